@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// fakeLink is a link that only notes what it is told, and says when it is closed.
+// fakeLink is a link that records its acknowledgements, and signals when it is closed.
 type fakeLink struct {
 	cachelink.Link
 	acks   []cachelink.Ack
@@ -35,15 +35,15 @@ func (f *fakeLink) Close() {
 	}
 }
 
-// setHooks replaces hooks until the test ends. The test must not be parallel to others.
+// setHooks replaces hooks until the test ends. The test must not run in parallel with others.
 func setHooks(t *testing.T, change func()) {
 	old := hooks
 	t.Cleanup(func() { hooks = old })
 	change()
 }
 
-// TestFailedOpenRevokesLease: a cache that is granted its lease but cannot be opened
-// revokes it, and says nothing of that in the log, unless the revocation fails.
+// TestFailedOpenRevokesLease: a cache that gets its lease but cannot be opened revokes the lease,
+// and logs nothing unless that fails.
 func TestFailedOpenRevokesLease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
@@ -55,14 +55,14 @@ func TestFailedOpenRevokesLease(t *testing.T) {
 			want   error
 			logged bool
 		}{
-			{"no link", func(*client.Client, func()) (cachelink.Link, error) {
+			{"opening fails", func(*client.Client, func()) (cachelink.Link, error) {
 				return nil, broken
 			}, broken, false},
-			{"no patience", func(_ *client.Client, cancel func()) (cachelink.Link, error) {
+			{"context canceled", func(_ *client.Client, cancel func()) (cachelink.Link, error) {
 				cancel()
 				return &fakeLink{}, nil
 			}, context.Canceled, false},
-			{"no client", func(c *client.Client, _ func()) (cachelink.Link, error) {
+			{"client closed", func(c *client.Client, _ func()) (cachelink.Link, error) {
 				c.Close()
 				return nil, broken
 			}, broken, true},
@@ -84,22 +84,22 @@ func TestFailedOpenRevokesLease(t *testing.T) {
 				_, err := Open(ctx, c, []store.KeyRange{store.Prefix("n/")},
 					Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 				if !errors.Is(err, x.want) {
-					t.Errorf("opened with %v", err)
+					t.Errorf("Open: %v, want %v", err, x.want)
 				}
 				if x.logged != (log.Len() > 0) {
 					t.Errorf("logged %q", log.String())
 				}
 				_, err = other.Describe(t.Context(), leases.Ref{ID: held.ID()})
 				if x.logged != (err == nil) {
-					t.Errorf("its lease: %v", err)
+					t.Errorf("lease: %v", err)
 				}
 			})
 		}
 	})
 }
 
-// TestClientClosedInReopen: a cache that cannot begin anew because its client was closed asks
-// nobody again.
+// TestClientClosedInReopen: a cache that cannot reopen because its client was closed does not call
+// Reopen again.
 func TestClientClosedInReopen(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
@@ -120,14 +120,14 @@ func TestClientClosedInReopen(t *testing.T) {
 		}
 		x.all.Wait()
 		if asked != 1 {
-			t.Errorf("asked %d times", asked)
+			t.Errorf("Reopen was called %d times, want once", asked)
 		}
-		_ = x.Close(t.Context()) // whose lease is gone
+		_ = x.Close(t.Context()) // fails: the lease is gone
 	})
 }
 
-// TestCloseWaitsForReopen: nothing of a cache runs when Close has returned, not even the
-// program's Reopen.
+// TestCloseWaitsForReopen: nothing of a cache runs after Close has returned, not even the program's
+// Reopen.
 func TestCloseWaitsForReopen(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
@@ -150,16 +150,16 @@ func TestCloseWaitsForReopen(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-asked
-		_ = x.Close(t.Context()) // whose lease is gone
+		_ = x.Close(t.Context()) // fails: the lease is gone
 		if !done {
-			t.Error("Close has returned before")
+			t.Error("Close returned before Reopen")
 		}
 	})
 }
 
-// TestIncarnationReports: it acknowledges that it was opened, once, and tells nothing if there
-// is nothing to tell. Before it has a link it tells nothing; past its lease's end it only tells
-// the leader that it was heard, and has nothing.
+// TestIncarnationReports: an incarnation acknowledges once that it was opened, and reports nothing
+// if there is nothing new, or while it has no link. After its lease has ended, it only acknowledges
+// that it was opened, without any copies.
 func TestIncarnationReports(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -175,30 +175,30 @@ func TestIncarnationReports(t *testing.T) {
 		l.Opening()
 		l.Opened(7)
 		if n := len(link.acks); n != 1 || link.acks[0].Open != 7 {
-			t.Errorf("opened in term 7: told %+v", link.acks)
+			t.Errorf("opened in term 7: reports %+v", link.acks)
 		}
 		l.mu.Lock()
 		l.reportLocked(true)
 		l.mu.Unlock()
 		if n := len(link.acks); n != 1 {
-			t.Errorf("told again: %+v", link.acks)
+			t.Errorf("reported again: %+v", link.acks)
 		}
 		l.Opening()
 		if err := l.notOpen(); !errors.Is(err, ErrNotHeld) || errors.Is(err, client.ErrUnavailable) {
-			t.Errorf("not open after it was refused, and opened: %v", err)
+			t.Errorf("not open after a refusal and a later opening: %v", err)
 		}
 		held.Close()
 		link.acks = nil
 		l.Opened(8)
 		if len(link.acks) != 1 || link.acks[0].Open != 8 || l.notOpen() == nil {
-			t.Errorf("opened after its end: told %+v, open: %v", link.acks, l.notOpen())
+			t.Errorf("opened after its end: reports %+v, open: %v", link.acks, l.notOpen())
 		}
 	})
 }
 
-// TestOpenedBeforeLink: a cache that the cluster has opened before the link is there says so
-// when it is. The link of a cache that was left goes on for a TTL, as writes may wait for it, and
-// no longer.
+// TestOpenedBeforeLink: a cache that was opened before it has its link reports that once the link
+// exists. After a close, the link stays open for one TTL, because writes may wait for its
+// acknowledgements.
 func TestOpenedBeforeLink(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		const ttl = 3 * time.Second // longer than a busy machine lets anything wait
@@ -220,21 +220,22 @@ func TestOpenedBeforeLink(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(link.acks) != 1 || link.acks[0].Open != 7 {
-			t.Errorf("opened in term 7: told %+v", link.acks)
+			t.Errorf("opened in term 7: reports %+v", link.acks)
 		}
-		_ = x.Close(t.Context()) // it may have ended before
+		_ = x.Close(t.Context()) // fails if the lease has ended
 		select {
 		case <-link.closed:
 		case <-time.After(time.Minute):
-			t.Error("the link is not closed")
+			t.Error("the link was not closed")
 		}
 		if d := time.Since(began); d < ttl {
-			t.Errorf("the link is closed after %v", d)
+			t.Errorf("the link was closed after %v, want at least %v", d, ttl)
 		}
 	})
 }
 
-// TestRangeOf: a range from the empty key on begins at the first key; the empty key alone stays.
+// TestRangeOf: a range that starts at the empty key starts at the first possible key. The empty key
+// alone is unchanged.
 func TestRangeOf(t *testing.T) {
 	for in, want := range map[keyrange.Range]keyrange.Range{
 		{}:                   {},
@@ -242,7 +243,7 @@ func TestRangeOf(t *testing.T) {
 		{Key: "a", End: "b"}: {Key: "a", End: "b"},
 	} {
 		if got := rangeOf(store.KeyRange(in)); got != want {
-			t.Errorf("%q: %q", in, got)
+			t.Errorf("rangeOf(%q) = %q, want %q", in, got, want)
 		}
 	}
 }

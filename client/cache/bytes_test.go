@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// journal keeps what is logged.
+// journal records log output.
 type journal struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -32,8 +32,9 @@ func (l *journal) String() string {
 	return l.text.String()
 }
 
-// TestLongKeys: a cache that drops more than one message has room for tells it, all of it, and
-// the stream goes on for everybody: the next write of another client finds nobody to wait for.
+// TestLongKeys: a cache reports everything it has dropped even if that exceeds the size of a
+// message, and the stream survives. The next writes of another client then find nothing to wait
+// for.
 func TestLongKeys(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -60,7 +61,7 @@ func TestLongKeys(t *testing.T) {
 			put(t, other, key(i), "w")
 		}
 		if got := value(t, c, key(n-1)); got != "w" {
-			t.Errorf("the cache says %q", got)
+			t.Errorf("the cache returned %q, want w", got)
 		}
 		s := c.Stats()
 		if s.Reopened != 0 || s.Invalidations != before || strings.Contains(log.String(), "no member") {

@@ -14,19 +14,18 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// Cache is a coherent cache of some ranges of keys. Its methods may be called from any
-// goroutine.
+// Cache is a coherent cache of ranges of keys. Its methods may be called from any goroutine.
 //
-// Before a client sends a write, its own caches drop their copies, so that the write need not
-// wait for them. Writes through other clients, even of the same program, have to wait. A cache
-// never answers with an older value than a watch has already told: a write is done only after the
-// cache has dropped its copy.
+// Before a client sends a write, its own caches drop their copies, so that the write need not wait
+// for them. Writes through other clients, even in the same program, have to wait. A cache never
+// returns a value older than one that a watch has already delivered: a write completes only after
+// the cache has dropped its copy.
 type Cache struct {
 	client    *client.Client
 	ranges    []store.KeyRange
 	o         Options
 	current   atomic.Pointer[incarnation] // never nil
-	flightSeq atomic.Uint64               // reads from the cluster that began
+	flightSeq atomic.Uint64               // number of the latest read from the cluster
 	counts    counts
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
@@ -38,8 +37,8 @@ type Cache struct {
 
 type counts struct{ fills, kept, invalidations, reopened atomic.Uint64 }
 
-// Open opens a cache of ranges of keys, at most 64: see [store.Prefix]. It returns when the
-// cluster has registered the cache. Close the cache after use, so that no write waits for it.
+// Open opens a cache of at most 64 ranges of keys: see [store.Prefix]. It returns once the cluster
+// has registered the cache. Close the cache after use, so that no write waits for it.
 func Open(
 	ctx context.Context, c *client.Client, ranges []store.KeyRange, o Options,
 ) (*Cache, error) {
@@ -59,11 +58,11 @@ func Open(
 	return out, nil
 }
 
-// begin begins an incarnation: a lease, and a link.
+// newIncarnation starts an incarnation: a lease and a link.
 func (c *Cache) newIncarnation(ctx context.Context) (*incarnation, error) {
 	held, err := hooks.Grant(ctx, c.client, client.Grant{
 		TTL: c.o.TTL, Name: c.o.Name, Owner: c.o.Owner, Labels: c.o.Labels,
-		Grace: -1, // past its end nothing of it counts
+		Grace: -1, // no copy may be used after the end
 	}, rangesOf(c.ranges))
 	if err != nil {
 		return nil, err
@@ -76,28 +75,27 @@ func (c *Cache) newIncarnation(ctx context.Context) (*incarnation, error) {
 	return l, nil
 }
 
-// patience is how long a cache that nobody wants tries to revoke its lease, which otherwise
-// ends by itself.
+// abandonTimeout limits the attempt to revoke an unused lease. It expires anyway.
 const abandonTimeout = time.Second
 
-// abandon ends an incarnation that is not to be.
+// abandon ends an incarnation that will not be used.
 func (l *incarnation) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), abandonTimeout)
 	defer cancel()
 	l.close()
 	if err := l.lease.Revoke(ctx); err != nil {
-		l.cache.o.Logger.Warn("the lease of a cache ends by itself", "lease", l.lease.ID(),
-			"why", err)
+		l.cache.o.Logger.Warn("failed to revoke the lease of a cache; it will expire",
+			"lease", l.lease.ID(), "why", err)
 	}
 }
 
-// follow sees to the end of an incarnation.
+// awaitEnd calls ended once the incarnation's lease has ended, unless the cache is closed first.
 func (c *Cache) awaitEnd(l *incarnation) {
 	c.all.Add(1)
 	over := make(chan func() bool, 1)
 	stop := context.AfterFunc(l.lease.Context(), func() {
 		defer c.all.Done()
-		(<-over)() // else the cache would keep the incarnation as long as it is open
+		(<-over)() // or the cache would keep the incarnation in memory
 		c.ended(l)
 	})
 	over <- context.AfterFunc(c.ctx, func() {
@@ -107,12 +105,12 @@ func (c *Cache) awaitEnd(l *incarnation) {
 	})
 }
 
-// ended leaves an incarnation whose lease has ended, and begins another unless the program does not
-// want that.
+// ended closes an incarnation whose lease has ended, and starts another unless the program
+// declines.
 func (c *Cache) ended(l *incarnation) {
 	l.close()
 	why := l.lease.Err()
-	c.o.Logger.Warn("a cache has lost its lease, and holds nothing", "lease", l.lease.ID(),
+	c.o.Logger.Warn("a cache lost its lease and dropped its copies", "lease", l.lease.ID(),
 		"why", why)
 	if errors.Is(why, client.ErrClosed) {
 		return
@@ -133,7 +131,7 @@ func (c *Cache) ended(l *incarnation) {
 	}
 }
 
-// replace makes another incarnation the current one of the cache, unless that is closed by now.
+// replace makes l the current incarnation, unless the cache has been closed.
 func (c *Cache) replace(l *incarnation) {
 	c.mu.Lock()
 	closed := c.closed
@@ -148,8 +146,8 @@ func (c *Cache) replace(l *incarnation) {
 	}
 }
 
-// pause waits after a failure: at first for some time, then twice as long each time, and at most
-// for another. It waits no longer than the context.
+// pause waits after a failure: for the duration first, doubled with each further failure, but no
+// longer than most. It ends early with the context.
 func pause(ctx context.Context, failures int, first, most time.Duration) {
 	t := time.NewTimer(min(first<<min(failures, 10), most))
 	defer t.Stop()
@@ -159,9 +157,9 @@ func pause(ctx context.Context, failures int, first, most time.Duration) {
 	}
 }
 
-// Close stops the cache and revokes its lease. Writes no longer wait for it; if the revocation
-// fails, they may until the lease expires. Later reads go to the cluster, or fail with
-// Options.MemoryOnly.
+// Close stops the cache and revokes its lease, so that writes no longer wait for it. If the
+// revocation fails, they may wait until the lease expires. Later reads go to the cluster, or fail
+// with Options.MemoryOnly.
 func (c *Cache) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closed {
@@ -173,15 +171,15 @@ func (c *Cache) Close(ctx context.Context) error {
 	c.cancel()
 	c.all.Wait()
 	l := c.current.Load()
-	l.close() // before: then writes have nothing to wait for when the lease is revoked
+	l.close() // first, so that no write waits once the lease is revoked
 	return l.lease.Revoke(ctx)
 }
 
-// Lease returns the lease of the cache. After the lease has ended, it returns the ended one until
-// the cache has opened again.
+// Lease returns the lease of the cache. If the lease has ended, it is returned until the cache has
+// reopened.
 func (c *Cache) Lease() *client.Lease { return c.current.Load().lease }
 
-// Err returns nil while the cache may answer from memory, otherwise why it may not.
+// Err returns nil while the cache may answer from memory, and otherwise the reason why it may not.
 func (c *Cache) Err() error {
 	l := c.current.Load()
 	if err := l.lease.Err(); err != nil {
@@ -190,7 +188,7 @@ func (c *Cache) Err() error {
 	return l.notOpen()
 }
 
-// Stats returns numbers of the cache.
+// Stats returns statistics of the cache.
 func (c *Cache) Stats() Stats {
 	s := Stats{
 		Fills: c.counts.fills.Load(), Kept: c.counts.kept.Load(),

@@ -17,8 +17,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestCoherent: a write is seen by every cache as soon as it is acknowledged, whichever client
-// writes, by whatever request and through whatever API (C1, T20).
+// TestCoherent: every cache sees a write as soon as it is acknowledged, whatever client, request
+// and API made it (C1, T20).
 func TestCoherent(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -100,7 +100,7 @@ func TestCoherent(t *testing.T) {
 					}
 				}
 				if listed := values(t, c, "c/"); got != s.want || listed != all {
-					t.Errorf("%s: cache %d says %q, %q; want %q", s.what, i, got, listed, s.want)
+					t.Errorf("%s: cache %d has %q, %q; want %q", s.what, i, got, listed, s.want)
 				}
 			}
 		}
@@ -111,13 +111,13 @@ func TestCoherent(t *testing.T) {
 				values(t, c, "c/")
 			}
 			if again := c.Stats(); again.Fills != s.Fills || s.Kept == 0 {
-				t.Errorf("cache %d: %+v and then %+v", i, s, again)
+				t.Errorf("cache %d: stats %+v, then %+v", i, s, again)
 			}
 		}
 	})
 }
 
-// TestOneWriteOneFill: after a write to one key of a range that was read, one key is read.
+// TestOneWriteOneFill: after a write to one key of a cached range, only that key is read again.
 func TestOneWriteOneFill(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -133,7 +133,7 @@ func TestOneWriteOneFill(t *testing.T) {
 				value(t, c, fmt.Sprintf("k/%02d", i))
 			}
 			if got := values(t, c, "k/"); len(got) != len(first) || got == first {
-				t.Fatalf("all: %q", got)
+				t.Fatalf("the range is %q", got)
 			}
 		}
 		if s := c.Stats(); s.Fills != 2 || s.Kept != 2 || s.Entries != 100 || s.Invalidations != 1 {
@@ -142,7 +142,8 @@ func TestOneWriteOneFill(t *testing.T) {
 	})
 }
 
-// TestCacheNotOlderThanWatch: a client that has seen an event finds nothing older in its cache (T20).
+// TestCacheNotOlderThanWatch: after a client has seen an event, its cache returns nothing older
+// (T20).
 func TestCacheNotOlderThanWatch(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -169,8 +170,8 @@ func TestCacheNotOlderThanWatch(t *testing.T) {
 	})
 }
 
-// TestDeadCache: a cache that does not answer delays a write by what is left of its lease, and
-// nothing else; and it stops to answer from memory before the write is done (T2).
+// TestDeadCache: an unresponsive cache delays a write by the rest of its lease, and delays nothing
+// else. It stops answering from memory before the write completes (T2).
 func TestDeadCache(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -191,39 +192,39 @@ func TestDeadCache(t *testing.T) {
 			put(t, other, "d/a", "2")
 			written <- time.Now()
 		}()
-		eventually(t, "the cache that lives has been told", func() bool {
+		eventually(t, "the live cache was invalidated", func() bool {
 			return alive.Stats().Invalidations > 0
 		})
-		for range 5 { // what nobody has cached goes on, and so does reading
+		for range 5 { // other writes and reads do not wait
 			put(t, other, "d/b", "2")
 			put(t, other, "other", "2")
 		}
 		got, until := value(t, alive, "d/a"), dead.Lease().ValidUntil()
 		if !time.Now().Before(until) || got != "1" {
-			t.Errorf("read %q at %v, while the write waits until %v", got, time.Now(), until)
+			t.Errorf("read %q at %v, but the write waits until %v", got, time.Now(), until)
 		}
-		eventually(t, "the cache answers nothing any more", func() bool {
+		eventually(t, "the cache stops answering", func() bool {
 			kv, ok, err := cache.Found(dead.Get(t.Context(), "d/a"))
 			if err == nil && (!ok || string(kv.Value) != "1") {
-				t.Fatalf("the cache says %q, %v", kv.Value, ok)
+				t.Fatalf("the cache returned %q, %v", kv.Value, ok)
 			}
 			return errors.Is(err, cache.ErrEnded)
 		})
 		if at := <-written; at.Before(until) {
-			t.Errorf("written %v before the cache has ended", until.Sub(at))
+			t.Errorf("written %v before the cache ended", until.Sub(at))
 		}
 		if got := value(t, alive, "d/a"); got != "2" {
 			t.Errorf("read %q after the write", got)
 		}
 		if err := dead.Err(); !errors.Is(err, cache.ErrEnded) || dead.Stats().Entries != 0 {
-			t.Errorf("the cache says %v, and has %+v", err, dead.Stats())
+			t.Errorf("after the end: error %v, stats %+v", err, dead.Stats())
 		}
-		put(t, other, "d/a", "3") // does not wait for anything any more
+		put(t, other, "d/a", "3") // no longer waits
 	})
 }
 
-// TestLeaderChange: a cache keeps what it has when another member leads, and is told what
-// happens then.
+// TestLeaderChange: a cache keeps its copies when the leader changes, and is invalidated by the new
+// leader.
 func TestLeaderChange(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -254,18 +255,18 @@ func TestLeaderChange(t *testing.T) {
 				fills -= c.Stats().Fills
 			}
 			if n := -int64(fills); n < int64(len(caches)) {
-				t.Errorf("%d reads after a write", n)
+				t.Errorf("%d reads after a write, want at least %d", n, len(caches))
 			}
 		}
 	})
 }
 
-// moveLeader makes another member lead. It does so again if the members do not agree yet who does.
+// moveLeader moves leadership to another member, retrying until the members agree on the leader.
 func moveLeader(t testing.TB, etcd *clientv3.Client) {
 	t.Helper()
 	ctx := timeout(t)
 	list := must[*clientv3.MemberListResponse](t)(etcd.MemberList(ctx)).Members
-	eventually(t, "another member leads", func() bool {
+	eventually(t, "leadership moved", func() bool {
 		var leader uint64
 		at := make(map[uint64]string)
 		for _, m := range list {
@@ -285,8 +286,8 @@ func moveLeader(t testing.TB, etcd *clientv3.Client) {
 	})
 }
 
-// TestLeaseEnds: when its lease ends a cache has nothing, says so, and begins anew with another lease,
-// unless the program does not want that (T25).
+// TestLeaseEnds: when its lease ends, a cache drops everything, reports the end, and reopens with
+// another lease unless the program declines (T25).
 func TestLeaseEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -316,25 +317,25 @@ func TestLeaseEnds(t *testing.T) {
 				<-l.Context().Done()
 			}
 		}
-		eventually(t, "both are empty", func() bool {
+		eventually(t, "both caches are empty", func() bool {
 			return plain.Stats().Entries+strict.Stats().Entries == 0
 		})
 		if err := plain.Err(); !errors.Is(err, cache.ErrEnded) {
-			t.Errorf("it says %v", err)
+			t.Errorf("Err: %v, want ErrEnded", err)
 		}
 		if got := value(t, plain, "e/a"); got != "2" || plain.Stats().Entries != 0 {
 			t.Errorf("read %q; %+v", got, plain.Stats())
 		}
 		if _, err := strict.Get(timeout(t), "e/a"); !errors.Is(err, cache.ErrEnded) {
-			t.Errorf("read with %v", err)
+			t.Errorf("get: %v, want ErrEnded", err)
 		}
 		for _, c := range []*cache.Cache{usual, again} {
-			eventually(t, "the cache restarts", func() bool {
+			eventually(t, "the cache reopens", func() bool {
 				return c.Err() == nil && !old[c.Lease().ID()]
 			})
 		}
 		if why := <-asked; !errors.Is(why, client.ErrLost) {
-			t.Errorf("it was asked for %v", why)
+			t.Errorf("Reopen was called with %v, want ErrLost", why)
 		}
 		if got := value(t, again, "e/a"); got != "2" || again.Stats().Entries != 1 ||
 			old[again.Lease().ID()] {
@@ -343,7 +344,7 @@ func TestLeaseEnds(t *testing.T) {
 	})
 }
 
-// TestLimits: a cache keeps no more than it may, and gives up what it drops.
+// TestLimits: a cache stays within its limits, and reports what it evicts.
 func TestLimits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -356,21 +357,22 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		before := c.Stats()
-		for i := range 200 { // given up: what was told goes in one piece
+		for i := range 200 { // evicted; reports of evictions are batched
 			put(t, other, fmt.Sprint("b/", i), "1")
 		}
 		if n := c.Stats().Invalidations - before.Invalidations; n != 0 {
-			t.Errorf("%d writes waited for ranges that the cache no longer holds", n)
+			t.Errorf("%d writes waited for evicted keys", n)
 		}
 		p := store.Prefix("b/")
 		r := must[store.RangeResult](t)(c.Range(timeout(t), p))
 		if s := c.Stats(); len(r.KVs) != 200 || s.Entries > 10 {
-			t.Errorf("read %d; %+v", len(r.KVs), s)
+			t.Errorf("read %d keys; %+v", len(r.KVs), s)
 		}
 	})
 }
 
-// TestSharedFlight: who wants the same at the same time is served by one read, or by two.
+// TestSharedFlight: concurrent reads of the same key are served by one read from the cluster, or by
+// two.
 func TestSharedFlight(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -386,7 +388,7 @@ func TestSharedFlight(t *testing.T) {
 	})
 }
 
-// TestNotHeld: what is not within its ranges a cache reads from the cluster, if it may.
+// TestNotHeld: keys outside its ranges are read from the cluster, unless MemoryOnly is set.
 func TestNotHeld(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -398,7 +400,7 @@ func TestNotHeld(t *testing.T) {
 		}
 		strict := open(t, own, "m/", cache.Options{MemoryOnly: true})
 		if _, err := strict.Get(timeout(t), "n/a"); !errors.Is(err, cache.ErrNotHeld) {
-			t.Errorf("read with %v", err)
+			t.Errorf("get: %v, want ErrNotHeld", err)
 		}
 		if got := value(t, strict, "m/a"); got != "-" {
 			t.Errorf("read %q", got)
@@ -407,14 +409,14 @@ func TestNotHeld(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := strict.Get(timeout(t), "m/a"); !errors.Is(err, cache.ErrEnded) {
-			t.Errorf("read after the end with %v", err)
+			t.Errorf("get after close: %v, want ErrEnded", err)
 		}
 		bad := []store.KeyRange{{Key: "b", End: "a"}}
 		if _, err := cache.Open(timeout(t), own, bad, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("opened with %v", err)
+			t.Errorf("Open with a reversed range: %v", err)
 		}
 		if _, err := cache.Open(timeout(t), own, nil, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("opened with %v", err)
+			t.Errorf("Open without ranges: %v", err)
 		}
 	})
 }

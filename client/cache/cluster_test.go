@@ -15,16 +15,15 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestMain says when a test has left a goroutine behind.
+// TestMain fails if a test leaks a goroutine.
 func TestMain(m *testing.M) {
 	harness.Parallel()
 	goleak.VerifyTestMain(m)
 }
 
-// cluster is members that run in this process.
+// cluster is a list of members in this process.
 type cluster []*inprocess.Member
 
-// newCluster runs n members and waits until each serves.
 func newCluster(t testing.TB, n int) cluster {
 	t.Helper()
 	return inprocess.Run(t, n)
@@ -32,19 +31,19 @@ func newCluster(t testing.TB, n int) cluster {
 
 func (c cluster) endpoints() []string { return inprocess.Endpoints(c) }
 
-// connect returns a client of the members.
+// connect returns a client of the given endpoints.
 func connect(t testing.TB, endpoints ...string) *client.Client {
 	t.Helper()
 	return inprocess.Connect(t, client.Config{}, endpoints...)
 }
 
-// etcd returns a client of etcd's, which knows nothing of caches.
+// etcd returns an etcd client, which knows nothing about caches.
 func (c cluster) etcd(t testing.TB) *clientv3.Client {
 	t.Helper()
 	return inprocess.Etcd(t, c.endpoints()...)
 }
 
-// open opens a cache of all keys that begin with the prefix.
+// open opens a cache of all keys with a prefix.
 func open(t testing.TB, c *client.Client, prefix string, o cache.Options) *cache.Cache {
 	t.Helper()
 	if o.TTL == 0 {
@@ -57,19 +56,19 @@ func open(t testing.TB, c *client.Client, prefix string, o cache.Options) *cache
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = out.Close(ctx) // there may be nobody any more to tell
+		_ = out.Close(ctx) // the cluster may be gone
 	})
 	return out
 }
 
-// timeout returns a context that bounds a test.
+// timeout returns a context that limits the duration of a test.
 func timeout(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// must returns a function that returns the value, or ends the test for an error.
+// must returns a function that returns its value, or fails the test on an error.
 func must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -80,7 +79,7 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// eventually waits until ok, looking again and again.
+// eventually polls ok until it returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx := timeout(t)
@@ -90,13 +89,13 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			t.Fatalf("in vain: %s", what)
+			t.Fatalf("timed out waiting: %s", what)
 		}
 	}
 }
 
-// keeps reads the only key that a cache is to have until it has it: what is read while
-// something is dropped, or in another term than that in which the cache was opened, is not kept.
+// keeps reads a key until the cache, which must be empty, keeps it. An answer is not kept during an
+// invalidation, or if it belongs to another term than the one in which the cache was opened.
 func keeps(t testing.TB, c *cache.Cache, key string) {
 	t.Helper()
 	eventually(t, "the cache keeps "+key, func() bool {
@@ -105,7 +104,7 @@ func keeps(t testing.TB, c *cache.Cache, key string) {
 	})
 }
 
-// value reads a key through a reader; "-" if there is none.
+// value reads a key, and returns "-" if it does not exist.
 func value(t testing.TB, r cache.Reader, key string) string {
 	t.Helper()
 	kv, ok, err := cache.Found(r.Get(timeout(t), key))
@@ -118,7 +117,7 @@ func value(t testing.TB, r cache.Reader, key string) string {
 	return string(kv.Value)
 }
 
-// values reads a range.
+// values reads all keys with a prefix.
 func values(t testing.TB, r cache.Reader, prefix string) (out string) {
 	t.Helper()
 	p := store.Prefix(prefix)

@@ -1,14 +1,14 @@
-// Package cache reads keys from memory, and never returns an older value than the last write that
-// was acknowledged before the read began.
+// Package cache reads keys from memory, and never returns a value older than the last write
+// acknowledged before the read began.
 //
-// A [Cache] holds ranges of keys with a lease. It keeps what it has read of them, missing keys
-// too, and answers from memory as long as the lease is valid. A write to such a key, over any
-// API, waits until the cache has dropped the key, or until the lease of the cache has ended. That
-// is usually one round trip; if the program with the cache has died, it is the rest of the
-// lease's TTL. Other clients need not know of caches.
+// A [Cache] holds ranges of keys with a lease. It keeps the keys that it has read, including
+// missing ones, and answers from memory while the lease is valid. A write to such a key, over any
+// API, waits until the cache has dropped the key or its lease has ended. That usually takes one
+// round trip, but the rest of the lease's TTL if the caching program has died. Other clients need
+// not be aware of caches.
 //
-// So a cache slows writers. Where a little staleness does no harm, a [Follower] is the better
-// choice: a watch feeds it, and no write waits for it.
+// So a cache slows writers down. Where slightly stale answers are acceptable, a [Follower] is the
+// better choice: it is fed by a watch, and no write waits for it.
 //
-// docs/caches.md tells what is promised, what it costs, and when not to use it.
+// See docs/caches.md for the guarantees, the costs, and when not to use a cache.
 package cache

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A service reads its configuration for each request it serves, as if it was in a variable,
-// and acts on the new one from the moment that somebody has changed it.
+// A service reads its configuration on every request, as if from a variable, and sees a change as
+// soon as it has been made.
 func ExampleOpen() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
@@ -40,7 +40,7 @@ func ExampleOpen() {
 		}
 		return string(kv.Value)
 	}
-	for range 1000 { // the first asks the cluster, the others do not
+	for range 1000 { // only the first read goes to the cluster
 		limit()
 	}
 	fmt.Println("limit:", limit())
@@ -57,7 +57,7 @@ func ExampleOpen() {
 	// read from the cluster: 2
 }
 
-// All keys of a prefix, from memory. After a change of one of them only that one is read.
+// A range is read from memory. After a key has changed, only that key is read again.
 func ExampleCache_Range() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
@@ -82,7 +82,7 @@ func ExampleCache_Range() {
 				log.Fatal(err)
 			}
 			if len(r.KVs) != i+1 {
-				log.Fatal("it is not what was written")
+				log.Fatal("stale read")
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func exampleClient(endpoint string) *client.Client {
 	return c
 }
 
-// A dashboard shows what a follower has in memory. That may be some seconds old, and no write
+// A dashboard shows what a follower has in memory. That may be a few seconds old, and no write
 // waits for it.
 func ExampleFollow() {
 	c, stop := inprocess.Client()
@@ -115,7 +115,7 @@ func ExampleFollow() {
 	}
 	defer follower.Close()
 
-	show := func(r cache.Reader) { // as well of a cache
+	show := func(r cache.Reader) { // works for a cache, too
 		kv, err := r.Get(ctx, "nodes/a")
 		if err != nil {
 			log.Fatal(err)

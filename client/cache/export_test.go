@@ -5,12 +5,12 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// Hooks are what the client has for caches, for tests that stand in for one.
+// Hooks gives tests access to the client's hooks for caches.
 var Hooks = hooks
 
-// Found turns the result of Get into a value and whether the key exists.
+// Found converts the result of Get into a value and whether the key exists.
 func Found(kv store.KV, err error) (_ store.KV, ok bool, _ error) {
-	if err == client.ErrKeyNotFound { //nolint:errorlint // as it is
+	if err == client.ErrKeyNotFound { //nolint:errorlint // returned unwrapped
 		return kv, false, nil
 	}
 	return kv, err == nil, err

@@ -17,22 +17,21 @@ import (
 
 // FollowOptions configure a Follower.
 type FollowOptions struct {
-	// MaxAge is the greatest age of answers from memory; 5 s if 0, at least 500 ms.
+	// MaxAge is the maximum age of answers from memory: 5 s if 0, and at least 500 ms.
 	MaxAge time.Duration
-	// MemoryOnly makes reads that memory cannot answer fail with [ErrStale] or [ErrNotHeld]. By
-	// default they go to the cluster.
+	// MemoryOnly makes reads that cannot be answered from memory fail with [ErrStale] or
+	// [ErrNotHeld]. By default they go to the cluster.
 	MemoryOnly bool
 }
 
-// Follower has all keys of some ranges in memory. Watches keep them up to date, usually within
-// milliseconds. It is not coherent: an answer from memory was true at some moment of the last
-// MaxAge, by its clock, and may be older than a write that was acknowledged before the read. It
-// holds no lease, and no write waits for it. A follower that is cut off stops answering from
-// memory after MaxAge.
+// Follower keeps all keys of some ranges in memory, and watches keep them up to date, usually
+// within milliseconds. It is not coherent: an answer from memory was current at some moment within
+// the last MaxAge, and may be older than a write acknowledged before the read. It holds no lease,
+// and no write waits for it. A follower that is cut off stops answering from memory after MaxAge.
 //
-// A read within one of the ranges is as of one revision. A follower may answer one read from the
-// cluster and the next from its memory, which is a little older. Its methods may be called from
-// any goroutine.
+// A read within one of the ranges reflects a single revision. A follower may answer one read from
+// the cluster and the next from memory, which is slightly older. Its methods may be called from any
+// goroutine.
 type Follower struct {
 	client *client.Client
 	o      FollowOptions
@@ -49,22 +48,22 @@ type Follower struct {
 	probes []probe
 }
 
-// part is one of the ranges.
+// part is one of the followed ranges.
 type part struct {
 	what     keyrange.Range
-	revision int64              // the revision up to which all is known
-	asOf     moment             // when the cluster had no later one, at least
-	lost     bool               // the cluster has gone back: nothing is known
+	revision int64              // the set is complete up to this revision
+	asOf     moment             // the cluster had no later revision then
+	lost     bool               // the cluster was restored to an older state: reload
 	restart  context.CancelFunc // ends the watch; nil while there is none
 }
 
-// asked is that the cluster had a revision, not earlier than at some moment.
+// probe records that the cluster had a revision at some moment or later.
 type probe struct {
 	at       moment
 	revision int64
 }
 
-// moment is a reading of both clocks.
+// moment is a reading of both clocks, monotonic and wall.
 type moment struct {
 	at   time.Time
 	wall int64
@@ -75,14 +74,14 @@ func now() moment {
 	return moment{at: t, wall: t.UnixNano()}
 }
 
-// age is how long ago a moment was, by the faster of the clocks: the monotonic one stands
-// still while a machine is suspended.
+// age returns how long ago a moment was, by the faster of the two clocks. The monotonic clock stops
+// while the machine is suspended.
 func (m moment) age(t time.Time) time.Duration {
 	return max(t.Sub(m.at), time.Duration(t.UnixNano()-m.wall))
 }
 
-// Follow begins to follow ranges of keys, which must not overlap. It returns when all of them
-// have been read.
+// Follow starts to follow ranges of keys, which must not overlap. It returns once all of them have
+// been read.
 func Follow(
 	ctx context.Context, c *client.Client, ranges []store.KeyRange, o FollowOptions,
 ) (*Follower, error) {
@@ -122,14 +121,14 @@ func Follow(
 	return f, nil
 }
 
-// Close ends the follower. Later reads behave as if its memory was too old.
+// Close stops the follower. Later reads behave as if its memory were too old.
 func (f *Follower) Close() {
 	f.cancel()
 	f.all.Wait()
 	f.asOf.Store(nil)
 }
 
-// Age returns the greatest age that the memory may have; false if the memory is empty.
+// Age returns an upper bound of the age of the data in memory, and false if there is no data.
 func (f *Follower) Age() (time.Duration, bool) {
 	m := f.asOf.Load()
 	if m == nil {
@@ -159,12 +158,12 @@ func (f *Follower) Range(ctx context.Context, of store.KeyRange) (store.RangeRes
 	case f.o.MemoryOnly && f.set.Holds(r):
 		return store.RangeResult{}, ErrStale
 	case f.o.MemoryOnly:
-		return store.RangeResult{}, fmt.Errorf("%w: it is not within the ranges", ErrNotHeld)
+		return store.RangeResult{}, fmt.Errorf("%w: not within the follower's ranges", ErrNotHeld)
 	}
 	return f.client.Range(ctx, of.Range())
 }
 
-// join makes one of the parts into which changes have cut a range.
+// join joins the pieces that changes have cut a range into.
 func (f *Follower) join(r keyrange.Range) (kvs []store.KV, revision int64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,13 +172,13 @@ func (f *Follower) join(r keyrange.Range) (kvs []store.KV, revision int64, ok bo
 	return kvs, revision, len(gaps) == 0
 }
 
-// valid reports whether what is in memory is young enough.
+// valid reports whether the data in memory is recent enough.
 func (f *Follower) valid() bool {
 	m := f.asOf.Load()
 	return m != nil && m.age(time.Now()) < f.o.MaxAge
 }
 
-// load reads a range.
+// load reads a range from the cluster.
 func (f *Follower) load(ctx context.Context, p *part) error {
 	at := now()
 	r, err := f.client.Range(ctx, store.Range{Key: p.what.Key, End: p.what.End})
@@ -195,14 +194,14 @@ func (f *Follower) load(ctx context.Context, p *part) error {
 	return nil
 }
 
-// keepLocked makes what is known of a range that which was read at a revision.
+// keepLocked stores a range as read at a revision.
 func (f *Follower) keepLocked(what keyrange.Range, revision int64, kvs []store.KV) {
 	f.set.Complete(f.set.Begin(what), copies.Answer[store.KV]{
 		Term: 1, Revision: revision, Values: kvs,
 	})
 }
 
-// follow keeps a range up to date.
+// follow keeps a range up to date until the follower is closed.
 func (f *Follower) follow(p *part) {
 	for failures := 0; ; failures++ {
 		err := f.watch(p)
@@ -210,14 +209,14 @@ func (f *Follower) follow(p *part) {
 			return
 		}
 		pause(f.ctx, failures, 10*time.Millisecond, f.o.MaxAge/4)
-		// What was not told is not known any more.
+		// The watch may have missed events, so read the range again.
 		if err := f.load(f.ctx, p); err == nil {
 			failures = 0
 		}
 	}
 }
 
-// watch takes in what is told of a range, until that ends.
+// watch applies the events of a range until the watch fails.
 func (f *Follower) watch(p *part) error {
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
@@ -244,10 +243,10 @@ func (f *Follower) watch(p *part) error {
 	}
 }
 
-// errRolledBack means that the cluster has gone back to an earlier state.
-var errRolledBack = errors.New("cache: the cluster has gone back to an earlier state")
+// errRolledBack means that the cluster was restored to an older state.
+var errRolledBack = errors.New("cache: the cluster was restored to an older state")
 
-// take takes in changes of whole revisions.
+// apply applies the changes of whole revisions.
 func (f *Follower) apply(p *part, u *store.Update) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -263,7 +262,7 @@ func (f *Follower) apply(p *part, u *store.Update) {
 	f.updateAsOfLocked()
 }
 
-// ask asks again and again which revision the cluster has.
+// probeLoop probes the cluster's revision periodically.
 func (f *Follower) probeLoop() {
 	t := time.NewTicker(f.o.MaxAge / 4)
 	defer t.Stop()
@@ -277,9 +276,9 @@ func (f *Follower) probeLoop() {
 	}
 }
 
-// probe asks which revision the cluster has. If it does not answer, nothing is learned.
+// probe asks for the cluster's revision. A failure has no consequence.
 func (f *Follower) probe() {
-	a, told := probe{at: now()}, f.maxRevision()
+	a, known := probe{at: now()}, f.maxRevision()
 	ctx, cancel := context.WithTimeout(f.ctx, f.o.MaxAge)
 	defer cancel()
 	r, err := f.client.Range(ctx, store.Range{Key: f.parts[0].what.Key, CountOnly: true})
@@ -287,10 +286,10 @@ func (f *Follower) probe() {
 		return
 	}
 	a.revision = r.Revision
-	f.addProbe(a, told)
+	f.addProbe(a, known)
 }
 
-// told returns the latest revision that was told of any range.
+// maxRevision returns the latest revision received for any range.
 func (f *Follower) maxRevision() (revision int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -300,13 +299,13 @@ func (f *Follower) maxRevision() (revision int64) {
 	return revision
 }
 
-// answered takes the answer to ask. The cluster never answers with a revision below told, the
-// latest when it was asked, unless somebody has restored an older state (T34). What
-// is known is not true any more then, and the ranges are read again.
-func (f *Follower) addProbe(a probe, told int64) {
+// addProbe processes a probe. The cluster never returns a revision below known, the latest received
+// before the probe, unless an older state was restored (T34). In that case, the ranges ahead of the
+// probe are invalid and are read again.
+func (f *Follower) addProbe(a probe, known int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if a.revision >= told {
+	if a.revision >= known {
 		f.probes = append(f.probes, a)
 		f.updateAsOfLocked()
 		return
@@ -320,10 +319,10 @@ func (f *Follower) addProbe(a probe, told int64) {
 	f.updateAsOfLocked()
 }
 
-// maxProbes bounds the answers to ask that no range has reached yet.
+// maxProbes limits the number of probes that wait for the ranges to catch up.
 const maxProbes = 16
 
-// updateAsOfLocked finds out as of when all ranges are known.
+// updateAsOfLocked computes the moment as of which all ranges are complete.
 func (f *Follower) updateAsOfLocked() {
 	done := 0
 	for i, a := range f.probes {
@@ -353,7 +352,6 @@ func (f *Follower) updateAsOfLocked() {
 	f.asOf.Store(&oldest)
 }
 
-// later returns the later of two moments of one process.
 func later(a, b moment) moment {
 	if a.at.After(b.at) {
 		return a

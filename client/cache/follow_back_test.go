@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestFollowerOfRestoredCluster (T34): once the cluster answers with a revision below
-// what a follower was told before, what the follower has is not true any more, however young
-// it seems. Those ranges count again when they were read again.
+// TestFollowerOfRestoredCluster (T34): if the cluster returns an older revision than the follower
+// has received, ranges that are ahead become invalid, however recent. They are valid again once
+// they have been read again.
 func TestFollowerOfRestoredCluster(t *testing.T) {
 	ended := 0
 	end := func() { ended++ }
@@ -24,26 +24,25 @@ func TestFollowerOfRestoredCluster(t *testing.T) {
 	f.view.Store(f.set.View())
 	f.addProbe(probe{at: now(), revision: 100}, f.maxRevision())
 	if _, ok := f.Age(); !ok || ended != 0 {
-		t.Fatalf("age %v, %d watches ended", ok, ended)
+		t.Fatalf("Age is known: %v, %d watches ended", ok, ended)
 	}
 	f.addProbe(probe{at: now(), revision: 50}, f.maxRevision())
 	if age, ok := f.Age(); ok || f.valid() || ended != 1 {
-		t.Fatalf("it has an age of %v, and %d watches ended", age, ended)
+		t.Fatalf("after the restore: age %v, %d watches ended", age, ended)
 	}
 	if len(f.probes) != 0 {
-		t.Errorf("%d answers from before count still", len(f.probes))
+		t.Errorf("%d earlier probes are left", len(f.probes))
 	}
-	// News of the other range makes nothing of this one true again, nor does another answer.
+	// Neither an event of the other range nor another probe makes this range valid again.
 	f.apply(f.parts[1], &store.Update{Revision: 50})
 	f.addProbe(probe{at: now(), revision: 101}, f.maxRevision())
 	if f.valid() {
-		t.Error("it answers from memory before the range was read again")
+		t.Error("the follower is valid before the range was read again")
 	}
 }
 
-// Goal: what a follower has is as old as that of its ranges of which least is known, in whichever
-// order the answers and the news come; and no news makes it older. Method: two ranges, and moments
-// that the test chooses.
+// Goal: a follower's age is that of its oldest range, in whatever order probes and events arrive,
+// and no event makes it older. Method: two ranges, and moments chosen by the test.
 func TestFollowerAge(t *testing.T) {
 	began := now()
 	at := func(s int) moment {
@@ -63,38 +62,38 @@ func TestFollowerAge(t *testing.T) {
 				}
 			}
 			f.addProbe(probe{at: at(3), revision: 7}, 5)
-			want("nobody has told of what there is by now", 1)
+			want("neither range has caught up", 1)
 			f.apply(young, &store.Update{Revision: 7})
-			want("one range is told", 1)
+			want("one range has caught up", 1)
 			f.addProbe(probe{at: at(4), revision: 9}, 7)
 			f.apply(old, &store.Update{Revision: 8})
-			want("both are told of the first answer", 3)
+			want("both have caught up with the first probe", 3)
 			f.addProbe(probe{at: at(5), revision: 8}, 8)
 			f.apply(young, &store.Update{Revision: 8})
-			want("both are told of the last answer", 5)
+			want("both have caught up with the last probe", 5)
 			f.apply(young, &store.Update{Revision: 9})
 			f.apply(old, &store.Update{Revision: 9})
-			want("both are told of an earlier one", 5)
+			want("both have caught up with an earlier probe", 5)
 			f.addProbe(probe{at: at(6), revision: 9}, 9)
-			want("what is answered is known by then", 6)
+			want("the probe finds nothing new", 6)
 			f.apply(young, &store.Update{Revision: 8})
 			if young.revision != 9 {
-				t.Errorf("told of revision 8 after 9: known up to %d", young.revision)
+				t.Errorf("revision 8 delivered after 9: complete up to %d, want 9", young.revision)
 			}
 		})
 	}
 }
 
-// TestFollowerLosesNewerRanges: when a cluster went back, a follower keeps the ranges of which it
-// was told nothing later. A lost range stays so until it is read again, whatever is answered.
+// TestFollowerLosesNewerRanges: after a restore, a follower keeps the ranges that are not ahead of
+// the cluster. A lost range stays lost until it is read again, whatever later probes return.
 func TestFollowerLosesNewerRanges(t *testing.T) {
 	f := &Follower{o: FollowOptions{MaxAge: time.Hour}, parts: []*part{
-		{revision: 100, asOf: now()}, {revision: 50, asOf: now()}, // neither is watched just now
+		{revision: 100, asOf: now()}, {revision: 50, asOf: now()}, // neither is being watched
 	}}
 	for _, revision := range []int64{50, 100} {
 		f.addProbe(probe{at: now(), revision: revision}, revision+1)
 		if a, b := f.parts[0].lost, f.parts[1].lost; !a || b {
-			t.Errorf("answered %d: the range ahead is lost: %v; the other: %v", revision, a, b)
+			t.Errorf("probe %d: the newer range is lost: %v; the other: %v", revision, a, b)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestFollower: what changes is in memory soon, in whole revisions, and no write waits.
+// TestFollower: changes arrive in memory soon and in whole revisions, and no write waits.
 func TestFollower(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -39,7 +39,7 @@ func TestFollower(t *testing.T) {
 				store.Put{Key: "g/b", Value: v},
 			}}))
 			want := fmt.Sprintf("b%d c%d ", i, i)
-			eventually(t, "the change is there", func() bool {
+			eventually(t, "the change arrives", func() bool {
 				got := values(t, f, "f/")
 				if half := got != want && i > 0 && got != fmt.Sprintf("b%d c%d ", i-1, i-1); half {
 					t.Fatalf("half of a change: %q", got)
@@ -51,27 +51,27 @@ func TestFollower(t *testing.T) {
 			}
 		}
 		if _, err := f.Get(timeout(t), "h/a"); !errors.Is(err, cache.ErrNotHeld) {
-			t.Errorf("read with %v", err)
+			t.Errorf("get: %v, want ErrNotHeld", err)
 		}
 		f.Close()
 		if _, err := f.Get(timeout(t), "f/b"); !errors.Is(err, cache.ErrStale) {
-			t.Errorf("read with %v after Close", err)
+			t.Errorf("get after close: %v, want ErrStale", err)
 		}
 		if age, ok := f.Age(); ok {
-			t.Errorf("the age of a closed cache is %v", age)
+			t.Errorf("the age after close is %v", age)
 		}
 		bad := []store.KeyRange{{Key: "b", End: "a"}}
 		for _, list := range [][]store.KeyRange{nil, bad} {
 			_, err := cache.Follow(timeout(t), own, list, cache.FollowOptions{})
 			if !errors.Is(err, client.ErrInvalid) {
-				t.Errorf("followed with %v", err)
+				t.Errorf("Follow(%v): %v", list, err)
 			}
 		}
 	})
 }
 
-// TestFollowerCutOff: a follower that hears nothing does not answer from memory for longer
-// than it may, and does again when it hears something.
+// TestFollowerCutOff: a follower that is cut off stops answering from memory after MaxAge, and
+// resumes once it is connected again.
 func TestFollowerCutOff(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -85,7 +85,7 @@ func TestFollowerCutOff(t *testing.T) {
 		}
 		defer f.Close()
 		var before time.Duration
-		eventually(t, "it becomes younger though nothing changes", func() bool {
+		eventually(t, "the age decreases even though nothing changes", func() bool {
 			age, ok := f.Age()
 			younger := ok && age < before
 			before = age
@@ -93,7 +93,7 @@ func TestFollowerCutOff(t *testing.T) {
 		})
 		line.SetFrozen(true)
 		put(t, other, "f/a", "2") // no cache holds it
-		eventually(t, "it answers nothing any more", func() bool {
+		eventually(t, "the follower stops answering", func() bool {
 			kv, err := f.Get(t.Context(), "f/a")
 			if err == nil && string(kv.Value) != "1" {
 				t.Fatalf("read %q", kv.Value)
@@ -102,15 +102,15 @@ func TestFollowerCutOff(t *testing.T) {
 		})
 		line.SetFrozen(false)
 		line.Break()
-		eventually(t, "it knows the change", func() bool {
+		eventually(t, "the change arrives", func() bool {
 			kv, err := f.Get(t.Context(), "f/a")
 			return err == nil && string(kv.Value) == "2"
 		})
 	})
 }
 
-// TestFollowerCompacted: a follower that was cut off until the history that it needs was compacted
-// reads its ranges again, so that it misses no change, and goes on.
+// TestFollowerCompacted: a follower that was cut off until the history it needs was compacted reads
+// its ranges again, so it misses no change, and continues.
 func TestFollowerCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -132,7 +132,7 @@ func TestFollowerCompacted(t *testing.T) {
 		line.Break()
 		knows := func(want string) {
 			t.Helper()
-			eventually(t, "it knows "+want, func() bool {
+			eventually(t, "the follower has "+want, func() bool {
 				r, err := f.Range(t.Context(), store.Prefix("f/"))
 				return err == nil && len(r.KVs) == 1 && string(r.KVs[0].Value) == want
 			})

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestClosedCacheFreed: a cache takes no memory once its client is closed, however long its TTL
-// is, and whether it was closed first.
+// TestClosedCacheFreed: a cache is freed once its client is closed, however long its TTL, and
+// whether or not it was closed first.
 func TestClosedCacheFreed(t *testing.T) {
 	cl := newCluster(t, 1)
 	for _, first := range []bool{true, false} {

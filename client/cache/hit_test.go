@@ -14,9 +14,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestHitTakesNoLock: what is in memory is read, also that a key is missing, while
-// goroutines that change the cache are stopped with the lock in their hands; and nothing is
-// allocated.
+// TestHitTakesNoLock: a hit, even on a missing key, needs no lock and no allocation. Method: hold
+// the locks while reading.
 func TestHitTakesNoLock(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -30,7 +29,7 @@ func TestHitTakesNoLock(t *testing.T) {
 		if _, err := c.Put(ctx, store.Put{Key: "h/a", Value: []byte("1")}); err != nil {
 			t.Fatal(err)
 		}
-		for { // until it is kept: the leader may be busy still with the put
+		for { // until kept: the leader may still be busy with the put
 			if _, err := x.Range(ctx, all); err != nil {
 				t.Fatal(err)
 			}
@@ -69,13 +68,13 @@ func TestHitTakesNoLock(t *testing.T) {
 		x.mu.Unlock()
 		l.mu.Unlock()
 		if s := x.Stats(); s.Fills != fills {
-			t.Errorf("%d reads went to the cluster", s.Fills-fills)
+			t.Errorf("%d reads went to the cluster, want none", s.Fills-fills)
 		}
 	})
 }
 
-// TestAwaitWhileReopening: a cache that is being opened anew, because another member leads, when
-// its user looks, counts as open all the same; and so it is soon.
+// TestAwaitWhileReopening: opening a cache succeeds even if it is already being reopened because of
+// a new leader.
 func TestAwaitWhileReopening(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -88,21 +87,22 @@ func TestAwaitWhileReopening(t *testing.T) {
 		l := x.current.Load()
 		l.Opening()
 		if err := l.await(ctx); err != nil {
-			t.Errorf("it fails: %v", err)
+			t.Errorf("await: %v", err)
 		}
 		if err := x.Err(); !errors.Is(err, ErrNotHeld) {
-			t.Errorf("it is not open, and says %v", err)
+			t.Errorf("not open: Err is %v, want ErrNotHeld", err)
 		}
 	})
 }
 
-// TestNothingAfterEnd: past the lease's validity nothing is answered from memory, even before the cache
-// is cleared, as after a pause of the process (T2, C1).
+// TestNothingAfterEnd: after the lease has ended, nothing is answered from memory, even if the
+// copies have not been dropped yet, as after a pause of the process (T2, C1).
 func TestNothingAfterEnd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
 		var ahead atomic.Int64
-		// A grace is not for caches: another leader may have let a write pass meanwhile.
+		// The grace does not apply to caches: another leader may have let a write pass in the
+		// meantime.
 		c := inprocess.Connect(t, client.Config{
 			Grace: time.Hour,
 			Now:   func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
@@ -125,24 +125,25 @@ func TestNothingAfterEnd(t *testing.T) {
 		ahead.Store(int64(3 * time.Second))
 		_, _, _, known := l.view.Load().Range(keyrange.Range(all))
 		if !known || l.index.find("h/a") == nil {
-			t.Error("the copies are not there any more")
+			t.Error("the copies are gone")
 		}
 		if _, err := x.Get(ctx, "h/a"); !errors.Is(err, ErrEnded) {
-			t.Errorf("a key was read with %v", err)
+			t.Errorf("get: %v, want ErrEnded", err)
 		}
 		if _, err := x.Range(ctx, all); !errors.Is(err, ErrEnded) {
-			t.Errorf("a range was read with %v", err)
+			t.Errorf("range: %v, want ErrEnded", err)
 		}
 		if status := l.lease.State().Status; status == client.Jeopardy {
-			t.Error("the lease may be saved still")
+			t.Error("the lease is in jeopardy, want it ended")
 		}
 		l.mu.Unlock()
 		_ = x.Close(ctx)
 	})
 }
 
-// TestEndsDuringRead: what a reader finds in memory is no answer if the lease has ended meanwhile
-// (C1). Method: it ends while the reader waits for the lock, mostly; the cluster has no key.
+// TestEndsDuringRead: a copy found in memory is not returned if the lease has ended in the meantime
+// (C1). Method: usually, the lease ends while the reader waits for the lock; the key does not exist
+// in the cluster.
 func TestEndsDuringRead(t *testing.T) {
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
@@ -156,7 +157,7 @@ func TestEndsDuringRead(t *testing.T) {
 	if !l.set.Complete(l.set.Begin(what), copies.Answer[store.KV]{
 		Term: 7, Values: []store.KV{{Key: "h/a"}},
 	}) {
-		t.Fatal("it is not kept")
+		t.Fatal("the copy is not kept")
 	}
 	l.Opening()
 	l.mu.Lock()
@@ -169,8 +170,8 @@ func TestEndsDuringRead(t *testing.T) {
 	}
 }
 
-// TestFlightBeforeRead: who begins to read while another's read is under way does not take the result of
-// that, which may be older than a write that was acknowledged in between (C1).
+// TestFlightBeforeRead: a read does not share the result of a flight that took off before it: that
+// may be older than a write acknowledged in between (C1).
 func TestFlightBeforeRead(t *testing.T) {
 	ctx := t.Context()
 	x := &Cache{}
@@ -180,9 +181,9 @@ func TestFlightBeforeRead(t *testing.T) {
 	l.flights[r] = f
 	close(f.done)
 	if _, ok, err := l.fetch(ctx, r, x.flightSeq.Load()); ok || err != nil {
-		t.Errorf("it takes what was read before: %v, %v", ok, err)
+		t.Errorf("used an earlier flight: %v, %v", ok, err)
 	}
 	if _, ok, err := l.fetch(ctx, r, x.flightSeq.Load()-1); !ok || err != nil {
-		t.Errorf("it does not take what was read since it began: %v, %v", ok, err)
+		t.Errorf("did not use a later flight: %v, %v", ok, err)
 	}
 }

@@ -15,22 +15,20 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// hooks are what the client has for caches.
+// hooks are the client's hooks for caches.
 var hooks = cachelink.Get[*client.Client, *client.Lease, client.Grant]()
 
-// incarnation is a cache from the beginning of one lease to its end. It is the cachelink.Events of
-// its link.
+// incarnation is a cache during one lease. It implements cachelink.Events for its link.
 //
-// What is in index and view is true as long as the lease is valid: a reader looks there
-// first, and then whether the lease is valid. What is dropped is gone from both before it is
-// acknowledged.
+// The copies in index and view are current while the lease is valid: a reader looks there first,
+// and then checks the lease. Dropped copies leave both before the drop is acknowledged.
 type incarnation struct {
 	cache *Cache
 	lease *client.Lease
 	index *index
 	view  atomic.Pointer[copies.View[store.KV]]
-	// settled is closed when the cache is open, or will not be. Then failure says why, and
-	// does not change any more.
+	// ready is closed once the cache is open or has failed to open. From then on, failure has the
+	// reason and is immutable.
 	ready   chan struct{}
 	failure error
 
@@ -38,8 +36,8 @@ type incarnation struct {
 	link    cachelink.Link
 	set     *copies.Set[store.KV]
 	flights map[keyrange.Range]*flight
-	isReady bool  // settled is closed
-	refusal error // why the cache is not open, if the cluster has said so
+	isReady bool  // ready is closed
+	refusal error // the cluster's reason for not opening the cache
 }
 
 func newIncarnation(c *Cache, held *client.Lease) *incarnation {
@@ -58,7 +56,7 @@ func newIncarnation(c *Cache, held *client.Lease) *incarnation {
 	return l
 }
 
-// open links the cache to the cluster, and waits until that knows of it.
+// open links the cache to the cluster, and waits until it is registered.
 func (l *incarnation) open(ctx context.Context) error {
 	link, err := hooks.Open(l.cache.client, l.lease, l)
 	if err != nil {
@@ -71,35 +69,35 @@ func (l *incarnation) open(ctx context.Context) error {
 	return l.await(ctx)
 }
 
-// await waits until the cache was open for the first time. It may be that it is being opened
-// anew by then: that is no failure.
+// await waits until the cache has been open once. It succeeds even if the cache is already being
+// reopened.
 func (l *incarnation) await(ctx context.Context) error {
 	select {
 	case <-l.ready:
 		return l.failure
-	case <-l.lease.Context().Done(): // so it will not be open any more
+	case <-l.lease.Context().Done(): // it will never be open
 		return fault.Because(ErrEnded, fault.Cause(l.lease.Context()))
 	case <-ctx.Done():
 		return fault.In("cache: open", "", fault.Cause(ctx))
 	}
 }
 
-// leave drops everything and says so, since the lease is over, or about to be. What the cluster
-// asks it to drop it goes on to acknowledge for as long as writes may wait for that: a TTL.
+// close drops and reports everything, because the lease has ended or is about to. It continues to
+// acknowledge invalidations while writes may wait for them: for one TTL.
 func (l *incarnation) close() {
 	l.mu.Lock()
-	told, link := l.set.Close(), l.link
+	report, link := l.set.Close(), l.link
 	l.publishLocked()
 	if link != nil {
-		l.ackLocked(told)
+		l.ackLocked(report)
 	}
 	l.mu.Unlock()
-	if link != nil { // not with mu held, which the link asks for in Opening
+	if link != nil { // not with mu held: the link calls Opening
 		link.CloseAfter(l.lease.Info().TTL)
 	}
 }
 
-// notOpen says why the cache is not open.
+// notOpen returns the reason why the cache is not open, or nil.
 func (l *incarnation) notOpen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,14 +111,14 @@ func (l *incarnation) notOpen() error {
 	}
 }
 
-// publishLocked lets readers see what there is.
+// publishLocked publishes the current copies to readers.
 func (l *incarnation) publishLocked() { l.view.Store(l.set.View()) }
 
-// reportLocked tells the cluster what is to be told. It is called with mu held, so that what
-// is given up is told before it is asked for again.
+// reportLocked sends the pending report. It is called with mu held, so that an evicted range is
+// reported before it is read again.
 func (l *incarnation) reportLocked(lazy bool) {
 	if l.link == nil {
-		return // it is told when there is one
+		return // reported once there is a link
 	}
 	if t, ok := l.set.TakeReport(lazy); ok {
 		l.ackLocked(t)
@@ -142,7 +140,7 @@ func (l *incarnation) Opening() []keyrange.Range {
 func (l *incarnation) Opened(term uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lease.Err() != nil { // it has nothing, and only the leader has to know that
+	if l.lease.Err() != nil { // nothing is cached; only the leader needs to know
 		if l.link != nil {
 			l.ackLocked(copies.Report{Open: term})
 		}
@@ -154,7 +152,7 @@ func (l *incarnation) Opened(term uint64) {
 	l.reportLocked(true)
 }
 
-// Invalidated implements cachelink.Events. What is acknowledged is dropped before.
+// Invalidated implements cachelink.Events. Copies are dropped before the acknowledgement.
 func (l *incarnation) Invalidated(n cachelink.Notice) {
 	l.cache.counts.invalidations.Add(1)
 	l.mu.Lock()
@@ -180,9 +178,9 @@ func (l *incarnation) Refused(err error) {
 	l.refusal = err
 	if errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknownOutcome) ||
 		errors.Is(err, client.ErrNotLoggedIn) {
-		return // it is asked again
+		return // the link retries
 	}
-	l.cache.o.Logger.Warn("the cluster does not take a cache", "lease", l.lease.ID(), "why", err)
+	l.cache.o.Logger.Warn("the cluster refused to open a cache", "lease", l.lease.ID(), "why", err)
 	l.setReadyLocked(fmt.Errorf("cache: %w", err))
 }
 
@@ -201,7 +199,7 @@ func rangesOf(list []store.KeyRange) []keyrange.Range {
 	return out
 }
 
-// ranges are those as rangeOf has them.
+// normalize applies rangeOf to a list.
 func normalize(list []keyrange.Range) []keyrange.Range {
 	out := make([]keyrange.Range, len(list))
 	for i, r := range list {
@@ -210,8 +208,8 @@ func normalize(list []keyrange.Range) []keyrange.Range {
 	return out
 }
 
-// rangeOf is a range as the client asks for it: no key is empty, so one from there on is one
-// from the first key that can be.
+// rangeOf returns a range as the client requests it. As no key is empty, a range from the empty key
+// starts at the first possible key.
 func rangeOf(r store.KeyRange) keyrange.Range {
 	if r.Key == "" && r.End != "" {
 		r.Key = "\x00"

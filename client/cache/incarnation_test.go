@@ -18,11 +18,11 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestOldIncarnationsFreed: nothing keeps what a cache had before it began anew.
+// TestOldIncarnationsFreed: nothing keeps an old incarnation in memory.
 func TestOldIncarnationsFreed(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
-		c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to learn of it soon
+		c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to notice the end soon
 		other := inprocess.Connect(t, client.Config{}, at...)
 		x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("o/")}, Options{
 			TTL: 30 * time.Second,
@@ -40,7 +40,7 @@ func TestOldIncarnationsFreed(t *testing.T) {
 			}
 			reopened(x, ref)
 		}
-		time.Sleep(time.Minute) // their links go on for a TTL
+		time.Sleep(time.Minute) // their links stay open for a TTL
 		runtime.GC()
 		for i, l := range old {
 			if l.Value() != nil {
@@ -57,36 +57,36 @@ func reopened(x *Cache, old leases.Ref) {
 	}
 }
 
-// spy is a link that looks what readers find at the moment of an acknowledgement.
+// spy is a link that checks, at each acknowledgement, what readers find.
 type spy struct {
 	cachelink.Link
 	t    *testing.T
 	l    *incarnation
 	what keyrange.Range
-	acks atomic.Int32 // that said that something was dropped
+	acks atomic.Int32 // that reported a drop
 }
 
 func (s *spy) Ack(a cachelink.Ack) {
 	if a.Seq != 0 || len(a.Dropped) > 0 {
 		s.acks.Add(1)
 		if kvs, _, _, known := s.l.view.Load().Range(s.what); known {
-			s.t.Errorf("%+v is acknowledged, while readers of the range find %+v", a, kvs)
+			s.t.Errorf("%+v is acknowledged, but readers of the range find %+v", a, kvs)
 		}
 		if e := s.l.index.find(s.what.Key + "a"); e != nil {
-			s.t.Errorf("%+v is acknowledged, while readers of the key find %+v", a, e.kv)
+			s.t.Errorf("%+v is acknowledged, but readers of the key find %+v", a, e.kv)
 		}
 		for _, r := range a.Dropped {
 			if kvs, _, _, known := s.l.view.Load().Range(r); known {
-				s.t.Errorf("it tells that it has dropped %q, while readers find %+v", r, kvs)
+				s.t.Errorf("%q is reported as dropped, but readers find %+v", r, kvs)
 			}
 		}
 	}
 	s.Link.Ack(a)
 }
 
-// TestDroppedBeforeAcknowledged: what a cache says that it has dropped nobody reads from it any more,
-// neither the key nor the range (C1). Method: a link that looks, and whatever makes a cache drop:
-// the write of another client, one of its own client, and its end.
+// TestDroppedBeforeAcknowledged: once a cache reports a drop, no reader finds the key or the range
+// in memory (C1). Method: a link that looks, and each cause of a drop: a write by another client,
+// one by its own client, and closing.
 func TestDroppedBeforeAcknowledged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -110,11 +110,11 @@ func TestDroppedBeforeAcknowledged(t *testing.T) {
 			name string
 			do   func() error
 		}{
-			{"another's write", put(other)},
-			{"its own", put(c)},
-			{"its end", func() error { return x.Close(ctx) }},
+			{"another client's write", put(other)},
+			{"its own client's write", put(c)},
+			{"close", func() error { return x.Close(ctx) }},
 		} {
-			for { // until it is kept
+			for { // until kept
 				if _, err := x.Range(ctx, store.KeyRange(s.what)); err != nil {
 					t.Fatal(err)
 				}
@@ -133,8 +133,8 @@ func TestDroppedBeforeAcknowledged(t *testing.T) {
 	})
 }
 
-// TestEvictedBeforeReported: what a cache has given up to make room nobody reads from it any more when
-// it says so (C1). Method: a cache of one key reads others until it tells.
+// TestEvictedBeforeReported: once a cache reports an eviction, no reader finds the copy (C1).
+// Method: a cache of one key reads others until it reports.
 func TestEvictedBeforeReported(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{MaxEntries: 1})
@@ -149,7 +149,7 @@ func TestEvictedBeforeReported(t *testing.T) {
 	})
 }
 
-// setLink gives an incarnation another link, and returns the old one.
+// setLink replaces the link of an incarnation, and returns the old one.
 func setLink(l *incarnation, link cachelink.Link) (old cachelink.Link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,8 +157,7 @@ func setLink(l *incarnation, link cachelink.Link) (old cachelink.Link) {
 	return old
 }
 
-// TestEndedWhileOpening: who opens a cache learns that its lease has ended meanwhile, and does
-// not wait for ever.
+// TestEndedWhileOpening: opening a cache fails promptly if its lease ends in the meantime.
 func TestEndedWhileOpening(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -168,21 +167,21 @@ func TestEndedWhileOpening(t *testing.T) {
 		}
 		l := newIncarnation(&Cache{client: c, o: Options{}.withDefaults()}, held)
 		held.Close()
-		l.Opened(1) // as the cluster says it
+		l.Opened(1) // as called by the link
 		over := make(chan error, 1)
 		go func() { over <- l.await(t.Context()) }()
 		select {
 		case err := <-over:
 			if !errors.Is(err, ErrEnded) || !errors.Is(err, client.ErrClosed) {
-				t.Errorf("opened with %v", err)
+				t.Errorf("await: %v, want ErrEnded and ErrClosed", err)
 			}
 		case <-time.After(time.Minute):
-			t.Error("it waits")
+			t.Error("await does not return")
 		}
 	})
 }
 
-// TestAllKeys: the range of all keys may begin at the empty key.
+// TestAllKeys: the range of all keys may start at the empty key.
 func TestAllKeys(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -207,7 +206,7 @@ func TestAllKeys(t *testing.T) {
 			if got, err := r.Range(t.Context(), store.KeyRange{Key: "", End: end}); err != nil || len(got.KVs) != 1 {
 				t.Errorf("%s: read %+v, %v", name, got, err)
 			}
-			if f, ok := r.(*Follower); ok { // it learns that what it has is not old
+			if f, ok := r.(*Follower); ok { // until a probe has refreshed its age
 				for first := f.asOf.Load(); *f.asOf.Load() == *first; {
 					<-time.After(5 * time.Millisecond)
 				}
@@ -217,8 +216,8 @@ func TestAllKeys(t *testing.T) {
 	})
 }
 
-// TestRefusedWhileOpening: a program that opens a cache learns why the cluster does not take it. A
-// refusal that may pass is none: the cache is asked for again, until the program's patience ends.
+// TestRefusedWhileOpening: opening a cache fails with the cluster's reason for a refusal. After a
+// temporary refusal, it is retried until the context ends.
 func TestRefusedWhileOpening(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -240,16 +239,16 @@ func TestRefusedWhileOpening(t *testing.T) {
 			if l.Refused(x.refused); x.want == context.Canceled {
 				ctx = over
 			}
-			if l.isReady != (ctx != over) { // or await chooses by chance
-				t.Errorf("refused with %v: settled: %v", x.refused, l.isReady)
+			if l.isReady != (ctx != over) { // otherwise await could return either
+				t.Errorf("refused with %v: ready: %v", x.refused, l.isReady)
 			}
 			if err := l.await(ctx); !errors.Is(err, x.want) {
-				t.Errorf("refused with %v: opened with %v", x.refused, err)
+				t.Errorf("refused with %v: await: %v", x.refused, err)
 			}
 			if err := l.notOpen(); !errors.Is(err, x.refused) {
-				t.Errorf("refused with %v: not open because of %v", x.refused, err)
+				t.Errorf("refused with %v: notOpen: %v", x.refused, err)
 			}
-			l.close() // although it has no link
+			l.close() // even without a link
 		}
 	})
 }

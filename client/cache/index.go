@@ -8,36 +8,36 @@ import (
 	"leasehold.dev/internal/copies"
 )
 
-// index finds copies by their keys. Readers take no lock and never wait. Goroutines that
-// change it take turns by a lock of their own. It is a copies.Mirror.
+// index finds copies by key. Readers take no lock and never wait. Writers must be serialized by the
+// caller's lock. It is a copies.Mirror.
 //
-// Invariant: an entry that can be reached from the table by a key is the newest for it.
+// Invariant: an entry that can be reached from the table by its key is the newest for it.
 type index struct {
 	seed  maphash.Seed
 	table atomic.Pointer[table]
-	n     int // entries; only for goroutines that change it
+	n     int // number of entries; for writers only
 }
 
-// table is as large as a power of two.
+// table is a hash table. Its size is a power of two.
 type table struct{ chains []atomic.Pointer[entry] }
 
-// entry is a copy. Only next ever changes.
+// entry is a copy. Only next is ever changed.
 type entry struct {
 	hash uint64
 	key  string
-	kv   *store.KV // nil: there is no such key
+	kv   *store.KV // nil if the key does not exist
 	mark *mark
 	next atomic.Pointer[entry]
 }
 
-// mark says whether a copy was used. It implements copies.Mark.
+// mark records whether a copy was used. It implements copies.Mark.
 type mark struct{ used atomic.Bool }
 
 // Used implements copies.Mark.
 func (m *mark) Used() bool { return m.used.Load() && m.used.Swap(false) }
 
-// use notes that the copy is used. It writes only if that is news, so that readers of the
-// same copy do not wait for each other's cache lines.
+// use marks the copy as used. It avoids redundant writes, so that readers of the same copy do not
+// contend for its cache line.
 func (m *mark) use() {
 	if !m.used.Load() {
 		m.used.Store(true)
@@ -58,7 +58,7 @@ func (t *table) chain(hash uint64) *atomic.Pointer[entry] {
 	return &t.chains[hash&uint64(len(t.chains)-1)]
 }
 
-// find returns the copy of a key, nil if there is none.
+// find returns the copy of a key, or nil.
 func (x *index) find(key string) *entry {
 	hash := maphash.String(x.seed, key)
 	for e := x.table.Load().chain(hash).Load(); e != nil; e = e.next.Load() {
@@ -69,7 +69,7 @@ func (x *index) find(key string) *entry {
 	return nil
 }
 
-// Put implements copies.Mirror. The new entry is there before the old one goes.
+// Put implements copies.Mirror. The new entry becomes visible before the old one is removed.
 func (x *index) Put(key string, kv *store.KV, m copies.Mark) {
 	hash := maphash.String(x.seed, key)
 	t := x.table.Load()
@@ -90,8 +90,8 @@ func (x *index) Delete(key string) {
 	x.unlink(x.table.Load().chain(hash), hash, key)
 }
 
-// cut takes the entry of a key out of what follows a link. A reader that stands on the entry
-// goes on from it.
+// unlink removes the entry of a key from the chain behind link. A reader that is at the entry can
+// continue from it.
 func (x *index) unlink(link *atomic.Pointer[entry], hash uint64, key string) {
 	for e := link.Load(); e != nil; e = link.Load() {
 		if e.hash == hash && e.key == key {
@@ -103,8 +103,7 @@ func (x *index) unlink(link *atomic.Pointer[entry], hash uint64, key string) {
 	}
 }
 
-// grow makes the table twice as large. The old one stays as it is, for readers that look
-// now.
+// grow doubles the table. The old one stays unchanged for concurrent readers.
 func (x *index) grow() *table {
 	old := x.table.Load()
 	t := newTable(2 * len(old.chains))

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestIndex: at random, against a map, through many growths.
+// TestIndex compares the index with a map after random changes, while it grows several times.
 func TestIndex(t *testing.T) {
 	x, model := newIndex(), make(map[string]*store.KV)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -23,7 +23,7 @@ func TestIndex(t *testing.T) {
 			x.Put(key, kv, new(mark))
 			model[key] = kv
 		case 2:
-			x.Put(key, nil, new(mark)) // there is no such key
+			x.Put(key, nil, new(mark)) // the key does not exist
 			model[key] = nil
 		case 3:
 			x.Delete(key)
@@ -39,12 +39,12 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestIndexReaders: who looks while others change it finds what was there at some moment of
-// the look, and never what was replaced or deleted before (C1).
+// TestIndexReaders: concurrent readers find an entry that was current at some moment during the
+// lookup, and never one that had been replaced or deleted before (C1).
 func TestIndexReaders(t *testing.T) {
 	const keys = 64
 	x := newIndex()
-	var done [keys]atomic.Int64 // revisions below were replaced, or deleted
+	var done [keys]atomic.Int64 // revisions below this were replaced or deleted
 	var all sync.WaitGroup
 	var stop atomic.Bool
 	for range 4 {
@@ -71,14 +71,14 @@ func TestIndexReaders(t *testing.T) {
 		}
 		done[k].Store(i)
 		if i%100 == 0 {
-			x.Put(fmt.Sprint("other", i), nil, new(mark)) // so that it grows
+			x.Put(fmt.Sprint("other", i), nil, new(mark)) // so that the table grows
 		}
 	}
 	stop.Store(true)
 	all.Wait()
 }
 
-// TestIndexSameHash: two keys may have the same hash, and are two keys nevertheless.
+// TestIndexSameHash: keys with the same hash are distinct.
 func TestIndexSameHash(t *testing.T) {
 	x := newIndex()
 	hash := maphash.String(x.seed, "a")

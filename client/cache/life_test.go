@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestCloseDropsAll: Close says that the cache has nothing before it revokes the lease. So no
-// write waits, even if the revocation fails. The caller learns of that, once.
+// TestCloseDropsAll: Close reports that everything was dropped before it revokes the lease, so no
+// write waits even if the revocation fails. The caller gets that error, once.
 func TestCloseDropsAll(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -29,14 +29,14 @@ func TestCloseDropsAll(t *testing.T) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := x.Close(over); !errors.Is(err, context.Canceled) {
-			t.Errorf("closed without a revocation, and %v", err)
+			t.Errorf("Close: %v, want canceled", err)
 		}
 		if n := s.acks.Load(); n != 1 {
-			t.Errorf("%d acknowledgements that all is dropped", n)
+			t.Errorf("%d reports that everything was dropped, want 1", n)
 		}
 		for range 2 {
 			if err := x.Close(over); err != nil {
-				t.Errorf("closed again: %v", err)
+				t.Errorf("second Close: %v", err)
 			}
 		}
 		if err := l.lease.Revoke(t.Context()); err != nil {
@@ -45,8 +45,8 @@ func TestCloseDropsAll(t *testing.T) {
 	})
 }
 
-// TestClosedCacheStaysClosed: an incarnation that is there only when its cache has been closed is
-// given up, and its lease revoked.
+// TestClosedCacheStaysClosed: an incarnation that is ready only after its cache was closed is
+// abandoned, and its lease revoked.
 func TestClosedCacheStaysClosed(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -63,16 +63,16 @@ func TestClosedCacheStaysClosed(t *testing.T) {
 		}
 		x.replace(late)
 		if x.current.Load() == late || x.Stats().Reopened != 0 {
-			t.Error("a closed cache restarted")
+			t.Error("a closed cache reopened")
 		}
 		if late.lease.Err() == nil || late.notOpen() == nil {
-			t.Errorf("its lease: %v; open: %v", late.lease.Err(), late.notOpen())
+			t.Errorf("lease: %v; open: %v", late.lease.Err(), late.notOpen())
 		}
 	})
 }
 
-// TestReopenRetries: a cache that cannot begin anew tries again, with the reason, until it can,
-// and then no more. Method: its name is another's when it is asked for the first time.
+// TestReopenRetries: a cache that fails to reopen calls Reopen with the error and retries until it
+// succeeds. Method: another client holds the cache's name during the first attempt.
 func TestReopenRetries(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
@@ -108,10 +108,10 @@ func TestReopenRetries(t *testing.T) {
 			}
 			reopened(x, ref)
 			if got := x.Stats().Reopened; got != n+1 {
-				t.Errorf("%d restarts, want %d", got, n+1)
+				t.Errorf("reopened %d times, want %d", got, n+1)
 			}
 		}
-		if err := x.Close(t.Context()); err != nil { // which waits for who asks
+		if err := x.Close(t.Context()); err != nil { // waits for Reopen to return
 			t.Fatal(err)
 		}
 		var lost []bool
@@ -119,13 +119,12 @@ func TestReopenRetries(t *testing.T) {
 			lost = append(lost, errors.Is(why, client.ErrLost))
 		}
 		if !slices.Equal(lost, []bool{true, false, true}) {
-			t.Errorf("asked because of %v", whys)
+			t.Errorf("Reopen was called with %v", whys)
 		}
 	})
 }
 
-// TestClosedClientNeverReopens: with its client a cache is over, and nobody is asked whether it
-// shall begin anew.
+// TestClosedClientNeverReopens: a cache ends with its client, and Reopen is not called.
 func TestClosedClientNeverReopens(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -137,16 +136,16 @@ func TestClosedClientNeverReopens(t *testing.T) {
 		}
 		c.Close()
 		<-x.Lease().Context().Done()
-		_ = x.Close(t.Context()) // whose revocation cannot be asked for any more
+		_ = x.Close(t.Context()) // fails: the client cannot revoke the lease
 		err = x.Err()
 		if asked != 0 || !errors.Is(err, ErrEnded) || !errors.Is(err, client.ErrClosed) {
-			t.Errorf("asked %d times, %v", asked, err)
+			t.Errorf("Reopen was called %d times; Err: %v", asked, err)
 		}
 	})
 }
 
-// TestAge: a machine that was suspended has a monotonic clock that stood still, and
-// a wall clock may have been set back. What is in memory is as old as the faster of the two says.
+// TestAge: the age of the data is measured by the faster clock. The monotonic clock stops while a
+// machine is suspended, and a wall clock may be set back.
 func TestAge(t *testing.T) {
 	n := time.Now()
 	for name, m := range map[string]moment{
@@ -160,8 +159,8 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// TestFollowOptions: a follower answers for five seconds if nobody says otherwise, and for half a
-// second at least. One that cannot read its ranges does not begin.
+// TestFollowOptions: MaxAge is five seconds by default, and at least half a second. Follow fails if
+// it cannot read the ranges.
 func TestFollowOptions(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -174,24 +173,24 @@ func TestFollowOptions(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f.o.MaxAge != want {
-				t.Errorf("%v became %v", asked, f.o.MaxAge)
+				t.Errorf("MaxAge %v became %v, want %v", asked, f.o.MaxAge, want)
 			}
 			f.Close()
 			if age, ok := f.Age(); ok {
-				t.Errorf("closed, and of age %v", age)
+				t.Errorf("age after close: %v", age)
 			}
 		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := Follow(over, c, all, FollowOptions{}); !errors.Is(err, context.Canceled) {
-			t.Errorf("followed with %v", err)
+			t.Errorf("Follow: %v, want canceled", err)
 		}
 	})
 }
 
-// TestFollowerReadsMemory: what a follower knows it answers from memory: a key, that there is none
-// (any more), and a range that changes have cut into parts. With MemoryOnly a read fails of what is
-// not known, or too old, or not within its ranges.
+// TestFollowerReadsMemory: a follower answers from memory: existing keys, missing and deleted keys,
+// and a range that changes have cut into pieces. With MemoryOnly, a read fails if the data is
+// missing, too old, or outside the ranges.
 func TestFollowerReadsMemory(t *testing.T) {
 	ctx := t.Context()
 	f := &Follower{o: FollowOptions{MaxAge: time.Hour, MemoryOnly: true}, index: newIndex()}
@@ -206,7 +205,7 @@ func TestFollowerReadsMemory(t *testing.T) {
 	f.set.Opened(1)
 	f.view.Store(f.set.View())
 	if _, err := f.Get(ctx, "a1"); !errors.Is(err, ErrStale) {
-		t.Errorf("before anything is read: %v", err)
+		t.Errorf("before the first load: %v", err)
 	}
 	f.keepLocked(f.parts[0].what, 5, []store.KV{{Key: "a1"}, {Key: "a2"}})
 	f.parts[0].revision, f.parts[0].asOf = 5, now()
@@ -225,10 +224,10 @@ func TestFollowerReadsMemory(t *testing.T) {
 		}
 	}
 	if r, err := f.Range(ctx, store.KeyRange{Key: "a", End: "c"}); err != nil || len(r.KVs) != 2 {
-		t.Errorf("the range: %+v, %v", r, err)
+		t.Errorf("range: %+v, %v", r, err)
 	}
 	if _, err := f.Range(ctx, store.KeyRange{Key: "a", End: "d"}); !errors.Is(err, ErrNotHeld) {
-		t.Errorf("beyond the ranges: %v", err)
+		t.Errorf("outside the ranges: %v", err)
 	}
 	f.o.MaxAge = 0
 	if _, err := f.Range(ctx, store.KeyRange{Key: "a", End: "c"}); !errors.Is(err, ErrStale) {

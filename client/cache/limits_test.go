@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestMaxCacheTTL: a cache that leaves its TTL open gets what the server allows, and one that
-// asks for more is told how much that is.
+// TestMaxCacheTTL: a cache with the default TTL gets at most what the server allows. If a program
+// asks for more, the error says how much is allowed.
 func TestMaxCacheTTL(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for _, c := range []struct{ most, usual time.Duration }{
@@ -31,7 +31,7 @@ func TestMaxCacheTTL(t *testing.T) {
 			keys := []store.KeyRange{store.Prefix("h/")}
 			usual := must[*cache.Cache](t)(cache.Open(timeout(t), to, keys, cache.Options{}))
 			if ttl := usual.Lease().Info().TTL; ttl != c.usual {
-				t.Errorf("of at most %v: a TTL of %v, want %v", c.most, ttl, c.usual)
+				t.Errorf("maximum %v: TTL is %v, want %v", c.most, ttl, c.usual)
 			}
 			if err := usual.Close(timeout(t)); err != nil {
 				t.Error(err)
@@ -40,14 +40,14 @@ func TestMaxCacheTTL(t *testing.T) {
 			want := fmt.Sprintf("at most %d ms", c.most.Milliseconds())
 			if !errors.Is(err, client.ErrInvalid) || !strings.Contains(fmt.Sprint(err), want) ||
 				!strings.Contains(fmt.Sprint(err), "--lease-max-cache-ttl") {
-				t.Errorf("a TTL beyond %v: %v", c.most, err)
+				t.Errorf("TTL above %v: %v", c.most, err)
 			}
 		}
 	})
 }
 
-// TestTooManyHolds: an owner that holds as much as it may is told so at once, whichever way it
-// opens one more cache, and keeps nobody else from opening one. What it closes it has again.
+// TestTooManyHolds: an owner at its limit of holds gets an error immediately, however it opens
+// another cache. Other owners are not affected, and closing a cache frees its holds.
 func TestTooManyHolds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -65,7 +65,7 @@ func TestTooManyHolds(t *testing.T) {
 		}
 		_, err := cache.Open(timeout(t), c, left, cache.Options{Owner: "greedy"})
 		if !errors.Is(err, client.ErrTooManyHolds) {
-			t.Errorf("one too many: %v", err)
+			t.Errorf("at the limit: %v, want ErrTooManyHolds", err)
 		}
 		open(t, c, "h/", cache.Options{Owner: "another"})
 		open(t, c, "h/", cache.Options{})
@@ -79,8 +79,8 @@ func TestTooManyHolds(t *testing.T) {
 	})
 }
 
-// TestRevokeOwnCache: a program that revokes the lease of its own cache, or lets go of it, waits
-// for nobody, and no write waits for the cache then.
+// TestRevokeOwnCache: a program that revokes or closes the lease of its own cache need not wait,
+// and no later write waits for the cache.
 func TestRevokeOwnCache(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -90,7 +90,7 @@ func TestRevokeOwnCache(t *testing.T) {
 			"by its ID": func(l *client.Lease) error {
 				return own.Revoke(timeout(t), leases.Ref{ID: l.ID()})
 			},
-			"let go": func(l *client.Lease) error { l.Close(); return nil },
+			"closed": func(l *client.Lease) error { l.Close(); return nil },
 		} {
 			virtual.Step(t, name, func(t *testing.T) {
 				c := open(t, own, "r/", cache.Options{TTL: 10 * time.Minute})
@@ -101,7 +101,7 @@ func TestRevokeOwnCache(t *testing.T) {
 				}
 				put(t, other, "r/a", "2")
 				if got := value(t, c, "r/a"); got != "2" {
-					t.Errorf("read %q", got)
+					t.Errorf("read %q, want 2", got)
 				}
 			})
 		}

@@ -12,11 +12,11 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Get returns a key, and [client.ErrKeyNotFound] if there is none. Do not change the value. A read
-// from memory takes one reading of the clock and no lock.
+// Get returns a key, or [client.ErrKeyNotFound] if it does not exist. Do not change the value. A
+// read from memory reads the clock once and takes no lock.
 func (c *Cache) Get(ctx context.Context, key string) (store.KV, error) {
 	l := c.current.Load()
-	// First the copy and then the clock: the copy was there while the lease was valid.
+	// Look up the copy before checking the clock: then the copy existed while the lease was valid.
 	if e := l.index.find(key); e != nil && l.lease.Valid() {
 		e.mark.use()
 		if e.kv == nil {
@@ -27,7 +27,7 @@ func (c *Cache) Get(ctx context.Context, key string) (store.KV, error) {
 	return single(c.Range(ctx, store.Key(key)))
 }
 
-// only returns the key of a range of one key.
+// single returns the only key of a result.
 func single(r store.RangeResult, err error) (store.KV, error) {
 	switch {
 	case err != nil:
@@ -38,13 +38,12 @@ func single(r store.RangeResult, err error) (store.KV, error) {
 	return r.KVs[0], nil
 }
 
-// result returns the keys of a range as of a revision.
 func result(kvs []store.KV, revision int64) store.RangeResult {
 	return store.RangeResult{Revision: revision, KVs: kvs, Count: int64(len(kvs))}
 }
 
-// Range returns all keys of a range. From RangeResult.Revision until the read the range did not
-// change. Do not change the result: other callers share it.
+// Range returns all keys of a range. The range did not change between RangeResult.Revision and the
+// read. Do not change the result: it is shared with other callers.
 func (c *Cache) Range(ctx context.Context, of store.KeyRange) (store.RangeResult, error) {
 	r := rangeOf(of)
 	l := c.current.Load()
@@ -56,16 +55,16 @@ func (c *Cache) Range(ctx context.Context, of store.KeyRange) (store.RangeResult
 	return c.read(ctx, r)
 }
 
-// read reads a range of which not all is there.
+// read reads a range that is not completely in memory.
 func (c *Cache) read(ctx context.Context, r keyrange.Range) (store.RangeResult, error) {
-	since := c.flightSeq.Load() // what flies from now on began after the read
+	since := c.flightSeq.Load() // later flights take off after this read began
 	for parts := true; ; parts = false {
 		l := c.current.Load()
 		switch {
 		case !l.lease.Valid():
 			return c.bypass(ctx, r, fault.Because(ErrEnded, l.lease.Err()))
 		case !l.set.Holds(r):
-			return c.bypass(ctx, r, fmt.Errorf("%w: it is not within the cache's ranges", ErrNotHeld))
+			return c.bypass(ctx, r, fmt.Errorf("%w: not within the cache's ranges", ErrNotHeld))
 		}
 		if err := l.notOpen(); err != nil && c.o.MemoryOnly {
 			return store.RangeResult{}, err
@@ -87,7 +86,7 @@ func (c *Cache) read(ctx context.Context, r keyrange.Range) (store.RangeResult, 
 	}
 }
 
-// past reads past the cache, if that is wanted.
+// bypass reads from the cluster, or fails with why if MemoryOnly is set.
 func (c *Cache) bypass(ctx context.Context, r keyrange.Range, why error) (store.RangeResult, error) {
 	if c.o.MemoryOnly {
 		return store.RangeResult{}, why
@@ -96,28 +95,28 @@ func (c *Cache) bypass(ctx context.Context, r keyrange.Range, why error) (store.
 	return c.client.Range(ctx, store.Range{Key: r.Key, End: r.End})
 }
 
-// look returns what there is of a range, or what is missing.
+// lookup returns the cached result of a range, or its gaps.
 func (l *incarnation) lookup(r keyrange.Range) (store.RangeResult, []keyrange.Range) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kvs, revision, gaps := l.set.Range(r)
-	l.publishLocked() // parts may have been joined
+	l.publishLocked() // pieces may have been joined
 	return result(kvs, revision), gaps
 }
 
-// flight is a read from the cluster, for all callers that want the same.
+// flight is a read from the cluster, shared by concurrent callers.
 type flight struct {
 	number uint64
 	what   keyrange.Range
-	fill   *copies.Fill  // nil: it cannot be kept
+	fill   *copies.Fill  // nil if the result cannot be kept
 	done   chan struct{} // closed when what follows is set
 	result store.RangeResult
 	err    error
 }
 
-// fetch reads a range from the cluster, or waits for a read that is under way. ok is false if
-// that one began before the caller did: then what was read may be older than the caller's
-// read, except for what is kept of it.
+// fetch reads a range from the cluster, or waits for a flight. ok is false if the flight took off
+// before the caller's read began: its result may be too old, except for what the cache has kept of
+// it.
 func (l *incarnation) fetch(
 	ctx context.Context, r keyrange.Range, since uint64,
 ) (_ store.RangeResult, ok bool, _ error) {
@@ -139,7 +138,7 @@ func (l *incarnation) fetch(
 	}
 }
 
-// fetchAll fetches several ranges at once.
+// fetchAll fetches several ranges concurrently.
 func (l *incarnation) fetchAll(ctx context.Context, list []keyrange.Range, since uint64) error {
 	errs := make([]error, len(list))
 	var all sync.WaitGroup
@@ -163,7 +162,7 @@ func (l *incarnation) startFlightLocked(r keyrange.Range) *flight {
 	return f
 }
 
-// fly reads what a flight is for.
+// runFlight performs the read of a flight.
 func (l *incarnation) runFlight(ctx context.Context, f *flight) {
 	defer close(f.done)
 	l.cache.counts.fills.Add(1)

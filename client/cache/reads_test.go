@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// reads opens a cache of r/, in which there are the keys r/a, r/b and r/c.
+// reads opens a cache of r/, which has the keys r/a, r/b and r/c.
 func reads(t *testing.T, o Options) *Cache {
 	t.Helper()
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -32,8 +32,8 @@ func reads(t *testing.T, o Options) *Cache {
 	return x
 }
 
-// TestFailedReads: a read that fails says so, is not tried again by itself, and leaves nothing
-// behind in memory.
+// TestFailedReads: a read that fails returns the error, is not retried, and leaves nothing in
+// memory.
 func TestFailedReads(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{})
@@ -43,7 +43,7 @@ func TestFailedReads(t *testing.T) {
 			t.Helper()
 			before := x.Stats().Fills
 			if _, err := x.Range(over, store.KeyRange{Key: key, End: end}); !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: read with %v", what, err)
+				t.Errorf("%s: %v, want canceled", what, err)
 			}
 			if got := x.Stats().Fills - before; got != fills {
 				t.Errorf("%s: %d reads of the cluster, want %d", what, got, fills)
@@ -55,25 +55,25 @@ func TestFailedReads(t *testing.T) {
 		if _, ok, err := Found(x.Get(t.Context(), "r/b")); !ok || err != nil {
 			t.Fatalf("a key: %v, %v", ok, err)
 		}
-		fails("a range of which a key is there", "r/", end, 2)
+		fails("a range with one key cached", "r/", end, 2)
 		if r, err := x.Range(t.Context(), store.KeyRange{Key: "r/", End: end}); err != nil || len(r.KVs) != 3 {
 			t.Errorf("read %+v, %v", r, err)
 		}
 		if _, _, _, known := x.current.Load().view.Load().Range(rangeOf(store.KeyRange{Key: "r/", End: end})); !known {
-			t.Error("readers miss a value that was read in parts")
+			t.Error("the range that was read in pieces is not cached")
 		}
 		// During a read, the cache acknowledges no invalidation in its range.
 		if _, err := x.client.Put(t.Context(), store.Put{Key: "r/a"}); err != nil {
 			t.Fatal(err)
 		}
 		if n := x.Stats().Invalidations; n != 0 {
-			t.Errorf("the cluster had to ask %d times for what a read that failed wanted", n)
+			t.Errorf("%d invalidations of a key that only a failed read requested", n)
 		}
 	})
 }
 
-// TestReadsWhileNotOpen: while the cluster does not know what a cache has, the cache reads from
-// the cluster and keeps nothing, or says that it holds nothing.
+// TestReadsWhileNotOpen: while its link is not open, a cache reads from the cluster and keeps
+// nothing, or returns ErrNotHeld.
 func TestReadsWhileNotOpen(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for _, only := range []bool{false, true} {
@@ -81,16 +81,16 @@ func TestReadsWhileNotOpen(t *testing.T) {
 			x.current.Load().Opening()
 			_, ok, err := Found(x.Get(t.Context(), "r/a"))
 			if ok == only || errors.Is(err, ErrNotHeld) != only {
-				t.Errorf("from memory only: %v: read %v, %v", only, ok, err)
+				t.Errorf("MemoryOnly %v: read %v, %v", only, ok, err)
 			}
 			if n := x.Stats().Entries; n != 0 {
-				t.Errorf("from memory only: %v: %d are kept", only, n)
+				t.Errorf("MemoryOnly %v: %d entries are kept", only, n)
 			}
 		}
 	})
 }
 
-// keep reads a key until it is kept: the leader may be busy still with a write.
+// keep reads a key until it is kept. The leader may still be busy with a write.
 func keep(t *testing.T, x *Cache, key string) {
 	t.Helper()
 	for before := x.Stats().Kept; x.Stats().Kept == before; {
@@ -100,16 +100,15 @@ func keep(t *testing.T, x *Cache, key string) {
 	}
 }
 
-// TestUncachedReads: while nothing can be kept a key is read once, and a range of which a
-// part is there twice at most: first what is missing, and then all of it. The cluster is told of
-// none of these reads that they are for a cache.
+// TestUncachedReads: while nothing can be kept, a key is read once, and a range that is partly
+// cached at most twice: first its gaps, then all of it. These reads are not sent as fills.
 func TestUncachedReads(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{})
 		keep(t, x, "r/b")
 		l := x.current.Load()
 		l.Opening()
-		link := setLink(l, &fakeLink{}) // which cannot fill
+		link := setLink(l, &fakeLink{}) // cannot fill
 		defer setLink(l, link)
 		for end, want := range map[string]uint64{"": 1, store.Prefix("r/").End: 3} {
 			before := x.Stats().Fills
@@ -117,14 +116,14 @@ func TestUncachedReads(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := x.Stats().Fills - before; got != want {
-				t.Errorf("up to %q: %d reads of the cluster, want %d", end, got, want)
+				t.Errorf("up to %q: %d reads from the cluster, want %d", end, got, want)
 			}
 		}
 	})
 }
 
-// TestUsedCopiesAreKept: of what a cache has, that goes first which nobody has used since it was read. What
-// is larger than all that it may have is not kept.
+// TestUsedCopiesAreKept: a copy that has not been used since it was read is evicted first. A result
+// larger than the limits is not kept.
 func TestUsedCopiesAreKept(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for name, use := range map[string]func(x *Cache) error{
@@ -142,7 +141,7 @@ func TestUsedCopiesAreKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := x.Stats().Kept; n != 0 {
-				t.Errorf("%d values above the size limit were kept", n)
+				t.Errorf("%d results above the limits were kept", n)
 			}
 			keep(t, x, "r/a")
 			keep(t, x, "r/b")
@@ -151,14 +150,14 @@ func TestUsedCopiesAreKept(t *testing.T) {
 			}
 			keep(t, x, "r/c")
 			if x := x.current.Load().index; x.find("r/a") == nil || x.find("r/b") != nil {
-				t.Errorf("%s: what was used is gone, or what was not is there", name)
+				t.Errorf("%s: the used copy was evicted, or the unused one was not", name)
 			}
 		}
 	})
 }
 
-// TestWaitForFlight: a read that waits for another one's is not served by one that failed, or
-// began before, and waits no longer than its own context.
+// TestWaitForFlight: a read that waits for a flight does not use its result if it failed or took
+// off earlier, and waits no longer than its own context.
 func TestWaitForFlight(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{})
@@ -185,15 +184,15 @@ func TestWaitForFlight(t *testing.T) {
 				t.Errorf("%s: %v, %v", f.name, ok, err)
 			}
 		}
-		f := &flight{number: 0, what: r, done: make(chan struct{})} // as if there were no such key
+		f := &flight{number: 0, what: r, done: make(chan struct{})} // would return no key
 		set(f)
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := x.Range(over, store.Key("r/a")); !errors.Is(err, context.Canceled) {
-			t.Errorf("waited with %v", err)
+			t.Errorf("range: %v, want canceled", err)
 		}
 		read := rig.Async(func() (store.RangeResult, error) { return x.Range(t.Context(), store.Key("r/a")) })
-		synctest.Wait() // it waits
+		synctest.Wait() // waits for the flight
 		l.mu.Lock()
 		delete(l.flights, r)
 		l.mu.Unlock()
@@ -204,8 +203,8 @@ func TestWaitForFlight(t *testing.T) {
 	})
 }
 
-// follows begins to follow r/, in which there is r/a, and stops what goes on for it by itself. The
-// test may do that by hand then.
+// follows starts a follower of r/, which has the key r/a, and stops its goroutines, so that the
+// test can take their place.
 func follows(t *testing.T) (*Follower, *client.Client) {
 	t.Helper()
 	return followsAt(t, inprocess.Run(t, 1))
@@ -229,11 +228,10 @@ func followsAt(t *testing.T, at []*inprocess.Member) (*Follower, *client.Client)
 	return f, c
 }
 
-// TestFollowerReadsCluster: what a follower does not know well enough it reads from the cluster,
-// unless it is not to.
+// TestFollowerReadsCluster: a follower whose data is too old or missing reads from the cluster.
 func TestFollowerReadsCluster(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
-		f, _ := follows(t) // it was closed: all is too old
+		f, _ := follows(t) // closed, so its data is too old
 		for _, key := range []string{"r/a", "x/a"} {
 			if kv, ok, err := Found(f.Get(t.Context(), key)); !ok || err != nil || kv.Key != key {
 				t.Errorf("%s: %+v, %v, %v", key, kv, ok, err)
@@ -242,13 +240,13 @@ func TestFollowerReadsCluster(t *testing.T) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := f.Range(over, store.Key("x/a")); !errors.Is(err, context.Canceled) {
-			t.Errorf("read with %v", err)
+			t.Errorf("range: %v, want canceled", err)
 		}
 	})
 }
 
-// TestFollowerWatches: a watch takes in what is told until its context ends, says why it ended, and
-// is over. It does not begin for a range that the cluster has taken back.
+// TestFollowerWatches: watch applies events until its context ends, returns the reason, and closes
+// the watcher. It does not start for a lost range.
 func TestFollowerWatches(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -265,7 +263,7 @@ func TestFollowerWatches(t *testing.T) {
 		for seen := false; !seen; {
 			select {
 			case err := <-over:
-				t.Fatalf("the watch is over: %v", err)
+				t.Fatalf("the watch ended: %v", err)
 			case <-time.After(time.Millisecond):
 				kvs, _, known := f.join(p.what)
 				seen = known && len(kvs) == 2
@@ -273,25 +271,25 @@ func TestFollowerWatches(t *testing.T) {
 		}
 		f.cancel()
 		if err := <-over; !errors.Is(err, context.Canceled) {
-			t.Errorf("ended with %v", err)
+			t.Errorf("watch: %v, want canceled", err)
 		}
-		<-ended // at the member, too
+		<-ended // the member sees it, too
 		p.lost = true
 		if err := f.watch(p); !errors.Is(err, errRolledBack) {
-			t.Errorf("a range that is lost: %v", err)
+			t.Errorf("watch of a lost range: %v", err)
 		}
 	})
 }
 
-// TestFollowerOfClosedClient: with its client a follower's watches are over, and that the cluster
-// does not answer means nothing for what it has.
+// TestFollowerOfClosedClient: a follower's watches end with its client, and a failed probe does not
+// invalidate its data.
 func TestFollowerOfClosedClient(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		f, c := follows(t)
 		c.Close()
 		f.follow(f.parts[0]) // returns
 		if err := f.watch(f.parts[0]); !errors.Is(err, client.ErrClosed) {
-			t.Errorf("watched with %v", err)
+			t.Errorf("watch: %v, want ErrClosed", err)
 		}
 		f.probe()
 		if p := f.parts[0]; p.lost || p.revision == 0 {
@@ -300,8 +298,8 @@ func TestFollowerOfClosedClient(t *testing.T) {
 	})
 }
 
-// TestFollowerReloadsLostRanges (T34): a range that is lost while it is watched is read again,
-// and counts then.
+// TestFollowerReloadsLostRanges (T34): a range that is lost while being watched is read again and
+// becomes valid.
 func TestFollowerReloadsLostRanges(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -323,17 +321,17 @@ func TestFollowerReloadsLostRanges(t *testing.T) {
 				}
 			}
 		}
-		await("it watches", func() bool { return f.parts[0].restart != nil })
-		told := f.maxRevision()
-		f.addProbe(probe{at: now(), revision: told - 1}, told)
-		await("it is read again", func() bool { return !f.parts[0].lost })
+		await("the watch starts", func() bool { return f.parts[0].restart != nil })
+		known := f.maxRevision()
+		f.addProbe(probe{at: now(), revision: known - 1}, known)
+		await("the range is read again", func() bool { return !f.parts[0].lost })
 		if !f.valid() {
-			t.Error("it does not count")
+			t.Error("the follower is not valid")
 		}
 	})
 }
 
-// TestFollowerCloseWaits: nothing of a follower runs when Close has returned.
+// TestFollowerCloseWaits: nothing of a follower runs after Close has returned.
 func TestFollowerCloseWaits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		f, _ := follows(t)
@@ -345,7 +343,7 @@ func TestFollowerCloseWaits(t *testing.T) {
 		})
 		f.Close()
 		if !done {
-			t.Error("Close has returned before")
+			t.Error("Close returned too early")
 		}
 	})
 }

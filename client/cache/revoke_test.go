@@ -15,21 +15,21 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// frozen is a cache whose program stands still: it says what it has when it is opened, and
-// acknowledges nothing until the test does.
+// frozen is the cache of a stopped program: it lists its copies when it is opened, but acknowledges
+// nothing until the test does.
 type frozen struct {
-	has    []keyrange.Range
-	opened chan uint64
-	told   chan cachelink.Notice
+	has     []keyrange.Range
+	opened  chan uint64
+	notices chan cachelink.Notice
 }
 
 func (f *frozen) Opening() []keyrange.Range      { return f.has }
 func (f *frozen) Opened(term uint64)             { f.opened <- term }
-func (f *frozen) Invalidated(n cachelink.Notice) { f.told <- n }
+func (f *frozen) Invalidated(n cachelink.Notice) { f.notices <- n }
 func (f *frozen) Writing([]keyrange.Range)       {}
 func (f *frozen) Refused(error)                  {}
 
-// hasKey lets a cache that stands still have a key, and returns its lease and its link.
+// hasKey gives a frozen cache a key, and returns its lease and its link.
 func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
 	*client.Lease, cachelink.Link,
 ) {
@@ -41,7 +41,7 @@ func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
 	t.Cleanup(link.Close)
 	link.Ack(cachelink.Ack{Open: <-f.opened})
 	f.has = []keyrange.Range{{Key: key}}
-	eventually(t, "the cache may have the key", func() bool {
+	eventually(t, "the cache may keep the key", func() bool {
 		_, term, err := link.Fill(timeout(t), f.has[0])
 		if err != nil {
 			t.Fatal(err)
@@ -51,9 +51,9 @@ func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
 	return held, link
 }
 
-// TestRevokeStoppedCache: a client that revokes the lease of a stopped cache is answered at once,
-// and the lease is gone. A write to what the cache has waits for it all the same (C1), whichever
-// member leads then, after a restart too; and it goes on when the cache has answered.
+// TestRevokeStoppedCache: revoking the lease of a stopped cache succeeds immediately. A write to a
+// key in the cache still waits for it (C1), even under another leader or after a restart, and
+// completes when the cache has acknowledged.
 func TestRevokeStoppedCache(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for name, tt := range map[string]struct {
@@ -70,7 +70,7 @@ func TestRevokeStoppedCache(t *testing.T) {
 		} {
 			virtual.Step(t, name, func(t *testing.T) {
 				cl := newCluster(t, tt.members)
-				f := &frozen{opened: make(chan uint64, 64), told: make(chan cachelink.Notice, 1024)}
+				f := &frozen{opened: make(chan uint64, 64), notices: make(chan cachelink.Notice, 1024)}
 				held, link := f.hasKey(t, connect(t, cl.endpoints()...), "f/a")
 				other := connect(t, cl.endpoints()...)
 				if err := other.Revoke(timeout(t), held.Ref()); err != nil {
@@ -78,7 +78,7 @@ func TestRevokeStoppedCache(t *testing.T) {
 				}
 				_, err := other.Describe(timeout(t), leases.Ref{ID: held.ID()})
 				if !errors.Is(err, client.ErrLeaseNotFound) {
-					t.Errorf("the lease is described: %v", err)
+					t.Errorf("Describe: %v, want ErrLeaseNotFound", err)
 				}
 				tt.change(t, cl)
 				events := must[*client.LeaseWatcher](t)(
@@ -89,19 +89,19 @@ func TestRevokeStoppedCache(t *testing.T) {
 					defer close(written)
 					put(t, connect(t, cl.endpoints()...), "f/a", "2")
 				}()
-				for slow := false; !slow; { // then the write waits
+				for slow := false; !slow; { // until the write waits
 					for _, e := range must[leases.Update](t)(events.Next(timeout(t))).Events {
 						slow = slow || e.Kind == leases.CacheSlow && e.Lease.ID == held.ID()
 					}
 				}
 				select {
 				case <-written:
-					t.Error("the write has not waited")
+					t.Error("the write did not wait")
 				default:
 				}
 				for done := false; !done; {
 					select {
-					case n := <-f.told:
+					case n := <-f.notices:
 						link.Ack(cachelink.Ack{Term: n.Term, Seq: n.Seq})
 					case <-written:
 						done = true

@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestEtcdServices: what etcd's lock and election services write, which know nothing of
-// caches either, is seen by every cache as soon as it is acknowledged (C1, T20).
+// TestEtcdServices: every cache sees the writes of etcd's lock and election services as soon as
+// they are acknowledged. These services know nothing about caches either (C1, T20).
 func TestEtcdServices(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -37,10 +37,10 @@ func TestEtcdServices(t *testing.T) {
 		seen := func(what, want string) {
 			t.Helper()
 			for i, c := range caches {
-				for range 2 { // the second is from memory, unless the leader was busy still
+				for range 2 { // the second is from memory, unless the leader was still busy
 					got := strings.ReplaceAll(values(t, c, "s/"), fmt.Sprintf("%x", id), "ID")
 					if got != want {
-						t.Errorf("%s: cache %d says %q, want %q", what, i, got, want)
+						t.Errorf("%s: cache %d has %q, want %q", what, i, got, want)
 					}
 				}
 			}

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestEvictSlowCache: who follows the events of leases, at whatever member, learns of the cache that a
-// write waits for, with its owner, while it waits, and ends it by revoking its lease: the write
-// goes on when the cache has ended by its own clock, and the next one does not wait.
+// TestEvictSlowCache: a watcher of lease events, at any member, is notified of a cache that a write
+// waits for, with its owner, and can revoke its lease. The write completes when the cache has ended
+// by its own clock, and the next one does not wait.
 func TestEvictSlowCache(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -45,19 +45,19 @@ func TestEvictSlowCache(t *testing.T) {
 		var slow leases.Event
 		isSlow := func(f *follower) {
 			t.Helper()
-			if slow = f.next(); slow.Kind == leases.Granted { // by a member that was behind
+			if slow = f.next(); slow.Kind == leases.Granted { // from a lagging member
 				slow = f.next()
 			}
 			if slow.Kind != leases.CacheSlow || slow.Lease.Owner != "host-1" || slow.Seq != 0 ||
 				slow.Waited < time.Second || slow.Lease.ID != dead.Lease().ID() {
-				t.Errorf("told %+v", slow)
+				t.Errorf("got %+v, want CacheSlow", slow)
 			}
 		}
 		for _, f := range all {
 			isSlow(f)
 		}
 		for _, at := range cl.endpoints() {
-			isSlow(follow(at)) // who begins now is told, too
+			isSlow(follow(at)) // a new watcher is notified, too
 		}
 		until := dead.Lease().ValidUntil()
 		err := other.Revoke(timeout(t), leases.Ref{ID: slow.Lease.ID})
@@ -65,9 +65,9 @@ func TestEvictSlowCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		if at := <-written; at.Before(until) {
-			t.Errorf("written %v before the cache has ended", until.Sub(at))
+			t.Errorf("written %v before the cache ended", until.Sub(at))
 		}
-		put(t, other, "d/a", "3") // does not wait for anything any more
+		put(t, other, "d/a", "3") // no longer waits
 		for _, f := range all {
 			if e := f.next(); e.Kind != leases.Revoked {
 				t.Errorf("after the revocation: %+v", e)
@@ -79,20 +79,19 @@ func TestEvictSlowCache(t *testing.T) {
 	})
 }
 
-// follower follows the events of leases, one by one.
+// follower reads lease events one by one.
 type follower struct {
-	t    *testing.T
-	w    *client.LeaseWatcher
-	told []leases.Event
+	t      *testing.T
+	w      *client.LeaseWatcher
+	events []leases.Event
 }
 
-// next returns the next event.
 func (f *follower) next() leases.Event {
 	f.t.Helper()
-	for len(f.told) == 0 {
-		f.told = must[leases.Update](f.t)(f.w.Next(timeout(f.t))).Events
+	for len(f.events) == 0 {
+		f.events = must[leases.Update](f.t)(f.w.Next(timeout(f.t))).Events
 	}
-	e := f.told[0]
-	f.told = f.told[1:]
+	e := f.events[0]
+	f.events = f.events[1:]
 	return e
 }
