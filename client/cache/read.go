@@ -86,10 +86,12 @@ func (c *Cache) read(ctx context.Context, r keyrange.Range) (store.RangeResult, 
 	}
 }
 
-// bypass reads from the cluster, or fails with why if MemoryOnly is set.
-func (c *Cache) bypass(ctx context.Context, r keyrange.Range, why error) (store.RangeResult, error) {
+// bypass reads from the cluster, or fails with err if MemoryOnly is set.
+func (c *Cache) bypass(
+	ctx context.Context, r keyrange.Range, err error,
+) (store.RangeResult, error) {
 	if c.o.MemoryOnly {
-		return store.RangeResult{}, why
+		return store.RangeResult{}, err
 	}
 	c.counts.fills.Add(1)
 	return c.client.Range(ctx, store.Range{Key: r.Key, End: r.End})
