@@ -9,12 +9,13 @@ import (
 	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/member/authn"
 	"leasehold.dev/internal/member/metrics"
+	"leasehold.dev/internal/member/timing"
 )
 
 // calls is what every unary call passes on its way to a service. It is one interceptor: in a chain
 // each would cost every call a closure, whether or not what it does is on.
 type calls struct {
-	tracer   *tracer
+	tracer   *timing.Tracer
 	rpcs     *metrics.Calls
 	node     *node
 	entrance *entrance
@@ -28,7 +29,7 @@ func (c *calls) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
 	stats := c.rpcs.Begin(info.FullMethod)
-	timed := c.tracer.begin(ctx, info.FullMethod)
+	timed := c.tracer.Begin(ctx, info.FullMethod)
 	if timed != nil {
 		ctx = timed
 	}

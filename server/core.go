@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/member/authn"
 	"leasehold.dev/internal/member/metrics"
+	"leasehold.dev/internal/member/timing"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
@@ -36,7 +37,7 @@ type core struct {
 	clock   *clock
 	log     *slog.Logger
 	metrics *metrics.Metrics
-	tracer  *tracer // may be nil
+	tracer  *timing.Tracer // may be nil
 	waiting
 
 	machineConfig fsm.Config
@@ -159,7 +160,7 @@ func (c *core) do(do shell.Do) {
 		if s.Out.Applied {
 			c.metrics.Apply.Observe(took.Seconds())
 		}
-		c.tracer.worked(begin, took, s.Now)
+		c.tracer.Worked(begin, took, s.Now)
 	case shell.Send:
 		c.peers.send(s.Out.Send)
 	case shell.Ask:
@@ -170,7 +171,7 @@ func (c *core) do(do shell.Do) {
 		if a, ok := s.Arrived.(*arrival); ok {
 			c.writer.expect(a) // before the message that asks for it
 		}
-		c.tracer.appending(s.Out.Append)
+		c.tracer.Appending(s.Out.Append)
 		c.writer.put(s.Out.Append)
 	case shell.Show:
 		c.applied(&s.Out)
@@ -258,7 +259,7 @@ func (c *core) answer(out *replica.Output) {
 	if out.SlowNews {
 		c.news.setSlow(c.replica.SlowCaches(), c.clock.now())
 	}
-	now := c.tracer.done()
+	now := c.tracer.Done()
 	for _, p := range out.Proposals {
 		p.Owner.(waiter).answered(now)
 	}
@@ -274,7 +275,7 @@ func (c *core) answer(out *replica.Output) {
 	for i := range out.Renewals {
 		renewed(&out.Renewals[i])
 	}
-	c.tracer.led(out.Forwarded)
+	c.tracer.Led(out.Forwarded)
 }
 
 // renewed tells the outcome of a renewal.
@@ -326,7 +327,7 @@ func sameAddress(a, b fsm.Member) bool {
 func (c *core) follow(old *replica.Status, s replica.Status) {
 	c.status.put(&s)
 	c.metrics.Status(old, &s)
-	c.tracer.follow(&s)
+	c.tracer.Follow(&s)
 	c.logLeader(old, &s)
 	c.logRole(old, &s)
 }

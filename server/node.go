@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/internal/backup/keeper"
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/member/timing"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/internal/watch"
@@ -53,7 +54,7 @@ type call struct {
 	read     replica.Read
 	done     chan struct{} // capacity 1
 	timer    *time.Timer
-	stages   stages
+	stages   timing.Stages
 }
 
 // newCall returns a call that is not in use.
@@ -81,9 +82,9 @@ const maxHaste = 250 * time.Millisecond
 // or the member has ended. Only in the first case may the call be recycled. Shortly before the
 // context's deadline it returns if there is no leader, and says so.
 func (n *node) wait(ctx context.Context, c *call) (err error) {
-	if c.stages.call != nil {
+	if c.stages.Timed() {
 		command := c.proposal.Command != nil
-		defer func() { c.stages.close(command, err != nil) }()
+		defer func() { c.stages.Close(command, err != nil) }()
 	}
 	limit, caches := requestTimeout, lease.TTL(0)
 	if c.proposal.Command != nil {
@@ -165,7 +166,7 @@ func (n *node) Outage() string {
 }
 
 func (n *node) recycle(c *call) {
-	c.proposal, c.read, c.stages = replica.Proposal{}, replica.Read{}, stages{}
+	c.proposal, c.read, c.stages = replica.Proposal{}, replica.Read{}, timing.Stages{}
 	n.calls.Put(c)
 }
 
@@ -261,8 +262,8 @@ func (n *node) isExpelled() bool {
 func (n *node) ProposeOwn(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	c := n.newCall()
 	c.proposal = replica.Proposal{Command: cmd, Owner: c}
-	c.stages = n.tracer.ask(ctx)
-	c.proposal.Trace = c.stages.trace()
+	c.stages = n.tracer.Ask(ctx)
+	c.proposal.Trace = c.stages.Trace()
 	err := n.inbox.ask(func(m *mail) int { return len(m.Proposals) + 1 },
 		func(m *mail) { m.Proposals = append(m.Proposals, &c.proposal) })
 	if err != nil {
@@ -362,7 +363,7 @@ func (n *node) InspectLease(
 
 // read waits for the read of c.
 func (n *node) read(ctx context.Context, c *call) error {
-	c.stages = n.tracer.ask(ctx)
+	c.stages = n.tracer.Ask(ctx)
 	err := n.inbox.ask(func(m *mail) int { return len(m.Reads) + 1 },
 		func(m *mail) { m.Reads = append(m.Reads, &c.read) })
 	if err != nil {

@@ -66,8 +66,8 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*call) error {
 	for i, cmd := range commands {
 		c := n.newCall()
-		c.proposal, c.stages = replica.Proposal{Command: cmd, Owner: c}, n.tracer.ask(ctx)
-		c.proposal.Trace = c.stages.trace()
+		c.proposal, c.stages = replica.Proposal{Command: cmd, Owner: c}, n.tracer.Ask(ctx)
+		c.proposal.Trace = c.stages.Trace()
 		waiting[i] = c
 	}
 	err := n.inbox.ask(

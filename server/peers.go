@@ -147,7 +147,7 @@ func (p *peers) Receive(from uint64, data []byte) {
 		})
 		return
 	}
-	p.core.tracer.arrived(m)
+	p.core.tracer.Arrived(m)
 	p.core.inbox.putMessage(m)
 }
 

@@ -117,7 +117,7 @@ func (s *Server) listen(
 		log: s.cfg.Logger, group: group{log: s.cfg.Logger},
 	}
 	options := s.apiOptions(f.stop)
-	f.grpc = grpc.NewServer(append(append(etcd.ServerOptions(options), s.grpcOptions()...),
+	f.grpc = grpc.NewServer(append(append(etcd.ServerOptions(options), s.core.tracer.GRPCOptions()...),
 		grpc.Creds(listen.Credentials(options.Requests, options.Answers)),
 		grpc.ConnectionTimeout(handshakeTimeout))...)
 	straight := etcd.DirectOptions(options)
@@ -159,8 +159,8 @@ func (s *Server) relayedOptions(o etcd.Options) relayed.Options {
 	out := etcd.Relayed(o)
 	out.May, out.Speak = s.logins.CheckRelay, s.logins.SpeakFor
 	out.AccessChanged = s.node.AccessChanged
-	if t := s.core.tracer; t.traces() {
-		out.Unary = append([]grpc.UnaryServerInterceptor{t.relayed}, out.Unary...)
+	if t := s.core.tracer; t.Traces() {
+		out.Unary = append([]grpc.UnaryServerInterceptor{t.Relayed}, out.Unary...)
 	}
 	return out
 }
@@ -291,10 +291,10 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		Evidence:        s.logins.Evidence,
 		Stop:            o.Stop,
 	}
-	if t := s.core.tracer; t.traces() {
-		out.Trace = t.request
+	if t := s.core.tracer; t.Traces() {
+		out.Trace = t.Request
 	}
-	out.Slow = s.core.tracer.slowRequests()
+	out.Slow = s.core.tracer.SlowRequests()
 	return out
 }
 

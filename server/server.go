@@ -23,6 +23,7 @@ import (
 	"leasehold.dev/internal/login"
 	"leasehold.dev/internal/member/authn"
 	"leasehold.dev/internal/member/metrics"
+	"leasehold.dev/internal/member/timing"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
@@ -157,7 +158,9 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		return nil, err
 	}
 	id, _ := disk.Identity()
-	tracer := newTracer(cfg)
+	tracer := timing.New(timing.Config{
+		Provider: cfg.TracerProvider, SlowAfter: cfg.GRPC.WarnAfter, Logger: cfg.Logger,
+	})
 	measured := metrics.New(cfg.Logger, cfg.HTTP.Collectors...)
 	w := &writer{
 		disk: disk, log: cfg.Logger, metrics: measured, tracer: tracer, wake: make(chan struct{}, 1),
@@ -297,7 +300,7 @@ func (s *Server) run(ctx context.Context) error {
 	stopWriter()
 	s.logins.Bindings().Close()
 	g.wg.Wait()
-	s.core.tracer.close() // the last call has ended, and the core
+	s.core.tracer.Close() // the last call has ended, and the core
 	s.core.writer.abandon()
 	why := context.Cause(ctx)
 	if errors.Is(why, errRemoved) {

@@ -7,6 +7,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/member/timing"
 	"leasehold.dev/internal/replica"
 )
 
@@ -16,9 +17,7 @@ type waiter interface{ answered(now int64) }
 
 // answered implements waiter.
 func (c *call) answered(now int64) {
-	if c.stages.call != nil {
-		c.stages.of(&c.proposal, now)
-	}
+	c.stages.Answered(&c.proposal, now)
 	c.done <- struct{}{}
 }
 
@@ -28,14 +27,14 @@ type submitted struct {
 	read     replica.Read
 	refusal  error // of a command that may have been done before, which is what is read
 	to       native.Answered
-	stages   stages
+	stages   timing.Stages
 	among    *submission
 }
 
 // answered implements waiter.
 func (s *submitted) answered(now int64) {
 	to, res, err := s.to, s.proposal.Result, s.proposal.Err
-	s.closeStages(now)
+	s.among.node.tracer.EndRequest(&s.stages, &s.proposal, s.to, now)
 	if s.proposal.Command == nil {
 		err = s.read.Err
 		if r := s.read.Repeat; r != nil && err == nil {
@@ -49,28 +48,9 @@ func (s *submitted) answered(now int64) {
 	if err == nil && errors.Is(res.Err, fsm.ErrNoSpace) {
 		s.among.node.runsShort()
 	}
-	s.to, s.stages = nil, stages{}
+	s.to, s.stages = nil, timing.Stages{}
 	s.among.letGo()
 	to.Answered(res, err)
-}
-
-// closeStages tells the request what it has waited for, if that is of interest: of one that is not
-// traced, if it took long.
-func (s *submitted) closeStages(now int64) {
-	t, st := s.among.node.tracer, &s.stages
-	if st.call == nil {
-		if st.asked == 0 || !t.slow.mayBe(now-st.asked) {
-			return
-		}
-		late, ok := s.to.(native.Late)
-		if !ok {
-			return
-		}
-		st.call = &tracedCall{tracer: t, begun: st.asked}
-		defer late.Late(st.call)
-	}
-	st.of(&s.proposal, now)
-	st.close(s.proposal.Command != nil, false)
 }
 
 // submission is what was submitted together. It is used again when all of it is answered,
@@ -103,16 +83,14 @@ func (b *submission) add(s native.Submission, refusal error) {
 	b.all = b.all[:len(b.all)+1]
 	w := &b.all[len(b.all)-1]
 	w.to, w.among = s.To, b
-	if w.stages.asked = b.asked; s.Trace != nil {
-		w.stages.call = s.Trace.(*tracedCall)
-	}
+	w.stages = timing.Requested(s.Trace, b.asked)
 	if refusal != nil {
 		w.refusal, w.read.Owner = refusal, w
 		w.read.Repeat = &replica.Repeat{Command: s.Command}
 		return
 	}
 	if s.Command != nil {
-		w.proposal.Command, w.proposal.Owner, w.proposal.Trace = s.Command, w, w.stages.trace()
+		w.proposal.Command, w.proposal.Owner, w.proposal.Trace = s.Command, w, w.stages.Trace()
 		return
 	}
 	w.read.Fill, w.read.Owner = s.Fill, w
@@ -133,7 +111,7 @@ func (n *node) Submit(list []native.Submission) {
 		return
 	}
 	b := n.newSubmission(len(list))
-	b.asked = n.tracer.now()
+	b.asked = n.tracer.Now()
 	for _, s := range list {
 		if s.Command == nil {
 			b.add(s, nil)

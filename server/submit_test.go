@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native"
@@ -66,7 +67,7 @@ func TestSubmissionsLeaveNothing(t *testing.T) {
 			revoke(c.cmd.(*fsm.By).Command.(*fsm.Grant).Terms.ID - 1)
 		}
 		b, to := r.node.newSubmission(1), make(answered, 1)
-		call := sampledCall(r.core.tracer)
+		call := r.core.tracer.Request(&pb.Request{Body: &pb.Request_Put{}})
 		b.add(native.Submission{Command: c.cmd, To: to, Trace: call}, c.refusal)
 		if err := r.node.inbox.submit(b); err != nil {
 			t.Fatal(c.name, err)

@@ -7,9 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -25,7 +23,6 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
-	"leasehold.dev/internal/replica"
 	"leasehold.dev/test/virtual"
 )
 
@@ -381,8 +378,8 @@ func testTraceOfEtcdStreams(t *testing.T) {
 	}
 	ctx = metadata.NewIncomingContext(t.Context(), metadata.Pairs("traceparent", parentNumber(2, "01")))
 	tr, info := r.core.tracer, &grpc.UnaryServerInfo{FullMethod: "/s/m"}
-	if _, err := tr.relayed(ctx, nil, info, func(ctx context.Context, _ any) (any, error) {
-		call := tr.begin(ctx, info.FullMethod)
+	if _, err := tr.Relayed(ctx, nil, info, func(ctx context.Context, _ any) (any, error) {
+		call := tr.Begin(ctx, info.FullMethod)
 		err := r.node.Confirm(call)
 		call.End(err)
 		return nil, err
@@ -439,67 +436,6 @@ func testTraceThroughFollower(t *testing.T) {
 	}
 }
 
-// sampledCall returns a call with a span.
-func sampledCall(tr *tracer) *tracedCall {
-	ctx, _ := tr.spans.Start(context.Background(), "s/m")
-	return &tracedCall{
-		Context: ctx, tracer: tr, name: "/s/m", begun: sinceEpoch(), traced: true, own: true,
-	}
-}
-
-// A follower may learn of an entry and of its commit by one message, before it has the entry.
-// No stage begins before the one that it follows.
-func TestStagesInOneStep(t *testing.T) { virtual.Test(t, testStagesInOneStep) }
-
-func testStagesInOneStep(t *testing.T) {
-	cfg, recorded := traced(testConfig(shortDir(t)), true)
-	tr := newTracer(cfg)
-	tr.log.committed.note(5, span{1010, 1010})
-	tr.log.appended.note(5, span{1020, 1020})
-	tr.log.applied.note(5, span{1015, 1015})
-	s := stages{call: sampledCall(tr), asked: 1005}
-	s.of(&replica.Proposal{Index: 5}, 1030)
-	s.close(true, false)
-	s.call.makeSpans()
-	want := map[string]time.Duration{"forward": 15, "commit": 0, "apply": 0}
-	for _, p := range recorded.GetSpans() {
-		if w, ok := want[p.Name]; !ok || p.EndTime.Sub(p.StartTime) < w {
-			t.Errorf("%s takes %v, want %v", p.Name, p.EndTime.Sub(p.StartTime), w)
-		}
-		delete(want, p.Name)
-	}
-	if len(want) > 0 {
-		t.Errorf("there is no %v", want)
-	}
-}
-
-// A call has its spans once, whatever becomes known of it after its end.
-func TestCallEndsOnce(t *testing.T) { virtual.Test(t, testCallEndsOnce) }
-
-func testCallEndsOnce(t *testing.T) {
-	cfg, recorded := traced(testConfig(shortDir(t)), true)
-	tr := newTracer(cfg)
-	call := sampledCall(tr)
-	for _, end := range []bool{true, false} {
-		s := tr.ask(call)
-		if end {
-			s.of(&replica.Proposal{}, sinceEpoch())
-			s.close(false, false)
-			s = tr.ask(call)
-		}
-		call.End(nil)
-		s.of(&replica.Proposal{}, sinceEpoch())
-		s.close(false, false)
-	}
-	count := map[string]int{}
-	for _, s := range recorded.GetSpans() {
-		count[s.Name]++
-	}
-	if !maps.Equal(count, map[string]int{"s/m": 1, "confirm": 1}) {
-		t.Errorf("%v", count)
-	}
-}
-
 // What is off does nothing: without a provider there is no handler of gRPC's, and without slow calls
 // no interceptor either.
 func TestTracingIsOff(t *testing.T) { virtual.Test(t, testTracingIsOff) }
@@ -509,48 +445,10 @@ func testTracingIsOff(t *testing.T) {
 		cfg := testConfig(shortDir(t))
 		cfg.GRPC.WarnAfter = after
 		r := run(t, cfg)
-		if (r.core.tracer == nil) != (after == 0) || len(r.grpcOptions()) > 0 {
-			t.Errorf("slow after %v: %v, %v", after, r.core.tracer, r.grpcOptions())
+		if (r.core.tracer == nil) != (after == 0) || len(r.core.tracer.GRPCOptions()) > 0 {
+			t.Errorf("slow after %v: %v, %v", after, r.core.tracer, r.core.tracer.GRPCOptions())
 		}
 	}
-}
-
-// The time at which an index came is that of the first mark that has it, unless that is forgotten,
-// or the log was written anew, or it was before anybody asked.
-func TestPlace(t *testing.T) { virtual.Test(t, testPlace) }
-
-func testPlace(t *testing.T) {
-	p := &place{}
-	if got := p.of(1, 0); got != (span{}) {
-		t.Errorf("of nothing: %v", got)
-	}
-	note := func(index uint64, at int64) { p.note(index, span{at, at}) }
-	note(3, 10)
-	note(5, 20)
-	note(5, 25)
-	note(9, 30)
-	is := func(index uint64, after, want int64) {
-		t.Helper()
-		if got := p.of(index, after); got != (span{want, want}) {
-			t.Errorf("%d after %d: %v, want %d", index, after, got, want)
-		}
-	}
-	is(1, 0, 10)
-	is(3, 0, 10)
-	is(4, 0, 20)
-	is(9, 0, 30)
-	is(10, 0, 0)
-	is(4, 21, 30)
-	is(4, 31, 0)
-	note(6, 40) // of another leader
-	is(5, 0, 40)
-	is(9, 0, 0)
-	for i := range uint64(2000) {
-		note(100+i, int64(100+i))
-	}
-	is(2000, 0, 2000)
-	is(100, 0, 0)
-	is(50, 0, 0)
 }
 
 // BenchmarkTrace is what tracing adds to a put: without slow calls and traces, with slow calls (the
@@ -601,89 +499,3 @@ func benchPuts(b *testing.B, conn *grpc.ClientConn) {
 	cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
 	b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/op")
 }
-
-// blocking is a span processor that blocks until it is released.
-type blocking struct {
-	sdk.SpanProcessor
-	started *atomic.Int64 // spans
-	release chan struct{}
-}
-
-func newBlocking(e sdk.SpanExporter) blocking {
-	return blocking{sdk.NewSimpleSpanProcessor(e), new(atomic.Int64), make(chan struct{})}
-}
-
-func (b blocking) OnStart(context.Context, sdk.ReadWriteSpan) {
-	b.started.Add(1)
-	<-b.release
-}
-
-// Goal: the core makes no spans, so that no span processor can hold it up. Method: one that blocks
-// until the core is done with a request of a stream and with a forwarded command.
-func TestCoreMakesNoSpans(t *testing.T) {
-	b := newBlocking(tracetest.NewNoopExporter())
-	tr := &tracer{spans: sdk.NewTracerProvider(sdk.WithSpanProcessor(b)).Tracer("test")}
-	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
-	}))
-	now := sinceEpoch()
-	tr.log.appended.note(5, span{now, now})
-	tr.log.committed.note(5, span{now, now})
-	tr.log.applied.note(5, span{now, now})
-	c := &tracedCall{Context: ctx, tracer: tr, traced: true}
-	s := stages{call: c, asked: now - 2}
-	s.of(&replica.Proposal{Index: 5}, now)
-	s.close(true, false)
-	tr.led([]*replica.Proposal{{Index: 5, Arrived: now - 2, Trace: &replica.Trace{}}})
-	close(b.release)
-	c.End(nil)
-	tr.close()
-}
-
-// Goal: a leader keeps a bounded number of forwarded commands whose spans are not made, and has one
-// goroutine for them. Method: a span processor blocks while far more commands are applied, and is
-// released.
-func TestForwardedCommandsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		recorded := tracetest.NewInMemoryExporter()
-		b := newBlocking(recorded)
-		tr := &tracer{spans: sdk.NewTracerProvider(sdk.WithSpanProcessor(b)).Tracer("test")}
-		now := sinceEpoch()
-		tr.log.applied.note(5, span{now, now})
-		for range 2 * mostForwards {
-			tr.led([]*replica.Proposal{{
-				Index: 5, Arrived: now - 2,
-				Trace: &replica.Trace{ID: trace.TraceID{1}, Span: trace.SpanID{1}},
-			}})
-		}
-		synctest.Wait()
-		if n := b.started.Load(); n != 1 {
-			t.Errorf("%d goroutines make spans, want 1", n)
-		}
-		close(b.release)
-		tr.close()
-		if n := len(recorded.GetSpans()); n != mostForwards {
-			t.Errorf("there are %d spans, want %d", n, mostForwards)
-		}
-	})
-}
-
-// Goal: a leader makes spans only of calls that are sampled. Method: a call whose span is recorded
-// here and is not sampled.
-func TestOnlySampledCallsAreForwarded(t *testing.T) {
-	for _, d := range []sdk.SamplingDecision{sdk.RecordOnly, sdk.RecordAndSample} {
-		tr := &tracer{spans: sdk.NewTracerProvider(sdk.WithSampler(decided(d))).Tracer("test")}
-		s := stages{call: sampledCall(tr)}
-		if got := s.trace(); (got != nil) != (d == sdk.RecordAndSample) {
-			t.Errorf("decision %d: %v", d, got)
-		}
-	}
-}
-
-// decided is a sampler with one answer.
-type decided sdk.SamplingDecision
-
-func (d decided) ShouldSample(sdk.SamplingParameters) sdk.SamplingResult {
-	return sdk.SamplingResult{Decision: sdk.SamplingDecision(d)}
-}
-func (decided) Description() string { return "decided" }

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/member/metrics"
+	"leasehold.dev/internal/member/timing"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
 )
@@ -34,7 +35,7 @@ type writer struct {
 	disk    *storage.Disk
 	log     *slog.Logger
 	metrics *metrics.Metrics
-	tracer  *tracer
+	tracer  *timing.Tracer
 	persist func(*raftpb.Message) // called for each message that is durable and awaited
 	full    atomic.Bool           // the disk has no room for what clients write
 	spent   atomic.Bool           // nor for commands that free some
@@ -199,7 +200,7 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 	}
 	took := time.Since(begin)
 	w.synced(took)
-	w.tracer.wrote(x, begin, took)
+	w.tracer.Wrote(x, begin, took)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package server
+package timing
 
 import (
 	"log/slog"
@@ -50,7 +50,7 @@ func (s *slowLog) mayBe(waited int64) bool { return s != nil && waited >= s.afte
 func (s *slowLog) isSlow(took int64) bool { return s != nil && took >= s.after }
 
 // look logs a call that ends now, if it took long. The caller holds its lock.
-func (s *slowLog) look(c *tracedCall, now int64, err error) {
+func (s *slowLog) look(c *Call, now int64, err error) {
 	took := now - c.begun
 	if !s.isSlow(took) {
 		return
@@ -121,17 +121,17 @@ func (s *slowLog) endWindow() {
 	s.told, s.left, s.timer = 0, 0, nil
 }
 
-// slowRequests are the same for requests of streams of leasehold.v1.
-func (t *tracer) slowRequests() native.Slow {
+// SlowRequests are the same for requests of streams of leasehold.v1.
+func (t *Tracer) SlowRequests() native.Slow {
 	if t == nil || t.slow == nil {
 		return native.Slow{}
 	}
 	return native.Slow{After: time.Duration(t.slow.after), Call: func(
 		kind string, begun time.Time, late native.Traced,
 	) native.Traced {
-		c, ok := late.(*tracedCall)
+		c, ok := late.(*Call)
 		if !ok {
-			c = &tracedCall{tracer: t}
+			c = &Call{tracer: t}
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()

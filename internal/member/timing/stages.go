@@ -1,4 +1,4 @@
-package server
+package timing
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/lease"
@@ -25,6 +26,11 @@ type places struct {
 	mu     sync.Mutex // guards synced
 	synced place
 }
+
+// epoch is before everything that is timed.
+var epoch = time.Now().Add(-time.Nanosecond)
+
+func sinceEpoch() int64 { return int64(time.Since(epoch)) }
 
 // span is from when to when something was done.
 type span struct{ from, to int64 }
@@ -66,8 +72,8 @@ func (p *place) of(index uint64, after int64) (s span) {
 	return s
 }
 
-// appending notes what the core gives to the writer.
-func (t *tracer) appending(messages []*raftpb.Message) {
+// Appending notes what the core gives to the writer.
+func (t *Tracer) Appending(messages []*raftpb.Message) {
 	if t == nil {
 		return
 	}
@@ -79,8 +85,8 @@ func (t *tracer) appending(messages []*raftpb.Message) {
 	}
 }
 
-// wrote notes what the writer has written, from begin on, and how long it took.
-func (t *tracer) wrote(x *shell.Saving, begin time.Time, took time.Duration) {
+// Wrote notes what the writer has written, from begin on, and how long it took.
+func (t *Tracer) Wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	if t == nil {
 		return
 	}
@@ -93,24 +99,24 @@ func (t *tracer) wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	t.log.mu.Unlock()
 }
 
-// worked notes when the core began to work, also by the replica's clock, and how long it took.
-func (t *tracer) worked(begin time.Time, took time.Duration, now lease.Instant) {
+// Worked notes when the core began to work, also by the replica's clock, and how long it took.
+func (t *Tracer) Worked(begin time.Time, took time.Duration, now lease.Instant) {
 	if t != nil {
 		from := int64(begin.Sub(epoch))
 		t.log.worked, t.log.now = span{from, from + int64(took)}, now
 	}
 }
 
-// done returns when the core's last work was done.
-func (t *tracer) done() int64 {
+// Done returns when the core's last work was done.
+func (t *Tracer) Done() int64 {
 	if t == nil {
 		return 0
 	}
 	return t.log.worked.to
 }
 
-// follow notes what the work has brought about.
-func (t *tracer) follow(s *replica.Status) {
+// Follow notes what the work has brought about.
+func (t *Tracer) Follow(s *replica.Status) {
 	if t != nil {
 		t.log.committed.note(s.Index, span{t.log.worked.from, t.log.worked.from})
 		t.log.applied.note(s.Applied, span{t.log.worked.to, t.log.worked.to})
@@ -142,10 +148,10 @@ func (p *places) times(index uint64, after int64) (s entryTimes) {
 	return s
 }
 
-// stages are the instants of a request to the core, for the call that makes it. The core sets all
+// Stages are the instants of a request to the core, for the call that makes it. The core sets all
 // but call and asked; an instant is 0 if it is not known.
-type stages struct {
-	call     *tracedCall // nil if the call is not timed, or not yet
+type Stages struct {
+	call     *Call // nil if the call is not timed, or not yet
 	asked    int64
 	answered int64
 	known    bool // what follows is set: the call is traced, or the answer was not fast
@@ -156,16 +162,22 @@ type stages struct {
 	entryTimes
 }
 
-// now returns sinceEpoch if anything is timed.
-func (t *tracer) now() int64 {
+// Now returns sinceEpoch if anything is timed.
+func (t *Tracer) Now() int64 {
 	if t == nil {
 		return 0
 	}
 	return sinceEpoch()
 }
 
-// of notes the core's answer to a command, or to a read, which has no index.
-func (s *stages) of(p *replica.Proposal, now int64) {
+// Timed reports whether there is a call that is timed.
+func (s *Stages) Timed() bool { return s.call != nil }
+
+// Answered notes the core's answer to a command, or to a read, which has no index.
+func (s *Stages) Answered(p *replica.Proposal, now int64) {
+	if s.call == nil {
+		return
+	}
 	t := s.call.tracer
 	s.answered, s.leads = now, t.log.leads
 	if s.known = s.call.traced || t.slow.mayBe(now-s.asked); !s.known {
@@ -176,9 +188,9 @@ func (s *stages) of(p *replica.Proposal, now int64) {
 	}
 }
 
-// close adds the stages to their call. If the call has given up waiting, lost says so, and what the
+// Close adds the Stages to their call. If the call has given up waiting, lost says so, and what the
 // core may still set is not read.
-func (s *stages) close(command, lost bool) {
+func (s *Stages) Close(command, lost bool) {
 	c := s.call
 	if c == nil {
 		return
@@ -211,7 +223,7 @@ func (s *stages) close(command, lost bool) {
 	}
 }
 
-func (s *stages) closeCommand(c *tracedCall) {
+func (s *Stages) closeCommand(c *Call) {
 	if s.leads {
 		c.part(queued, s.asked, s.appended)
 	} else {
@@ -227,4 +239,32 @@ func (s *stages) closeCommand(c *tracedCall) {
 	c.part(commit, s.appended, s.committed)
 	c.part(logSync, s.synced.from, s.synced.to)
 	c.part(apply, s.committed, s.applied)
+}
+
+// Requested returns the stages of a request of a stream, with its trace, nil for none. It was asked
+// at the instant that Now returned.
+func Requested(of native.Traced, asked int64) Stages {
+	s := Stages{asked: asked}
+	if of != nil {
+		s.call = of.(*Call)
+	}
+	return s
+}
+
+// EndRequest notes the answer to a request of a stream. A request without a trace is told if it
+// took long.
+func (t *Tracer) EndRequest(s *Stages, p *replica.Proposal, to native.Answered, now int64) {
+	if s.call == nil {
+		if s.asked == 0 || !t.slow.mayBe(now-s.asked) {
+			return
+		}
+		late, ok := to.(native.Late)
+		if !ok {
+			return
+		}
+		s.call = &Call{tracer: t, begun: s.asked}
+		defer late.Late(s.call)
+	}
+	s.Answered(p, now)
+	s.Close(p.Command != nil, false)
 }

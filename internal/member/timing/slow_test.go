@@ -1,0 +1,157 @@
+package timing
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold.dev/internal/api/etcd/v3lockpb"
+	"leasehold.dev/internal/replica"
+)
+
+// buffer is a log that several goroutines write.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func (b *buffer) contains(text string) bool { return strings.Contains(b.text(), text) }
+
+func (b *buffer) count(text string) int { return strings.Count(b.text(), text) }
+
+// Goal: when very many calls are slow, few of them have a line in a while, and the log says how
+// many have none; and later there are lines again. Method: a window of virtual time, and one that
+// the member's end cuts short.
+func TestSlowCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log buffer
+		tr := &Tracer{slow: newSlowLog(time.Nanosecond, slog.New(slog.NewTextHandler(&log, nil)))}
+		call := func(n int) {
+			for range n {
+				(&Call{tracer: tr, name: "/s/m", begun: sinceEpoch() - 1000}).End(nil)
+			}
+		}
+		lines := func(calls int, left ...int) {
+			t.Helper()
+			if got := log.count("call=s/m "); got != calls {
+				t.Errorf("%d lines, want %d", got, calls)
+			}
+			if got := log.count("left-out="); got != len(left) {
+				t.Errorf("what is left out is told of %d times", got)
+			}
+			for _, n := range left {
+				if !log.contains(fmt.Sprintf("left-out=%d\n", n)) {
+					t.Errorf("%d calls are not left out: %s", n, log.text())
+				}
+			}
+		}
+		call(slowLines)
+		time.Sleep(slowWindow)
+		synctest.Wait()
+		lines(slowLines) // nothing was left out
+		call(slowLines + 7)
+		lines(2 * slowLines)
+		time.Sleep(slowWindow)
+		synctest.Wait()
+		lines(2*slowLines, 7)
+		call(slowLines + 3)
+		tr.slow.endWindow()
+		lines(3*slowLines, 7, 3)
+	})
+}
+
+// Goal: calls that take less than the limit are not logged, those that take longer are, and of
+// those that wait for others only the time for which they ask the core counts. Method: calls with
+// times that the test makes.
+func TestSlowIsWhatTakesLong(t *testing.T) {
+	const limit = int64(300 * time.Millisecond)
+	for _, c := range []struct {
+		name         string
+		took, asking int64
+		slow         bool
+	}{
+		{"/s/m", limit, 0, true},
+		{"/s/m", limit - 1, limit - 1, false},
+		{v3lockpb.Lock_Lock_FullMethodName, 100 * limit, limit - 1, false},
+		{v3lockpb.Lock_Lock_FullMethodName, 100 * limit, limit, true},
+	} {
+		var log buffer
+		tr := &Tracer{slow: newSlowLog(time.Duration(limit), slog.New(slog.NewTextHandler(&log, nil)))}
+		call := &Call{tracer: tr, name: c.name, begun: 1}
+		call.asking = c.asking
+		tr.slow.look(call, 1+c.took, nil)
+		if log.contains("call=") != c.slow {
+			t.Errorf("%+v: %s", c, log.text())
+		}
+		tr.slow.endWindow()
+	}
+}
+
+// Goal: a line has the parts of a call, each once, and the wait for caches is no part of the
+// queue. Method: Stages that the test makes.
+func TestSlowParts(t *testing.T) {
+	const unit = int64(time.Millisecond)
+	var log buffer
+	tr := &Tracer{slow: newSlowLog(1, slog.New(slog.NewTextHandler(&log, nil)))}
+	defer tr.slow.endWindow()
+	begun := int64(1)
+	at := func(n int64) int64 { return begun + n*unit }
+	note := func(p *place, n int64) { p.note(5, span{at(n), at(n)}) }
+	tr.log.leads = true
+	note(&tr.log.appended, 100)
+	tr.log.synced.note(5, span{at(101), at(140)})
+	note(&tr.log.committed, 150)
+	note(&tr.log.applied, 170)
+	call := &Call{tracer: tr, name: "/s/m", begun: begun}
+	s := Stages{call: call, asked: at(10)}
+	tr.log.worked = span{begun, begun}
+	s.Answered(&replica.Proposal{Index: 5, Wait: replica.CacheWait{For: 60, Until: 70}}, at(171))
+	s.Close(true, false)
+	s = Stages{call: call, asked: at(180)}
+	s.Answered(&replica.Proposal{}, at(200))
+	s.Close(false, false)
+	tr.slow.look(call, at(205), errors.New("secret"))
+	const want = `msg="slow call" call=s/m took-ms=205 code=Unknown leader=true ` +
+		"checks-ms=10 queue-ms=30 cache-wait-ms=60 commit-ms=50 log-sync-ms=39 " +
+		"apply-ms=20 confirm-ms=20\n"
+	if got := log.text(); !strings.HasSuffix(got, want) {
+		t.Errorf("got  %swant %s", got, want)
+	}
+}
+
+// Goal: the time of a call that the core has not answered is not taken for time in the queue.
+// Method: a call that stops waiting after a while of virtual time.
+func TestSlowWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log buffer
+		tr := &Tracer{slow: newSlowLog(1, slog.New(slog.NewTextHandler(&log, nil)))}
+		defer tr.slow.endWindow()
+		call := &Call{tracer: tr, name: "/s/m", begun: sinceEpoch()}
+		s := Stages{call: call, asked: call.begun}
+		time.Sleep(2 * time.Second)
+		s.Close(true, true)
+		call.End(errors.New("secret"))
+		if got, want := log.text(), "code=Unknown no-answer-ms=2000\n"; !strings.HasSuffix(got, want) {
+			t.Errorf("got  %swant %s", got, want)
+		}
+	})
+}

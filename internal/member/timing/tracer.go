@@ -1,0 +1,270 @@
+// Package timing finds out what calls wait for: the queue, caches, the log, a confirm round. It
+// makes OpenTelemetry spans of that, and logs slow calls. The core and the writer of the log note
+// when entries get where; a call looks up its own entry when it is answered.
+package timing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api/native"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/version"
+)
+
+// Tracer times calls: traced calls, to make spans of what they waited for, and all others, to log
+// those that took long. A nil Tracer times nothing.
+type Tracer struct {
+	provider trace.TracerProvider
+	spans    trace.Tracer // nil if no call is traced
+	slow     *slowLog     // nil if no call is logged
+	log      places
+	wg       sync.WaitGroup // of the goroutine that makes spans
+
+	mu       sync.Mutex
+	forwards []forwarded // whose spans are to be made; it is not empty while the goroutine runs
+}
+
+// mostForwards bounds the commands whose spans wait to be made. Those of further ones are dropped,
+// as OpenTelemetry drops spans that its exporter cannot keep up with.
+const mostForwards = 4096
+
+// forwarded is a command that a member forwarded to this one.
+type forwarded struct {
+	parent replica.Trace
+	from   uint64
+	Stages
+}
+
+// Config says what is timed.
+type Config struct {
+	// Provider gets the spans of calls, if it is not nil. It must not block.
+	Provider trace.TracerProvider
+	// SlowAfter is how long a call may take before it is logged; 0: none is.
+	SlowAfter time.Duration
+	Logger    *slog.Logger
+}
+
+// New returns nil if nothing is timed.
+func New(c Config) *Tracer {
+	t := &Tracer{slow: newSlowLog(c.SlowAfter, c.Logger), provider: c.Provider}
+	if c.Provider != nil {
+		t.spans = c.Provider.Tracer("leasehold.dev/server",
+			trace.WithInstrumentationVersion(version.Version))
+	}
+	if t.spans == nil && t.slow == nil {
+		return nil
+	}
+	return t
+}
+
+// Close waits until nothing more is made or logged.
+func (t *Tracer) Close() {
+	if t != nil {
+		t.wg.Wait()
+		t.slow.endWindow()
+	}
+}
+
+// Traces reports whether calls may be traced.
+func (t *Tracer) Traces() bool { return t != nil && t.spans != nil }
+
+// propagator reads the headers traceparent and tracestate (W3C Trace Context).
+var propagator = propagation.TraceContext{}
+
+// GRPCOptions returns the options that begin the spans of gRPC's calls, none if there are no spans.
+// The streams of leasehold.v1 and of relays have none: each request on them has its own.
+func (t *Tracer) GRPCOptions() []grpc.ServerOption {
+	if !t.Traces() {
+		return nil
+	}
+	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(t.provider),
+		otelgrpc.WithPropagators(propagator),
+		otelgrpc.WithFilter(func(i *stats.RPCTagInfo) bool {
+			return i.FullMethodName != pb.StreamService_Open_FullMethodName &&
+				i.FullMethodName != pb.RelayService_Relay_FullMethodName
+		}),
+	))}
+}
+
+// start begins the span of a call that otelgrpc does not see.
+func (t *Tracer) start(
+	ctx context.Context, carrier propagation.TextMapCarrier, name string,
+) (context.Context, trace.Span) {
+	name = strings.TrimPrefix(name, "/")
+	return t.spans.Start(propagator.Extract(ctx, carrier), name,
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+			attribute.String("rpc.system.name", "grpc"), attribute.String("rpc.method", name)))
+}
+
+// end ends a span that start began.
+func end(s trace.Span, err error) {
+	code := status.Code(err)
+	s.SetAttributes(attribute.String("rpc.response.status_code", code.String()))
+	if faults[code] {
+		s.SetStatus(otelcodes.Error, "") // errors name keys
+	}
+	s.End()
+}
+
+// faults are the codes that mean that the server failed, and not its caller.
+var faults = map[codes.Code]bool{
+	codes.Unknown: true, codes.DeadlineExceeded: true, codes.Unimplemented: true,
+	codes.Internal: true, codes.Unavailable: true, codes.DataLoss: true,
+}
+
+// headers implements propagation.TextMapCarrier.
+type headers metadata.MD
+
+func (h headers) Get(key string) string { return strings.Join(metadata.MD(h).Get(key), ",") }
+func (h headers) Set(string, string)    {}
+func (h headers) Keys() []string        { return nil }
+
+// Relayed is a grpc.UnaryServerInterceptor of the calls that relays carry.
+func (t *Tracer) Relayed(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	ctx, span := t.start(ctx, headers(md), info.FullMethod)
+	resp, err := next(ctx, req)
+	end(span, err)
+	return resp, err
+}
+
+// Begin returns a call that is timed from now on, nil if nobody wants to know.
+func (t *Tracer) Begin(ctx context.Context, method string) *Call {
+	if t == nil {
+		return nil
+	}
+	traced := t.spans != nil && trace.SpanFromContext(ctx).IsRecording()
+	if t.slow == nil && !traced {
+		return nil
+	}
+	return &Call{
+		Context: ctx, tracer: t, name: method, begun: sinceEpoch(), traced: traced,
+	}
+}
+
+var requestBody = (*pb.Request)(nil).ProtoReflect().Descriptor().Oneofs().ByName("body")
+
+// Request begins the trace of a request of a leasehold.v1 stream, nil if it is not sampled. A
+// request that lasts as long as its client is traced until its first response. Events of leases,
+// and the session with which a client begins, have no trace.
+func (t *Tracer) Request(r *pb.Request) native.Traced {
+	switch r.Body.(type) {
+	case nil, *pb.Request_Cancel, *pb.Request_Events, *pb.Request_CacheAck, *pb.Request_Session:
+		return nil
+	}
+	name := pb.StreamService_Open_FullMethodName + "/" +
+		string(r.ProtoReflect().WhichOneof(requestBody).Name())
+	ctx, span := t.start(context.Background(),
+		propagation.MapCarrier{"traceparent": r.Traceparent}, name)
+	if !span.IsRecording() {
+		return nil
+	}
+	return &Call{
+		Context: ctx, tracer: t, name: name, begun: sinceEpoch(), traced: true, own: true,
+	}
+}
+
+// Ask returns the Stages of a request that is made of the core now, for the call of a context.
+func (t *Tracer) Ask(ctx context.Context) Stages {
+	if t == nil {
+		return Stages{}
+	}
+	c, _ := ctx.Value(tracedKey{}).(*Call)
+	if c == nil {
+		return Stages{}
+	}
+	return Stages{call: c, asked: sinceEpoch()}
+}
+
+// Trace returns what a command takes to the leader, nil if its call is not sampled.
+func (s *Stages) Trace() *replica.Trace {
+	if s.call == nil || !s.call.traced {
+		return nil
+	}
+	c := trace.SpanContextFromContext(s.call.Context)
+	if !c.IsSampled() {
+		return nil
+	}
+	return &replica.Trace{ID: c.TraceID(), Span: c.SpanID()}
+}
+
+// Arrived notes when a message came that has commands with a trace.
+func (t *Tracer) Arrived(m *replica.Message) {
+	if m.Forward != nil && len(m.Forward.Traces) > 0 && t.Traces() {
+		m.Forward.Arrived = sinceEpoch()
+	}
+}
+
+// Led makes the leader's spans of commands that other members forwarded, which are sampled there.
+// The core calls it, so another goroutine makes them.
+func (t *Tracer) Led(list []*replica.Proposal) {
+	if !t.Traces() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	idle := len(t.forwards) == 0
+	for _, p := range list {
+		s := Stages{
+			asked: p.Arrived, leads: true, wait: p.Wait, through: t.log.instant(p.Wait.Until),
+			entryTimes: t.log.times(p.Index, p.Arrived),
+		}
+		if s.asked != 0 && s.applied != 0 && len(t.forwards) < mostForwards {
+			t.forwards = append(t.forwards, forwarded{*p.Trace, p.From(), s})
+		}
+	}
+	if idle && len(t.forwards) > 0 {
+		t.wg.Go(t.makeLeaders)
+	}
+}
+
+// makeLeaders makes spans until there are none to make.
+func (t *Tracer) makeLeaders() {
+	for done := 0; ; {
+		t.mu.Lock()
+		t.forwards = slices.Delete(t.forwards, 0, done)
+		list := slices.Clone(t.forwards)
+		t.mu.Unlock()
+		if done = len(list); done == 0 {
+			return
+		}
+		for i := range list {
+			t.leader(&list[i])
+		}
+	}
+}
+
+// leader makes the leader's spans of a command that a member forwarded.
+func (t *Tracer) leader(f *forwarded) {
+	ctx, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(),
+		trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: f.parent.ID, SpanID: f.parent.Span, TraceFlags: trace.FlagsSampled,
+		})), "leader", trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithTimestamp(wall(f.asked)),
+		trace.WithAttributes(attribute.String("leasehold.from", fmt.Sprintf("%x", f.from))))
+	c := &Call{Context: ctx, tracer: t, traced: span.IsRecording()}
+	f.closeCommand(c)
+	c.makeSpans()
+	span.End(trace.WithTimestamp(wall(f.applied)))
+}
