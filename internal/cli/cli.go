@@ -68,9 +68,9 @@ func newRoot(a *app.App, more []*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leasehold",
 		Short: "A lease service that speaks the etcd v3 API",
-		Long: "Leasehold grants time-bound leases, keeps the keys attached to them, and tells\n" +
-			"everybody who watches when a lease ends. It speaks the etcd v3 API: the client\n" +
-			"commands below are etcdctl's, and work against an etcd server too.",
+		Long: "Leasehold grants time-bound leases, stores the keys attached to them, and notifies\n" +
+			"watchers when a lease ends. It speaks the etcd v3 API: the client commands below\n" +
+			"are etcdctl's, and work against an etcd server too.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,

@@ -22,9 +22,9 @@ func BackupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "backup <subcommand>", GroupID: "maintenance",
 		Short: "List, check and restore the backups that members make",
-		Long: `Read the backups that members make with --backup-to: backups of the whole state, and
-a copy of the log after each. With both, the state of any moment since the oldest can be restored.
-No member has to run.`,
+		Long: `Read the backups that members write with --backup-to: full backups, and a copy of the log
+after each. Together they can restore the state at any time since the oldest full backup. No member
+needs to be running.`,
 	}
 	c.AddCommand(backupListCommand(), backupVerifyCommand(), backupRestoreCommand())
 	return c
@@ -38,7 +38,7 @@ func (f *backupFrom) command(
 	c *cobra.Command, do func(context.Context, *rewind.Backups) error,
 ) *cobra.Command {
 	fs := c.Flags()
-	fs.StringVar(&f.to, "from", "", "where the backups are, as members are told with --backup-to")
+	fs.StringVar(&f.to, "from", "", "location of the backups, as in the members' --backup-to")
 	fs.StringVar(&f.credentials, "credentials-file", "",
 		"file with the credentials for a bucket (default AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
 			"or the role of the machine in AWS)")
@@ -63,10 +63,9 @@ func backupListCommand() *cobra.Command {
 	var from backupFrom
 	var format string
 	c := &cobra.Command{
-		Use: "list --from TARGET", Short: "List backups, and which moments can be restored",
-		Long: `List the backups of the whole state, the oldest first, and up to which revision and
-time the copied log goes on after each. It looks at names alone; "leasehold backup verify" reads
-everything.`,
+		Use: "list --from TARGET", Short: "List the backups and what they can restore",
+		Long: `List the full backups, oldest first, and up to which revision and time the copied log
+continues each of them. This reads only names; "leasehold backup verify" reads everything.`,
 		Example: "  leasehold backup list --from /mnt/backups\n" +
 			"  leasehold backup list --from 's3://bucket/prod?endpoint=https://s3.example:9000' -w json",
 	}
@@ -137,13 +136,13 @@ func backupVerifyCommand() *cobra.Command {
 	var from backupFrom
 	var all bool
 	c := &cobra.Command{
-		Use: "verify --from TARGET", Short: "Read all backups and name those that are damaged",
+		Use: "verify --from TARGET", Short: "Read all backups and list the damaged ones",
 		Long: `Read every backup to its end and check its SHA-256 and its records, and that the log
 has no gap between two backups of the whole state. It ends with 1 if something is wrong, which it
 names. It takes as much memory as the state.`,
 		Example: "  leasehold backup verify --from /mnt/backups",
 	}
-	c.Flags().BoolVarP(&all, "verbose", "v", false, "name those that are good as well")
+	c.Flags().BoolVarP(&all, "verbose", "v", false, "list the good ones too")
 	return from.command(c, func(ctx context.Context, b *rewind.Backups) error {
 		good := 0
 		bad, err := b.Verify(ctx, func(name string, err error) {
@@ -173,11 +172,11 @@ func backupRestoreCommand() *cobra.Command {
 	var revision, at string
 	c := &cobra.Command{
 		Use:   "restore --from TARGET --data-dir {output dir} [options]",
-		Short: "Restore the state of a moment to a new data directory",
-		Long: `Restores the newest state, or that of a revision or a time, to a new data directory, from
-which "leasehold serve" starts the first member of a new cluster, as "leasehold snapshot restore"
-does of a file. It takes the newest backup of the whole state before the moment, and the copied log
-up to it. Times are those of the member that copied the log, as exact as --backup-log-interval.`,
+		Short: "Restore the newest or an earlier state to a new data directory",
+		Long: `Restore the newest state, or the state as of a revision or a time, to a new data directory,
+from which "leasehold serve" starts the first member of a new cluster. This takes the newest full
+backup before that point, and the copied log up to it. Times are those of the member that copied the
+log, accurate to --backup-log-interval.`,
 		Example: "  leasehold backup restore --from /mnt/backups --data-dir /var/lib/leasehold\n" +
 			"  leasehold backup restore --from /mnt/backups --to-time 15m --data-dir DIR\n" +
 			"  leasehold backup restore --from /mnt/backups --data-dir DIR " +
@@ -186,9 +185,8 @@ up to it. Times are those of the member that copied the log, as exact as --backu
 	}
 	fs := c.Flags()
 	f.register(fs)
-	fs.StringVar(&revision, "to-revision", "", "the revision after which nothing is restored")
-	fs.StringVar(&at, "to-time", "",
-		"the time after which nothing is restored, or how long ago that is")
+	fs.StringVar(&revision, "to-revision", "", "last revision to restore")
+	fs.StringVar(&at, "to-time", "", "time up to which to restore, or how long ago that is")
 	return from.command(c, func(ctx context.Context, b *rewind.Backups) error {
 		to, err := restorePoint(revision, at)
 		if err == nil {

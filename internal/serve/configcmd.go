@@ -17,17 +17,18 @@ import (
 	"leasehold.dev/server"
 )
 
-const configLong = `Read settings as "leasehold serve" does, and start nothing. This does not
-open the files and addresses that they name, but check reads that of --auth-config.
+const configLong = `Read settings as "leasehold serve" does, without starting a member. This does
+not open the files and addresses that the settings name, except that check reads the file of
+--auth-config.
 
 A setting is a flag of serve, a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for --data-dir), or
-a line of the file of --config-file. A flag beats a variable, LEASEHOLD_ beats ETCD_, a variable
-beats the file, and the file beats the default. (etcd ignores flags and variables if there is a
-file.)
+a line in the file of --config-file. Flags override variables, LEASEHOLD_ overrides ETCD_, variables
+override the file, and the file overrides the defaults. (etcd ignores flags and variables if there
+is a file.)
 
-The file is YAML. Its names are those of the flags; etcd's file can be used as it is, with its
-sections client-transport-security and peer-transport-security. Unknown names, names that come
-twice and values of the wrong type are refused, with their line.
+The file is YAML and uses the names of the flags. etcd's file works unchanged, with its sections
+client-transport-security and peer-transport-security. Unknown names, repeated names and values of
+the wrong type are refused with their line.
 
   name: a
   data-dir: /var/lib/leasehold
@@ -37,8 +38,8 @@ twice and values of the wrong type are refused, with their line.
     cert-file: /etc/leasehold/tls/tls.crt
     key-file: /etc/leasehold/tls/tls.key
 
-While a member runs, SIGHUP makes it read the file again: log-level and log-format count at once,
-other changes are named in the log and count from the next start.`
+On SIGHUP, a running member reads the file again. Changes of log-level and log-format take effect at
+once; other changes are logged and take effect at the next start.`
 
 // ConfigCommand returns "leasehold config", which reads settings as serve does.
 func ConfigCommand() *cobra.Command { return configCommand(os.Environ, hostname) }

@@ -27,10 +27,10 @@ func DevCommand() *cobra.Command {
 	d := &dev{}
 	c := &cobra.Command{
 		Use:   "dev [flags]",
-		Short: "Run a cluster of three members on this machine, for trying things",
-		Long: "Runs a cluster on this machine, all of it in one process, until Ctrl-C. Its data\n" +
-			"are in a temporary directory that is removed at the end, unless --data-dir is given.\n" +
-			"It is for trying things: one process that dies takes all members with it.",
+		Short: "Run a cluster of three members in one process, to try things",
+		Long: "Run a cluster in one process until Ctrl-C. Its data is in a temporary directory,\n" +
+			"which is removed at the end, unless --data-dir is set. Use it only to try things:\n" +
+			"if the process dies, all members die.",
 		Example: "  leasehold dev\n  leasehold dev --demo",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -45,16 +45,16 @@ func DevCommand() *cobra.Command {
 		},
 	}
 	fs := c.Flags()
-	fs.IntVar(&d.members, "members", 3, "how many members: 1, 3, 5 or 7")
+	fs.IntVar(&d.members, "members", 3, "number of members: 1, 3, 5 or 7")
 	fs.IntVar(&d.port, "port", clientPorts[0],
-		"where the first member serves clients. With the default the others are on 22379, 32379,\n"+
-			"..., as in etcd's examples; with another one on the tenth port after it, and so on;\n"+
-			"with 0 all are on ports that are free. Members talk to each other on the next port")
-	fs.IntVar(&d.relays, "relays", 0, "how many relays: the first on the hundredth port after\n"+
-		"--port, the others on the tenth port after it, and so on")
-	fs.BoolVar(&d.demo, "demo", false, "also run programs that elect, lock, queue and lend, and that "+
-		"die now and then:\nsomething to look at in the browser")
-	fs.StringVar(&d.dir, "data-dir", "", "where to keep the data (default: nowhere)")
+		"client port of the first member. With the default, the others use 22379, 32379, ...,\n"+
+			"as in etcd's examples; otherwise each uses a port 10 higher than the one before;\n"+
+			"with 0 all use free ports. The peer port of a member is the next one")
+	fs.IntVar(&d.relays, "relays", 0, "number of relays. The port of the first is --port plus 100;\n"+
+		"each other one uses a port 10 higher than the one before")
+	fs.BoolVar(&d.demo, "demo", false,
+		"also run programs that hold leases, locks and queue items, and die now and then")
+	fs.StringVar(&d.dir, "data-dir", "", "directory to keep the data in (default: a temporary one)")
 	fs.StringVar(&d.level, "log-level", "error", "debug, info, warn or error")
 	return c
 }

@@ -28,18 +28,18 @@ import (
 	"leasehold.dev/server"
 )
 
-const doctorLong = `Looks at the machine that a member is to run on, with the settings that
-"leasehold serve" would have: how long syncs of its disk take, room, open files,
-memory, clocks, ports, certificates, and the way to the other members. Each line
-says what it found, and what to do. It changes nothing; for the disk it writes a
-file of 200 kB into the data directory and removes it.
+const doctorLong = `Check the machine that a member will run on, with the settings that "leasehold
+serve" would use: sync time and free space of the disk, open files, memory, clocks,
+ports, certificates, and the connection to the other members. Each line says what it
+found and what to do. It changes nothing, apart from a file of 200 kB that it writes to
+the data directory and removes.
 
-Exit codes: 0 if a member can run well, or with advice; 1 if there is a fault.`
+Exit codes: 0 if a member can run, perhaps with advice; 1 if there is a fault.`
 
 // DoctorCommand returns "leasehold doctor", which looks at a machine before a member runs on it.
 func DoctorCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "doctor", Short: "Find out whether this machine suits a member", Long: doctorLong,
+		Use: "doctor", Short: "Check whether a member can run on this machine", Long: doctorLong,
 		Example: "  leasehold doctor /etc/leasehold/leasehold.yaml\n" +
 			"  leasehold doctor --data-dir /var/lib/leasehold",
 	}

@@ -222,15 +222,15 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 		if takesList(x) || ignored {
 			return listOf(n)
 		}
-		return "", errors.New("it is one value, not a list")
+		return "", errors.New("it must be one value, not a list")
 	case yaml.MappingNode:
-		return "", errors.New("it is one value, not names with values")
+		return "", errors.New("it must be one value, not a mapping")
 	}
 	_, isText := kind.(string)
 	switch kind.(type) {
 	case bool:
 		if n.Tag != "!!bool" {
-			return "", errors.New("it is true or false, without quotes")
+			return "", errors.New("it must be true or false, without quotes")
 		}
 	case time.Duration:
 		// etcd's are numbers of nanoseconds.
@@ -239,7 +239,7 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 		}
 	case int, int64, uint, uint64:
 		if n.Tag != "!!int" {
-			return "", errors.New("it is a whole number, without quotes")
+			return "", errors.New("it must be an integer, without quotes")
 		}
 	}
 	if n.Tag == "!!bool" && isText && !ignored {

@@ -170,11 +170,11 @@ func because(x *flag.Flag, err error) string {
 	switch {
 	case why != "parse error": // all that package flag says
 	case isBool(x):
-		why = "it is neither true nor false"
+		why = "it must be true or false"
 	case isDuration:
-		why = "it is not a duration such as 10s"
+		why = "it must be a duration such as 10s"
 	default:
-		why = "it is not a whole number"
+		why = "it must be an integer"
 	}
 	return why
 }
@@ -277,10 +277,10 @@ func (f *flags) warnings() []string {
 
 // help writes all flags that do something, and the names of the others.
 func (f *flags) help(w io.Writer) {
-	fmt.Fprint(w, "Run one member, until a signal ends it.\n\nUsage:\n  leasehold serve [flags]\n\n"+
-		"Every flag may be given as a variable: LEASEHOLD_DATA_DIR for --data-dir, or\n"+
-		"ETCD_DATA_DIR, or as a line of the file of --config-file: \"data-dir: /var/lib/leasehold\".\n"+
-		"A flag beats a variable, LEASEHOLD_ beats ETCD_, and a variable beats the file. See\n"+
+	fmt.Fprint(w, "Run one member until a signal ends it.\n\nUsage:\n  leasehold serve [flags]\n\n"+
+		"Each flag can also be set as a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for\n"+
+		"--data-dir), or in the file of --config-file (\"data-dir: /var/lib/leasehold\"). Flags\n"+
+		"override variables, LEASEHOLD_ overrides ETCD_, and variables override the file. See\n"+
 		"\"leasehold config --help\".\n")
 	f.helpSections(w)
 	var rest []string
@@ -289,7 +289,7 @@ func (f *flags) help(w io.Writer) {
 			rest = append(rest, "--"+i.name)
 		}
 	}
-	fmt.Fprintf(w, "\nFlags of etcd that are accepted, with a warning, and do nothing:\n  %s\n",
+	fmt.Fprintf(w, "\nFlags of etcd that are accepted with a warning and have no effect:\n  %s\n",
 		strings.Join(rest, "\n  "))
 }
 
@@ -299,7 +299,20 @@ func (f *flags) helpSections(w io.Writer) {
 		fmt.Fprintf(w, "\n%s:\n", s.title)
 		for _, name := range s.names {
 			x := f.fs.Lookup(name)
-			fmt.Fprintf(w, "  --%s '%s'\n      %s\n", name, x.DefValue, x.Usage)
+			fmt.Fprintf(w, "  --%s '%s'", name, x.DefValue)
+			column := helpWidth // a usage begins on a line of its own
+			for _, word := range strings.Fields(x.Usage) {
+				if column += 1 + len(word); column > helpWidth {
+					column = 6 + len(word)
+					word = "\n      " + word
+				} else {
+					word = " " + word
+				}
+				fmt.Fprint(w, word)
+			}
+			fmt.Fprintln(w)
 		}
 	}
 }
+
+const helpWidth = 90

@@ -18,12 +18,12 @@ import (
 func InitCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init [flags of serve]",
-		Short: "Found a new cluster in an empty data directory, once",
-		Long: "Founds a new cluster of one member in an empty data directory, and ends. It takes " +
-			"the flags\nof \"leasehold serve\". The member is then started, as all further ones " +
-			"are, with\n\"leasehold serve --join ADDRESSES\", which founds nothing: if its disk is " +
-			"lost, it says so\ninstead of founding a second cluster. With --join given here, too, " +
-			"nothing is founded\nwhile a cluster answers there.",
+		Short: "Found a new cluster in an empty data directory",
+		Long: "Found a new cluster of one member in an empty data directory, and exit. The flags are\n" +
+			"those of \"leasehold serve\". Then start this member, like all further ones, with\n" +
+			"\"leasehold serve --join ADDRESSES\". That never founds a cluster: if the member's disk\n" +
+			"is lost, it reports so instead of founding a second one. With --join, init refuses if\n" +
+			"a cluster already answers at these addresses.",
 		DisableFlagParsing: true,
 		SilenceErrors:      true,
 		SilenceUsage:       true,

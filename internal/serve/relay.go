@@ -24,7 +24,7 @@ func relayCommand(
 ) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "relay [flags]",
-		Short: "Run a relay, which many clients connect to in the place of a member",
+		Short: "Run a relay, to which many clients connect instead of a member",
 		// Not parsed by cobra, as those of serve.
 		DisableFlagParsing: true,
 		SilenceErrors:      true,
@@ -78,41 +78,42 @@ func newRelayFlags() *relayFlags {
 func (f *relayFlags) addMembers() {
 	c, t, fs := &f.relay, &f.toMembers, f.fs
 	fs.Var(endpoints{list{&c.Endpoints}}, "endpoints",
-		"The client addresses of the members: HOST:PORT,... or https://HOST:PORT,...")
+		"Client addresses of the members: HOST:PORT,... or https://HOST:PORT,...")
 	fs.StringVar(&t.TrustedCAFile, "cacert", "",
-		"Members must show a certificate that one of these vouches for (PEM). Default: the system's.")
-	fs.StringVar(&t.CertFile, "cert", "", "The certificate shown to members (PEM).")
-	fs.StringVar(&t.KeyFile, "key", "", "That certificate's key (PEM).")
+		"CA certificates that must have signed the certificates of members (PEM, default: the "+
+			"system's)")
+	fs.StringVar(&t.CertFile, "cert", "", "Certificate for connections to members (PEM)")
+	fs.StringVar(&t.KeyFile, "key", "", "Key of that certificate (PEM)")
 	fs.BoolVar(&f.skipVerify, "insecure-skip-tls-verify", false,
-		"Do not look at the certificates of members. For tests only.")
-	fs.StringVar(&c.User, "user", "", "Log in as this user, who needs the role relay once access "+
-		"control is enabled. A client certificate of one with that role will do as well.")
-	fs.StringVar(&f.passwordFile, "password-file", "", "The file with that user's password.")
+		"Do not verify the certificates of members; for tests only")
+	fs.StringVar(&c.User, "user", "", "User to log in as, who needs the role relay once access "+
+		"control is enabled. A client certificate of such a user works too")
+	fs.StringVar(&f.passwordFile, "password-file", "", "File with that user's password")
 	fs.StringVar(&c.TokenFile, "token-file", "",
-		"The file with a token, in the place of --user. It is read again for each connection.")
+		"File with a token, instead of --user. It is read again for each connection")
 }
 
 func (f *relayFlags) addClients() {
 	c, t, fs := &f.relay, &f.relay.ListenTLS, f.fs
-	fs.Var(urls{&c.Listen}, "listen-client-urls", "Where to listen for clients.")
-	fs.StringVar(&t.CertFile, "cert-file", "", "The certificate shown to clients (PEM).")
-	fs.StringVar(&t.KeyFile, "key-file", "", "The certificate's key (PEM).")
+	fs.Var(urls{&c.Listen}, "listen-client-urls", "URLs to listen on for clients")
+	fs.StringVar(&t.CertFile, "cert-file", "", "Certificate for clients (PEM)")
+	fs.StringVar(&t.KeyFile, "key-file", "", "Key of the certificate (PEM)")
 	fs.StringVar(&t.TrustedCAFile, "trusted-ca-file", "",
-		"Clients must show a certificate that one of these vouches for (PEM).")
-	fs.BoolVar(&t.ClientCertAuth, "client-cert-auth", false, "Clients must show a certificate.")
-	fs.StringVar(&t.CRLFile, "client-crl-file", "", "Client certificates that were revoked.")
+		"CA certificates that must have signed the certificates of clients (PEM)")
+	fs.BoolVar(&t.ClientCertAuth, "client-cert-auth", false, "Require a certificate from clients")
+	fs.StringVar(&t.CRLFile, "client-crl-file", "", "List of revoked client certificates")
 	fs.Var(list{&t.AllowedCNs}, "client-cert-allowed-cn",
-		"A client certificate must bear one of these common names.")
+		"Common names of which a client certificate must have one")
 	fs.Var(list{&t.AllowedHostnames}, "client-cert-allowed-hostname",
-		"A client certificate must be for one of these hosts.")
-	fs.Var(list{&t.CipherSuites}, "cipher-suites", "The cipher suites of TLS 1.2. Default: Go's.")
+		"Hosts of which a client certificate must name one")
+	fs.Var(list{&t.CipherSuites}, "cipher-suites", "Cipher suites of TLS 1.2 (default: Go's)")
 	t.MinVersion = "TLS1.2"
-	fs.StringVar(&t.MinVersion, "tls-min-version", t.MinVersion, "'TLS1.2' or 'TLS1.3'.")
+	fs.StringVar(&t.MinVersion, "tls-min-version", t.MinVersion, "'TLS1.2' or 'TLS1.3'")
 	fs.StringVar(&t.MaxVersion, "tls-max-version", "",
-		"'TLS1.2' or 'TLS1.3'. Default: the newest.")
+		"'TLS1.2' or 'TLS1.3' (default: the newest)")
 	c.MaxRequestBytes = 3 << 19
 	fs.IntVar(&c.MaxRequestBytes, "max-request-bytes", c.MaxRequestBytes,
-		"The largest request, in bytes: that of the members.")
+		"Size of the largest request in bytes; set it as on the members")
 }
 
 func (f *relayFlags) addRelayHTTP() {
@@ -124,11 +125,11 @@ func (f *relayFlags) addRelayHTTP() {
 
 // help writes all flags.
 func (f *relayFlags) help(w io.Writer) {
-	fmt.Fprint(w, "Run a relay, until a signal ends it. Many clients connect to it in the place of\n"+
-		"a member, and it carries what they ask for to the member that leads, over one stream. It\n"+
-		"keeps nothing: run two or more, and give clients the addresses of all.\n\n"+
+	fmt.Fprint(w, "Run a relay until a signal ends it. Many clients connect to a relay instead of a\n"+
+		"member, and it carries their requests to the leader over one stream. It has no state:\n"+
+		"run two or more, and give clients the addresses of all.\n\n"+
 		"Usage:\n  leasehold relay [flags]\n\n"+
-		"Every flag may be given as a variable: LEASEHOLD_ENDPOINTS for --endpoints.\n")
+		"Each flag can also be set as a variable: LEASEHOLD_ENDPOINTS for --endpoints.\n")
 	f.helpSections(w)
 }
 

@@ -57,12 +57,12 @@ func restoreCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore <filename> --data-dir {output dir} [options]",
 		Short: "Restore a snapshot to a new data directory",
-		Long: `Restore a snapshot to a new data directory, from which "leasehold serve" starts the first
-member of a new cluster. The file is one that "leasehold snapshot save" has written.
+		Long: `Restore a snapshot, written by "leasehold snapshot save", to a new data directory, from
+which "leasehold serve" starts the first member of a new cluster.
 
-With --from-etcd the file is a snapshot that "etcdctl snapshot save" has written. Keys keep their
-values, leases, versions and revisions, and leases keep their IDs and TTLs. Users and roles, and
-the history of the keys, are not restored.`,
+With --from-etcd, the file is a snapshot written by "etcdctl snapshot save". Keys keep their values,
+leases, versions and revisions, and leases keep their IDs and TTLs. Users, roles and the history of
+keys are not restored.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &wrongArgs{"snapshot restore requires exactly one argument", exitBadArgs}
