@@ -194,20 +194,25 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestQuickstartCode: the code of docs/quickstart.md is that of the example, which is tested.
-func TestQuickstartCode(t *testing.T) {
-	program, err := os.ReadFile(filepath.Join(root(t), "examples", "quickstart", "main.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, all := prose("```go\n" + string(program) + "```\n")
-	_, list := prose(documents(t)["docs/quickstart.md"])
-	if len(list) == 0 {
-		t.Error("docs/quickstart.md has no Go code")
-	}
-	for _, code := range list {
-		if !strings.Contains(all[0], code) {
-			t.Errorf("docs/quickstart.md has code that examples/quickstart/main.go lacks:\n%s", code)
+// TestCodeOfDocuments: the Go code of these documents is that of examples, which are tested.
+func TestCodeOfDocuments(t *testing.T) {
+	for document, example := range map[string]string{
+		"docs/quickstart.md": "examples/quickstart/main.go",
+		"docs/migrating.md":  "examples/migrating/example_test.go",
+	} {
+		program, err := os.ReadFile(filepath.Join(root(t), filepath.FromSlash(example)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, all := prose("```go\n" + string(program) + "```\n")
+		_, list := prose(documents(t)[document])
+		if len(list) == 0 {
+			t.Errorf("%s has no Go code", document)
+		}
+		for _, code := range list {
+			if !strings.Contains(all[0], code) {
+				t.Errorf("%s has code that %s lacks:\n%s", document, example, code)
+			}
 		}
 	}
 }
