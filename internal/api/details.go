@@ -27,9 +27,9 @@ func NotReady(why cause.Code, text string) error {
 	})...)
 }
 
-// soon is when it is worth asking again after nobody led, or the queue was full: most leaders
+// retrySoon is when it is worth asking again after nobody led, or the queue was full: most leaders
 // are replaced in less, and a full queue is done in less.
-const soon lease.TTL = 100
+const retrySoon lease.TTL = 100
 
 // facts is what an error says, for programs; nil if that is no more than its reason. Names
 // are not among them: they can be long, and the caller has them.
@@ -135,11 +135,11 @@ func withDetails(s *status.Status, list ...protoadapt.MessageV1) error {
 
 // withFacts adds to an error of the etcd API what err says for programs. Most errors say no
 // more than their reason: they stay what they are, and Inform adds that.
-func withFacts(told, err error) error {
+func withFacts(sent, err error) error {
 	if facts(err) == nil {
-		return told
+		return sent
 	}
-	return withDetails(status.Convert(told), googleDetails(ErrorMessage(err, Reason(err)))...)
+	return withDetails(status.Convert(sent), googleDetails(ErrorMessage(err, Reason(err)))...)
 }
 
 // informed are the errors of the etcd API with what Inform adds, by their texts.

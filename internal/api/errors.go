@@ -179,7 +179,7 @@ var wire = []struct {
 		to: status.Error(codes.InvalidArgument, text(login.ErrPasswordTooLong)),
 	},
 	{
-		from: login.ErrBusy, reason: unavailable, retry: soon,
+		from: login.ErrBusy, reason: unavailable, retry: retrySoon,
 		to: rpctypes.ErrGRPCRequestTooManyRequests,
 	},
 	{
@@ -195,7 +195,7 @@ var wire = []struct {
 		to: status.Error(codes.FailedPrecondition, text(login.ErrNoTokens)),
 	},
 
-	{from: replica.ErrNoLeader, to: rpctypes.ErrGRPCNoLeader, reason: unavailable, retry: soon},
+	{from: replica.ErrNoLeader, to: rpctypes.ErrGRPCNoLeader, reason: unavailable, retry: retrySoon},
 	{from: replica.ErrLeaderChanged, to: rpctypes.ErrGRPCLeaderChanged, reason: unknown},
 	{from: replica.ErrTooLarge, to: rpctypes.ErrGRPCRequestTooLarge, reason: invalid},
 	{
@@ -203,7 +203,7 @@ var wire = []struct {
 		to: status.Error(codes.FailedPrecondition, "the cluster version does not have this command"),
 	},
 	{
-		from: replica.ErrOverloaded, reason: unavailable, retry: soon,
+		from: replica.ErrOverloaded, reason: unavailable, retry: retrySoon,
 		to: rpctypes.ErrGRPCRequestTooManyRequests,
 	},
 	{from: replica.ErrInternal, to: rpctypes.ErrGRPCPermissionDenied, reason: denied},
@@ -215,10 +215,10 @@ var wire = []struct {
 	{from: ErrTooDeep, to: rpctypes.ErrGRPCTooManyOps, reason: invalid},
 	{from: ErrDuplicateKey, to: rpctypes.ErrGRPCDuplicateKey, reason: invalid},
 	{
-		from: ErrTooManyRequests, reason: unavailable, retry: soon,
+		from: ErrTooManyRequests, reason: unavailable, retry: retrySoon,
 		to: rpctypes.ErrGRPCRequestTooManyRequests,
 	},
-	{from: ErrDiskFull, to: rpctypes.ErrGRPCNoSpace, reason: unavailable, retry: soon},
+	{from: ErrDiskFull, to: rpctypes.ErrGRPCNoSpace, reason: unavailable, retry: retrySoon},
 	{from: ErrStopped, to: rpctypes.ErrGRPCStopped, reason: unknown},
 	{from: ErrTimeout, to: rpctypes.ErrGRPCTimeout, reason: unknown},
 

@@ -229,9 +229,9 @@ func TestError(t *testing.T) {
 	}
 }
 
-// TestNoPackageIsNamed: what clients are told of an error of ours does not begin with the name of
+// TestNoPackageNames: what clients are told of an error of ours does not begin with the name of
 // the package that it is from.
-func TestNoPackageIsNamed(t *testing.T) {
+func TestNoPackageNames(t *testing.T) {
 	for _, err := range known {
 		for api, told := range map[string]string{
 			"etcd": status.Convert(Error(err)).Message(),
@@ -279,8 +279,8 @@ func TestReadWithoutLeader(t *testing.T) {
 	}
 }
 
-// TestClientsRecognise: the etcd client finds its own errors in ours.
-func TestClientsRecognise(t *testing.T) {
+// TestClientsRecognize: the etcd client finds its own errors in ours.
+func TestClientsRecognize(t *testing.T) {
 	for _, w := range wire {
 		s := status.Convert(w.to)
 		// What is above Unknown but has no constant of etcd's begins with another word.

@@ -41,9 +41,9 @@ type Encoded struct {
 // NewEvent returns the event of a change.
 func NewEvent(e *mvcc.Event) *Event { return &Event{event: *e} }
 
-// publishMost is about how many events are published at once: what is published at once
+// publishBatch is about how many events are published at once: what is published at once
 // fits into a backlog that is empty, however much it is.
-const publishMost = 512
+const publishBatch = 512
 
 // publishLater is how many changes of one revision the hub turns into events itself: that would
 // take the core too long. Of so many nobody uses the memory again (fsm.Machine.ReuseChanges).
@@ -61,7 +61,7 @@ func Publish(h *watch.Hub[*Event], changes []fsm.Change) {
 		}
 		wanted := h.Wanted()
 		n, size := 0, 0
-		for n < len(changes) && (size < publishMost || !wanted) &&
+		for n < len(changes) && (size < publishBatch || !wanted) &&
 			len(changes[n].Events) <= publishLater {
 			size += len(changes[n].Events)
 			n++

@@ -55,8 +55,8 @@ func TestPublish(t *testing.T) {
 	for _, sizes := range [][]int{
 		{1},
 		{2, 1, 3},
-		{publishMost, 1},
-		{1, 2 * publishMost, 5},
+		{publishBatch, 1},
+		{1, 2 * publishBatch, 5},
 		{},
 		{publishLater},
 		{publishLater + 1},

@@ -40,12 +40,12 @@ func (n *Need) Check(by *access.State, who access.Caller) error {
 type Guard struct {
 	now func() (access.Caller, *access.State)
 
-	mu   sync.Mutex // guards what follows
-	by   *access.State
-	who  access.Caller
-	open map[uint64]*Need
-	// over are requests that were refused, until their end is told.
-	over map[uint64]bool
+	mu    sync.Mutex // guards what follows
+	state *access.State
+	who   access.Caller
+	open  map[uint64]*Need
+	// refused are requests that were refused, until their end is told.
+	refused map[uint64]bool
 }
 
 // NewGuard returns a guard. now says who the caller is, and the users and roles by which it is
@@ -62,11 +62,11 @@ func (g *Guard) Enter(id uint64, n *Need) error {
 		return err
 	}
 	if g.open == nil {
-		g.open, g.over = make(map[uint64]*Need), make(map[uint64]bool)
+		g.open, g.refused = make(map[uint64]*Need), make(map[uint64]bool)
 	}
 	g.open[id] = n
 	// What was decided with an older state is decided once more.
-	g.by, g.who = nil, access.Caller{}
+	g.state, g.who = nil, access.Caller{}
 	return nil
 }
 
@@ -75,7 +75,7 @@ func (g *Guard) Leave(id uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.open, id)
-	delete(g.over, id)
+	delete(g.refused, id)
 }
 
 // Lost is a request that needs what the caller does not have any more.
@@ -90,19 +90,19 @@ func (g *Guard) Review() ([]Lost, error) {
 	who, by := g.now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if by == g.by && who == g.who {
+	if by == g.state && who == g.who {
 		return nil, nil
 	}
 	if err := by.CheckKnown(who); err != nil {
 		return nil, err
 	}
-	g.by, g.who = by, who
+	g.state, g.who = by, who
 	var list []Lost
 	for id, n := range g.open {
 		if err := n.Check(by, who); err != nil {
 			list = append(list, Lost{id, err})
 			delete(g.open, id)
-			g.over[id] = true
+			g.refused[id] = true
 		}
 	}
 	return list, nil
@@ -112,7 +112,7 @@ func (g *Guard) Review() ([]Lost, error) {
 func (g *Guard) Refused(id uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.over[id]
+	return g.refused[id]
 }
 
 // ReviewOne is Review for a caller that has one request.

@@ -15,8 +15,8 @@ type Held struct {
 	// Keys are those of a lease without a name that belongs to nobody.
 	Keys []string
 
-	begun bool
-	parts int // in which the keys were read so far
+	started bool
+	parts   int // in which the keys were read so far
 }
 
 // maxGathered bounds the keys that the core gathers in one step.
@@ -57,9 +57,9 @@ func Gather(list []Held, inspect func(func(*lease.Lessor)) error) error {
 // that was all.
 func (x *Held) read(l *lease.Lessor, room int) (whole bool) {
 	info, found := l.Lookup(x.ID)
-	if of := fsm.BelongsTo(&info); !x.begun || !found || x.Token != info.Token || x.Of != of {
+	if of := fsm.BelongsTo(&info); !x.started || !found || x.Token != info.Token || x.Of != of {
 		*x = Held{
-			ID: x.ID, Found: found, Of: of, Token: info.Token, begun: true, parts: x.parts,
+			ID: x.ID, Found: found, Of: of, Token: info.Token, started: true, parts: x.parts,
 		}
 	}
 	if !x.Found || x.Of != (access.Lease{}) {

@@ -118,7 +118,7 @@ func TestGather(t *testing.T) {
 
 // Goal: a lease that is another one after a step is gathered anew; and an error ends it. Method:
 // the lease ends between two steps, and is granted again with another key.
-func TestGatherAnother(t *testing.T) {
+func TestGatherReplacedLease(t *testing.T) {
 	l, steps := heldKeys(t, maxGathered+1), 0
 	list := []Held{{ID: 1}}
 	err := Gather(list, func(f func(*lease.Lessor)) error {

@@ -7,36 +7,36 @@ const fewKeys = 4
 
 // MayBeLarge reports whether the answer to a command may have more than a few keys with their
 // values. Such a request asks for room before it is evaluated (listen.Room).
-func MayBeLarge(c fsm.Command) bool { return keysTold(c) > fewKeys }
+func MayBeLarge(c fsm.Command) bool { return keysReturned(c) > fewKeys }
 
 // ManyKeys reports whether a range may have more than a few keys.
 func ManyKeys(end string, limit int64) bool { return keysWithin(end, limit) > fewKeys }
 
-// keysTold returns how many keys an answer tells with their values, at most, or more than
+// keysReturned returns how many keys an answer tells with their values, at most, or more than
 // fewKeys.
-func keysTold(c fsm.Command) int {
+func keysReturned(c fsm.Command) int {
 	switch c := c.(type) {
 	case *fsm.Put:
 		return flag(c.PrevKV)
 	case *fsm.DeleteRange:
 		return flag(c.PrevKV) * keysWithin(c.End, 0)
 	case *fsm.Txn:
-		return max(keysToldBy(c.Then), keysToldBy(c.Else))
+		return max(keysReturnedBy(c.Then), keysReturnedBy(c.Else))
 	}
 	return 0
 }
 
-func keysToldBy(ops []fsm.Op) (n int) {
+func keysReturnedBy(ops []fsm.Op) (n int) {
 	for i := range ops {
 		switch op := &ops[i]; {
 		case op.Range != nil && !op.Range.Options.CountOnly:
 			n += keysWithin(op.Range.End, op.Range.Options.Limit)
 		case op.Put != nil:
-			n += keysTold(op.Put)
+			n += keysReturned(op.Put)
 		case op.Delete != nil:
-			n += keysTold(op.Delete)
+			n += keysReturned(op.Delete)
 		case op.Txn != nil:
-			n += keysTold(op.Txn)
+			n += keysReturned(op.Txn)
 		}
 	}
 	return n

@@ -19,8 +19,8 @@ var ErrTooDeep = errors.New("api: transactions are nested too deeply")
 // one list may have, or so many: the time that it takes to compare them with each other grows
 // with the square of their number. Its own three lists, when they are full, are not too large.
 const (
-	nestedTimes = 64
-	nestedMost  = 1 << 14
+	nestedFactor = 64
+	maxNestedOps = 1 << 14
 )
 
 // writes is what one list of operations, with all that is nested in it, puts
@@ -57,7 +57,7 @@ func CheckTxn(t *fsm.Txn, most int) error {
 
 // MaxOperations is how many operations a transaction that CheckTxn takes may have in all, if most
 // is how many each list of them may have.
-func MaxOperations(most int) int { return max(3*most, min(nestedTimes*most, nestedMost)) }
+func MaxOperations(most int) int { return max(3*most, min(nestedFactor*most, maxNestedOps)) }
 
 // single reports whether ops are too few to overlap: those that put or delete are.
 func single(ops []fsm.Op) bool {

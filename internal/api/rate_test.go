@@ -114,7 +114,7 @@ func TestRate(t *testing.T) {
 // Goal: principals that come and go take no memory for ever, and who has just asked for all that it
 // may is not forgotten, and so given as much again. Method: many principals, in no time, and then
 // in a second.
-func TestRatesAreForgotten(t *testing.T) {
+func TestRateSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := limitsOf(t, 1)
 		others := func() {
@@ -179,7 +179,7 @@ func TestLimitErrors(t *testing.T) {
 
 // Goal: a bounded number of principals is named, whatever comes, and what each was refused is never
 // counted less. Method: refusals of many, before and after the names are used up.
-func TestRefusalsAreBounded(t *testing.T) {
+func TestRefusalsBounded(t *testing.T) {
 	l := NewRateLimiter(func() *access.State { return nil }, 2)
 	for i := range 100 {
 		for range i + 1 {

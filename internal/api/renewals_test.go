@@ -16,7 +16,7 @@ import (
 // The renewals of a principal that have no answer are bounded. Some more wait for these, further ones
 // are refused, and renewals of other principals neither wait nor count. A renewal that gives up
 // leaves nothing behind.
-func TestRenewingIsBounded(t *testing.T) {
+func TestRenewalsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRenewals()
 		entered := 0
