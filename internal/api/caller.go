@@ -10,14 +10,14 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// maxCaller bounds the text of Caller, in bytes, since it goes into the log.
+// maxCaller limits the length of Caller's result, which goes into the log.
 const maxCaller = 256
 
-// unixSocket is the name of a caller over one: all such callers are on the member's machine.
+// unixSocket stands for any caller on a Unix socket: they are all on the member's machine.
 const unixSocket = "unix socket"
 
-// Caller says who makes a call, for people: the name in the caller's certificate or, without
-// one, the address of its connection. It is empty if neither is known.
+// Caller describes the caller for people: the name in its certificate or, without one, the address
+// of its connection. It is empty if neither is known.
 func Caller(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -32,8 +32,8 @@ func Caller(ctx context.Context) string {
 	return strings.ToValidUTF8(out[:min(len(out), maxCaller)], "")
 }
 
-// Address is where a call comes from: the address of its connection, with the port unless it is
-// the JSON gateway's. It is empty if nobody knows.
+// Address returns the address of the caller's connection, including the port unless the call came
+// through the JSON gateway. It is empty if unknown.
 func Address(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -42,20 +42,19 @@ func Address(ctx context.Context) string {
 	switch p.Addr.Network() {
 	case "unix":
 		return unixSocket
-	case "bufconn": // the JSON gateway, which says for whom it asks
+	case "bufconn": // the JSON gateway, which forwards the address
 		return forwardedFor(ctx)
 	default:
 		return p.Addr.String()
 	}
 }
 
-// forwardedFor returns the last address that the gateway noted, which is the one that it
-// saw itself.
+// forwardedFor returns the last forwarded address, which is the one that the gateway itself saw.
 func forwardedFor(ctx context.Context) string {
 	m, _ := metadata.FromIncomingContext(ctx)
 	list := m.Get("x-forwarded-for")
 	if len(list) == 0 {
-		return unixSocket // which has no address
+		return unixSocket // such callers have no address
 	}
 	last := list[len(list)-1]
 	return strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])

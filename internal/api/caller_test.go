@@ -19,8 +19,8 @@ type someAddr struct{ network, text string }
 func (a someAddr) Network() string { return a.network }
 func (a someAddr) String() string  { return a.text }
 
-// A caller is known by its certificate, else by its address, through the gateway too, where it
-// cannot say that it is another.
+// TestCaller: a caller is identified by its certificate or else its address, even through the
+// gateway, where it cannot pretend to be another.
 func TestCaller(t *testing.T) {
 	from := func(addr net.Addr, name string) context.Context {
 		p := &peer.Peer{Addr: addr}
@@ -52,7 +52,7 @@ func TestCaller(t *testing.T) {
 		{from(tcp, strings.Repeat("ü", 300)), strings.Repeat("ü", 128)},
 	} {
 		if got := Caller(c.ctx); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
+			t.Errorf("Caller = %q, want %q", got, c.want)
 		}
 	}
 }

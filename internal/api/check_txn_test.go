@@ -7,7 +7,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// A key is written once, also if a range of keys is deleted that has no end (etcd #22445).
+// TestKeyWrittenTwice: a key is written at most once, even if an open-ended range is deleted (etcd
+// #22445).
 func TestKeyWrittenTwice(t *testing.T) {
 	put := func(key string) fsm.Op { return fsm.Op{Put: &fsm.Put{Key: key}} }
 	del := func(key, end string) fsm.Op { return fsm.Op{Delete: &fsm.DeleteRange{Key: key, End: end}} }
@@ -17,7 +18,7 @@ func TestKeyWrittenTwice(t *testing.T) {
 		want error
 	}{
 		"in a range without end": {[]fsm.Op{del("a", "\x00"), put("k")}, ErrDuplicateKey},
-		"at its beginning":       {[]fsm.Op{put("k"), del("k", "\x00")}, ErrDuplicateKey},
+		"at its start":           {[]fsm.Op{put("k"), del("k", "\x00")}, ErrDuplicateKey},
 		"before it":              {[]fsm.Op{del("l", "\x00"), put("k")}, nil},
 		"in all keys":            {[]fsm.Op{del("", "\x00"), put("k")}, ErrDuplicateKey},
 		"in one of two": {
@@ -39,8 +40,8 @@ func TestKeyWrittenTwice(t *testing.T) {
 	}
 }
 
-// TestTxnOperations: the operations of all that is nested in a transaction are bounded together,
-// so that it cannot be large at each level. Three full lists are not too large.
+// TestTxnOperations: all operations nested in a transaction share one limit, so that it cannot be
+// large at every level. Three full lists are allowed.
 func TestTxnOperations(t *testing.T) {
 	read := func(n int) []fsm.Op {
 		list := make([]fsm.Op, n)

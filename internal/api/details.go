@@ -20,19 +20,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// NotReady is why a member cannot answer calls yet.
+// NotReady returns the error of a member that cannot serve calls yet.
 func NotReady(why cause.Code, text string) error {
 	return withDetails(status.New(codes.Unavailable, text), googleDetails(&pb.Error{
 		Reason: unavailable, Metadata: map[string]string{cause.Key: string(why)},
 	})...)
 }
 
-// retrySoon is when it is worth asking again after nobody led, or the queue was full: most leaders
-// are replaced in less, and a full queue is done in less.
+// retrySoon is the delay before a retry if there is no leader or the queue is full. Usually, a new
+// leader or an empty queue takes less than that.
 const retrySoon lease.TTL = 100
 
-// facts is what an error says, for programs; nil if that is no more than its reason. Names
-// are not among them: they can be long, and the caller has them.
+// facts returns the data of an error as metadata for programs, or nil if the reason says it all.
+// Names are left out: they can be long, and the caller has them.
 func facts(err error) map[string]string {
 	var (
 		ttl    *lease.TTLError
@@ -67,7 +67,8 @@ func facts(err error) map[string]string {
 	}
 }
 
-// limitFacts says which limit is reached, and how much is used unless that is another's business.
+// limitFacts returns which limit was reached, and how much is used unless that must not be
+// disclosed.
 func limitFacts(e *access.LimitError) map[string]string {
 	m := map[string]string{"resource": e.What.String(), "most": number(e.Limit)}
 	if e.Used >= 0 && e.What != access.Rate {
@@ -76,7 +77,7 @@ func limitFacts(e *access.LimitError) map[string]string {
 	return m
 }
 
-// heldBy tells of the lease that has what was asked for.
+// heldBy returns the metadata of the lease that holds what was requested.
 func heldBy(i *lease.Info) map[string]string {
 	m := map[string]string{
 		"lease": number(i.ID), "token": strconv.FormatUint(uint64(i.Token), 10),
@@ -89,8 +90,8 @@ func heldBy(i *lease.Info) map[string]string {
 
 func number[T ~int | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
 
-// retryAfter says after how long it is worth asking again; 0 if nobody can say. What a delayed
-// lease has is free after its lock delay at the latest.
+// retryAfter returns the delay before a retry, or 0 if unknown. What a delayed lease holds becomes
+// free once its lock delay is over, at the latest.
 func retryAfter(err error) lease.TTL {
 	var (
 		holder *HolderError
@@ -113,7 +114,7 @@ func retryAfter(err error) lease.TTL {
 	return 0
 }
 
-// googleDetails says what a message of ours does as programs for any service understand it.
+// googleDetails translates an Error message into google.rpc's error details.
 func googleDetails(e *pb.Error) []protoadapt.MessageV1 {
 	out := []protoadapt.MessageV1{&errdetails.ErrorInfo{
 		Reason: strings.TrimPrefix(e.Reason.String(), "REASON_"), Domain: cause.Domain,
@@ -130,11 +131,11 @@ func withDetails(s *status.Status, list ...protoadapt.MessageV1) error {
 	if out, err := s.WithDetails(list...); err == nil {
 		return out.Err()
 	}
-	return s.Err() // only a message that does not marshal gets here, and these all do
+	return s.Err() // unreachable: these messages always marshal
 }
 
-// withFacts adds to an error of the etcd API what err says for programs. Most errors say no
-// more than their reason: they stay what they are, and Inform adds that.
+// withFacts adds the metadata of err to an error of the etcd API. Most errors have none: they are
+// returned unchanged, and Inform adds their reason.
 func withFacts(sent, err error) error {
 	if facts(err) == nil {
 		return sent
@@ -142,7 +143,7 @@ func withFacts(sent, err error) error {
 	return withDetails(status.Convert(sent), googleDetails(ErrorMessage(err, Reason(err)))...)
 }
 
-// informed are the errors of the etcd API with what Inform adds, by their texts.
+// informed maps the texts of the etcd API's errors to these errors with what Inform adds.
 var informed = func() map[string]error {
 	all := make(map[string]error, len(wire))
 	for i := range wire {
@@ -156,8 +157,8 @@ var informed = func() map[string]error {
 	return all
 }()
 
-// Inform returns an error as it leaves, with google.rpc.ErrorInfo and RetryInfo if it has none
-// yet. Its code and its text, by which etcd's clients know it, stay.
+// Inform adds google.rpc.ErrorInfo and RetryInfo to an error unless it has details already. It
+// leaves the code and the text, which etcd's clients rely on, unchanged.
 func Inform(err error) error {
 	if err == nil {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// google returns the details of a status that any service may have.
+// google returns the google.rpc details of a status.
 func google(err error) (info *errdetails.ErrorInfo, retry int64) {
 	for _, d := range status.Convert(err).Details() {
 		switch d := d.(type) {
@@ -31,8 +31,8 @@ func google(err error) (info *errdetails.ErrorInfo, retry int64) {
 	return info, retry
 }
 
-// TestDetails: every error of ours leaves with its reason, and both APIs say the same. What
-// etcd's clients know an error by, its code and its text, is that of before.
+// TestDetails: each of our errors is sent with its reason, the same over both APIs. Its code and
+// text, which etcd's clients rely on, are unchanged.
 func TestDetails(t *testing.T) {
 	form := regexp.MustCompile(`^[A-Z][A-Z0-9_]+[A-Z0-9]$`)
 	for name, err := range known {
@@ -40,10 +40,10 @@ func TestDetails(t *testing.T) {
 		left := Inform(told)
 		if status.Code(left) != status.Code(told) ||
 			status.Convert(left).Message() != status.Convert(told).Message() {
-			t.Errorf("%s: %v becomes %v", name, told, left)
+			t.Errorf("%s: %v became %v", name, told, left)
 		}
 		if a, b := rpctypes.Error(told), rpctypes.Error(left); a.Error() != b.Error() {
-			t.Errorf("%s: etcd's clients take it for %v, not for %v", name, b, a)
+			t.Errorf("%s: etcd's clients see %v, want %v", name, b, a)
 		}
 		own := NativeError(err, Reason(err))
 		for _, got := range []error{left, own, Inform(own)} {
@@ -59,8 +59,7 @@ func TestDetails(t *testing.T) {
 	}
 }
 
-// TestFacts: what an error says with numbers is there for programs, and so is when it is worth
-// asking again, if that is known.
+// TestFacts: the data of an error is in its metadata, and so is the delay before a retry, if known.
 func TestFacts(t *testing.T) {
 	held := lease.Info{Terms: lease.Terms{ID: 7, Name: "n", LockDelay: 900}, Token: 9}
 	over := held
@@ -123,19 +122,18 @@ func TestFacts(t *testing.T) {
 			info, retry := google(got)
 			if info.GetReason() != tt.reason || !maps.Equal(info.GetMetadata(), tt.want) ||
 				retry != tt.retry {
-				t.Errorf("%s: %v: %v, again after %d ms", api, tt.err, info, retry)
+				t.Errorf("%s: %v: %v, retry after %d ms", api, tt.err, info, retry)
 			}
 		}
 	}
 }
 
-// TestInform: an error that is not ours stays as it is, and one that is a status by its code alone
-// has a reason if the code says enough.
+// TestInform: foreign errors are unchanged. A bare status gets a reason if its code determines one.
 func TestInform(t *testing.T) {
 	other := errors.New("x")
 	for _, err := range []error{nil, other, status.Error(codes.NotFound, "other")} {
-		if got := Inform(err); got != err { //nolint:errorlint // the same value
-			t.Errorf("%v becomes %v", err, got)
+		if got := Inform(err); got != err { //nolint:errorlint // identical
+			t.Errorf("%v became %v", err, got)
 		}
 	}
 	for code, want := range map[codes.Code]string{

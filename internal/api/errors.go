@@ -1,5 +1,5 @@
-// Package api holds what the wire APIs share: the one table from the
-// service's errors to those that clients see.
+// Package api contains what the wire APIs share, above all the table that maps the service's errors
+// to those that clients see.
 package api
 
 import (
@@ -21,34 +21,33 @@ import (
 	"leasehold.dev/lease"
 )
 
-// These errors are the member's own, next to those of package replica: they say
-// why a request has no outcome, or that its outcome is not known. All of them
-// may be retried.
+// These errors are the member's own, in addition to those of package replica: they mean that a
+// request has no outcome, or an unknown one. All of them may be retried.
 var (
-	// ErrUndecided means that the core has not decided whether a renewal is allowed, and has not
-	// taken it: this member does not know the lease yet, users or roles have just changed, or the
-	// lease is nobody's and has many keys. No client is told it.
+	// ErrUndecided means that the core did not accept a renewal because it cannot decide whether it
+	// is allowed: this member does not have the lease yet, users or roles have just changed, or the
+	// lease has no owner and many keys. It is never returned to clients.
 	ErrUndecided = errors.New("member: whether a lease may be renewed is not decided")
-	// ErrTooManyRequests means that the queue is full; nothing was done.
+	// ErrTooManyRequests means that the queue is full. Nothing was done.
 	ErrTooManyRequests = errors.New("member: too many requests")
-	// ErrDiskFull means that this member's disk is too full even for entries from the leader;
-	// nothing was done, and another member may do it.
+	// ErrDiskFull means that this member's disk is too full even for entries from the leader.
+	// Nothing was done, and another member may be able to serve the request.
 	ErrDiskFull = errors.New("member: the disk is full")
 	// ErrStopped means that the member is stopping.
 	ErrStopped = errors.New("member: stopped")
-	// ErrTimeout means that the request was not done in time; it may still take effect.
+	// ErrTimeout means that the request was not completed in time. It may still take effect.
 	ErrTimeout = errors.New("member: request timed out")
 )
 
-// A TimeoutError is ErrTimeout, and says what the request waited for.
+// A TimeoutError is an ErrTimeout with the cause of the delay.
 type TimeoutError struct {
-	// Caches is for how long a command may have waited for caches, while leases hold ranges.
+	// Caches is how long a command may have waited for caches, if leases hold ranges.
 	Caches lease.TTL
-	// Outage says why the cluster does nothing now, if the member knows.
+	// Outage is why the cluster is unavailable, if known to the member.
 	Outage string
 }
 
-// Timeout returns ErrTimeout for a command that may have had to wait so long for caches.
+// Timeout returns ErrTimeout for a command that may have waited for caches for the given time.
 func Timeout(caches lease.TTL) error {
 	if caches == 0 {
 		return ErrTimeout
@@ -56,18 +55,18 @@ func Timeout(caches lease.TTL) error {
 	return &TimeoutError{Caches: caches}
 }
 
-// Error says what the command may have waited for.
+// Error returns the text of ErrTimeout and the possible cause of the delay.
 func (e *TimeoutError) Error() string { return ErrTimeout.Error() + e.why() }
 
 func (e *TimeoutError) why() string {
 	if e.Outage != "" {
 		return ", " + e.Outage
 	}
-	return fmt.Sprintf(", possibly while it waited up to %d ms for a cache that does not answer "+
-		"(leasehold lease watch tells which); it may still be done", e.Caches)
+	return fmt.Sprintf(", possibly after waiting up to %d ms for a cache that does not answer "+
+		"(leasehold lease watch shows which); it may still take effect", e.Caches)
 }
 
-// facts are what the error says, for programs.
+// facts returns the metadata of the error.
 func (e *TimeoutError) facts() map[string]string {
 	m := make(map[string]string)
 	if e.Caches > 0 {
@@ -82,18 +81,18 @@ func (e *TimeoutError) facts() map[string]string {
 // Unwrap returns ErrTimeout.
 func (e *TimeoutError) Unwrap() error { return ErrTimeout }
 
-// wire is the single table from the service's errors to what clients see: to is
-// what those of the etcd API do, with etcd's texts, since client libraries compare
-// them; reason is what leasehold.v1 tells of a command that ends so.
+// wire is the single table from the service's errors to those that clients see: to is the error in
+// the etcd API, with etcd's texts, because client libraries compare them; reason is that of a
+// failed command in leasehold.v1.
 var wire = []struct {
 	from, to error
 	reason   pb.Reason
-	retry    lease.TTL // after so long it is worth asking again; 0 if nobody can say
+	retry    lease.TTL // delay before a retry, 0 if unknown
 }{
 	{from: lease.ErrNotFound, to: rpctypes.ErrGRPCLeaseNotFound, reason: notFound},
 	{from: lease.ErrExists, to: rpctypes.ErrGRPCLeaseExist, reason: idTaken},
-	// An expiring lease may come back, but a caller that is told so must not count
-	// on it: for a holder the safe answer is that it is gone.
+	// An expiring lease may yet be renewed, but a caller must not rely on it. For a holder, the
+	// safe answer is that the lease is gone.
 	{from: lease.ErrExpiring, to: rpctypes.ErrGRPCLeaseNotFound, reason: notFound},
 	{
 		from: lease.ErrBadID, reason: invalid,
@@ -121,7 +120,7 @@ var wire = []struct {
 	{from: fsm.ErrMemberExists, to: rpctypes.ErrGRPCMemberExist, reason: invalid},
 	{from: fsm.ErrPeerURLExists, to: rpctypes.ErrGRPCPeerURLExist, reason: invalid},
 	{from: fsm.ErrNotLearner, to: rpctypes.ErrGRPCMemberNotLearner, reason: invalid},
-	// Without it no member would be left that is started.
+	// Without it, no started member would be left.
 	{from: fsm.ErrLastVoter, to: rpctypes.ErrGRPCMemberNotEnoughStarted, reason: invalid},
 	{from: fsm.ErrVersion, to: rpctypes.ErrGRPCInvalidDowngradeTargetVersion, reason: invalid},
 	{from: fsm.ErrDowngrade, to: rpctypes.ErrGRPCDowngradeInProcess, reason: invalid},
@@ -226,9 +225,9 @@ var wire = []struct {
 	{from: context.DeadlineExceeded, to: rpctypes.ErrGRPCDeadlineExceeded, reason: unknown},
 }
 
-// Error returns the gRPC status that err is to a client of the etcd API: nil
-// for nil, an error that is a status already as it is, and Unknown with its own
-// text for one that is not in the table, as etcd does.
+// Error returns the gRPC status of err for a client of the etcd API. A nil error and a status are
+// returned unchanged; an error missing from the table becomes Unknown with its own text, as in
+// etcd.
 func Error(err error) error {
 	if err == nil {
 		return nil
@@ -244,9 +243,9 @@ func Error(err error) error {
 	return withFacts(translated(err), err)
 }
 
-// translated is Error for one that is in the table at most inside.
+// translated is Error for errors that are not in the table themselves, but may wrap one that is.
 func translated(err error) error {
-	// As with etcd's own "request timed out, possibly due to ..." the text goes on.
+	// The text is extended like etcd's own "request timed out, possibly due to ...".
 	if late := new(TimeoutError); errors.As(err, &late) {
 		return status.Error(codes.Unavailable, rpctypes.ErrTimeout.Error()+late.why())
 	}
@@ -258,7 +257,7 @@ func translated(err error) error {
 		return status.Error(codes.ResourceExhausted, "etcdserver: "+text(keys)+" (--lease-max-keys)")
 	}
 	if often := new(RateError); errors.As(err, &often) {
-		return rpctypes.ErrGRPCRequestTooManyRequests // by which etcd's clients know it
+		return rpctypes.ErrGRPCRequestTooManyRequests // the error that etcd's clients recognize
 	}
 	for i := range wire {
 		if errors.Is(err, wire[i].from) {
@@ -268,8 +267,8 @@ func translated(err error) error {
 	return status.Error(refusal(err), text(err))
 }
 
-// refusal is the code of an error that carries data; its text is its own,
-// since etcd has no such errors.
+// refusal returns the code of an error that carries data. Such errors keep their text, because etcd
+// has no equivalent.
 func refusal(err error) codes.Code {
 	if r := dataReason(err); r != pb.Reason_REASON_UNSPECIFIED {
 		return nativeCodes[r]
@@ -277,11 +276,10 @@ func refusal(err error) codes.Code {
 	return codes.Unknown
 }
 
-// ProposalError is Error for a command that was proposed. A deadline that ends
-// while the outcome is open is a timeout of the service, as with etcd: clients
-// then know that the command may have taken effect. That no leader was found in
-// time is one too, because to etcd's clients that is what a write without a
-// quorum looks like.
+// ProposalError is Error for a proposed command. As in etcd, a deadline that passes while the
+// outcome is unknown is reported as a timeout of the service, which tells clients that the command
+// may have taken effect. A missing leader is reported in the same way: etcd's clients expect that
+// of a write without a quorum.
 func ProposalError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return rpctypes.ErrGRPCTimeout
@@ -289,10 +287,9 @@ func ProposalError(err error) error {
 	return ReadError(err)
 }
 
-// ReadError is Error for a read of keys or members that waited for a confirm round. As with
-// etcd, a call that waits for a leader in vain is told of a timeout. Only renewals and
-// queries of leases, and calls that said that they want a leader, are told that there is
-// none.
+// ReadError is Error for a read of keys or members that waited for a confirm round. As in etcd, a
+// call that waits for a leader in vain gets a timeout. Only renewals, lease queries, and calls that
+// require a leader get ErrNoLeader.
 func ReadError(err error) error {
 	if errors.Is(err, replica.ErrNoLeader) {
 		return rpctypes.ErrGRPCTimeout

@@ -23,8 +23,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// known are the exported errors of the packages whose errors reach the API, by
-// name. TestWireComplete holds it against the source.
+// known lists the exported errors of the packages whose errors reach the API, by name.
+// TestWireComplete compares it with the source.
 var known = map[string]error{
 	"lease.ErrNotFound":              lease.ErrNotFound,
 	"lease.ErrExists":                lease.ErrExists,
@@ -99,18 +99,16 @@ var known = map[string]error{
 	"api.RateError":                  &RateError{LimitError: access.LimitError{What: access.Rate}},
 }
 
-// inside are errors that no call of the API can end with: they occur before there is an
-// API to answer on, in a restore, in what other members send, for a longer look, or end the
-// member.
+// inside lists errors that no API call can return: they occur before the API is served, in a
+// restore, or in messages of other members, they stop the member, or they are handled internally.
 var inside = map[string]bool{
 	"api.ErrUndecided":   true,
 	"fsm.ErrIncarnation": true, "replica.ErrImpossible": true, "replica.ErrDamaged": true,
 	"fsm.ErrCorrupt": true, "fsm.ErrRevision": true, "replica.ErrMessage": true,
 }
 
-// TestWireComplete finds every exported error, variable or type, of the
-// packages below the API in their source, and wants an entry for each: an error
-// that nobody thought of would reach clients as Unknown.
+// TestWireComplete requires an entry for every exported error, variable or type, in the source of
+// the packages below the API. A forgotten error would reach clients as Unknown.
 func TestWireComplete(t *testing.T) {
 	for name, dir := range map[string]string{
 		"lease": "../../lease", "mvcc": "../mvcc", "fsm": "../fsm", "replica": "../replica",
@@ -179,7 +177,7 @@ func exported(t *testing.T, dir string) []string {
 	return out
 }
 
-// An error of any layer leaves as the status that an etcd client knows for it.
+// TestError: an error of any layer becomes the status that etcd's clients expect.
 func TestError(t *testing.T) {
 	other := status.Error(codes.DataLoss, "as it is")
 	for _, tt := range []struct{ err, want error }{
@@ -191,8 +189,8 @@ func TestError(t *testing.T) {
 		{Timeout(0), rpctypes.ErrGRPCTimeout},
 		{
 			Timeout(5000), status.Error(codes.Unavailable, rpctypes.ErrTimeout.Error()+
-				", possibly while it waited up to 5000 ms for a cache that does not answer "+
-				"(leasehold lease watch tells which); it may still be done"),
+				", possibly after waiting up to 5000 ms for a cache that does not answer "+
+				"(leasehold lease watch shows which); it may still take effect"),
 		},
 		{fmt.Errorf("read: %w", mvcc.ErrCompacted), rpctypes.ErrGRPCCompacted},
 		{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
@@ -215,7 +213,7 @@ func TestError(t *testing.T) {
 		{context.Canceled, rpctypes.ErrGRPCCanceled},
 		{context.DeadlineExceeded, rpctypes.ErrGRPCDeadlineExceeded},
 		{other, other},
-		{errors.New("x: unheard of"), status.Error(codes.Unknown, "x: unheard of")},
+		{errors.New("x: unlisted"), status.Error(codes.Unknown, "x: unlisted")},
 		{
 			&lease.TTLError{Got: 1, Min: 5, Max: 9},
 			status.Error(codes.InvalidArgument, "lease ttl 1 ms is not within 5 and 9 ms"),
@@ -229,8 +227,7 @@ func TestError(t *testing.T) {
 	}
 }
 
-// TestNoPackageNames: what clients are told of an error of ours does not begin with the name of
-// the package that it is from.
+// TestNoPackageNames: the errors that clients see do not start with the name of a package.
 func TestNoPackageNames(t *testing.T) {
 	for _, err := range known {
 		for api, told := range map[string]string{
@@ -239,15 +236,15 @@ func TestNoPackageNames(t *testing.T) {
 		} {
 			for _, name := range []string{"fsm:", "lease:", "mvcc:", "lease lease "} {
 				if strings.HasPrefix(told, name) {
-					t.Errorf("%s: %v is told as %q", api, err, told)
+					t.Errorf("%s: %v is sent as %q", api, err, told)
 				}
 			}
 		}
 	}
 }
 
-// TestProposalDeadline: the outcome of a command whose time ran out is open,
-// and the client is told what etcd tells it.
+// TestProposalDeadline: a command whose deadline passed has an unknown outcome, and the client gets
+// the same error as from etcd.
 func TestProposalDeadline(t *testing.T) {
 	for _, tt := range []struct{ err, want error }{
 		{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout},
@@ -263,8 +260,8 @@ func TestProposalDeadline(t *testing.T) {
 	}
 }
 
-// TestReadWithoutLeader: a read that found no leader in time is told what etcd
-// tells it, and one whose own time ran out is not told more than that.
+// TestReadWithoutLeader: a read that found no leader in time gets the same error as from etcd; one
+// whose own deadline passed gets just that.
 func TestReadWithoutLeader(t *testing.T) {
 	for _, tt := range []struct{ err, want error }{
 		{nil, nil},
@@ -279,30 +276,30 @@ func TestReadWithoutLeader(t *testing.T) {
 	}
 }
 
-// TestClientsRecognize: the etcd client finds its own errors in ours.
+// TestClientsRecognize: etcd's client recognizes its own errors in ours.
 func TestClientsRecognize(t *testing.T) {
 	for _, w := range wire {
 		s := status.Convert(w.to)
-		// What is above Unknown but has no constant of etcd's begins with another word.
+		// Errors that etcd has no constant for have other texts.
 		if _, ok := rpctypes.Error(w.to).(rpctypes.EtcdError); ok {
 			continue
 		}
 		switch {
 		case w.from == context.Canceled, w.from == context.DeadlineExceeded, //nolint:errorlint
 			w.from == lease.ErrBadID: //nolint:errorlint
-		case w.from == fsm.ErrSessionNotFound: //nolint:errorlint // etcd's API has no sessions
-		case w.from == fsm.ErrBadHolds, w.from == fsm.ErrTooManyHolds, //nolint:errorlint // nor holds
+		case w.from == fsm.ErrSessionNotFound: //nolint:errorlint // etcd has no sessions
+		case w.from == fsm.ErrBadHolds, w.from == fsm.ErrTooManyHolds, //nolint:errorlint // or holds
 			w.from == fsm.ErrOwnerHolds: //nolint:errorlint
-		case w.from == lease.ErrBound: //nolint:errorlint // nor bound leases
-		case w.from == fsm.ErrTooManyAlarms: //nolint:errorlint // nor does etcd bound alarms
-		case w.from == replica.ErrVersion: //nolint:errorlint // nor refuses commands for it
+		case w.from == lease.ErrBound: //nolint:errorlint // or bound leases
+		case w.from == fsm.ErrTooManyAlarms: //nolint:errorlint // or a limit on alarms
+		case w.from == replica.ErrVersion: //nolint:errorlint // or commands by version
 		case w.from == access.ErrPermissionNotGiven: //nolint:errorlint // etcd's client lacks it
-		case w.from == login.ErrPasswordTooLong, //nolint:errorlint // which etcd tells as Unknown
+		case w.from == login.ErrPasswordTooLong, //nolint:errorlint // Unknown in etcd
 			w.from == login.ErrVerifyOnly, w.from == login.ErrNoTokens: //nolint:errorlint
-		case w.from == login.ErrTooManyFailures: //nolint:errorlint // nor limits logins
-		case w.from == fsm.ErrUnreadable: //nolint:errorlint // nor can ask for what is not known
+		case w.from == login.ErrTooManyFailures: //nolint:errorlint // or a limit on logins
+		case w.from == fsm.ErrUnreadable: //nolint:errorlint // or such commands
 		default:
-			t.Errorf("%v: clients do not know %q", w.from, s.Message())
+			t.Errorf("%v: clients do not recognize %q", w.from, s.Message())
 		}
 	}
 }

@@ -10,19 +10,18 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// Event is a change of a key on its way to the watchers of all APIs, with its
-// encodings: each is made on first use and then shared by everybody who watches.
-// It is safe for concurrent use.
+// Event is a change of a key on its way to the watchers of all APIs. Its encodings are made on
+// first use and then shared by all watchers. It is safe for concurrent use.
 type Event struct {
 	event   mvcc.Event
 	encoded [encodings]atomic.Pointer[Encoded]
 }
 
-// Encoding is a form in which an event goes over the wire.
+// Encoding is a wire format of an event.
 type Encoding int
 
-// The encodings: those of the etcd API and of leasehold.v1, without and with the
-// pair as it was before.
+// The encodings are those of the etcd API and of leasehold.v1, each without and with the previous
+// key-value pair.
 const (
 	EtcdPlain Encoding = iota
 	EtcdFull
@@ -31,26 +30,26 @@ const (
 	encodings
 )
 
-// Encoded is the bytes of an event, and the same as a buffer of gRPC's, so that a
-// large event is sent from where it lies.
+// Encoded is an encoded event, also as a gRPC buffer, so that a large event is sent without
+// copying.
 type Encoded struct {
 	Bytes  []byte
 	Buffer mem.Buffer
 }
 
-// NewEvent returns the event of a change.
 func NewEvent(e *mvcc.Event) *Event { return &Event{event: *e} }
 
-// publishBatch is about how many events are published at once: what is published at once
-// fits into a backlog that is empty, however much it is.
+// publishBatch is the approximate number of events published at once. A batch of any size fits into
+// an empty backlog.
 const publishBatch = 512
 
-// publishLater is how many changes of one revision the hub turns into events itself: that would
-// take the core too long. Of so many nobody uses the memory again (fsm.Machine.ReuseChanges).
+// publishLater is the number of changes in a revision above which the hub creates the events
+// itself, because that would block the core for too long. The memory of so many changes is never
+// reused (fsm.Machine.ReuseChanges).
 const publishLater = 8192
 
-// Publish tells the hub of changes, which are shown by its current view already. Nobody
-// pays for events that nobody wants.
+// Publish sends changes, which the hub's current view must already include, to the hub. Events are
+// created only if anyone wants them.
 func Publish(h *watch.Hub[*Event], changes []fsm.Change) {
 	for len(changes) > 0 {
 		if n := len(changes[0].Events); n > publishLater {
@@ -75,7 +74,7 @@ func Publish(h *watch.Hub[*Event], changes []fsm.Change) {
 	}
 }
 
-// newEvents returns the events of changes, of which there are n.
+// newEvents returns the n events of changes.
 func newEvents(changes []fsm.Change, n int) []*Event {
 	slab := make([]Event, n)
 	events := make([]*Event, 0, n)
@@ -88,28 +87,26 @@ func newEvents(changes []fsm.Change, n int) []*Event {
 	return events
 }
 
-// Change returns the change itself.
+// Change returns the underlying change.
 func (e *Event) Change() *mvcc.Event { return &e.event }
 
-// Key is the changed key.
+// Key returns the changed key.
 func (e *Event) Key() string { return e.event.KV.Key }
 
-// Revision is the revision that contains the change.
+// Revision returns the revision of the change.
 func (e *Event) Revision() int64 { return e.event.KV.ModRevision }
 
-// IsDelete tells a delete from a put.
+// IsDelete reports whether the change is a delete.
 func (e *Event) IsDelete() bool { return e.event.Delete }
 
-// Size is about the size in bytes of the event on the wire, the previous pair
-// aside.
+// Size returns the approximate size of the event on the wire, without the previous pair.
 func (e *Event) Size() int {
 	const numbers = 32
 	return len(e.event.KV.Key) + len(e.event.KV.Value) + numbers
 }
 
-// Encoded returns the event in an encoding, which encode makes of the change if it
-// was not needed before. Two goroutines may both encode at first; either result
-// does.
+// Encoded returns the event in the given encoding, calling encode on first use. Two goroutines may
+// both encode at first; either result is fine.
 func (e *Event) Encoded(as Encoding, encode func(*mvcc.Event) []byte) *Encoded {
 	p := &e.encoded[as]
 	if enc := p.Load(); enc != nil {
@@ -121,8 +118,8 @@ func (e *Event) Encoded(as Encoding, encode func(*mvcc.Event) []byte) *Encoded {
 	return enc
 }
 
-// NewHistory returns the past of a view, for the hub. The events are encoded
-// for each watcher that reads them: what is shared is the present.
+// NewHistory returns the past events of a view, for the hub. They are encoded separately for each
+// watcher: only new events are shared.
 func NewHistory(v *mvcc.View) watch.History[*Event] { return history{v} }
 
 type history struct{ *mvcc.View }

@@ -10,15 +10,16 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// Publish gives all events of all changes to the hub, in order, however many they are, and
-// keeps nothing of the changes. While nobody wants them the hub only learns the revision.
+// TestPublish: Publish sends all events of all changes to the hub in order, however many there are,
+// and keeps no reference to the changes. While no events are wanted, the hub only gets the
+// revision.
 func TestPublish(t *testing.T) {
 	view := mvcc.New().View()
 	h := watch.New(func() watch.History[*Event] { return NewHistory(view) }, watch.Options{})
 	var got []string
 	h.Tap(func(events []*Event, _ int64, gap bool) {
 		if gap {
-			t.Error("events are missing")
+			t.Error("events were skipped")
 		}
 		for _, e := range events {
 			got = append(got, fmt.Sprint(e.Revision(), e.Key()))
@@ -49,7 +50,7 @@ func TestPublish(t *testing.T) {
 	}
 	publish(1, 2, 3)
 	if len(got) > 0 || h.Live() != revision {
-		t.Errorf("told %v, live %d, want nothing at %d", got, h.Live(), revision)
+		t.Errorf("got %v, live %d; want nothing, live %d", got, h.Live(), revision)
 	}
 	h.Want(1)
 	for _, sizes := range [][]int{
@@ -64,7 +65,7 @@ func TestPublish(t *testing.T) {
 	} {
 		got = nil
 		if want := publish(sizes...); !slices.Equal(got, want) || h.Live() != revision {
-			t.Errorf("%v: told %d events up to %d, want %d up to %d",
+			t.Errorf("%v: got %d events up to %d, want %d up to %d",
 				sizes, len(got), h.Live(), len(want), revision)
 		}
 	}

@@ -7,15 +7,15 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Need is what a request needs as long as it is open: to read ranges, and to hold a lease.
+// Need lists what an open request needs: permission to read ranges, and to hold a lease.
 type Need struct {
 	Reads []keyrange.Range
 	Holds bool // the lease
 	Lease access.Lease
 }
 
-// Check says what of it a caller does not have. The lease comes first: what it holds is for those
-// to know whose it is.
+// Check returns an error if the caller lacks any of it. The lease comes first: only its owner may
+// learn what it holds.
 func (n *Need) Check(by *access.State, who access.Caller) error {
 	if err := by.CheckKnown(who); err != nil {
 		return err
@@ -33,10 +33,10 @@ func (n *Need) Check(by *access.State, who access.Caller) error {
 	return nil
 }
 
-// Guard knows what the open requests of a caller need. When users or roles are others than when it
-// looked last, it looks at all of them again: so a right that is taken away ends what is open
-// before anything more is told. A stream that tells something takes it first, calls Review then,
-// and tells nothing of a request that is Refused. It is safe for concurrent use.
+// Guard checks the permissions of a caller's open requests. When users, roles or the login have
+// changed, it checks all of them again, so a revoked permission ends a request before it delivers
+// anything more. A stream first takes what it will deliver, then calls Review, and drops what
+// belongs to a request that is Refused. It is safe for concurrent use.
 type Guard struct {
 	now func() (access.Caller, *access.State)
 
@@ -44,16 +44,15 @@ type Guard struct {
 	state *access.State
 	who   access.Caller
 	open  map[uint64]*Need
-	// refused are requests that were refused, until their end is told.
+	// refused are requests that were refused and have not ended yet.
 	refused map[uint64]bool
 }
 
-// NewGuard returns a guard. now says who the caller is, and the users and roles by which it is
-// decided what it may be told: those of a state from which nothing was taken that is not told yet,
-// or of a newer one.
+// NewGuard returns a Guard. now returns the caller, and the users and roles to check against: those
+// of the state from which the next delivery is taken, or of a newer one.
 func NewGuard(now func() (access.Caller, *access.State)) *Guard { return &Guard{now: now} }
 
-// Enter notes what a request needs, or says what of it the caller does not have.
+// Enter adds a request, or returns an error if the caller lacks a permission that it needs.
 func (g *Guard) Enter(id uint64, n *Need) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -65,12 +64,12 @@ func (g *Guard) Enter(id uint64, n *Need) error {
 		g.open, g.refused = make(map[uint64]*Need), make(map[uint64]bool)
 	}
 	g.open[id] = n
-	// What was decided with an older state is decided once more.
+	// Check everything again in the next Review, because the state may have changed.
 	g.state, g.who = nil, access.Caller{}
 	return nil
 }
 
-// Leave forgets a request.
+// Leave removes a request.
 func (g *Guard) Leave(id uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,14 +77,14 @@ func (g *Guard) Leave(id uint64) {
 	delete(g.refused, id)
 }
 
-// Lost is a request that needs what the caller does not have any more.
+// Lost is a request that has lost a permission it needs.
 type Lost struct {
 	ID  uint64
 	Why error
 }
 
-// Review returns the requests that are to end, each once. It costs a comparison unless users or
-// roles have changed, or the login is another. After an error the caller may have nothing open.
+// Review returns the requests that must end, each of them once. It costs a comparison unless users,
+// roles or the login have changed. After an error, all of the caller's requests must end.
 func (g *Guard) Review() ([]Lost, error) {
 	who, by := g.now()
 	g.mu.Lock()
@@ -108,14 +107,14 @@ func (g *Guard) Review() ([]Lost, error) {
 	return list, nil
 }
 
-// Refused reports whether a request was refused. What it had to tell is told no more.
+// Refused reports whether a request was refused. It must not deliver anything more.
 func (g *Guard) Refused(id uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.refused[id]
 }
 
-// ReviewOne is Review for a caller that has one request.
+// ReviewOne is Review for a caller with a single request.
 func (g *Guard) ReviewOne() error {
 	list, err := g.Review()
 	if len(list) > 0 {

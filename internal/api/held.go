@@ -6,28 +6,28 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Held is whose a lease is: what decides who may renew it, and who may be told of it.
+// Held describes a lease's ownership, which decides who may renew it and who may see it.
 type Held struct {
 	ID    lease.ID
 	Found bool
 	Of    access.Lease
 	Token lease.Token
-	// Keys are those of a lease without a name that belongs to nobody.
+	// Keys are the keys of a lease that has neither a name nor an owner.
 	Keys []string
 
 	started bool
-	parts   int // in which the keys were read so far
+	parts   int // number of reads so far
 }
 
-// maxGathered bounds the keys that the core gathers in one step.
+// maxGathered limits the number of keys that the core gathers in one step.
 const maxGathered = 10_000
 
-// maxParts bounds the steps for one lease: then the rest of its keys is gathered in one. Its keys
-// may be taken off and put on again for ever.
+// maxParts limits the number of steps for one lease. After that, the rest of its keys is gathered
+// in a single step, since keys could be detached and attached again forever.
 const maxParts = 100
 
-// Gather looks at leases by their IDs, in as many steps of the core as their keys need. All keys
-// that are on a lease throughout are found. After an error the core may still write to the list.
+// Gather looks up leases by ID, in as many steps of the core as their keys need. It finds all keys
+// that stay attached throughout. After an error, the core may still write to the list.
 func Gather(list []Held, inspect func(func(*lease.Lessor)) error) error {
 	for i := range list {
 		list[i] = Held{ID: list[i].ID}
@@ -52,9 +52,8 @@ func Gather(list []Held, inspect func(func(*lease.Lessor)) error) error {
 	return nil
 }
 
-// read takes what there is of a lease, with no more keys than there is room for. It goes on where
-// it ended: behind the last of the keys that it has found that is still there. It reports whether
-// that was all.
+// read reads a lease, with at most room further keys. It resumes after the last key that it has
+// found and that is still attached, and reports whether it is done.
 func (x *Held) read(l *lease.Lessor, room int) (whole bool) {
 	info, found := l.Lookup(x.ID)
 	if of := fsm.BelongsTo(&info); !x.started || !found || x.Token != info.Token || x.Of != of {
@@ -78,8 +77,8 @@ func (x *Held) read(l *lease.Lessor, room int) (whole bool) {
 	return true
 }
 
-// last returns the last key that was found and is still on the lease, "" if there is none. New keys
-// come before all others, so those behind it are all that were not found yet.
+// last returns the last key found that is still attached to the lease, or "". New keys are inserted
+// before all others, so the keys after it are exactly those not found yet.
 func (x *Held) last(l *lease.Lessor) string {
 	for i := len(x.Keys) - 1; i >= 0; i-- {
 		if l.LeaseOf(x.Keys[i]) == x.ID {

@@ -9,7 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// heldKeys returns leases of which 1 has so many keys k0, k1, ..., and 2 has a name and one key.
+// heldKeys returns leases 1, with the keys k0, k1, ... up to n, and 2, with a name and a single
+// key.
 func heldKeys(t *testing.T, n int) *lease.Lessor {
 	t.Helper()
 	l := lease.New(lease.Config{})
@@ -38,10 +39,10 @@ func attachTo(t *testing.T, l *lease.Lessor, id lease.ID, keys ...string) {
 	}
 }
 
-// Goal: no step gathers more keys than it may, and those that are on a lease throughout are found,
-// whatever happens between the steps; a lease that keeps changing is gathered in a bounded number
-// of steps. Method: a lease with many keys; after each step some of those that were found are taken
-// off, some are put on again, and some are new.
+// Goal: no step gathers more keys than allowed, keys that stay attached are found whatever happens
+// between steps, and a lease that keeps changing is gathered in a limited number of steps. Method:
+// a lease with many keys. After each step, some of the keys found are detached, some are attached
+// again, and some are new.
 func TestGather(t *testing.T) {
 	const n = 3*maxGathered + 5
 	off := func(l *lease.Lessor, keys []string) []string {
@@ -50,13 +51,13 @@ func TestGather(t *testing.T) {
 		}
 		return keys
 	}
-	// Each returns the keys that were not on the lease throughout.
+	// Each function returns the keys that did not stay attached.
 	for name, between := range map[string]func(l *lease.Lessor, step int, found []string) []string{
 		"nothing": func(*lease.Lessor, int, []string) []string { return nil },
-		"the last are off": func(l *lease.Lessor, _ int, found []string) []string {
+		"the last keys are detached": func(l *lease.Lessor, _ int, found []string) []string {
 			return off(l, found[len(found)-3:])
 		},
-		"the last is off and on again": func(l *lease.Lessor, step int, found []string) []string {
+		"the last key is attached again": func(l *lease.Lessor, step int, found []string) []string {
 			if step > 3 {
 				return nil
 			}
@@ -64,12 +65,12 @@ func TestGather(t *testing.T) {
 			attachTo(t, l, 1, last...)
 			return last
 		},
-		"all are off": func(l *lease.Lessor, _ int, found []string) []string { return off(l, found) },
-		"a new one": func(l *lease.Lessor, step int, _ []string) []string {
+		"all detached": func(l *lease.Lessor, _ int, found []string) []string { return off(l, found) },
+		"a new key": func(l *lease.Lessor, step int, _ []string) []string {
 			attachTo(t, l, 1, fmt.Sprint("new", step))
 			return nil
 		},
-		"always off and on": func(l *lease.Lessor, _ int, found []string) []string {
+		"endless attach and detach": func(l *lease.Lessor, _ int, found []string) []string {
 			last := off(l, found[len(found)-1:])
 			attachTo(t, l, 1, last...)
 			return last
@@ -83,7 +84,7 @@ func TestGather(t *testing.T) {
 				f(l)
 				steps++
 				if more := len(list[0].Keys) - before; more > maxGathered && steps <= maxParts {
-					t.Errorf("step %d gathers %d keys", steps, more)
+					t.Errorf("step %d gathered %d keys", steps, more)
 				}
 				for _, k := range between(l, steps, list[0].Keys) {
 					moved[k] = true
@@ -101,23 +102,23 @@ func TestGather(t *testing.T) {
 				}
 			}
 			if err != nil || missing > 0 || steps < 4 || steps > maxParts+1 {
-				t.Errorf("%d steps, error %v, %d keys were not found", steps, err, missing)
+				t.Errorf("%d steps, error %v, %d keys not found", steps, err, missing)
 			}
 			if got := len(list[0].Keys); name == "nothing" && (got != n || steps != 4) {
 				t.Errorf("%d keys in %d steps", got, steps)
 			}
 			if x := list[1]; !x.Found || x.Of.Name != "n" || x.Token == 0 || x.Keys != nil {
-				t.Errorf("the lease with a name: %+v", x)
+				t.Errorf("the named lease: %+v", x)
 			}
 			if list[2].Found {
-				t.Error("a lease that is not there is found")
+				t.Error("found a lease that does not exist")
 			}
 		})
 	}
 }
 
-// Goal: a lease that is another one after a step is gathered anew; and an error ends it. Method:
-// the lease ends between two steps, and is granted again with another key.
+// Goal: if a lease is replaced between steps, it is gathered from the start; and an error ends
+// Gather. Method: the lease ends between two steps, and is granted again with another key.
 func TestGatherReplacedLease(t *testing.T) {
 	l, steps := heldKeys(t, maxGathered+1), 0
 	list := []Held{{ID: 1}}

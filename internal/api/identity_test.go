@@ -6,13 +6,13 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// TestCallerOf asks who makes a call, of contexts with and without a caller.
+// TestCallerOf checks contexts with and without a caller.
 func TestCallerOf(t *testing.T) {
 	if c := CallerOf(t.Context()); c != (access.Caller{}) {
-		t.Errorf("nobody is %+v", c)
+		t.Errorf("without a caller: %+v", c)
 	}
 	bob := access.Caller{User: "bob", Revision: 3}
 	if c := CallerOf(WithCaller(t.Context(), bob)); c != bob {
-		t.Errorf("bob is %+v", c)
+		t.Errorf("with bob: %+v", c)
 	}
 }

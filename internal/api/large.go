@@ -2,18 +2,17 @@ package api
 
 import "leasehold.dev/internal/fsm"
 
-// fewKeys is how many keys the answer of a small request has at most.
+// fewKeys is the maximum number of keys in a small answer.
 const fewKeys = 4
 
 // MayBeLarge reports whether the answer to a command may have more than a few keys with their
-// values. Such a request asks for room before it is evaluated (listen.Room).
+// values. Such a request must reserve memory before it is evaluated (listen.Room).
 func MayBeLarge(c fsm.Command) bool { return keysReturned(c) > fewKeys }
 
 // ManyKeys reports whether a range may have more than a few keys.
 func ManyKeys(end string, limit int64) bool { return keysWithin(end, limit) > fewKeys }
 
-// keysReturned returns how many keys an answer tells with their values, at most, or more than
-// fewKeys.
+// keysReturned returns an upper bound of the keys returned with their values, or more than fewKeys.
 func keysReturned(c fsm.Command) int {
 	switch c := c.(type) {
 	case *fsm.Put:
@@ -42,7 +41,7 @@ func keysReturnedBy(ops []fsm.Op) (n int) {
 	return n
 }
 
-// keysWithin returns how many keys a range has, at most, or more than fewKeys.
+// keysWithin returns an upper bound of the keys in a range, or more than fewKeys.
 func keysWithin(end string, limit int64) int {
 	switch {
 	case end == "":

@@ -11,18 +11,19 @@ import (
 
 // Proposer replicates commands.
 type Proposer interface {
-	// Propose returns once c is applied, or will not be, or its outcome is not
-	// known: then the error is one of this package's, replica's or the context's. The
-	// result's own Err is the command's refusal.
+	// Propose returns once c has been applied, will never be, or has an unknown outcome. In the
+	// latter cases, the error is one of this package, of package replica, or of the context. If the
+	// command itself fails, the error is in Result.Err.
 	Propose(ctx context.Context, c fsm.Command) (fsm.Result, error)
 }
 
-// Renewed receives the outcome of a renewal. It is called on the core's
-// goroutine and must not block.
+// Renewed receives the outcome of a renewal. Its methods are called on the core's goroutine and
+// must not block.
 type Renewed interface {
 	Renewed(id lease.ID, ttl lease.TTL, err error)
-	// Holder returns who renews, nil if that was looked at. The core looks whether it may hold the
-	// lease when it takes the renewal, and says ErrUndecided if that needs a longer look.
+	// Holder returns the caller, or nil if its permission has been checked already. Otherwise the
+	// core checks it when it accepts the renewal, and returns ErrUndecided if that would take too
+	// long.
 	Holder() *access.Caller
 }
 
@@ -32,10 +33,10 @@ type Watchable interface {
 	Watches() *watch.Hub[*Event]
 }
 
-// Guarded tells when users or roles change.
+// Guarded signals changes of users and roles.
 type Guarded interface {
-	// AccessChanged returns a channel that is closed at the next change. A stream that is open
-	// takes the channel, then the view in which it is decided whether it may go on, and decides
-	// again when the channel is closed.
+	// AccessChanged returns a channel that is closed at the next change. An open stream gets the
+	// channel first, then checks its permissions in the current view, and does so again when the
+	// channel is closed.
 	AccessChanged() <-chan struct{}
 }

@@ -9,34 +9,33 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// ErrDuplicateKey means that a transaction may write one key twice.
+// ErrDuplicateKey means that a transaction may write a key twice.
 var ErrDuplicateKey = errors.New("api: a key is written twice in one transaction")
 
-// ErrTooDeep means that transactions are nested too deeply in one.
+// ErrTooDeep means that transactions are nested too deeply.
 var ErrTooDeep = errors.New("api: transactions are nested too deeply")
 
-// With transactions nested in it a transaction may have so many times as many operations as
-// one list may have, or so many: the time that it takes to compare them with each other grows
-// with the square of their number. Its own three lists, when they are full, are not too large.
+// A transaction may have, including all nested ones, nestedFactor times as many operations as one
+// list, but at most maxNestedOps: comparing them with each other takes quadratic time. Three full
+// lists are always allowed.
 const (
 	nestedFactor = 64
 	maxNestedOps = 1 << 14
 )
 
-// writes is what one list of operations, with all that is nested in it, puts
-// and deletes.
+// writes are the keys that a list of operations, including all nested ones, puts and deletes.
 type writes struct {
 	puts map[string]struct{}
 	dels []keyrange.Span // as keyrange.Join returns them
 }
 
-// CheckTxn refuses a transaction that the log would not take: with ErrTooDeep, and with
-// fsm.ErrTxnTooLarge one that has too many operations in all, if most is how many each list of
-// them may have. With ErrDuplicateKey it refuses a transaction that may write one key twice.
-// A key is put once; it is not both put and deleted, at one level or between a level and what is
-// nested before it; the two branches of a nested transaction may write the same keys, since only
-// one of them runs. These are etcd's rules, except that etcd ignores deletes without an end (etcd
-// #22445): then a put after one of them silently replaces what the transaction has just deleted.
+// CheckTxn rejects a transaction that the log would not accept: with ErrTooDeep, or with
+// fsm.ErrTxnTooLarge if it has too many operations in all; most is the limit of each list. It
+// returns ErrDuplicateKey for a transaction that may write a key twice. A key may be put once, and
+// not both put and deleted, neither in one list nor in a list and the transactions nested in it.
+// The two branches of a nested transaction may write the same keys, since only one of them runs.
+// These are etcd's rules, except that etcd ignores open-ended deletes (etcd #22445): there, a put
+// silently replaces what the same transaction has just deleted.
 func CheckTxn(t *fsm.Txn, most int) error {
 	if t.TooDeep() {
 		return ErrTooDeep
@@ -55,11 +54,11 @@ func CheckTxn(t *fsm.Txn, most int) error {
 	return nil
 }
 
-// MaxOperations is how many operations a transaction that CheckTxn takes may have in all, if most
-// is how many each list of them may have.
+// MaxOperations returns the maximum number of operations in a transaction, if most is the limit of
+// each list.
 func MaxOperations(most int) int { return max(3*most, min(nestedFactor*most, maxNestedOps)) }
 
-// single reports whether ops are too few to overlap: those that put or delete are.
+// single reports whether at most one operation writes, so that none can overlap.
 func single(ops []fsm.Op) bool {
 	n := 0
 	for i := range ops {
@@ -106,7 +105,7 @@ func (w *writes) put(key string) error {
 	return nil
 }
 
-// deletes reports whether a key is deleted.
+// deletes reports whether the list deletes a key.
 func (w *writes) deletes(key string) bool {
 	after := sort.Search(len(w.dels), func(i int) bool { return w.dels[i].From > key })
 	return after > 0 && w.dels[after-1].Has(key)
@@ -129,7 +128,7 @@ func (w *writes) nest(t *fsm.Txn) error {
 	}
 	for key := range other.puts {
 		if _, ok := then.puts[key]; ok {
-			continue // of the other branch, and checked with it
+			continue // already added for the other branch
 		}
 		if err := w.put(key); err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A RateError is an *access.LimitError because of too many requests, and says when to ask again.
+// A RateError is an *access.LimitError for too many requests, with the delay before a retry.
 type RateError struct {
 	access.LimitError
 	Retry lease.TTL
@@ -20,25 +20,25 @@ type RateError struct {
 // Unwrap returns the LimitError.
 func (e *RateError) Unwrap() error { return &e.LimitError }
 
-// RateLimiter refuses requests of principals that make more of them at this member than they may.
-// It also counts what limits of any kind refuse here. It is safe for concurrent use.
+// RateLimiter refuses requests of principals that exceed their rate at this member. It also counts
+// refusals by limits of any kind. It is safe for concurrent use.
 type RateLimiter struct {
 	by    func() *access.State
-	names int // how many principals refused counts apart
+	names int // how many principals refused counts separately
 
 	mu    sync.Mutex // guards what follows
 	rates map[string]*rate.Limiter
-	sweep int // at how many rates those that are not in use are dropped
-	// refused counts refusals by principal: of those that were refused first, and with "" of all
-	// others.
+	sweep int // number of rates at which unused ones are dropped
+	// refused counts refusals by principal, for the first ones that were refused; all others are
+	// counted under "".
 	refused map[string]*[access.Resources]uint64
 }
 
-// minSweep is how many principals are remembered in any case.
+// minSweep is how many principals are kept before any are dropped.
 const minSweep = 4096
 
-// NewRateLimiter returns a RateLimiter that takes the limits from the newest users and roles, which
-// by returns, and counts the refusals of so many principals apart.
+// NewRateLimiter returns a RateLimiter with the limits of the latest state, which by returns. It
+// counts the refusals of the given number of principals separately.
 func NewRateLimiter(by func() *access.State, names int) *RateLimiter {
 	return &RateLimiter{
 		by: by, names: names, rates: make(map[string]*rate.Limiter), sweep: minSweep,
@@ -46,8 +46,8 @@ func NewRateLimiter(by func() *access.State, names int) *RateLimiter {
 	}
 }
 
-// Admit counts a request of the caller of a context, or returns a *RateError if it is one too many.
-// Do not call it for renewals: no lease is lost to a limit.
+// Admit counts a request of the caller in ctx, or returns a *RateError if it exceeds the rate. Do
+// not call it for renewals: no lease may be lost to a limit.
 func (l *RateLimiter) Admit(ctx context.Context) error {
 	by := l.by()
 	if !by.Limited() {
@@ -71,8 +71,7 @@ func (l *RateLimiter) Admit(ctx context.Context) error {
 	}
 }
 
-// rateLocked returns the rate of a principal. After a pause it may make as many requests at once as
-// in a second.
+// rateLocked returns the limiter of a principal. Its burst is one second's worth of requests.
 func (l *RateLimiter) rateLocked(principal string, most int64) *rate.Limiter {
 	burst := int(min(most, 1<<30))
 	r := l.rates[principal]
@@ -88,7 +87,7 @@ func (l *RateLimiter) rateLocked(principal string, most int64) *rate.Limiter {
 	return r
 }
 
-// sweepLocked drops the rates of principals that have paused, if there are many.
+// sweepLocked drops the limiters of idle principals, if there are many.
 func (l *RateLimiter) sweepLocked() {
 	if len(l.rates) < l.sweep {
 		return
@@ -101,7 +100,7 @@ func (l *RateLimiter) sweepLocked() {
 	l.sweep = max(minSweep, 2*len(l.rates))
 }
 
-// reserve takes a token, or returns in how many milliseconds there is one.
+// reserve takes a token, or returns the time until one is available.
 func reserve(r *rate.Limiter) lease.TTL {
 	t := r.Reserve()
 	d := t.Delay()
@@ -132,8 +131,8 @@ func (l *RateLimiter) refusedLocked(principal string, what access.Resource) {
 	n[what]++
 }
 
-// Refusals returns how often limits of a resource have refused a principal, if it was among the
-// first, and with "" how often all others.
+// Refusals returns how often the limits of a resource refused requests, by principal, and under ""
+// for all principals that are not counted separately.
 func (l *RateLimiter) Refusals(what access.Resource) map[string]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

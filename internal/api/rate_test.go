@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// limitsOf returns what limits alice and bob to so many requests a second, and a function that
-// changes alice's limit.
+// limitsOf returns a limiter of alice and bob to the given rate, and a function that changes
+// alice's limit.
 func limitsOf(t *testing.T, most int64) (*RateLimiter, func(most int64)) {
 	t.Helper()
 	s := (*access.State)(nil)
@@ -48,7 +48,8 @@ func callOf(user string) context.Context {
 	return WithCaller(context.Background(), access.Caller{User: user, Revision: 99})
 }
 
-// Nobody is limited without access control, nor are root and anonymous callers.
+// TestUnlimited: without access control, there are no limits, and root and anonymous callers are
+// never limited.
 func TestUnlimited(t *testing.T) {
 	off := NewRateLimiter(func() *access.State { return nil }, 9)
 	on, _ := limitsOf(t, 1)
@@ -63,12 +64,12 @@ func TestUnlimited(t *testing.T) {
 		}
 	}
 	if n := len(off.rates) + len(on.rates); n != 0 {
-		t.Errorf("%d principals are known", n)
+		t.Errorf("%d principals are kept, want none", n)
 	}
 }
 
-// Goal: a principal gets as many requests a second as it may, and the refusal of one more says when
-// to come back; the others are asked nothing. Method: virtual time.
+// Goal: a principal may make as many requests a second as its limit allows; a refusal includes the
+// delay before a retry; others are not affected. Method: virtual time.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, set := limitsOf(t, 10)
@@ -85,35 +86,34 @@ func TestRate(t *testing.T) {
 		n, err := admitted("alice", 50)
 		often := new(RateError)
 		if n != 10 || !errors.As(err, &often) || often.Retry != 100 {
-			t.Fatalf("%d at once, then %v after %d ms", n, err, often.Retry)
+			t.Fatalf("%d admitted at once, then %v, retry after %d ms", n, err, often.Retry)
 		}
 		if n, _ := admitted("bob", 5); n != 5 {
-			t.Fatalf("bob got %d", n)
+			t.Fatalf("%d of bob's 5 requests were admitted", n)
 		}
 		time.Sleep(100 * time.Millisecond)
 		if n, _ := admitted("alice", 5); n != 1 {
-			t.Fatalf("%d after a tenth of a second", n)
+			t.Fatalf("%d admitted after a tenth of a second", n)
 		}
 		time.Sleep(time.Minute)
 		if n, _ := admitted("alice", 50); n != 10 {
-			t.Fatalf("%d after a minute", n)
+			t.Fatalf("%d admitted after a minute", n)
 		}
 		set(20)
 		admitted("alice", 1)
 		time.Sleep(time.Second)
 		if n, _ := admitted("alice", 50); n != 20 {
-			t.Fatalf("%d with a higher limit", n)
+			t.Fatalf("%d admitted with a higher limit", n)
 		}
 		set(access.NoLimit)
 		if n, _ := admitted("alice", 500); n != 500 {
-			t.Fatalf("%d without a limit", n)
+			t.Fatalf("%d admitted without a limit", n)
 		}
 	})
 }
 
-// Goal: principals that come and go take no memory for ever, and who has just asked for all that it
-// may is not forgotten, and so given as much again. Method: many principals, in no time, and then
-// in a second.
+// Goal: idle principals are dropped from memory, but not one that has just used its burst, which
+// would give it another one. Method: many principals at once, and then over time.
 func TestRateSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := limitsOf(t, 1)
@@ -127,33 +127,33 @@ func TestRateSweep(t *testing.T) {
 		}
 		others()
 		if l.Admit(callOf("alice")) == nil {
-			t.Error("a second request at once is not refused")
+			t.Error("the second request was not refused")
 		}
 		time.Sleep(10 * time.Second)
 		for i := range l.sweep + 1 {
 			_ = l.Admit(callOf(fmt.Sprint("others:", i)))
 		}
 		if _, known := l.rates["alice"]; known || len(l.rates) > l.sweep {
-			t.Errorf("alice is remembered: %v; %d principals are", known, len(l.rates))
+			t.Errorf("alice is kept: %v; %d principals in all", known, len(l.rates))
 		}
 	})
 }
 
-// Goal: each API says of a limit what its clients understand.
+// Goal: each API reports a limit in a way its clients understand.
 func TestLimitErrors(t *testing.T) {
 	often := &RateError{
 		LimitError: access.LimitError{Principal: "alice", What: access.Rate, Limit: 10}, Retry: 70,
 	}
 	if got := Error(often); status.Code(got) != codes.ResourceExhausted ||
 		rpctypes.ErrorDesc(got) != rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests) {
-		t.Errorf("etcd's: %v", got)
+		t.Errorf("etcd API: %v", got)
 	}
 	leases := &access.LimitError{
 		Principal: "alice", What: access.Leases, Limit: 2, Used: 2, Asked: 1,
 	}
 	for _, err := range []error{often, leases} {
 		if r := Reason(err); r != pb.Reason_REASON_LIMIT_REACHED {
-			t.Errorf("%v is %v", err, r)
+			t.Errorf("reason of %v: %v", err, r)
 		}
 		got := NativeError(err, Reason(err))
 		s, retries := status.Convert(got), false
@@ -177,8 +177,8 @@ func TestLimitErrors(t *testing.T) {
 	}
 }
 
-// Goal: a bounded number of principals is named, whatever comes, and what each was refused is never
-// counted less. Method: refusals of many, before and after the names are used up.
+// Goal: a limited number of principals is counted by name, and the counts never decrease. Method:
+// refuse many principals, before and after the names are used up.
 func TestRefusalsBounded(t *testing.T) {
 	l := NewRateLimiter(func() *access.State { return nil }, 2)
 	for i := range 100 {
@@ -197,8 +197,8 @@ func TestRefusalsBounded(t *testing.T) {
 	}
 }
 
-// Goal: a limit that changes counts at once, however large it is. Method: rates beyond the largest
-// burst.
+// Goal: a changed limit takes effect immediately, however large it is. Method: rates beyond the
+// largest burst.
 func TestLargeRateChanges(t *testing.T) {
 	l := NewRateLimiter(func() *access.State { return nil }, 0)
 	for _, most := range []int64{1 << 31, 1 << 32, 7} {

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The reasons by short names, for the table.
+// Short names of the reasons, for the tables.
 const (
 	invalid     = pb.Reason_REASON_INVALID
 	notFound    = pb.Reason_REASON_LEASE_NOT_FOUND
@@ -31,7 +31,7 @@ const (
 	limited     = pb.Reason_REASON_LIMIT_REACHED
 )
 
-// nativeCodes are the gRPC codes of leasehold.v1, one a reason.
+// nativeCodes maps each reason to its gRPC code in leasehold.v1.
 var nativeCodes = map[pb.Reason]codes.Code{
 	invalid:                            codes.InvalidArgument,
 	notFound:                           codes.NotFound,
@@ -45,29 +45,29 @@ var nativeCodes = map[pb.Reason]codes.Code{
 	noSpace:                            codes.ResourceExhausted,
 	unavailable:                        codes.Unavailable,
 	pb.Reason_REASON_SESSION_NOT_FOUND: codes.FailedPrecondition,
-	// Not Unavailable: proxies and libraries send that again by themselves.
+	// Not Unavailable: proxies and libraries retry that automatically.
 	unknown:   codes.Unknown,
 	denied:    codes.PermissionDenied,
 	loggedOut: codes.Unauthenticated,
 	limited:   codes.ResourceExhausted,
 }
 
-// A HolderError is a refusal because somebody else has what was asked for.
+// A HolderError is returned if another lease holds what was requested.
 type HolderError struct {
 	// Err is lease.ErrExists or a *lease.NameError.
 	Err error
-	// Holder is who has it.
+	// Holder is the lease that holds it.
 	Holder lease.Info
 }
 
-// Error says what is taken.
+// Error returns the text of e.Err.
 func (e *HolderError) Error() string { return e.Err.Error() }
 
 // Unwrap returns e.Err.
 func (e *HolderError) Unwrap() error { return e.Err }
 
-// Reason returns what err, of a command, is in leasehold.v1: unspecified for nil,
-// and an unknown outcome for an error that nobody thought of.
+// Reason returns the reason of a command's error in leasehold.v1: unspecified for nil, and an
+// unknown outcome for an unlisted error.
 func Reason(err error) pb.Reason {
 	if err == nil {
 		return pb.Reason_REASON_UNSPECIFIED
@@ -90,8 +90,7 @@ func Reason(err error) pb.Reason {
 	}
 }
 
-// ReadReason is Reason for what changes nothing: whatever kept it from its end, it can be
-// asked again.
+// ReadReason is Reason for requests that change nothing: whatever the failure, they can be retried.
 func ReadReason(err error) pb.Reason {
 	if r := Reason(err); r != unknown {
 		return r
@@ -99,7 +98,7 @@ func ReadReason(err error) pb.Reason {
 	return unavailable
 }
 
-// dataReason is the reason of an error that carries data.
+// dataReason returns the reason of an error that carries data.
 func dataReason(err error) pb.Reason {
 	var (
 		ttl   *lease.TTLError
@@ -123,8 +122,8 @@ func dataReason(err error) pb.Reason {
 	}
 }
 
-// ErrorMessage returns what leasehold.v1 tells of an error for the given reason: with the
-// holder, if the error knows one.
+// ErrorMessage returns the leasehold.v1 message of an error with the given reason, and with the
+// holder if the error has one.
 func ErrorMessage(err error, reason pb.Reason) *pb.Error {
 	detail := &pb.Error{
 		Reason: reason, Message: text(err), Metadata: facts(err), RetryAfterMs: int64(retryAfter(err)),
@@ -142,20 +141,19 @@ func ErrorMessage(err error, reason pb.Reason) *pb.Error {
 	return detail
 }
 
-// NativeError returns the gRPC status that an error for the given reason is to a client
-// of leasehold.v1. Its details have the ErrorMessage, and google.rpc's.
+// NativeError returns the gRPC status of an error for a client of leasehold.v1. Its details contain
+// the ErrorMessage and google.rpc's messages.
 func NativeError(err error, reason pb.Reason) error {
 	return MessageError(ErrorMessage(err, reason))
 }
 
-// MessageError returns the gRPC status that says what an ErrorMessage does.
+// MessageError returns the gRPC status of an ErrorMessage.
 func MessageError(e *pb.Error) error {
 	s := status.New(nativeCodes[e.Reason], e.Message)
 	return withDetails(s, append([]protoadapt.MessageV1{e}, googleDetails(e)...)...)
 }
 
-// Detail returns what the details of a status say, nil if they do not say anything of
-// leasehold.v1's.
+// Detail returns the leasehold.v1 message in the details of a status, or nil.
 func Detail(err error) *pb.Error {
 	for _, d := range status.Convert(err).Details() {
 		if e, ok := d.(*pb.Error); ok {
@@ -165,8 +163,8 @@ func Detail(err error) *pb.Error {
 	return nil
 }
 
-// text is what an error says to people. They know leases, and nothing of our packages, by whose
-// names errors begin.
+// text returns the text of an error for people, without the package name in front. Only "lease" is
+// kept, as a word that means something to them.
 func text(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()
@@ -181,15 +179,15 @@ func text(err error) string {
 	return text
 }
 
-// LeaseMessage returns what leasehold.v1 tells of a lease's record. The remaining time
-// and the keys are not in it; the hash of the secret is never told.
+// LeaseMessage returns the leasehold.v1 message of a lease. It contains neither the remaining time
+// nor the keys, and never the hash of the secret.
 func LeaseMessage(i *lease.Info) *pb.Lease {
 	m := new(pb.Lease)
 	FillLease(m, i)
 	return m
 }
 
-// FillLease makes an empty message that of LeaseMessage.
+// FillLease fills an empty message like LeaseMessage.
 func FillLease(m *pb.Lease, i *lease.Info) {
 	m.Id, m.Token = int64(i.ID), uint64(i.Token)
 	m.TtlMs, m.LockDelayMs = int64(i.TTL), int64(i.LockDelay)

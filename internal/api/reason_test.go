@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The reason and the code of each error, for commands and for reads.
+// TestReason checks the reason and the code of each error, for commands and for reads.
 func TestReason(t *testing.T) {
 	for _, tt := range []struct {
 		err        error
@@ -67,7 +67,7 @@ func TestReason(t *testing.T) {
 			t.Errorf("%v: %v, want %v", tt.err, r, tt.cmd)
 		}
 		if r := ReadReason(tt.err); r != tt.read {
-			t.Errorf("a read's %v: %v, want %v", tt.err, r, tt.read)
+			t.Errorf("read: %v: %v, want %v", tt.err, r, tt.read)
 		}
 		s := status.Convert(NativeError(tt.err, tt.cmd))
 		if s.Code() != tt.cmdCode || s.Message() != tt.wantDetail {

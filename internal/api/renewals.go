@@ -13,42 +13,42 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of renewals of one principal at a member.
+// Limits of the renewals of one principal at a member.
 const (
-	// maxRenewing bounds the leases in renewals whose answers were not sent, and those in renewals
-	// that wait for these.
+	// maxRenewing limits the leases in renewals whose answers have not been sent, and, separately,
+	// those in renewals that wait for these.
 	maxRenewing = 1 << 18
-	// A principal may renew lostRate leases a second that do not exist, or are not its own, after
-	// lostBurst at once.
+	// A principal may renew lostRate leases a second that do not exist or are not its own, with
+	// bursts of lostBurst.
 	lostRate, lostBurst = 2000, 100_000
-	// maxDebt bounds how long its other renewals wait for these.
+	// maxDebt limits how long its other renewals are delayed for that.
 	maxDebt = 2 * time.Second
 )
 
-// Renewals bounds what one principal can cost a member by renewals. They count towards no limit of
-// requests, because a lease must not end for that. So the bounds are far above what the holder of
-// leases needs: on leases whose renewals have no answer yet, and on the rate of renewals of leases
-// that do not exist. Callers without a name are not bounded: they can do everything, or nothing.
+// Renewals limits what one principal can cost a member by renewals. They are exempt from the limit
+// on requests, because no lease may end for that. So these limits are far above what a holder
+// needs: one on the leases whose renewals have no answer yet, and one on the rate of renewals of
+// leases that do not exist. Anonymous callers are not limited: they may do everything, or nothing.
 //
 // It is safe for concurrent use.
 type Renewals struct {
 	mu    sync.Mutex
 	of    map[string]*renewing
-	slow  atomic.Int32 // principals that have a rate
+	slow  atomic.Int32 // number of principals with a lost limiter
 	sweep int
 }
 
-// renewing is what a Renewals knows of a principal.
+// renewing is the state of one principal.
 type renewing struct {
-	leases int                 // entered, or waiting to enter
-	room   *semaphore.Weighted // of maxRenewing
-	lost   *rate.Limiter       // nil if it has lost none lately
+	leases int                 // admitted or waiting
+	room   *semaphore.Weighted // capacity maxRenewing
+	lost   *rate.Limiter       // nil if there were no lost leases lately
 }
 
-// NewRenewals returns Renewals of nobody.
+// NewRenewals returns Renewals without any principals.
 func NewRenewals() *Renewals { return &Renewals{of: make(map[string]*renewing), sweep: minSweep} }
 
-// ofLocked returns what is known of a principal.
+// ofLocked returns the state of a principal.
 func (r *Renewals) ofLocked(principal string) *renewing {
 	p := r.of[principal]
 	if p != nil {
@@ -71,8 +71,8 @@ func (r *Renewals) ofLocked(principal string) *renewing {
 	return p
 }
 
-// Enter waits until the renewal of so many leases may begin, and refuses it if too many wait. It
-// returns how many leases count until Leave.
+// Enter waits until the renewal of the given number of leases may start, and refuses it if too many
+// are waiting. It returns how many leases are counted until Leave.
 func (r *Renewals) Enter(ctx context.Context, principal string, leases int) (held int, err error) {
 	held = min(leases, maxRenewing)
 	if principal == "" {
@@ -94,7 +94,7 @@ func (r *Renewals) Enter(ctx context.Context, principal string, leases int) (hel
 	return held, nil
 }
 
-// Leave no longer counts leases, whose answer was sent or will not be.
+// Leave stops counting leases, once their answer has been sent or never will be.
 func (r *Renewals) Leave(principal string, leases int) {
 	if p := r.leave(principal, leases); p != nil {
 		p.room.Release(int64(leases))
@@ -114,7 +114,7 @@ func (r *Renewals) leave(principal string, leases int) *renewing {
 	return p
 }
 
-// Lost notes that a principal renewed leases that it does not have.
+// Lost records that a principal renewed leases that it does not have.
 func (r *Renewals) Lost(principal string, leases int) {
 	if principal == "" || leases == 0 {
 		return
@@ -132,9 +132,8 @@ func (r *Renewals) Lost(principal string, leases int) {
 	}
 }
 
-// Wait waits if the caller of a context renewed too many leases lately that it does not have, at
-// most for about maxDebt. It does not count as a renewal of such a lease, so the holder of leases
-// that exist can renew as many as it has.
+// Wait delays a caller that recently renewed too many leases that it does not have, by at most
+// about maxDebt. A wait does not use up the rate, so a holder can renew all leases that do exist.
 func (r *Renewals) Wait(ctx context.Context) error {
 	if r.slow.Load() == 0 {
 		return nil
@@ -153,7 +152,7 @@ func (r *Renewals) Wait(ctx context.Context) error {
 	}
 }
 
-// tokens returns how many leases a principal may still lose at once; below 0 it has to wait.
+// tokens returns how many more leases a principal may lose at once. If negative, it has to wait.
 func (r *Renewals) tokens(principal string) float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

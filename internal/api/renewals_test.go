@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// The renewals of a principal that have no answer are bounded. Some more wait for these, further ones
-// are refused, and renewals of other principals neither wait nor count. A renewal that gives up
+// TestRenewalsBounded: the unanswered renewals of a principal are limited. A limited number waits
+// for these, further ones are refused, and other principals are not affected. A canceled renewal
 // leaves nothing behind.
 func TestRenewalsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestRenewalsBounded(t *testing.T) {
 		}
 		waits(soon)
 		if entered != 2 {
-			t.Errorf("%d renewals have entered, want 2", entered)
+			t.Errorf("%d renewals were admitted, want 2", entered)
 		}
 		if err := enter(t.Context(), "a", 1); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("too many: %v", err)
@@ -53,17 +53,18 @@ func TestRenewalsBounded(t *testing.T) {
 		r.Leave("a", maxRenewing/2)
 		synctest.Wait()
 		if entered != 3 {
-			t.Errorf("%d renewals have entered when there was room for one more", entered)
+			t.Errorf("%d renewals were admitted, want 3", entered)
 		}
 		r.Leave("a", maxRenewing)
 		r.Leave("b", maxRenewing)
 		if len(r.of) != 0 {
-			t.Errorf("%d principals are remembered", len(r.of))
+			t.Errorf("%d principals are kept, want none", len(r.of))
 		}
 	})
 }
 
-// Renewals of leases that a principal does not have make its next ones wait, and nobody else's.
+// TestLostLeasesSlowDown: renewals of leases that a principal does not have delay its next
+// renewals, and no one else's.
 func TestLostLeasesSlowDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRenewals()
@@ -75,39 +76,39 @@ func TestLostLeasesSlowDown(t *testing.T) {
 			return time.Since(began)
 		}
 		if d := waits("a"); d != 0 {
-			t.Errorf("before: %v", d)
+			t.Errorf("before: waited %v", d)
 		}
 		r.Lost("a", lostBurst)
 		if d := waits("b"); d != 0 {
-			t.Errorf("another principal: %v", d)
+			t.Errorf("another principal: waited %v", d)
 		}
 		r.Lost("a", lostRate)
 		if d := waits("a"); d != time.Second {
-			t.Errorf("too many: %v", d)
+			t.Errorf("too many: waited %v", d)
 		}
 		for range lostBurst {
 			if d := waits("a"); d != 0 {
-				t.Fatalf("renewals of leases that exist wait: %v", d)
+				t.Fatalf("renewals of existing leases wait: %v", d)
 			}
 		}
 		for range 10 {
 			r.Lost("a", lostBurst)
 		}
 		if d := waits("a"); d > maxDebt {
-			t.Errorf("after very many: %v", d)
+			t.Errorf("after very many: waited %v", d)
 		}
 		r.Lost("a", lostBurst)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := r.Wait(WithCaller(ctx, access.Caller{User: "a"})); err == nil {
-			t.Error("it did not wait until the end")
+			t.Error("the wait was not canceled")
 		}
 		time.Sleep(time.Hour)
 		for i := range 2 * minSweep {
 			r.Lost(fmt.Sprint(i), 1)
 		}
 		if r.of["a"] != nil || int(r.slow.Load()) != len(r.of) {
-			t.Errorf("%d principals are remembered, %d have a rate; the first one: %v", len(r.of),
+			t.Errorf("%d principals are kept, %d with a limiter; the first: %v", len(r.of),
 				r.slow.Load(), r.of["a"])
 		}
 	})
