@@ -84,8 +84,8 @@ func hex(id string) uint64 {
 	return n
 }
 
-// errEnough ends the reading of a directory.
-var errEnough = errors.New("nothing more is wanted")
+// errStop ends the reading of a directory.
+var errStop = errors.New("nothing more is wanted")
 
 // Examine finds out how a data directory is. It reads all of it, and changes nothing. The error
 // says that it cannot be read, which tells nothing of what is in it.
@@ -141,11 +141,11 @@ func (d *Directory) read() error {
 			case records <- r:
 				return nil
 			case <-stop:
-				return errEnough
+				return errStop
 			}
 		})
 	}()
-	wrong := d.take(records)
+	wrong := d.apply(records)
 	close(stop)
 	for range records { // until the directory is closed
 	}
@@ -155,18 +155,18 @@ func (d *Directory) read() error {
 		d.Condition, d.Why = Running, err
 		return nil
 	case errors.Is(err, storage.ErrForeign):
-		return d.without()
-	case err != nil && !errors.Is(err, errEnough):
+		return d.classifyWithoutLog()
+	case err != nil && !errors.Is(err, errStop):
 		return err
 	case errors.Is(wrong, fs.ErrPermission):
 		return wrong
 	}
-	d.judge(wrong)
+	d.classify(wrong)
 	return nil
 }
 
 // without judges a directory that has no log.
-func (d *Directory) without() error {
+func (d *Directory) classifyWithoutLog() error {
 	switch names, err := os.ReadDir(d.Path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -179,12 +179,12 @@ func (d *Directory) without() error {
 			}
 		}
 	}
-	d.unusable()
+	d.checkMarkers()
 	return nil
 }
 
 // unusable notes why no member may run on the directory, if that is written there.
-func (d *Directory) unusable() {
+func (d *Directory) checkMarkers() {
 	switch err := storage.Unusable(d.Path); {
 	case errors.Is(err, storage.ErrHalfRestored):
 		d.Condition, d.Why = HalfRestored, err
@@ -194,7 +194,7 @@ func (d *Directory) unusable() {
 }
 
 // judge decides on the condition of a directory with a log.
-func (d *Directory) judge(wrong error) {
+func (d *Directory) classify(wrong error) {
 	evidence := newest(d.Path, "damaged-", ".backup")
 	switch {
 	case errors.Is(wrong, encoding.ErrNewer):
@@ -214,13 +214,13 @@ func (d *Directory) judge(wrong error) {
 	default:
 		d.Condition = Sound
 	}
-	d.unusable()
+	d.checkMarkers()
 }
 
 // take makes the state of the snapshot and of all the log after it: what of that was committed is
 // not known to one member alone, and everything that was acknowledged is part of it. The error says
 // what is damaged.
-func (d *Directory) take(records <-chan storage.Record) error {
+func (d *Directory) apply(records <-chan storage.Record) error {
 	stale := false
 	for r := range records {
 		for more := true; more; { // a record that ends the snapshot comes after it

@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// dataDir makes the data directory of one of three members, whose snapshot ends with revision 5 and
-// whose log goes on to revision 11, of which revision 7 is known as committed.
+// dataDir makes the data directory of one of three members, ownerBefore snapshot ends with revision 5 and
+// ownerBefore log goes on to revision 11, of which revision 7 is known as committed.
 func dataDir(t *testing.T) string {
 	t.Helper()
 	a := newArchive(t)
@@ -173,7 +173,7 @@ func TestExamineShortLog(t *testing.T) {
 	t.Parallel()
 	d := examine(t, dataDir(t))
 	d.commit = d.Index + 1
-	if d.judge(nil); d.Condition != Damaged || !strings.Contains(d.Why.Error(), "the log ends at 6") {
+	if d.classify(nil); d.Condition != Damaged || !strings.Contains(d.Why.Error(), "the log ends at 6") {
 		t.Errorf("it is %d, %v", d.Condition, d.Why)
 	}
 }
@@ -238,7 +238,7 @@ func TestForceNewCluster(t *testing.T) {
 		}
 		return ownerOf(info)
 	}
-	whose := owner(dir)
+	ownerBefore := owner(dir)
 	before := files(t, dir)
 	d := examine(t, link)
 	names := func(d *Directory) (out []string) {
@@ -260,20 +260,20 @@ func TestForceNewCluster(t *testing.T) {
 		t.Errorf("it was kept as %s, want %s", kept, want)
 	}
 	for _, name := range []string{"", "identity", "log", "log/lock"} {
-		if now := owner(filepath.Join(dir, name)); now != whose {
-			t.Errorf("%q is of %v, and the directory was of %v", name, now, whose)
+		if now := owner(filepath.Join(dir, name)); now != ownerBefore {
+			t.Errorf("%q is of %v, and the directory was of %v", name, now, ownerBefore)
 		}
 	}
 	after := files(t, kept)
 	if len(after) != len(before) || after["identity"] != before["identity"] {
 		t.Errorf("kept are %d files of %d", len(after), len(before))
 	}
-	anew := examine(t, link)
-	if anew.Condition != Sound || anew.Member != 1 || anew.Cluster != testCluster ||
-		anew.Revision < 1_000_000_000 || !slices.Equal(names(anew), []string{"a"}) {
-		t.Errorf("the new one: %+v", anew)
+	created := examine(t, link)
+	if created.Condition != Sound || created.Member != 1 || created.Cluster != testCluster ||
+		created.Revision < 1_000_000_000 || !slices.Equal(names(created), []string{"a"}) {
+		t.Errorf("the new one: %+v", created)
 	}
-	v := anew.machine.View()
+	v := created.machine.View()
 	if kv := v.KV.Get("k"); kv == nil || string(kv.Value) != "6+" {
 		t.Errorf("the key has %+v", kv)
 	}

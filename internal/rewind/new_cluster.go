@@ -17,12 +17,12 @@ import (
 )
 
 // before is what stands between the name of a directory that was moved away, and the time.
-const before = ".before-recovery-"
+const keptInfix = ".before-recovery-"
 
 // Kept returns the directory that was moved away last from the place of this one; empty if there
 // is none.
 func (d *Directory) Kept() string {
-	return newest(filepath.Dir(d.Path), filepath.Base(d.Path)+before, "")
+	return newest(filepath.Dir(d.Path), filepath.Base(d.Path)+keptInfix, "")
 }
 
 // newest returns the last of the files in a directory whose names begin and end so; empty if there
@@ -40,7 +40,7 @@ func newest(dir, begin, end string) (path string) {
 // MoveAway renames the directory, so that nothing of it is lost, and returns its new name, which
 // says when that was.
 func (d *Directory) MoveAway(now time.Time) (string, error) {
-	name := d.Path + before + now.UTC().Format("20060102T150405Z")
+	name := d.Path + keptInfix + now.UTC().Format("20060102T150405Z")
 	if _, err := os.Lstat(name); err == nil {
 		return "", fmt.Errorf("%s is there already", name)
 	}
@@ -88,13 +88,13 @@ func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 	}
 	for d.machine.Scrub(1 << 20) { // what no revision needs any more
 	}
-	err = found(c, o, func(w io.Writer) error {
+	err = create(c, o, func(w io.Writer) error {
 		return backup.Write(context.Background(), w, d.Cluster, d.machine.Image().Encode)
 	}, func() {})
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("make the new directory: %w", err), os.Rename(kept, d.Path))
 	}
-	if err := giveTo(d.Path, kept); err != nil {
+	if err := chownLike(d.Path, kept); err != nil {
 		return kept, fmt.Errorf("the new directory exists, and the old one is now %s; but change "+
 			"the owner of the new one yourself: %w", kept, err)
 	}

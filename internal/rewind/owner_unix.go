@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// giveTo gives all of a directory to the owner of another: the member seldom runs as root, who
+// chownLike gives all of a directory to the owner of another: the member seldom runs as root, who
 // repairs its data.
-func giveTo(dir, like string) error {
+func chownLike(dir, like string) error {
 	info, err := os.Stat(like)
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ type Restored struct {
 // state of a moment. What is damaged is told; an older backup of the whole state is taken in the
 // place of one that is, but nothing in the place of the log.
 func (b *Backups) Restore(
-	ctx context.Context, to Moment, c server.Config, o server.RestoreOptions, tell func(string),
+	ctx context.Context, to Moment, c server.Config, o server.RestoreOptions, warn func(string),
 ) (Restored, error) {
 	if to.Revision != 0 && !to.Time.IsZero() {
 		return Restored{}, fmt.Errorf("%w: --to-revision and --to-time exclude each other",
@@ -51,10 +51,10 @@ func (b *Backups) Restore(
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var r Restored
-	err := found(c, o, func(w io.Writer) (err error) {
+	err := create(c, o, func(w io.Writer) (err error) {
 		var m *fsm.Machine
 		var cluster uint64
-		if r, m, cluster, err = b.replay(ctx, to, tell); err != nil {
+		if r, m, cluster, err = b.replay(ctx, to, warn); err != nil {
 			return err
 		}
 		return backup.Write(ctx, w, cluster, m.Image().Encode)
@@ -64,7 +64,7 @@ func (b *Backups) Restore(
 
 // found makes a new data directory of what write writes, which is stopped when nobody reads any
 // more, and has ended then.
-func found(
+func create(
 	c server.Config, o server.RestoreOptions, write func(io.Writer) error, stop func(),
 ) error {
 	out, in := io.Pipe()
@@ -88,13 +88,13 @@ func found(
 
 // replay makes the state of a moment.
 func (b *Backups) replay(
-	ctx context.Context, to Moment, tell func(string),
+	ctx context.Context, to Moment, warn func(string),
 ) (Restored, *fsm.Machine, uint64, error) {
-	h, c, err := b.look(ctx)
+	h, c, err := b.readCatalog(ctx)
 	if err != nil {
 		return Restored{}, nil, 0, err
 	}
-	r := &replay{Backups: b, catalog: c, history: h, to: to, tell: tell}
+	r := &replay{Backups: b, catalog: c, history: h, to: to, warn: warn}
 	if err := r.begin(ctx); err != nil {
 		return Restored{}, nil, 0, err
 	}
@@ -112,7 +112,7 @@ type replay struct {
 	catalog backup.Catalog
 	history backup.History
 	to      Moment
-	tell    func(string)
+	warn    func(string)
 
 	machine *fsm.Machine
 	reader  fsm.Reader
@@ -141,7 +141,7 @@ func (r *replay) begin(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 		tried += fmt.Sprintf("; %s cannot be used", f.Name)
-		r.tell(fmt.Sprintf("%s cannot be used: %v; trying the one before it", f.Name, err))
+		r.warn(fmt.Sprintf("%s cannot be used: %v; trying the one before it", f.Name, err))
 	}
 	return fmt.Errorf("%w: the oldest backup of the whole state is of revision %d, at %s%s",
 		errMissing, fulls[0].Revision, TimeText(fulls[0].Time), tried)
@@ -201,10 +201,10 @@ func asDamage(err error) error {
 func (r *replay) follow(ctx context.Context) error {
 	ahead := r.fetchPieces(ctx, &r.catalog, r.at)
 	defer ahead.stop()
-	for w := r.catalog.Walk(); !r.there(); {
+	for w := r.catalog.Walk(); !r.reached(); {
 		next := w.Next(r.at)
 		if len(next) == 0 {
-			return r.atEnd(ctx)
+			return r.endOfLog(ctx)
 		}
 		var damage error
 		moved := false
@@ -236,29 +236,29 @@ func (r *replay) follow(ctx context.Context) error {
 		}
 		if damage != nil {
 			if !moved {
-				return r.stuck(damage)
+				return r.damaged(damage)
 			}
-			r.tell(damage.Error() + "; another piece has what it had")
+			r.warn(damage.Error() + "; another piece has what it had")
 		}
 		if !moved {
-			return r.atEnd(ctx)
+			return r.endOfLog(ctx)
 		}
 	}
 	return nil
 }
 
 // there reports whether the state has the revision that is wanted.
-func (r *replay) there() bool { return r.to.Revision > 0 && r.Revision >= r.to.Revision }
+func (r *replay) reached() bool { return r.to.Revision > 0 && r.Revision >= r.to.Revision }
 
 // stuck says that the log cannot be read on, and what can be restored instead.
-func (r *replay) stuck(damage error) error {
+func (r *replay) damaged(damage error) error {
 	return fmt.Errorf("%w; what came after revision %d (%s) cannot be restored with this log; "+
 		"--to-revision %d restores what was before, and a later moment needs a later backup of the "+
 		"whole state (leasehold backup list)", damage, r.Revision, TimeText(r.Time), r.Revision)
 }
 
-// goesOn reports whether something of this history follows after a gap. What cannot be read may.
-func (r *replay) goesOn(ctx context.Context) bool {
+// continues reports whether something of this history follows after a gap. What cannot be read may.
+func (r *replay) continues(ctx context.Context) bool {
 	for _, p := range r.catalog.Pieces {
 		if p.First > r.at.Index+1 && p.Before >= r.at.Term {
 			if _, err := r.Backups.piece(ctx, r.history, p); !errors.Is(err, errOtherHistory) {
@@ -276,18 +276,18 @@ func (r *replay) goesOn(ctx context.Context) bool {
 }
 
 // atEnd judges that the copied log does not go on.
-func (r *replay) atEnd(ctx context.Context) error {
-	goesOn := r.goesOn(ctx)
+func (r *replay) endOfLog(ctx context.Context) error {
+	continues := r.continues(ctx)
 	switch {
-	case r.to.Revision > 0 && goesOn, !r.to.Time.IsZero() && goesOn:
+	case r.to.Revision > 0 && continues, !r.to.Time.IsZero() && continues:
 		return fmt.Errorf("%w: the copied log has a gap after revision %d (%s), and the moment is in "+
 			"it; leasehold backup list shows what can be restored", errMissing, r.Revision,
 			TimeText(r.Time))
 	case r.to.Revision > 0:
 		return fmt.Errorf("%w: the newest revision is %d (%s)", errMissing, r.Revision,
 			TimeText(r.Time))
-	case goesOn:
-		r.tell(fmt.Sprintf("the copied log has a gap after revision %d (%s); what was copied after "+
+	case continues:
+		r.warn(fmt.Sprintf("the copied log has a gap after revision %d (%s); what was copied after "+
 			"that cannot be used", r.Revision, TimeText(r.Time)))
 	}
 	return nil
@@ -314,7 +314,7 @@ func (r *replay) piece(p *backup.Piece) (done bool, err error) {
 		r.at = backup.Place{Index: index, Term: p.Entries[i].Term}
 		r.Entries++
 		r.Time = when
-		if r.there() {
+		if r.reached() {
 			return true, nil
 		}
 	}
@@ -348,7 +348,7 @@ func (r *replay) entry(index uint64, e *backup.Entry) error {
 	}
 	for _, g := range groups {
 		for _, c := range g.Commands {
-			if r.there() {
+			if r.reached() {
 				return nil
 			}
 			r.Revision = max(r.Revision, r.machine.Apply(c).Revision) // lower in an answer of before

@@ -129,7 +129,7 @@ func (a *archive) remove(name string) {
 }
 
 // restore restores a moment, and returns the value of "k" and its revision.
-func (a *archive) restore(to Moment) (value string, r Restored, told string, err error) {
+func (a *archive) restore(to Moment) (value string, r Restored, warnings string, err error) {
 	a.t.Helper()
 	c := server.DefaultConfig()
 	c.DataDir = filepath.Join(a.t.TempDir(), "data")
@@ -138,19 +138,19 @@ func (a *archive) restore(to Moment) (value string, r Restored, told string, err
 		a.t.Fatal(err)
 	}
 	r, err = b.Restore(a.t.Context(), to, c, server.RestoreOptions{KeepRevision: true},
-		func(line string) { told += line + "\n" })
+		func(line string) { warnings += line + "\n" })
 	if err != nil {
 		if _, exists := os.Stat(c.DataDir); exists == nil {
 			a.t.Error("a directory is left behind")
 		}
-		return "", r, told, err
+		return "", r, warnings, err
 	}
 	m := a.open(c.DataDir)
 	kv := m.View().KV.Get("k")
 	if kv == nil || m.View().KV.Revision() != r.Revision || kv.ModRevision != r.Revision {
-		a.t.Errorf("%+v at revision %d, and %+v was told", kv, m.View().KV.Revision(), r)
+		a.t.Errorf("%+v at revision %d, and %+v was warnings", kv, m.View().KV.Revision(), r)
 	}
-	return string(kv.Value), r, told, nil
+	return string(kv.Value), r, warnings, nil
 }
 
 // open returns the state in a data directory.
@@ -209,9 +209,9 @@ func TestMoments(t *testing.T) {
 		{Moment{Time: start.Add(6 * time.Second)}, "6+", second},
 		{Moment{Time: start.Add(time.Hour)}, "9+", second},
 	} {
-		value, r, told, err := a.restore(x.to)
-		if value != x.value || r.Full != x.from || told != "" || err != nil {
-			t.Errorf("%+v: %s from %s, told %q, %v; want %s", x.to, value, r.Full, told, err, x.value)
+		value, r, warnings, err := a.restore(x.to)
+		if value != x.value || r.Full != x.from || warnings != "" || err != nil {
+			t.Errorf("%+v: %s from %s, warnings %q, %v; want %s", x.to, value, r.Full, warnings, err, x.value)
 		}
 	}
 	for want, to := range map[string]Moment{
@@ -238,10 +238,10 @@ func TestDamage(t *testing.T) {
 	a.write(9)
 	long, last := a.piece(4, 7), a.piece(8, 9)
 	a.damage(second)
-	value, r, told, err := a.restore(Moment{})
-	if value != "9+" || r.Full != first || r.Entries != 6 || !strings.Contains(told, second) ||
+	value, r, warnings, err := a.restore(Moment{})
+	if value != "9+" || r.Full != first || r.Entries != 6 || !strings.Contains(warnings, second) ||
 		err != nil {
-		t.Errorf("%s of %+v, told %q, %v", value, r, told, err)
+		t.Errorf("%s of %+v, warnings %q, %v", value, r, warnings, err)
 	}
 	a.damage(last)
 	_, _, _, err = a.restore(Moment{})
@@ -255,15 +255,15 @@ func TestDamage(t *testing.T) {
 	a.damage(long)
 	a.piece(4, 6)
 	a.piece(7, 9)
-	value, _, told, err = a.restore(Moment{})
-	if value != "9+" || !strings.Contains(told, long) || err != nil {
-		t.Errorf("with a second copy: %s, told %q, %v", value, told, err)
+	value, _, warnings, err = a.restore(Moment{})
+	if value != "9+" || !strings.Contains(warnings, long) || err != nil {
+		t.Errorf("with a second copy: %s, warnings %q, %v", value, warnings, err)
 	}
 	a.damage(first)
-	_, _, told, err = a.restore(Moment{})
-	if !errors.Is(err, errMissing) || !strings.Contains(told, first) ||
+	_, _, warnings, err = a.restore(Moment{})
+	if !errors.Is(err, errMissing) || !strings.Contains(warnings, first) ||
 		!strings.Contains(err.Error(), second+" cannot be used; "+first+" cannot be used") {
-		t.Errorf("nothing is left: told %q, %v", told, err)
+		t.Errorf("nothing is left: warnings %q, %v", warnings, err)
 	}
 	bad := 0
 	b, err := Open(a.dir, "")
@@ -297,8 +297,8 @@ func TestGap(t *testing.T) {
 		"4+": {Revision: 7}, "8": {Revision: 14}, "6+": {Revision: 11}, "8+": {},
 		"7+": {Time: start.Add(7 * time.Second)},
 	} {
-		if got, _, told, err := a.restore(to); got != value || told != "" || err != nil {
-			t.Errorf("%+v: %s, told %q, %v, want %s", to, got, told, err, value)
+		if got, _, warnings, err := a.restore(to); got != value || warnings != "" || err != nil {
+			t.Errorf("%+v: %s, warnings %q, %v, want %s", to, got, warnings, err, value)
 		}
 	}
 	for _, to := range []Moment{{Revision: 8}, {Revision: 10}, {Time: start.Add(5 * time.Second)}} {
@@ -311,13 +311,13 @@ func TestGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var warnings []string
 	if n, err := b.Verify(t.Context(), func(name string, err error) {
 		if err != nil {
-			told = append(told, err.Error())
+			warnings = append(warnings, err.Error())
 		}
-	}); n != 1 || err != nil || !strings.Contains(strings.Join(told, ""), "ends at entry 4") {
-		t.Errorf("verify: %d, %v, %v", n, told, err)
+	}); n != 1 || err != nil || !strings.Contains(strings.Join(warnings, ""), "ends at entry 4") {
+		t.Errorf("verify: %d, %v, %v", n, warnings, err)
 	}
 }
 
@@ -332,8 +332,8 @@ func TestForeignAfterEnd(t *testing.T) {
 	a.piece(4, 4)
 	a.history.Restore = 9
 	a.piece(7, 8)
-	if got, _, told, err := a.restore(Moment{}); got != "4+" || told != "" || err != nil {
-		t.Errorf("%s, told %q, %v", got, told, err)
+	if got, _, warnings, err := a.restore(Moment{}); got != "4+" || warnings != "" || err != nil {
+		t.Errorf("%s, warnings %q, %v", got, warnings, err)
 	}
 	if _, _, _, err := a.restore(Moment{Revision: 9}); !errors.Is(err, errMissing) ||
 		!strings.Contains(err.Error(), "the newest revision is 7") {
@@ -349,9 +349,9 @@ func TestForeign(t *testing.T) {
 	name := a.full()
 	for _, h := range []backup.History{{Cluster: testCluster + 1}, {Cluster: testCluster, Restore: 5}} {
 		a.save(backup.ManifestName, backup.Manifest(h))
-		_, _, told, err := a.restore(Moment{})
-		if !errors.Is(err, errMissing) || !strings.Contains(told, "it is of cluster 00000000000000c1") {
-			t.Errorf("%s: told %q, %v", name, told, err)
+		_, _, warnings, err := a.restore(Moment{})
+		if !errors.Is(err, errMissing) || !strings.Contains(warnings, "it is of cluster 00000000000000c1") {
+			t.Errorf("%s: warnings %q, %v", name, warnings, err)
 		}
 	}
 	a.remove(backup.ManifestName)
@@ -387,9 +387,9 @@ func TestTwoHistories(t *testing.T) {
 	restored.write(8)
 	restored.dir = old.dir
 	strange := []string{restored.full(), restored.piece(4, 8)}
-	value, r, told, err := old.restore(Moment{})
-	if value != "5+" || err != nil || r.Entries != 2 || strings.Count(told, "since restore") != 1 {
-		t.Errorf("restored %q, %+v, told %q, %v", value, r, told, err)
+	value, r, warnings, err := old.restore(Moment{})
+	if value != "5+" || err != nil || r.Entries != 2 || strings.Count(warnings, "since restore") != 1 {
+		t.Errorf("restored %q, %+v, warnings %q, %v", value, r, warnings, err)
 	}
 	var bad []string
 	n, err := b.Verify(t.Context(), func(name string, err error) {

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/server"
 )
 
-// errMissing means that what was asked for cannot be made from the backups that there are.
+// errMissing means that what was requested for cannot be made from the backups that there are.
 var errMissing = errors.New("the backups do not have it")
 
 // errOtherHistory means that an object of a target does not belong to the target's history.
@@ -55,7 +55,7 @@ type List struct {
 
 // List tells what there is. It reads no backup.
 func (b *Backups) List(ctx context.Context) (List, error) {
-	h, c, err := b.look(ctx)
+	h, c, err := b.readCatalog(ctx)
 	if err != nil {
 		return List{}, err
 	}
@@ -77,8 +77,8 @@ func (b *Backups) List(ctx context.Context) (List, error) {
 	return list, nil
 }
 
-// look returns the history that the backups belong to, and what there is.
-func (b *Backups) look(ctx context.Context) (backup.History, backup.Catalog, error) {
+// readCatalog returns the history that the backups belong to, and what there is.
+func (b *Backups) readCatalog(ctx context.Context) (backup.History, backup.Catalog, error) {
 	h, err := target.History(ctx, b.target)
 	if errors.Is(err, target.ErrNotFound) {
 		return h, backup.Catalog{}, fmt.Errorf("%w: %s has no %s, so no member has made backups "+
@@ -94,37 +94,37 @@ func (b *Backups) look(ctx context.Context) (backup.History, backup.Catalog, err
 // Verify reads every backup to its end, and tells of each what is wrong, nil if nothing is. It
 // returns how many are damaged or missing. It takes as much memory as the state.
 func (b *Backups) Verify(
-	ctx context.Context, tell func(name string, err error),
+	ctx context.Context, report func(name string, err error),
 ) (bad int, err error) {
-	h, c, err := b.look(ctx)
+	h, c, err := b.readCatalog(ctx)
 	if err != nil {
 		return 0, err
 	}
-	found := func(name string, err error) error {
+	check := func(name string, err error) error {
 		if err != nil && !isDamage(err) {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if err != nil {
 			bad++
 		}
-		tell(name, err)
+		report(name, err)
 		return nil
 	}
 	for _, f := range c.Fulls {
-		if err := found(f.Name, b.verifyFull(ctx, h, f)); err != nil {
+		if err := check(f.Name, b.verifyFull(ctx, h, f)); err != nil {
 			return bad, err
 		}
 	}
 	for _, p := range c.Pieces {
 		_, err := b.piece(ctx, h, p)
-		if err := found(p.Name, err); err != nil {
+		if err := check(p.Name, err); err != nil {
 			return bad, err
 		}
 	}
 	for i, f := range c.Fulls {
 		if at, _ := c.Reach(f.Place); i < len(c.Fulls)-1 && at.Index < c.Fulls[i+1].Index {
 			bad++
-			tell(f.Name, fmt.Errorf("%w: the log after it ends at entry %d, before the next backup of "+
+			report(f.Name, fmt.Errorf("%w: the log after it ends at entry %d, before the next backup of "+
 				"the whole state, which is of entry %d: moments in between cannot be restored",
 				errMissing, at.Index, c.Fulls[i+1].Index))
 		}
@@ -186,9 +186,9 @@ func decodePiece(text []byte, h backup.History, i backup.PieceInfo) (backup.Piec
 
 // fetched are pieces of the log that are read before they are needed, some at a time.
 type fetched struct {
-	results map[string]chan fetchedPiece // not changed once reading has begun
-	asked   map[string]bool
-	stop    context.CancelFunc
+	results   map[string]chan fetchedPiece // not changed once reading has begun
+	requested map[string]bool
+	stop      context.CancelFunc
 }
 
 type fetchedPiece struct {
@@ -205,7 +205,7 @@ func (b *Backups) fetchPieces(
 ) *fetched {
 	ctx, stop := context.WithCancel(ctx)
 	f := &fetched{
-		results: make(map[string]chan fetchedPiece), asked: make(map[string]bool), stop: stop,
+		results: make(map[string]chan fetchedPiece), requested: make(map[string]bool), stop: stop,
 	}
 	var names []string
 	for w := c.Walk(); ; {
@@ -242,10 +242,10 @@ func (b *Backups) fetchPieces(
 	return f
 }
 
-// get returns a piece. Those that were begun to be read must be asked for in their order.
+// get returns a piece. Those that were begun to be read must be requested for in their order.
 func (f *fetched) get(ctx context.Context, b *Backups, name string) ([]byte, error) {
-	if ch, ok := f.results[name]; ok && !f.asked[name] {
-		f.asked[name] = true
+	if ch, ok := f.results[name]; ok && !f.requested[name] {
+		f.requested[name] = true
 		select {
 		case r := <-ch:
 			return r.text, r.err
