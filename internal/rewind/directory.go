@@ -15,56 +15,57 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Condition is how a data directory is.
+// Condition is the condition of a data directory.
 type Condition int
 
-// The conditions of data directories.
+// The conditions of a data directory.
 const (
-	// Empty is one without a member's data, or that is not there.
+	// Empty: the directory does not exist or contains no member's data.
 	Empty Condition = iota
-	// Sound is one on which the member that it belongs to can run.
+	// Sound: its member can run on it.
 	Sound
-	// Running is one that a process has open.
+	// Running: a process has it open.
 	Running
-	// Stateless is one of a member that has received no state yet.
+	// Stateless: its member has not received any state yet.
 	Stateless
-	// HalfRestored is one into which a restore was cut off.
+	// HalfRestored: a restore into it was interrupted.
 	HalfRestored
-	// Newer is one that a newer release has written.
+	// Newer: it was written by a newer release.
 	Newer
-	// Foreign is one of another program.
+	// Foreign: it belongs to another program.
 	Foreign
-	// RolledBack is one onto which an older state was put back.
+	// RolledBack: an older state was copied over it.
 	RolledBack
-	// Damaged is one that has lost something, or on which something has changed.
+	// Damaged: data is missing or has changed.
 	Damaged
 )
 
-// Directory is what is known of the data directory of a member. What is not known is zero; of one
-// that a process has open that is all but what the run tells.
+// Directory describes the data directory of a member. Unknown fields are zero; if a process has the
+// directory open, only those from Run are known.
 type Directory struct {
 	Path      string
 	Condition Condition
-	Why       error // it is neither empty nor sound
-	// Run is that of the process which has it open, or the last one; all zero if there is no word of
-	// it.
+	Why       error // set if neither Empty nor Sound
+	// Run is the current process if the directory is open, or the last one. It is zero if there is
+	// no record of it.
 	Run Run
 
 	Cluster, Member uint64
 	Name            string
-	Members         []Member // in the order of their IDs
-	// Index and Term are those of the last entry of the log, and Revision what all of it makes.
+	Members         []Member // ordered by ID
+	// Index and Term are those of the last log entry, and Revision is the revision after all of the
+	// log.
 	Index, Term uint64
 	Revision    int64
-	// Free is how many bytes its disk has left. A member needs Reserve of them for the next part of
-	// its log, or refuses writes.
+	// Free is the free space of its disk in bytes. A member needs Reserve bytes for the next
+	// segment of its log, and refuses writes if there is less.
 	Free, Reserve uint64
 
 	machine *fsm.Machine
 	commit  uint64
 }
 
-// Member is one of a cluster, as a data directory knows it.
+// Member is a member of the cluster, according to a data directory.
 type Member struct {
 	ID                   uint64
 	Name                 string
@@ -72,10 +73,10 @@ type Member struct {
 	Learner              bool
 }
 
-// Run is who has run on a data directory, and how that has ended.
+// Run records which process ran on a data directory, and how it ended.
 type Run = storage.Run
 
-// hex reads an ID as people see it; 0 if it is none.
+// hex parses an ID in hexadecimal, and returns 0 if it is invalid.
 func hex(id string) uint64 {
 	n, err := strconv.ParseUint(id, 16, 64)
 	if err != nil {
@@ -84,22 +85,22 @@ func hex(id string) uint64 {
 	return n
 }
 
-// errStop ends the reading of a directory.
-var errStop = errors.New("nothing more is wanted")
+// errStop stops the reading of a directory.
+var errStop = errors.New("stop")
 
-// Examine finds out how a data directory is. It reads all of it, and changes nothing. The error
-// says that it cannot be read, which tells nothing of what is in it.
+// Examine determines the condition of a data directory. It reads all of it, and changes nothing. An
+// error means that it cannot be read, and says nothing about its contents.
 func Examine(path string) (*Directory, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
-	// What is moved away must be the directory, and not a link to it.
+	// MoveAway must rename the directory itself, not a link to it.
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
 	d := &Directory{Path: path}
-	if free, err := storage.Free(path); err == nil { // else nothing is known of the disk
+	if free, err := storage.Free(path); err == nil { // otherwise unknown
 		d.Free, d.Reserve = free, storage.SegmentBytes
 	}
 	d.Run = storage.LastRun(path)
@@ -121,7 +122,7 @@ func Examine(path string) (*Directory, error) {
 	return d, nil
 }
 
-// read takes in the records.
+// read reads and applies the records.
 func (d *Directory) read() error {
 	records, failed := make(chan storage.Record), make(chan error, 1)
 	stop := make(chan struct{})
@@ -129,7 +130,7 @@ func (d *Directory) read() error {
 		defer close(records)
 		want := storage.Wanted{Chunks: true}
 		failed <- storage.Inspect(storage.Config{Dir: d.Path}, want, func(r storage.Record) error {
-			switch v := r.Value.(type) { // they are the iterator's
+			switch v := r.Value.(type) { // the iterator reuses the data
 			case storage.Chunk:
 				v.Data = bytes.Clone(v.Data)
 				r.Value = v
@@ -147,7 +148,7 @@ func (d *Directory) read() error {
 	}()
 	wrong := d.apply(records)
 	close(stop)
-	for range records { // until the directory is closed
+	for range records { // wait until the directory is closed
 	}
 	err := <-failed
 	switch {
@@ -165,7 +166,7 @@ func (d *Directory) read() error {
 	return nil
 }
 
-// without judges a directory that has no log.
+// classifyWithoutLog determines the condition of a directory without a log.
 func (d *Directory) classifyWithoutLog() error {
 	switch names, err := os.ReadDir(d.Path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -175,7 +176,7 @@ func (d *Directory) classifyWithoutLog() error {
 	default:
 		for _, n := range names {
 			if n.Name() == "member" {
-				d.Condition, d.Why = Foreign, errors.New("it is a data directory of etcd")
+				d.Condition, d.Why = Foreign, errors.New("this is a data directory of etcd")
 			}
 		}
 	}
@@ -183,7 +184,7 @@ func (d *Directory) classifyWithoutLog() error {
 	return nil
 }
 
-// unusable notes why no member may run on the directory, if that is written there.
+// checkMarkers sets the condition if a marker file says that the directory must not be used.
 func (d *Directory) checkMarkers() {
 	switch err := storage.Unusable(d.Path); {
 	case errors.Is(err, storage.ErrHalfRestored):
@@ -193,7 +194,7 @@ func (d *Directory) checkMarkers() {
 	}
 }
 
-// judge decides on the condition of a directory with a log.
+// classify determines the condition of a directory with a log.
 func (d *Directory) classify(wrong error) {
 	evidence := newest(d.Path, "damaged-", ".backup")
 	switch {
@@ -204,7 +205,7 @@ func (d *Directory) classify(wrong error) {
 	case d.Member == 0:
 		d.Condition = Empty
 	case d.machine == nil:
-		d.Condition, d.Why = Stateless, errors.New("the member has joined and received no state yet")
+		d.Condition, d.Why = Stateless, errors.New("the member has joined, but has not received any state yet")
 	case evidence != "":
 		d.Condition, d.Why = Damaged, fmt.Errorf("its state differed from the majority's; a copy "+
 			"of it is in %s", evidence)
@@ -217,13 +218,13 @@ func (d *Directory) classify(wrong error) {
 	d.checkMarkers()
 }
 
-// take makes the state of the snapshot and of all the log after it: what of that was committed is
-// not known to one member alone, and everything that was acknowledged is part of it. The error says
-// what is damaged.
+// apply restores the snapshot and applies the whole log after it. A single member cannot know which
+// of these entries were committed, but they include everything acknowledged. The error describes
+// damage.
 func (d *Directory) apply(records <-chan storage.Record) error {
 	stale := false
 	for r := range records {
-		for more := true; more; { // a record that ends the snapshot comes after it
+		for more := true; more; { // load may return the record after the snapshot
 			more = false
 			if r.Err != nil {
 				return fmt.Errorf("%s: %w", r.Kind, r.Err)
@@ -236,12 +237,12 @@ func (d *Directory) apply(records <-chan storage.Record) error {
 			case storage.Chunk:
 				var err error
 				if r, more, err = d.load(v, records); err != nil {
-					return fmt.Errorf("the snapshot: %w", err)
+					return fmt.Errorf("snapshot: %w", err)
 				}
 			case storage.LogEntry:
 				var err error
 				if stale, err = d.entry(v, stale); err != nil {
-					return fmt.Errorf("entry %d of the log: %w", v.Index, err)
+					return fmt.Errorf("log entry %d: %w", v.Index, err)
 				}
 			}
 		}
@@ -249,8 +250,8 @@ func (d *Directory) apply(records <-chan storage.Record) error {
 	return nil
 }
 
-// load makes the state of the snapshot, whose first chunk has come. It returns the record after the
-// last one, if there is one.
+// load restores the snapshot that starts with the given chunk. It returns the record that follows
+// it, if any.
 func (d *Directory) load(
 	first storage.Chunk, records <-chan storage.Record,
 ) (after storage.Record, more bool, err error) {
@@ -277,12 +278,12 @@ func (d *Directory) load(
 	return after, more, err
 }
 
-// entry applies an entry. A log that does not have the snapshot's last entry is stale: all of it
-// comes from before the snapshot.
+// entry applies a log entry. A log without the snapshot's last entry is stale: all of it was
+// written before the snapshot.
 func (d *Directory) entry(e storage.LogEntry, stale bool) (bool, error) {
 	switch {
 	case d.machine == nil:
-		return false, errors.New("there is no snapshot before it")
+		return false, errors.New("no snapshot precedes it")
 	case e.Index == d.machine.Index() && e.Index == d.Index:
 		return e.Term != d.machine.Term(), nil
 	case stale || e.Index < d.machine.Index():

@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// dataDir makes the data directory of one of three members, ownerBefore snapshot ends with revision 5 and
-// ownerBefore log goes on to revision 11, of which revision 7 is known as committed.
+// dataDir creates the data directory of one of three members. Its snapshot ends at revision 5 and
+// its log at revision 11; revision 7 is known to be committed.
 func dataDir(t *testing.T) string {
 	t.Helper()
 	a := newArchive(t)
@@ -62,7 +62,7 @@ func dataDir(t *testing.T) string {
 	return dir
 }
 
-// files are the names and contents of all files below a directory.
+// files returns the contents of all files below a directory, by name.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -90,8 +90,8 @@ func examine(t *testing.T, dir string) *Directory {
 	return d
 }
 
-// Goal: what a data directory is told to be is what it is, and to look changes nothing. Method: a
-// sound one to which one thing is done.
+// Goal: Examine determines the condition of a data directory without changing it. Method: change
+// one thing in a sound one.
 func TestExamine(t *testing.T) {
 	t.Parallel()
 	write := func(name string) func(*testing.T, string) {
@@ -118,7 +118,7 @@ func TestExamine(t *testing.T) {
 		why    string
 	}{
 		"sound":          {func(*testing.T, string) {}, Sound, ""},
-		"not there":      {empty, Empty, ""},
+		"missing":        {empty, Empty, ""},
 		"half restored":  {write(storage.Restoring), HalfRestored, "cut off"},
 		"rolled back":    {write(storage.RolledBack), RolledBack, "older state"},
 		"with evidence":  {write("damaged-12.backup"), Damaged, "damaged-12.backup"},
@@ -144,15 +144,15 @@ func TestExamine(t *testing.T) {
 			dir := dataDir(t)
 			x.change(t, dir)
 			var before map[string]string
-			if name != "not there" {
+			if name != "missing" {
 				before = files(t, dir)
 			}
 			d := examine(t, dir)
 			if d.Condition != x.want || (d.Why == nil) != (x.want == Empty || x.want == Sound) ||
 				d.Why != nil && !strings.Contains(d.Why.Error(), x.why) {
-				t.Errorf("it is %d, %v; want %d, %s", d.Condition, d.Why, x.want, x.why)
+				t.Errorf("condition %d, %v; want %d, %s", d.Condition, d.Why, x.want, x.why)
 			}
-			if name == "not there" {
+			if name == "missing" {
 				return
 			}
 			after := files(t, dir)
@@ -162,19 +162,19 @@ func TestExamine(t *testing.T) {
 				}
 			}
 			if len(after) != len(before) {
-				t.Errorf("%d files, and there were %d", len(after), len(before))
+				t.Errorf("%d files after Examine, %d before", len(after), len(before))
 			}
 		})
 	}
 }
 
-// A log that ends before what the member knew as committed has lost something.
+// TestExamineShortLog: a log that ends before the known commit index is damaged.
 func TestExamineShortLog(t *testing.T) {
 	t.Parallel()
 	d := examine(t, dataDir(t))
 	d.commit = d.Index + 1
 	if d.classify(nil); d.Condition != Damaged || !strings.Contains(d.Why.Error(), "the log ends at 6") {
-		t.Errorf("it is %d, %v", d.Condition, d.Why)
+		t.Errorf("condition %d, %v; want Damaged", d.Condition, d.Why)
 	}
 }
 
@@ -191,7 +191,7 @@ func removeLogs(t *testing.T, dir string) {
 	}
 }
 
-// changeByte changes one in an entry.
+// changeByte changes a byte of an entry.
 func changeByte(t *testing.T, dir string) {
 	t.Helper()
 	logs, err := filepath.Glob(filepath.Join(dir, "log", "*.segment"))
@@ -213,12 +213,12 @@ func changeByte(t *testing.T, dir string) {
 		}
 	}
 	if !changed {
-		t.Fatal("no log has the entry")
+		t.Fatal("no log contains the entry")
 	}
 }
 
-// Goal: a survivor tells all that its log has, committed or not, and becomes the only member of
-// its cluster with that; what it was stays. Method: the new directory is read again.
+// Goal: a survivor reports everything in its log, committed or not, and becomes the only member of
+// its cluster with all of it. The old directory is kept. Method: examine the new directory.
 func TestForceNewCluster(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -226,7 +226,7 @@ func TestForceNewCluster(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	if os.Geteuid() == 0 { // the member does not run as root, who repairs its data
+	if os.Geteuid() == 0 { // repairs run as root, but members do not
 		if err := os.Chown(dir, 4321, 1234); err != nil {
 			t.Fatal(err)
 		}
@@ -250,35 +250,35 @@ func TestForceNewCluster(t *testing.T) {
 	if d.Revision != 11 || d.Index != 6 || d.Term != 1 || d.Member != 1 || d.Name != "a" ||
 		d.Cluster != testCluster || !slices.Equal(names(d), []string{"a", "b", "c"}) ||
 		d.Members[2].PeerURLs[0] != "http://c:2380" || d.Members[2].ClientURLs[0] != "http://c:2379" {
-		t.Errorf("it tells %+v", d)
+		t.Errorf("Examine: %+v", d)
 	}
 	kept, err := d.ForceNewCluster(time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := d.Path + ".before-recovery-20260131T120000Z"; kept != want {
-		t.Errorf("it was kept as %s, want %s", kept, want)
+		t.Errorf("kept as %s, want %s", kept, want)
 	}
 	for _, name := range []string{"", "identity", "log", "log/lock"} {
 		if now := owner(filepath.Join(dir, name)); now != ownerBefore {
-			t.Errorf("%q is of %v, and the directory was of %v", name, now, ownerBefore)
+			t.Errorf("%q belongs to %v, want %v", name, now, ownerBefore)
 		}
 	}
 	after := files(t, kept)
 	if len(after) != len(before) || after["identity"] != before["identity"] {
-		t.Errorf("kept are %d files of %d", len(after), len(before))
+		t.Errorf("%d of %d files were kept", len(after), len(before))
 	}
 	created := examine(t, link)
 	if created.Condition != Sound || created.Member != 1 || created.Cluster != testCluster ||
 		created.Revision < 1_000_000_000 || !slices.Equal(names(created), []string{"a"}) {
-		t.Errorf("the new one: %+v", created)
+		t.Errorf("new directory: %+v", created)
 	}
 	v := created.machine.View()
 	if kv := v.KV.Get("k"); kv == nil || string(kv.Value) != "6+" {
-		t.Errorf("the key has %+v", kv)
+		t.Errorf("key k: %+v", kv)
 	}
 	if !slices.Equal(v.Removed, []uint64{2, 3, 9}) || v.Members[0].PeerURLs[0] != "http://a:2380" {
-		t.Errorf("removed are %v of %+v", v.Removed, v.Members)
+		t.Errorf("removed %v, members %+v", v.Removed, v.Members)
 	}
 	disk, err := storage.Open(storage.Config{Dir: dir})
 	if err != nil {
@@ -286,12 +286,11 @@ func TestForceNewCluster(t *testing.T) {
 	}
 	defer disk.Close()
 	if id, _ := disk.Identity(); id.Incarnation == 7 {
-		t.Error("it passes for the directory of before")
+		t.Error("the new directory has the old incarnation")
 	}
 }
 
-// Goal: what is not sound is no cluster, and a directory that cannot be made leaves that of before
-// where it was.
+// Goal: ForceNewCluster requires a sound directory, and leaves it in place if it fails.
 func TestForceNewClusterRefusals(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -304,7 +303,7 @@ func TestForceNewClusterRefusals(t *testing.T) {
 	d.Member = 9
 	_, err := d.ForceNewCluster(time.Now())
 	if err == nil || !strings.Contains(err.Error(), "removed") {
-		t.Errorf("a member that its state does not have: %v", err)
+		t.Errorf("a member missing from its state: %v", err)
 	}
 	now := time.Now()
 	if err := os.Mkdir(dir+now.UTC().Format(".before-recovery-20060102T150405Z"), 0o700); err != nil {
@@ -312,10 +311,10 @@ func TestForceNewClusterRefusals(t *testing.T) {
 	}
 	if _, err := examine(t, dir).ForceNewCluster(now); err == nil ||
 		!strings.Contains(err.Error(), "already") {
-		t.Errorf("over what was kept before: %v", err)
+		t.Errorf("with a directory kept before: %v", err)
 	}
 	if examine(t, dir).Condition != Sound {
-		t.Error("the directory has gone")
+		t.Error("the directory is gone")
 	}
 	changeByte(t, dir)
 	if _, err := examine(t, dir).ForceNewCluster(time.Now()); err == nil ||

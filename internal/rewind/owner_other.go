@@ -2,5 +2,5 @@
 
 package rewind
 
-// chownLike does nothing here: files have no owner who alone may open them.
+// chownLike does nothing on this platform: files have no exclusive owner.
 func chownLike(string, string) error { return nil }

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// chownLike gives all of a directory to the owner of another: the member seldom runs as root, who
-// repairs its data.
+// chownLike changes the owner of a directory and its contents to that of another: repairs run as
+// root, but members seldom do.
 func chownLike(dir, like string) error {
 	info, err := os.Stat(like)
 	if err != nil {

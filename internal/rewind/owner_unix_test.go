@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ownerOf is who may open a file.
+// ownerOf returns the user and group of a file.
 func ownerOf(info os.FileInfo) any {
 	s := info.Sys().(*syscall.Stat_t)
 	return [2]uint32{s.Uid, s.Gid}

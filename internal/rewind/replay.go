@@ -20,27 +20,27 @@ import (
 	"leasehold.dev/server"
 )
 
-// Moment is that which is restored: the newest one if it is zero.
+// Moment is the moment to restore. The zero Moment is the latest one.
 type Moment struct {
-	// Revision is that after which nothing is taken.
+	// Revision is the last revision to include.
 	Revision int64
-	// Time is that after which nothing is taken, by the clock of the member that copied the log. It
-	// is as exact as the log was copied often.
+	// Time is the latest commit time to include, by the clock of the member that copied the log.
+	// Its precision is the interval at which the log was copied.
 	Time time.Time
 }
 
-// Restored is what was restored.
+// Restored describes the restored state.
 type Restored struct {
-	Full     string // the name of the backup of the whole state
-	Entries  int    // of the log after it
-	Revision int64  // of the state, before it was raised
-	// Time is when the newest entry was committed, or when the backup of the whole state was made.
+	Full     string // name of the full backup
+	Entries  int    // log entries applied after it
+	Revision int64  // of the restored state, before being raised
+	// Time is the commit time of the last entry, or the time of the full backup.
 	Time time.Time
 }
 
-// Restore makes a new data directory of the backups, as [server.Restore] does of one file, with the
-// state of a moment. What is damaged is told; an older backup of the whole state is taken in the
-// place of one that is, but nothing in the place of the log.
+// Restore creates a data directory with the state of a moment, like [server.Restore] from a single
+// file. Damage is reported to warn. A damaged full backup is replaced by an older one, but there is
+// no replacement for the log.
 func (b *Backups) Restore(
 	ctx context.Context, to Moment, c server.Config, o server.RestoreOptions, warn func(string),
 ) (Restored, error) {
@@ -62,8 +62,8 @@ func (b *Backups) Restore(
 	return r, err
 }
 
-// found makes a new data directory of what write writes, which is stopped when nobody reads any
-// more, and has ended then.
+// create creates a data directory from the output of write. It calls stop when nothing more is
+// read, and returns once write has returned.
 func create(
 	c server.Config, o server.RestoreOptions, write func(io.Writer) error, stop func(),
 ) error {
@@ -78,7 +78,7 @@ func create(
 		}
 		in.CloseWithError(err)
 	}()
-	o.SkipHash = true // what was read has been checked
+	o.SkipHash = true // already verified
 	err := server.Restore(out, c, o)
 	stop()
 	_ = out.CloseWithError(io.ErrClosedPipe)
@@ -86,7 +86,7 @@ func create(
 	return err
 }
 
-// replay makes the state of a moment.
+// replay builds the state of a moment.
 func (b *Backups) replay(
 	ctx context.Context, to Moment, warn func(string),
 ) (Restored, *fsm.Machine, uint64, error) {
@@ -101,12 +101,12 @@ func (b *Backups) replay(
 	if err := r.follow(ctx); err != nil {
 		return Restored{}, nil, 0, err
 	}
-	for r.machine.Scrub(1 << 20) { // what no revision needs any more
+	for r.machine.Scrub(1 << 20) { // drop what no revision needs
 	}
 	return r.Restored, r.machine, h.Cluster, nil
 }
 
-// replay is a state that moves on along the copied log.
+// replay is a state to which the copied log is applied.
 type replay struct {
 	*Backups
 	catalog backup.Catalog
@@ -120,11 +120,11 @@ type replay struct {
 	Restored
 }
 
-// begin takes the newest backup of the whole state that is not after the moment, and not damaged.
+// begin loads the newest full backup that is not after the moment and not damaged.
 func (r *replay) begin(ctx context.Context) error {
 	fulls := r.catalog.Fulls
 	if len(fulls) == 0 {
-		return fmt.Errorf("%w: there is no backup of the whole state", errMissing)
+		return fmt.Errorf("%w: there is no full backup", errMissing)
 	}
 	tried := ""
 	for i := len(fulls) - 1; i >= 0; i-- {
@@ -143,14 +143,14 @@ func (r *replay) begin(ctx context.Context) error {
 		tried += fmt.Sprintf("; %s cannot be used", f.Name)
 		r.warn(fmt.Sprintf("%s cannot be used: %v; trying the one before it", f.Name, err))
 	}
-	return fmt.Errorf("%w: the oldest backup of the whole state is of revision %d, at %s%s",
+	return fmt.Errorf("%w: the oldest full backup has revision %d (%s)%s",
 		errMissing, fulls[0].Revision, TimeText(fulls[0].Time), tried)
 }
 
-// TimeText writes a time as [ParseTime] takes it, with all that is known of it.
+// TimeText formats a time for [ParseTime], without loss.
 func TimeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// load reads a backup of the whole state.
+// load loads a full backup.
 func (r *replay) load(ctx context.Context, f backup.Full) error {
 	src, err := r.target.Get(ctx, f.Name)
 	if err != nil {
@@ -177,7 +177,8 @@ func (r *replay) load(ctx context.Context, f backup.Full) error {
 	return nil
 }
 
-// machineConfig is that of a member which reads what all releases up to this one wrote.
+// machineConfig is the configuration of a machine that can read everything written by releases up
+// to this one.
 func machineConfig() fsm.Config {
 	l := server.DefaultConfig().Lease
 	return fsm.Config{
@@ -189,7 +190,7 @@ func machineConfig() fsm.Config {
 	}
 }
 
-// asDamage says of what is in no state's encoding that it is damaged.
+// asDamage marks an error in the encoding of the state as damage.
 func asDamage(err error) error {
 	if errors.Is(err, fsm.ErrCorrupt) {
 		return fmt.Errorf("%w: %w", server.ErrBackup, err)
@@ -225,7 +226,7 @@ func (r *replay) follow(ctx context.Context) error {
 				continue
 			}
 			if term, ok := p.TermAt(r.at.Index); !ok || term != r.at.Term {
-				continue // of another generation of the cluster
+				continue // from another generation of the cluster
 			}
 			done, err := r.piece(&p)
 			if err != nil || done {
@@ -238,7 +239,7 @@ func (r *replay) follow(ctx context.Context) error {
 			if !moved {
 				return r.damaged(damage)
 			}
-			r.warn(damage.Error() + "; another piece has what it had")
+			r.warn(damage.Error() + "; another piece has the same entries")
 		}
 		if !moved {
 			return r.endOfLog(ctx)
@@ -247,17 +248,18 @@ func (r *replay) follow(ctx context.Context) error {
 	return nil
 }
 
-// there reports whether the state has the revision that is wanted.
+// reached reports whether the state has the requested revision.
 func (r *replay) reached() bool { return r.to.Revision > 0 && r.Revision >= r.to.Revision }
 
-// stuck says that the log cannot be read on, and what can be restored instead.
+// damaged returns the error for a damaged log, with the moments that can be restored instead.
 func (r *replay) damaged(damage error) error {
-	return fmt.Errorf("%w; what came after revision %d (%s) cannot be restored with this log; "+
-		"--to-revision %d restores what was before, and a later moment needs a later backup of the "+
-		"whole state (leasehold backup list)", damage, r.Revision, TimeText(r.Time), r.Revision)
+	return fmt.Errorf("%w; the log cannot restore anything after revision %d (%s); "+
+		"--to-revision %d restores the state before, and a later moment requires a later "+
+		"full backup (see leasehold backup list)", damage, r.Revision, TimeText(r.Time), r.Revision)
 }
 
-// continues reports whether something of this history follows after a gap. What cannot be read may.
+// continues reports whether this history continues after a gap. An unreadable backup may belong to
+// it.
 func (r *replay) continues(ctx context.Context) bool {
 	for _, p := range r.catalog.Pieces {
 		if p.First > r.at.Index+1 && p.Before >= r.at.Term {
@@ -275,25 +277,25 @@ func (r *replay) continues(ctx context.Context) bool {
 	return false
 }
 
-// atEnd judges that the copied log does not go on.
+// endOfLog decides what the end of the copied log means.
 func (r *replay) endOfLog(ctx context.Context) error {
 	continues := r.continues(ctx)
 	switch {
 	case r.to.Revision > 0 && continues, !r.to.Time.IsZero() && continues:
-		return fmt.Errorf("%w: the copied log has a gap after revision %d (%s), and the moment is in "+
-			"it; leasehold backup list shows what can be restored", errMissing, r.Revision,
+		return fmt.Errorf("%w: the copied log has a gap after revision %d (%s) that includes the "+
+			"moment; leasehold backup list shows what can be restored", errMissing, r.Revision,
 			TimeText(r.Time))
 	case r.to.Revision > 0:
 		return fmt.Errorf("%w: the newest revision is %d (%s)", errMissing, r.Revision,
 			TimeText(r.Time))
 	case continues:
-		r.warn(fmt.Sprintf("the copied log has a gap after revision %d (%s); what was copied after "+
+		r.warn(fmt.Sprintf("the copied log has a gap after revision %d (%s); anything copied after "+
 			"that cannot be used", r.Revision, TimeText(r.Time)))
 	}
 	return nil
 }
 
-// piece applies the entries of a piece that come next, and reports whether the moment is reached.
+// piece applies the next entries of a piece, and reports whether the moment has been reached.
 func (r *replay) piece(p *backup.Piece) (done bool, err error) {
 	mark := 0
 	for i := range p.Entries {
@@ -309,7 +311,7 @@ func (r *replay) piece(p *backup.Piece) (done bool, err error) {
 			return true, nil
 		}
 		if err := r.entry(index, &p.Entries[i]); err != nil {
-			return false, fmt.Errorf("entry %d of the copied log: %w", index, err)
+			return false, fmt.Errorf("copied log, entry %d: %w", index, err)
 		}
 		r.at = backup.Place{Index: index, Term: p.Entries[i].Term}
 		r.Entries++
@@ -321,7 +323,7 @@ func (r *replay) piece(p *backup.Piece) (done bool, err error) {
 	return false, nil
 }
 
-// entry applies an entry, or the commands of it up to the revision that is wanted.
+// entry applies an entry, or its commands up to the requested revision.
 func (r *replay) entry(index uint64, e *backup.Entry) error {
 	data := e.Data
 	switch raftpb.EntryType(e.Type) {
@@ -351,11 +353,11 @@ func (r *replay) entry(index uint64, e *backup.Entry) error {
 			if r.reached() {
 				return nil
 			}
-			r.Revision = max(r.Revision, r.machine.Apply(c).Revision) // lower in an answer of before
+			r.Revision = max(r.Revision, r.machine.Apply(c).Revision) // may be lower for a deduplicated command
 		}
 	}
 	if r.to.Revision > 0 && r.Revision > r.to.Revision {
-		return fmt.Errorf("%w: revision %d was never seen: it and %d were made in one step",
+		return fmt.Errorf("%w: revision %d was never visible: it was created in one step with %d",
 			errMissing, r.to.Revision, r.Revision)
 	}
 	r.machine.TakeChanges()
@@ -364,10 +366,9 @@ func (r *replay) entry(index uint64, e *backup.Entry) error {
 	return r.machine.Foreign()
 }
 
-var errTime = errors.New("it is neither a time such as 2026-01-31T12:00:00Z nor how long ago it " +
-	"was, such as 15m")
+var errTime = errors.New("not a time such as 2026-01-31T12:00:00Z, or an age such as 15m")
 
-// ParseTime reads a time of RFC 3339, or how long ago it was.
+// ParseTime parses an RFC 3339 time, or an age such as 15m.
 func ParseTime(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil

@@ -24,14 +24,13 @@ const testCluster = 0xc1
 
 var testHistory = backup.History{Cluster: testCluster}
 
-// archive is a directory with backups that a test makes of a state it knows. The entry i of the
-// log, from 2 on, makes the revisions 2i-2 and 2i-1, at i seconds: "k" is its number, and then its
-// number and "+".
+// archive is a directory with backups of a known state. Entry i of the log, from 2 on, creates
+// revisions 2i-2 and 2i-1, at i seconds: it sets "k" to i, and then to i followed by "+".
 type archive struct {
 	t       *testing.T
 	dir     string
 	machine *fsm.Machine
-	entries []backup.Entry // from the entry 2 on
+	entries []backup.Entry // starting at entry 2
 	history backup.History
 }
 
@@ -57,7 +56,7 @@ func (a *archive) save(name string, b []byte) {
 	}
 }
 
-// write adds entries up to an index.
+// write appends entries up to an index.
 func (a *archive) write(last uint64) {
 	for i := a.machine.Index() + 1; i <= last; i++ {
 		data := fsm.AppendEntry(nil, a.machine.Version().Number)
@@ -74,7 +73,7 @@ func (a *archive) write(last uint64) {
 	}
 }
 
-// full makes a backup of the whole state, and returns its name.
+// full makes a full backup, and returns its name.
 func (a *archive) full() string {
 	a.t.Helper()
 	var b bytes.Buffer
@@ -128,7 +127,7 @@ func (a *archive) remove(name string) {
 	}
 }
 
-// restore restores a moment, and returns the value of "k" and its revision.
+// restore restores a moment, and returns the value of "k".
 func (a *archive) restore(to Moment) (value string, r Restored, warnings string, err error) {
 	a.t.Helper()
 	c := server.DefaultConfig()
@@ -141,14 +140,14 @@ func (a *archive) restore(to Moment) (value string, r Restored, warnings string,
 		func(line string) { warnings += line + "\n" })
 	if err != nil {
 		if _, exists := os.Stat(c.DataDir); exists == nil {
-			a.t.Error("a directory is left behind")
+			a.t.Error("a directory was left behind")
 		}
 		return "", r, warnings, err
 	}
 	m := a.open(c.DataDir)
 	kv := m.View().KV.Get("k")
 	if kv == nil || m.View().KV.Revision() != r.Revision || kv.ModRevision != r.Revision {
-		a.t.Errorf("%+v at revision %d, and %+v was warnings", kv, m.View().KV.Revision(), r)
+		a.t.Errorf("key k is %+v at revision %d, but Restore returned %+v", kv, m.View().KV.Revision(), r)
 	}
 	return string(kv.Value), r, warnings, nil
 }
@@ -179,7 +178,7 @@ func (a *archive) open(dir string) *fsm.Machine {
 	return m
 }
 
-// Every revision and every second since the oldest backup of the whole state can be restored.
+// TestMoments: every revision and every second since the oldest full backup can be restored.
 func TestMoments(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)
@@ -215,9 +214,9 @@ func TestMoments(t *testing.T) {
 		}
 	}
 	for want, to := range map[string]Moment{
-		"oldest backup of the whole state is of revision 5, at 2026-01-31T12:00:03.000Z": {Revision: 4},
-		"the newest revision is 17":         {Revision: 18},
-		"oldest backup of the whole state ": {Time: start.Add(time.Second)},
+		"oldest full backup has revision 5 (2026-01-31T12:00:03.000Z)": {Revision: 4},
+		"the newest revision is 17":                                    {Revision: 18},
+		"oldest full backup ":                                          {Time: start.Add(time.Second)},
 	} {
 		_, _, _, err := a.restore(to)
 		if !errors.Is(err, errMissing) || !strings.Contains(err.Error(), want) {
@@ -226,8 +225,8 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-// In the place of a damaged backup of the whole state the one before is taken, and said so; a
-// damaged piece of the log ends the restore, unless another one has what it had.
+// TestDamage: a damaged full backup is replaced by the one before it, with a warning. A damaged
+// piece of the log fails the restore, unless another piece has the same entries.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)
@@ -250,20 +249,20 @@ func TestDamage(t *testing.T) {
 		t.Errorf("a damaged piece: %v", err)
 	}
 	if value, _, _, err := a.restore(Moment{Revision: 13}); value != "7+" || err != nil {
-		t.Errorf("what it proposes: %s, %v", value, err)
+		t.Errorf("the suggested restore: %s, %v", value, err)
 	}
 	a.damage(long)
 	a.piece(4, 6)
 	a.piece(7, 9)
 	value, _, warnings, err = a.restore(Moment{})
 	if value != "9+" || !strings.Contains(warnings, long) || err != nil {
-		t.Errorf("with a second copy: %s, warnings %q, %v", value, warnings, err)
+		t.Errorf("with another piece: %s, warnings %q, %v", value, warnings, err)
 	}
 	a.damage(first)
 	_, _, warnings, err = a.restore(Moment{})
 	if !errors.Is(err, errMissing) || !strings.Contains(warnings, first) ||
 		!strings.Contains(err.Error(), second+" cannot be used; "+first+" cannot be used") {
-		t.Errorf("nothing is left: warnings %q, %v", warnings, err)
+		t.Errorf("without an intact full backup: warnings %q, %v", warnings, err)
 	}
 	bad := 0
 	b, err := Open(a.dir, "")
@@ -276,11 +275,11 @@ func TestDamage(t *testing.T) {
 		}
 	})
 	if n != 4 || bad != 4 || err != nil {
-		t.Errorf("verify finds %d and tells %d, %v", n, bad, err)
+		t.Errorf("Verify returned %d and reported %d, %v; want 4", n, bad, err)
 	}
 }
 
-// A moment in a gap of the log is refused, and one beside it restored.
+// TestGap: a moment in a gap of the log is refused, and one next to it is restored.
 func TestGap(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)
@@ -321,8 +320,7 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestForeignAfterEnd: the copied log has ended, and what follows after a gap is of another history.
-// That is no gap of this one.
+// TestForeignAfterEnd: a piece of another history beyond the end of the log is not taken for a gap.
 func TestForeignAfterEnd(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)
@@ -341,7 +339,7 @@ func TestForeignAfterEnd(t *testing.T) {
 	}
 }
 
-// What is of another cluster, though named as ours, is not taken.
+// TestForeign: an object of another cluster is not used, even if its name fits.
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)
@@ -350,7 +348,7 @@ func TestForeign(t *testing.T) {
 	for _, h := range []backup.History{{Cluster: testCluster + 1}, {Cluster: testCluster, Restore: 5}} {
 		a.save(backup.ManifestName, backup.Manifest(h))
 		_, _, warnings, err := a.restore(Moment{})
-		if !errors.Is(err, errMissing) || !strings.Contains(warnings, "it is of cluster 00000000000000c1") {
+		if !errors.Is(err, errMissing) || !strings.Contains(warnings, "it belongs to cluster 00000000000000c1") {
 			t.Errorf("%s: warnings %q, %v", name, warnings, err)
 		}
 	}
@@ -361,8 +359,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// A cluster and one that was restored from its backups have both written into one target. What is
-// restored is the state of the cluster that the target belongs to, and verify names the rest.
+// TestTwoHistories: a cluster and one restored from its backups both wrote to the same target. The
+// state of the cluster that owns the target is restored, and Verify reports the rest.
 func TestTwoHistories(t *testing.T) {
 	t.Parallel()
 	old, restored := newArchive(t), newArchive(t)
@@ -398,12 +396,12 @@ func TestTwoHistories(t *testing.T) {
 		}
 	})
 	if !slices.Equal(bad, strange) || n < 2 || err != nil {
-		t.Errorf("%d bad: %v, want %v; %v", n, bad, strange, err)
+		t.Errorf("Verify returned %d and reported %v, want %v; %v", n, bad, strange, err)
 	}
 }
 
-// A restore into a directory that holds something is refused before anything is read, and one that
-// is cut off leaves nothing.
+// TestRefusals: a restore into a directory that is not empty fails before anything is read. A
+// canceled one leaves nothing behind.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)
@@ -417,7 +415,7 @@ func TestRefusals(t *testing.T) {
 	c.DataDir = a.dir
 	_, err = b.Restore(t.Context(), Moment{}, c, server.RestoreOptions{}, nil)
 	if !errors.Is(err, server.ErrNotEmpty) {
-		t.Errorf("over data: %v", err)
+		t.Errorf("into a directory with data: %v", err)
 	}
 	c.DataDir = filepath.Join(t.TempDir(), "d")
 	_, err = b.Restore(t.Context(), Moment{1, start}, c, server.RestoreOptions{}, nil)
@@ -428,7 +426,7 @@ func TestRefusals(t *testing.T) {
 	stop()
 	_, err = b.Restore(ctx, Moment{}, c, server.RestoreOptions{}, nil)
 	if _, exists := os.Stat(c.DataDir); !errors.Is(err, context.Canceled) || exists == nil {
-		t.Errorf("cut off: %v, %v", err, exists)
+		t.Errorf("canceled: %v, %v", err, exists)
 	}
 }
 

@@ -1,6 +1,7 @@
-// Package rewind reads the backups that members make: it lists them, checks them, and makes a data
-// directory of the state of a moment. It finds out how the data directory of a member is, and makes
-// of that of a survivor the first one of a new cluster. It needs no member that runs.
+// Package rewind lists and verifies the backups that members make, and restores the state of a
+// moment from them into a data directory. It also determines the condition of a member's data
+// directory, and turns that of a survivor into the first one of a new cluster. It does not need a
+// running member.
 package rewind
 
 import (
@@ -14,16 +15,16 @@ import (
 	"leasehold.dev/server"
 )
 
-// errMissing means that what was requested for cannot be made from the backups that there are.
-var errMissing = errors.New("the backups do not have it")
+// errMissing means that the backups cannot provide what was requested.
+var errMissing = errors.New("not in the backups")
 
-// errOtherHistory means that an object of a target does not belong to the target's history.
+// errOtherHistory means that an object does not belong to the target's history.
 var errOtherHistory = fmt.Errorf("%w of this cluster", server.ErrBackup)
 
-// Backups are those of a directory or a bucket, to be read. Members write them.
+// Backups reads the backups in a directory or a bucket. Members write them.
 type Backups struct{ target target.Target }
 
-// Open returns the backups of a target, whose name is in the form of --backup-to. It does no I/O.
+// Open returns the backups of a target, named as in --backup-to. It does no I/O.
 func Open(name, credentialsFile string) (*Backups, error) {
 	t, err := target.Open(name, credentialsFile)
 	if err != nil {
@@ -32,28 +33,28 @@ func Open(name, credentialsFile string) (*Backups, error) {
 	return &Backups{t}, nil
 }
 
-// File is a backup of the whole state, and how far the copied log goes on after it.
+// File is a full backup, and how far the copied log extends beyond it.
 type File struct {
 	Name     string
 	Bytes    int64
 	Revision int64
 	Time     time.Time
-	// ToRevision and ToTime are up to where it can be restored, at least: the next writes of the same
-	// moment may be there, too.
+	// ToRevision and ToTime are the latest that can be restored, at least: the copied log may
+	// include further writes of the same moment.
 	ToRevision int64
 	ToTime     time.Time
 }
 
-// List is what a target has, as far as names tell.
+// List lists the objects in a target, judging by their names.
 type List struct {
 	backup.History
-	Fulls []File // the oldest first
-	// Pieces counts the pieces of the log, and Bytes is the size of all.
+	Fulls []File // oldest first
+	// Pieces is the number of pieces of the log, and Bytes the total size of all objects.
 	Pieces int
 	Bytes  int64
 }
 
-// List tells what there is. It reads no backup.
+// List lists the backups. It does not read them.
 func (b *Backups) List(ctx context.Context) (List, error) {
 	h, c, err := b.readCatalog(ctx)
 	if err != nil {
@@ -77,7 +78,7 @@ func (b *Backups) List(ctx context.Context) (List, error) {
 	return list, nil
 }
 
-// readCatalog returns the history that the backups belong to, and what there is.
+// readCatalog returns the history that the backups belong to, and the objects in the target.
 func (b *Backups) readCatalog(ctx context.Context) (backup.History, backup.Catalog, error) {
 	h, err := target.History(ctx, b.target)
 	if errors.Is(err, target.ErrNotFound) {
@@ -91,8 +92,8 @@ func (b *Backups) readCatalog(ctx context.Context) (backup.History, backup.Catal
 	return h, c, err
 }
 
-// Verify reads every backup to its end, and tells of each what is wrong, nil if nothing is. It
-// returns how many are damaged or missing. It takes as much memory as the state.
+// Verify reads every backup to the end, and reports each with its error, or nil. It returns how
+// many are damaged or missing. It needs as much memory as the state.
 func (b *Backups) Verify(
 	ctx context.Context, report func(name string, err error),
 ) (bad int, err error) {
@@ -124,8 +125,8 @@ func (b *Backups) Verify(
 	for i, f := range c.Fulls {
 		if at, _ := c.Reach(f.Place); i < len(c.Fulls)-1 && at.Index < c.Fulls[i+1].Index {
 			bad++
-			report(f.Name, fmt.Errorf("%w: the log after it ends at entry %d, before the next backup of "+
-				"the whole state, which is of entry %d: moments in between cannot be restored",
+			report(f.Name, fmt.Errorf("%w: the log after it ends at entry %d, before the next full "+
+				"backup at entry %d: moments in between cannot be restored",
 				errMissing, at.Index, c.Fulls[i+1].Index))
 		}
 	}
@@ -145,22 +146,22 @@ func (b *Backups) verifyFull(ctx context.Context, h backup.History, f backup.Ful
 	case backup.History{Cluster: info.Cluster, Restore: info.Restore} != h:
 		return otherHistory(backup.History{Cluster: info.Cluster, Restore: info.Restore}, h)
 	case info.Revision != f.Revision:
-		return fmt.Errorf("%w: it has revision %d, and its name says %d", server.ErrBackup, info.Revision,
+		return fmt.Errorf("%w: it has revision %d, but its name says %d", server.ErrBackup, info.Revision,
 			f.Revision)
 	}
 	return nil
 }
 
 func otherHistory(got, want backup.History) error {
-	return fmt.Errorf("%w: it is of %v, and the target of %v", errOtherHistory, got, want)
+	return fmt.Errorf("%w: it belongs to %v, but the target to %v", errOtherHistory, got, want)
 }
 
-// isDamage tells what is wrong with an object from what is wrong with the way to it.
+// isDamage distinguishes damaged or missing objects from failures to read them.
 func isDamage(err error) bool {
 	return errors.Is(err, server.ErrBackup) || errors.Is(err, target.ErrNotFound)
 }
 
-// piece reads a piece of the log, and checks that it is what its name says.
+// piece reads a piece of the log, and checks it against its name.
 func (b *Backups) piece(
 	ctx context.Context, h backup.History, i backup.PieceInfo,
 ) (backup.Piece, error) {
@@ -179,14 +180,14 @@ func decodePiece(text []byte, h backup.History, i backup.PieceInfo) (backup.Piec
 	case p.History != h:
 		return p, otherHistory(p.History, h)
 	case p.Previous != backup.Place{Index: i.First - 1, Term: i.Before} || p.Last() != i.Last:
-		return p, fmt.Errorf("%w: its entries are not those of its name", server.ErrBackup)
+		return p, fmt.Errorf("%w: its entries do not match its name", server.ErrBackup)
 	}
 	return p, nil
 }
 
-// fetched are pieces of the log that are read before they are needed, some at a time.
+// fetched prefetches pieces of the log, several at a time.
 type fetched struct {
-	results   map[string]chan fetchedPiece // not changed once reading has begun
+	results   map[string]chan fetchedPiece // immutable once reading has started
 	requested map[string]bool
 	stop      context.CancelFunc
 }
@@ -196,10 +197,10 @@ type fetchedPiece struct {
 	err  error
 }
 
-// fetchAhead is how many pieces are read at a time. Each may have some mebibytes.
+// fetchAhead is how many pieces are read at a time. Each may have several mebibytes.
 const fetchAhead = 8
 
-// fetchPieces begins to read the pieces that take a log on from a place.
+// fetchPieces starts to prefetch the pieces that continue a log from a place.
 func (b *Backups) fetchPieces(
 	ctx context.Context, c *backup.Catalog, at backup.Place,
 ) *fetched {
@@ -214,7 +215,7 @@ func (b *Backups) fetchPieces(
 			break
 		}
 		names, at = append(names, next[0].Name), next[0].Last
-		f.results[next[0].Name] = make(chan fetchedPiece) // unbuffered: who reads ahead waits
+		f.results[next[0].Name] = make(chan fetchedPiece) // unbuffered: prefetching waits
 	}
 	work := make(chan string)
 	go func() {
@@ -242,7 +243,7 @@ func (b *Backups) fetchPieces(
 	return f
 }
 
-// get returns a piece. Those that were begun to be read must be requested for in their order.
+// get returns a piece. Prefetched pieces must be requested in order.
 func (f *fetched) get(ctx context.Context, b *Backups, name string) ([]byte, error) {
 	if ch, ok := f.results[name]; ok && !f.requested[name] {
 		f.requested[name] = true
