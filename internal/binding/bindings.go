@@ -17,8 +17,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// lookEvery is how often the files are looked at.
-const lookEvery = time.Second
+// pollInterval is how often the files are looked at.
+const pollInterval = time.Second
 
 // Bindings are the rules of a file, as they were when it was right the last time. A nil Bindings
 // binds nobody.
@@ -77,7 +77,7 @@ func Open(path string, o Options) (*Bindings, error) {
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	f, text, err := readFile(path)
 	if err == nil {
-		err = b.use(f)
+		err = b.apply(f)
 	}
 	if err != nil {
 		b.Close()
@@ -97,7 +97,7 @@ func (b *Bindings) Close() {
 }
 
 // use makes a file count, with the issuers as they are that have not changed.
-func (b *Bindings) use(f *file) error {
+func (b *Bindings) apply(f *file) error {
 	next := &rules{file: f, byURL: make(map[string]*issuer)}
 	var old map[string]*issuer
 	if r := b.now.Load(); r != nil {
@@ -105,13 +105,13 @@ func (b *Bindings) use(f *file) error {
 	}
 	for i := range f.Issuers {
 		s := &f.Issuers[i]
-		if x := old[s.URL]; x != nil && x.like(s) {
+		if x := old[s.URL]; x != nil && x.sameAs(s) {
 			next.byURL[s.URL] = x
 			continue
 		}
 		k := &keySet{
 			from: s, log: b.log, ctx: b.ctx, group: &b.group, dial: b.dial,
-			limit: rate.NewLimiter(rate.Every(fetchEvery), fetchBurst),
+			limit: rate.NewLimiter(rate.Every(fetchInterval), fetchBurst),
 		}
 		if s.CAFile != "" {
 			if _, err := readCA(s); err != nil {
@@ -130,7 +130,7 @@ func (b *Bindings) use(f *file) error {
 }
 
 // like reports whether other settings say the same of the issuer.
-func (i *issuer) like(s *issuerSettings) bool {
+func (i *issuer) sameAs(s *issuerSettings) bool {
 	a, b := *i.issuerSettings, *s
 	a.Line, b.Line = 0, 0
 	return reflect.DeepEqual(a, b)
@@ -149,7 +149,7 @@ func (b *Bindings) Reload() {
 	case err == nil && bytes.Equal(text, b.text) && b.failed == "":
 		return
 	case err == nil:
-		err = b.use(f)
+		err = b.apply(f)
 	}
 	if err != nil {
 		if why := err.Error(); why != b.failed {
@@ -170,7 +170,7 @@ func (b *Bindings) Run(ctx context.Context) {
 	if b == nil {
 		return
 	}
-	look := time.NewTicker(lookEvery)
+	look := time.NewTicker(pollInterval)
 	defer look.Stop()
 	for {
 		for _, i := range b.now.Load().byURL {
@@ -209,7 +209,7 @@ func (b *Bindings) Token(ctx context.Context, token string) (e *Evidence, ours b
 	}
 	r, sum := b.now.Load(), sha256.Sum256([]byte(token))
 	for _, i := range r.byURL { // a few
-		if e := i.known(sum); e != nil {
+		if e := i.cached(sum); e != nil {
 			return e, true, nil
 		}
 	}
@@ -221,8 +221,8 @@ func (b *Bindings) Token(ctx context.Context, token string) (e *Evidence, ours b
 	return e, true, err
 }
 
-// Who tells which principal a caller is by the present rules; ok is false if it is none.
-func (b *Bindings) Who(e *Evidence) (p Principal, ok bool) {
+// Identify tells which principal a caller is by the present rules; ok is false if it is none.
+func (b *Bindings) Identify(e *Evidence) (p Principal, ok bool) {
 	if b == nil || !e.Expires.IsZero() && !time.Now().Before(e.Expires) {
 		return Principal{}, false
 	}
@@ -232,5 +232,5 @@ func (b *Bindings) Who(e *Evidence) (p Principal, ok bool) {
 			return Principal{}, false
 		}
 	}
-	return r.who(e)
+	return r.identify(e)
 }

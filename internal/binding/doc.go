@@ -7,13 +7,13 @@
 //     [Bindings.Run] reads it again when it has changed; if the new file has a mistake, the old
 //     content stays.
 //   - [OfCertificate] and [Bindings.Token] make [Evidence] of a verified certificate or token.
-//     [Bindings.Who] returns its identity by the current rules. A stream that stays open asks
+//     [Bindings.Identify] returns its identity by the current rules. A stream that stays open asks
 //     again.
 //   - The keys of an issuer come from its discovery document, a URL or a file. They are fetched
 //     again from time to time, and when a token names an unknown key, but so seldom that no
 //     client can make a member a burden to the issuer. If they cannot be fetched, the last ones
 //     count.
-//   - [Bindings.Tell] describes the current rules.
+//   - [Bindings.Describe] describes the current rules.
 //
 // The package does not decide what the caller may do.
 //

@@ -105,12 +105,12 @@ func parse(text []byte) (*file, error) {
 	names, urls := make(map[string]int), make(map[string]int)
 	for i := range f.Issuers {
 		s := &f.Issuers[i]
-		s.fill()
+		s.setDefaults()
 		if err := s.check(); err != nil {
-			return nil, at(s.Line, err)
+			return nil, atLine(s.Line, err)
 		}
 		if line := max(names[s.Name], urls[s.URL]); line != 0 {
-			return nil, at(s.Line, fmt.Errorf("the issuer in line %d has the same name or url", line))
+			return nil, atLine(s.Line, fmt.Errorf("the issuer in line %d has the same name or url", line))
 		}
 		names[s.Name], urls[s.URL] = s.Line, s.Line
 	}
@@ -121,16 +121,16 @@ func parse(text []byte) (*file, error) {
 	}
 	for i := range f.Bindings {
 		if err := f.Bindings[i].check(names); err != nil {
-			return nil, at(f.Bindings[i].Line, err)
+			return nil, atLine(f.Bindings[i].Line, err)
 		}
 	}
 	return f, nil
 }
 
-func at(line int, err error) error { return fmt.Errorf(":%d: %w", line, err) }
+func atLine(line int, err error) error { return fmt.Errorf(":%d: %w", line, err) }
 
 // fill sets what a file does not say.
-func (s *issuerSettings) fill() {
+func (s *issuerSettings) setDefaults() {
 	if s.Leeway == nil {
 		s.Leeway = new(defaultLeeway)
 	}

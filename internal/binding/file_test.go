@@ -31,7 +31,7 @@ bindings:
 `
 
 // Goal: a file is read strictly, and an error names the line and what to do.
-func TestMistakes(t *testing.T) {
+func TestParseErrors(t *testing.T) {
 	f, err := parse([]byte(good))
 	if err != nil || f.CommonNames || len(f.Issuers) != 1 || len(f.Bindings) != 4 ||
 		f.Issuers[0].Line != 3 || f.Bindings[3].Claims["verified"] != "true" {

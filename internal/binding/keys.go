@@ -27,13 +27,13 @@ import (
 const (
 	// fetchTimeout is for the discovery document and the keys.
 	fetchTimeout = 10 * time.Second
-	// fetchEvery and fetchBurst bound how often an issuer is asked, whatever tokens callers show.
-	fetchEvery = 10 * time.Second
-	fetchBurst = 3
-	// fetchAgain is how soon an issuer is asked again that did not answer well.
-	fetchAgain = 15 * time.Second
-	// maxAnswer bounds what an issuer may answer.
-	maxAnswer = 1 << 20
+	// fetchInterval and fetchBurst bound how often an issuer is asked, whatever tokens callers show.
+	fetchInterval = 10 * time.Second
+	fetchBurst    = 3
+	// retryInterval is how soon an issuer is asked again that did not answer well.
+	retryInterval = 15 * time.Second
+	// maxResponse bounds what an issuer may answer.
+	maxResponse = 1 << 20
 )
 
 // keySet is the public keys of an issuer.
@@ -57,7 +57,7 @@ type keySet struct {
 // none it asks the issuer, if that may be asked again, and waits for the answer.
 func (k *keySet) find(ctx context.Context, kid, algorithm string) []crypto.PublicKey {
 	k.mu.Lock()
-	found, ok := k.lookLocked(kid, algorithm)
+	found, ok := k.lookupLocked(kid, algorithm)
 	k.mu.Unlock()
 	if ok || k.from.KeysFile != "" {
 		return found
@@ -70,12 +70,12 @@ func (k *keySet) find(ctx context.Context, kid, algorithm string) []crypto.Publi
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	found, _ = k.lookLocked(kid, algorithm)
+	found, _ = k.lookupLocked(kid, algorithm)
 	return found
 }
 
-// lookLocked returns the keys that are known, and whether the issuer needs not be asked for others.
-func (k *keySet) lookLocked(kid, algorithm string) (found []crypto.PublicKey, ok bool) {
+// lookupLocked returns the keys that are known, and whether the issuer needs not be asked for others.
+func (k *keySet) lookupLocked(kid, algorithm string) (found []crypto.PublicKey, ok bool) {
 	for _, key := range k.keys {
 		if kid != "" && key.KeyID != kid {
 			continue
@@ -107,7 +107,7 @@ func (k *keySet) fetch() <-chan struct{} {
 	k.fetching = done
 	k.group.Go(func() {
 		text, err := k.download()
-		k.take(text, err)
+		k.update(text, err)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.fetching = nil
@@ -117,7 +117,7 @@ func (k *keySet) fetch() <-chan struct{} {
 }
 
 // take takes what was read, or notes why there is nothing. Then the keys stay as they were.
-func (k *keySet) take(text []byte, err error) {
+func (k *keySet) update(text []byte, err error) {
 	var keys []jose.JSONWebKey
 	if err == nil {
 		keys, err = parseKeys(text)
@@ -125,8 +125,8 @@ func (k *keySet) take(text []byte, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
-		k.next = time.Now().Add(fetchAgain)
-		if why := shortened(err.Error()); why != k.failed && k.ctx.Err() == nil {
+		k.next = time.Now().Add(retryInterval)
+		if why := truncate(err.Error()); why != k.failed && k.ctx.Err() == nil {
 			k.failed = why
 			k.log.Warn("cannot fetch the keys of an issuer; the previous ones stay in force",
 				"issuer", k.from.Name, "keys", len(k.keys), "error", why)
@@ -140,8 +140,8 @@ func (k *keySet) take(text []byte, err error) {
 	}
 }
 
-// shortened bounds a text that somebody else has written a part of.
-func shortened(text string) string { return text[:min(len(text), 300)] }
+// truncate bounds a text that somebody else has written a part of.
+func truncate(text string) string { return text[:min(len(text), 300)] }
 
 // readFile takes the keys from their file.
 func (k *keySet) readFile() error {
@@ -152,7 +152,7 @@ func (k *keySet) readFile() error {
 	if err != nil {
 		err = fmt.Errorf("keys-file of issuer %s: %s: %w", k.from.Name, k.from.KeysFile, err)
 	}
-	k.take(text, err)
+	k.update(text, err)
 	return err
 }
 
@@ -212,7 +212,7 @@ func (k *keySet) client() (*http.Client, error) {
 		transport.TLSClientConfig.RootCAs = pool
 	}
 	return &http.Client{
-		Transport:     bounded{transport},
+		Transport:     limitedTransport{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
@@ -230,13 +230,13 @@ func readCA(s *issuerSettings) (*x509.CertPool, error) {
 }
 
 // bounded bounds the answers of an http.RoundTripper.
-type bounded struct{ http.RoundTripper }
+type limitedTransport struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
-		answer.Body = http.MaxBytesReader(nil, answer.Body, maxAnswer)
+		answer.Body = http.MaxBytesReader(nil, answer.Body, maxResponse)
 	}
 	return answer, err
 }

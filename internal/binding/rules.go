@@ -28,11 +28,11 @@ const maxName = 2048
 
 // who says who fits the rules with some evidence, not ok if nobody does. The first rule that fits
 // and names a user decides; else it is the roles of all rules that fit.
-func (f *file) who(e *Evidence) (p Principal, ok bool) {
+func (f *file) identify(e *Evidence) (p Principal, ok bool) {
 	var roles []string
 	for i := range f.Bindings {
 		r := &f.Bindings[i]
-		name := f.fits(r, e)
+		name := f.match(r, e)
 		switch {
 		case name == "":
 			continue
@@ -52,7 +52,7 @@ func (f *file) who(e *Evidence) (p Principal, ok bool) {
 }
 
 // fits returns the name of the principal that fits a rule, "" if none does.
-func (f *file) fits(r *rule, e *Evidence) string {
+func (f *file) match(r *rule, e *Evidence) string {
 	switch {
 	case r.SPIFFE != "" && !e.spiffe.IsZero():
 		id := e.spiffe.String()
@@ -61,7 +61,7 @@ func (f *file) fits(r *rule, e *Evidence) string {
 			return id
 		}
 	case r.DNS != "":
-		i := slices.IndexFunc(e.hosts, func(h string) bool { return hostFits(r.DNS, h) })
+		i := slices.IndexFunc(e.hosts, func(h string) bool { return matchHost(r.DNS, h) })
 		if i < 0 {
 			return ""
 		}
@@ -71,7 +71,7 @@ func (f *file) fits(r *rule, e *Evidence) string {
 		return "dns:" + e.hosts[0]
 	case r.Issuer != "" && e.issuer == r.Issuer:
 		for claim, want := range r.Claims {
-			if !claimFits(e.claims[claim], want) {
+			if !matchClaim(e.claims[claim], want) {
 				return ""
 			}
 		}
@@ -80,9 +80,9 @@ func (f *file) fits(r *rule, e *Evidence) string {
 	return ""
 }
 
-// hostFits reports whether a rule is for a host: by its name, or as one of a domain, where a star
+// matchHost reports whether a rule is for a host: by its name, or as one of a domain, where a star
 // stands for one label.
-func hostFits(rule, host string) bool {
+func matchHost(rule, host string) bool {
 	domain, all := strings.CutPrefix(rule, "*.")
 	if !all {
 		return rule == host
@@ -91,8 +91,8 @@ func hostFits(rule, host string) bool {
 	return label != "" && rest == domain
 }
 
-// claimFits reports whether a claim, or an element of one that is a list, is what a rule wants.
-func claimFits(claim any, want string) bool {
+// matchClaim reports whether a claim, or an element of one that is a list, is what a rule wants.
+func matchClaim(claim any, want string) bool {
 	switch c := claim.(type) {
 	case string:
 		beginning, all := strings.CutSuffix(want, "*")
@@ -102,7 +102,7 @@ func claimFits(claim any, want string) bool {
 	case []any:
 		return slices.ContainsFunc(c, func(x any) bool {
 			_, list := x.([]any)
-			return !list && claimFits(x, want)
+			return !list && matchClaim(x, want)
 		})
 	default:
 		return false

@@ -15,7 +15,7 @@ import (
 )
 
 // certified returns what a certificate says after it was signed and parsed.
-func certified(
+func fromCertificate(
 	t testing.TB, hosts []string, change func(*x509.Certificate), ids ...string,
 ) *Evidence {
 	t.Helper()
@@ -71,12 +71,12 @@ bindings:
 		t.Fatal(err)
 	}
 	svid := func(id string) *Evidence {
-		return certified(t, nil, nil, spiffeid.RequireFromString(id).URL().String())
+		return fromCertificate(t, nil, nil, spiffeid.RequireFromString(id).URL().String())
 	}
-	hosts := func(names ...string) *Evidence { return certified(t, names, nil) }
-	both := certified(t, []string{"a.example.com"}, nil, "spiffe://x/y")
+	hosts := func(names ...string) *Evidence { return fromCertificate(t, names, nil) }
+	both := fromCertificate(t, []string{"a.example.com"}, nil, "spiffe://x/y")
 	type m = map[string]any
-	uris := func(ids ...string) *Evidence { return certified(t, nil, nil, ids...) }
+	uris := func(ids ...string) *Evidence { return fromCertificate(t, nil, nil, ids...) }
 	corp := func(claim m) *Evidence {
 		claim["sub"] = cmp.Or(claim["sub"], any("x"))
 		return claims("corp", claim)
@@ -112,10 +112,10 @@ bindings:
 		"a host for all":     {hosts("*.b.example.com"), ""},
 		"an ID beside it":    {both, "spiffe://x/y: a"},
 		"no evidence":        {hosts(), ""},
-		"an authority": {certified(t, nil, func(c *x509.Certificate) {
+		"an authority": {fromCertificate(t, nil, func(c *x509.Certificate) {
 			c.IsCA, c.BasicConstraintsValid = true, true
 		}, "spiffe://d.org/api"), ""},
-		"one that signs": {certified(t, nil, func(c *x509.Certificate) {
+		"one that signs": {fromCertificate(t, nil, func(c *x509.Certificate) {
 			c.KeyUsage |= x509.KeyUsageCertSign
 		}, "spiffe://d.org/api"), ""},
 		"subject to a user":    {corp(m{"sub": "root"}), "user root"},
@@ -131,7 +131,7 @@ bindings:
 		"a longer one":         {corp(m{"sub": "system:product"}), ""},
 		"too long a name":      {claims("other", m{"sub": strings.Repeat("x", maxName)}), ""},
 	} {
-		p, ok := f.who(c.e)
+		p, ok := f.identify(c.e)
 		got := ""
 		switch {
 		case ok && p.Bound == nil:
@@ -146,10 +146,10 @@ bindings:
 }
 
 // No principal has the name of another kind's, whatever an issuer calls its subjects.
-func TestNamesOfKinds(t *testing.T) {
+func TestIssuerNames(t *testing.T) {
 	for _, name := range []string{"dns", "spiffe", "", "A", "a:b", "a/b"} {
 		s := issuerSettings{Name: name, URL: "https://x", Audiences: []string{"a"}}
-		if s.fill(); s.check() == nil {
+		if s.setDefaults(); s.check() == nil {
 			t.Errorf("an issuer may be called %q", name)
 		}
 	}

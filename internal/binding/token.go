@@ -45,7 +45,7 @@ func newIssuer(s *issuerSettings, keys *keySet) *issuer {
 
 // issuerOf returns whom a token names as its issuer, which is not verified; "" if it names none.
 func issuerOf(token string) string {
-	var c named
+	var c issuerClaim
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &c); err != nil {
 		return ""
 	}
@@ -53,7 +53,7 @@ func issuerOf(token string) string {
 }
 
 // named is the one claim that is looked at before a token is verified.
-type named struct {
+type issuerClaim struct {
 	jwt.Claims `json:"-"` // nobody asks for them
 	Issuer     string     `json:"iss"`
 }
@@ -83,7 +83,7 @@ func (i *issuer) verify(
 		issuer: i.Name, url: i.URL, subject: subject, claims: claims,
 		Expires: expires.Add(*i.Leeway),
 	}
-	i.note(sum, e, text)
+	i.cache(sum, e, text)
 	return e, nil
 }
 
@@ -98,7 +98,7 @@ func (i *issuer) keysOf(ctx context.Context, t *jwt.Token) (any, error) {
 		set.Keys = append(set.Keys, key)
 	}
 	if len(set.Keys) == 0 {
-		return nil, fmt.Errorf("the issuer has no key %q for %s", shortened(kid), t.Method.Alg())
+		return nil, fmt.Errorf("the issuer has no key %q for %s", truncate(kid), t.Method.Alg())
 	}
 	return set, nil
 }
@@ -112,7 +112,7 @@ func (k *keySet) version() string {
 
 // known returns what a token says that was verified with the keys of now, nil if there is none or
 // it has ended.
-func (i *issuer) known(sum [sha256.Size]byte) *Evidence {
+func (i *issuer) cached(sum [sha256.Size]byte) *Evidence {
 	text := i.keys.version()
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -128,7 +128,7 @@ func (i *issuer) known(sum [sha256.Size]byte) *Evidence {
 }
 
 // note remembers what a token says that was verified with keys.
-func (i *issuer) note(sum [sha256.Size]byte, e *Evidence, text string) {
+func (i *issuer) cache(sum [sha256.Size]byte, e *Evidence, text string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.text != text {

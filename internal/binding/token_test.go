@@ -25,9 +25,9 @@ type rig struct {
 	t testing.TB
 	*issuertest.Issuer
 	*Bindings
-	path string
-	log  *lockedBuffer
-	told chan struct{} // gets something at each change, with room for many
+	path    string
+	log     *lockedBuffer
+	changes chan struct{} // gets something at each change, with room for many
 }
 
 // lockedBuffer is a log.
@@ -59,7 +59,7 @@ func newRig(t testing.TB, encrypted bool, more string) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, Issuer: issuertest.New(t, encrypted), path: filepath.Join(t.TempDir(), "auth.yaml"),
-		log: new(lockedBuffer), told: make(chan struct{}, 100),
+		log: new(lockedBuffer), changes: make(chan struct{}, 100),
 	}
 	write(t, r.path, r.text(more))
 	return r
@@ -70,7 +70,7 @@ func (r *rig) open() {
 	var err error
 	r.Bindings, err = Open(r.path, Options{
 		Log:     slog.New(slog.NewTextHandler(r.log, nil)),
-		Changed: func() { r.told <- struct{}{} },
+		Changed: func() { r.changes <- struct{}{} },
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -89,7 +89,7 @@ func (r *rig) who(token string) string {
 	if err != nil {
 		return ""
 	}
-	p, _ := r.Who(e)
+	p, _ := r.Identify(e)
 	return p.Name
 }
 
@@ -228,7 +228,7 @@ func TestRotation(t *testing.T) {
 
 // Goal: whatever tokens callers show, the issuer is asked a few times only, and the others' tokens
 // count meanwhile. Method: many tokens with kids that there are not, at a time.
-func TestFloodOfUnknownKeys(t *testing.T) {
+func TestUnknownKeyFlood(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
 	r.open()
@@ -254,7 +254,7 @@ func TestFloodOfUnknownKeys(t *testing.T) {
 	}
 	all.Wait()
 	// A fetch is two requests.
-	most := 2 * (fetchBurst + 1 + int(time.Since(began)/fetchEvery))
+	most := 2 * (fetchBurst + 1 + int(time.Since(began)/fetchInterval))
 	if n := r.Asked(); n == 0 || n > most {
 		t.Errorf("the issuer was asked %d times, at most %d are allowed", n, most)
 	}
@@ -262,7 +262,7 @@ func TestFloodOfUnknownKeys(t *testing.T) {
 
 // An issuer that cannot be asked, or that calls itself otherwise, does not take away the keys that
 // are known; and the log says so once.
-func TestIssuerThatFails(t *testing.T) {
+func TestFailingIssuer(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
 	r.Break(true)
@@ -325,7 +325,7 @@ func TestRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go r.Run(ctx)
-		look := func() { time.Sleep(2 * lookEvery) }
+		look := func() { time.Sleep(2 * pollInterval) }
 		e, _, err := r.Bindings.Token(t.Context(), first)
 		if err != nil {
 			t.Fatal(err)
@@ -333,7 +333,7 @@ func TestRun(t *testing.T) {
 		is := func(want string) {
 			t.Helper()
 			look()
-			p, _ := r.Who(e)
+			p, _ := r.Identify(e)
 			got := p.Name
 			if p.Bound != nil {
 				got += ":" + strings.Join(p.Bound.Roles, " ")
@@ -365,7 +365,7 @@ func TestRun(t *testing.T) {
 		is("")
 		write(t, r.path, r.text(more))
 		is("corp:bob:app")
-		if n := len(r.told); n != 5 {
+		if n := len(r.changes); n != 5 {
 			t.Errorf("%d changes are told, not 5", n)
 		}
 
@@ -398,18 +398,18 @@ func TestEvidenceEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(79 * time.Second)
-		if _, ok := r.Who(e); !ok || r.who(token) == "" {
+		if _, ok := r.Identify(e); !ok || r.who(token) == "" {
 			t.Error("it has ended before its time")
 		}
 		time.Sleep(time.Second)
-		if _, ok := r.Who(e); ok || r.who(token) != "" {
+		if _, ok := r.Identify(e); ok || r.who(token) != "" {
 			t.Error("it counts after its end")
 		}
 	})
 }
 
 // Keys of a kind that is not known do not take away the others of their set (RFC 7517, section 5).
-func TestForeignKinds(t *testing.T) {
+func TestUnknownKeyTypes(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
 	foreign := []string{

@@ -132,7 +132,7 @@ func (s names) ListBindings(
 		return nil, err
 	}
 	resp := &pb.ListBindingsResponse{Header: s.header(v, v.KV.Revision())}
-	s.o.Bindings.Tell(resp)
+	s.o.Bindings.Describe(resp)
 	return resp, nil
 }
 

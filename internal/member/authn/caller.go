@@ -139,7 +139,7 @@ var ended = func() context.Context {
 
 // bound returns whom the bindings know by some evidence.
 func (l *Logins) bound(e *binding.Evidence) (identified, bool) {
-	p, ok := l.bindings.Who(e)
+	p, ok := l.bindings.Identify(e)
 	if !ok {
 		return identified{}, false
 	}

@@ -78,7 +78,7 @@ func (s *streamUser) Caller() access.Caller {
 	}
 	counts := s.name != ""
 	if counts && s.unbound != nil && s.logins.bindings != nil {
-		_, bound := s.logins.bindings.Who(s.unbound)
+		_, bound := s.logins.bindings.Identify(s.unbound)
 		counts = !bound && s.logins.bindings.CommonNames()
 	}
 	if counts && s.byToken && !s.countedBy(v.Access) {
@@ -102,7 +102,7 @@ func (s *streamUser) countedBy(users *access.State) bool {
 
 // bound is Caller for one whom the bindings know.
 func (s *streamUser) bound(v *fsm.View) access.Caller {
-	p, ok := s.logins.bindings.Who(s.by)
+	p, ok := s.logins.bindings.Identify(s.by)
 	if !ok || p.Name != s.name {
 		return access.InvalidLogin
 	}

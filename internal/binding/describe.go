@@ -7,9 +7,9 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Tell writes in an answer what counts, and why what is in the file now does not. Secrets are none
+// Describe writes in an answer what counts, and why what is in the file now does not. Secrets are none
 // of it: a file has none, and keys are public.
-func (b *Bindings) Tell(m *pb.ListBindingsResponse) {
+func (b *Bindings) Describe(m *pb.ListBindingsResponse) {
 	if m.CommonNames = b.CommonNames(); b == nil {
 		return
 	}

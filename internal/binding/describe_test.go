@@ -16,7 +16,7 @@ import (
 
 // Goal: what counts is told as it stands in the file, in its order; with a mistake in the file the
 // same is told, with the mistake, until it is mended. A member without a file binds nobody.
-func TestTell(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "auth.yaml")
 		write(t, path, good)
@@ -45,7 +45,7 @@ func TestTell(t *testing.T) {
 		is := func(what string) {
 			t.Helper()
 			got := new(pb.ListBindingsResponse)
-			if b.Tell(got); !proto.Equal(got, want) {
+			if b.Describe(got); !proto.Equal(got, want) {
 				t.Errorf("%s it tells\n%v, not\n%v", what, got, want)
 			}
 		}
@@ -66,7 +66,7 @@ func TestTell(t *testing.T) {
 		other := strings.Replace(good, "user: api", "user: other", 1)
 		reload(strings.Replace(other, "common-names: false", "common-names: true", 1))
 		got := new(pb.ListBindingsResponse)
-		b.Tell(got)
+		b.Describe(got)
 		want.Refused, want.Sha256, want.CommonNames = "", got.Sha256, true
 		want.Bindings[0].User, want.LoadedUnixMs = "other", time.Now().UnixMilli()
 		if is("when it is mended"); got.Sha256 == fmt.Sprintf("%x", sha256.Sum256([]byte(good))) {
