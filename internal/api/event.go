@@ -37,6 +37,7 @@ type Encoded struct {
 	Buffer mem.Buffer
 }
 
+// NewEvent returns the event of a change.
 func NewEvent(e *mvcc.Event) *Event { return &Event{event: *e} }
 
 // publishBatch is the approximate number of events published at once. A batch of any size fits into

@@ -17,11 +17,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// pollInterval is how often the files are looked at.
+// pollInterval is how often files are checked for changes.
 const pollInterval = time.Second
 
-// Bindings are the rules of a file, as they were when it was right the last time. A nil Bindings
-// binds nobody.
+// Bindings are the rules of a file as last read without errors. A nil *Bindings binds no one.
 type Bindings struct {
 	path    string
 	log     *slog.Logger
@@ -34,28 +33,28 @@ type Bindings struct {
 	group  sync.WaitGroup // of fetches
 
 	mu     sync.Mutex // guards what follows, and changes of now
-	text   []byte     // of the file that counts
-	loaded time.Time  // when that was read
-	failed string     // why what was read since was refused
+	text   []byte     // of the file in force
+	loaded time.Time  // when text was read
+	failed string     // why a later version was rejected
 }
 
-// rules are what was read at one time.
+// rules are the contents of one version of the file.
 type rules struct {
 	*file
 	byURL map[string]*issuer
 }
 
-// Options are what [Open] needs to know besides the file.
+// Options configure [Open].
 type Options struct {
-	// Log is told what becomes of the file and of keys. Default: nobody.
+	// Log receives messages about the file and about keys. By default, nothing is logged.
 	Log *slog.Logger
-	// Changed is called when there are other rules. Default: nothing.
+	// Changed is called when the rules change.
 	Changed func()
-	// Dial opens connections to issuers. Default: the machine's network.
+	// Dial opens connections to issuers. The default is the machine's network.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Check says what is wrong with a file, and the files that it names. It asks no issuer.
+// Check validates a file and the files that it names. It does not contact issuers.
 func Check(path string) error {
 	b, err := Open(path, Options{})
 	if err != nil {
@@ -65,7 +64,7 @@ func Check(path string) error {
 	return nil
 }
 
-// Open reads a file. It asks no issuer before [Bindings.Run] does, or a token comes.
+// Open reads a file. Issuers are contacted only by [Bindings.Run] or when a token arrives.
 func Open(path string, o Options) (*Bindings, error) {
 	b := &Bindings{path: path, log: o.Log, changed: o.Changed, dial: o.Dial}
 	if b.log == nil {
@@ -87,7 +86,7 @@ func Open(path string, o Options) (*Bindings, error) {
 	return b, nil
 }
 
-// Close ends what is under way.
+// Close stops fetches in flight.
 func (b *Bindings) Close() {
 	if b == nil {
 		return
@@ -96,7 +95,7 @@ func (b *Bindings) Close() {
 	b.group.Wait()
 }
 
-// use makes a file count, with the issuers as they are that have not changed.
+// apply puts a file in force, and keeps issuers whose settings have not changed.
 func (b *Bindings) apply(f *file) error {
 	next := &rules{file: f, byURL: make(map[string]*issuer)}
 	var old map[string]*issuer
@@ -129,15 +128,15 @@ func (b *Bindings) apply(f *file) error {
 	return nil
 }
 
-// like reports whether other settings say the same of the issuer.
+// sameAs reports whether the issuer's settings are equal to s.
 func (i *issuer) sameAs(s *issuerSettings) bool {
 	a, b := *i.issuerSettings, *s
 	a.Line, b.Line = 0, 0
 	return reflect.DeepEqual(a, b)
 }
 
-// Reload reads the file again. If it is not as it was, and right, it counts from now on; if it is
-// wrong, nothing changes, and the log says why.
+// Reload reads the file again. A changed file is put in force if it has no errors; otherwise,
+// nothing changes, and the error is logged.
 func (b *Bindings) Reload() {
 	if b == nil {
 		return
@@ -154,7 +153,7 @@ func (b *Bindings) Reload() {
 	if err != nil {
 		if why := err.Error(); why != b.failed {
 			b.failed = why
-			b.log.Error("cannot reload the file of --auth-config: the previous contents stay in "+
+			b.log.Error("cannot reload the file of --auth-config; the previous contents stay in "+
 				"force", "file", b.path, "error", why)
 		}
 		return
@@ -165,7 +164,7 @@ func (b *Bindings) Reload() {
 	b.changed()
 }
 
-// Run reads files again that have changed, and fetches keys again that are old, until ctx ends.
+// Run reloads changed files and refreshes old keys until ctx ends.
 func (b *Bindings) Run(ctx context.Context) {
 	if b == nil {
 		return
@@ -176,7 +175,7 @@ func (b *Bindings) Run(ctx context.Context) {
 		for _, i := range b.now.Load().byURL {
 			switch {
 			case i.KeysFile != "":
-				_ = i.keys.readFile() // it is in the log
+				_ = i.keys.readFile() // already logged
 			case i.keys.due(time.Now()):
 				i.keys.fetch()
 			}
@@ -190,16 +189,16 @@ func (b *Bindings) Run(ctx context.Context) {
 	}
 }
 
-// CommonNames reports whether the common name of a certificate is a user where no rule fits.
+// CommonNames reports whether the common name of a certificate is a user if no rule matches.
 func (b *Bindings) CommonNames() bool { return b == nil || b.now.Load().CommonNames }
 
-// OfCertificates reports whether a rule is for certificates.
+// OfCertificates reports whether any rule applies to certificates.
 func (b *Bindings) OfCertificates() bool {
 	return slices.ContainsFunc(b.now.Load().Bindings, func(r rule) bool { return r.Issuer == "" })
 }
 
-// Token returns what a token says. It is not ours if no issuer of the file is named in it, and then
-// it may be another's; else an error says why it does not count.
+// Token verifies a token. If no issuer in the file issued it, ours is false, and the token may be
+// of another kind. Otherwise, err says why it is invalid.
 func (b *Bindings) Token(ctx context.Context, token string) (e *Evidence, ours bool, err error) {
 	if b == nil {
 		return nil, false, nil
@@ -221,7 +220,7 @@ func (b *Bindings) Token(ctx context.Context, token string) (e *Evidence, ours b
 	return e, true, err
 }
 
-// Identify tells which principal a caller is by the present rules; ok is false if it is none.
+// Identify returns the caller's principal by the current rules; ok is false if there is none.
 func (b *Bindings) Identify(e *Evidence) (p Principal, ok bool) {
 	if b == nil || !e.Expires.IsZero() && !time.Now().Before(e.Expires) {
 		return Principal{}, false

@@ -7,8 +7,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Describe writes in an answer what counts, and why what is in the file now does not. Secrets are none
-// of it: a file has none, and keys are public.
+// Describe fills in a response with the rules in force, and the error in the current file, if any.
+// There is nothing secret: the file has no secrets, and keys are public.
 func (b *Bindings) Describe(m *pb.ListBindingsResponse) {
 	if m.CommonNames = b.CommonNames(); b == nil {
 		return

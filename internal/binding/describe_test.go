@@ -14,8 +14,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Goal: what counts is told as it stands in the file, in its order; with a mistake in the file the
-// same is told, with the mistake, until it is mended. A member without a file binds nobody.
+// Goal: Describe returns the rules in the order of the file. While the file has an error, it
+// returns the same rules and the error. Without a file, no one is bound.
 func TestDescribe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "auth.yaml")
@@ -46,7 +46,7 @@ func TestDescribe(t *testing.T) {
 			t.Helper()
 			got := new(pb.ListBindingsResponse)
 			if b.Describe(got); !proto.Equal(got, want) {
-				t.Errorf("%s it tells\n%v, not\n%v", what, got, want)
+				t.Errorf("%s: got\n%v\nwant\n%v", what, got, want)
 			}
 		}
 		reload := func(text string) {
@@ -56,7 +56,7 @@ func TestDescribe(t *testing.T) {
 		}
 		is("at first")
 		reload(good)
-		is("after a look at the same")
+		is("after reloading the same file")
 
 		reload(strings.Replace(good, "user: api", "usr: api", 1))
 		want.Refused = "--auth-config: " + path + `:13: unknown setting "usr" of an element of ` +
@@ -69,8 +69,8 @@ func TestDescribe(t *testing.T) {
 		b.Describe(got)
 		want.Refused, want.Sha256, want.CommonNames = "", got.Sha256, true
 		want.Bindings[0].User, want.LoadedUnixMs = "other", time.Now().UnixMilli()
-		if is("when it is mended"); got.Sha256 == fmt.Sprintf("%x", sha256.Sum256([]byte(good))) {
-			t.Error("another file has the same digest")
+		if is("after the fix"); got.Sha256 == fmt.Sprintf("%x", sha256.Sum256([]byte(good))) {
+			t.Error("a different file has the same digest")
 		}
 
 		b, want = nil, &pb.ListBindingsResponse{CommonNames: true}

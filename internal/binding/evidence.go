@@ -8,25 +8,25 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// Evidence is what is known of a caller, and was verified. It never changes.
+// Evidence is the verified information about a caller. It is immutable.
 type Evidence struct {
 	spiffe spiffeid.ID
-	hosts  []string // names of hosts, in small letters
+	hosts  []string // host names, in lower case
 
 	issuer  string // its name in the file
 	url     string
 	subject string
 	claims  map[string]any
 
-	// Expires is when a token ends, and the evidence with it; zero for a certificate.
+	// Expires is when the token and so the evidence expires. It is zero for a certificate.
 	Expires time.Time
 }
 
-// Subject is whom a token is about, for people: ISSUER:SUBJECT.
+// Subject returns the subject of a token for people, as ISSUER:SUBJECT.
 func (e *Evidence) Subject() string { return e.issuer + ":" + e.subject }
 
-// OfCertificate returns what a verified certificate says. By the rules for SPIFFE's, one that has
-// more than one URI has no SPIFFE ID, and nor has one that may sign others.
+// OfCertificate returns the evidence of a verified certificate. By the SPIFFE rules, a certificate
+// with several URIs, or one that may sign others, has no SPIFFE ID.
 func OfCertificate(c *x509.Certificate) *Evidence {
 	e := new(Evidence)
 	signs := c.IsCA || c.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0

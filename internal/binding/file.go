@@ -16,62 +16,61 @@ import (
 	"leasehold.dev/internal/settings"
 )
 
-// algorithms are those that a token of an issuer may be signed with. All of them have a key that
-// is public: with a key that both signs and checks, every program that knows it makes
-// tokens.
+// algorithms are the supported signing algorithms of tokens. All of them are asymmetric: with a
+// symmetric key, any program that can verify tokens could also create them.
 var algorithms = []string{
 	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 }
 
-// file is what a file of --auth-config says.
+// file is the contents of a --auth-config file.
 type file struct {
-	// CommonNames says that the common name of a certificate is a user where no rule fits.
+	// CommonNames makes the common name of a certificate a user if no rule matches.
 	CommonNames bool             `yaml:"common-names"`
 	Issuers     []issuerSettings `yaml:"issuers"`
 	Bindings    []rule           `yaml:"bindings"`
 }
 
-// issuerSettings says whose tokens count, and which of them.
+// issuerSettings configure an issuer and which of its tokens are accepted.
 type issuerSettings struct {
 	Line int `yaml:",line"`
-	// Name is what rules call the issuer, and what the names of its principals begin with.
+	// Name identifies the issuer in rules, and is the prefix of its principals' names.
 	Name string `yaml:"name"`
-	// URL is the issuer as its tokens name it. Its discovery document is below it, so it may be any
-	// text if there are KeysURL or KeysFile.
+	// URL is the issuer's name in its tokens, and the base of its discovery document. With KeysURL
+	// or KeysFile, it may be any text.
 	URL string `yaml:"url"`
-	// Audiences are the names of this cluster: a token must be for one of them.
+	// Audiences are the names of this cluster. A token must be issued for one of them.
 	Audiences []string `yaml:"audiences"`
-	// KeysURL and KeysFile are where its keys are, if not where the discovery document says.
+	// KeysURL or KeysFile is where its keys are, if not in the discovery document.
 	KeysURL  string `yaml:"keys-url"`
 	KeysFile string `yaml:"keys-file"`
-	// CAFile has the authorities of its URLs, if they are not the system's.
+	// CAFile contains the authorities for its URLs, if not the system's.
 	CAFile     string   `yaml:"ca-file"`
 	Algorithms []string `yaml:"algorithms"`
-	// Leeway is by how much the clocks of the issuer and of this member may be apart.
+	// Leeway is the tolerated clock skew between the issuer and this member.
 	Leeway *time.Duration `yaml:"clock-leeway"`
 	// Refresh is how old the keys may become before they are fetched again.
 	Refresh time.Duration `yaml:"refresh"`
-	// NameClaim is the claim that tells the subjects of the issuer apart.
+	// NameClaim is the claim that identifies the subject.
 	NameClaim string `yaml:"name-claim"`
 }
 
-// rule binds the callers that fit it to a user, or to roles.
+// rule binds matching callers to a user or to roles.
 type rule struct {
 	Line int `yaml:",line"`
-	// One of these says whose rule it is: a SPIFFE ID, or all below a path or in a trust domain if
-	// it ends in "/*"; the name of a host, or all hosts of a domain if it begins with "*."; the name
-	// of an issuer.
+	// Exactly one of these is set. SPIFFE is a SPIFFE ID, or ends in "/*" and matches everything
+	// below a path or a trust domain. DNS is a host name, or begins with "*." and matches all hosts
+	// of a domain. Issuer is the name of an issuer.
 	SPIFFE string `yaml:"spiffe"`
 	DNS    string `yaml:"dns"`
 	Issuer string `yaml:"issuer"`
-	// Claims are what a token must say, all of it. A value that ends in "*" is the beginning of one.
+	// Claims must all be present in a token. A value that ends in "*" is a prefix.
 	Claims map[string]string `yaml:"claims"`
 
 	User  string   `yaml:"user"`
 	Roles []string `yaml:"roles"`
 }
 
-// Bounds of what a file may say.
+// Defaults and limits of the settings.
 const (
 	defaultLeeway  = 30 * time.Second
 	maxLeeway      = 5 * time.Minute
@@ -79,7 +78,7 @@ const (
 	minRefresh     = 10 * time.Second
 )
 
-// readFile reads a file of --auth-config.
+// readFile reads and parses a file.
 func readFile(path string) (*file, []byte, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -92,7 +91,7 @@ func readFile(path string) (*file, []byte, error) {
 	return f, text, nil
 }
 
-// parse reads the text of a file. Its error begins with the line.
+// parse parses a file. Its errors begin with the line number.
 func parse(text []byte) (*file, error) {
 	root, err := settings.Parse(text)
 	if err != nil {
@@ -115,8 +114,8 @@ func parse(text []byte) (*file, error) {
 		names[s.Name], urls[s.URL] = s.Line, s.Line
 	}
 	if len(f.Bindings) == 0 {
-		// A file that is being written may be empty for a moment.
-		return nil, errors.New(": there are no bindings; leave out --auth-config if none are " +
+		// A file that is just being written may be empty.
+		return nil, errors.New(": there are no bindings; omit --auth-config if none are " +
 			"intended")
 	}
 	for i := range f.Bindings {
@@ -129,7 +128,7 @@ func parse(text []byte) (*file, error) {
 
 func atLine(line int, err error) error { return fmt.Errorf(":%d: %w", line, err) }
 
-// fill sets what a file does not say.
+// setDefaults fills in missing settings.
 func (s *issuerSettings) setDefaults() {
 	if s.Leeway == nil {
 		s.Leeway = new(defaultLeeway)
@@ -145,16 +144,17 @@ func (s *issuerSettings) setDefaults() {
 	}
 }
 
-// issuerName is what an issuer may be called: the colon after it ends it.
+// issuerName matches valid names of issuers. They must not contain a colon, which ends the name in
+// principals.
 var issuerName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 
-// reserved are what other principals' names begin with.
+// reserved are the prefixes of other principals' names.
 var reserved = []string{"dns", "spiffe"}
 
 func (s *issuerSettings) check() error {
 	switch {
 	case !issuerName.MatchString(s.Name) || slices.Contains(reserved, s.Name):
-		return fmt.Errorf("an issuer needs a name of small letters, digits, dots and dashes, other "+
+		return fmt.Errorf("an issuer needs a name of lower-case letters, digits, dots and dashes, other "+
 			"than %s, not %q", strings.Join(reserved, " and "), s.Name)
 	case s.URL == "":
 		return fmt.Errorf("issuer %s needs its url, as in the claim iss of its tokens", s.Name)
@@ -162,13 +162,13 @@ func (s *issuerSettings) check() error {
 		return fmt.Errorf("issuer %s needs audiences: the names of this cluster in its "+
 			"tokens", s.Name)
 	case s.KeysURL != "" && s.KeysFile != "":
-		return fmt.Errorf("issuer %s has keys-url and keys-file; leave one of them out", s.Name)
+		return fmt.Errorf("issuer %s has both keys-url and keys-file; omit one of them", s.Name)
 	case *s.Leeway < 0 || *s.Leeway > maxLeeway:
 		return fmt.Errorf("clock-leeway of issuer %s must be from 0s to %s", s.Name, maxLeeway)
 	case s.Refresh < minRefresh:
 		return fmt.Errorf("refresh of issuer %s must be at least %s", s.Name, minRefresh)
 	case len(s.Algorithms) == 0:
-		return fmt.Errorf("algorithms of issuer %s is empty; leave it out for all", s.Name)
+		return fmt.Errorf("algorithms of issuer %s is empty; omit it to allow all", s.Name)
 	}
 	for _, a := range s.Algorithms {
 		if !slices.Contains(algorithms, a) {
@@ -189,7 +189,7 @@ func (s *issuerSettings) check() error {
 	return nil
 }
 
-// checkURL refuses an address from which anybody on the way could give out keys.
+// checkURL rejects URLs from which an attacker on the network could serve keys.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -200,7 +200,7 @@ func checkURL(text string) error {
 	case u.Scheme == "https", u.Scheme == "http" && loopback(u.Hostname()):
 		return nil
 	}
-	return fmt.Errorf("the URL %q must begin with https:// (http:// is for this machine alone)", text)
+	return fmt.Errorf("the URL %q must begin with https:// (http:// is only for this machine)", text)
 }
 
 func loopback(host string) bool {
@@ -223,7 +223,7 @@ func (r *rule) check(issuers map[string]int) error {
 	case r.Roles != nil && (len(r.Roles) == 0 || slices.Contains(r.Roles, "")):
 		return errors.New("a binding needs the names of roles")
 	case r.Issuer == "" && r.Claims != nil:
-		return errors.New("claims are those of the tokens of an issuer; name it, with issuer")
+		return errors.New("claims require an issuer")
 	case r.Issuer != "" && issuers[r.Issuer] == 0:
 		return fmt.Errorf("there is no issuer %q%s", r.Issuer, nearIssuer(r.Issuer, issuers))
 	case r.DNS != "" && !validHost(r.DNS):
@@ -247,12 +247,12 @@ func nearIssuer(typed string, issuers map[string]int) string {
 	return "; describe it under issuers"
 }
 
-// host is the name of one, or what stands for all of a domain.
+// host matches a host name, or a wildcard for all hosts of a domain.
 var host = regexp.MustCompile(`^(\*\.)?([a-z0-9_-]+\.)*[a-z0-9_-]+$`)
 
 func validHost(name string) bool { return host.MatchString(name) }
 
-// checkSPIFFE refuses what is no SPIFFE ID and does not stand for several.
+// checkSPIFFE rejects text that is neither a SPIFFE ID nor a pattern of several.
 func checkSPIFFE(text string) error {
 	_, err := spiffeid.FromString(strings.TrimSuffix(text, "/*"))
 	if err != nil {

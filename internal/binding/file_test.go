@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// good is a file with one of everything.
+// good is a file that uses every setting.
 const good = `common-names: false
 issuers:
   - name: corp
@@ -30,7 +30,7 @@ bindings:
     roles: [root]
 `
 
-// Goal: a file is read strictly, and an error names the line and what to do.
+// Goal: a file is parsed strictly, and errors name the line and what to do.
 func TestParseErrors(t *testing.T) {
 	f, err := parse([]byte(good))
 	if err != nil || f.CommonNames || len(f.Issuers) != 1 || len(f.Bindings) != 4 ||
@@ -60,7 +60,7 @@ func TestParseErrors(t *testing.T) {
 		{"roles: [worker]", `roles: [""]`, ":16: a binding needs the names of roles"},
 		{"roles: [worker]", "roles: worker", ":17: roles is a list"},
 		{"issuer: corp", "issuer: crop", `:18: there is no issuer "crop"; did you mean "corp"?`},
-		{"  - issuer: corp\n", "  - dns: a\n", ":18: claims are those of the tokens of an issuer"},
+		{"  - issuer: corp\n", "  - dns: a\n", ":18: claims require an issuer"},
 		{"  - dns:", "  - issuer: corp\n    dns:", ":16: a binding needs one of"},
 		{"spiffe://example.org/api", "https://example.org/api", ":12: spiffe"},
 		{"spiffe://example.org/prod/*", "spiffe://example.org/pro*", ":14: spiffe"},
@@ -75,7 +75,7 @@ func TestParseErrors(t *testing.T) {
 		},
 		{
 			"keys-url: https", "keys-file: k\n    keys-url: https",
-			":3: issuer corp has keys-url and keys-file",
+			":3: issuer corp has both keys-url and keys-file",
 		},
 		{"ES256, RS256", "HS256", `:3: issuer corp: algorithm "HS256"`},
 		{"ES256, RS256", "none", `:3: issuer corp: algorithm "none"`},
@@ -98,17 +98,17 @@ func TestParseErrors(t *testing.T) {
 		_, err := parse([]byte(strings.Replace(good, c.before, c.after, 1)))
 		if err == nil || !strings.Contains(err.Error(), c.want) ||
 			c.want[0] == ':' && !strings.HasPrefix(err.Error(), c.want) {
-			t.Errorf("%q for %q: %v, not %s", c.after, c.before, err, c.want)
+			t.Errorf("%q instead of %q: %v, want %s", c.after, c.before, err, c.want)
 		}
 	}
 }
 
-// The error of a file names it, and the files that it names are looked at.
+// TestCheck: an error names the file, and the files that it refers to are checked as well.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "auth.yaml")
 	if err := Check(path); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("no file: %v", err)
+		t.Errorf("missing file: %v", err)
 	}
 	with := func(text string) error {
 		write(t, path, text)
@@ -140,7 +140,7 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// FuzzParse reads any text: what is taken is checked, and nothing panics.
+// FuzzParse: parse never panics, and accepts only valid bindings.
 func FuzzParse(f *testing.F) {
 	f.Add(good)
 	f.Add("a: &a [*a]\nbindings: *a")
@@ -148,13 +148,13 @@ func FuzzParse(f *testing.F) {
 		x, err := parse([]byte(text))
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), ":") {
-				t.Errorf("the error has no place: %v", err)
+				t.Errorf("the error has no line number: %v", err)
 			}
 			return
 		}
 		for _, r := range x.Bindings {
 			if (r.User == "") == (len(r.Roles) == 0) {
-				t.Errorf("a binding to nobody: %+v", r)
+				t.Errorf("a binding without user or roles: %+v", r)
 			}
 		}
 	})

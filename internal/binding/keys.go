@@ -25,36 +25,37 @@ import (
 )
 
 const (
-	// fetchTimeout is for the discovery document and the keys.
+	// fetchTimeout includes the discovery document and the keys.
 	fetchTimeout = 10 * time.Second
-	// fetchInterval and fetchBurst bound how often an issuer is asked, whatever tokens callers show.
+	// fetchInterval and fetchBurst limit how often an issuer is contacted, whatever tokens clients
+	// send.
 	fetchInterval = 10 * time.Second
 	fetchBurst    = 3
-	// retryInterval is how soon an issuer is asked again that did not answer well.
+	// retryInterval is the delay after a failed fetch.
 	retryInterval = 15 * time.Second
-	// maxResponse bounds what an issuer may answer.
+	// maxResponse limits the size of an issuer's responses.
 	maxResponse = 1 << 20
 )
 
-// keySet is the public keys of an issuer.
+// keySet is the set of public keys of an issuer.
 type keySet struct {
 	from  *issuerSettings
 	log   *slog.Logger
 	ctx   context.Context // ends with the member
 	group *sync.WaitGroup // of fetches
 	limit *rate.Limiter
-	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // nil: the machine's
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // nil for the default
 
 	mu       sync.Mutex // guards what follows
 	keys     []jose.JSONWebKey
-	text     string        // they were read from it
-	next     time.Time     // when they are to be fetched again
-	fetching chan struct{} // nil unless they are just being fetched
-	failed   string        // why they could not be had the last time
+	text     string        // the document that keys were parsed from
+	next     time.Time     // when to fetch the keys again
+	fetching chan struct{} // closed after the fetch in flight, nil if there is none
+	failed   string        // the error of the last fetch, "" if it succeeded
 }
 
-// find returns the keys that a token with a kid may be signed with, by an algorithm. If there is
-// none it asks the issuer, if that may be asked again, and waits for the answer.
+// find returns the keys that may have signed a token with the given kid and algorithm. If there are
+// none, it fetches the keys again, unless that was done too recently, and waits for the result.
 func (k *keySet) find(ctx context.Context, kid, algorithm string) []crypto.PublicKey {
 	k.mu.Lock()
 	found, ok := k.lookupLocked(kid, algorithm)
@@ -74,7 +75,7 @@ func (k *keySet) find(ctx context.Context, kid, algorithm string) []crypto.Publi
 	return found
 }
 
-// lookupLocked returns the keys that are known, and whether the issuer needs not be asked for others.
+// lookupLocked returns the matching keys, and whether the kid is known, so that no fetch is needed.
 func (k *keySet) lookupLocked(kid, algorithm string) (found []crypto.PublicKey, ok bool) {
 	for _, key := range k.keys {
 		if kid != "" && key.KeyID != kid {
@@ -88,15 +89,15 @@ func (k *keySet) lookupLocked(kid, algorithm string) (found []crypto.PublicKey, 
 	return found, ok
 }
 
-// due reports whether the keys are to be fetched again.
+// due reports whether it is time to fetch the keys again.
 func (k *keySet) due(now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.from.KeysFile == "" && !now.Before(k.next)
 }
 
-// fetch begins to fetch the keys, unless that is under way or comes too soon. It returns what is
-// closed in the end, nil if nothing is under way.
+// fetch starts to fetch the keys, unless a fetch is in flight or would come too soon. It returns a
+// channel that is closed after the fetch, or nil if none is in flight.
 func (k *keySet) fetch() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -116,7 +117,7 @@ func (k *keySet) fetch() <-chan struct{} {
 	return done
 }
 
-// take takes what was read, or notes why there is nothing. Then the keys stay as they were.
+// update replaces the keys, or records the error and keeps the old keys.
 func (k *keySet) update(text []byte, err error) {
 	var keys []jose.JSONWebKey
 	if err == nil {
@@ -140,10 +141,10 @@ func (k *keySet) update(text []byte, err error) {
 	}
 }
 
-// truncate bounds a text that somebody else has written a part of.
+// truncate limits text that comes partly from elsewhere.
 func truncate(text string) string { return text[:min(len(text), 300)] }
 
-// readFile takes the keys from their file.
+// readFile reads the keys from their file.
 func (k *keySet) readFile() error {
 	text, err := os.ReadFile(k.from.KeysFile)
 	if err == nil {
@@ -156,7 +157,7 @@ func (k *keySet) readFile() error {
 	return err
 }
 
-// download reads the keys from where the settings say, or the issuer.
+// download fetches the keys from the configured URL, or from the one in the discovery document.
 func (k *keySet) download() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(k.ctx, fetchTimeout)
 	defer cancel()
@@ -191,12 +192,13 @@ func (k *keySet) download() ([]byte, error) {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", from, answer.Status)
+		return nil, fmt.Errorf("%s returned %s", from, answer.Status)
 	}
 	return io.ReadAll(answer.Body)
 }
 
-// client returns what asks the issuer. It follows nobody elsewhere: that could be one without TLS.
+// client returns the HTTP client for the issuer. It does not follow redirects, which could lead to
+// a server without TLS.
 func (k *keySet) client() (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableKeepAlives = true
@@ -229,7 +231,7 @@ func readCA(s *issuerSettings) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// bounded bounds the answers of an http.RoundTripper.
+// limitedTransport limits the size of responses.
 type limitedTransport struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -241,8 +243,8 @@ func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// parseKeys returns the public keys of a set that are for signatures. It ignores keys that it does
-// not understand (RFC 7517, section 5).
+// parseKeys returns the public signing keys in a key set. It ignores keys it does not understand
+// (RFC 7517, section 5).
 func parseKeys(text []byte) ([]jose.JSONWebKey, error) {
 	var set struct{ Keys []json.RawMessage }
 	if err := json.Unmarshal(text, &set); err != nil {
@@ -260,7 +262,7 @@ func parseKeys(text []byte) ([]jose.JSONWebKey, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("there is no public key for signatures in the key set")
+		return nil, errors.New("the key set has no public signing key")
 	}
 	return keys, nil
 }

@@ -7,10 +7,10 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// Principal is who a caller is.
+// Principal is the identity of a caller.
 type Principal struct {
-	// Name is that of a user or, if Bound is not nil, of the principal itself: its SPIFFE ID,
-	// dns:HOST, or ISSUER:SUBJECT. No two kinds of evidence have the same names.
+	// Name is a user or, if Bound is not nil, the name of the principal itself: its SPIFFE ID,
+	// dns:HOST, or ISSUER:SUBJECT. Names of different kinds of evidence never collide.
 	Name  string
 	Bound *access.Bound
 }
@@ -23,11 +23,12 @@ func (p Principal) Equal(q Principal) bool {
 	return p.Name == q.Name && slices.Equal(p.Bound.Roles, q.Bound.Roles)
 }
 
-// maxName bounds the name of a principal. It is with each of its leases and commands.
+// maxName limits the length of a principal's name, which is stored with each of its leases and
+// commands.
 const maxName = 2048
 
-// who says who fits the rules with some evidence, not ok if nobody does. The first rule that fits
-// and names a user decides; else it is the roles of all rules that fit.
+// identify returns the principal that the rules assign to the evidence, if any. The first matching
+// rule with a user wins; otherwise, the principal gets the roles of all matching rules.
 func (f *file) identify(e *Evidence) (p Principal, ok bool) {
 	var roles []string
 	for i := range f.Bindings {
@@ -51,7 +52,7 @@ func (f *file) identify(e *Evidence) (p Principal, ok bool) {
 	return p, true
 }
 
-// fits returns the name of the principal that fits a rule, "" if none does.
+// match returns the name of the principal if the rule matches, and "" otherwise.
 func (f *file) match(r *rule, e *Evidence) string {
 	switch {
 	case r.SPIFFE != "" && !e.spiffe.IsZero():
@@ -80,8 +81,8 @@ func (f *file) match(r *rule, e *Evidence) string {
 	return ""
 }
 
-// matchHost reports whether a rule is for a host: by its name, or as one of a domain, where a star
-// stands for one label.
+// matchHost reports whether a rule matches a host: exactly, or as a host of a domain, where the
+// star stands for a single label.
 func matchHost(rule, host string) bool {
 	domain, all := strings.CutPrefix(rule, "*.")
 	if !all {
@@ -91,7 +92,7 @@ func matchHost(rule, host string) bool {
 	return label != "" && rest == domain
 }
 
-// matchClaim reports whether a claim, or an element of one that is a list, is what a rule wants.
+// matchClaim reports whether a claim, or an element of a list claim, has the wanted value.
 func matchClaim(claim any, want string) bool {
 	switch c := claim.(type) {
 	case string:

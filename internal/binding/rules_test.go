@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// certified returns what a certificate says after it was signed and parsed.
+// fromCertificate returns the evidence of a certificate that was signed and parsed.
 func fromCertificate(
 	t testing.TB, hosts []string, change func(*x509.Certificate), ids ...string,
 ) *Evidence {
@@ -35,10 +35,10 @@ func fromCertificate(
 	})
 	parsed := pair.Leaf
 	e := OfCertificate(parsed)
-	// SPIFFE's own library reads the same ID, or none.
+	// SPIFFE's own library must read the same ID, or none.
 	if id, err := x509svid.IDFromCert(parsed); change == nil && (err == nil) == e.spiffe.IsZero() ||
 		!e.spiffe.IsZero() && id != e.spiffe {
-		t.Errorf("the SPIFFE ID of %q is %q, and %q to go-spiffe (%v)", ids, e.spiffe, id, err)
+		t.Errorf("the SPIFFE ID of %q is %q, but %q according to go-spiffe (%v)", ids, e.spiffe, id, err)
 	}
 	return e
 }
@@ -48,8 +48,8 @@ func claims(issuer string, c map[string]any) *Evidence {
 	return &Evidence{issuer: issuer, url: issuer, subject: subject, claims: c}
 }
 
-// Goal: each rule fits whom it says and nobody else. Method: a table of evidence, and of whom a
-// file makes of it.
+// Goal: each rule matches exactly what it describes. Method: a table of evidence and the principals
+// that a file assigns to it.
 func TestRules(t *testing.T) {
 	f, err := parse([]byte(`
 issuers:
@@ -83,7 +83,7 @@ bindings:
 	}
 	for name, c := range map[string]struct {
 		e    *Evidence
-		want string // "" for nobody
+		want string // "" for none
 	}{
 		"exact":              {svid("spiffe://d.org/api"), "user api"},
 		"below it":           {svid("spiffe://d.org/api/x"), ""},
@@ -140,17 +140,18 @@ bindings:
 			got = p.Name + ": " + strings.Join(p.Bound.Roles, " ")
 		}
 		if got != c.want {
-			t.Errorf("%s: %q, not %q", name, got, c.want)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 }
 
-// No principal has the name of another kind's, whatever an issuer calls its subjects.
+// TestIssuerNames: principals of different kinds cannot have the same name, whatever an issuer
+// calls its subjects.
 func TestIssuerNames(t *testing.T) {
 	for _, name := range []string{"dns", "spiffe", "", "A", "a:b", "a/b"} {
 		s := issuerSettings{Name: name, URL: "https://x", Audiences: []string{"a"}}
 		if s.setDefaults(); s.check() == nil {
-			t.Errorf("an issuer may be called %q", name)
+			t.Errorf("an issuer named %q was accepted", name)
 		}
 	}
 }

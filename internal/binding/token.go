@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// maxToken bounds the tokens of issuers, in bytes.
+	// maxToken limits the size of tokens, in bytes.
 	maxToken = 16 << 10
-	// maxVerified bounds the tokens of one issuer that are not verified again.
+	// maxVerified limits the cache of verified tokens of each issuer.
 	maxVerified = 4096
 )
 
@@ -27,7 +27,7 @@ type issuer struct {
 	parser *jwt.Parser
 
 	mu sync.Mutex // guards what follows
-	// verified is what was verified, by the hash of the token, with the keys of text.
+	// verified caches the evidence of tokens by their hash, as verified with the keys in text.
 	verified map[[sha256.Size]byte]*Evidence
 	text     string
 }
@@ -43,7 +43,7 @@ func newIssuer(s *issuerSettings, keys *keySet) *issuer {
 	}
 }
 
-// issuerOf returns whom a token names as its issuer, which is not verified; "" if it names none.
+// issuerOf returns the issuer that a token names, unverified, or "".
 func issuerOf(token string) string {
 	var c issuerClaim
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &c); err != nil {
@@ -52,14 +52,14 @@ func issuerOf(token string) string {
 	return c.Issuer
 }
 
-// named is the one claim that is looked at before a token is verified.
+// issuerClaim decodes the only claim that is read before a token is verified.
 type issuerClaim struct {
-	jwt.Claims `json:"-"` // nobody asks for them
+	jwt.Claims `json:"-"` // unused
 	Issuer     string     `json:"iss"`
 }
 
-// verify returns what a token with a hash says, if it is the issuer's, for this cluster, and counts
-// now.
+// verify returns the evidence of a token with the given hash, if the issuer signed it for this
+// cluster and it is valid now.
 func (i *issuer) verify(
 	ctx context.Context, token string, sum [sha256.Size]byte,
 ) (*Evidence, error) {
@@ -77,7 +77,7 @@ func (i *issuer) verify(
 	}
 	subject, _ := claims[i.NameClaim].(string)
 	if subject == "" || len(subject) > maxName || strings.ContainsFunc(subject, unicode.IsControl) {
-		return nil, fmt.Errorf("the claim %s is no name", i.NameClaim)
+		return nil, fmt.Errorf("the claim %s is not a valid name", i.NameClaim)
 	}
 	e := &Evidence{
 		issuer: i.Name, url: i.URL, subject: subject, claims: claims,
@@ -87,10 +87,10 @@ func (i *issuer) verify(
 	return e, nil
 }
 
-// keysOf returns the keys with which a token may be signed.
+// keysOf returns the keys that may have signed a token.
 func (i *issuer) keysOf(ctx context.Context, t *jwt.Token) (any, error) {
 	if _, ok := t.Header["crit"]; ok {
-		return nil, errors.New("the token has critical headers, which are not known")
+		return nil, errors.New("the token has unknown critical headers")
 	}
 	kid, _ := t.Header["kid"].(string)
 	var set jwt.VerificationKeySet
@@ -103,15 +103,15 @@ func (i *issuer) keysOf(ctx context.Context, t *jwt.Token) (any, error) {
 	return set, nil
 }
 
-// version tells the keys of now from those of before.
+// version identifies the current set of keys.
 func (k *keySet) version() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.text
 }
 
-// known returns what a token says that was verified with the keys of now, nil if there is none or
-// it has ended.
+// cached returns the evidence of a token that was verified with the current keys, or nil if there
+// is none or it has expired.
 func (i *issuer) cached(sum [sha256.Size]byte) *Evidence {
 	text := i.keys.version()
 	i.mu.Lock()
@@ -127,12 +127,12 @@ func (i *issuer) cached(sum [sha256.Size]byte) *Evidence {
 	return e
 }
 
-// note remembers what a token says that was verified with keys.
+// cache stores the evidence of a token verified with the keys in text.
 func (i *issuer) cache(sum [sha256.Size]byte, e *Evidence, text string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.text != text {
-		return // it may be by a key that is gone
+		return // its key may be gone
 	}
 	if len(i.verified) >= maxVerified {
 		clear(i.verified)

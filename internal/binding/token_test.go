@@ -20,7 +20,7 @@ import (
 	"leasehold.dev/internal/binding/issuertest"
 )
 
-// rig is bindings for one issuer, corp, whose subjects have the role app.
+// rig is bindings for an issuer, corp, whose subjects have the role app.
 type rig struct {
 	t testing.TB
 	*issuertest.Issuer
@@ -30,7 +30,7 @@ type rig struct {
 	changes chan struct{} // gets something at each change, with room for many
 }
 
-// lockedBuffer is a log.
+// lockedBuffer records log output.
 type lockedBuffer struct {
 	mu sync.Mutex // guards b
 	b  bytes.Buffer
@@ -42,14 +42,14 @@ func (l *lockedBuffer) Write(b []byte) (int, error) {
 	return l.b.Write(b)
 }
 
-// count returns how often the log says something.
+// count returns how often text occurs in the log.
 func (l *lockedBuffer) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.b.String(), text)
 }
 
-// text is the file for the issuer, with more settings.
+// text returns a file for the issuer, with further settings.
 func (r *rig) text(more string) string {
 	return fmt.Sprintf("issuers: [{name: corp, url: %q, audiences: [other, %s]%s}]\n"+
 		"bindings: [{issuer: corp, roles: [app]}]\n", r.URL, issuertest.Audience, more)
@@ -78,12 +78,12 @@ func (r *rig) open() {
 	r.t.Cleanup(r.Close)
 }
 
-// who returns who a token stands for, "" if it does not count.
+// who returns the principal of a token, or "" if it is invalid.
 func (r *rig) who(token string) string {
 	r.t.Helper()
 	e, ours, err := r.Bindings.Token(r.t.Context(), token)
 	if !ours {
-		r.t.Errorf("a token is not taken for the issuer's: %s", token)
+		r.t.Errorf("not recognized as the issuer's token: %s", token)
 		return ""
 	}
 	if err != nil {
@@ -93,8 +93,8 @@ func (r *rig) who(token string) string {
 	return p.Name
 }
 
-// Goal: a token counts exactly if the issuer has signed it, for this cluster and for now. Method: a
-// real issuer with real keys, and a table of tokens each of which has one thing wrong, or none.
+// Goal: a token is valid only if the issuer signed it, for this cluster and for now. Method: a real
+// issuer with real keys, and a table of tokens with at most one defect each.
 func TestTokens(t *testing.T) {
 	r := newRig(t, false, ", clock-leeway: 1m")
 	r.AddRSA(t, "rsa")
@@ -164,22 +164,22 @@ func TestTokens(t *testing.T) {
 		"critical headers":          {critical(t, r), false},
 	} {
 		if got := r.who(c.token) == "corp:bob"; got != c.want {
-			t.Errorf("%s: it counts: %v", name, got)
+			t.Errorf("%s: valid: %v", name, got)
 		}
 	}
 	for name, token := range map[string]string{
-		"of another issuer": stranger.Token(t, "rsa", "bob", nil),
-		"of a longer one":   with("iss", r.URL+"/"),
-		"of nobody":         with("iss", nil),
+		"another issuer": stranger.Token(t, "rsa", "bob", nil),
+		"a longer issuer":   with("iss", r.URL+"/"),
+		"no issuer":         with("iss", nil),
 		"simple":            "AAAA", "empty": "", "dots": "..", "huge": strings.Repeat("a.", maxToken),
 	} {
 		if _, ours, err := r.Bindings.Token(t.Context(), token); ours || err != nil {
-			t.Errorf("%s: it is taken for the issuer's, %v", name, err)
+			t.Errorf("%s: recognized as the issuer's token, %v", name, err)
 		}
 	}
 }
 
-// ecSigner and rsaSigner are keys that the issuer does not have.
+// ecSigner and rsaSigner return keys that the issuer does not have.
 func ecSigner(t testing.TB) any {
 	other := issuertest.New(t, false)
 	other.AddECDSA(t, "x")
@@ -192,7 +192,7 @@ func rsaSigner(t testing.TB) any {
 	return other.Key("x")
 }
 
-// critical returns a token with a header that must be understood.
+// critical returns a token with a critical header.
 func critical(t testing.TB, r *rig) string {
 	token := jwt.NewWithClaims(jwt.SigningMethodES256, r.Claims("bob", nil))
 	token.Header["kid"], token.Header["crit"] = "ec", []string{"exp"}
@@ -203,31 +203,31 @@ func critical(t testing.TB, r *rig) string {
 	return text
 }
 
-// A new key of the issuer counts with the first token that is signed with it. One that it has
-// dropped counts no more once the keys were fetched again, also for tokens that were seen before.
+// TestRotation: a new key of the issuer is accepted with the first token signed by it. A dropped
+// key is rejected once the keys have been fetched again, even for tokens seen before.
 func TestRotation(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
 	r.open()
 	old := r.Issuer.Token(t, "1", "bob", nil)
 	if r.who(old) == "" {
-		t.Fatal("the first key does not count")
+		t.Fatal("the first key is rejected")
 	}
 	r.AddRSA(t, "2")
 	r.Drop("1")
 	if r.who(old) == "" {
-		t.Error("the keys were fetched for a kid that is known")
+		t.Error("the keys were fetched for a known kid")
 	}
 	if r.who(r.Issuer.Token(t, "2", "bob", nil)) == "" {
-		t.Error("the second key does not count")
+		t.Error("the second key is rejected")
 	}
 	if r.who(old) != "" {
-		t.Error("the dropped key counts")
+		t.Error("the dropped key is accepted")
 	}
 }
 
-// Goal: whatever tokens callers show, the issuer is asked a few times only, and the others' tokens
-// count meanwhile. Method: many tokens with kids that there are not, at a time.
+// Goal: whatever tokens clients send, the issuer is contacted only a few times, and valid tokens
+// are still accepted. Method: many concurrent tokens with unknown kids.
 func TestUnknownKeyFlood(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
@@ -244,10 +244,10 @@ func TestUnknownKeyFlood(t *testing.T) {
 					Method: jwt.SigningMethodES256, Key: other.Key("x"),
 				}, r.Claims("bob", nil))
 				if r.who(bad) != "" {
-					t.Error("a token with an unknown key counts")
+					t.Error("a token with an unknown key is accepted")
 				}
 				if r.who(good) == "" {
-					t.Error("a good token does not count")
+					t.Error("a good token is rejected")
 				}
 			}
 		})
@@ -256,12 +256,12 @@ func TestUnknownKeyFlood(t *testing.T) {
 	// A fetch is two requests.
 	most := 2 * (fetchBurst + 1 + int(time.Since(began)/fetchInterval))
 	if n := r.Asked(); n == 0 || n > most {
-		t.Errorf("the issuer was asked %d times, at most %d are allowed", n, most)
+		t.Errorf("the issuer was contacted %d times, want 1 to %d", n, most)
 	}
 }
 
-// An issuer that cannot be asked, or that calls itself otherwise, does not take away the keys that
-// are known; and the log says so once.
+// TestFailingIssuer: if an issuer is unavailable or names itself differently, its known keys stay
+// valid, and the failure is logged once.
 func TestFailingIssuer(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
@@ -269,26 +269,27 @@ func TestFailingIssuer(t *testing.T) {
 	r.open()
 	token := r.Issuer.Token(t, "1", "bob", nil)
 	if r.who(token) != "" {
-		t.Error("a token counts without a key")
+		t.Error("a token is accepted without a key")
 	}
 	r.Break(false)
 	if r.who(token) == "" {
-		t.Fatal("a token does not count when the issuer is back")
+		t.Fatal("a token is rejected although the issuer is back")
 	}
 	r.Say("https://other.example.com")
 	r.AddECDSA(t, "2")
 	if r.who(r.Issuer.Token(t, "2", "bob", nil)) != "" {
-		t.Error("the keys of an issuer that calls itself otherwise count")
+		t.Error("the keys of a misnamed issuer are accepted")
 	}
 	if r.who(token) == "" {
-		t.Error("the last keys do not count any more")
+		t.Error("the last keys are rejected")
 	}
 	if n := r.log.count("cannot fetch the keys"); n != 2 {
-		t.Errorf("the log has told %d failures", n)
+		t.Errorf("%d failures were logged, want 2", n)
 	}
 }
 
-// Keys at a URL, over TLS with an authority of its own; what sends elsewhere is not followed.
+// TestKeysOverTLS: keys may be fetched from a URL over TLS with a private authority. Redirects are
+// not followed.
 func TestKeysOverTLS(t *testing.T) {
 	r := newRig(t, true, "")
 	r.AddECDSA(t, "1")
@@ -296,20 +297,20 @@ func TestKeysOverTLS(t *testing.T) {
 	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate()})))
 	token := r.Issuer.Token(t, "1", "bob", nil)
 	for more, want := range map[string]string{
-		", ca-file: " + ca: "corp:bob", "": "", // nobody vouches for it
+		", ca-file: " + ca: "corp:bob", "": "", // unknown authority
 		fmt.Sprintf(", ca-file: %s, keys-url: %s/keys", ca, r.URL):      "corp:bob",
 		fmt.Sprintf(", ca-file: %s, keys-url: %s/elsewhere", ca, r.URL): "",
 	} {
 		write(t, r.path, r.text(more))
 		r.open()
 		if got := r.who(token); got != want {
-			t.Errorf("with %q: %q, not %q", more, got, want)
+			t.Errorf("with %q: got %q, want %q", more, got, want)
 		}
 	}
 }
 
-// Goal: the file counts as soon as it has changed, as a whole, and with a mistake in it nothing
-// changes; nor does it when keys-file is wrong. A subject that is bound no more is nobody.
+// Goal: a changed file takes effect as a whole and promptly. With an error in it or in keys-file,
+// nothing changes. A subject that is no longer bound has no principal.
 func TestRun(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
@@ -339,7 +340,7 @@ func TestRun(t *testing.T) {
 				got += ":" + strings.Join(p.Bound.Roles, " ")
 			}
 			if got != want {
-				t.Errorf("bob is %q, not %q", got, want)
+				t.Errorf("bob is %q, want %q", got, want)
 			}
 		}
 		is("corp:bob:app")
@@ -354,7 +355,7 @@ func TestRun(t *testing.T) {
 			is("corp:bob:reader")
 		}
 		if n := r.log.count("cannot reload"); n != 4 {
-			t.Errorf("the log tells %d mistakes, not 4", n)
+			t.Errorf("%d errors were logged, want 4", n)
 		}
 		eve := strings.Replace(r.text(more), "roles: [app]", "claims: {sub: eve}, user: u", 1)
 		write(t, r.path, eve)
@@ -366,24 +367,24 @@ func TestRun(t *testing.T) {
 		write(t, r.path, r.text(more))
 		is("corp:bob:app")
 		if n := len(r.changes); n != 5 {
-			t.Errorf("%d changes are told, not 5", n)
+			t.Errorf("Changed was called %d times, want 5", n)
 		}
 
 		if r.who(second) != "" {
-			t.Error("a key counts that is not in the file")
+			t.Error("a key is accepted that is not in the file")
 		}
 		write(t, keys, "{")
 		if look(); r.who(first) == "" {
-			t.Error("a wrong file of keys has taken them away")
+			t.Error("a broken keys-file removed the keys")
 		}
 		write(t, keys, set)
 		if look(); r.who(second) == "" {
-			t.Error("the new file of keys does not count")
+			t.Error("the new keys-file is not in force")
 		}
 	})
 }
 
-// Evidence of a token ends with it.
+// TestEvidenceEnds: the evidence of a token expires with it.
 func TestEvidenceEnds(t *testing.T) {
 	r := newRig(t, false, ", clock-leeway: 20s")
 	r.AddECDSA(t, "1")
@@ -399,16 +400,16 @@ func TestEvidenceEnds(t *testing.T) {
 		}
 		time.Sleep(79 * time.Second)
 		if _, ok := r.Identify(e); !ok || r.who(token) == "" {
-			t.Error("it has ended before its time")
+			t.Error("the evidence expired early")
 		}
 		time.Sleep(time.Second)
 		if _, ok := r.Identify(e); ok || r.who(token) != "" {
-			t.Error("it counts after its end")
+			t.Error("the evidence is valid after its expiry")
 		}
 	})
 }
 
-// Keys of a kind that is not known do not take away the others of their set (RFC 7517, section 5).
+// TestUnknownKeyTypes: a set may contain keys of unknown types (RFC 7517, section 5).
 func TestUnknownKeyTypes(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
@@ -426,6 +427,6 @@ func TestUnknownKeyTypes(t *testing.T) {
 		t.Errorf("%v, %v", keys, err)
 	}
 	if _, err := parseKeys(list(foreign...)); err == nil {
-		t.Error("a set without a key that counts is taken")
+		t.Error("a set without any usable key is accepted")
 	}
 }

@@ -205,7 +205,7 @@ func (d *Directory) classify(wrong error) {
 	case d.Member == 0:
 		d.Condition = Empty
 	case d.machine == nil:
-		d.Condition, d.Why = Stateless, errors.New("the member has joined, but has not received any state yet")
+		d.Condition, d.Why = Stateless, errors.New("the member joined, but has not received any state yet")
 	case evidence != "":
 		d.Condition, d.Why = Damaged, fmt.Errorf("its state differed from the majority's; a copy "+
 			"of it is in %s", evidence)
