@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkHandOver is the first of a queue going and another coming at its end, with as many
-// who wait: what the hub's goroutine does for a hand-over.
+// who wait: what the hub's goroutine does for a racer-over.
 func BenchmarkHandOver(b *testing.B) {
 	for _, n := range []int{10, 1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -22,7 +22,7 @@ func BenchmarkHandOver(b *testing.B) {
 			for i := range n {
 				m.grant(b, lease.ID(i+1))
 				at := m.put(b, ask(i).Key, lease.ID(i+1), "")
-				entries[i], _ = m.queues.Wait(ask(i), at, &told{})
+				entries[i], _ = m.queues.Wait(ask(i), at, &recorder{})
 			}
 			m.hub.Distribute()
 			rev := m.view.Load().KV.Revision()
@@ -39,7 +39,7 @@ func BenchmarkHandOver(b *testing.B) {
 				rev += 2
 				put := api.NewEvent(&mvcc.Event{KV: &again})
 				m.queues.follow([]*api.Event{put}, rev, false)
-				entries[i], _ = m.queues.Wait(ask(i), rev, &told{})
+				entries[i], _ = m.queues.Wait(ask(i), rev, &recorder{})
 			}
 		})
 	}
@@ -54,7 +54,7 @@ func BenchmarkAlone(b *testing.B) {
 	}
 	m.grant(b, 1)
 	at := m.put(b, keyOf(1), 1, "")
-	ask, to := Ask{Key: keyOf(1), Prefix: "l/", Permits: 1}, &told{}
+	ask, to := Ask{Key: keyOf(1), Prefix: "l/", Permits: 1}, &recorder{}
 	b.ReportAllocs()
 	for b.Loop() {
 		e, _ := m.queues.Wait(ask, at, to)

@@ -17,7 +17,7 @@ func (m *member) ask(id lease.ID, asOf int64, w Waiter) (*Entry, News) {
 
 // Goal: who has its turn is told which key went before, and as of the revision of that: not of
 // what came after it, and no key if none went. Method: several things are distributed at once.
-func TestAfter(t *testing.T) {
+func TestNotifiedAfter(t *testing.T) {
 	for _, x := range []struct {
 		name  string
 		act   func(*member) (revision int64)
@@ -45,7 +45,7 @@ func TestAfter(t *testing.T) {
 			for id := lease.ID(1); id <= 3; id++ {
 				m.put(t, keyOf(id), id, "w")
 			}
-			two := &told{}
+			two := &recorder{}
 			if _, n := m.queues.Wait(Ask{
 				Key: keyOf(2), Prefix: "l/", Permits: 1, Skips: true, Beside: "r",
 			}, m.view.Load().KV.Revision(), two); n.State != Waiting {
@@ -74,7 +74,7 @@ func TestEnterBetween(t *testing.T) {
 	known := m.put(t, "other", 0, "")
 	m.hub.Distribute()
 	m.remove(t, keyOf(1))
-	if _, n := m.ask(3, known, &told{}); n.State != Waiting {
+	if _, n := m.ask(3, known, &recorder{}); n.State != Waiting {
 		t.Fatalf("entered: %+v", n)
 	}
 	m.hub.Distribute()
@@ -101,7 +101,7 @@ func TestRevisionOfAnswer(t *testing.T) {
 		if followed {
 			m.hub.Distribute()
 		}
-		if _, n := m.ask(2, asOf, &told{}); n.State != Ready || n.Revision != gone {
+		if _, n := m.ask(2, asOf, &recorder{}); n.State != Ready || n.Revision != gone {
 			t.Errorf("followed %v: %+v, want the turn at %d", followed, n, gone)
 		}
 	}
@@ -114,8 +114,8 @@ func TestBeforePublished(t *testing.T) {
 	m.grant(t, 1, 2)
 	m.put(t, keyOf(1), 1, "")
 	m.wait(t, 1, Ready)
-	at, publish := m.ahead(t, &fsm.Put{Key: keyOf(2), Lease: 2})
-	two := &told{}
+	at, publish := m.applyUnpublished(t, &fsm.Put{Key: keyOf(2), Lease: 2})
+	two := &recorder{}
 	if _, n := m.ask(2, at, two); n.State != Waiting || n.Created != at {
 		t.Errorf("entered: %+v", n)
 	}
@@ -130,7 +130,7 @@ func TestBeforePublished(t *testing.T) {
 // Goal: what a queue was read with does not happen to it again when it is distributed: who waits
 // with a key of today is not told the end of the one before. Method: keys go and come back, at last
 // in one revision, before anybody waits.
-func TestTakenOnce(t *testing.T) {
+func TestEventsAppliedOnce(t *testing.T) {
 	m := newMember(100)
 	m.hub.Want(1)
 	m.grant(t, 1, 2)
@@ -160,22 +160,22 @@ func manyInQueue(t *testing.T) *member {
 	return m
 }
 
-// TestTakenOnceOutside is TestTakenOnce for what happened while a queue was read, and is
+// TestEventsAppliedOnceUnlocked is TestEventsAppliedOnce for what happened while a queue was read, and is
 // distributed after that.
-func TestTakenOnceOutside(t *testing.T) {
+func TestEventsAppliedOnceUnlocked(t *testing.T) {
 	m := manyInQueue(t)
-	m.queues.between = func() {
+	m.queues.afterRead = func() {
 		m.apply(t, &fsm.Revoke{ID: 1})
 		m.hub.Distribute()
 		m.remove(t, keyOf(2))
 		m.put(t, keyOf(2), 2, "")
 	}
 	at := m.view.Load().KV.Revision()
-	_, n := m.ask(3, at, &told{})
+	_, n := m.ask(3, at, &recorder{})
 	if now := m.view.Load().KV.Revision(); n.State != Ready || n.Revision != now {
 		t.Errorf("entered: %+v, want the turn at %d", n, now)
 	}
-	if _, n := m.ask(2, at, &told{}); n.State != Gone {
+	if _, n := m.ask(2, at, &recorder{}); n.State != Gone {
 		t.Errorf("as it was before: %+v", n)
 	}
 	_, two := m.wait(t, 2, Waiting)
@@ -185,26 +185,26 @@ func TestTakenOnceOutside(t *testing.T) {
 
 // Goal: who enters a queue while another reads it waits for that, holds up nobody else, and does
 // not read it, too. Method: they enter from within the reading.
-func TestEnterWhileRead(t *testing.T) {
+func TestEnterDuringRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manyInQueue(t)
 		at := m.view.Load().KV.Revision()
 		var all sync.WaitGroup
 		reads := 0
-		m.queues.between = func() {
+		m.queues.afterRead = func() {
 			if reads++; reads > 1 {
 				return
 			}
 			for id := lease.ID(2); id <= 4; id++ {
 				all.Go(func() {
-					if _, n := m.ask(id, at, &told{}); n.State != Waiting {
+					if _, n := m.ask(id, at, &recorder{}); n.State != Waiting {
 						t.Errorf("ticket %d: %+v", id, n)
 					}
 				})
 			}
 			synctest.Wait()
 			m.grant(t, 1000)
-			m.queues.Wait(Ask{Key: "m/3e8", Prefix: "m/", Permits: 1}, m.put(t, "m/3e8", 1000, ""), &told{})
+			m.queues.Wait(Ask{Key: "m/3e8", Prefix: "m/", Permits: 1}, m.put(t, "m/3e8", 1000, ""), &recorder{})
 		}
 		m.wait(t, 1, Ready)
 		all.Wait()
@@ -224,7 +224,7 @@ func TestFirstEnd(t *testing.T) {
 	gone := m.apply(t, &fsm.Revoke{ID: 1})
 	m.put(t, keyOf(1), 2, "")
 	m.remove(t, keyOf(1))
-	if _, n := m.ask(1, made, &told{}); n.State != Gone || n.Why != fsm.Revoked || n.Lease != 1 ||
+	if _, n := m.ask(1, made, &recorder{}); n.State != Gone || n.Why != fsm.Revoked || n.Lease != 1 ||
 		n.Revision != gone || n.Created != made {
 		t.Errorf("told %+v", n)
 	}
@@ -232,7 +232,7 @@ func TestFirstEnd(t *testing.T) {
 
 // Goal: what took a key is known as far as history reaches, though the queue was followed only up
 // to before that. Method: the key goes at the compacted revision, and after it.
-func TestCompactedAtTheEnd(t *testing.T) {
+func TestCompactedBeforeEnd(t *testing.T) {
 	for _, between := range []int{0, 2} {
 		t.Run(fmt.Sprint(between), func(t *testing.T) {
 			m, _, two, _ := threeInQueue(t)
@@ -304,7 +304,7 @@ func TestEnded(t *testing.T) {
 
 // Goal: a queue in which somebody waits for long keeps nothing of waiters that waited in other
 // ways and have left. Method: many ways, one after the other.
-func TestLeaveForgets(t *testing.T) {
+func TestLeaveFreesRanks(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
 	m.put(t, keyOf(1), 1, "")
@@ -314,7 +314,7 @@ func TestLeaveForgets(t *testing.T) {
 		for _, skips := range []bool{false, true} {
 			e, _ := m.queues.Wait(Ask{
 				Key: keyOf(2), Prefix: "l/", Permits: int64(i + 1), Skips: skips, Beside: fmt.Sprint(i),
-			}, at, &told{})
+			}, at, &recorder{})
 			e.Leave()
 		}
 	}

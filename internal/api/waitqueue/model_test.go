@@ -13,9 +13,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// modelled is a waiter, and what the model knows of it.
-type modelled struct {
-	told
+// modelWaiter is a waiter, and what the model knows of it.
+type modelWaiter struct {
+	recorder
 	ask     Ask
 	created int64
 	entry   *Entry
@@ -29,8 +29,8 @@ type model struct {
 	*member
 	t       *testing.T
 	random  *rand.Rand
-	waiting map[*modelled]bool
-	left    []*modelled
+	waiting map[*modelWaiter]bool
+	left    []*modelWaiter
 }
 
 // asks are the ways to wait.
@@ -44,7 +44,7 @@ var asks = []Ask{
 }
 
 // expect is where a ticket stands, by a look at the whole queue.
-func (m *model) expect(w *modelled) State {
+func (m *model) expect(w *modelWaiter) State {
 	v := m.view.Load().KV
 	own := v.Get(w.ask.Key)
 	if own == nil || own.CreateRevision != w.created || own.Lease == 0 {
@@ -106,7 +106,7 @@ func (m *model) value() string { return []string{"", "r", "w"}[m.random.IntN(3)]
 func (m *model) enter(key string) {
 	v := m.view.Load().KV
 	own := v.Get(key)
-	w := &modelled{ask: asks[m.random.IntN(len(asks))]}
+	w := &modelWaiter{ask: asks[m.random.IntN(len(asks))]}
 	w.ask.Key, w.ask.Prefix = key, "l/"
 	e, n := m.queues.Wait(w.ask, v.Revision(), w)
 	if own == nil || own.Lease == 0 {
@@ -149,7 +149,7 @@ func (m *model) check() {
 	}
 }
 
-func (m *model) leave(w *modelled) {
+func (m *model) leave(w *modelWaiter) {
 	w.entry.Leave()
 	delete(m.waiting, w)
 	w.take() // what was told before
@@ -163,7 +163,7 @@ func TestModel(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := &model{
 				member: newMember(6), t: t, random: rand.New(rand.NewPCG(seed, 1)),
-				waiting: make(map[*modelled]bool),
+				waiting: make(map[*modelWaiter]bool),
 			}
 			m.grant(t, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 			for range 400 {
@@ -185,17 +185,17 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// hand is a client that wants a lock again and again, for TestRace.
-type hand struct{ turn chan News }
+// racer is a client that wants a lock again and again, for TestRace.
+type racer struct{ turn chan News }
 
-func (h hand) Notify(n News) { h.turn <- n }
+func (h racer) Notify(n News) { h.turn <- n }
 
 // TestRace: many wait and leave while others apply and distribute: each gets its turn, and
 // none while another has it.
 func TestRace(t *testing.T) {
 	m := newMember(100)
-	const hands, rounds = 8, 200
-	for id := range lease.ID(hands) {
+	const racers, rounds = 8, 200
+	for id := range lease.ID(racers) {
 		m.grant(t, id+1)
 	}
 	var applying, holding sync.Mutex
@@ -211,13 +211,13 @@ func TestRace(t *testing.T) {
 			}
 		}
 	})
-	for id := lease.ID(1); id <= hands; id++ {
+	for id := lease.ID(1); id <= racers; id++ {
 		all.Go(func() {
 			for range rounds {
 				applying.Lock()
 				at := m.put(t, keyOf(id), id, "")
 				applying.Unlock()
-				h := hand{make(chan News, 2)}
+				h := racer{make(chan News, 2)}
 				e, n := m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, at, h)
 				if n.State == Waiting {
 					select {

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// caught calls f and returns what it panicked with.
-func caught(f func()) (v any) {
+// recovered calls f and returns what it panicked with.
+func recovered(f func()) (v any) {
 	defer func() { v = recover() }()
 	f()
 	return nil
@@ -25,22 +25,22 @@ func TestPanicWhileReading(t *testing.T) {
 		m.grant(t, id)
 		m.put(t, keyOf(id), id, "")
 	}
-	m.queues.between = func() { panic("a fault") }
-	if v := caught(func() { m.wait(t, 1, Ready) }); v != "a fault" {
+	m.queues.afterRead = func() { panic("a fault") }
+	if v := recovered(func() { m.wait(t, 1, Ready) }); v != "a fault" {
 		t.Fatalf("the reader panicked with %v", v)
 	}
 	if m.hub.Wanted() {
 		t.Error("the hub keeps events for a call that has ended")
 	}
-	m.queues.between = nil
+	m.queues.afterRead = nil
 	e, _ := m.wait(t, 2, Waiting)
 	e.Leave()
 }
 
-// toldBadly is a waiter with a fault.
-type toldBadly struct{}
+// panicWaiter is a waiter with a fault.
+type panicWaiter struct{}
 
-func (toldBadly) Notify(News) { panic("a fault of a waiter") }
+func (panicWaiter) Notify(News) { panic("a fault of a waiter") }
 
 // Goal: a call that panics while it distributes events, which watchers would miss, ends the
 // process, though the server of the call recovers. Method: it is the process of a test.
@@ -61,7 +61,7 @@ func TestPanicWhileDistributing(t *testing.T) {
 		m.put(t, keyOf(id), id, "")
 	}
 	revision := func() int64 { return m.view.Load().KV.Revision() }
-	m.queues.Wait(Ask{Key: keyOf(2), Prefix: "l/", Permits: 1}, revision(), toldBadly{})
+	m.queues.Wait(Ask{Key: keyOf(2), Prefix: "l/", Permits: 1}, revision(), panicWaiter{})
 	m.remove(t, keyOf(1))
-	caught(func() { m.wait(t, 3, Waiting) })
+	recovered(func() { m.wait(t, 3, Waiting) })
 }

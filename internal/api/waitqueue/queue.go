@@ -14,14 +14,14 @@ import (
 
 // queue is one wait queue. Queues.mu guards it.
 type queue struct {
-	prefix  string
-	from    int64           // the revision of the view that it was read from
-	seen    int             // keys that were visited to read it
-	keys    map[string]*key // all tickets, also of waiters at other members
-	kinds   []*kind
-	waiters int
-	touched bool
-	left    string // the key that was deleted last
+	prefix      string
+	from        int64           // the revision of the view that it was read from
+	seen        int             // keys that were visited to read it
+	keys        map[string]*key // all tickets, also of waiters at other members
+	kinds       []*kind
+	waiters     int
+	touched     bool
+	lastDeleted string // the key that was deleted last
 }
 
 // key is the key of a ticket.
@@ -92,9 +92,9 @@ func (q *queue) catchUp(v *mvcc.View) (ok bool) {
 		return false
 	}
 	for i := range events {
-		q.take(&events[i])
+		q.apply(&events[i])
 	}
-	q.from, q.left = v.Revision(), ""
+	q.from, q.lastDeleted = v.Revision(), ""
 	return true
 }
 
@@ -105,7 +105,7 @@ func prefixEnd(prefix string) string { return keyrange.OfPrefix(prefix).End }
 // notifies waiters.
 func (q *queue) reread(v *mvcc.View, since int64) {
 	old := q.keys
-	q.keys, q.left = make(map[string]*key), ""
+	q.keys, q.lastDeleted = make(map[string]*key), ""
 	for _, k := range q.kinds {
 		k.order = nil
 	}
@@ -120,10 +120,10 @@ func (q *queue) reread(v *mvcc.View, since int64) {
 			continue
 		}
 		if len(was.entries) > 0 {
-			q.end(was, endOf(v, was.Ticket, since))
+			q.notifyGone(was, ending(v, was.Ticket, since))
 		}
 	}
-	q.settle(v.Revision())
+	q.notifyReady(v.Revision())
 }
 
 // add adds a key.
@@ -156,20 +156,20 @@ func (q *queue) discount(k *key) {
 // drop removes a key.
 func (q *queue) drop(k *key) {
 	delete(q.keys, k.Key)
-	q.left = k.Key
+	q.lastDeleted = k.Key
 	q.discount(k)
 }
 
-// take applies an event after the view that the queue was read from. It reports whether any
+// apply applies an event after the view that the queue was read from. It reports whether any
 // waiter's turn may have come.
-func (q *queue) take(e *mvcc.Event) (changed bool) {
+func (q *queue) apply(e *mvcc.Event) (changed bool) {
 	k := q.keys[e.KV.Key]
 	switch {
 	case e.Delete && k != nil:
 		news := News{State: Gone, Revision: e.KV.ModRevision, Created: k.Revision}
 		news.Why, news.Lease = fsm.WhyDeleted(e)
 		q.drop(k)
-		q.end(k, news)
+		q.notifyGone(k, news)
 		return true
 	case e.Delete:
 		return false
@@ -178,7 +178,7 @@ func (q *queue) take(e *mvcc.Event) (changed bool) {
 			return false
 		}
 		q.drop(k)
-		q.end(k, News{State: Gone, Revision: e.KV.ModRevision, Created: k.Revision})
+		q.notifyGone(k, News{State: Gone, Revision: e.KV.ModRevision, Created: k.Revision})
 		return true
 	case k == nil:
 		q.add(e.KV)
@@ -189,7 +189,7 @@ func (q *queue) take(e *mvcc.Event) (changed bool) {
 	q.discount(k)
 	k.value = e.KV.Value
 	q.count(k)
-	q.left = ""
+	q.lastDeleted = ""
 	return true
 }
 
@@ -237,7 +237,7 @@ func (q *queue) enter(e *Entry) {
 	q.waiters++
 	e.rank.waiters++
 	e.key.entries = append(e.key.entries, e)
-	if e.rank.free(e.key) {
+	if e.rank.ready(e.key) {
 		e.state = Ready
 		return
 	}
@@ -257,14 +257,14 @@ func (r *rank) wait(e *Entry) {
 	r.waiting.Set(e)
 }
 
-// free reports whether it is a key's turn.
-func (r *rank) free(k *key) bool {
-	last, ok := r.last()
+// ready reports whether it is a key's turn.
+func (r *rank) ready(k *key) bool {
+	last, ok := r.lastReady()
 	return !ok || !last.Before(k.Ticket)
 }
 
-// last returns the last key that has its turn; ok is false if all have.
-func (r *rank) last() (_ *key, ok bool) {
+// lastReady returns the last key that has its turn; ok is false if all have.
+func (r *rank) lastReady() (_ *key, ok bool) {
 	if r.permits >= int64(len(r.kind.queue.keys)) {
 		return nil, false // even if all keys count, none has so many before it
 	}
@@ -274,19 +274,19 @@ func (r *rank) last() (_ *key, ok bool) {
 	return r.kind.order.GetAt(int(r.permits - 1))
 }
 
-// settle notifies the waiters whose turn has come, as of a revision.
-func (q *queue) settle(revision int64) {
+// notifyReady notifies the waiters whose turn has come, as of a revision.
+func (q *queue) notifyReady(revision int64) {
 	for _, k := range q.kinds {
 		for _, r := range k.ranks {
-			r.settle(q.left, revision)
+			r.notifyReady(q.lastDeleted, revision)
 		}
 	}
 }
 
-func (r *rank) settle(after string, revision int64) {
+func (r *rank) notifyReady(after string, revision int64) {
 	for r.waiting != nil {
 		e, ok := r.waiting.Min()
-		if !ok || !r.free(e.key) {
+		if !ok || !r.ready(e.key) {
 			return
 		}
 		r.waiting.Delete(e)
@@ -295,8 +295,8 @@ func (r *rank) settle(after string, revision int64) {
 	}
 }
 
-// end notifies the waiters with a key that it is gone.
-func (q *queue) end(k *key, news News) {
+// notifyGone notifies the waiters with a key that it is gone.
+func (q *queue) notifyGone(k *key, news News) {
 	for _, e := range k.entries {
 		if e.state == Waiting {
 			e.rank.waiting.Delete(e)
@@ -317,15 +317,15 @@ func (e *Entry) Leave() {
 		e.rank.waiting.Delete(e)
 	}
 	e.state = Gone
-	e.key.forget(e)
+	e.key.removeEntry(e)
 	q.leave(e.rank)
 	if q.waiters == 0 {
 		delete(w.queues, q.prefix)
 	}
 }
 
-// forget removes an entry from its key.
-func (k *key) forget(e *Entry) {
+// removeEntry removes an entry from its key.
+func (k *key) removeEntry(e *Entry) {
 	for i, other := range k.entries {
 		if other == e {
 			last := len(k.entries) - 1

@@ -72,7 +72,7 @@ type Queues struct {
 	touched []*queue                 // scratch of follow
 	last    uint64                   // numbers the waiters
 
-	between func() // for tests: called when a queue was read, without mu; may be nil
+	afterRead func() // for tests: called when a queue was read, without mu; may be nil
 }
 
 // New returns queues that follow a hub, which must be unused. view returns the current view, at
@@ -176,8 +176,8 @@ func (w *Queues) readLocked(prefix string) *queue {
 	q := newQueue(prefix)
 	w.unlocked(func() {
 		q.read(w.view(), math.MaxInt)
-		if w.between != nil {
-			w.between()
+		if w.afterRead != nil {
+			w.afterRead()
 		}
 	})
 	if w.live > q.from && !q.catchUp(w.view()) {
@@ -200,7 +200,7 @@ func (w *Queues) missing(a Ask, asOf int64) News {
 	case len(r.KVs) == 0 || !ticket.Is(a.Prefix, a.Key, r.KVs[0].Lease):
 		return News{State: None}
 	}
-	return endOf(v, ticket.Ticket{Revision: r.KVs[0].CreateRevision, Key: a.Key}, asOf)
+	return ending(v, ticket.Ticket{Revision: r.KVs[0].CreateRevision, Key: a.Key}, asOf)
 }
 
 // Ended returns what deleted a key that was created at a revision, or None if it still exists.
@@ -213,12 +213,12 @@ func Ended(v *mvcc.View, key string, created int64) News {
 	if err != nil || len(r.KVs) == 0 || r.KVs[0].CreateRevision != created {
 		return News{State: Gone, Revision: v.Revision(), Created: created, Unknown: true}
 	}
-	return endOf(v, ticket.Ticket{Revision: created, Key: key}, since)
+	return ending(v, ticket.Ticket{Revision: created, Key: key}, since)
 }
 
-// endOf returns how a ticket ended that existed at a revision. If the event is compacted, the
+// ending returns how a ticket ended that existed at a revision. If the event is compacted, the
 // state is still known, unless the key was deleted before that revision.
-func endOf(v *mvcc.View, t ticket.Ticket, since int64) News {
+func ending(v *mvcc.View, t ticket.Ticket, since int64) News {
 	news := News{State: Gone, Revision: v.Revision(), Created: t.Revision}
 	if c := v.Compacted(); since+1 < c {
 		r, err := v.Range(t.Key, "", mvcc.RangeOptions{Revision: c})
@@ -256,21 +256,21 @@ func (w *Queues) follow(events []*api.Event, revision int64, gap bool) {
 			break
 		}
 		q := w.queues[ticket.Prefix(e.Key())]
-		if q != nil && e.Revision() > q.from && q.take(e.Change()) && !q.touched {
+		if q != nil && e.Revision() > q.from && q.apply(e.Change()) && !q.touched {
 			q.touched = true
 			w.touched = append(w.touched, q)
 		}
 		if i+1 == len(events) || events[i+1].Revision() != e.Revision() {
-			w.settle(e.Revision())
+			w.notifyReady(e.Revision())
 		}
 	}
 	w.live = revision
 }
 
-// settle notifies the waiters whose turn came with a revision.
-func (w *Queues) settle(revision int64) {
+// notifyReady notifies the waiters whose turn came with a revision.
+func (w *Queues) notifyReady(revision int64) {
 	for i, q := range w.touched {
-		q.settle(revision)
+		q.notifyReady(revision)
 		q.touched = false
 		w.touched[i] = nil
 	}

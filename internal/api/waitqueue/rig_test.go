@@ -38,13 +38,13 @@ func newMember(backlog int) *member {
 // of the events. It returns the revision.
 func (m *member) apply(t testing.TB, c fsm.Command) int64 {
 	t.Helper()
-	revision, publish := m.ahead(t, c)
+	revision, publish := m.applyUnpublished(t, c)
 	publish()
 	return revision
 }
 
-// ahead applies a command, and leaves it to the caller to let the hub learn of the events.
-func (m *member) ahead(t testing.TB, c fsm.Command) (revision int64, publish func()) {
+// applyUnpublished applies a command, and leaves it to the caller to let the hub learn of the events.
+func (m *member) applyUnpublished(t testing.TB, c fsm.Command) (revision int64, publish func()) {
 	t.Helper()
 	m.machine.Begin(m.machine.Index()+1, 1)
 	res := m.machine.Apply(c)
@@ -82,20 +82,20 @@ func (m *member) remove(t testing.TB, key string) int64 {
 	return m.apply(t, &fsm.DeleteRange{Key: key})
 }
 
-// told is a waiter that keeps what it is told.
-type told struct {
+// recorder is a waiter that keeps what it is told.
+type recorder struct {
 	mu   sync.Mutex // guards what follows
 	list []News
 }
 
-func (w *told) Notify(n News) {
+func (w *recorder) Notify(n News) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.list = append(w.list, n)
 }
 
-// take returns what it was told, and forgets it.
-func (w *told) take() []News {
+// apply returns what it was told, and forgets it.
+func (w *recorder) take() []News {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	list := w.list
@@ -106,9 +106,9 @@ func (w *told) take() []News {
 func keyOf(id lease.ID) string { return fmt.Sprintf("l/%x", int64(id)) }
 
 // wait waits as a mutex does.
-func (m *member) wait(t testing.TB, id lease.ID, want State) (*Entry, *told) {
+func (m *member) wait(t testing.TB, id lease.ID, want State) (*Entry, *recorder) {
 	t.Helper()
-	w := &told{}
+	w := &recorder{}
 	e, n := m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1},
 		m.view.Load().KV.Revision(), w)
 	if n.State != want {
@@ -117,7 +117,7 @@ func (m *member) wait(t testing.TB, id lease.ID, want State) (*Entry, *told) {
 	return e, w
 }
 
-func (w *told) want(t testing.TB, want ...State) []News {
+func (w *recorder) want(t testing.TB, want ...State) []News {
 	t.Helper()
 	list := w.take()
 	same := len(list) == len(want)

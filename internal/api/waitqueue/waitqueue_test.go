@@ -65,7 +65,7 @@ func TestAsOf(t *testing.T) {
 	m.grant(t, 1)
 	ask := func(asOf int64, want State) News {
 		t.Helper()
-		e, n := m.queues.Wait(Ask{Key: keyOf(1), Prefix: "l/", Permits: 1}, asOf, &told{})
+		e, n := m.queues.Wait(Ask{Key: keyOf(1), Prefix: "l/", Permits: 1}, asOf, &recorder{})
 		if n.State != want {
 			t.Errorf("as of %d: %+v, want state %d", asOf, n, want)
 		}
@@ -111,7 +111,7 @@ func TestBehindTheHub(t *testing.T) {
 }
 
 // threeInQueue returns a member with three in one wait queue, of whom the first has the turn.
-func threeInQueue(t *testing.T) (m *member, one, two, three *told) {
+func threeInQueue(t *testing.T) (m *member, one, two, three *recorder) {
 	t.Helper()
 	m = newMember(4)
 	m.grant(t, 1, 2, 3)
@@ -147,20 +147,20 @@ func TestCompactedBetween(t *testing.T) {
 		n.Revision != gone {
 		t.Errorf("told %+v", n)
 	}
-	for _, w := range []*told{one, three} {
+	for _, w := range []*recorder{one, three} {
 		if n := w.want(t, Gone)[0]; !n.Unknown || n.Why != fsm.Deleted || n.Lease != 0 {
 			t.Errorf("told %+v", n)
 		}
 	}
-	_, n := m.queues.Wait(Ask{Key: keyOf(1), Prefix: "l/", Permits: 1}, made, &told{})
+	_, n := m.queues.Wait(Ask{Key: keyOf(1), Prefix: "l/", Permits: 1}, made, &recorder{})
 	if n.State != Gone || !n.Unknown {
 		t.Errorf("told %+v", n)
 	}
 }
 
-// TestReadOutside: a queue with many keys is read while others may wait in queues, and what happens
+// TestReadUnlocked: a queue with many keys is read while others may wait in queues, and what happens
 // meanwhile is not missed: also if events are missing, or compacted.
-func TestReadOutside(t *testing.T) {
+func TestReadUnlocked(t *testing.T) {
 	for _, how := range []string{"events", "gap", "compacted"} {
 		t.Run(how, func(t *testing.T) {
 			m := newMember(1 << 16)
@@ -171,7 +171,7 @@ func TestReadOutside(t *testing.T) {
 			}
 			made := m.view.Load().KV.Revision()
 			reads := 0
-			m.queues.between = func() {
+			m.queues.afterRead = func() {
 				if reads++; reads > 1 {
 					return
 				}
@@ -189,7 +189,7 @@ func TestReadOutside(t *testing.T) {
 				}
 				m.hub.Distribute()
 			}
-			two, three := &told{}, &told{}
+			two, three := &recorder{}, &recorder{}
 			e, news := m.queues.Wait(Ask{Key: keyOf(2), Prefix: "l/", Permits: 1}, made, two)
 			if news.State != Ready || reads != 1 {
 				t.Fatalf("%+v after %d reads", news, reads)
@@ -204,8 +204,8 @@ func TestReadOutside(t *testing.T) {
 			gone := m.apply(t, &fsm.Revoke{ID: 2})
 			m.hub.Distribute()
 			two.want(t, Gone)
-			if told := three.want(t, Ready)[0]; told.After != keyOf(2) || told.Revision != gone {
-				t.Errorf("told %+v", told)
+			if got := three.want(t, Ready)[0]; got.After != keyOf(2) || got.Revision != gone {
+				t.Errorf("told %+v", got)
 			}
 			e.Leave()
 			q.Leave()
@@ -213,8 +213,8 @@ func TestReadOutside(t *testing.T) {
 	}
 }
 
-// TestEnterTogether: waiters that enter a queue with many keys at once wait for one to read it.
-func TestEnterTogether(t *testing.T) {
+// TestConcurrentEnter: waiters that enter a queue with many keys at once wait for one to read it.
+func TestConcurrentEnter(t *testing.T) {
 	m := newMember(1 << 16)
 	const n = fewKeys + 10
 	for id := lease.ID(1); id <= n; id++ {
@@ -223,11 +223,11 @@ func TestEnterTogether(t *testing.T) {
 	}
 	made := m.view.Load().KV.Revision()
 	var reads atomic.Int32
-	m.queues.between = func() { reads.Add(1) }
+	m.queues.afterRead = func() { reads.Add(1) }
 	var all sync.WaitGroup
 	for id := lease.ID(1); id <= n; id++ {
 		all.Go(func() {
-			_, news := m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, made, &told{})
+			_, news := m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, made, &recorder{})
 			if want := map[bool]State{true: Ready, false: Waiting}[id == 1]; news.State != want {
 				t.Errorf("ticket %d: %+v", id, news)
 			}
@@ -247,9 +247,9 @@ func TestKinds(t *testing.T) {
 		id := lease.ID(i + 1)
 		m.put(t, keyOf(id), id, value)
 	}
-	read := func(id lease.ID, want State) *told {
+	read := func(id lease.ID, want State) *recorder {
 		t.Helper()
-		w := &told{}
+		w := &recorder{}
 		_, n := m.queues.Wait(Ask{
 			Key: keyOf(id), Prefix: "l/", Permits: 1, Skips: true, Beside: "r",
 		}, m.view.Load().KV.Revision(), w)
