@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// BenchmarkHandOver is the first of a queue going and another coming at its end, with as many
-// who wait: what the hub's goroutine does for a racer-over.
+// BenchmarkHandOver measures the work of the hub's goroutine for a hand-over in queues of different
+// lengths: the first ticket goes, and another is added at the end.
 func BenchmarkHandOver(b *testing.B) {
 	for _, n := range []int{10, 1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -45,8 +45,7 @@ func BenchmarkHandOver(b *testing.B) {
 	}
 }
 
-// BenchmarkAlone is entering a queue that nobody else is in, and leaving it: what a lock costs
-// that nobody else wants.
+// BenchmarkAlone measures entering and leaving an empty queue: the cost of an uncontended lock.
 func BenchmarkAlone(b *testing.B) {
 	m := newMember(1 << 16)
 	for i := range 1000 {

@@ -1,9 +1,9 @@
-// Package waitqueue notifies the waiters in wait queues when their turn comes.
+// Package waitqueue notifies waiters in wait queues when it is their turn.
 //
 // The package follows a wait queue (package ticket) while it has a waiter. It reads the queue's
-// tickets once, from a view, and then updates them from the events that the watch hub distributes,
-// on the hub's goroutine. So the goroutine that applies commands does no work for it. When a ticket
-// goes away, the next waiter is found in O(log n). The notification says what happened, so a waiter
+// tickets once, from a view, and then applies the events that the watch hub distributes, on the
+// hub's goroutine. So it costs nothing on the goroutine that applies commands. When a ticket goes
+// away, the next waiter is found in O(log n). The notification says what happened, so the waiter
 // need not read anything.
 //
 // A notification was true at a revision that this member has applied: all tickets before the

@@ -10,31 +10,31 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ask waits as a mutex does for the ticket of a lease, as of a revision.
+// ask waits like a mutex for the ticket of a lease, as of a revision.
 func (m *member) ask(id lease.ID, asOf int64, w Waiter) (*Entry, News) {
 	return m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, asOf, w)
 }
 
-// Goal: who has its turn is told which key went before, and as of the revision of that: not of
-// what came after it, and no key if none went. Method: several things are distributed at once.
+// Goal: a notification of a turn has the key that went before and the revision of that, not of
+// anything later; the key is empty if none went. Method: distribute several changes at once.
 func TestNotifiedAfter(t *testing.T) {
 	for _, x := range []struct {
 		name  string
 		act   func(*member) (revision int64)
 		after string
 	}{
-		{"a key behind goes later", func(m *member) int64 {
+		{"a later key goes afterwards", func(m *member) int64 {
 			at := m.remove(t, keyOf(1))
 			m.remove(t, keyOf(3))
 			return at
 		}, keyOf(1)},
-		{"another is written as it was with it", func(m *member) int64 {
+		{"another key is rewritten in the same revision", func(m *member) int64 {
 			return m.apply(t, &fsm.Txn{Then: []fsm.Op{
 				{Delete: &fsm.DeleteRange{Key: keyOf(1)}},
 				{Put: &fsm.Put{Key: keyOf(3), Lease: 3, Value: []byte("w")}},
 			}})
 		}, keyOf(1)},
-		{"a value changes after one behind went", func(m *member) int64 {
+		{"a value changes after a later key went", func(m *member) int64 {
 			m.remove(t, keyOf(3))
 			return m.put(t, keyOf(1), 1, "r")
 		}, ""},
@@ -54,14 +54,14 @@ func TestNotifiedAfter(t *testing.T) {
 			at := x.act(m)
 			m.hub.Distribute()
 			if n := two.want(t, Ready)[0]; n.After != x.after || n.Revision != at {
-				t.Errorf("told %+v, want the turn after %q at %d", n, x.after, at)
+				t.Errorf("got %+v, want Ready after %q at %d", n, x.after, at)
 			}
 		})
 	}
 }
 
-// Goal: who enters a queue that is followed disturbs nobody there: the one whose turn comes next
-// is still told after whom. Method: it enters as of a revision that is known, while the hub has an
+// Goal: entering a followed queue does not disturb its waiters: the next one is still notified with
+// the key that went before. Method: enter as of a known revision while the hub has an unpublished
 // event.
 func TestEnterBetween(t *testing.T) {
 	m := newMember(100)
@@ -79,12 +79,12 @@ func TestEnterBetween(t *testing.T) {
 	}
 	m.hub.Distribute()
 	if n := two.want(t, Ready)[0]; n.After != keyOf(1) {
-		t.Errorf("told %+v", n)
+		t.Errorf("got %+v, want Ready after key 1", n)
 	}
 }
 
-// Goal: where a ticket stands is said as of a revision at which that was so. Method: it was another
-// one's turn at the revision that is asked for, in a queue that is followed and in one that is not.
+// Goal: the state of a ticket is returned with a revision at which it was true. Method: at the
+// requested revision, it was another ticket's turn, in a queue that is followed or not.
 func TestRevisionOfAnswer(t *testing.T) {
 	for _, followed := range []bool{false, true} {
 		m := newMember(100)
@@ -102,13 +102,13 @@ func TestRevisionOfAnswer(t *testing.T) {
 			m.hub.Distribute()
 		}
 		if _, n := m.ask(2, asOf, &recorder{}); n.State != Ready || n.Revision != gone {
-			t.Errorf("followed %v: %+v, want the turn at %d", followed, n, gone)
+			t.Errorf("followed %v: %+v, want Ready at %d", followed, n, gone)
 		}
 	}
 }
 
-// Goal: a ticket that this member has applied is found though the hub has not heard of it. Method:
-// the hub hears late.
+// Goal: a ticket that this member has applied is found even if the hub does not have its event yet.
+// Method: publish late.
 func TestBeforePublished(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
@@ -127,9 +127,9 @@ func TestBeforePublished(t *testing.T) {
 	two.want(t, Ready)
 }
 
-// Goal: what a queue was read with does not happen to it again when it is distributed: who waits
-// with a key of today is not told the end of the one before. Method: keys go and come back, at last
-// in one revision, before anybody waits.
+// Goal: events that a queue was read with are not applied again when they are distributed: a waiter
+// with a recreated key is not notified of the end of the old one. Method: delete and recreate keys,
+// the last time in one revision, before anyone waits.
 func TestEventsAppliedOnce(t *testing.T) {
 	m := newMember(100)
 	m.hub.Want(1)
@@ -149,7 +149,7 @@ func TestEventsAppliedOnce(t *testing.T) {
 	two.want(t)
 }
 
-// manyInQueue returns a member with a queue that is read outside of the lock.
+// manyInQueue returns a member with a queue so long that it is read without the lock.
 func manyInQueue(t *testing.T) *member {
 	t.Helper()
 	m := newMember(1 << 16)
@@ -160,8 +160,8 @@ func manyInQueue(t *testing.T) *member {
 	return m
 }
 
-// TestEventsAppliedOnceUnlocked is TestEventsAppliedOnce for what happened while a queue was read, and is
-// distributed after that.
+// TestEventsAppliedOnceUnlocked is TestEventsAppliedOnce for events that happened while a queue was
+// being read.
 func TestEventsAppliedOnceUnlocked(t *testing.T) {
 	m := manyInQueue(t)
 	m.queues.afterRead = func() {
@@ -173,18 +173,18 @@ func TestEventsAppliedOnceUnlocked(t *testing.T) {
 	at := m.view.Load().KV.Revision()
 	_, n := m.ask(3, at, &recorder{})
 	if now := m.view.Load().KV.Revision(); n.State != Ready || n.Revision != now {
-		t.Errorf("entered: %+v, want the turn at %d", n, now)
+		t.Errorf("entered: %+v, want Ready at %d", n, now)
 	}
 	if _, n := m.ask(2, at, &recorder{}); n.State != Gone {
-		t.Errorf("as it was before: %+v", n)
+		t.Errorf("as of the old revision: %+v, want Gone", n)
 	}
 	_, two := m.wait(t, 2, Waiting)
 	m.hub.Distribute()
 	two.want(t)
 }
 
-// Goal: who enters a queue while another reads it waits for that, holds up nobody else, and does
-// not read it, too. Method: they enter from within the reading.
+// Goal: a waiter that enters a queue while another one reads it waits for that, does not delay
+// other queues, and does not read the queue itself. Method: enter during the read.
 func TestEnterDuringRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manyInQueue(t)
@@ -214,8 +214,8 @@ func TestEnterDuringRead(t *testing.T) {
 	})
 }
 
-// Goal: what took a key is told though it came back since, or had been written before that.
-// Method: all that happens before anybody asks.
+// Goal: the first end of a key is returned even if it was recreated since, or was overwritten
+// before. Method: all of that happens before anyone waits.
 func TestFirstEnd(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
@@ -226,12 +226,13 @@ func TestFirstEnd(t *testing.T) {
 	m.remove(t, keyOf(1))
 	if _, n := m.ask(1, made, &recorder{}); n.State != Gone || n.Why != fsm.Revoked || n.Lease != 1 ||
 		n.Revision != gone || n.Created != made {
-		t.Errorf("told %+v", n)
+		t.Errorf("got %+v", n)
 	}
 }
 
-// Goal: what took a key is known as far as history reaches, though the queue was followed only up
-// to before that. Method: the key goes at the compacted revision, and after it.
+// Goal: the cause of a key's end is known as long as the history has it, even if the queue was
+// followed only until before the compaction. Method: the key goes at the compacted revision, or
+// later.
 func TestCompactedBeforeEnd(t *testing.T) {
 	for _, between := range []int{0, 2} {
 		t.Run(fmt.Sprint(between), func(t *testing.T) {
@@ -250,60 +251,60 @@ func TestCompactedBeforeEnd(t *testing.T) {
 			m.hub.Distribute()
 			if n := two.want(t, Gone)[0]; n.Unknown || n.Why != fsm.Revoked || n.Lease != 2 ||
 				n.Revision != gone {
-				t.Errorf("told %+v", n)
+				t.Errorf("got %+v", n)
 			}
 		})
 	}
 }
 
-// Goal: what took a key is told for as long as it is known, and not what took a later one of the
-// same name. Method: a key that goes, comes back and goes, and compactions.
+// Goal: Ended returns the cause of a key's end while it is known, and never that of a later key
+// with the same name. Method: a key that is deleted, recreated and deleted, with compactions.
 func TestEnded(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3)
 	first := m.put(t, keyOf(1), 1, "")
 	ended := func(created int64) News { return Ended(m.view.Load().KV, keyOf(1), created) }
 	if n := ended(first); n != (News{}) {
-		t.Errorf("it is there: %+v", n)
+		t.Errorf("the key exists: %+v", n)
 	}
 	gone := m.apply(t, &fsm.Revoke{ID: 1})
 	want := News{State: Gone, Revision: gone, Created: first, Why: fsm.Revoked, Lease: 1}
 	if n := ended(first); n != want {
-		t.Errorf("it went: %+v, want %+v", n, want)
+		t.Errorf("deleted: %+v, want %+v", n, want)
 	}
 	second := m.put(t, keyOf(1), 2, "")
 	if n := ended(first); n != want {
-		t.Errorf("another is there: %+v, want %+v", n, want)
+		t.Errorf("recreated: %+v, want %+v", n, want)
 	}
 	m.apply(t, &fsm.Compact{Revision: second})
 	unknown := News{State: Gone, Revision: second, Created: first, Unknown: true}
 	if n := ended(first); n != unknown {
-		t.Errorf("it went before the compaction: %+v, want %+v", n, unknown)
+		t.Errorf("deleted before the compaction: %+v, want %+v", n, unknown)
 	}
 	other := m.put(t, "other", 0, "")
 	m.apply(t, &fsm.Compact{Revision: other})
 	gone = m.apply(t, &fsm.Revoke{ID: 2})
 	want = News{State: Gone, Revision: gone, Created: second, Why: fsm.Revoked, Lease: 2}
 	if n := ended(second); n != want {
-		t.Errorf("it went after the compaction: %+v, want %+v", n, want)
+		t.Errorf("deleted after the compaction: %+v, want %+v", n, want)
 	}
 	unknown.Revision = gone
 	if n := ended(first); n != unknown {
-		t.Errorf("the one before: %+v, want %+v", n, unknown)
+		t.Errorf("the earlier key: %+v, want %+v", n, unknown)
 	}
 	third := m.put(t, keyOf(1), 3, "")
 	at := m.remove(t, keyOf(1))
 	if n := ended(third); n.State != Gone || n.Why != fsm.Deleted || n.Revision != at || n.Unknown {
-		t.Errorf("it was deleted: %+v", n)
+		t.Errorf("deleted by a request: %+v", n)
 	}
 	m.apply(t, &fsm.Compact{Revision: at})
 	if n := ended(third); !n.Unknown {
-		t.Errorf("it went at the compaction: %+v", n)
+		t.Errorf("deleted at the compaction: %+v", n)
 	}
 }
 
-// Goal: a queue in which somebody waits for long keeps nothing of waiters that waited in other
-// ways and have left. Method: many ways, one after the other.
+// Goal: a queue with a long-term waiter keeps nothing of waiters with other terms that have left.
+// Method: many different terms, one after the other.
 func TestLeaveFreesRanks(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
@@ -319,10 +320,10 @@ func TestLeaveFreesRanks(t *testing.T) {
 		}
 	}
 	if q := stays.queue; len(q.kinds) != 1 || len(q.kinds[0].ranks) != 1 {
-		t.Errorf("%d kinds are left, the first with %d ranks", len(q.kinds), len(q.kinds[0].ranks))
+		t.Errorf("%d kinds are left, the first with %d ranks; want 1 and 1", len(q.kinds), len(q.kinds[0].ranks))
 	}
 	stays.Leave()
 	if m.hub.Wanted() {
-		t.Error("the hub keeps events for nobody")
+		t.Error("the hub keeps events without a waiter")
 	}
 }

@@ -13,18 +13,18 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// modelWaiter is a waiter, and what the model knows of it.
+// modelWaiter is a waiter and its state according to the model.
 type modelWaiter struct {
 	recorder
 	ask     Ask
 	created int64
 	entry   *Entry
 	state   State
-	// detached says that the key was on no lease for a moment since the last check.
+	// detached means that the key was without a lease at some time since the last check.
 	detached bool
 }
 
-// model is a member, and the waiters at it.
+// model is a member and its waiters.
 type model struct {
 	*member
 	t       *testing.T
@@ -33,7 +33,7 @@ type model struct {
 	left    []*modelWaiter
 }
 
-// asks are the ways to wait.
+// asks are different terms of waiting.
 var asks = []Ask{
 	{Permits: 1},
 	{Permits: 2},
@@ -43,7 +43,7 @@ var asks = []Ask{
 	{Permits: 1, Skips: true, Beside: ""},
 }
 
-// expect is where a ticket stands, by a look at the whole queue.
+// expect returns the state of a ticket, computed from the whole queue.
 func (m *model) expect(w *modelWaiter) State {
 	v := m.view.Load().KV
 	own := v.Get(w.ask.Key)
@@ -64,7 +64,7 @@ func (m *model) expect(w *modelWaiter) State {
 	return Waiting
 }
 
-// step does something at random.
+// step performs a random action.
 func (m *model) step() {
 	key := m.key()
 	id := lease.ID(m.random.IntN(9) + 1)
@@ -111,7 +111,7 @@ func (m *model) enter(key string) {
 	e, n := m.queues.Wait(w.ask, v.Revision(), w)
 	if own == nil || own.Lease == 0 {
 		if n.State != None {
-			m.t.Fatalf("%s is not there: %+v", key, n)
+			m.t.Fatalf("%s does not exist: %+v", key, n)
 		}
 		return
 	}
@@ -122,7 +122,7 @@ func (m *model) enter(key string) {
 	m.waiting[w] = true
 }
 
-// check compares, after everything was distributed, what each was told with the model.
+// check distributes all events, and compares each waiter's notifications with the model.
 func (m *model) check() {
 	m.hub.Distribute()
 	for w := range m.waiting {
@@ -132,11 +132,11 @@ func (m *model) check() {
 			}
 			w.state = n.State
 		}
-		// A turn that has come stays, whichever key is put before it again.
+		// A turn is never taken back, whatever keys are inserted before it.
 		want := m.expect(w)
 		right := w.state == want || w.state == Ready && want != Gone || w.state == Gone && w.detached
 		if w.detached = false; !right {
-			m.t.Fatalf("%s, which waits for %+v: state %d, want %d", w.ask.Key, w.ask, w.state, want)
+			m.t.Fatalf("%s, waiting for %+v: state %d, want %d", w.ask.Key, w.ask, w.state, want)
 		}
 		if w.state == Gone {
 			m.leave(w)
@@ -144,7 +144,7 @@ func (m *model) check() {
 	}
 	for _, w := range m.left {
 		if list := w.take(); len(list) > 0 {
-			m.t.Fatalf("%s was left and is told %+v", w.ask.Key, list)
+			m.t.Fatalf("%s has left, but was notified: %+v", w.ask.Key, list)
 		}
 	}
 }
@@ -152,12 +152,12 @@ func (m *model) check() {
 func (m *model) leave(w *modelWaiter) {
 	w.entry.Leave()
 	delete(m.waiting, w)
-	w.take() // what was told before
+	w.take() // notifications before the leave
 	m.left = append(m.left, w)
 }
 
-// TestModel: random entering, leaving, revoking, detaching, changes of values, and gaps,
-// against a look at the whole queue.
+// TestModel compares random enters, leaves, revocations, detachments, value changes and gaps with a
+// model that looks at the whole queue.
 func TestModel(t *testing.T) {
 	for seed := range tier.Seeds(30, 300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -185,13 +185,13 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// racer is a client that wants a lock again and again, for TestRace.
+// racer is a client that takes a lock repeatedly, for TestRace.
 type racer struct{ turn chan News }
 
 func (h racer) Notify(n News) { h.turn <- n }
 
-// TestRace: many wait and leave while others apply and distribute: each gets its turn, and
-// none while another has it.
+// TestRace: with concurrent waiting, leaving, applying and distributing, each waiter gets its turn,
+// and no two have it at the same time.
 func TestRace(t *testing.T) {
 	m := newMember(100)
 	const racers, rounds = 8, 200
@@ -223,12 +223,12 @@ func TestRace(t *testing.T) {
 					select {
 					case n = <-h.turn:
 					case <-time.After(time.Minute):
-						t.Error("it is nobody's turn")
+						t.Error("timed out waiting for the turn")
 						return
 					}
 				}
 				if n.State != Ready || !holding.TryLock() {
-					t.Errorf("two have it, or one is gone: %+v", n)
+					t.Errorf("two waiters have the turn, or one is gone: %+v", n)
 					return
 				}
 				applying.Lock()

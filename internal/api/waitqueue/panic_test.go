@@ -9,15 +9,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// recovered calls f and returns what it panicked with.
+// recovered calls f and returns the value of its panic.
 func recovered(f func()) (v any) {
 	defer func() { v = recover() }()
 	f()
 	return nil
 }
 
-// Goal: a call that panics while it reads a queue, and is ended by its server, leaves the
-// queues to others as they were. Method: the first reader of a queue with many keys panics.
+// Goal: if a call panics while it reads a queue, and its server recovers, the queues still work for
+// others. Method: the first reader of a long queue panics.
 func TestPanicWhileReading(t *testing.T) {
 	m := newMember(1 << 16)
 	const n = fewKeys + 10
@@ -30,20 +30,20 @@ func TestPanicWhileReading(t *testing.T) {
 		t.Fatalf("the reader panicked with %v", v)
 	}
 	if m.hub.Wanted() {
-		t.Error("the hub keeps events for a call that has ended")
+		t.Error("the hub keeps events for a call that ended")
 	}
 	m.queues.afterRead = nil
 	e, _ := m.wait(t, 2, Waiting)
 	e.Leave()
 }
 
-// panicWaiter is a waiter with a fault.
+// panicWaiter is a waiter that panics.
 type panicWaiter struct{}
 
 func (panicWaiter) Notify(News) { panic("a fault of a waiter") }
 
-// Goal: a call that panics while it distributes events, which watchers would miss, ends the
-// process, though the server of the call recovers. Method: it is the process of a test.
+// Goal: a panic while distributing events, which watchers would miss, ends the process even if the
+// server of the call recovers. Method: run this test in a child process.
 func TestPanicWhileDistributing(t *testing.T) {
 	const child = "LEASEHOLD_TEST_PANICS"
 	if os.Getenv(child) == "" {
@@ -51,7 +51,7 @@ func TestPanicWhileDistributing(t *testing.T) {
 		cmd.Env = append(os.Environ(), child+"=1")
 		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "panic: a fault of a waiter") {
-			t.Errorf("it ended with %v:\n%s", err, out)
+			t.Errorf("the child process ended with %v:\n%s", err, out)
 		}
 		return
 	}

@@ -15,9 +15,9 @@ import (
 // queue is one wait queue. Queues.mu guards it.
 type queue struct {
 	prefix      string
-	from        int64           // the revision of the view that it was read from
-	seen        int             // keys that were visited to read it
-	keys        map[string]*key // all tickets, also of waiters at other members
+	from        int64           // revision of the view that it was read from
+	seen        int             // number of keys visited by the last read
+	keys        map[string]*key // all tickets, including those of waiters at other members
 	kinds       []*kind
 	waiters     int
 	touched     bool
@@ -31,8 +31,8 @@ type key struct {
 	entries []*Entry // the waiters with this ticket, usually one
 }
 
-// kind has the keys that count for some of the waiters, in order. The order is nil while there are
-// so few keys that all have their turn: most queues have one.
+// kind has, in order, the keys that count for some of the waiters. The order is nil while there are
+// so few keys that all are ready, as in most queues.
 type kind struct {
 	queue  *queue
 	skips  bool
@@ -49,10 +49,10 @@ type rank struct {
 	kind    *kind
 	permits int64
 	waiting *btree.BTreeG[*Entry] // nil while empty
-	waiters int                   // includes those whose turn has come
+	waiters int                   // including ready ones
 }
 
-// Entry is one waiter with a ticket. Several may wait with the same ticket.
+// Entry is a waiter with a ticket. Several waiters may share a ticket.
 type Entry struct {
 	queues *Queues
 	queue  *queue
@@ -69,7 +69,7 @@ func newTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
 
 func newQueue(prefix string) *queue { return &queue{prefix: prefix, keys: make(map[string]*key)} }
 
-// read reads the queue from a view. If more than most keys begin with the prefix, the result is
+// read reads the queue from a view. If more than most keys have the prefix, the result is
 // incomplete and whole is false.
 func (q *queue) read(v *mvcc.View, most int) (whole bool) {
 	q.from, q.seen = v.Revision(), 0 // the loop's variables must not escape to the heap
@@ -84,8 +84,8 @@ func (q *queue) read(v *mvcc.View, most int) (whole bool) {
 	return q.seen <= most
 }
 
-// catchUp applies the changes between the revision at which the queue was read and a view, while it
-// has no waiters. ok is false if they have been compacted.
+// catchUp applies the changes between the revision at which the queue was read and a view. The
+// queue must have no waiters. ok is false if the changes have been compacted.
 func (q *queue) catchUp(v *mvcc.View) (ok bool) {
 	events, _, err := v.EventsIn(q.prefix, prefixEnd(q.prefix), q.from+1, 0)
 	if err != nil {
@@ -98,11 +98,11 @@ func (q *queue) catchUp(v *mvcc.View) (ok bool) {
 	return true
 }
 
-// prefixEnd is the end of the range of a prefix.
+// prefixEnd returns the end of the range of a prefix.
 func prefixEnd(prefix string) string { return keyrange.OfPrefix(prefix).End }
 
-// reread replaces the queue, which has the events up to since, by its state in a later view, and
-// notifies waiters.
+// reread replaces the queue, which has all events up to since, by its state in a later view, and
+// notifies the waiters.
 func (q *queue) reread(v *mvcc.View, since int64) {
 	old := q.keys
 	q.keys, q.lastDeleted = make(map[string]*key), ""
@@ -126,7 +126,6 @@ func (q *queue) reread(v *mvcc.View, since int64) {
 	q.notifyReady(v.Revision())
 }
 
-// add adds a key.
 func (q *queue) add(kv *mvcc.KeyValue) {
 	k := &key{
 		Ticket: ticket.Ticket{Revision: kv.CreateRevision, Key: kv.Key}, value: kv.Value,
@@ -135,7 +134,7 @@ func (q *queue) add(kv *mvcc.KeyValue) {
 	q.count(k)
 }
 
-// count adds a key to the orders in which it counts.
+// count adds a key to the orders of the kinds that it counts for.
 func (q *queue) count(k *key) {
 	for _, of := range q.kinds {
 		if of.order != nil && of.counts(k.value) {
@@ -153,15 +152,14 @@ func (q *queue) discount(k *key) {
 	}
 }
 
-// drop removes a key.
 func (q *queue) drop(k *key) {
 	delete(q.keys, k.Key)
 	q.lastDeleted = k.Key
 	q.discount(k)
 }
 
-// apply applies an event after the view that the queue was read from. It reports whether any
-// waiter's turn may have come.
+// apply applies an event later than the view from which the queue was read. It reports whether
+// waiters may have become ready.
 func (q *queue) apply(e *mvcc.Event) (changed bool) {
 	k := q.keys[e.KV.Key]
 	switch {
@@ -195,7 +193,7 @@ func (q *queue) apply(e *mvcc.Event) (changed bool) {
 
 func (k *kind) counts(value []byte) bool { return !k.skips || string(value) != k.beside }
 
-// rankOf returns the rank of waiters with the same terms.
+// rankOf returns the rank for the terms of a.
 func (q *queue) rankOf(a Ask) *rank {
 	k := q.kindOf(a)
 	for _, r := range k.ranks {
@@ -219,7 +217,7 @@ func (q *queue) kindOf(a Ask) *kind {
 	return k
 }
 
-// sort builds the order if there is none.
+// sort builds the order unless it exists.
 func (k *kind) sort() {
 	if k.order != nil {
 		return
@@ -244,7 +242,7 @@ func (q *queue) enter(e *Entry) {
 	e.rank.wait(e)
 }
 
-// wait adds an entry whose turn has not come yet.
+// wait adds an entry that is not ready yet.
 func (r *rank) wait(e *Entry) {
 	if r.waiting == nil {
 		r.waiting = newTree(func(a, b *Entry) bool {
@@ -263,10 +261,10 @@ func (r *rank) ready(k *key) bool {
 	return !ok || !last.Before(k.Ticket)
 }
 
-// lastReady returns the last key that has its turn; ok is false if all have.
+// lastReady returns the last key that is ready; ok is false if all are.
 func (r *rank) lastReady() (_ *key, ok bool) {
 	if r.permits >= int64(len(r.kind.queue.keys)) {
-		return nil, false // even if all keys count, none has so many before it
+		return nil, false // no key can have that many before it
 	}
 	if r.kind.sort(); r.permits > int64(r.kind.order.Len()) {
 		return nil, false
@@ -274,7 +272,7 @@ func (r *rank) lastReady() (_ *key, ok bool) {
 	return r.kind.order.GetAt(int(r.permits - 1))
 }
 
-// notifyReady notifies the waiters whose turn has come, as of a revision.
+// notifyReady notifies the waiters that became ready at a revision.
 func (q *queue) notifyReady(revision int64) {
 	for _, k := range q.kinds {
 		for _, r := range k.ranks {
@@ -295,7 +293,7 @@ func (r *rank) notifyReady(after string, revision int64) {
 	}
 }
 
-// notifyGone notifies the waiters with a key that it is gone.
+// notifyGone notifies the waiters with a key that is gone.
 func (q *queue) notifyGone(k *key, news News) {
 	for _, e := range k.entries {
 		if e.state == Waiting {
@@ -306,8 +304,8 @@ func (q *queue) notifyGone(k *key, news News) {
 	}
 }
 
-// Leave ends the wait. It must be called once, even if the key is gone. After it returns there are
-// no more notifications.
+// Leave ends the wait. It must be called exactly once, even if the key is gone. No notification
+// follows after it returns.
 func (e *Entry) Leave() {
 	w, q := e.queues, e.queue
 	w.mu.Lock()
@@ -324,7 +322,6 @@ func (e *Entry) Leave() {
 	}
 }
 
-// removeEntry removes an entry from its key.
 func (k *key) removeEntry(e *Entry) {
 	for i, other := range k.entries {
 		if other == e {
@@ -336,7 +333,7 @@ func (k *key) removeEntry(e *Entry) {
 	}
 }
 
-// leave removes one waiter from a rank, and drops the rank and queue if they are no longer needed.
+// leave removes a waiter from a rank, and drops the rank and its kind if they are unused.
 func (q *queue) leave(r *rank) {
 	q.waiters--
 	if r.waiters--; r.waiters > 0 {

@@ -12,13 +12,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Ask describes what a waiter waits for.
+// Ask is what a waiter waits for.
 type Ask struct {
 	// Key is a ticket in the queue of Prefix.
 	Key, Prefix string
-	// Permits is at least 1. A ticket has its turn when fewer than Permits tickets are before it.
+	// Permits is at least 1. A ticket is ready when fewer than Permits tickets are before it.
 	Permits int64
-	// Skips means that tickets with the value Beside do not count.
+	// If Skips is set, tickets with the value Beside do not count.
 	Skips  bool
 	Beside string
 }
@@ -26,15 +26,15 @@ type Ask struct {
 // State is the state of a ticket.
 type State uint8
 
-// The states. A ticket only moves to later ones.
+// The states, in the order in which a ticket passes through them.
 const (
-	// None: there is no such ticket.
+	// None: the ticket does not exist.
 	None State = iota
-	// Waiting: others are before it.
+	// Waiting: other tickets are before it.
 	Waiting
-	// Ready: it is its turn.
+	// Ready: it is the ticket's turn.
 	Ready
-	// Gone: its key was deleted, or is on no lease any more.
+	// Gone: the key was deleted, or detached from its lease.
 	Gone
 )
 
@@ -42,23 +42,22 @@ const (
 type News struct {
 	State    State
 	Revision int64
-	// Created is the create revision of the key.
 	Created int64
-	// After is the key whose deletion made it the turn; empty if unknown.
+	// After is the key whose deletion made the ticket ready, or "" if unknown.
 	After string
-	// Why and Lease say what deleted the key, unless Why is Unknown. A key that was taken off its
-	// lease is reported as deleted.
+	// Why and Lease are the cause of the key's deletion, unless Unknown is set. A detached key is
+	// reported as deleted.
 	Why     fsm.Reason
 	Lease   lease.ID
 	Unknown bool
 }
 
-// Waiter is notified about its ticket: at most once that its turn has come, and at most once that
-// the key is gone, and of nothing after that. Notify is called with locks held, and must neither
-// block nor call this package.
+// Waiter is notified about its ticket: at most once that it is ready, at most once that its key is
+// gone, and not after that. Notify is called with locks held. It must neither block nor call this
+// package.
 type Waiter interface{ Notify(News) }
 
-// Queues has the wait queues of a member that have waiters. It is safe for concurrent use.
+// Queues are the wait queues of a member that have waiters. It is safe for concurrent use.
 //
 // Lock order: what the hub holds while it distributes, then mu, then what Notify locks.
 type Queues struct {
@@ -67,16 +66,16 @@ type Queues struct {
 
 	mu      sync.Mutex // guards what follows
 	queues  map[string]*queue
-	reading map[string]chan struct{} // queues being read; closed when that is done
-	live    int64                    // all queues have the events up to it
-	touched []*queue                 // scratch of follow
-	last    uint64                   // numbers the waiters
+	reading map[string]chan struct{} // queues being read; closed when done
+	live    int64                    // all queues have all events up to this revision
+	touched []*queue                 // scratch space of follow
+	last    uint64                   // number of the last waiter
 
-	afterRead func() // for tests: called when a queue was read, without mu; may be nil
+	afterRead func() // for tests; called without mu after a queue was read; may be nil
 }
 
-// New returns queues that follow a hub, which must be unused. view returns the current view, at
-// least as new as what the hub has published.
+// New returns queues that follow a hub, which must be unused. view returns the current view, which
+// must include everything that the hub has published.
 func New(hub *watch.Hub[*api.Event], view func() *mvcc.View) *Queues {
 	w := &Queues{
 		hub: hub, view: view, queues: make(map[string]*queue),
@@ -87,8 +86,8 @@ func New(hub *watch.Hub[*api.Event], view func() *mvcc.View) *Queues {
 }
 
 // Wait starts to wait for a key as it was at a revision that this member has applied. It returns
-// the key's state as of that revision or a later one. If that is Waiting or Ready the waiter will
-// be notified, possibly before Wait returns, and must call Leave.
+// the state of the key at that revision or later. If it is Waiting or Ready, the waiter gets
+// notifications, possibly before Wait returns, and must call Leave.
 func (w *Queues) Wait(a Ask, asOf int64, to Waiter) (e *Entry, _ News) {
 	w.hub.Want(1)
 	defer func() {
@@ -104,7 +103,7 @@ func (w *Queues) enter(a Ask, asOf int64, to Waiter) (*Entry, News) {
 	defer w.mu.Unlock()
 	q := w.queueLocked(a.Prefix)
 	if w.reached(q) < asOf && w.queues[a.Prefix] == q {
-		// What the queue lacks has been published already, or is about to be.
+		// What the queue lacks has been published, or is about to be.
 		w.unlocked(w.distribute)
 		q = w.queueLocked(a.Prefix)
 	}
@@ -125,16 +124,16 @@ func (w *Queues) enter(a Ask, asOf int64, to Waiter) (*Entry, News) {
 	return e, News{State: e.state, Revision: w.reached(q), Created: k.Revision}
 }
 
-// unlocked runs f without mu. If f panics, the server of the call may recover, so mu is locked
-// again for the deferred unlock.
+// unlocked runs f without mu. It locks mu again even if f panics, because the call's server may
+// recover, and a deferred unlock follows.
 func (w *Queues) unlocked(f func()) {
 	w.mu.Unlock()
 	defer w.mu.Lock()
 	f()
 }
 
-// distribute makes the hub distribute what was published. A panic there ends the process, as on the
-// hub's own goroutine, because the events are lost and watchers would not learn of it.
+// distribute makes the hub distribute what has been published. A panic there must end the process,
+// as on the hub's own goroutine: the events are lost, and watchers would not know.
 func (w *Queues) distribute() {
 	done := make(chan struct{})
 	go func() {
@@ -144,7 +143,7 @@ func (w *Queues) distribute() {
 	<-done
 }
 
-// queueLocked returns a queue: the one that is followed or, if it has no waiters, a newly read one.
+// queueLocked returns a queue: a followed one or, if it has no waiters, a newly read one.
 func (w *Queues) queueLocked(prefix string) *queue {
 	for {
 		if q := w.queues[prefix]; q != nil {
@@ -161,11 +160,11 @@ func (w *Queues) queueLocked(prefix string) *queue {
 	}
 }
 
-// fewKeys is how many keys of a queue are read while mu is locked.
+// fewKeys is the number of keys in a queue that are read with mu locked.
 const fewKeys = 256
 
-// readLocked reads a queue with many keys, with mu unlocked, so that only waiters of the same queue
-// wait for it. Then it applies what was distributed meanwhile.
+// readLocked reads a long queue with mu unlocked, so that only waiters of the same queue are
+// delayed. Then it applies the events distributed in the meantime.
 func (w *Queues) readLocked(prefix string) *queue {
 	done := make(chan struct{})
 	w.reading[prefix] = done
@@ -190,7 +189,8 @@ func (w *Queues) readLocked(prefix string) *queue {
 // reached returns the revision up to which a queue has all events.
 func (w *Queues) reached(q *queue) int64 { return max(w.live, q.from) }
 
-// missing returns the state of a key that is no ticket now: whether it was one at the revision.
+// missing returns the state of a key that is not a ticket now, but may have been one at the
+// revision.
 func (w *Queues) missing(a Ask, asOf int64) News {
 	v := w.view()
 	r, err := v.Range(a.Key, "", mvcc.RangeOptions{Revision: asOf})
@@ -203,7 +203,7 @@ func (w *Queues) missing(a Ask, asOf int64) News {
 	return ending(v, ticket.Ticket{Revision: r.KVs[0].CreateRevision, Key: a.Key}, asOf)
 }
 
-// Ended returns what deleted a key that was created at a revision, or None if it still exists.
+// Ended returns the cause of the end of a key created at a revision, or None if it still exists.
 func Ended(v *mvcc.View, key string, created int64) News {
 	if kv := v.Get(key); kv != nil && kv.CreateRevision == created {
 		return News{}
@@ -216,8 +216,8 @@ func Ended(v *mvcc.View, key string, created int64) News {
 	return ending(v, ticket.Ticket{Revision: created, Key: key}, since)
 }
 
-// ending returns how a ticket ended that existed at a revision. If the event is compacted, the
-// state is still known, unless the key was deleted before that revision.
+// ending returns how a ticket ended that existed at revision since. If the events right after since
+// have been compacted, the cause is still known if the ticket existed at the compaction.
 func ending(v *mvcc.View, t ticket.Ticket, since int64) News {
 	news := News{State: Gone, Revision: v.Revision(), Created: t.Revision}
 	if c := v.Compacted(); since+1 < c {
@@ -242,7 +242,7 @@ func ending(v *mvcc.View, t ticket.Ticket, since int64) News {
 	return news
 }
 
-// follow is the hub's tap.
+// follow processes the events that the hub distributes.
 func (w *Queues) follow(events []*api.Event, revision int64, gap bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -267,7 +267,7 @@ func (w *Queues) follow(events []*api.Event, revision int64, gap bool) {
 	w.live = revision
 }
 
-// notifyReady notifies the waiters whose turn came with a revision.
+// notifyReady notifies the waiters that became ready at a revision.
 func (w *Queues) notifyReady(revision int64) {
 	for i, q := range w.touched {
 		q.notifyReady(revision)
@@ -277,7 +277,7 @@ func (w *Queues) notifyReady(revision int64) {
 	w.touched = w.touched[:0]
 }
 
-// rereadAll reads all queues again, because events are missing.
+// rereadAll reads all queues again after events were missed.
 func (w *Queues) rereadAll() {
 	if len(w.queues) == 0 {
 		return
@@ -288,9 +288,9 @@ func (w *Queues) rereadAll() {
 	}
 }
 
-// Stats are gauges of the queues.
+// Stats are gauges.
 type Stats struct {
-	// Queues is how many queues are followed, Waiting how many waiters they have.
+	// Queues is the number of followed queues, and Waiting the number of their waiters.
 	Queues, Waiting int
 }
 

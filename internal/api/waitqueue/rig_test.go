@@ -13,7 +13,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// member is a member without a log: its state machine, hub and queues. One goroutine applies.
+// member is a member without a log: a state machine, a hub and queues. Only one goroutine may
+// apply.
 type member struct {
 	machine *fsm.Machine
 	view    atomic.Pointer[fsm.View]
@@ -34,8 +35,8 @@ func newMember(backlog int) *member {
 	return m
 }
 
-// apply applies a command as a member does: first all can read the state, then the hub learns
-// of the events. It returns the revision.
+// apply applies a command as a member does: the view is updated before the events are published. It
+// returns the revision.
 func (m *member) apply(t testing.TB, c fsm.Command) int64 {
 	t.Helper()
 	revision, publish := m.applyUnpublished(t, c)
@@ -43,7 +44,7 @@ func (m *member) apply(t testing.TB, c fsm.Command) int64 {
 	return revision
 }
 
-// applyUnpublished applies a command, and leaves it to the caller to let the hub learn of the events.
+// applyUnpublished applies a command, and returns a function that publishes its events.
 func (m *member) applyUnpublished(t testing.TB, c fsm.Command) (revision int64, publish func()) {
 	t.Helper()
 	m.machine.Begin(m.machine.Index()+1, 1)
@@ -82,7 +83,7 @@ func (m *member) remove(t testing.TB, key string) int64 {
 	return m.apply(t, &fsm.DeleteRange{Key: key})
 }
 
-// recorder is a waiter that keeps what it is told.
+// recorder is a waiter that records its notifications.
 type recorder struct {
 	mu   sync.Mutex // guards what follows
 	list []News
@@ -94,7 +95,7 @@ func (w *recorder) Notify(n News) {
 	w.list = append(w.list, n)
 }
 
-// apply returns what it was told, and forgets it.
+// take returns and clears the recorded notifications.
 func (w *recorder) take() []News {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,7 +106,7 @@ func (w *recorder) take() []News {
 
 func keyOf(id lease.ID) string { return fmt.Sprintf("l/%x", int64(id)) }
 
-// wait waits as a mutex does.
+// wait waits like a mutex.
 func (m *member) wait(t testing.TB, id lease.ID, want State) (*Entry, *recorder) {
 	t.Helper()
 	w := &recorder{}
@@ -125,7 +126,7 @@ func (w *recorder) want(t testing.TB, want ...State) []News {
 		same = same && list[i].State == want[i]
 	}
 	if !same {
-		t.Fatalf("told %+v, want states %v", list, want)
+		t.Fatalf("got %+v, want states %v", list, want)
 	}
 	return list
 }

@@ -9,16 +9,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestTurns: the next waiter is told when the one before goes, by whose going, and of its own
-// end, why. A waiter that gives up in the middle wakes nobody.
+// TestTurns: a waiter is notified when the ticket before it goes, with that ticket's key, and of
+// its own end, with the cause. A waiter that leaves in the middle wakes no one.
 func TestTurns(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3, 4)
 	for id := lease.ID(1); id <= 4; id++ {
 		m.put(t, keyOf(id), id, "")
 	}
-	m.put(t, "l/sub/5", 1, "") // in no queue of these
-	m.put(t, "l/77", 0, "")    // on no lease
+	m.put(t, "l/sub/5", 1, "") // not in this queue
+	m.put(t, "l/77", 0, "")    // without a lease
 	first, one := m.wait(t, 1, Ready)
 	second, two := m.wait(t, 2, Waiting)
 	third, three := m.wait(t, 3, Waiting)
@@ -28,18 +28,18 @@ func TestTurns(t *testing.T) {
 	two.want(t)
 	four.want(t)
 	if n := three.want(t, Gone)[0]; n.Why != fsm.Deleted || n.Lease != 0 {
-		t.Errorf("told %+v", n)
+		t.Errorf("got %+v", n)
 	}
 	at := m.apply(t, &fsm.Revoke{ID: 1})
 	m.hub.Distribute()
 	if n := one.want(t, Gone)[0]; n.Why != fsm.Revoked || n.Lease != 1 || n.Revision != at {
-		t.Errorf("told %+v", n)
+		t.Errorf("got %+v", n)
 	}
 	if n := two.want(t, Ready)[0]; n.After != keyOf(1) || n.Revision != at || n.Created == 0 {
-		t.Errorf("told %+v", n)
+		t.Errorf("got %+v", n)
 	}
 	four.want(t)
-	// Both in one revision: it is never the turn of a key that is gone.
+	// If both go in one revision, a key that is gone never becomes ready.
 	_, late := m.wait(t, 4, Waiting)
 	m.apply(t, &fsm.DeleteRange{Key: "l/2", End: "l/5"})
 	m.hub.Distribute()
@@ -55,7 +55,7 @@ func TestTurns(t *testing.T) {
 	fourth.Leave()
 }
 
-// TestAsOf: what is asked is of the key as it was at a revision, whatever came since.
+// TestAsOf: Wait refers to the key as it was at a revision, whatever happened since.
 func TestAsOf(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
@@ -82,19 +82,19 @@ func TestAsOf(t *testing.T) {
 	again := m.put(t, keyOf(1), 1, "")
 	ask(made, Gone)
 	if n := ask(again, Ready); n.Created != again {
-		t.Errorf("told %+v", n)
+		t.Errorf("got %+v", n)
 	}
 	m.apply(t, &fsm.Compact{Revision: again})
 	ask(made, Gone)
-	m.put(t, keyOf(1), 0, "") // it is on no lease any more
+	m.put(t, keyOf(1), 0, "") // no longer attached to a lease
 	ask(m.view.Load().KV.Revision(), None)
 	if s := m.queues.Stats(); s != (Stats{}) {
 		t.Errorf("left behind: %+v", s)
 	}
 }
 
-// TestBehindTheHub: a waiter for a key that the hub has not told of yet is not told that it is
-// its turn because the keys before it are not known.
+// TestBehindTheHub: a waiter whose key has not been distributed yet does not become ready just
+// because the keys before it are unknown.
 func TestBehindTheHub(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3)
@@ -110,7 +110,7 @@ func TestBehindTheHub(t *testing.T) {
 	e.Leave()
 }
 
-// threeInQueue returns a member with three in one wait queue, of whom the first has the turn.
+// threeInQueue returns a member with three waiters in a queue; the first one is ready.
 func threeInQueue(t *testing.T) (m *member, one, two, three *recorder) {
 	t.Helper()
 	m = newMember(4)
@@ -124,9 +124,8 @@ func threeInQueue(t *testing.T) (m *member, one, two, three *recorder) {
 	return m, one, two, three
 }
 
-// TestCompactedBetween: what took a key after what is compacted is known, though the queue was
-// followed only up to before; what may have taken it before is said not to be known, and so it is
-// of a key that was there once.
+// TestCompactedBetween: the cause of a key's end after a compaction is known, even if the queue was
+// followed only until before it. The cause of an end before the compaction is reported as unknown.
 func TestCompactedBetween(t *testing.T) {
 	m, one, two, three := threeInQueue(t)
 	made := m.view.Load().KV.Revision()
@@ -145,21 +144,21 @@ func TestCompactedBetween(t *testing.T) {
 	m.hub.Distribute()
 	if n := two.want(t, Gone)[0]; n.Why != fsm.Revoked || n.Lease != 2 || n.Unknown ||
 		n.Revision != gone {
-		t.Errorf("told %+v", n)
+		t.Errorf("got %+v", n)
 	}
 	for _, w := range []*recorder{one, three} {
 		if n := w.want(t, Gone)[0]; !n.Unknown || n.Why != fsm.Deleted || n.Lease != 0 {
-			t.Errorf("told %+v", n)
+			t.Errorf("got %+v", n)
 		}
 	}
 	_, n := m.queues.Wait(Ask{Key: keyOf(1), Prefix: "l/", Permits: 1}, made, &recorder{})
 	if n.State != Gone || !n.Unknown {
-		t.Errorf("told %+v", n)
+		t.Errorf("got %+v", n)
 	}
 }
 
-// TestReadUnlocked: a queue with many keys is read while others may wait in queues, and what happens
-// meanwhile is not missed: also if events are missing, or compacted.
+// TestReadUnlocked: a long queue is read without blocking others, and no change in the meantime is
+// missed, even if events are missing or compacted.
 func TestReadUnlocked(t *testing.T) {
 	for _, how := range []string{"events", "gap", "compacted"} {
 		t.Run(how, func(t *testing.T) {
@@ -199,13 +198,13 @@ func TestReadUnlocked(t *testing.T) {
 				t.Fatalf("%+v after %d reads", news, reads)
 			}
 			if len(e.queue.keys) != n {
-				t.Errorf("%d keys in the queue", len(e.queue.keys))
+				t.Errorf("%d keys in the queue, want %d", len(e.queue.keys), n)
 			}
 			gone := m.apply(t, &fsm.Revoke{ID: 2})
 			m.hub.Distribute()
 			two.want(t, Gone)
 			if got := three.want(t, Ready)[0]; got.After != keyOf(2) || got.Revision != gone {
-				t.Errorf("told %+v", got)
+				t.Errorf("got %+v", got)
 			}
 			e.Leave()
 			q.Leave()
@@ -213,7 +212,8 @@ func TestReadUnlocked(t *testing.T) {
 	}
 }
 
-// TestConcurrentEnter: waiters that enter a queue with many keys at once wait for one to read it.
+// TestConcurrentEnter: waiters that enter a long queue at the same time wait for one of them to
+// read it.
 func TestConcurrentEnter(t *testing.T) {
 	m := newMember(1 << 16)
 	const n = fewKeys + 10
@@ -239,7 +239,7 @@ func TestConcurrentEnter(t *testing.T) {
 	}
 }
 
-// TestKinds: tickets with a value that is skipped do not count, also if it changes.
+// TestKinds: tickets with the skipped value do not count, even if a value changes to it.
 func TestKinds(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3, 4)
