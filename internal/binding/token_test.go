@@ -168,10 +168,10 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	for name, token := range map[string]string{
-		"another issuer": stranger.Token(t, "rsa", "bob", nil),
-		"a longer issuer":   with("iss", r.URL+"/"),
-		"no issuer":         with("iss", nil),
-		"simple":            "AAAA", "empty": "", "dots": "..", "huge": strings.Repeat("a.", maxToken),
+		"another issuer":  stranger.Token(t, "rsa", "bob", nil),
+		"a longer issuer": with("iss", r.URL+"/"),
+		"no issuer":       with("iss", nil),
+		"simple":          "AAAA", "empty": "", "dots": "..", "huge": strings.Repeat("a.", maxToken),
 	} {
 		if _, ours, err := r.Bindings.Token(t.Context(), token); ours || err != nil {
 			t.Errorf("%s: recognized as the issuer's token, %v", name, err)

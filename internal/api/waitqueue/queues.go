@@ -42,7 +42,7 @@ const (
 type News struct {
 	State    State
 	Revision int64
-	Created int64
+	Created  int64
 	// After is the key whose deletion made the ticket ready, or "" if unknown.
 	After string
 	// Why and Lease are the cause of the key's deletion, unless Unknown is set. A detached key is
