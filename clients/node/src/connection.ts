@@ -86,6 +86,7 @@ export function loginToken(answer: Buffer): string {
 /** Connects to members, for one thread. It keeps the token of a login. */
 export class Connector {
   private loggedIn = "";
+  private earlier = false; // the last connection used the token of an earlier login
 
   constructor(readonly target: Target) {}
 
@@ -110,6 +111,7 @@ export class Connector {
     const t = this.target;
     if (t.tokenFile) return readFileSync(t.tokenFile, "utf8").trim();
     if (!t.user) return t.token;
+    this.earlier = this.loggedIn !== "";
     this.loggedIn ||= await this.logIn(client);
     return this.loggedIn;
   }
@@ -156,7 +158,12 @@ export class Connector {
   explain(e: unknown): LeaseholdError {
     if (e instanceof LeaseholdError) return e;
     const { code, details } = e as Partial<grpc.ServiceError>;
-    if (code === grpc.status.UNAUTHENTICATED) this.loggedIn = "";
+    if (code === grpc.status.UNAUTHENTICATED) {
+      this.loggedIn = "";
+      if (this.earlier) {
+        return new LeaseholdError("UNAVAILABLE", `an earlier login has ended: ${details ?? ""}`);
+      }
+    }
     if (code === grpc.status.UNAUTHENTICATED || code === grpc.status.PERMISSION_DENIED) {
       const why = `the cluster does not accept the login: ${details ?? ""}`;
       return new LeaseholdError("NOT_LOGGED_IN", why);

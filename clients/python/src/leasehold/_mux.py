@@ -108,9 +108,10 @@ class Link:
             )
         else:
             channel = grpc.aio.insecure_channel(self.endpoint.target, c.channel_options())
-        token = ""
+        token, earlier = "", False
         try:
             async with asyncio.timeout(c.dial_timeout):
+                earlier = bool(c.login.user and c.login.current())
                 token = await _log_in(channel, c)
                 stream: grpc.aio.StreamStreamCall[Any, Any] = channel.stream_stream(
                     OPEN,
@@ -122,9 +123,11 @@ class Link:
             up()
             await self._serve(stream)
         except grpc.aio.AioRpcError as e:
+            self._cause = e.details() or str(e.code())
             if e.code() == grpc.StatusCode.UNAUTHENTICATED:
                 c.login.refused(token)
-            self._cause = e.details() or str(e.code())
+                if earlier:  # a new login may be accepted
+                    raise UnavailableError(f"an earlier login has ended: {self._cause}") from None
             raise _rpc_error(e) from None
         finally:
             self._fail()
