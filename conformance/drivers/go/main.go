@@ -90,12 +90,15 @@ func main() {
 	}
 }
 
-// answer does a request.
-func (d *driver) answer(r *request) object {
+// answer does a request. A request that makes no sense, such as for something that was made before
+// the driver started, is an error of the driver.
+func (d *driver) answer(r *request) (answer object) {
+	defer func() {
+		if p := recover(); p != nil {
+			answer = object{"id": r.ID, "error": object{"code": "DRIVER", "message": fmt.Sprint(p)}}
+		}
+	}()
 	f := operations[r.Op]
-	if f == nil {
-		return object{"id": r.ID, "error": object{"code": "DRIVER", "message": "no " + r.Op}}
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), d.limit(r.Args))
 	defer cancel()
 	ok, err := f(d, ctx, r.Args)
