@@ -1,5 +1,6 @@
 """Closing the client for threads."""
 
+import asyncio
 import threading
 
 import pytest
@@ -7,25 +8,28 @@ import pytest
 import leasehold
 
 
-def test_close_ends_calls() -> None:
-    """A call that waits for a member that is not there ends with the client."""
+def test_close_ends_what_waits() -> None:
+    """A thread that waits in a call, whatever for, gets an error when the client is closed."""
     client = leasehold.Client("127.0.0.1:1")
     errors: list[Exception] = []
     began = threading.Event()
 
-    def put() -> None:
+    async def forever() -> None:
         began.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
         try:
-            client.put("a", "b")
+            client._loop.run(forever())
         except leasehold.LeaseholdError as e:
             errors.append(e)
 
-    thread = threading.Thread(target=put)
+    thread = threading.Thread(target=call, daemon=True)
     thread.start()
     began.wait()
     client.close()
-    thread.join()
-    assert len(errors) == 1
+    thread.join(20)
+    assert [type(e) for e in errors] == [leasehold.ClosedError]
     client.close()  # once more does nothing
     with pytest.raises(leasehold.ClosedError):
         client.get("a")
