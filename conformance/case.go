@@ -168,7 +168,7 @@ func (c *testCase) checkStep(s args) error {
 // ops are what drivers are asked.
 var ops = []string{
 	"connect", "clock", "put", "get", "range", "delete", "txn", "grant", "renew", "revoke",
-	"describe", "leases", "check_token", "session", "check", "wait_over", "release", "run", "runs",
+	"describe", "leases", "check_token", "session", "check", "wait_ended", "release", "run", "runs",
 	"stop_run", "lock", "campaign", "proclaim", "leader", "observe", "next", "register", "update",
 	"members", "watch", "unwatch", "busy",
 }

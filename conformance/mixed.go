@@ -28,7 +28,7 @@ const (
 type mixed struct {
 	*run
 	until   time.Time
-	waiting sync.WaitGroup // for answers to wait_over
+	waiting sync.WaitGroup // for answers to wait_ended
 
 	mu      sync.Mutex // guards what follows, and the drivers of the clients
 	holds   []*hold
@@ -214,7 +214,7 @@ func (w *worker) once() bool {
 	w.mu.Lock()
 	w.holds = append(w.holds, h)
 	w.mu.Unlock()
-	c, err := w.send(w.client, "wait_over", args{"of": as})
+	c, err := w.send(w.client, "wait_ended", args{"of": as})
 	if err != nil {
 		return false
 	}

@@ -5,7 +5,7 @@ import { Worker } from "node:worker_threads";
 import type { TLS, Target } from "./connection.js";
 import { Connector, parseEndpoint } from "./connection.js";
 import type { Code, Lease } from "./errors.js";
-import { LeaseholdError, codeOf, leaseOf } from "./errors.js";
+import { LeaseholdError, codeOf, isEnd, leaseOf } from "./errors.js";
 import type { Body, Follower, Kind } from "./mux.js";
 import { Mux, abortable, backOff, pause } from "./mux.js";
 import type { Leader, Member } from "./session.js";
@@ -15,7 +15,7 @@ import type {
   DeleteResult,
   Grant,
   KeyValue,
-  Keys,
+  KeyRange,
   PutOptions,
   PutResult,
   RangeOptions,
@@ -69,19 +69,19 @@ export interface ClientOptions {
   drift?: number;
   /** By how much validity ends earlier, in milliseconds; 5 by default. */
   margin?: number;
-  /** How long a member may say nothing while a request waits, in milliseconds; 3 s by default. */
-  silence?: number;
+  /** How long a member may leave a request unanswered, in milliseconds; 3 s by default. */
+  memberTimeout?: number;
   /** For tests. */
   clock?: Clock;
 }
 
 /** How long a call may take. */
-export interface Limit {
+export interface CallOptions {
   timeout?: number | undefined;
   signal?: AbortSignal | undefined;
 }
 
-export interface SessionOptions extends Limit {
+export interface SessionOptions extends CallOptions {
   /** In milliseconds; 10 s by default. */
   ttl?: number;
   /** At most one live lease has it. */
@@ -125,7 +125,7 @@ export class Client implements AsyncDisposable {
       password: o.password ?? "",
       token: o.token ?? "",
       tokenFile: o.tokenFile ?? "",
-      silence: o.silence ?? 3000,
+      memberTimeout: o.memberTimeout ?? 3000,
       dialTimeout: 2000,
     };
     this.timeout = o.timeout ?? 30_000;
@@ -135,7 +135,7 @@ export class Client implements AsyncDisposable {
     this.mux = new Mux(new Connector(this.target), this.clock);
   }
 
-  /** Ends all sessions, watches and calls. Leases that were not released end after their TTL. */
+  /** Ends all sessions, watches and calls. Leases that were not released expire. */
   async close(): Promise<void> {
     if (this.closed) return;
     this.closed = true;
@@ -158,18 +158,18 @@ export class Client implements AsyncDisposable {
   async call(
     body: Body,
     kind: Kind,
-    o: Limit,
+    o: CallOptions,
     follower?: Follower,
   ): Promise<{ response: Response; sent: Moment }> {
     const limit = { timeout: o.timeout ?? this.timeout, signal: o.signal };
     return this.mux.request(body, kind, limit, follower);
   }
 
-  /** Does a request, and returns its answer of the same name. */
+  /** Sends a request, and returns its answer of the same name. */
   private async ask<C extends Name>(
     body: Extract<Body, { case: C }>,
     kind: Kind,
-    o: Limit,
+    o: CallOptions,
   ): Promise<{ value: Answer<C>; sent: Moment }> {
     const { response, sent } = await this.call(body, kind, o);
     if (response.body.case !== (body as Body).case) {
@@ -179,26 +179,26 @@ export class Client implements AsyncDisposable {
   }
 
   /** Reads a key, linearizably. */
-  async get(key: Bytes, o: Limit = {}): Promise<KeyValue | undefined> {
+  async get(key: Bytes, o: CallOptions = {}): Promise<KeyValue | undefined> {
     return (await this.range({ key }, o)).kvs[0];
   }
 
   /** Reads the keys from key to end, or all with the prefix, in order. */
-  async range(k: Keys & RangeOptions, o: Limit = {}): Promise<RangeResult> {
+  async range(k: KeyRange & RangeOptions, o: CallOptions = {}): Promise<RangeResult> {
     const value = rangeMessage(k);
     const r = await this.ask({ case: "readRange", value }, "read", o);
     return rangeResult(r.value, r.value.header?.revision ?? 0n);
   }
 
-  async put(key: Bytes, value: Bytes = "", o: PutOptions & Limit = {}): Promise<PutResult> {
+  async put(key: Bytes, value: Bytes = "", o: PutOptions & CallOptions = {}): Promise<PutResult> {
     const body = { case: "put", value: putMessage(key, value, o) } as const;
     const r = await this.ask(body, "numbered", o);
     return putResult(r.value, r.value.header?.revision ?? 0n);
   }
 
   async delete(
-    k: Bytes | (Keys & { previous?: boolean | undefined }),
-    o: Limit = {},
+    k: Bytes | (KeyRange & { previous?: boolean | undefined }),
+    o: CallOptions = {},
   ): Promise<DeleteResult> {
     const keys = typeof k === "string" || k instanceof Uint8Array ? { key: k } : k;
     const body = { case: "deleteRange", value: deleteMessage(keys) } as const;
@@ -207,20 +207,20 @@ export class Client implements AsyncDisposable {
   }
 
   /** Does `then` if all conditions hold, and otherwise `else`: all of it, or nothing. */
-  async txn(t: Txn, o: Limit = {}): Promise<TxnResult> {
+  async txn(t: Txn, o: CallOptions = {}): Promise<TxnResult> {
     const r = await this.ask({ case: "txn", value: txnMessage(t) }, "numbered", o);
     return txnResult(r.value, r.value.header?.revision ?? 0n);
   }
 
-  /** Begins a watch: when it returns, all later changes will be told. */
+  /** Starts a watch, which delivers all changes from then on. */
   async watch(
-    k: Keys & {
+    k: KeyRange & {
       startRevision?: bigint | undefined;
       previous?: boolean | undefined;
       noPut?: boolean | undefined;
       noDelete?: boolean | undefined;
     },
-    o: Limit = {},
+    o: CallOptions = {},
   ): Promise<Watch> {
     const m = create(WatchRequestSchema, {
       key: raw(k.key), rangeEnd: endOf(k), startRevision: k.startRevision ?? 0n,
@@ -242,8 +242,8 @@ export class Client implements AsyncDisposable {
     return w;
   }
 
-  /** Grants a lease that nobody keeps alive. A session is a lease that is kept alive. */
-  async grant(g: Grant & { requestId?: string }, o: Limit = {}): Promise<Lease> {
+  /** Grants a lease without keeping it alive, as session does. */
+  async grant(g: Grant & { requestId?: string }, o: CallOptions = {}): Promise<Lease> {
     const { lease } = await this.granted(g, g.requestId || randomUUID(), o);
     return leaseOf(lease);
   }
@@ -251,7 +251,7 @@ export class Client implements AsyncDisposable {
   private async granted(
     g: Grant,
     requestId: string,
-    o: Limit,
+    o: CallOptions,
   ): Promise<{ lease: LeaseMessage; sent: Moment }> {
     const value = grantMessage(g);
     value.requestId = requestId;
@@ -261,7 +261,7 @@ export class Client implements AsyncDisposable {
   }
 
   /** Restarts the TTL of a lease, and returns it. */
-  async renew(id: bigint, token = 0n, o: Limit = {}): Promise<number> {
+  async renew(id: bigint, token = 0n, o: CallOptions = {}): Promise<number> {
     const leases = [create(LeaseRefSchema, { id, token })];
     const value = create(RenewRequestSchema, { leases });
     const r = await this.ask({ case: "renew", value }, "read", o);
@@ -271,7 +271,7 @@ export class Client implements AsyncDisposable {
   }
 
   /** Ends a lease and deletes its keys. */
-  async revoke(id: bigint, token = 0n, o: Limit = {}): Promise<void> {
+  async revoke(id: bigint, token = 0n, o: CallOptions = {}): Promise<void> {
     const leases = [create(LeaseRefSchema, { id, token })];
     const value = create(RevokeRequestSchema, { leases });
     const r = await this.ask({ case: "revoke", value }, "numbered", o);
@@ -279,10 +279,10 @@ export class Client implements AsyncDisposable {
     if (!result || result.reason) throw refused(result?.reason);
   }
 
-  /** Tells about a lease, by its ID or its name. */
+  /** Describes a lease, by its ID or its name. */
   async describe(
     lease: { id: bigint } | { name: string },
-    o: Limit & { keys?: boolean } = {},
+    o: CallOptions & { keys?: boolean } = {},
   ): Promise<Lease> {
     const value = create(DescribeRequestSchema, { ...lease, keys: o.keys ?? false });
     const r = await this.ask({ case: "describe", value }, "read", o);
@@ -290,10 +290,10 @@ export class Client implements AsyncDisposable {
     return leaseOf(r.value.lease);
   }
 
-  /** Lists leases, page by page. */
+  /** Lists leases. */
   async leases(
     filter: { namePrefix?: string; owner?: string } = {},
-    o: Limit = {},
+    o: CallOptions = {},
   ): Promise<Lease[]> {
     const found: Lease[] = [];
     const value = create(ListRequestSchema, filter);
@@ -309,14 +309,15 @@ export class Client implements AsyncDisposable {
   async checkToken(
     token: bigint,
     of: { id: bigint } | { name: string },
-    o: Limit = {},
+    o: CallOptions = {},
   ): Promise<boolean> {
     const value = create(CheckTokenRequestSchema, { ...of, token });
     return (await this.ask({ case: "checkToken", value }, "read", o)).value.valid;
   }
 
-  /** Grants a lease and keeps it alive, in a worker thread. A name is refused while another has it. */
+  /** Grants a lease and keeps it alive, in a worker thread. NAME_TAKEN: a live lease has the name. */
   async session(o: SessionOptions = {}): Promise<Session> {
+    this.worker ??= this.startWorker(); // it starts while the lease is granted
     const { lease, sent } = await this.granted({ ...o, ttl: o.ttl ?? 10_000 }, randomUUID(), o);
     if (this.closed) throw new LeaseholdError("CLOSED", "the client was closed");
     const validity = new Validity(this.clock);
@@ -354,8 +355,8 @@ export class Client implements AsyncDisposable {
 
   /**
    * Runs work with a session, and again with a new one after each loss, until it returns. The session's
-   * signal is aborted at the loss; run waits for the end of work before it begins again. While no session
-   * can be had, run keeps trying. An error that work throws while its session is valid ends run.
+   * signal is aborted at the loss; run waits for the end of work before it starts again. If no session is
+   * granted, run keeps trying. It ends with the error that work throws while its session is valid.
    */
   async run<T>(work: (s: Session) => Promise<T>, o: SessionOptions = {}): Promise<T> {
     for (let failures = 0; ; failures++) {
@@ -368,7 +369,7 @@ export class Client implements AsyncDisposable {
         const lost = s?.error();
         if (o.signal?.aborted || this.closed) throw e;
         if (!(lost && lost.code !== "RELEASED")) {
-          const isLoss = (e: LeaseholdError): boolean => e.isOver || e.code === "LEASE_NOT_FOUND";
+          const isLoss = (e: LeaseholdError): boolean => isEnd(e) || e.code === "LEASE_NOT_FOUND";
           if (!(e instanceof LeaseholdError && (s ? isLoss(e) : passes(e)))) throw e;
         }
       } finally {
@@ -379,17 +380,17 @@ export class Client implements AsyncDisposable {
   }
 
   /** The leader of an election now. */
-  async leader(name: string, o: Limit = {}): Promise<Leader | undefined> {
+  async leader(name: string, o: CallOptions = {}): Promise<Leader | undefined> {
     return leaderOf(name, (await this.range({ key: `${name}/`, prefix: true }, o)).kvs);
   }
 
-  /** Yields the leader of an election, and then each change; undefined while nobody leads. */
+  /** Yields the leader of an election, and then each change; undefined while there is none. */
   observe(name: string): AsyncGenerator<Leader | undefined> {
     return observe(this, name);
   }
 
   /** The members of a group in the order of their IDs, linearizably. */
-  async members(group: string, o: Limit = {}): Promise<Member[]> {
+  async members(group: string, o: CallOptions = {}): Promise<Member[]> {
     const prefix = `${group}/`;
     const { kvs } = await this.range({ key: prefix, prefix: true }, o);
     return kvs
@@ -402,7 +403,7 @@ export class Client implements AsyncDisposable {
       .filter((m) => m.id !== "" && !m.id.includes("/"));
   }
 
-  /** @internal Runs something in the background. close waits for it a little. */
+  /** @internal Runs something in the background. close waits for it for a few seconds. */
   later(work: Promise<unknown>): void {
     const done: Promise<void> = work.then(
       () => {},
@@ -418,21 +419,21 @@ function refused(reason: number | undefined): LeaseholdError {
   return new LeaseholdError(code, code.toLowerCase().replaceAll("_", " "));
 }
 
-/** Whether an error of a session may be gone with the next. */
+/** Whether the next attempt to open a session may succeed. */
 function passes(e: LeaseholdError): boolean {
   const codes: Code[] = [
     "UNAVAILABLE", "UNKNOWN_OUTCOME", "NAME_TAKEN", "NOT_LOGGED_IN", "LEASE_NOT_FOUND",
   ];
-  return e.isOver || codes.includes(e.code);
+  return isEnd(e) || codes.includes(e.code);
 }
 
-/** How many updates wait for the program. Then the watch pauses; the cluster keeps the rest. */
+/** How many updates are buffered. Then the watch pauses; the cluster keeps the rest. */
 const mostUpdates = 10_000;
 
 /**
- * A watch, which survives failures of members and connections: `for await (const update of watch)`. It tells
- * each change once, in order, and revisions whole. It ends with COMPACTED if the cluster no longer has the
- * next changes.
+ * A watch, which survives failures of members and connections: `for await (const update of watch)`. It
+ * delivers each change once, in order, and the changes of a revision together. It ends with COMPACTED if the
+ * cluster no longer has the next changes.
  */
 export class Watch implements Follower, AsyncIterable<Update>, AsyncDisposable {
   private readonly queue: Update[] = [];

@@ -24,8 +24,8 @@ export interface Target {
   password: string;
   token: string;
   tokenFile: string;
-  /** How long a member may say nothing, in milliseconds. */
-  silence: number;
+  /** How long a member may leave a request unanswered, in milliseconds. */
+  memberTimeout: number;
   dialTimeout: number;
 }
 
@@ -99,7 +99,7 @@ export class Connector {
       : grpc.credentials.createInsecure();
     return new grpc.Client(e.address, credentials, {
       "grpc.keepalive_time_ms": 6000, // members allow a ping in five seconds
-      "grpc.keepalive_timeout_ms": t.silence,
+      "grpc.keepalive_timeout_ms": t.memberTimeout,
       "grpc.max_receive_message_length": -1,
       "grpc.use_local_subchannel_pool": 1,
       "grpc.enable_retries": 0,

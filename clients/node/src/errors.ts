@@ -31,7 +31,7 @@ export function leaseOf(m: LeaseMessage): Lease {
 }
 
 /**
- * What went wrong. UNAVAILABLE: nothing was done. UNKNOWN_OUTCOME: it may have been done, or may be yet.
+ * What went wrong. UNAVAILABLE: nothing was done. UNKNOWN_OUTCOME: it may have been done, or may still be.
  * LOST: the cluster ended what was held. EXPIRED: it was not renewed in time, by this machine's clock.
  */
 export type Code =
@@ -72,11 +72,11 @@ export class LeaseholdError extends Error {
     super(message);
     this.name = "LeaseholdError";
   }
+}
 
-  /** Whether a session, or what rests on one, is over. */
-  get isOver(): boolean {
-    return this.code === "LOST" || this.code === "EXPIRED" || this.code === "RELEASED";
-  }
+/** Whether an error says that something that was held has ended. */
+export function isEnd(e: LeaseholdError): boolean {
+  return e.code === "LOST" || e.code === "EXPIRED" || e.code === "RELEASED";
 }
 
 const reasons: Partial<Record<Reason, Code>> = {

@@ -2,7 +2,7 @@
  * Client of Leasehold: leases, locks, elections, registration and keys. All times are in milliseconds.
  */
 export { Client, Watch } from "./client.js";
-export type { ClientOptions, Limit, SessionOptions } from "./client.js";
+export type { ClientOptions, CallOptions, SessionOptions } from "./client.js";
 export type { TLS } from "./connection.js";
 export { LeaseholdError } from "./errors.js";
 export type { Code, Lease } from "./errors.js";
@@ -16,7 +16,7 @@ export type {
   Event,
   Grant,
   KeyValue,
-  Keys,
+  KeyRange,
   Op,
   OpResult,
   PutOptions,

@@ -60,7 +60,7 @@ export interface Call {
 /** What a request is sent over. */
 export interface Sender {
   send(c: Call): void;
-  /** Waits no longer for an answer, and reports whether the request was sent. */
+  /** Cancels a request, and reports whether it was sent. */
   forget(c: Call): boolean;
 }
 
@@ -77,15 +77,15 @@ export class Link implements Sender {
   constructor(
     private readonly stream: Stream,
     private readonly client: grpc.Client,
-    silence: number,
+    memberTimeout: number,
     private readonly done: (why: string) => void,
   ) {
     this.watchdog = setInterval(() => {
       const oldest = Math.min(...this.unanswered.values());
-      if (performance.now() - Math.max(oldest, this.heard) > silence) {
-        this.end(`the member said nothing for ${silence} ms`);
+      if (performance.now() - Math.max(oldest, this.heard) > memberTimeout) {
+        this.end(`the member has not answered for ${memberTimeout} ms`);
       }
-    }, silence / 4);
+    }, memberTimeout / 4);
     this.watchdog.unref();
   }
 
@@ -208,7 +208,7 @@ export class Mux {
 
   /** Has a link until it ends, and returns why it did. */
   private async connect(at: { address: string; secure: boolean }, up: () => void): Promise<string> {
-    const { silence, dialTimeout } = this.connector.target;
+    const { memberTimeout, dialTimeout } = this.connector.target;
     const client = this.connector.dial(at);
     let timer: NodeJS.Timeout | undefined;
     let stream: Stream | undefined;
@@ -223,7 +223,7 @@ export class Mux {
         let link: Link | undefined;
         opened.on("data", (m: ServerMessage) => {
           if (!link) {
-            link = new Link(opened, client, silence, resolve);
+            link = new Link(opened, client, memberTimeout, resolve);
             this.current = link;
             up();
             this.begun();
@@ -373,7 +373,7 @@ export class Mux {
         numbers,
         answer: (r) => {
           if (answered) {
-            if (follower) this.told(follower, call, r);
+            if (follower) this.taken(follower, call, r);
             return;
           }
           answered = true;
@@ -412,7 +412,7 @@ export class Mux {
     if (!link || !this.followers.has(f) || this.followers.get(f)) return;
     const call: Call = {
       request: create(RequestSchema, { body: f.body() }),
-      answer: (r) => this.told(f, call, r),
+      answer: (r) => this.taken(f, call, r),
       lost: () => this.lost(f, call),
     };
     this.followers.set(f, { link, call });
@@ -425,7 +425,7 @@ export class Mux {
     at?.link.forget(at.call);
   }
 
-  private told(f: Follower, call: Call, r: Response): void {
+  private taken(f: Follower, call: Call, r: Response): void {
     if (this.followers.get(f)?.call !== call) return;
     if (r.body.case !== "error") {
       f.take(r);
@@ -541,7 +541,7 @@ export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   await sleep(ms, undefined, signal ? { signal } : {}).catch(() => {});
 }
 
-/** Waits for work until the signal is aborted, and then fails with its reason. The work goes on. */
+/** Waits for work, or fails once the signal is aborted; the work continues. */
 export async function abortable<T>(work: Promise<T>, signal?: AbortSignal): Promise<T> {
   work.catch(() => {}); // it may fail later
   if (!signal) return work;

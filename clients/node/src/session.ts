@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Client } from "./client.js";
 import type { Lease } from "./errors.js";
-import { LeaseholdError, errorOf } from "./errors.js";
+import { LeaseholdError, errorOf, isEnd } from "./errors.js";
 import type { Body, Follower } from "./mux.js";
 import { abortable } from "./mux.js";
 import type { Bytes, Compare, KeyValue, RangeResult } from "./store.js";
@@ -15,29 +15,29 @@ import { Event_Why, Ticket_State, WaitSchema, type Ticket as TicketMessage } fro
 import type { Response } from "./v1/stream_pb.js";
 
 /**
- * What rests on a lease: a session, a lock, a lead, a registration. Before each step that matters call check:
- * it reads the clock, so it is right even if the process was stopped, or its thread was busy, until just
- * before. With `await using` it is released at the end of the block.
+ * Something held by a lease: a session, a lock, a lead or a membership. Call check before each step that
+ * depends on it: check reads the clock, so it is right even if the process was stopped, or its thread was
+ * busy, until just before. With `await using` it is released at the end of the block.
  */
 export abstract class Hold implements AsyncDisposable {
   private readonly controller = new AbortController();
-  /** Why it is over, as soon as the program's thread knows. */
+  /** Why it has ended, once the program's thread has noticed. */
   protected reason: LeaseholdError | undefined;
 
   constructor() {
-    setMaxListeners(0, this.controller.signal); // whatever rests on it listens
+    setMaxListeners(0, this.controller.signal); // everything held by it listens
   }
 
   /** The fencing token, higher than that of every earlier holder. */
   abstract readonly token: bigint;
-  /** Why it is over; undefined while it is valid. */
+  /** Why it is not valid any more; undefined while it is. */
   abstract error(): LeaseholdError | undefined;
-  /** Gives it up. For the program it is over at once, even if the call fails. */
+  /** Releases it. It stops being valid at once, even if the call fails. */
   abstract release(): Promise<void>;
   /** @internal In nanoseconds. */
   abstract left(): bigint;
 
-  /** It is aborted when it is over; its reason says why. */
+  /** Is aborted when it ends, with the reason. */
   get signal(): AbortSignal {
     return this.controller.signal;
   }
@@ -48,7 +48,7 @@ export abstract class Hold implements AsyncDisposable {
     if (e) throw e;
   }
 
-  /** For how many milliseconds it is valid, if no renewal succeeds; 0 if it is over. */
+  /** For how many milliseconds it stays valid if no renewal succeeds; 0 if it has ended. */
   get validFor(): number {
     return this.error() ? 0 : Number(this.left()) / 1e6;
   }
@@ -58,8 +58,8 @@ export abstract class Hold implements AsyncDisposable {
     return performance.now() + this.validFor;
   }
 
-  /** Waits until it is over, and returns why. */
-  async over(): Promise<LeaseholdError> {
+  /** Waits until it ends, and returns the reason. */
+  async ended(): Promise<LeaseholdError> {
     if (!this.signal.aborted) {
       await new Promise((resolve) =>
         this.signal.addEventListener("abort", resolve, { once: true }),
@@ -81,9 +81,9 @@ export abstract class Hold implements AsyncDisposable {
 const released = (): LeaseholdError =>
   new LeaseholdError("RELEASED", "the program has released it");
 
-/** A lease that is kept alive, and what the program holds by it. It never comes back. */
+/** A lease that is kept alive. Once it has ended it never becomes valid again. */
 export class Session extends Hold {
-  /** @internal Keys in wait queues, and the end of giving one up. */
+  /** @internal KeyRange in wait queues, and the end of giving one up. */
   readonly keys = new Map<string, Promise<unknown> | undefined>();
   private timer: NodeJS.Timeout | undefined;
 
@@ -99,7 +99,7 @@ export class Session extends Hold {
   }
 
   /**
-   * @internal Ends the session if the lease is over. The worker reports that at once, but it may hang. The timer
+   * @internal Ends the session if the lease has ended. The worker reports that at once, but it may hang. The timer
    * is by the monotonic clock: the other is looked at once a second.
    */
   look(): void {
@@ -132,7 +132,7 @@ export class Session extends Hold {
     return this.validity.left();
   }
 
-  /** Revokes the lease, and so ends all that rests on it. */
+  /** Revokes the lease, which ends everything held by it. */
   async release(): Promise<void> {
     const was = this.error();
     this.end(released());
@@ -149,14 +149,14 @@ export class Session extends Hold {
     return abortable(abortable(work, this.signal), signal);
   }
 
-  /** The mutex of a name. It and etcd's concurrency.Mutex exclude each other. */
+  /** The mutex of a name. etcd's concurrency.Mutex of that name excludes it, too. */
   mutex(name: string): Mutex {
     return new Mutex(this, name);
   }
 
   /**
-   * Waits until the session leads. Observers see the value. Candidates lead in the order in which they came;
-   * it and etcd's concurrency.Election exclude each other.
+   * Waits until the session leads. Observers see the value. Candidates lead in order of arrival; etcd's
+   * concurrency.Election takes part in the same election.
    */
   async campaign(name: string, value: Bytes = "", o: { signal?: AbortSignal } = {}): Promise<Lead> {
     const t = await Ticket.enter(this, name, value, o);
@@ -165,8 +165,8 @@ export class Session extends Hold {
   }
 
   /**
-   * Makes the session a member of a group, until it is released or the session is over. It waits until an
-   * earlier member of this ID has gone, such as the program before it was restarted; with `wait: false` that
+   * Makes the session a member of a group, until it is released or the session ends. It waits until an
+   * earlier member of this ID has left, such as the program before it was restarted; with `wait: false` that
    * is the error EXISTS.
    */
   async register(
@@ -294,7 +294,7 @@ class Ticket implements Follower {
     }
     const first = firstTicket(this.prefix, kvs);
     if (first) throw this.locked(first);
-    await this.enter(value, false, signal); // other keys are there, which nobody waits for
+    await this.enter(value, false, signal); // other keys are there, without waiters
   }
 
   private locked(first: KeyValue): LeaseholdError {
@@ -402,9 +402,9 @@ function goneError(name: string, t?: TicketMessage): LeaseholdError {
   return new LeaseholdError("LOST", `${name} is lost: ${why}`);
 }
 
-/** What rests on a session beside other things. */
+/** Something held by a session. */
 abstract class Part extends Hold {
-  protected readonly sessionOver = (): void => {
+  protected readonly sessionEnded = (): void => {
     const e = this.session.error();
     if (e) this.end(e);
   };
@@ -412,8 +412,8 @@ abstract class Part extends Hold {
   /** @internal */
   constructor(readonly session: Session) {
     super();
-    session.signal.addEventListener("abort", this.sessionOver, { once: true });
-    if (session.signal.aborted) this.sessionOver();
+    session.signal.addEventListener("abort", this.sessionEnded, { once: true });
+    if (session.signal.aborted) this.sessionEnded();
   }
 
   error(): LeaseholdError | undefined {
@@ -433,7 +433,7 @@ abstract class Part extends Hold {
   }
 
   protected override end(why: LeaseholdError): void {
-    this.session.signal.removeEventListener("abort", this.sessionOver);
+    this.session.signal.removeEventListener("abort", this.sessionEnded);
     super.end(why);
   }
 }
@@ -445,7 +445,7 @@ export class Held extends Part {
     super(ticket.session);
     ticket.changed = () => {
       const { gone } = ticket;
-      if (gone) this.end(gone.isOver ? gone : new LeaseholdError("LOST", gone.message));
+      if (gone) this.end(isEnd(gone) ? gone : new LeaseholdError("LOST", gone.message));
     };
     ticket.changed();
   }
@@ -507,8 +507,8 @@ export class Mutex {
   ) {}
 
   /**
-   * Waits until the session holds the lock. If others hold it for longer than wait, in milliseconds, it is
-   * LOCKED; waiters are served in the order in which they came.
+   * Waits until the session holds the lock; waiters get it in order of arrival. LOCKED means that others
+   * held it for longer than wait, in milliseconds.
    */
   async lock(o: { wait?: number; signal?: AbortSignal } = {}): Promise<Held> {
     if (o.wait !== undefined && o.wait <= 0) return this.tryLock();
@@ -524,7 +524,7 @@ export class Mutex {
     return new Held(t);
   }
 
-  /** Runs work while the lock is held. The lock's signal is aborted when it is over. */
+  /** Runs work while the lock is held. The lock's signal is aborted if it ends. */
   async with<T>(work: (held: Held) => Promise<T>, o: { wait?: number } = {}): Promise<T> {
     const held = await this.lock(o);
     let result: T;
@@ -561,7 +561,7 @@ export class Membership extends Part {
     ];
   }
 
-  /** Changes what others see of the member. */
+  /** Changes the metadata of the member. */
   async update(metadata: Bytes): Promise<void> {
     this.check();
     const then = [op.put(this.key, metadata, { lease: this.session.id })];

@@ -31,13 +31,13 @@ export function ms(n: number): bigint {
 }
 
 /** A key, the keys up to an end, or all keys with a prefix. */
-export interface Keys {
+export interface KeyRange {
   key: Bytes;
   end?: Bytes | undefined;
   prefix?: boolean | undefined;
 }
 
-export function endOf(k: Keys): Uint8Array {
+export function endOf(k: KeyRange): Uint8Array {
   if (!k.prefix) return k.end === undefined ? new Uint8Array() : raw(k.end);
   if (k.end !== undefined) throw new LeaseholdError("INVALID", "set one of end and prefix");
   const stem = Buffer.from(raw(k.key));
@@ -145,7 +145,7 @@ const relations: Record<Relation, Compare_Relation> = {
   "<": Compare_Relation.LESS,
 };
 
-function comparing(target: pb.Compare["target"], relation: Relation, keys?: Keys): pb.Compare {
+function comparing(target: pb.Compare["target"], relation: Relation, keys?: KeyRange): pb.Compare {
   return create(CompareSchema, {
     relation: relations[relation],
     target,
@@ -227,13 +227,13 @@ export function putMessage(key: Bytes, value: Bytes, o: PutOptions): pb.PutReque
   });
 }
 
-export function deleteMessage(k: Keys & { previous?: boolean | undefined }): pb.DeleteRequest {
+export function deleteMessage(k: KeyRange & { previous?: boolean | undefined }): pb.DeleteRequest {
   return create(DeleteRequestSchema, {
     key: raw(k.key), rangeEnd: endOf(k), prevKv: k.previous ?? false,
   });
 }
 
-export function rangeMessage(k: Keys & RangeOptions): pb.RangeRequest {
+export function rangeMessage(k: KeyRange & RangeOptions): pb.RangeRequest {
   return create(RangeRequestSchema, {
     key: raw(k.key),
     rangeEnd: endOf(k),
@@ -269,9 +269,9 @@ function operation(op: pb.Op["op"]): Op {
 export const op = {
   put: (key: Bytes, value: Bytes = "", o: PutOptions = {}): Op =>
     operation({ case: "put", value: putMessage(key, value, o) }),
-  delete: (k: Keys & { previous?: boolean | undefined }): Op =>
+  delete: (k: KeyRange & { previous?: boolean | undefined }): Op =>
     operation({ case: "deleteRange", value: deleteMessage(k) }),
-  range: (k: Keys & RangeOptions): Op =>
+  range: (k: KeyRange & RangeOptions): Op =>
     operation({ case: "readRange", value: rangeMessage(k) }),
   txn: (t: Txn): Op => operation({ case: "txn", value: txnMessage(t) }),
   /** Grants a lease, whose ID must be given. */

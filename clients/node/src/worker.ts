@@ -23,7 +23,7 @@ export interface Start {
   margin: number;
 }
 
-/** What it tells the worker, which answers with the ID of each lease that is over. */
+/** What it sends to the worker, which answers with the ID of each lease that has ended. */
 export type Order =
   | { keep: bigint; token: bigint; ttl: number; sent: Moment; memory: SharedArrayBuffer }
   | { drop: bigint };

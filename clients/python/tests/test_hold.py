@@ -21,7 +21,7 @@ from leasehold import (
 )
 from leasehold._config import Config, Login
 from leasehold._keeper import Keeper
-from leasehold._session import _Over
+from leasehold._session import _Ended
 
 
 class FakeHold(AsyncHold):
@@ -29,7 +29,7 @@ class FakeHold(AsyncHold):
         super().__init__()
         self.releases = 0
 
-    def error(self) -> _Over | None:
+    def error(self) -> _Ended | None:
         return self._reason
 
     def lose(self) -> None:
@@ -166,6 +166,6 @@ def test_a_loss_is_reported_without_the_keeper() -> None:
         keeper = Keeper(config)  # its thread does not run
         hold = _keeper.Hold(keeper, 1, 7, 30_000_000, clock.now(), 30_000_000)
         session = AsyncSession(None, Lease(1, 7, 0.03, 0.03), hold)  # type: ignore[arg-type]
-        assert isinstance(await session.wait_over(), ExpiredError)
+        assert isinstance(await session.wait_ended(), ExpiredError)
 
     asyncio.run(asyncio.wait_for(main(), 20))

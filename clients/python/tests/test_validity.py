@@ -42,7 +42,7 @@ def _keeper(time: FakeTime) -> Keeper:
     endpoints = Config.parse(["127.0.0.1:1"], None)
     login = Login("", "", "", None)
     config = Config(endpoints, tls=TLS(), login=login, clock=time.clock(), drift=1e-3,
-                    margin=5_000_000, silence=3.0)  # fmt: skip
+                    margin=5_000_000, member_timeout=3.0)  # fmt: skip
     return Keeper(config)
 
 

@@ -74,7 +74,7 @@ func init() {
 		"grant": (*driver).grant, "renew": (*driver).renew, "revoke": (*driver).revoke,
 		"describe": (*driver).describe, "leases": (*driver).leases,
 		"check_token": (*driver).checkToken, "session": (*driver).session,
-		"check": (*driver).check, "wait_over": (*driver).waitOver, "release": (*driver).release,
+		"check": (*driver).check, "wait_ended": (*driver).waitEnded, "release": (*driver).release,
 		"run": (*driver).run, "runs": (*driver).runs, "stop_run": (*driver).stopRun,
 		"lock": (*driver).lock, "campaign": (*driver).campaign, "proclaim": (*driver).proclaim,
 		"leader": (*driver).leader, "observe": (*driver).observe, "register": (*driver).register,
@@ -300,7 +300,7 @@ func (d *driver) check(_ context.Context, a args) (object, error) {
 	return d.held(h), nil
 }
 
-func (d *driver) waitOver(ctx context.Context, a args) (object, error) {
+func (d *driver) waitEnded(ctx context.Context, a args) (object, error) {
 	h, err := d.hold(a.text("of"))
 	if err != nil {
 		return nil, err

@@ -227,8 +227,8 @@ class Driver {
     return held(h);
   }
 
-  async wait_over(a) {
-    const e = await this.thing(a.of).over();
+  async wait_ended(a) {
+    const e = await this.thing(a.of).ended();
     return { code: e.code, message: e.message };
   }
 
@@ -249,7 +249,7 @@ class Driver {
         const n = String(runs.starts.length);
         await s.register(a.register, a.id, n, { signal: runs.abort.signal });
       }
-      await Promise.race([stopped, s.over()]);
+      await Promise.race([stopped, s.ended()]);
       if (!runs.abort.signal.aborted) throw s.signal.reason;
     };
     const o = { ttl: Number(a.ttl_ms), name: a.name ?? "", signal: runs.abort.signal };

@@ -204,9 +204,9 @@ class Driver:
         hold.check()
         return _held(hold)
 
-    async def op_wait_over(self, a: Args) -> Any:
+    async def op_wait_ended(self, a: Args) -> Any:
         hold: AsyncHold = self.things[a["of"]]
-        error = await hold.wait_over()
+        error = await hold.wait_ended()
         return {"code": error.code, "message": str(error)}
 
     async def op_release(self, a: Args) -> Any:
@@ -273,7 +273,7 @@ class Driver:
         await self.things[a["of"]].update(a["metadata"])
 
     async def op_members(self, a: Args) -> Any:
-        return {"members": _plain(await self.client.members(a["group"]).list())}
+        return {"members": _plain(await self.client.members(a["group"]))}
 
 
 def _timeout(a: Args) -> float | None:

@@ -232,7 +232,7 @@ test("renewal", async (t) => {
     assert.equal(s.signal.aborted, false);
     clock.passes(1);
     mock.timers.tick(1001);
-    assert.equal((await s.over()).code, "EXPIRED");
+    assert.equal((await s.ended()).code, "EXPIRED");
   });
 });
 

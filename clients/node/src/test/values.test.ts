@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { loginRequest, loginToken, parseEndpoint } from "../connection.js";
-import { LeaseholdError, errorOf } from "../errors.js";
+import { LeaseholdError, errorOf, isEnd } from "../errors.js";
 import { Numbers } from "../mux.js";
 import type { KeyValue } from "../store.js";
 import { compare, endOf, firstTicket, isTicket, ms } from "../store.js";
@@ -74,7 +74,7 @@ test("errors have the words of the member", () => {
   assert.equal(e.message, "taken");
   assert.equal(e.holder?.owner, "me");
   assert.deepEqual(e.metadata, { lease: "7" });
-  assert.ok(e instanceof LeaseholdError && !e.isOver);
+  assert.ok(e instanceof LeaseholdError && !isEnd(e));
 });
 
 test("a reason of a later server says nothing of the outcome", () => {

@@ -1,6 +1,6 @@
 """Client of Leasehold: leases, locks, elections, registration and keys.
 
-``Client`` is for programs with threads, ``AsyncClient`` for asyncio. All times are in seconds.
+``AsyncClient`` is for asyncio, ``Client`` blocks. All times are in seconds.
 """
 
 from ._client import AsyncClient, AsyncWatch
@@ -24,8 +24,8 @@ from ._errors import (
     LostError,
     NameTakenError,
     NoSpaceError,
+    NotHeldError,
     NotLoggedInError,
-    OverError,
     PermissionDeniedError,
     ReleasedError,
     TooManyKeysError,
@@ -36,7 +36,6 @@ from ._session import (
     AsyncHeld,
     AsyncHold,
     AsyncLead,
-    AsyncMembers,
     AsyncMembership,
     AsyncMutex,
     AsyncSession,
@@ -61,7 +60,7 @@ from ._store import (
     TxnResult,
     Update,
 )
-from ._sync import Client, Held, Hold, Lead, Members, Membership, Mutex, Session, Watch
+from ._sync import Client, Held, Hold, Lead, Membership, Mutex, Session, Watch
 
 __version__ = "0.1.0"
 
@@ -71,7 +70,6 @@ __all__ = [
     "AsyncHeld",
     "AsyncHold",
     "AsyncLead",
-    "AsyncMembers",
     "AsyncMembership",
     "AsyncMutex",
     "AsyncSession",
@@ -105,13 +103,12 @@ __all__ = [
     "LockedError",
     "LostError",
     "Member",
-    "Members",
     "Membership",
     "Mutex",
     "NameTakenError",
     "NoSpaceError",
+    "NotHeldError",
     "NotLoggedInError",
-    "OverError",
     "PermissionDeniedError",
     "Put",
     "PutResult",

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from ._clock import Clock
 from ._config import TLS, Config, Login
@@ -26,6 +26,7 @@ from ._errors import (
 )
 from ._keeper import Keeper
 from ._mux import Follower, Kind, Mux
+from ._session import AsyncSession, Leader, Member, leader_of, members, observe
 from ._store import (
     Bytes,
     Compare,
@@ -56,9 +57,6 @@ from ._store import (
 )
 from .v1 import leases_pb2, store_pb2, stream_pb2
 
-if TYPE_CHECKING:
-    from ._session import AsyncMembers, AsyncSession, Leader
-
 T = TypeVar("T")
 
 
@@ -83,13 +81,13 @@ class AsyncClient:
         timeout: float = 30.0,
         drift: float = 1e-3,
         margin: float = 0.005,
-        silence: float = 3.0,
+        member_timeout: float = 3.0,
         clock: Clock | None = None,
     ) -> None:
         list_ = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
         self._config = Config(
             Config.parse(list_, tls), tls or TLS(), Login(user, password, token, token_file),
-            clock or Clock(), drift, int(margin * 1e9), silence,
+            clock or Clock(), drift, int(margin * 1e9), member_timeout,
         )  # fmt: skip
         self._timeout = timeout
         self._mux = Mux(self._config)
@@ -105,7 +103,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Ends all sessions, watches and calls. Leases that were not closed end after their TTL."""
+        """Ends all sessions, watches and calls. Leases that were not released expire."""
         if self._background:
             await asyncio.wait(self._background, timeout=5)
             for task in self._background:
@@ -204,7 +202,7 @@ class AsyncClient:
         no_delete: bool = False,
         timeout: float | None = None,
     ) -> AsyncWatch:
-        """Begins a watch: when it returns, all later changes will be told."""
+        """Starts a watch, which delivers all changes from then on."""
         m = store_pb2.WatchRequest(
             key=raw(key), range_end=end_of(key, end, prefix), start_revision=start_revision,
             prev_kv=previous, no_put=no_put, no_delete=no_delete, progress_ms=10_000,
@@ -236,7 +234,7 @@ class AsyncClient:
         request_id: str = "",
         timeout: float | None = None,
     ) -> Lease:
-        """Grants a lease that nobody keeps alive. A session is a lease that is kept alive."""
+        """Grants a lease without keeping it alive, as session does."""
         m = grant_message(Grant(ttl, id, name, owner, labels or {}, lock_delay))
         m.request_id = request_id or secrets.token_urlsafe()
         r, _ = await self._call(stream_pb2.Request(grant=m), Kind.NUMBERED, timeout)
@@ -264,7 +262,7 @@ class AsyncClient:
     async def describe(
         self, id: int = 0, *, name: str = "", keys: bool = False, timeout: float | None = None
     ) -> Lease:
-        """Tells about a lease, by its ID or its name."""
+        """Describes a lease, by its ID or its name."""
         m = leases_pb2.DescribeRequest(id=id, name=name, keys=keys)
         r, _ = await self._call(stream_pb2.Request(describe=m), Kind.READ, timeout)
         return lease_of(r.describe.lease)
@@ -272,7 +270,7 @@ class AsyncClient:
     async def leases(
         self, *, name_prefix: str = "", owner: str = "", timeout: float | None = None
     ) -> list[Lease]:
-        """Lists leases, page by page."""
+        """Lists leases."""
         m = leases_pb2.ListRequest(name_prefix=name_prefix, owner=owner)
         found: list[Lease] = []
         while True:
@@ -301,9 +299,7 @@ class AsyncClient:
         labels: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> AsyncSession:
-        """Grants a lease and keeps it alive. A name is refused while another lease has it."""
-        from ._session import AsyncSession
-
+        """Grants a lease and keeps it alive. NameTakenError: a live lease has the name."""
         m = grant_message(Grant(ttl, 0, name, owner, labels or {}))
         m.request_id = secrets.token_urlsafe()
         r, sent = await self._call(stream_pb2.Request(grant=m), Kind.NUMBERED, timeout)
@@ -319,9 +315,9 @@ class AsyncClient:
     ) -> T:
         """Runs work with a session, and again with a new one after each loss, until it returns.
 
-        When its session is lost, work is cancelled; run waits for its end before it begins again.
-        While no session can be had, run keeps trying. An error that work raises while its session
-        is valid ends run.
+        When its session is lost, work is cancelled; run waits for its end before it starts again.
+        If no session is granted, run keeps trying. It ends with the error that work raises while
+        its session is valid.
         """
         retries = Retries()
         while True:
@@ -336,25 +332,19 @@ class AsyncClient:
 
     async def leader(self, name: str, *, timeout: float | None = None) -> Leader | None:
         """The leader of an election now; None if there is none."""
-        from ._session import leader_of
-
         r = await self.range(name + "/", prefix=True, timeout=timeout)
         return leader_of(name, r.kvs)
 
     def observe(self, name: str) -> AsyncGenerator[Leader | None, None]:
-        """Yields the leader of an election, and then each change; None while nobody leads."""
-        from ._session import observe
-
+        """Yields the leader of an election, and then each change; None while there is none."""
         return observe(self, name)
 
-    def members(self, group: str) -> AsyncMembers:
-        """The members that are registered in a group."""
-        from ._session import AsyncMembers
-
-        return AsyncMembers(self, group)
+    async def members(self, group: str, *, timeout: float | None = None) -> list[Member]:
+        """The members of a group in the order of their IDs, linearizably."""
+        return await members(self, group, timeout)
 
     def _later(self, work: Awaitable[object]) -> None:
-        """Runs something in the background. close waits for it a little."""
+        """Runs something in the background. close waits for it for a few seconds."""
 
         async def run() -> None:
             with contextlib.suppress(LeaseholdError):  # the key ends with its lease
@@ -366,19 +356,19 @@ class AsyncClient:
 
 
 class Retries:
-    """Decides after which errors ``run`` begins again, and when."""
+    """Decides after which errors ``run`` starts again, and when."""
 
     def __init__(self) -> None:
         self.failures = 0
 
-    def after(self, e: LeaseholdError, over: LeaseholdError | None) -> float:
-        """Returns how long to wait, or raises the error. A session that began is over by now."""
+    def after(self, e: LeaseholdError, ended: LeaseholdError | None) -> float:
+        """Returns how long to wait, or raises the error. ``ended`` is how the session ended."""
         if isinstance(e, ClosedError):
             raise e
-        lost = isinstance(over, LostError | ExpiredError)  # whatever work has made of it
+        lost = isinstance(ended, LostError | ExpiredError)  # whatever work raises then
         # Work may have lost what it held. Without a session, the next may be granted.
         passing = {"LOST", "EXPIRED", "LEASE_NOT_FOUND"}
-        if not over:
+        if not ended:
             passing |= {"UNAVAILABLE", "UNKNOWN_OUTCOME", "NAME_TAKEN", "NOT_LOGGED_IN"}
         if not lost and e.code not in passing:
             raise e
@@ -390,12 +380,12 @@ class Retries:
 class AsyncWatch:
     """A watch, which survives failures of members and connections: ``async for update in watch``.
 
-    It tells each change once, in order, and revisions whole. It ends with CompactedError if the
-    cluster no longer has the next changes.
+    It delivers each change once, in order, and the changes of a revision together. It ends with
+    CompactedError if the cluster no longer has the next changes.
     """
 
     _MOST = 10_000
-    """How many updates wait for the program. Then the watch pauses; the cluster keeps the rest."""
+    """How many updates are buffered. Then the watch pauses; the cluster keeps the rest."""
 
     def __init__(self, mux: Mux, m: store_pb2.WatchRequest) -> None:
         self._mux, self._message = mux, m

@@ -61,7 +61,7 @@ class Config:
     clock: Clock
     drift: float
     margin: int
-    silence: float
+    member_timeout: float
     dial_timeout: float = 2.0
     options: list[tuple[str, str | int]] = field(default_factory=list)
 
@@ -75,9 +75,9 @@ class Config:
     def channel_options(self) -> list[tuple[str, str | int]]:
         options: list[tuple[str, str | int]] = [
             ("grpc.keepalive_time_ms", 6000),  # members allow a ping in five seconds
-            ("grpc.keepalive_timeout_ms", int(self.silence * 1000)),
+            ("grpc.keepalive_timeout_ms", int(self.member_timeout * 1000)),
             ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.http2.ping_timeout_ms", int(self.silence * 1000)),
+            ("grpc.http2.ping_timeout_ms", int(self.member_timeout * 1000)),
             ("grpc.max_receive_message_length", -1),
             ("grpc.use_local_subchannel_pool", 1),  # so a new link is a new connection
             ("grpc.enable_retries", 0),

@@ -112,7 +112,7 @@ class UnavailableError(LeaseholdError):
 
 
 class UnknownOutcomeError(LeaseholdError):
-    """The request may have taken effect, or may yet."""
+    """The request may have taken effect, or may still do so."""
 
     code = "UNKNOWN_OUTCOME"
 
@@ -171,26 +171,26 @@ class ExistsError(LeaseholdError):
     code = "EXISTS"
 
 
-class OverError(LeaseholdError):
-    """A session, or what rests on one, is over."""
+class NotHeldError(LeaseholdError):
+    """A session, or what depends on one, is not held any more."""
 
-    code = "OVER"
+    code = "NOT_HELD"
 
 
-class LostError(OverError):
-    """The cluster ended it: the lease, or the key that rests on it, is gone."""
+class LostError(NotHeldError):
+    """The cluster ended it: the lease, or the key attached to it, no longer exists."""
 
     code = "LOST"
 
 
-class ExpiredError(OverError):
+class ExpiredError(NotHeldError):
     """No renewal was acknowledged in time, by this machine's clock."""
 
     code = "EXPIRED"
 
 
-class ReleasedError(OverError):
-    """The program gave it up."""
+class ReleasedError(NotHeldError):
+    """The program released it."""
 
     code = "RELEASED"
 

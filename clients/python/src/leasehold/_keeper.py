@@ -6,7 +6,6 @@ leases are renewed.
 
 from __future__ import annotations
 
-import enum
 import itertools
 import queue
 import threading
@@ -16,18 +15,11 @@ from typing import Any
 import grpc
 
 from ._config import OPEN, Config
-from ._errors import ClosedError, ExpiredError, LeaseholdError, LostError, OverError
+from ._errors import ClosedError, ExpiredError, LeaseholdError, LostError, NotHeldError
 from .v1 import leases_pb2, stream_pb2
 
 _MS = 1_000_000
 _KINDS = leases_pb2.LeaseEvent.Kind
-
-
-class State(enum.Enum):
-    """VALID lasts until the lease is over; it never comes back."""
-
-    VALID = 1
-    OVER = 2
 
 
 class Hold:
@@ -41,11 +33,11 @@ class Hold:
         self._keeper, self.id, self.token, self.ttl = keeper, id, token, ttl
         self._lock = threading.Lock()
         self._until = sent + keeper.validity(left)
-        self._error: OverError | ClosedError | None = None
+        self._error: NotHeldError | ClosedError | None = None
         self.renew_at = sent + ttl // 3
         self.notify: Callable[[], None] = lambda: None  # called from the keeper's thread at the end
 
-    def error(self) -> OverError | ClosedError | None:
+    def error(self) -> NotHeldError | ClosedError | None:
         """Why the lease is not valid. It reads the clock, so it is right even after a pause."""
         with self._lock:
             if self._error is None and self._keeper.clock.now() >= self._until:
@@ -68,7 +60,7 @@ class Hold:
                 self._until = max(self._until, sent + self._keeper.validity(ttl))
             self.renew_at = sent + ttl // 3
 
-    def end(self, error: OverError | ClosedError) -> None:
+    def end(self, error: NotHeldError | ClosedError) -> None:
         """Ends the lease for the program."""
         with self._lock:
             self._error = self._error or error
@@ -209,12 +201,12 @@ class Keeper:
                         self._stream.close()
                     return
                 now = self.clock.now()
-                over = [h for h in self._holds.values() if h.error()]
-                if not over:
+                ended = [h for h in self._holds.values() if h.error()]
+                if not ended:
                     # The wait is by the monotonic clock: the other is looked at once a second.
                     self._wake.wait(min((self._step(now) - now) / 1e9, 1.0))
                     continue
-            for h in over:
+            for h in ended:
                 error = h.error()
                 if error:
                     h.end(error)

@@ -134,9 +134,9 @@ class Link:
             await channel.close()
 
     async def _serve(self, stream: Any) -> None:
-        """Reads and writes until the stream ends, or its member is silent."""
+        """Reads and writes until the stream ends or its member does not respond."""
         tasks = [
-            asyncio.create_task(f(stream)) for f in (self._read, self._write, self._watch_silence)
+            asyncio.create_task(f(stream)) for f in (self._read, self._write, self._watch_member)
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -188,14 +188,14 @@ class Link:
                     message.requests.append(call.request)
                 await stream.write(message)
 
-    async def _watch_silence(self, stream: Any) -> None:
+    async def _watch_member(self, stream: Any) -> None:
         """Leaves a member that answers nothing while a request waits for its first answer."""
-        silence, loop = self._config.silence, asyncio.get_running_loop()
+        limit, loop = self._config.member_timeout, asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(silence / 4)
+            await asyncio.sleep(limit / 4)
             waits = [c.since for c in self._open.values() if c.since is not None]
-            if waits and loop.time() - max(min(waits), self._heard) > silence:
-                self._cause = f"{self.endpoint.target} said nothing for {silence} s"
+            if waits and loop.time() - max(min(waits), self._heard) > limit:
+                self._cause = f"{self.endpoint.target} has not answered for {limit} s"
                 return
 
     def send(self, call: _Call) -> None:
@@ -203,7 +203,7 @@ class Link:
         self._work.set()
 
     def forget(self, call: _Call) -> bool:
-        """Waits no longer for an answer, and reports whether the request was sent."""
+        """Cancels a request, and reports whether it was sent."""
         if call in self._queue:
             self._queue.remove(call)
             return False
@@ -373,7 +373,7 @@ class Mux:
                     self._followers[follower] = (link, call)
                 done.set_result(r)
             elif follower in self._followers:
-                self._told(follower, call, r)
+                self._take(follower, call, r)
 
         def lost(e: LinkError) -> None:
             if not done.done():
@@ -400,7 +400,7 @@ class Mux:
     def _follow(self, f: Follower) -> None:
         if not self._link or self._followers.get(f, ()) is not None:
             return
-        call = _Call(f.request(), lambda r: self._told(f, call, r), lambda _: self._lost(f, call))
+        call = _Call(f.request(), lambda r: self._take(f, call, r), lambda _: self._lost(f, call))
         self._followers[f] = (self._link, call)
         self._link.send(call)
 
@@ -409,7 +409,7 @@ class Mux:
         if at:
             at[0].forget(at[1])
 
-    def _told(self, f: Follower, call: _Call, r: pb.Response) -> None:
+    def _take(self, f: Follower, call: _Call, r: pb.Response) -> None:
         at = self._followers.get(f)
         if at is None or at[1] is not call:
             return

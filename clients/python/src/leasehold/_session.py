@@ -1,4 +1,4 @@
-"""Sessions, and what rests on them: locks, leads and registrations."""
+"""Sessions, and what they hold: locks, leads and memberships."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ._client import AsyncClient
 from ._errors import (
     ClosedError,
     CompactedError,
@@ -22,7 +21,7 @@ from ._errors import (
     LeaseNotFoundError,
     LockedError,
     LostError,
-    OverError,
+    NotHeldError,
     ReleasedError,
     error_of,
 )
@@ -47,20 +46,23 @@ from ._store import (
 )
 from .v1 import store_pb2, stream_pb2
 
+if TYPE_CHECKING:
+    from ._client import AsyncClient
+
 T = TypeVar("T")
-_Over = OverError | ClosedError
+_Ended = NotHeldError | ClosedError
 
 
 class AsyncHold:
-    """What rests on a lease: a session, a lock, a lead, a registration.
+    """Something held by a lease: a session, a lock, a lead or a membership.
 
-    Before each step that matters call check: it reads the clock, so it is right even if the process
-    was stopped, or the event loop was busy, until just before. As a context manager a hold cancels
-    its body when it is over, and raises the reason; at the end it is released.
+    Call check before each step that depends on it: check reads the clock, so it is right even if
+    the process was stopped or the event loop was busy until just before. As a context manager it
+    cancels its body when it ends, and raises the reason; at the end of the body it is released.
     """
 
     def __init__(self) -> None:
-        self._reason: _Over | None = None
+        self._reason: _Ended | None = None
         self._ended = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._task: asyncio.Task[Any] | None = None
@@ -72,22 +74,22 @@ class AsyncHold:
         protected refuses smaller ones than it has seen."""
         raise NotImplementedError
 
-    def error(self) -> _Over | None:
-        """Why it is over; None while it is valid."""
+    def error(self) -> _Ended | None:
+        """Why it is not valid any more; None while it is."""
         raise NotImplementedError
 
     def _left(self) -> int:
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raises an OverError unless it is valid now."""
+        """Raises NotHeldError unless it is valid now."""
         error = self.error()
         if error:
             raise error
 
     @property
     def valid_for(self) -> float:
-        """For how many seconds it is valid, if no renewal succeeds; 0 if it is over."""
+        """For how many seconds it stays valid if no renewal succeeds; 0 if it has ended."""
         return 0.0 if self.error() else self._left() / 1e9
 
     @property
@@ -95,18 +97,18 @@ class AsyncHold:
         """When the program must stop, by time.monotonic, if no renewal succeeds before."""
         return time.monotonic() + self.valid_for
 
-    async def wait_over(self) -> _Over:
-        """Waits until it is over, and returns why."""
+    async def wait_ended(self) -> _Ended:
+        """Waits until it ends, and returns the reason."""
         await self._ended.wait()
         error = self.error()
         assert error
         return error
 
     async def release(self) -> None:
-        """Gives it up. For the program it is over at once, even if the call fails."""
+        """Releases it. It stops being valid at once, even if the call fails."""
         raise NotImplementedError
 
-    def _end(self, why: _Over) -> None:
+    def _end(self, why: _Ended) -> None:
         self._reason = self._reason or why
         if self._ended.is_set():
             return
@@ -135,7 +137,7 @@ class AsyncHold:
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(0)
             ours = task.uncancel() <= self._cancelling
-            if not ours and not delivered:  # somebody else has cancelled the task, too
+            if not ours and not delivered:  # the task was cancelled from outside, too
                 raise asyncio.CancelledError
             if ours and (kind is None or delivered):
                 with contextlib.suppress(LeaseholdError):
@@ -147,7 +149,7 @@ class AsyncHold:
 
 
 class AsyncSession(AsyncHold):
-    """A lease that is kept alive, and what the program holds by it. It never comes back."""
+    """A lease that is kept alive. Once it has ended it never becomes valid again."""
 
     def __init__(self, client: AsyncClient, lease: Lease, hold: Hold) -> None:
         super().__init__()
@@ -165,7 +167,7 @@ class AsyncSession(AsyncHold):
         self._look()
 
     def _look(self) -> None:
-        """Ends the session if the lease is over.
+        """Ends the session if the lease has ended.
 
         The keeper reports that at once, but its thread may hang. The timer is by the monotonic
         clock: the other is looked at once a second.
@@ -186,14 +188,14 @@ class AsyncSession(AsyncHold):
     def token(self) -> int:
         return self.lease.token
 
-    def error(self) -> _Over | None:
+    def error(self) -> _Ended | None:
         return self._reason or self._hold.error()
 
     def _left(self) -> int:
         return self._hold.left()
 
     async def release(self) -> None:
-        """Revokes the lease, and so ends all that rests on it."""
+        """Revokes the lease, which ends everything held by it."""
         was = self.error()
         self._end(was or ReleasedError())
         self._hold.end(ReleasedError())
@@ -206,25 +208,25 @@ class AsyncSession(AsyncHold):
     async def _during(self, work: Coroutine[Any, Any, T]) -> T:
         """Does something that ends when the session does."""
         task = asyncio.ensure_future(work)
-        over = asyncio.ensure_future(self._ended.wait())
+        ended = asyncio.ensure_future(self._ended.wait())
         try:
-            await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 self.check()
             return await task
         finally:
-            over.cancel()
+            ended.cancel()
             if not task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
     def mutex(self, name: str) -> AsyncMutex:
-        """The mutex of a name. It and etcd's concurrency.Mutex exclude each other."""
+        """The mutex of a name. etcd's concurrency.Mutex of that name excludes it, too."""
         return AsyncMutex(self, name)
 
     async def campaign(self, name: str, value: Bytes = b"") -> AsyncLead:
-        """Waits until the session leads. Observers see the value. Candidates lead in the order in
-        which they came; it and etcd's concurrency.Election exclude each other."""
+        """Waits until the session leads. Observers see the value. Candidates lead in order of
+        arrival; etcd's concurrency.Election takes part in the same election."""
         lead = AsyncLead(await _Ticket.enter(self, name, raw(value)))
         await lead.ticket.wait(None)
         return lead
@@ -232,7 +234,7 @@ class AsyncSession(AsyncHold):
     async def register(
         self, group: str, id: str, metadata: Bytes = b"", *, wait: bool = True
     ) -> AsyncMembership:
-        """Makes the session a member of a group, until it is released or the session is over.
+        """Makes the session a member of a group, until it is released or the session ends.
 
         It waits until an earlier member of this ID has gone, such as the program before it was
         restarted; without wait that raises ExistsError.
@@ -269,7 +271,7 @@ class _Ticket:
         self.session, self.name, self.prefix, self.key = session, name, prefix, key
         self.revision = self.token = 0
         self.ready = asyncio.Event()
-        self.gone: _Over | LeaseholdError | None = None
+        self.gone: _Ended | LeaseholdError | None = None
         self.changed: Callable[[], None] = lambda: None
 
     @staticmethod
@@ -323,7 +325,7 @@ class _Ticket:
         first = first_ticket(self.prefix.encode(), found.kvs)
         if first:
             raise self._locked(first)
-        await self._enter(value, False)  # other keys are there, which nobody waits for
+        await self._enter(value, False)  # other keys are there, without waiters
 
     def _locked(self, first: KeyValue) -> LockedError:
         return LockedError(
@@ -415,7 +417,7 @@ def _gone(name: str, t: store_pb2.Ticket) -> LostError:
 
 
 class _Part(AsyncHold):
-    """What rests on a session beside other things."""
+    """Something held by a session."""
 
     def __init__(self, session: AsyncSession) -> None:
         super().__init__()
@@ -429,12 +431,12 @@ class _Part(AsyncHold):
         if error:
             self._end(error)
 
-    def _end(self, why: _Over) -> None:
+    def _end(self, why: _Ended) -> None:
         with contextlib.suppress(ValueError):  # it has ended before
             self._session._listeners.remove(self._session_over)
         super()._end(why)
 
-    def error(self) -> _Over | None:
+    def error(self) -> _Ended | None:
         return self._reason or self._session.error()
 
     def _left(self) -> int:
@@ -442,7 +444,7 @@ class _Part(AsyncHold):
 
 
 class AsyncHeld(_Part):
-    """A lock that is held. Its methods, like those of all holds, say until when."""
+    """A lock that is held."""
 
     def __init__(self, ticket: _Ticket) -> None:
         super().__init__(ticket.session)
@@ -453,7 +455,7 @@ class AsyncHeld(_Part):
     def _lost(self) -> None:
         gone = self.ticket.gone
         if gone:
-            self._end(gone if isinstance(gone, OverError) else LostError(str(gone)))
+            self._end(gone if isinstance(gone, NotHeldError) else LostError(str(gone)))
 
     @property
     def name(self) -> str:
@@ -478,7 +480,7 @@ class AsyncHeld(_Part):
         return self.ticket.condition()
 
     async def release(self) -> None:
-        """Releases it. It raises an OverError if it was not held until now."""
+        """Releases it. It raises NotHeldError if it was not held until now."""
         was = self.error()
         self._end(ReleasedError())
         if was:
@@ -510,8 +512,8 @@ class AsyncMutex:
         self._held: AsyncHeld | None = None
 
     async def lock(self, wait: float | None = None) -> AsyncHeld:
-        """Waits until the session holds the lock. If others hold it for longer than wait, it raises
-        LockedError; waiters are served in the order in which they came."""
+        """Waits until the session holds the lock; waiters get it in order of arrival. LockedError
+        means that others held it for longer than ``wait`` seconds."""
         if wait is not None and wait <= 0:
             return await self.try_lock()
         ticket = await _Ticket.enter(self.session, self.name, b"")
@@ -556,7 +558,7 @@ class AsyncMembership(_Part):
         ]
 
     async def update(self, metadata: Bytes) -> None:
-        """Changes what others see of the member."""
+        """Changes the metadata of the member."""
         self.check()
         put = Put(self.key, metadata, self._session.id)
         r = await self._session.client.txn(self._ours(), [put])
@@ -580,22 +582,16 @@ class Member:
     """The revision at which it was registered."""
 
 
-class AsyncMembers:
-    """The members of a group."""
-
-    def __init__(self, client: AsyncClient, group: str) -> None:
-        _check_name("group", group)
-        self._client, self._prefix = client, group + "/"
-
-    async def list(self) -> list[Member]:
-        """The members in the order of their IDs, linearizably."""
-        r = await self._client.range(self._prefix, prefix=True)
-        found = ((kv, kv.key.removeprefix(self._prefix.encode()).decode()) for kv in r.kvs)
-        return [
-            Member(id, kv.value, kv.lease, kv.create_revision)
-            for kv, id in found
-            if id and "/" not in id
-        ]
+async def members(client: AsyncClient, group: str, timeout: float | None) -> list[Member]:
+    _check_name("group", group)
+    prefix = f"{group}/".encode()
+    r = await client.range(prefix, prefix=True, timeout=timeout)
+    found = ((kv, kv.key.removeprefix(prefix).decode()) for kv in r.kvs)
+    return [
+        Member(id, kv.value, kv.lease, kv.create_revision)
+        for kv, id in found
+        if id and "/" not in id
+    ]
 
 
 @dataclass(frozen=True, slots=True)

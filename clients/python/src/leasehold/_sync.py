@@ -1,10 +1,12 @@
-"""The client for programs with threads: AsyncClient on an event loop in a thread of its own."""
+"""The blocking client: AsyncClient, on an event loop in a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
+import inspect
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -14,14 +16,13 @@ from ._client import AsyncClient, AsyncWatch, Retries
 from ._errors import (
     ClosedError,
     LeaseholdError,
-    OverError,
+    NotHeldError,
     ReleasedError,
 )
 from ._session import (
     AsyncHeld,
     AsyncHold,
     AsyncLead,
-    AsyncMembers,
     AsyncMembership,
     AsyncMutex,
     AsyncSession,
@@ -30,6 +31,7 @@ from ._session import (
 from ._store import Compare, Update
 
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 A = TypeVar("A")
 H = TypeVar("H", bound=AsyncHold)
@@ -92,16 +94,42 @@ def _wait(
 ) -> Callable[Concatenate[_Face[A], P], T]:
     """Makes a method that waits for that of the asyncio face, with the same arguments."""
 
+    @functools.wraps(method)
     def call(face: _Face[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return face._loop.run(method(face._of, *args, **kwargs))
 
-    call.__doc__ = method.__doc__
     return call
+
+
+def _wrap(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]], face_of: Callable[[_Loop, R], T]
+) -> Callable[Concatenate[_Face[A], P], T]:
+    """Is like _wait, and puts a face before the result."""
+    wait = _wait(method)
+
+    @functools.wraps(method)
+    def call(face: _Face[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return face_of(face._loop, wait(face, *args, **kwargs))
+
+    return call
+
+
+def _like(
+    method: Callable[Concatenate[Any, P], object],
+) -> Callable[[Callable[Concatenate[A, ...], T]], Callable[Concatenate[A, P], T]]:
+    """Gives a method the arguments of another one."""
+
+    def typed(f: Callable[Concatenate[A, ...], T]) -> Callable[Concatenate[A, P], T]:
+        f.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+        return f
+
+    return typed
 
 
 class Client:
     """A client of one cluster, with the arguments of AsyncClient. Any thread may use it."""
 
+    @_like(AsyncClient.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._of = AsyncClient(*args, **kwargs)
         self._loop = _Loop()
@@ -129,29 +157,17 @@ class Client:
     leases = _wait(AsyncClient.leases)
     check_token = _wait(AsyncClient.check_token)
     leader = _wait(AsyncClient.leader)
-    _session = _wait(AsyncClient.session)
-    _watch = _wait(AsyncClient.watch)
-
-    def session(
-        self,
-        ttl: float = 10.0,
-        *,
-        name: str = "",
-        owner: str = "",
-        labels: dict[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> Session:
-        """Grants a lease and keeps it alive, in a thread of its own."""
-        s = self._session(ttl, name=name, owner=owner, labels=labels, timeout=timeout)
-        return Session(self._loop, s)
+    members = _wait(AsyncClient.members)
+    session = _wrap(AsyncClient.session, lambda loop, s: Session(loop, s))
+    watch = _wrap(AsyncClient.watch, lambda loop, w: Watch(loop, w))
 
     def run(
         self, work: Callable[[Session], T], ttl: float = 10.0, *, name: str = "", owner: str = ""
     ) -> T:
         """Runs work with a session, and again with a new one after each loss, until it returns.
 
-        A thread cannot be interrupted: work calls check, which raises an OverError. An error that
-        work raises while its session is valid ends run.
+        A thread cannot be interrupted: work calls check, which raises NotHeldError. run ends with
+        the error that work raises while its session is valid.
         """
         retries = Retries()
         while True:
@@ -164,12 +180,8 @@ class Client:
                 pause = retries.after(e, s.error() if s else None)
             time.sleep(pause)
 
-    def watch(self, *args: Any, **kwargs: Any) -> Watch:
-        """Begins a watch, with the arguments of AsyncClient.watch."""
-        return Watch(self._loop, self._watch(*args, **kwargs))
-
     def observe(self, name: str) -> Iterator[Leader | None]:
-        """Yields the leader of an election, and then each change; None while nobody leads."""
+        """Yields the leader of an election, and then each change; None while there is none."""
         changes = self._of.observe(name)
 
         async def following() -> Leader | None:
@@ -181,10 +193,6 @@ class Client:
         finally:
             if not self._loop.closed:
                 self._loop.run(changes.aclose())
-
-    def members(self, group: str) -> Members:
-        """The members that are registered in a group."""
-        return Members(self._loop, AsyncMembers(self._of, group))
 
 
 class _Facade(Generic[A]):
@@ -227,25 +235,28 @@ class Watch(_Facade[AsyncWatch]):
 
 
 class Hold(_Facade[H]):
-    """What rests on a lease. A thread cannot be interrupted, so it calls check before each step
-    that matters. As a context manager a hold is released at the end."""
+    """Something held by a lease: a session, a lock, a lead or a membership.
+
+    Call check before each step that depends on it: a thread cannot be interrupted. As a context
+    manager it is released at the end.
+    """
 
     @property
     def token(self) -> int:
         """The fencing token, higher than that of every earlier holder."""
         return self._of.token
 
-    def error(self) -> OverError | ClosedError | None:
-        """Why it is over; None while it is valid."""
+    def error(self) -> NotHeldError | ClosedError | None:
+        """Why it is not valid any more; None while it is."""
         return self._of.error()
 
     def check(self) -> None:
-        """Raises an OverError unless it is valid now."""
+        """Raises NotHeldError unless it is valid now."""
         self._of.check()
 
     @property
     def valid_for(self) -> float:
-        """For how many seconds it is valid, if no renewal succeeds; 0 if it is over."""
+        """For how many seconds it stays valid if no renewal succeeds; 0 if it has ended."""
         return self._of.valid_for
 
     @property
@@ -253,12 +264,12 @@ class Hold(_Facade[H]):
         """When the program must stop, by time.monotonic, if no renewal succeeds before."""
         return self._of.valid_until
 
-    def wait_over(self, timeout: float | None = None) -> OverError | ClosedError:
-        """Waits until it is over, and returns why."""
-        return self._loop.run(self._of.wait_over(), timeout)
+    def wait_ended(self, timeout: float | None = None) -> NotHeldError | ClosedError:
+        """Waits until it ends, and returns the reason."""
+        return self._loop.run(self._of.wait_ended(), timeout)
 
     def release(self) -> None:
-        """Gives it up. For the program it is over at once, even if the call fails."""
+        """Releases it. It stops being valid at once, even if the call fails."""
         self._loop.run(self._of.release())
 
     def __enter__(self) -> Self:
@@ -271,26 +282,18 @@ class Hold(_Facade[H]):
 
 
 class Session(Hold[AsyncSession]):
-    """A lease that is kept alive, and what the program holds by it. It never comes back."""
+    """A lease that is kept alive. Once it has ended it never becomes valid again."""
 
     @property
     def id(self) -> int:
         return self._of.id
 
     def mutex(self, name: str) -> Mutex:
-        """The mutex of a name. It and etcd's concurrency.Mutex exclude each other."""
+        """The mutex of a name. etcd's concurrency.Mutex of that name excludes it, too."""
         return Mutex(self._loop, self._of.mutex(name))
 
-    def campaign(self, name: str, value: str | bytes = b"") -> Lead:
-        """Waits until the session leads. Observers see the value."""
-        return Lead(self._loop, self._loop.run(self._of.campaign(name, value)))
-
-    def register(
-        self, group: str, id: str, metadata: str | bytes = b"", *, wait: bool = True
-    ) -> Membership:
-        """Makes the session a member of a group, until it is released or the session is over."""
-        registered = self._of.register(group, id, metadata, wait=wait)
-        return Membership(self._loop, self._loop.run(registered))
+    campaign = _wrap(AsyncSession.campaign, lambda loop, x: Lead(loop, x))
+    register = _wrap(AsyncSession.register, lambda loop, x: Membership(loop, x))
 
 
 class Held(Hold[AsyncHeld]):
@@ -327,22 +330,11 @@ class Membership(Hold[AsyncMembership]):
     update = _wait(AsyncMembership.update)
 
 
-class Members(_Facade[AsyncMembers]):
-    """The members of a group."""
-
-    list = _wait(AsyncMembers.list)
-
-
 class Mutex(_Facade[AsyncMutex]):
     """A lock that one session at a time holds: ``with session.mutex("name") as held``."""
 
-    def lock(self, wait: float | None = None) -> Held:
-        """Waits until the session holds the lock, at most for wait; then it raises LockedError."""
-        return Held(self._loop, self._loop.run(self._of.lock(wait)))
-
-    def try_lock(self) -> Held:
-        """Raises LockedError at once if another session holds the lock."""
-        return Held(self._loop, self._loop.run(self._of.try_lock()))
+    lock = _wrap(AsyncMutex.lock, lambda loop, x: Held(loop, x))
+    try_lock = _wrap(AsyncMutex.try_lock, lambda loop, x: Held(loop, x))
 
     def __enter__(self) -> Held:
         self._held = self.lock()
