@@ -7,83 +7,81 @@ import (
 	"leasehold.dev/lease"
 )
 
-// cache is what is known of one lease that holds ranges.
+// cache is the record of one lease that holds ranges.
 //
-// Invariants: pending has the drops, by what they name; a drop has a number if and only if it
-// was sent, and those that have none come last.
+// Invariants: pending has the drops, by range. A drop has a number if and only if it was sent, and
+// those without come last.
 type cache struct {
 	hold
-	// routes are the members through which it was heard, the last one first.
+	// routes are the members through which the cache was heard, latest first.
 	routes []uint64
-	filled Origin // of the last registration
+	filled Origin // of the last Fill or Open
 
 	drops   []*drop
 	bytes   int  // of the keys of drops, unless they were joined
-	joined  bool // drops name all that is held
+	joined  bool // drops name everything that is held
 	pending keyrange.Tree[*drop]
-	waiting int // how many writes wait for drops
-	sending
-	// renewers are commands that renew the lease, and wait until nothing is pending.
+	waiting int // number of writes that wait for drops
+	delivery
+	// renewers are commands that renew the lease and wait until nothing is pending.
 	renewers []*Write
-	orphanage
-	// endsAt is where it stands in Directory.ends, 0 if it does not.
+	orphanState
+	// endsAt is the cache's instant in Directory.ends, or 0.
 	endsAt lease.Instant
 }
 
-// hold is what a cache may have.
+// hold describes what a cache may have.
 type hold struct {
 	id     lease.ID
 	token  lease.Token
 	ranges []keyrange.Range // of the lease
-	// wide says that it may have all of them, because it has not told in this term what it has, or
-	// not yet that this was its last word.
+	// wide reports that the cache may have all of ranges, because in this term it has not said what
+	// it has, or has not confirmed that it is open.
 	wide bool
-	open bool  // it has told what it has, in this term
-	has  spans // what it may have, besides
-	// untracked is the number of the last command that was admitted before the hold was known here,
-	// and fence the number of the last one that must be settled before anything may be cached: see
+	open bool  // in this term, it has said what it has
+	has  spans // what it may have, unless it is wide
+	// untracked is the number of the last command that was admitted before the hold was known, and
+	// fence that of the last command that must be settled before the cache may be filled: see
 	// fences.
 	untracked, fence uint64
 }
 
-// orphanage is what concerns an orphan: see Directory.Orphan.
-type orphanage struct {
+// orphanState is the state of an orphan: see Directory.Orphan.
+type orphanState struct {
 	orphan bool
 	ttl    lease.TTL
-	until  lease.Instant // when its time is over
-	// stopped says that it has nothing any more.
+	until  lease.Instant // its expiry
+	// stopped reports that its cache has nothing left.
 	stopped bool
-	// overAt is where it stands in Directory.orphans, 0 if it does not.
+	// overAt is the cache's instant in Directory.orphans, or 0.
 	overAt lease.Instant
 }
 
-// sending is how a cache is told what is pending.
-type sending struct {
+// delivery is the state of sending invalidations to a cache.
+type delivery struct {
 	seq uint64
-	// answered is the number of the last invalidation that is acknowledged.
+	// answered is the number of the last acknowledged invalidation.
 	answered uint64
-	sent     lease.Instant // when the last invalidation was
-	pause    lease.TTL     // from then to the next; 0: it is told at once
-	unsent   bool          // it is among Directory.unsent
-	// resendAt is where it stands in Directory.resends, and lateSince where in Directory.late,
-	// 0 if it does not.
+	sent     lease.Instant // when the last invalidation was sent
+	pause    lease.TTL     // until the next one; 0 means at once
+	unsent   bool          // the cache is in Directory.unsent
+	// resendAt and lateSince are the cache's instants in Directory.resends and Directory.late, or
+	// 0.
 	resendAt, lateSince lease.Instant
 }
 
-// drop is a range that a cache was told to drop, or is about to be, and has not
-// acknowledged.
+// drop is a range that a cache has been told to drop, or is about to be, and has not acknowledged.
 type drop struct {
 	what   keyrange.Range
-	seq    uint64 // of the first invalidation that named it, 0 if none has
+	seq    uint64 // of the first invalidation that named it, or 0
 	since  lease.Instant
-	writes []*Write // who waits
+	writes []*Write // that wait for it
 }
 
-// routesKept is how many members are tried with an invalidation that is not
-// acknowledged.
+// routesKept is through how many members an unacknowledged invalidation is sent.
 const routesKept = 3
 
-// heard notes through which member a cache was heard.
+// heard records through which member a cache was heard.
 func (d *Directory) heard(c *cache, member uint64) {
 	if len(c.routes) > 0 && c.routes[0] == member {
 		return
@@ -101,15 +99,14 @@ func (c *cache) within(r keyrange.Range) bool {
 	return slices.ContainsFunc(c.ranges, func(h keyrange.Range) bool { return h.Covers(r) })
 }
 
-// may reports whether the cache may have anything of r, which overlaps what it holds.
+// may reports whether the cache may have a key of r, which overlaps what its lease holds.
 func (c *cache) may(r keyrange.Range) bool { return c.wide || c.has.overlaps(r) }
 
-// dropWork is how many looks at a cache it costs, about, to note something that it has to drop.
+// dropWork is the cost of adding a drop, in looks at a cache.
 const dropWork = 32
 
-// drop returns what the acknowledgement is waited for by which r is dropped. A range
-// that is named and not acknowledged is not named again: nothing of it can have been
-// cached since, because nothing that is pending is.
+// drop returns the drop of r, and adds it if there is none. A range that was sent and is not
+// acknowledged is not sent again, because pending keys cannot have been cached since.
 func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 	if c.joined {
 		return c.drops[0]
@@ -133,7 +130,7 @@ func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 
 func bytesOf(r keyrange.Range) int { return len(r.Key) + len(r.End) }
 
-// join makes one of many drops: everything is to be dropped.
+// join replaces the drops by ones for everything that is held.
 func (c *cache) join(now lease.Instant) {
 	var writes []*Write
 	for _, x := range c.drops {
@@ -153,12 +150,12 @@ func (c *cache) join(now lease.Instant) {
 	c.drops[0].writes = writes
 }
 
-// clearDrops forgets what is pending.
+// clearDrops removes all drops.
 func (c *cache) clearDrops() {
 	c.drops, c.joined, c.bytes, c.pending = nil, false, 0, keyrange.Tree[*drop]{}
 }
 
-// Opening says what a cache has, and where it is.
+// Opening is a cache's statement of what it has.
 type Opening struct {
 	ID    lease.ID
 	Token lease.Token
@@ -166,21 +163,21 @@ type Opening struct {
 	From  Origin
 }
 
-// Origin says through which member something came, and when: of what came from one
-// incarnation of one member, a higher number was sent later.
+// Origin identifies the member that passed a message on. Within one incarnation of a member, later
+// messages have higher numbers.
 type Origin struct{ Member, Incarnation, Number uint64 }
 
-// before reports whether it is certain that o was sent before p, or is the same.
+// before reports whether o was certainly not sent after p.
 func (o Origin) before(p Origin) bool {
 	return o.Member == p.Member && o.Incarnation == p.Incarnation && o.Number <= p.Number
 }
 
-// Open notes what a cache has. It reports false if there is no such cache: the lease
-// is gone, or has another holder, or holds nothing. That of an orphan is taken, so that it
-// can be told to drop everything.
+// Open takes in what a cache has. It returns false if there is no such cache: the lease has ended,
+// has another holder, or holds nothing. An orphan's cache is accepted, so that it can be told to
+// drop everything.
 //
-// The list may be an old one, which came late by another way. So what is known is only
-// added to, and a wide cache stays so until it acknowledges in this term (Ack.Open).
+// The list may be an old one that was delayed on another path. So Open only adds to what is known,
+// and a wide cache stays wide until it acknowledges in this term (Ack.Open).
 func (d *Directory) Open(o Opening) bool {
 	c := d.holds.find(o.ID, o.Token)
 	if c == nil || c.stopped {
@@ -188,17 +185,17 @@ func (d *Directory) Open(o Opening) bool {
 	}
 	d.holds.setOpen(c, true)
 	d.heard(c, o.From.Member)
-	c.pause = 0 // what is pending, it is told here at once
+	c.pause = 0 // send what is pending at once
 	d.send(c)
 	c.filled = o.From
 	d.holds.gain(c, o.Has)
 	if c.has.len() > d.limits.Spans {
-		d.holds.gain(c, c.ranges) // it is in too many parts, and taken to have all that it holds
+		d.holds.gain(c, c.ranges) // too many spans: assume that it has everything
 	}
 	return true
 }
 
-// Fill is what a cache is going to have.
+// Fill is a cache's request to keep what it reads.
 type Fill struct {
 	ID     lease.ID
 	Token  lease.Token
@@ -206,8 +203,7 @@ type Fill struct {
 	From   Origin
 }
 
-// Fill notes that a cache is going to have what is read from now on, and reports
-// whether it may.
+// Fill records that a cache will keep what it reads from now on, and reports whether it may.
 func (d *Directory) Fill(f Fill) bool {
 	c := d.holds.find(f.ID, f.Token)
 	if c == nil {
@@ -229,20 +225,20 @@ func (d *Directory) Fill(f Fill) bool {
 	return true
 }
 
-// Ack says what a cache has dropped.
+// Ack is a cache's acknowledgement.
 type Ack struct {
 	ID    lease.ID
 	Token lease.Token
-	// Seq is the number of an invalidation of Term: what it named is dropped.
+	// Seq is the number of an invalidation in Term whose ranges are dropped.
 	Term, Seq uint64
-	// Open is the term in which the cache knows that it is open.
+	// Open is the last term in which the cache received a response to its Opening.
 	Open uint64
-	// Dropped is what it has given up by itself.
+	// Dropped are ranges that the cache has dropped on its own.
 	Dropped []keyrange.Range
 	From    Origin
 }
 
-// Ack takes an acknowledgement. An old one, or one of another term, does nothing.
+// Ack takes in an acknowledgement. It ignores old ones and those of another term.
 func (d *Directory) Ack(a Ack) {
 	c := d.holds.find(a.ID, a.Token)
 	if c == nil {
@@ -256,10 +252,10 @@ func (d *Directory) Ack(a Ack) {
 	if a.Open != d.term {
 		return
 	}
-	// It knows that it is open, so its last list is among those that came here.
+	// The cache knows that it is open in this term, so its latest list has arrived.
 	d.holds.setWide(c, c.wide && !c.open)
 	if !c.filled.before(a.From) {
-		return // it may have read again what it gave up
+		return // it may have been filled again since
 	}
 	for _, r := range a.Dropped {
 		d.holds.lose(c, r)
@@ -267,42 +263,40 @@ func (d *Directory) Ack(a Ack) {
 	d.look(c)
 }
 
-// over reports whether the lease of a cache has passed its expiry, so that nothing in
-// it is used. It may be renewed all the same, at the last moment: then it has to
-// acknowledge first. A renewal that is in the log already counts as done. A lease that is not
-// there has just been revoked: the cache may have all that it had until it becomes an orphan.
+// over reports whether a cache's lease has expired, so that nothing in it is used. The lease may
+// still be renewed at the last moment, but the cache must acknowledge first. A renewal that is in
+// the log counts as done. A lease that does not exist has just been revoked: the cache keeps what
+// it has until it becomes an orphan.
 func (d *Directory) over(c *cache) bool {
-	if !c.orphan && d.leases[c.id].some().renewing > 0 {
+	if !c.orphan && d.leases[c.id].value().renewing > 0 {
 		return false
 	}
 	expiry, ok := d.expiry(c)
 	return ok && expiry <= d.now
 }
 
-// Invalidation is what a cache has to drop.
+// Invalidation tells a cache what to drop.
 type Invalidation struct {
 	ID    lease.ID
 	Token lease.Token
 	Seq   uint64
-	// Drop is all that is pending, so that it does not matter whether it has got the
-	// invalidations before.
+	// Drop is everything that is pending, so that lost invalidations do not matter.
 	Drop []keyrange.Range
-	// Members are those through which to tell it.
+	// Members are the members through which to send it.
 	Members []uint64
 }
 
-// Bounds of the sending.
 const (
-	// windowMost is how many ranges may be named again and again, while more come.
-	// Beyond it the next invalidation waits for the answer to the one before.
+	// windowMost is how many pending ranges may be repeated in each invalidation while more are
+	// added. With more, the next invalidation waits for the acknowledgement of the one before.
 	windowMost = 64
-	// resendFirst and resendLast bound how long after an invalidation without an answer
-	// the next is sent, in milliseconds; the time doubles.
+	// resendFirst and resendLast bound the delay, in milliseconds, until an unacknowledged
+	// invalidation is sent again. It doubles each time.
 	resendFirst lease.TTL = 200
 	resendLast  lease.TTL = 2000
 )
 
-// send notes that a cache may have to be told something at once.
+// send adds a cache to unsent if it has pending drops.
 func (d *Directory) send(c *cache) {
 	if len(c.drops) > 0 && !c.unsent {
 		c.unsent = true
@@ -310,13 +304,13 @@ func (d *Directory) send(c *cache) {
 	}
 }
 
-// Invalidations returns what is to be sent now, in the order of the tokens.
+// Invalidations returns the invalidations to send now, by token.
 func (d *Directory) Invalidations() []Invalidation {
 	var out []Invalidation
-	for _, c := range slices.Compact(inOrder(d.toldNow())) {
+	for _, c := range slices.Compact(inOrder(d.dueNow())) {
 		members := c.routes[:1]
 		if c.pause != 0 && lease.TTL(d.now-c.sent) >= c.pause {
-			members = c.routes // it was not answered
+			members = c.routes // the last one was not acknowledged
 		}
 		c.seq++
 		c.sent, c.pause = d.now, min(max(2*c.pause, resendFirst), resendLast)
@@ -334,10 +328,10 @@ func (d *Directory) Invalidations() []Invalidation {
 	return out
 }
 
-// toldNow returns the caches that are told now, as many as a step has room for: those to be
-// told at once, in the order in which something became pending for them, and then those that have
-// not answered for long.
-func (d *Directory) toldNow() (due []*cache) {
+// dueNow returns the caches to send invalidations to, within the limits of a step: first those of
+// unsent, in the order in which something became pending, then those that have not acknowledged for
+// long.
+func (d *Directory) dueNow() (due []*cache) {
 	ranges, n := 0, 0
 	for ; n < len(d.unsent) && ranges < d.limits.Told; n++ {
 		c := d.unsent[n]
@@ -359,11 +353,11 @@ func (d *Directory) toldNow() (due []*cache) {
 	return due
 }
 
-// due reports whether a cache that is among Directory.unsent is told now: something that it was not
-// told is pending, or its pause was ended.
+// due reports whether a cache of unsent gets an invalidation now: it has a drop that has not been
+// sent, or its pause has ended.
 func (d *Directory) due(c *cache) bool {
 	if len(c.routes) == 0 {
-		return false // nobody knows where it is: it will open anew
+		return false // its route is unknown: the cache will open again
 	}
 	return c.drops[0].seq == 0 || lease.TTL(d.now-c.sent) >= c.pause || len(c.drops) <= windowMost
 }

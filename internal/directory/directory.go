@@ -14,42 +14,39 @@ import (
 	"leasehold.dev/lease"
 )
 
-// errFull means that too many writes wait for caches.
+// errFull is the error for a write when too many writes are waiting.
 var errFull = errors.New("directory: too many writes wait for caches")
 
-// State is what a Directory asks of the state.
+// State is the part of the replicated state that a Directory needs.
 type State interface {
-	// Keys yields the keys that are attached to a lease, in whatever order.
+	// Keys yields the keys that are attached to a lease, in any order.
 	Keys(lease.ID) iter.Seq[string]
-	// Expiry returns the first instant by which a lease may have ended, whatever
-	// was promised to its holder; ok=false if there is no such lease.
+	// Expiry returns the first instant at which a lease may have ended, whatever was promised to
+	// its holder. If ok is false, there is no such lease.
 	Expiry(lease.ID) (at lease.Instant, ok bool)
 }
 
-// Limits bound what a Directory keeps.
+// Limits bound the size of a Directory and the work of a step.
 type Limits struct {
-	// Spans is in how many parts that which one cache has may be, and AllSpans that of
-	// all caches. Beyond it nothing more may be cached.
+	// Spans bounds the disjoint ranges that one cache may have, AllSpans those of all caches. At
+	// the bound, Fill refuses.
 	Spans, AllSpans int
-	// Drops is how many ranges may be pending for a cache, and DropBytes how many bytes their keys may
-	// have together. One with more is to drop all.
+	// Drops bounds the ranges that are pending for a cache, DropBytes the bytes of their keys.
+	// Beyond it, the cache is told to drop everything.
 	Drops, DropBytes int
-	// Waiting is how many writes may wait, and Links how many of them may wait for another
-	// one, each counted as often as it does: one write to a range waits for all those to its
-	// keys.
+	// Waiting bounds the waiting writes. Links bounds the pairs of a write and an earlier one that
+	// it waits for: a write to a range waits for every write to one of its keys.
 	Waiting, Links int
-	// Work is about how many caches and keys are looked at in one step for writes that are
-	// admitted: see Spent.
+	// Work bounds, roughly, the caches and keys that admissions look at in one step: see Spent.
 	Work int
-	// Told is about how many ranges are named in the invalidations of one step, and Over how
-	// many caches are looked at in one step because their time has come. The rest has its turn
-	// in the next.
+	// Told bounds, roughly, the ranges in the invalidations of one step, and Over the caches whose
+	// expiry is handled in one step. The rest follows in the next step.
 	Told, Over int
-	// Freed is how many acknowledged ranges are worked off in one step, and writes that waited for
-	// them; and Ending how many urgent writes are under way, so that others find room between them:
-	// fewer if they end leases with many keys.
+	// Freed bounds the acknowledged ranges, and the writes that waited for them, that are handled
+	// in one step. Ending bounds the urgent writes in flight, so that others are not stuck behind
+	// them in the log; fewer are admitted if they end leases with many keys.
 	Freed, Ending int
-	// Slow is how late an acknowledgement is that is told of as Slow.
+	// Slow is the delay from which an acknowledgement counts as slow.
 	Slow lease.TTL
 }
 
@@ -64,7 +61,7 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// Directory is what one leader knows of the caches, in one term.
+// Directory is one leader's record of the caches, in one term.
 type Directory struct {
 	term   uint64
 	state  State
@@ -72,56 +69,57 @@ type Directory struct {
 	now    lease.Instant
 
 	holds holds
-	pending
-	freeing
-	line
-	told
+	invalidations
+	backlog
+	waitingWrites
+	reports
 }
 
-// pending are the invalidations that caches have not acknowledged, and what is to be done about
-// them when.
-type pending struct {
+// invalidations are the ranges that caches have not acknowledged dropping, and when to send them
+// again or to give up.
+type invalidations struct {
 	unacked map[lease.Token]*cache
-	// gone are orphans that have nothing any more, until they are taken.
+	// gone are the orphans whose caches have nothing left, until TakeStopped returns them.
 	gone btree.Map[lease.Token, *cache]
-	// renewable are leases of which Pending has become false.
+	// renewable are the leases for which Pending has become false.
 	renewable []lease.ID
-	// unsent are caches that may have to be told something at once, and resends says when
-	// those that were told, and have not answered, are told again.
+	// unsent are the caches that may need an invalidation at once. Resends schedules those that
+	// have not acknowledged the last one.
 	unsent  []*cache
-	left    bool // there was no room for some of them in the last step
-	resends agenda
-	// ends says when caches that are waited for may be over, or late: not before. And
-	// orphans says when those are over.
-	ends, orphans agenda
+	left    bool // the last step had no room for some of unsent
+	resends schedule
+	// ends schedules the caches that writes wait for, not later than they expire or become slow.
+	// Orphans schedules the expiry of orphans.
+	ends, orphans schedule
 }
 
-// told is what is told to people.
-type told struct {
+// reports are statistics and lists of slow caches.
+type reports struct {
 	stats Stats
 	slows []Slow
 	waits []lease.TTL
-	// late are the caches that are slow now, by when they began to be waited for; and lateNews
-	// says that they are others than when they were asked for last.
-	late     agenda
-	lateNews bool
+	// late schedules the caches that are slow now, by when writes began to wait for them.
+	// LateChanged reports whether they have changed since the last call of Late.
+	late        schedule
+	lateChanged bool
 }
 
-// New returns what the leader of a term knows at first: nothing.
+// New returns the directory of a leader that has just been elected: it knows no cache.
 func New(term uint64, s State, l Limits) *Directory {
 	return &Directory{
 		term: term, state: s, limits: l.withDefaults(), holds: newHolds(),
-		line: line{leases: make(map[lease.ID]*under), waiting: make(map[*Write]struct{})},
-		pending: pending{
-			unacked: make(map[lease.Token]*cache),
-			resends: newAgenda(), ends: newAgenda(), orphans: newAgenda(),
+		waitingWrites: waitingWrites{
+			leases: make(map[lease.ID]*leaseWrites), waiting: make(map[*Write]struct{}),
 		},
-		told: told{late: newAgenda()},
+		invalidations: invalidations{
+			unacked: make(map[lease.Token]*cache),
+			resends: newSchedule(), ends: newSchedule(), orphans: newSchedule(),
+		},
+		reports: reports{late: newSchedule()},
 	}
 }
 
-// Advance moves the clock, and lets those writes go on whose caches have passed
-// their expiry.
+// Advance moves the clock, and releases the writes whose caches have expired.
 func (d *Directory) Advance(now lease.Instant) {
 	d.now = now
 	if len(d.waiting) > 0 {
@@ -143,8 +141,7 @@ func (d *Directory) Advance(now lease.Instant) {
 	d.workOff()
 }
 
-// Next returns an instant before which Advance has nothing to do. Renewals make it
-// only later.
+// Next returns an instant before which Advance has nothing to do. Renewals can only make it later.
 func (d *Directory) Next() (at lease.Instant, ok bool) {
 	if d.Behind() {
 		return d.now, true
@@ -159,25 +156,25 @@ func (d *Directory) Next() (at lease.Instant, ok bool) {
 	return at, ok
 }
 
-// Recheck says that leases may live longer or shorter than they did.
+// Recheck must be called when the expiry of leases may have changed.
 func (d *Directory) Recheck() {
 	for _, c := range d.unacked {
 		d.expect(c)
 	}
 }
 
-// expect notes when a cache is to be looked at because it may be over, or late.
+// expect schedules when a cache may expire or become slow.
 func (d *Directory) expect(c *cache) {
 	at := lease.Instant(0)
 	if c.waiting > 0 {
 		expiry, _ := d.expiry(c)
-		// Not at once again: what is over by its expiry may be kept by a renewal in the log.
+		// At least one instant later, since a renewal in the log may keep an expired cache.
 		at = max(min(expiry, d.lateAt(c)), d.now+1)
 	}
 	d.ends.put(c, &c.endsAt, at)
 }
 
-// expiry is the instant from which a cache has nothing any more, by its lease.
+// expiry returns the instant from which a cache has nothing left.
 func (d *Directory) expiry(c *cache) (at lease.Instant, ok bool) {
 	if c.orphan {
 		return c.until, true
@@ -185,18 +182,18 @@ func (d *Directory) expiry(c *cache) (at lease.Instant, ok bool) {
 	return d.state.Expiry(c.id)
 }
 
-// never is no instant of any clock.
+// never is later than every instant of a clock.
 const never = lease.Instant(math.MaxInt64)
 
-// Hold says that a lease holds ranges: wide if it did when this member began to
-// lead, and its cache may have anything of them. Otherwise nothing of them may be
-// cached before all that was admitted until now is settled.
+// Hold adds a lease that holds ranges. It is wide if it held them before this member became the
+// leader, so that its cache may have anything. Otherwise its cache may be filled once all commands
+// that were admitted before are settled.
 func (d *Directory) Hold(id lease.ID, token lease.Token, ranges []keyrange.Range, wide bool) {
 	d.Release(token)
 	d.holds.add(&cache{hold: hold{id: id, token: token, ranges: ranges}}, wide)
 }
 
-// Release says that what was held under a token is held no more. Nobody waits for its cache.
+// Release removes what is held under a token. Writes no longer wait for its cache.
 func (d *Directory) Release(token lease.Token) {
 	c := d.holds.caches[token]
 	if c == nil {
@@ -212,21 +209,22 @@ func (d *Directory) Release(token lease.Token) {
 	d.workOff()
 }
 
-// unblockRenewers lets the commands go on that renew the lease which a cache had.
+// unblockRenewers releases the commands that renew a cache's lease.
 func (d *Directory) unblockRenewers(c *cache) {
 	renewers := c.renewers
 	c.renewers = nil
 	d.unblock(c.id, renewers)
 }
 
-// Admitted says that one more command is proposed, tracked or not: they are numbered from 1.
+// Admitted counts a command that is proposed, whether or not it was given to Admit. Commands are
+// numbered from 1.
 func (d *Directory) Admitted(w *Write) { d.holds.fences.admit(w != nil && len(w.Ends) > 0) }
 
-// Settled says that all commands with numbers below this one have their outcome.
+// Settled reports that the outcomes of all commands below a number are known.
 func (d *Directory) Settled(below uint64) { d.holds.fences.settle(below) }
 
-// Ready returns the writes that may be proposed now, and could not before, in the
-// order in which they are to be.
+// Ready returns the writes that have become ready to be proposed since the last call, in the order
+// in which they must be.
 func (d *Directory) Ready() []*Write {
 	out := d.ready
 	d.ready = nil
@@ -239,28 +237,28 @@ func (d *Directory) Ready() []*Write {
 // HasReady reports whether Ready has anything to return.
 func (d *Directory) HasReady() bool { return len(d.ready) > 0 }
 
-// Waiting returns the writes that wait, in the order in which they were admitted.
+// Waiting returns the waiting writes, in the order in which they were admitted.
 func (d *Directory) Waiting() []*Write {
 	return inNumber(slices.Collect(maps.Keys(d.waiting)))
 }
 
-// acknowledged notes that a cache has no pending invalidation any more.
+// acknowledged takes in that a cache has no pending invalidation left.
 func (d *Directory) acknowledged(c *cache) {
 	delete(d.unacked, c.token)
 	d.resends.put(c, &c.resendAt, 0)
 	d.renewable = append(d.renewable, c.id)
 }
 
-// TakeAcknowledged returns leases of which Pending has become false since the last call, some of
-// them twice.
+// TakeAcknowledged returns the leases for which Pending has become false since the last call. It
+// may repeat some.
 func (d *Directory) TakeAcknowledged() []lease.ID {
 	out := d.renewable
 	d.renewable = nil
 	return out
 }
 
-// Pending reports whether a lease must not be renewed now: its cache has not acknowledged
-// what it was told to drop.
+// Pending reports whether a lease must not be renewed, because its cache has not acknowledged an
+// invalidation.
 func (d *Directory) Pending(id lease.ID) bool {
 	c := d.holds.live[id]
 	return c != nil && len(c.drops) > 0
@@ -269,7 +267,7 @@ func (d *Directory) Pending(id lease.ID) bool {
 // Holds reports whether a lease holds ranges.
 func (d *Directory) Holds(id lease.ID) bool { return d.holds.live[id] != nil }
 
-// Idle reports whether there is nothing to do for a write, whatever it touches.
+// Idle reports whether no write has to be given to Admit.
 func (d *Directory) Idle() bool {
 	return len(d.holds.caches)+len(d.waiting)+len(d.ready) == 0 && !d.Behind()
 }

@@ -7,10 +7,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// holds has the caches by what their leases hold, and counts what they may have.
+// holds indexes the caches by what their leases hold, and counts what they may have.
 //
-// Invariants: live has the caches that are no orphans; held finds each cache by each of its ranges,
-// and has no empty list; spans is the sum of theirs, and wide and open are how many are.
+// Invariants: live has the caches that are not orphans. held finds each cache by each of its
+// ranges, and has no empty list. spans is the sum of the caches' spans, and wide and open count
+// those that are.
 type holds struct {
 	caches            map[lease.Token]*cache
 	live              map[lease.ID]*cache
@@ -29,8 +30,8 @@ func newHolds() holds {
 	}
 }
 
-// add adds a cache, wide if it may have all that its lease holds. Otherwise it may have nothing
-// before what was admitted until now is settled.
+// add adds a cache. It is wide if it may have everything its lease holds. Otherwise it may not be
+// filled before all commands that were admitted so far are settled.
 func (h *holds) add(c *cache, wide bool) {
 	h.caches[c.token], h.live[c.id] = c, c
 	h.setWide(c, wide)
@@ -43,11 +44,11 @@ func (h *holds) add(c *cache, wide bool) {
 			list = new(holders)
 			h.held.Put(r, list)
 		}
-		list.Set(c.token, c) // a range may be named twice
+		list.Set(c.token, c) // a range may occur twice
 	}
 }
 
-// remove takes a cache out.
+// remove removes a cache.
 func (h *holds) remove(c *cache) {
 	delete(h.caches, c.token)
 	h.unlink(c)
@@ -66,14 +67,14 @@ func (h *holds) remove(c *cache) {
 	}
 }
 
-// unlink takes a cache from its lease, which goes on without it or is gone.
+// unlink separates a cache from its lease, which continues without it or has ended.
 func (h *holds) unlink(c *cache) {
 	if h.live[c.id] == c {
 		delete(h.live, c.id)
 	}
 }
 
-// find returns the cache of a lease under its token, nil if there is none.
+// find returns the cache of a lease and token, or nil.
 func (h *holds) find(id lease.ID, token lease.Token) *cache {
 	if c := h.caches[token]; c != nil && c.id == id {
 		return c
@@ -84,7 +85,7 @@ func (h *holds) find(id lease.ID, token lease.Token) *cache {
 func (h *holds) setWide(c *cache, wide bool) { set(&c.wide, wide, &h.wide) }
 func (h *holds) setOpen(c *cache, open bool) { set(&c.open, open, &h.open) }
 
-// set sets a flag, and counts it.
+// set sets a flag and updates the count of set flags.
 func set(flag *bool, to bool, count *int) {
 	switch {
 	case to && !*flag:
@@ -95,7 +96,7 @@ func set(flag *bool, to bool, count *int) {
 	*flag = to
 }
 
-// gain notes that a cache may have ranges.
+// gain records that a cache may have ranges.
 func (h *holds) gain(c *cache, list []keyrange.Range) {
 	before := c.has.len()
 	for _, r := range list {
@@ -104,35 +105,35 @@ func (h *holds) gain(c *cache, list []keyrange.Range) {
 	h.spans += c.has.len() - before
 }
 
-// lose notes that a cache has nothing of a range.
+// lose records that a cache has no key of a range.
 func (h *holds) lose(c *cache, r keyrange.Range) {
 	before := c.has.len()
 	c.has.remove(r)
 	h.spans += c.has.len() - before
 }
 
-// loseAll notes that a cache has nothing.
+// loseAll records that a cache has nothing.
 func (h *holds) loseAll(c *cache) {
 	h.setWide(c, false)
 	h.spans -= c.has.len()
 	c.has.clear()
 }
 
-// fits reports whether a cache may have so many ranges more.
+// fits reports whether a cache may have that many more ranges.
 func (h *holds) fits(c *cache, ranges int, l *Limits) bool {
 	return c.has.len()+ranges <= l.Spans && h.spans+ranges <= l.AllSpans
 }
 
-// fences keep from a new cache what commands may change that were admitted before its hold was
-// known: nobody looked for the cache at that time. So nothing of the hold may be cached before the
-// last of these commands is settled. Such a command may attach keys to a lease that a command ends
-// meanwhile, which takes them away and cannot name them yet; so the cache then waits for the last
-// command that ends leases, too.
+// fences protect a new cache from commands that were admitted before its hold was known, and so did
+// not wait for it. The cache may not be filled before the last of these commands is settled. One of
+// them may attach keys to a lease that another command is about to end. That command deletes the
+// keys, but did not know them when it was admitted. So the cache then also waits for the last
+// command that ends leases.
 //
 // Commands are numbered from 1 in the order of their admission.
 type fences struct {
-	// settled is the number below which all commands have their outcome, admitted that of the last
-	// command, and ending that of the last one that ends leases.
+	// All commands below settled have their outcome. admitted is the number of the last command,
+	// and ending that of the last one that ends leases.
 	settled, admitted, ending uint64
 	waiting                   []*cache // by untracked
 }
@@ -152,18 +153,18 @@ func (f *fences) admit(ends bool) {
 	}
 }
 
-// settle says that all commands with numbers below this one have their outcome.
+// settle takes in that all commands below a number have their outcome.
 func (f *fences) settle(below uint64) {
 	f.settled = max(f.settled, below)
 	n := 0
 	for ; n < len(f.waiting) && f.waiting[n].untracked < f.settled; n++ {
 		f.waiting[n].fence = f.ending
-		f.waiting[n] = nil // it may be held no more
+		f.waiting[n] = nil // for the garbage collector
 	}
 	if f.waiting = f.waiting[n:]; len(f.waiting) == 0 {
 		f.waiting = nil
 	}
 }
 
-// passed reports whether a cache may have something, as far as this is concerned.
+// passed reports whether the fences permit that a cache is filled.
 func (f *fences) passed(c *cache) bool { return c.fence < f.settled }

@@ -70,7 +70,7 @@ func (d *Directory) checkCache(c *cache) error {
 	if c.orphan == (d.holds.live[c.id] == c) || !c.stopped && d.isGone(c) ||
 		(c.orphan && !c.stopped) != (c.overAt != 0) ||
 		c.stopped && (!c.orphan || c.wide || c.has.len()+len(c.drops) > 0) {
-		return fmt.Errorf("cache %d is an orphan: %+v", c.token, c.orphanage)
+		return fmt.Errorf("cache %d is an orphan: %+v", c.token, c.orphanState)
 	}
 	if n := len(c.drops); c.orphan && n > 0 && !c.joined ||
 		c.joined && c.drops[0].seq != c.drops[n-1].seq {
@@ -144,7 +144,7 @@ func (d *Directory) checkCounts() error {
 
 // checkSending checks that no cache is to be told at once twice, or again although it owes nothing.
 func (d *Directory) checkSending() (err error) {
-	d.late.entries.Scan(func(e appointment) bool {
+	d.late.entries.Scan(func(e scheduled) bool {
 		if d.holds.caches[e.c.token] != e.c || e.at != e.c.lateSince || e.at != e.c.drops[0].since+1 {
 			err = errors.New("a cache that is none any more is slow, or is so since another time")
 		}
@@ -157,7 +157,7 @@ func (d *Directory) checkSending() (err error) {
 		}
 		named[c] = true
 	}
-	d.resends.entries.Scan(func(e appointment) bool {
+	d.resends.entries.Scan(func(e scheduled) bool {
 		if d.unacked[e.c.token] != e.c || len(e.c.routes) == 0 {
 			err = fmt.Errorf("cache %d is to be told again, and owes nothing", e.c.token)
 		}
@@ -172,7 +172,7 @@ func (d *Directory) checkStuck() (err error) {
 	d.stuck.Scan(func(number uint64, w *Write) bool {
 		found := d.attachingAny > 0 && slices.Contains(d.stuckAny, w)
 		for _, id := range w.Ends {
-			u := d.leases[id].some()
+			u := d.leases[id].value()
 			found = found || u.attaching > 0 && slices.Contains(u.stuck, w)
 		}
 		if w.number != number || w.state != waiting || !found {
@@ -193,7 +193,7 @@ func (d *Directory) checkLine() error {
 	if len(d.stuckAny) > 0 && d.attachingAny == 0 {
 		return errors.New("writes are stuck, and nothing attaches keys to any lease")
 	}
-	if len(d.crowd) > 0 && d.roomy() {
+	if len(d.crowd) > 0 && d.urgentRoom() {
 		return errors.New("urgent writes wait for room, and there is some")
 	}
 	first, _, any := d.stuck.Min()

@@ -366,15 +366,15 @@ func TestUrgentHaveFewKeys(t *testing.T) {
 		for _, i := range d.Invalidations() {
 			d.Ack(Ack{ID: i.ID, Token: i.Token, Term: 1, Seq: i.Seq, Open: 1})
 		}
-		var underway []*Write
+		var inFlight []*Write
 		for left := n; left > 0; left-- {
-			underway = append(underway, d.Ready()...)
-			if len(underway) != min(c.together, left) {
-				t.Fatalf("%d keys each: %d are under way, %d are left", c.keys, len(underway), left)
+			inFlight = append(inFlight, d.Ready()...)
+			if len(inFlight) != min(c.together, left) {
+				t.Fatalf("%d keys each: %d are under way, %d are left", c.keys, len(inFlight), left)
 			}
 			mustBeSound(d)
-			d.Finish(underway[0])
-			underway = underway[1:]
+			d.Finish(inFlight[0])
+			inFlight = inFlight[1:]
 		}
 		if d.endingKeys != 0 {
 			t.Errorf("%d keys each: at the end %d are under way", c.keys, d.endingKeys)

@@ -5,20 +5,20 @@ import (
 	"leasehold.dev/lease"
 )
 
-// An Orphan is a hold that has outlived its lease: that was revoked, or got another holder.
+// An Orphan is a hold whose lease was revoked or has changed its holder.
 type Orphan struct {
 	ID     lease.ID
 	Token  lease.Token
 	Ranges []keyrange.Range
-	// TTL is the lease's, and Until when its time is over.
+	// TTL is the TTL of the lease, and Until when it would have expired.
 	TTL   lease.TTL
 	Until lease.Instant
 }
 
-// Orphan says that a hold is an orphan, wide if it was when this member began to lead. Its
-// cache is told to drop everything, and gets nothing new. Writes wait for it until it has
-// acknowledged that, or its time is over: nobody renews it. Then it is among those that
-// TakeStopped returns.
+// Orphan turns a hold into an orphan. It is wide if it was an orphan before this member became the
+// leader. Its cache is told to drop everything and may not be filled. Writes wait for it until the
+// cache has acknowledged that, or until it expires, since it cannot be renewed. Then TakeStopped
+// returns it.
 func (d *Directory) Orphan(o Orphan, wide bool) {
 	c := d.holds.find(o.ID, o.Token)
 	switch {
@@ -45,8 +45,8 @@ func (d *Directory) Orphan(o Orphan, wide bool) {
 	d.workOff()
 }
 
-// Refresh gives every orphan its full TTL from now on, since the clock is not to be trusted to
-// have measured the time before.
+// Refresh gives every orphan its full TTL from now on. It is called when the clock may not have
+// measured the time before.
 func (d *Directory) Refresh(now lease.Instant) {
 	for _, c := range d.holds.caches {
 		if c.orphan && !c.stopped {
@@ -57,14 +57,15 @@ func (d *Directory) Refresh(now lease.Instant) {
 	}
 }
 
-// look notes whether an orphan has nothing any more.
+// look stops an orphan whose cache has nothing left.
 func (d *Directory) look(c *cache) {
 	if c.orphan && !c.wide && c.has.len() == 0 {
 		d.stopped(c)
 	}
 }
 
-// stopped notes that an orphan has nothing any more. That stays so, since it gets nothing.
+// stopped records that an orphan's cache has nothing left, which is final, since it may not be
+// filled.
 func (d *Directory) stopped(c *cache) {
 	if c.stopped {
 		return
@@ -80,8 +81,8 @@ func (d *Directory) stopped(c *cache) {
 	d.expect(c)
 }
 
-// TakeStopped returns, once, orphans that have nothing any more, by their tokens and not more
-// than most: nobody waits for them, and they may be dropped, which Release tells.
+// TakeStopped returns the tokens of up to most orphans whose caches have nothing left, each once.
+// No write waits for them. The caller removes them from the state and then calls Release.
 func (d *Directory) TakeStopped(most int) []lease.Token {
 	list := make([]lease.Token, 0, min(most, d.gone.Len()))
 	for len(list) < cap(list) {
@@ -91,7 +92,7 @@ func (d *Directory) TakeStopped(most int) []lease.Token {
 	return list
 }
 
-// NotDropped says that orphans which TakeStopped returned are not dropped.
+// NotDropped takes back orphans that TakeStopped returned and the caller could not remove.
 func (d *Directory) NotDropped(tokens []lease.Token) {
 	for _, token := range tokens {
 		if c := d.holds.caches[token]; c != nil {

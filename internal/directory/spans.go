@@ -5,9 +5,9 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// spans is a set of keys, as ranges that neither overlap nor touch.
+// spans is a set of keys, stored as ranges that neither overlap nor touch.
 //
-// Invariant: to maps where each range begins to the first key behind it, "" if it
+// Invariant: to maps the first key of each range to the first key after it, or to "" if the range
 // has no end.
 type spans struct{ to btree.Map[string, string] }
 
@@ -52,7 +52,7 @@ func (s *spans) add(r keyrange.Range) {
 	s.to.Set(from, to)
 }
 
-// starts returns where the ranges begin that begin from there on up to, and at, to.
+// starts returns the first keys of the ranges that begin between from and to, both included.
 func (s *spans) starts(from, to string) (list []string) {
 	s.to.Ascend(from, func(f, _ string) bool {
 		if to != "" && f > to {
@@ -64,7 +64,7 @@ func (s *spans) starts(from, to string) (list []string) {
 	return list
 }
 
-// remove takes the keys of r out.
+// remove removes the keys of r.
 func (s *spans) remove(r keyrange.Range) {
 	if !s.overlaps(r) {
 		return
@@ -85,7 +85,7 @@ func (s *spans) remove(r keyrange.Range) {
 	}
 }
 
-// split cuts the range that begins at f in two, if it goes on behind at.
+// split divides the range that begins at f into two if it continues beyond at.
 func (s *spans) split(f, at string) {
 	if t, _ := s.to.Get(f); t == "" || at < t {
 		s.to.Set(f, at)

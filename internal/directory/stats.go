@@ -4,24 +4,24 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Stats are numbers for people.
+// Stats are the numbers for metrics.
 type Stats struct {
-	// Caches hold something; Wide of them are taken to have all that they hold, and Open
-	// ones have told what they have.
+	// Caches is the number of caches, Wide of those that may have everything their leases hold, and
+	// Open of those that have said what they have in this term.
 	Caches, Wide, Open int
-	// Spans is in how many parts that is which all caches have.
+	// Spans is the number of disjoint ranges that caches may have.
 	Spans int
-	// Owing caches have not acknowledged all that they were told to drop.
+	// Owing is the number of caches with unacknowledged invalidations.
 	Owing int
-	// Waiting writes wait for caches now; Waited have, and Outlived caches were waited
-	// for until their leases had passed their expiry.
+	// Waiting is the number of writes that wait now, Waited of those that have, and Outlived of the
+	// times that writes waited until a cache expired.
 	Waiting          int
 	Waited, Outlived uint64
-	// Sent invalidations, and acknowledgements that were Slow.
+	// Sent is the number of invalidations, Slow of slow acknowledgements.
 	Sent, Slow uint64
 }
 
-// Stats returns the numbers as they are now.
+// Stats returns the current numbers.
 func (d *Directory) Stats() Stats {
 	s := d.stats
 	s.Caches, s.Wide, s.Open, s.Spans = len(d.holds.caches), d.holds.wide, d.holds.open, d.holds.spans
@@ -29,18 +29,18 @@ func (d *Directory) Stats() Stats {
 	return s
 }
 
-// Slow is a cache that takes, or took, long to acknowledge what it was told to drop.
+// Slow is a cache that is, or was, slow to acknowledge an invalidation.
 type Slow struct {
 	ID    lease.ID
 	Token lease.Token
-	// Waited is for how long.
+	// Waited is for how long writes have waited for it.
 	Waited lease.TTL
 }
 
-// lateKept bounds how many caches are named that are slow now.
+// lateKept bounds the list of Late.
 const lateKept = 256
 
-// slow notes that a cache was slow, now that it has acknowledged or its lease is over.
+// slow records a slow cache once it has acknowledged or has expired.
 func (d *Directory) slow(c *cache) {
 	d.stats.Slow++
 	d.slows = append(d.slows, d.slowness(c))
@@ -58,57 +58,55 @@ func (d *Directory) lateAt(c *cache) lease.Instant {
 	return c.drops[0].since + lease.Instant(d.limits.Slow)
 }
 
-// setLate notes whether a cache is slow now, and since when it is waited for.
+// setLate records whether a cache is slow now.
 func (d *Directory) setLate(c *cache, late bool) {
 	since := lease.Instant(0)
 	if late {
 		since = c.drops[0].since + 1 // never 0
 	}
-	d.lateNews = d.lateNews || (c.lateSince != 0) != late
+	d.lateChanged = d.lateChanged || (c.lateSince != 0) != late
 	d.late.put(c, &c.lateSince, since)
 }
 
-// Late returns which caches are slow now: writes have waited for them for Limits.Slow, and they
-// have not caught up since. It names no more than 256, those that have been slow for longest;
-// news says whether they are others than at the last call.
-func (d *Directory) Late() (list []Slow, news bool) {
-	d.late.entries.Scan(func(e appointment) bool {
+// Late returns the caches that are slow now: writes have waited for them for Limits.Slow, and they
+// have not caught up since. It returns up to 256 that have been slow for longest, and whether any
+// have changed since the last call.
+func (d *Directory) Late() (list []Slow, changed bool) {
+	d.late.entries.Scan(func(e scheduled) bool {
 		list = append(list, d.slowness(e.c))
 		return len(list) < lateKept
 	})
-	news, d.lateNews = d.lateNews, false
-	return list, news
+	changed, d.lateChanged = d.lateChanged, false
+	return list, changed
 }
 
-// LateNews reports whether other caches are slow than when Late was called last.
-func (d *Directory) LateNews() bool { return d.lateNews }
+// LateChanged reports whether the slow caches have changed since the last call of Late.
+func (d *Directory) LateChanged() bool { return d.lateChanged }
 
 // AnyLate reports whether any cache is slow now.
 func (d *Directory) AnyLate() bool { return d.late.entries.Len() > 0 }
 
-// TakeSlow returns which caches were slow, and are not or with something else, since the last
-// call: all of them, so that they can be counted.
+// TakeSlow returns each time that a cache was slow and is no longer, since the last call.
 func (d *Directory) TakeSlow() []Slow {
 	out := d.slows
 	d.slows = nil
 	return out
 }
 
-// waited notes how long a write has waited.
+// waited records how long a write has waited.
 func (d *Directory) waited(w *Write) {
 	d.stats.Waited++
 	d.waits = append(d.waits, w.Waited())
 }
 
-// Waited returns for how long a write has waited that is Ready now.
+// Waited returns how long a write has waited until Ready returned it.
 func (w *Write) Waited() lease.TTL { return lease.TTL(w.of.now - w.since) }
 
-// Drops returns how many drops of caches a write has waited for, one for each of its ranges that a
-// cache may have had; and the lease of the cache that was the last, 0 if there was none.
+// Drops returns for how many ranges, each counted for every cache that may have had it, a write has
+// waited, and the lease of the cache that was last, or 0.
 func (w *Write) Drops() (count int, last lease.ID) { return w.drops, w.last }
 
-// TakeWaits returns for how long those writes had to wait that were Ready since the
-// last call.
+// TakeWaits returns the waiting times of the writes that Ready has returned since the last call.
 func (d *Directory) TakeWaits() []lease.TTL {
 	out := d.waits
 	d.waits = nil

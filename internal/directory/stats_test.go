@@ -70,8 +70,8 @@ func TestSlowCacheIsTold(t *testing.T) {
 		if since != 0 {
 			want = []Slow{{7, 3, lease.TTL(d.now - since)}}
 		}
-		if d.AnyLate() != (since != 0) || d.LateNews() != news {
-			t.Errorf("%s: %v, news %v", when, d.AnyLate(), d.LateNews())
+		if d.AnyLate() != (since != 0) || d.LateChanged() != news {
+			t.Errorf("%s: %v, news %v", when, d.AnyLate(), d.LateChanged())
 		}
 		if got, n := d.Late(); !slices.Equal(got, want) || n != news {
 			t.Errorf("%s: late are %v, want %v; news %v, want %v", when, got, want, n, news)

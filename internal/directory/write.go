@@ -10,110 +10,108 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Write is a command as far as caches are concerned. Its caller sets the exported
-// fields, and leaves them alone from when it gave it to Admit until Finish.
+// Write is the part of a command that concerns caches. The caller sets the exported fields, and
+// must not change them between Admit and Finish.
 type Write struct {
 	// Owner is the caller's.
 	Owner any
-	// Touches are the keys that may change, in whatever branch.
+	// Touches are the keys that may change, in any branch.
 	Touches []keyrange.Range
-	// Ends are the leases whose end takes away the keys that are attached then.
+	// Ends are the leases that it ends. Their end deletes the keys that are attached at apply.
 	Ends []lease.ID
-	// Renews are the leases that live longer by it.
+	// Renews are the leases that it renews.
 	Renews []lease.ID
-	// Attaches are the leases to which it may attach keys, and AttachesAny says that
-	// there may be others.
+	// Attaches are leases to which it may attach keys. AttachesAny is set if there may be others.
 	Attaches    []lease.ID
 	AttachesAny bool
-	// Urgent says that it waits for no other write, only for caches. So it may overtake
-	// writes to the same keys.
+	// Urgent is set if it waits only for caches, and not for other writes to the same keys.
 	Urgent bool
 
 	of      *Directory
 	state   writeState
 	number  uint64                      // in the order of admission
-	marks   []keyrange.Range            // what is pending because of it
-	marked  map[keyrange.Range]struct{} // the same, if they are many
-	behind  int                         // writes before it that it waits for
-	blocked int                         // drops, of caches, that it waits for
-	drops   int                         // that it has waited for or does
-	keys    int                         // of the leases that it ends, about, when it leaves
-	last    lease.ID                    // whose cache let it go on last; 0 for none
-	next    []*Write
+	marks   []keyrange.Range            // ranges that are pending because of it
+	marked  map[keyrange.Range]struct{} // the same, if there are many
+	behind  int                         // number of earlier writes that it waits for
+	blocked int                         // number of drops that it waits for
+	drops   int                         // number of drops that it has waited for, or does
+	keys    int                         // of the leases that it ends, roughly, when it leaves
+	last    lease.ID                    // the lease whose cache it waited for last, or 0
+	next    []*Write                    // later writes that wait for it
 	since   lease.Instant
 }
 
-// writeState says where a write is.
+// writeState is the state of a write.
 type writeState uint8
 
 const (
 	unknown  writeState = iota // or of no concern
 	waiting                    // in the directory
-	underway                   // it has left and has no outcome yet
+	inFlight                   // it has left and has no outcome yet
 	finished
 )
 
-// mark says that a range is pending.
+// mark counts the writes because of which a range is pending.
 type mark struct{ writes int }
 
-// line is the writes that wait, and what they wait for besides caches.
-type line struct {
-	// marks are what is pending, and tails those of the marks for which a write waits: the last
-	// one that does.
+// waitingWrites are the writes that wait, and what they wait for besides caches.
+type waitingWrites struct {
+	// marks are the pending ranges. tails are those for which a write waits, with the last such
+	// write.
 	marks keyrange.Tree[*mark]
 	tails keyrange.Tree[*Write]
-	links int    // how often a write that has not left is in the next of another
+	links int    // number of writes in the next of another one
 	last  uint64 // number of the last write
-	work  int    // caches and keys that were looked at in this step
+	work  int    // caches and keys looked at in this step
 
-	leases       map[lease.ID]*under
+	leases       map[lease.ID]*leaseWrites
 	attachingAny int
 	waiting      map[*Write]struct{}
 	ready        []*Write
-	// stuck are writes that wait only for commands that attach keys, by number; those of
-	// stuckAny wait for attachingAny to be 0, the others are in under.stuck. And attachers are
-	// writes with AttachesAny that wait until no stuck one is before them, by number.
+	// stuck are the writes that wait only for commands that attach keys, by number. Those in
+	// stuckAny wait for attachingAny to become 0, the others are in leaseWrites.stuck. attachers
+	// are writes with AttachesAny that wait until no stuck write precedes them, by number.
 	stuck     btree.Map[uint64, *Write]
 	stuckAny  []*Write
 	attachers []*Write
-	crowding
+	urgentWrites
 }
 
-// under is what concerns a lease and is under way.
-type under struct {
-	attaching int      // commands that may attach keys, which have left
-	renewing  int      // commands that renew it, which have left
+// leaseWrites are the writes that concern one lease.
+type leaseWrites struct {
+	attaching int      // number of commands in flight that may attach keys
+	renewing  int      // number of commands in flight that renew it
 	ending    *Write   // the last one that waits to end it
 	attacher  *Write   // the last one that waits to attach a key
-	stuck     []*Write // those that wait for attaching to be 0
+	stuck     []*Write // those that wait for attaching to become 0
 }
 
-func (u *under) none() bool {
-	return u.attaching+u.renewing+len(u.stuck) == 0 && u.ending == nil && u.attacher == nil
+func (l *leaseWrites) none() bool {
+	return l.attaching+l.renewing+len(l.stuck) == 0 && l.ending == nil && l.attacher == nil
 }
 
-// some returns what is under way, nothing for nil.
-func (u *under) some() under {
-	if u == nil {
-		return under{}
+// value returns *l, or the zero value for nil.
+func (l *leaseWrites) value() leaseWrites {
+	if l == nil {
+		return leaseWrites{}
 	}
-	return *u
+	return *l
 }
 
-// change lets f change what is under way of a lease.
-func (d *Directory) change(id lease.ID, f func(*under)) {
-	u := d.leases[id]
-	if u == nil {
-		u = &under{}
-		d.leases[id] = u
+// change changes the record of a lease.
+func (d *Directory) change(id lease.ID, f func(*leaseWrites)) {
+	l := d.leases[id]
+	if l == nil {
+		l = &leaseWrites{}
+		d.leases[id] = l
 	}
-	if f(u); u.none() {
+	if f(l); l.none() {
 		delete(d.leases, id)
 	}
 }
 
-// Admit takes a write, and reports whether it may be proposed now. If not, Ready
-// returns it when it may. It fails if too many wait.
+// Admit takes a write, and reports whether it may be proposed now. If not, Ready returns it later.
+// It fails if too many writes wait.
 func (d *Directory) Admit(w *Write) (now bool, err error) {
 	if !d.Concerns(w) {
 		return true, nil
@@ -137,8 +135,8 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 		return false, errFull
 	}
 	d.block(w)
-	if d.tryLeave(w); w.state == underway {
-		d.ready = d.ready[:len(d.ready)-1] // nothing else has become ready by this
+	if d.tryLeave(w); w.state == inFlight {
+		d.ready = d.ready[:len(d.ready)-1] // only w has become ready
 		return true, nil
 	}
 	if !w.Urgent {
@@ -150,19 +148,19 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 		}
 	}
 	for _, id := range w.Ends {
-		d.change(id, func(u *under) { u.ending = w })
+		d.change(id, func(l *leaseWrites) { l.ending = w })
 	}
 	for _, id := range w.Attaches {
-		d.change(id, func(u *under) { u.attacher = w })
+		d.change(id, func(l *leaseWrites) { l.attacher = w })
 	}
 	return false, nil
 }
 
-// Spent reports whether as much was looked at in this step as a step may last, so that what
-// else is to be admitted has to wait for the next, which NextStep begins.
+// Spent reports whether admissions have used up Limits.Work in this step, so that further ones must
+// wait for NextStep.
 func (d *Directory) Spent() bool { return d.work >= d.limits.Work }
 
-// Apart does something, and returns how much was looked at for it. That does not count for Spent.
+// Apart calls do and returns the work of it, which does not count for Spent.
 func (d *Directory) Apart(do func()) (work int) {
 	before := d.work
 	do()
@@ -170,11 +168,10 @@ func (d *Directory) Apart(do func()) (work int) {
 	return work
 }
 
-// NextStep says that a step is over.
+// NextStep begins a new step.
 func (d *Directory) NextStep() { d.work, d.done = 0, 0 }
 
-// Concerns reports whether a write has anything to do with caches, or with a write
-// that has.
+// Concerns reports whether a write concerns caches, or another write that does.
 func (d *Directory) Concerns(w *Write) bool {
 	if len(d.holds.caches) == 0 && len(d.leases) == 0 && len(d.waiting) == 0 {
 		return false
@@ -183,14 +180,14 @@ func (d *Directory) Concerns(w *Write) bool {
 		return true
 	}
 	for _, id := range w.Ends {
-		if d.leases[id].some().attaching > 0 || d.holdsKey(id) {
+		if d.leases[id].value().attaching > 0 || d.holdsKey(id) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(w.Renews, func(id lease.ID) bool { return d.holds.live[id] != nil })
 }
 
-// heldKeys returns the keys of a lease that some cache may hold.
+// heldKeys yields the keys of a lease that are within the hold of a cache.
 func (d *Directory) heldKeys(id lease.ID) iter.Seq[keyrange.Range] {
 	return func(yield func(keyrange.Range) bool) {
 		for k := range d.state.Keys(id) {
@@ -202,7 +199,7 @@ func (d *Directory) heldKeys(id lease.ID) iter.Seq[keyrange.Range] {
 	}
 }
 
-// holdsKey reports whether some cache may hold a key of a lease.
+// holdsKey reports whether a key of a lease is within the hold of a cache.
 func (d *Directory) holdsKey(id lease.ID) bool {
 	for range d.heldKeys(id) {
 		return true
@@ -210,8 +207,8 @@ func (d *Directory) holdsKey(id lease.ID) bool {
 	return false
 }
 
-// mark makes a range pending, if any cache may hold of it. It returns whether it was
-// not pending because of w already.
+// mark makes a range pending if it overlaps the hold of a cache. It returns false if the range is
+// already pending because of w.
 func (d *Directory) mark(w *Write, r keyrange.Range) bool {
 	if w.has(r) || !d.holds.held.Hits(r) {
 		return false
@@ -235,10 +232,10 @@ func (d *Directory) mark(w *Write, r keyrange.Range) bool {
 	return true
 }
 
-// manyMarks is how many marks are looked through one by one.
+// manyMarks is the number of marks up to which a linear search is used.
 const manyMarks = 16
 
-// has reports whether exactly this range is pending because of w.
+// has reports whether this very range is pending because of w.
 func (w *Write) has(r keyrange.Range) bool {
 	if w.marked == nil {
 		return slices.Contains(w.marks, r)
@@ -247,7 +244,7 @@ func (w *Write) has(r keyrange.Range) bool {
 	return ok
 }
 
-// queue puts a write behind those before it. It reports false if these are too many.
+// queue makes a write wait for earlier ones. It returns false if there are too many.
 func (d *Directory) queue(w *Write) bool {
 	behind := func(b *Write) {
 		if b != nil && b != w {
@@ -267,23 +264,22 @@ func (d *Directory) queue(w *Write) bool {
 		}
 	}
 	for _, id := range w.Attaches {
-		// Otherwise writes that attach keys could keep one from ending a lease for
-		// ever.
-		behind(d.leases[id].some().ending)
+		// Otherwise writes that attach keys could keep a lease from ending forever.
+		behind(d.leases[id].value().ending)
 	}
-	if w.AttachesAny { // likewise; if none is stuck, passed lets it go on at once
+	if w.AttachesAny { // likewise; if none is stuck, passed releases it at once
 		d.attachers = append(d.attachers, w)
 		w.behind++
 	}
 	for _, id := range w.Ends {
 		if !w.Urgent {
-			behind(d.leases[id].some().attacher)
+			behind(d.leases[id].value().attacher)
 		}
 	}
 	return true
 }
 
-// block finds the caches that a write has to wait for.
+// block makes a write wait for caches.
 func (d *Directory) block(w *Write) {
 	for _, r := range w.marks {
 		d.blockBy(w, r)
@@ -297,7 +293,7 @@ func (d *Directory) block(w *Write) {
 	}
 }
 
-// blockBy finds the caches that may have something of a range.
+// blockBy makes a write wait for the caches that may have keys of a range.
 func (d *Directory) blockBy(w *Write, r keyrange.Range) {
 	for list := range d.holds.held.Overlapping(r) {
 		d.work += list.Len()
@@ -310,8 +306,7 @@ func (d *Directory) blockBy(w *Write, r keyrange.Range) {
 	}
 }
 
-// await lets a write wait until a cache has dropped a range, unless the cache's
-// lease has passed its expiry.
+// await makes a write wait until a cache has dropped a range, unless the cache has expired.
 func (d *Directory) await(w *Write, c *cache, r keyrange.Range) {
 	x := d.drop(c, r)
 	if d.over(c) {
@@ -326,7 +321,7 @@ func (d *Directory) await(w *Write, c *cache, r keyrange.Range) {
 	}
 }
 
-// tryLeave lets a write go on, and those behind it, as far as they may.
+// tryLeave makes a write ready if it waits for nothing, and then those that waited for it.
 func (d *Directory) tryLeave(w *Write) {
 	for list := []*Write{w}; len(list) > 0; list = list[1:] {
 		w := list[0]
@@ -339,8 +334,7 @@ func (d *Directory) tryLeave(w *Write) {
 	}
 }
 
-// passed returns the writes that may attach keys to any lease, and no longer wait for one that
-// is stuck.
+// passed removes and returns the attachers that no stuck write precedes.
 func (d *Directory) passed() (list []*Write) {
 	if len(d.attachers) == 0 {
 		return nil
@@ -354,15 +348,15 @@ func (d *Directory) passed() (list []*Write) {
 	return list
 }
 
-// mayEnd looks, for a write that ends leases, which keys are attached now. Nothing may
-// be on its way that attaches more of them; and keys that were attached since it was
-// admitted are to be dropped too.
+// mayEnd marks the keys that are now attached to the leases that a write ends, since more may have
+// been attached since it was admitted. It returns false if commands in flight may attach more, or
+// if the write must wait for caches again.
 func (d *Directory) mayEnd(w *Write) bool {
 	for _, id := range w.Ends {
 		if d.attachingAny > 0 {
 			d.stuckAny = append(d.stuckAny, w)
-		} else if u := d.leases[id]; u.some().attaching > 0 {
-			u.stuck = append(u.stuck, w)
+		} else if l := d.leases[id]; l.value().attaching > 0 {
+			l.stuck = append(l.stuck, w)
 		} else {
 			continue
 		}
@@ -382,9 +376,9 @@ func (d *Directory) mayEnd(w *Write) bool {
 	return w.blocked == 0
 }
 
-// leave notes that a write is under way.
+// leave records that a write is in flight.
 func (d *Directory) leave(w *Write) {
-	w.state = underway
+	w.state = inFlight
 	if w.Urgent {
 		d.urgent++
 		d.endingKeys += w.keys
@@ -392,17 +386,17 @@ func (d *Directory) leave(w *Write) {
 	delete(d.waiting, w)
 	d.unqueue(w)
 	for _, id := range w.Renews {
-		d.change(id, func(u *under) { u.renewing++ })
+		d.change(id, func(l *leaseWrites) { l.renewing++ })
 	}
 	for _, id := range w.Attaches {
-		d.change(id, func(u *under) { u.attaching++ })
+		d.change(id, func(l *leaseWrites) { l.attaching++ })
 	}
 	if w.AttachesAny {
 		d.attachingAny++
 	}
 }
 
-// unqueue sees to it that nobody queues behind a write any more.
+// unqueue ensures that no later write is queued behind w.
 func (d *Directory) unqueue(w *Write) {
 	for _, r := range w.marks {
 		if b, _ := d.tails.Get(r); b == w {
@@ -410,22 +404,22 @@ func (d *Directory) unqueue(w *Write) {
 		}
 	}
 	for _, id := range w.Ends {
-		d.change(id, func(u *under) {
-			if u.ending == w {
-				u.ending = nil
+		d.change(id, func(l *leaseWrites) {
+			if l.ending == w {
+				l.ending = nil
 			}
 		})
 	}
 	for _, id := range w.Attaches {
-		d.change(id, func(u *under) {
-			if u.attacher == w {
-				u.attacher = nil
+		d.change(id, func(l *leaseWrites) {
+			if l.attacher == w {
+				l.attacher = nil
 			}
 		})
 	}
 }
 
-// follow returns those that waited for a write.
+// follow releases and returns the writes that waited for w.
 func (d *Directory) follow(w *Write) []*Write {
 	for _, n := range w.next {
 		n.behind--
@@ -436,9 +430,9 @@ func (d *Directory) follow(w *Write) []*Write {
 	return next
 }
 
-// Finish says that a write has its outcome: it is applied, or never will be. It may be
-// one that waits. It does nothing for one that was of no concern, or is finished, or was
-// given to another Directory.
+// Finish reports that a write, possibly one that still waits, has its outcome: it was applied or
+// never will be. It ignores writes that were of no concern, are finished, or belong to another
+// Directory.
 func (d *Directory) Finish(w *Write) {
 	if w.of != d || w.state == finished {
 		return
@@ -461,23 +455,23 @@ func (d *Directory) Finish(w *Write) {
 	for _, n := range slices.Concat(d.follow(w), d.passed(), inNumber(stuck)) {
 		d.tryLeave(n)
 	}
-	d.thin()
+	d.thinCrowd()
 }
 
-// settle takes back what leave noted, and returns the writes that were stuck because of it.
+// settle undoes leave, and returns the writes that are no longer stuck.
 func (d *Directory) settle(w *Write) (stuck []*Write) {
 	if w.Urgent {
 		d.urgent--
 		d.endingKeys -= w.keys
 	}
 	for _, id := range w.Renews {
-		d.change(id, func(u *under) { u.renewing-- })
+		d.change(id, func(l *leaseWrites) { l.renewing-- })
 	}
 	for _, id := range w.Attaches {
-		d.change(id, func(u *under) {
-			if u.attaching--; u.attaching == 0 {
-				stuck = append(stuck, u.stuck...)
-				u.stuck = nil
+		d.change(id, func(l *leaseWrites) {
+			if l.attaching--; l.attaching == 0 {
+				stuck = append(stuck, l.stuck...)
+				l.stuck = nil
 			}
 		})
 	}

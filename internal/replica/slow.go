@@ -46,7 +46,7 @@ func (l *leadership) tellSlow() {
 		return
 	}
 	again := d.AnyLate() && l.m.ticks-l.slow.heard >= uint64(l.m.cfg.ElectionTicks)
-	if !again && !d.LateNews() {
+	if !again && !d.LateChanged() {
 		return
 	}
 	list, _ := d.Late()

@@ -2,26 +2,25 @@ package directory
 
 import "leasehold.dev/lease"
 
-// freeing is what acknowledgements, and the ends of leases, leave to do. Very many writes may wait
-// for very many caches, so a step does no more of it than Limits.Freed; the rest has its turn in
-// the next, which is at once. Until then a range is pending and a write waits, as if the
-// acknowledgement had come that much later.
-type freeing struct {
-	// answers are the caches that have acknowledged more than was worked off, in the order in which
-	// they did.
+// backlog is work that acknowledgements and the ends of leases leave behind. Very many writes may
+// wait for very many caches, so a step does no more of it than Limits.Freed, and the rest in the
+// next step, which follows at once. Until then ranges are pending and writes wait, as if the
+// acknowledgements had arrived later.
+type backlog struct {
+	// answers are the caches with acknowledgements to work off, in the order of arrival.
 	answers []*cache
-	// freed are writes, each of which has to wait for one thing less of a cache.
+	// freed are writes that wait for one thing fewer.
 	freed []freed
 	done  int // in this step
 }
 
-// freed are writes that wait for a cache of a lease no more.
+// freed are writes that no longer wait for a cache of a lease.
 type freed struct {
 	by     lease.ID
 	writes []*Write
 }
 
-// free says that writes wait for some drops of a cache no more: they go on by workOff.
+// free releases the writes that wait for some drops of a cache. workOff continues them.
 func (d *Directory) free(c *cache, drops []*drop) {
 	for _, x := range drops {
 		if len(x.writes) > 0 {
@@ -35,7 +34,7 @@ func (d *Directory) free(c *cache, drops []*drop) {
 	}
 }
 
-// acked notes that invalidations up to seq are acknowledged: those that there have been.
+// acked takes in the acknowledgement of all invalidations up to seq.
 func (d *Directory) acked(c *cache, seq uint64) {
 	before := c.hasAnswered()
 	if c.answered = max(c.answered, min(seq, c.seq)); before || !c.hasAnswered() {
@@ -47,13 +46,12 @@ func (d *Directory) acked(c *cache, seq uint64) {
 	d.answers = append(d.answers, c)
 }
 
-// hasAnswered reports whether anything of what is pending was acknowledged, and is still to be
-// worked off.
+// hasAnswered reports whether an acknowledgement remains to be worked off.
 func (c *cache) hasAnswered() bool {
 	return len(c.drops) > 0 && c.drops[0].seq != 0 && c.drops[0].seq <= c.answered
 }
 
-// workOff lets the writes go on that wait for something no more, as many as a step has room for.
+// workOff works off the backlog, within the limit of a step.
 func (d *Directory) workOff() {
 	for d.done < d.limits.Freed {
 		switch {
@@ -82,9 +80,9 @@ func (d *Directory) workOff() {
 	}
 }
 
-// answer takes what was acknowledged from what a cache has, so many drops of it at most, and
-// returns how many it were. Those that were joined are taken together, as they were sent: what is
-// written meanwhile waits for the first of them, which stands for all that is held.
+// answer removes up to most acknowledged drops of a cache, and returns their number. It removes
+// joined drops together, as they were sent: writes wait for the first of them, which stands for
+// everything that is held.
 func (d *Directory) answer(c *cache, most int) (n int) {
 	for n < len(c.drops) && (n < most || c.joined) &&
 		c.drops[n].seq != 0 && c.drops[n].seq <= c.answered {
@@ -111,14 +109,14 @@ func (d *Directory) answer(c *cache, most int) (n int) {
 		d.send(c)
 	}
 	if c.orphan {
-		d.stopped(c) // it was told to drop all, in one message
+		d.stopped(c) // one message told it to drop everything
 	}
 	d.expect(c)
 	d.unblock(c.id, renewers)
 	return n
 }
 
-// unblock takes from each write one thing that it waits for.
+// unblock removes one thing that each write waits for.
 func (d *Directory) unblock(by lease.ID, writes []*Write) {
 	for _, w := range writes {
 		w.blocked--
@@ -127,26 +125,25 @@ func (d *Directory) unblock(by lease.ID, writes []*Write) {
 	}
 }
 
-// Behind reports whether a step had no room for something that is due.
+// Behind reports whether the last step left work that is due.
 func (d *Directory) Behind() bool { return d.left || len(d.freed)+len(d.answers) > 0 }
 
-// crowding is what keeps urgent writes from leaving all at once: what comes behind them in the log
-// would wait for all.
-type crowding struct {
-	urgent     int      // under way
-	endingKeys int      // keys of their leases, together
-	crowd      []*Write // wait for one of these to have its outcome, and for nothing else, in order
+// urgentWrites bounds the urgent writes in flight, since other writes wait behind them in the log.
+type urgentWrites struct {
+	urgent     int      // in flight
+	endingKeys int      // the keys of their leases
+	crowd      []*Write // ready apart from this bound, in order
 }
 
-// keysEach is how many keys the leases have on average that urgent writes end, if as many of these
-// are under way as may be. Fewer are if they have more.
-const keysEach = 4
+// keysPerUrgent is the average number of keys of the leases that urgent writes end, up to which
+// Limits.Ending of them may be in flight.
+const keysPerUrgent = 4
 
-// room reports whether a write may leave beside those that are under way. An urgent one that may
-// not waits in the crowd, unless it has been stuck: commands that attach keys went on before it
-// then, and are not to do so again and again.
+// room reports whether a write may leave, given the urgent writes in flight. An urgent write that
+// may not is added to crowd, unless it has been stuck: commands that attach keys have overtaken it
+// already, and must not do so again and again.
 func (d *Directory) room(w *Write) bool {
-	if !w.Urgent || d.roomy() {
+	if !w.Urgent || d.urgentRoom() {
 		return true
 	}
 	if _, was := d.stuck.Get(w.number); was {
@@ -156,14 +153,14 @@ func (d *Directory) room(w *Write) bool {
 	return false
 }
 
-// roomy reports whether one more urgent write may leave.
-func (d *Directory) roomy() bool {
-	return d.urgent+d.stuck.Len() < d.limits.Ending && d.endingKeys < d.limits.Ending*keysEach
+// urgentRoom reports whether one more urgent write may leave.
+func (d *Directory) urgentRoom() bool {
+	return d.urgent+d.stuck.Len() < d.limits.Ending && d.endingKeys < d.limits.Ending*keysPerUrgent
 }
 
-// thin lets those of the crowd leave for which there is room.
-func (d *Directory) thin() {
-	for len(d.crowd) > 0 && d.roomy() {
+// thinCrowd lets as many writes of crowd leave as there is room for.
+func (d *Directory) thinCrowd() {
+	for len(d.crowd) > 0 && d.urgentRoom() {
 		w := d.crowd[0]
 		d.crowd[0] = nil
 		d.crowd = d.crowd[1:]

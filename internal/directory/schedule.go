@@ -1,0 +1,56 @@
+package directory
+
+import (
+	"cmp"
+
+	"github.com/tidwall/btree"
+
+	"leasehold.dev/lease"
+)
+
+// schedule orders caches by when they need attention, so that the few that are due are found
+// without a look at all.
+type schedule struct{ entries *btree.BTreeG[scheduled] }
+
+type scheduled struct {
+	at lease.Instant
+	c  *cache
+}
+
+func newSchedule() schedule {
+	return schedule{btree.NewBTreeGOptions(func(a, b scheduled) bool {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.c.token, b.c.token)) < 0
+	}, btree.Options{NoLocks: true})}
+}
+
+// put schedules a cache for an instant, or removes it if at is 0. The cache has a field for each
+// schedule, old, with its present instant there.
+func (s schedule) put(c *cache, old *lease.Instant, at lease.Instant) {
+	if *old == at {
+		return
+	}
+	if *old != 0 {
+		s.entries.Delete(scheduled{*old, c})
+	}
+	if *old = at; at != 0 {
+		s.entries.Set(scheduled{at, c})
+	}
+}
+
+// first returns the earliest instant.
+func (s schedule) first() (at lease.Instant, ok bool) {
+	e, ok := s.entries.Min()
+	return e.at, ok
+}
+
+// until returns the caches that are due by now, at most as many as most, by token.
+func (s schedule) until(now lease.Instant, most int) (list []*cache) {
+	s.entries.Scan(func(e scheduled) bool {
+		if e.at > now || len(list) >= most {
+			return false
+		}
+		list = append(list, e.c)
+		return true
+	})
+	return inOrder(list)
+}
