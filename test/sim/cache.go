@@ -191,7 +191,7 @@ func (t *thread) hit(x *cache, what keyrange.Range) bool {
 	if w.chance(8) { // it is stopped between the look at the copy and that at the clock
 		t.sleep(w.exp(100 * Millisecond))
 	}
-	op.End, op.LocalEnd, op.Outcome = w.now, t.c.local(), Failed
+	op.End, op.Outcome = w.now, Failed
 	if !x.s.alive() {
 		return true
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
@@ -20,6 +21,13 @@ type call struct {
 	token uint64
 	// beside says that it renews a lease which its keeper does not keep.
 	beside bool
+	// stream is what the call goes over, nil for a connection of its own.
+	stream *stream
+	// by are the users and roles by which it was admitted, if it was.
+	by       *access.State
+	admitted bool
+	// joined is the group that a lease which was renewed is in, 0 for none.
+	joined lease.GroupID
 	// ticket is where the client waits once the operation is done, nil for nowhere.
 	ticket *ticket
 }
@@ -78,10 +86,12 @@ func (c *client) send(calls ...*call) {
 			q.end(Unknown, errTimeout)
 		}
 	})
+	s := calls[0].stream
 	if c.cut {
+		s.lose()
 		return
 	}
-	w.after(w.p.Delay/4+w.exp(w.p.Delay), func() {
+	w.at(s.arrives(w, w.p.Delay/4+w.exp(w.p.Delay)), func() {
 		for _, q := range calls {
 			q.request()
 		}
@@ -93,7 +103,7 @@ func (c *client) send(calls ...*call) {
 func (q *call) finish() {
 	q.done = true
 	op := q.op
-	op.End, op.LocalEnd = q.c.w.now, q.c.local()
+	op.End = q.c.w.now
 	if op.Outcome != Done || op.answers() {
 		return
 	}
@@ -159,6 +169,9 @@ func (q *call) end(o Ending, err error) {
 func (q *call) request() {
 	w := q.c.w
 	if q.c.cut {
+		q.stream.lose()
+	}
+	if q.c.cut || q.stream.isLost() {
 		return
 	}
 	p := w.members[q.op.Member-1].proc
@@ -167,7 +180,11 @@ func (q *call) request() {
 		return
 	}
 	q.proc = p
-	if p.frozen <= w.now && q.look(p) {
+	if !q.stream.reaches(p) {
+		q.reply(Unknown, errReset)
+		return
+	}
+	if p.frozen <= w.now && (q.look(p) || !q.admitEarly(p)) {
 		return
 	}
 	p.mail.calls = append(p.mail.calls, q)
@@ -177,7 +194,11 @@ func (q *call) request() {
 // reply brings an outcome to the client. The answers to what came in one message go
 // each by itself, in any order.
 func (q *call) reply(o Ending, err error) {
-	q.replyIn(q.c.w.p.Delay/4+q.c.w.exp(q.c.w.p.Delay), o, err)
+	w, d := q.c.w, q.c.w.p.Delay/4+q.c.w.exp(q.c.w.p.Delay)
+	if q.stream != nil {
+		d += w.exp(q.stream.lag)
+	}
+	q.replyIn(d, o, err)
 }
 
 // replyIn is reply over a connection that takes so long.
@@ -189,7 +210,10 @@ func (q *call) replyIn(d Time, o Ending, err error) {
 	answer := q.op.Answer
 	q.op.Answer = Answer{}
 	w.after(d, func() {
-		if q.c.cut || q.done {
+		if q.c.cut {
+			q.stream.lose()
+		}
+		if q.c.cut || q.done || q.stream.isLost() {
 			return
 		}
 		q.op.Answer = answer

@@ -180,7 +180,9 @@ var counted = []string{
 	"renewal of a message answered by itself", "permit held", "wait resumed after a break",
 	"wait resumed at another member", "state shown while a wait queue was read",
 	"core held up in the middle of a step", "member taken for hung",
-	"state compared", "state walked",
+	"state compared", "state walked", "lease joined a group", "group renewed",
+	"group found to be over", "lease asked to leave its group", "lease left its group unasked",
+	"stream of renewals abandoned",
 }
 
 // String sums a campaign up.

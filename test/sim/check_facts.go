@@ -156,8 +156,13 @@ func newFacts(h *History, l Limits) *facts {
 		if g, ok := op.Command.(*fsm.Grant); ok && len(g.Holds) > 0 {
 			f.cached = max(f.cached, maxCacheTTL+Second)
 		}
-		if op.Kind == opRenew {
+		switch op.Kind {
+		case opRenew:
 			f.renewals[op.Lease] = append(f.renewals[op.Lease], op)
+		case opGroups:
+			for _, id := range op.Groups.kept {
+				f.renewals[id] = append(f.renewals[id], op)
+			}
 		}
 	}
 	return f

@@ -72,7 +72,7 @@ func (f *facts) kept(l *incarnation, from Time, ttl lease.TTL) Time {
 // promises are the acknowledged renewals of an incarnation.
 func (f *facts) promises(l *incarnation) (out []*Op) {
 	for _, op := range f.renewals[l.id] {
-		if op.Outcome == Done && op.Err == nil && f.certain(l, op) {
+		if op.Kind == opRenew && op.Outcome == Done && op.Err == nil && f.certain(l, op) {
 			out = append(out, op)
 		}
 	}

@@ -135,6 +135,7 @@ func (c *client) lostMember(p *process, silent bool) {
 // hangUp ends the client's connection. The member it was to finds that out soon,
 // and which leases were kept alive over it.
 func (c *client) hangUp() {
+	c.keeper.disconnect()
 	ids := c.keeper.kept()
 	p := c.w.members[c.at-1].proc
 	if len(ids) == 0 || p == nil || c.cut {

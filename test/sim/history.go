@@ -104,6 +104,8 @@ const (
 	// opEvents reads events of leases: Request.After, Answer.Events and Answer.Last; Err
 	// fsm.ErrEventsCompacted is an answer.
 	opEvents
+	// opGroups renews groups of leases, and has leases leave them: Request.Groups.
+	opGroups
 	// opCached is a range of keys as a cache had it: as opRange, but for the revision, which
 	// may be of any time since which the range has not changed.
 	opCached
@@ -114,6 +116,8 @@ type Request struct {
 	Command fsm.Command
 	Range   *fsm.Range
 	Lease   lease.ID
+	// Groups are what a keeper asks about its groups, and what it is told.
+	Groups *renewedGroups
 	// Token is the lease's as its holder knows it, 0 for any.
 	Token lease.Token
 	// After is the number of the last event that the client knows.
@@ -168,8 +172,8 @@ type Op struct {
 	// the run ended first); Answered is when the member gave the answer, on the
 	// way to the client, or 0.
 	Start, End, Answered Time
-	// LocalStart and LocalEnd are the same by the client's own clock.
-	LocalStart, LocalEnd Time
+	// LocalStart is Start by the client's own clock.
+	LocalStart Time
 }
 
 // Ending says how an operation ended.

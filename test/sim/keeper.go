@@ -16,6 +16,7 @@ type keeper struct {
 	// sessions are those in set.
 	sessions []*session
 	flying   []*call // renewals without an answer
+	stream   *stream // the last one; nil if there was none
 	next     Time    // when the next step is; Never for none
 	dead     bool
 }
@@ -84,6 +85,7 @@ func (k *keeper) step() {
 		return
 	}
 	k.advance()
+	k.connect()
 	for b, ok := k.set.Due(batchMost); ok; b, ok = k.set.Due(batchMost) {
 		k.send(&b)
 	}
@@ -123,13 +125,19 @@ func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 		k.c.at = w.anyMember()
 	}
 	var calls []*call
+	over := k.stream // which the batch was made for
 	for _, ref := range b.Leases {
-		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, op: &Op{
+		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, stream: over, op: &Op{
 			Kind: opRenew, Request: Request{Lease: ref.ID, Token: ref.Token},
 		}})
 	}
+	if len(b.Groups)+len(b.Leave) > 0 {
+		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, stream: over, op: &Op{
+			Kind: opGroups, Request: Request{Groups: &renewedGroups{Batch: *b, kept: k.kept()}},
+		}})
+	}
 	for _, id := range beside {
-		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, beside: true, op: &Op{
+		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, beside: true, stream: over, op: &Op{
 			Kind: opRenew, Request: Request{Lease: id},
 		}})
 	}
@@ -153,8 +161,13 @@ func (k *keeper) answered(q *call) {
 	}
 	q.finish()
 	k.flying = slices.DeleteFunc(k.flying, func(x *call) bool { return x == q })
-	if !q.beside {
+	k.failed(q)
+	switch {
+	case q.op.Kind == opGroups:
+		k.groupsRenewed(q.token, q.op)
+	case !q.beside:
 		k.renewed(q.token, q.op)
+		k.joined(q)
 	}
 	k.step()
 }

@@ -236,7 +236,7 @@ func (t *thread) changeTTL(s *session) {
 			s.terms.TTL = ttl
 			s.k.set.Confirmed(s.terms.ID, ttl, ttl, sent)
 			s.k.settle(s.terms.ID)
-			if w.p.Beside && w.chance(2) { // perhaps by a leader that has not applied it yet
+			if w.p.Renewing.Beside && w.chance(2) { // perhaps by a leader that has not applied it yet
 				t.renewBeside(s)
 			} else {
 				t.renew(s)

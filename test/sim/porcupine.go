@@ -77,7 +77,7 @@ func (f *facts) steps() []porcupine.Operation {
 		s := &step{op: op, answered: op.Outcome == Done, revision: op.Fsm.Revision}
 		p, logged := f.entryOf[op.ID]
 		switch {
-		case op.Kind == opEvents, op.Kind == opCached && !f.h.InBound:
+		case op.Kind == opEvents, op.Kind == opGroups, op.Kind == opCached && !f.h.InBound:
 		case op.Outcome == Done && (op.Kind != opRange || f.searchable(op)):
 			add(s, op.Client, op.Start, op.End)
 		case op.Outcome == Unknown && op.Kind == opCommand && logged:

@@ -74,6 +74,9 @@ func (t *thread) swap(key string) {
 
 // ttl draws a lifetime.
 func (w *world) ttl() lease.TTL {
+	if w.p.Renewing.Groups {
+		return groupTTLs[w.rng.IntN(len(groupTTLs))]
+	}
 	return lease.TTL(w.between(500*Millisecond, 20*Second) / Millisecond)
 }
 

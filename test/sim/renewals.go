@@ -14,6 +14,9 @@ type renewals []*call
 func renewalsIn(calls []*call) int {
 	first := calls[0]
 	keeper, ok := first.who.(*keeper)
+	if first.op.Kind == opGroups {
+		return 1
+	}
 	if !ok || first.op.Kind != opRenew {
 		return 0
 	}
@@ -41,9 +44,15 @@ func (p *process) arrive(calls []*call) {
 }
 
 func newRenewals(calls []*call) *replica.Renewals {
+	if calls[0].op.Kind == opGroups {
+		return newGroupRenewals(calls[0])
+	}
 	b := &replica.Renewals{
 		IDs: make([]lease.ID, len(calls)), TTLs: make([]lease.TTL, len(calls)),
 		Tokens: make([]lease.Token, len(calls)), Owner: renewals(slices.Clone(calls)),
+	}
+	if s := calls[0].stream; s != nil {
+		b.Keeper, b.Access = s.id, accessOf(calls)
 	}
 	bare := true
 	for i, q := range calls {
@@ -67,11 +76,17 @@ func (p *process) renewed(out *replica.Output) {
 		}
 		q.renewed(p, n)
 	}
+	for _, b := range out.Groups {
+		answerGroups(b)
+	}
 	for _, b := range out.Together {
 		if b.Kept > 1 {
 			p.w.cover["renewals answered together"]++
 		}
 		for i, q := range b.Owner.(renewals) {
+			if b.Joined != nil {
+				q.joined = b.Joined[i]
+			}
 			if b.TTLs[i] > 0 {
 				q.renewed(p, &replica.Renewal{TTL: b.TTLs[i]})
 			}

@@ -37,9 +37,8 @@ type Scenario struct {
 	// Versions is whether members say which cluster versions they speak, and an operator holds
 	// the cluster version and lets it go.
 	Versions bool
-	// Beside is whether a client that learns of the new TTL of a lease renews it at once
-	// in one message with another lease.
-	Beside bool
+	// Renewing is how clients renew leases.
+	Renewing Renewing
 	// Users is whether access control is enabled, and some clients are tenants: others than root,
 	// who may do what an administrator lets them do.
 	Users bool
@@ -52,6 +51,15 @@ type Scenario struct {
 	// Oversleep is whether a client that holds a lock or a role is often paused until the lease
 	// is over, and gives the lock back then.
 	Oversleep bool
+}
+
+// Renewing is how clients renew leases.
+type Renewing struct {
+	// Beside is whether a client that learns of the new TTL of a lease renews it at once
+	// in one message with another lease.
+	Beside bool
+	// Groups is whether keepers renew over streams, in groups if the member has them.
+	Groups bool
 }
 
 // hasUsers reports whether access control is enabled in the run of a seed.
@@ -108,6 +116,7 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	}
 	out.Versions = w.source(0x7e25).IntN(4) == 0
 	out.Oversleep = w.source(0x51ee9).IntN(3) == 0
-	out.Beside = w.source(0x1b9).IntN(3) == 0
+	out.Renewing.Groups = w.source(0x9b4fd).IntN(2) == 0
+	out.Renewing.Beside = w.source(0x1b9).IntN(3) == 0
 	return out
 }

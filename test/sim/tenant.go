@@ -80,33 +80,36 @@ func (q *call) identify(p *process) {
 	}
 }
 
-// permit leaves out renewals of callers that may not hold their leases, as the server's core does.
-// What that leaves undecided is not gone after here: the client tries again.
+// permit leaves out renewals of callers that may not hold their leases.
 func (p *process) permit(calls []*call) []*call {
-	by := p.view.Access
-	if !p.w.p.Users || !by.Enabled() {
-		return calls
-	}
 	kept := calls[:0]
 	for _, q := range calls {
-		if q.identify(p); q.op.Kind != opRenew {
+		q.identify(p)
+		if q.admit(p) {
 			kept = append(kept, q)
-			continue
 		}
-		q.op.AsOf = p.view.Index
-		decided, err := fsm.Asker{By: by, Who: q.op.Caller}.MayRenew(
-			p.r.Machine().Lessor(), q.op.Lease)
-		switch {
-		case decided && err == nil:
-			kept = append(kept, q)
-		case decided:
-			p.w.cover["renewal denied"]++
-			q.reply(Failed, err)
-		default:
-			q.reply(Failed, api.ErrUndecided)
+		if q.op.Kind == opGroups {
+			q.op.AsOf = p.view.Index
 		}
 	}
 	return kept
+}
+
+// mayRenew reports whether the caller may hold the lease that it wants to renew, and answers if it
+// may not. What the member cannot decide by itself is not decided: the client tries again.
+func (q *call) mayRenew(p *process) bool {
+	q.op.AsOf = p.view.Index
+	decided, err := fsm.Asker{By: q.by, Who: q.op.Caller}.MayRenew(p.r.Machine().Lessor(), q.op.Lease)
+	switch {
+	case decided && err == nil:
+		return true
+	case decided:
+		p.w.cover["renewal denied"]++
+		q.reply(Failed, err)
+	default:
+		q.reply(Failed, api.ErrUndecided)
+	}
+	return false
 }
 
 // mayRead says why who asks may not be told a range, by the state that the process shows.

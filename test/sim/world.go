@@ -173,6 +173,11 @@ func (w *world) start() {
 		c.waits = true
 		c.boot()
 	}
+	if w.p.Renewing.Groups {
+		for range 1 + w.rng.IntN(3) {
+			w.newClient(w.anyMember()).spawn(gather)
+		}
+	}
 	if w.p.Users {
 		w.addTenants()
 	}

@@ -1,0 +1,252 @@
+package sim
+
+import (
+	"slices"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/holder"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// This file has the streams over which keepers renew leases in groups, in the runs whose scenario
+// has them.
+
+// stream is one connection of a keeper to a process. Requests arrive in the order in which they
+// were sent; answers may overtake each other. If anything is lost on the way, all that comes later
+// is lost too.
+type stream struct {
+	id     replica.Keeper
+	member uint64
+	proc   *process // nil until a request has arrived
+	lag    Time     // mean, on top of the usual delay, in both directions
+	last   Time     // when the last request arrives
+	lost   bool     // nothing gets through any more
+	over   bool     // the client sends nothing more
+}
+
+// renewedGroups is what a keeper asks about groups, and what it is told.
+type renewedGroups struct {
+	holder.Batch
+	// kept are the leases that the client keeps alive.
+	kept    []lease.ID
+	renewed []replica.RenewedGroup
+	// extended are the leases that the client believes in for longer because of the answer.
+	extended []lease.ID
+}
+
+// connect returns the stream that batches go over now, nil if the run has none.
+func (k *keeper) connect() *stream {
+	w := k.c.w
+	if !w.p.Renewing.Groups {
+		return nil
+	}
+	if s := k.stream; s != nil && !s.over && s.member == k.c.at {
+		return s
+	}
+	k.disconnect()
+	w.seq++
+	k.stream = &stream{id: replica.Keeper(w.seq), member: k.c.at}
+	if w.chance(3) {
+		k.stream.lag = w.between(20*Millisecond, Second)
+	}
+	k.set.Moved()
+	return k.stream
+}
+
+// disconnect ends the stream. The process learns of it after the last request, or never.
+func (k *keeper) disconnect() {
+	s, w := k.stream, k.c.w
+	if s == nil || s.over {
+		return
+	}
+	s.over = true
+	if k.c.cut || s.lost {
+		return
+	}
+	w.at(max(w.now+w.exp(w.p.Delay), s.last), func() {
+		if p := s.proc; p != nil && !p.dead {
+			p.mail.Ended = append(p.mail.Ended, s.id)
+			p.wake(w.now)
+		}
+	})
+}
+
+// arrives returns when a request arrives over the stream that takes d if it need not wait.
+func (s *stream) arrives(w *world, d Time) Time {
+	if s == nil {
+		return w.now + d
+	}
+	s.last = max(s.last, w.now+d+w.exp(s.lag))
+	return s.last
+}
+
+// lose loses what is on its way, and all that follows.
+func (s *stream) lose() {
+	if s != nil {
+		s.lost = true
+	}
+}
+
+func (s *stream) isLost() bool { return s != nil && s.lost }
+
+// reaches reports whether a request reaches a process: not one that has started since.
+func (s *stream) reaches(p *process) bool {
+	if s == nil {
+		return true
+	}
+	if s.proc == nil {
+		s.proc = p
+	}
+	return s.proc == p
+}
+
+// failed takes note that a request over the stream has no answer.
+func (k *keeper) failed(q *call) {
+	s := q.stream
+	switch {
+	case s == nil || q.op.Outcome == Done || s != k.stream:
+	case q.op.Err == errReset || q.op.Err == errRefused || s.lost || k.c.w.chance(3):
+		k.c.w.cover["stream of renewals abandoned"]++
+		k.disconnect()
+	}
+}
+
+// admit notes the users and roles by which a renewal is let through, and answers it if it is not.
+func (q *call) admit(p *process) bool {
+	if q.op.Kind != opRenew || q.admitted {
+		return true
+	}
+	q.admitted, q.by = true, p.view.Access
+	return !p.w.p.Users || !q.by.Enabled() || q.mayRenew(p)
+}
+
+// admitEarly is admit in the stream's goroutine, which looks at the state that the member shows.
+func (q *call) admitEarly(p *process) bool {
+	early := q.stream != nil && p.view.Index == p.r.Machine().Index()
+	return !early || q.admit(p)
+}
+
+// newGroupRenewals makes what a keeper asks about groups.
+func newGroupRenewals(q *call) *replica.Renewals {
+	r := &replica.Renewals{Owner: renewals{q}}
+	g := q.op.Groups
+	r.Keeper, r.Renew, r.Leave = q.stream.id, g.Groups, g.Leave
+	return r
+}
+
+// accessOf returns the oldest users and roles by which calls were let through.
+func accessOf(calls []*call) *access.State {
+	oldest := calls[0].by
+	for _, q := range calls {
+		if q.by.Revision() < oldest.Revision() {
+			oldest = q.by
+		}
+	}
+	return oldest
+}
+
+// answerGroups answers what a keeper asked about groups.
+func answerGroups(b *replica.Renewals) {
+	q := b.Owner.(renewals)[0]
+	cover := q.c.w.cover
+	q.op.Groups.renewed = b.Renewed
+	cover["lease asked to leave its group"] += len(b.Leave)
+	for _, g := range b.Renewed {
+		cover["lease left its group unasked"] += len(g.Left)
+		if g.TTL > 0 {
+			cover["group renewed"]++
+		} else {
+			cover["group found to be over"]++
+		}
+	}
+	q.reply(Done, nil)
+}
+
+// joined takes note of the group that a lease has joined.
+func (k *keeper) joined(q *call) {
+	if q.joined != 0 && q.op.Outcome == Done {
+		k.c.w.cover["lease joined a group"]++
+		k.set.Joined(q.token, q.op.Lease, q.joined)
+	}
+}
+
+// groupsRenewed takes the outcome of a batch about groups.
+func (k *keeper) groupsRenewed(seq uint64, op *Op) {
+	k.advance()
+	g := op.Groups
+	before := make(map[*session]Time)
+	for _, s := range k.sessions {
+		before[s] = s.until()
+	}
+	if op.Outcome != Done {
+		k.set.LeaveAgain(seq, g.Leave)
+	}
+	for i, id := range g.Groups {
+		if op.Outcome != Done {
+			k.set.GroupUnknown(seq, id)
+			continue
+		}
+		r := g.renewed[i]
+		k.set.GroupRenewed(seq, id, r.TTL, r.Left)
+	}
+	k.changed()
+	for _, s := range slices.Clone(k.sessions) {
+		s.refresh()
+		if s.until() > before[s] {
+			g.extended = append(g.extended, s.terms.ID)
+		}
+	}
+}
+
+// checkRights is A1 for leases that were renewed with their groups. What depends on the keys
+// of a lease is decided when it joins.
+func (g *renewedGroups) checkRights(f *facts, op *Op, r *modelRights) {
+	for _, id := range g.extended {
+		l := f.incarnationAt(id, int(op.AsOf)-firstIndex)
+		if !r.enabled || l == nil || l.name == "" && l.principal == "" {
+			continue
+		}
+		if !r.holds(fresh(op.Caller, r), &l.modelLease, true, nil) {
+			f.violate(op.End, "A1", "operation %d of client %d (%s) renewed lease %d with its group at "+
+				"member %d, which had applied %d", op.ID, op.Client, op.Caller.User, id, op.Member, op.AsOf)
+		}
+	}
+}
+
+// groupTTLs are the TTLs of leases in a run with groups: few, so that groups have several.
+var groupTTLs = [...]lease.TTL{700, 2500, 9000}
+
+// gather keeps several leases of one TTL, mostly at the leader, and gives one up now and then.
+func gather(t *thread) {
+	w, ttl := t.c.w, t.c.w.ttl()
+	var held []*session
+	for {
+		t.think()
+		switch w.rng.IntN(6) {
+		case 0, 1:
+			t.toLeader()
+		case 2:
+			t.c.keeper.disconnect() // what is on its way may arrive after what comes next
+		}
+		held = slices.DeleteFunc(held, func(s *session) bool { return s.ended || s.quiet })
+		if len(held) < 2 || len(held) < 5 && w.chance(2) {
+			if s := t.grant(lease.Terms{TTL: ttl}); s != nil {
+				held = append(held, s)
+			}
+			continue
+		}
+		switch s := held[w.rng.IntN(len(held))]; w.rng.IntN(6) {
+		case 0, 1:
+			s.end() // and nobody is told
+		case 2:
+			t.revoke(s)
+		case 3:
+			s.rest()
+		case 4:
+			t.changeTTL(s)
+		default:
+			t.renew(s)
+		}
+	}
+}
