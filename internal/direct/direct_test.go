@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -388,15 +390,73 @@ type ledger struct {
 	held   int
 	end    func()
 	refuse error
+	came   int
+	wait   func(came int) error // nil: it never waits
+	closed func()               // nil: nothing is to be done
 }
 
-func (a *ledger) Receive(_ string, bytes int, end func()) (func(), error) {
+func (a *ledger) Stream(
+	ctx context.Context, _ string, end func(),
+) (context.Context, Account, error) {
+	a.end = end
+	return ctx, a, nil
+}
+
+func (a *ledger) Hold(bytes int) (func(), error) {
 	if a.refuse != nil {
 		return nil, a.refuse
 	}
-	a.all, a.end = append(a.all, bytes), end
+	a.all = append(a.all, bytes)
 	a.held += bytes
 	return func() { a.held -= bytes }, nil
+}
+
+func (a *ledger) Wait() error {
+	if a.wait == nil {
+		return nil
+	}
+	return a.wait(a.came)
+}
+func (a *ledger) Came() { a.came++ }
+func (a *ledger) Close() {
+	if a.closed != nil {
+		a.closed()
+	}
+}
+
+// TestPaced: a stream is received from only when its account says so, and ends at once meanwhile.
+// Method: the account lets three messages through, and then waits until it is closed.
+func TestPaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closed := make(chan struct{})
+		a := &ledger{closed: sync.OnceFunc(func() { close(closed) })}
+		a.wait = func(came int) error {
+			if came == 3 {
+				<-closed
+				return errors.New("closed")
+			}
+			return nil
+		}
+		var served atomic.Int64
+		f := serve(t, Options{Requests: a}, func(_ any, s grpc.ServerStream) error {
+			go func() { // the handler ends while another goroutine receives
+				for m := []byte(nil); s.RecvMsg(&m) == nil; {
+					served.Add(1)
+				}
+			}()
+			time.Sleep(time.Second)
+			return status.Error(codes.Aborted, "it ends")
+		})
+		s := f.open(t.Context())
+		for range 5 {
+			if err := s.SendMsg(&[]byte{1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := recv(s); status.Code(err) != codes.Aborted || served.Load() != 3 {
+			t.Errorf("%d messages were received, want 3; the stream ended with %v", served.Load(), err)
+		}
+	})
 }
 
 // FuzzServer: whatever a client sends, the server ends.

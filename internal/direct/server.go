@@ -33,18 +33,30 @@ type Options struct {
 	Panics intercept.Panics
 	// MaxMessage bounds the bytes of a message that a client sends.
 	MaxMessage int
-	// Requests bounds what is kept of messages that are not complete; nil bounds nothing.
+	// Requests bounds what clients can cost before their messages are complete; nil bounds nothing.
 	Requests Requests
 	// Patience is how long a client may take until it has sent its metadata.
 	Patience time.Duration
 }
 
-// Requests bounds what is kept of messages that are not complete.
+// Requests bounds what clients can cost before their messages are complete.
 type Requests interface {
-	// Receive says that a connection needs so many bytes for a message of which no more has come
-	// than what it has said before. Done is called when it needs more or no longer any; end may be
-	// called before, and is to close the connection.
-	Receive(from string, bytes int, end func()) (done func(), err error)
+	// Stream begins the account of a stream, whose connection end closes, or refuses it. The stream
+	// gets the context that it returns.
+	Stream(ctx context.Context, from string, end func()) (context.Context, Account, error)
+}
+
+// Account is what a stream costs. Its methods but Close are called by the goroutine that receives.
+type Account interface {
+	// Wait waits until the next message may be received.
+	Wait() error
+	// Came notes that a whole message has come.
+	Came()
+	// Hold says that the stream needs so many bytes for a message of which no more has come than
+	// what it has said before. Release is called when it needs more or no longer any.
+	Hold(bytes int) (release func(), err error)
+	// Close ends the account, and wakes Wait.
+	Close()
 }
 
 // Server serves streams. Its methods may be called from several goroutines, but no service is to be
@@ -197,9 +209,6 @@ func (s *Server) serve(raw net.Conn) {
 	default:
 		_ = raw.SetDeadline(time.Time{})
 		g.in.most = s.o.MaxMessage
-		if s.o.Requests != nil {
-			g.in.hold = g.hold
-		}
 		if g.call, err = m.Begin(g, func() { go g.serve() }); err != nil {
 			g.silence()
 			g.end(err)
@@ -230,6 +239,7 @@ type serverStream struct {
 	c       net.Conn // over raw
 	call    *intercept.Call
 	in      reader
+	account Account // nil if nothing is bounded
 	ctx     context.Context
 	cancel  context.CancelFunc
 	header  head
@@ -276,6 +286,14 @@ func (g *serverStream) begin(info credentials.AuthInfo) (*intercept.Method, erro
 		Addr: g.c.RemoteAddr(), LocalAddr: g.c.LocalAddr(), AuthInfo: info,
 	})
 	g.ctx, g.cancel = context.WithCancel(metadata.NewIncomingContext(g.withRest(ctx), md))
+	if r := g.server.o.Requests; r != nil {
+		end := func() { go g.c.Close() } //nolint:errcheck // nothing more is said
+		if g.ctx, g.account, err = r.Stream(g.ctx, g.c.RemoteAddr().String(), end); err != nil {
+			g.cancel()
+			return nil, err
+		}
+		g.in.hold = g.account.Hold
+	}
 	return method, nil
 }
 
@@ -294,6 +312,9 @@ func (g *serverStream) serve() {
 // one.
 func (g *serverStream) silence() {
 	g.cancel()
+	if g.account != nil {
+		g.account.Close()
+	}
 	g.ending.Lock()
 	_ = g.c.SetReadDeadline(past) // wakes a goroutine that receives
 	g.ending.Unlock()
@@ -304,6 +325,9 @@ func (g *serverStream) silence() {
 
 // close closes the connection.
 func (g *serverStream) close() {
+	if g.account != nil {
+		g.account.Close()
+	}
 	_ = g.c.Close()
 	g.server.leave(g.raw)
 }
@@ -318,13 +342,6 @@ func (g *serverStream) end(err error) {
 	if g.sendHead(metadata.Join(g.trailer, encodeEnd(err))) == nil {
 		_, _ = io.CopyN(io.Discard, g.c, farewellBytes) // until the client closes
 	}
-}
-
-// hold says that there is to be memory for a message that comes.
-func (g *serverStream) hold(bytes int) (func(), error) {
-	return g.server.o.Requests.Receive(g.c.RemoteAddr().String(), bytes, func() {
-		go g.c.Close() //nolint:errcheck // nothing more is said
-	})
 }
 
 // Context implements grpc.ServerStream. It ends when the connection has failed, or the handler has
@@ -394,7 +411,15 @@ func (g *serverStream) RecvMsg(m any) error {
 	case g.through:
 		return io.EOF
 	}
+	if g.account != nil {
+		if err := g.account.Wait(); err != nil {
+			return err
+		}
+	}
 	err := g.receive(m)
+	if err == nil && g.account != nil {
+		g.account.Came()
+	}
 	switch {
 	case err == nil || errors.Is(err, io.EOF) && g.through:
 		return err

@@ -22,6 +22,9 @@ func (all *Requests) GRPC(h *grpc.Server) http.Handler {
 		defer b.Done()
 		ctx = b.sender.open(ctx)
 		b.in = requestOf(ctx)
+		if err := b.sender.wait(ctx); b.in.refused == nil {
+			b.in.refused = err
+		}
 		b.in.room = make(chan struct{}, 1)
 		r = r.WithContext(ctx)
 		r.Body = b
@@ -62,7 +65,7 @@ func (all *Requests) Body(
 	b := all.body(w, r, end)
 	b.in = &incoming{sender: b.sender, ctx: r.Context()}
 	b.sender.calls[0] = b.in
-	if err := b.sender.admit(loginOf(r)); err != nil {
+	if err := b.enter(r, false); err != nil {
 		b.Done()
 		return nil, err
 	}
@@ -72,20 +75,56 @@ func (all *Requests) Body(
 	return b, nil
 }
 
-// Handler returns h, of which a stranger may have as many requests in progress as calls.
+// enter waits until the request may be served, or refuses it.
+func (b *Body) enter(r *http.Request, page bool) error {
+	s := b.sender
+	if err := s.admit(loginOf(r)); err != nil {
+		return err
+	}
+	if page {
+		s.opens, s.resets = 0, s.opens // it counts only for its site
+	}
+	return s.wait(r.Context())
+}
+
+// Handler returns h, a page, of which strangers may have as many requests in progress as calls. A
+// flood of other sites does not delay it: a page costs little, and may be a probe.
 func (all *Requests) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
-		b := all.body(w, r, cancel)
+		var b *Body
+		b = all.body(w, r, func(why error) {
+			cancel(why)
+			b.interrupt(b.control.SetWriteDeadline) // its client may read nothing
+		})
 		defer b.Done()
-		if err := b.sender.admit(loginOf(r)); err != nil {
+		if err := b.enter(r, true); err != nil {
 			http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
 			return
 		}
-		h.ServeHTTP(w, r.WithContext(ctx))
+		h.ServeHTTP(endingWriter{w, b}, r.WithContext(ctx))
 	})
 }
+
+// endingWriter is the response of a page, which ends when its request must go.
+type endingWriter struct {
+	http.ResponseWriter
+	body *Body
+}
+
+// Write implements http.ResponseWriter.
+func (w endingWriter) Write(p []byte) (int, error) {
+	select {
+	case <-w.body.sender.done:
+		return 0, errFlood
+	default:
+		return w.ResponseWriter.Write(p)
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (w endingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(error)) *Body {
 	b := &Body{
@@ -100,11 +139,13 @@ func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(error
 
 // Interrupt wakes a goroutine that reads the body, unless the handler has returned: then the writer
 // of the response must not be used, and the connection may have another request.
-func (b *Body) Interrupt() {
+func (b *Body) Interrupt() { b.interrupt(b.control.SetReadDeadline) }
+
+func (b *Body) interrupt(setDeadline func(time.Time) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.over {
-		_ = b.control.SetReadDeadline(time.Unix(1, 0)) // in the past
+		_ = setDeadline(time.Unix(1, 0)) // in the past
 	}
 }
 
@@ -133,6 +174,9 @@ func (b *Body) Close() error {
 
 // Read implements io.Reader.
 func (b *Body) Read(p []byte) (int, error) {
+	if err := b.sender.wait(b.in.ctx); err != nil {
+		return 0, err
+	}
 	if err := b.wait(b.in.ctx); err != nil {
 		return 0, err
 	}

@@ -9,7 +9,8 @@
 //
 // The package does not know what is served. It bounds what clients can make a server keep:
 //
-//   - Connections ([Limit]): as many as there are files for.
+//   - Connections ([Limit]): as many as there are files for. The oldest strangers make room for
+//     others, and so do connections that are idle.
 //   - Unread answers ([Answers]): 32 MiB for each connection, 256 MiB for all. A call with a large
 //     answer waits for room before it is evaluated, and a stream before its next large message;
 //     small messages never wait. Half of the 256 MiB is only for connections that have read as much
@@ -19,6 +20,8 @@
 //   - Unfinished requests ([Requests]): 64 MiB for each connection, 256 MiB for all, and a minute
 //     for each request. Beyond that the connection, or the one with most for longest, is closed.
 //   - Strangers ([Requests.BoundStrangers]): a connection on which no caller has logged in has few
-//     calls at a time and few unfinished bytes, and its first message must come soon.
-//   - Resets: a connection is read more slowly if its [Site] resets thousands of calls a second.
+//     calls at a time and few unfinished bytes, its first message must come soon, and it is read
+//     more slowly if its [Site] opens hundreds of calls a second. It may speak gRPC, HTTP, or the
+//     protocol of package direct.
+//   - Resets: a connection is read more slowly if its Site resets thousands of calls a second.
 package listen

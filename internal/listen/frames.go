@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"context"
 	"encoding/binary"
 	"net"
 
@@ -35,7 +36,7 @@ type frames struct {
 // Read hands out what was read, and reads if that is nothing.
 func (f *frames) Read(p []byte) (n int, err error) {
 	if len(f.rest) == 0 {
-		if err := f.sender.wait(); err != nil {
+		if err := f.sender.wait(context.Background()); err != nil {
 			return 0, err
 		}
 		if len(p) >= len(f.buffer) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,6 +14,9 @@ import (
 // not twice as many files. An idle one takes 24 kB.
 const MostStrangers = 8192
 
+// idleTime is how long nothing has come over an idle connection, at least.
+const idleTime = time.Minute
+
 // Limit bounds how many connections several listeners hold together. Its methods may be
 // called from several goroutines.
 type Limit struct {
@@ -24,16 +26,21 @@ type Limit struct {
 	refusals      *refusals
 	why           error
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards what follows
 	held      int
-	strangers []*counted // connections that nobody has vouched for, oldest first
+	strangers crowd // connections that nobody has vouched for
+	known     crowd // the others
+	// All known connections were marked as inactive when that had been done idleTime before. Idle are
+	// those that were inactive then.
+	swept time.Time
+	idle  []*counted
 }
 
 // NewLimit returns a limit of so many connections; advice tells the reader of a refusal in
 // the log what to do.
 func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 	return &Limit{
-		most: most, refusals: newRefusals(log),
+		most: most, refusals: newRefusals(log), strangers: newCrowd(), known: newCrowd(),
 		why: fmt.Errorf("there are %d connections already; %s", most, advice),
 	}
 }
@@ -42,8 +49,9 @@ func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 func (l *Limit) Most() int { return l.most }
 
 // BoundStrangers makes each connection a stranger until a call of it is vouched for (Vouch). There
-// may be so many. If another connection has no room, a stranger is closed: the oldest of the site
-// that has the most. So strangers keep out no client of another site. It is called before Listener.
+// may be so many. If another connection has no room, one is closed: the oldest stranger of the site
+// that has the most; without strangers one that is idle, or the oldest of a site that has more. So
+// no site keeps out clients of another one. It is called before Listener.
 func (l *Limit) BoundStrangers(most int) { l.mostStrangers = most }
 
 // CloseStrangers is BoundStrangers without a number of their own, but a stranger is closed after so
@@ -75,23 +83,20 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts c, if there is room for it or a stranger makes room.
+// admit counts c, if there is room for it or another one makes room.
 func (l *Limit) admit(c *counted) bool {
 	l.mu.Lock()
 	var leaves *counted
-	if l.held >= l.most || l.mostStrangers > 0 && len(l.strangers) >= l.mostStrangers {
-		if len(l.strangers) == 0 {
+	if l.held >= l.most || l.mostStrangers > 0 && l.strangers.size >= l.mostStrangers {
+		if leaves = l.leavesLocked(c.site); leaves == nil {
 			l.mu.Unlock()
 			return false
 		}
-		leaves = l.crowdLocked(c.site)
 		l.forgetLocked(leaves)
 	}
 	l.held++
-	if l.mostStrangers > 0 {
-		l.strangers = append(l.strangers, c)
-	} else {
-		c.known.Store(true)
+	if c.isKnown.Store(l.mostStrangers == 0); l.mostStrangers > 0 {
+		c.entry = l.strangers.add(c.site, c)
 	}
 	if l.patience > 0 {
 		c.late = time.AfterFunc(l.patience, c.tooLate)
@@ -104,18 +109,41 @@ func (l *Limit) admit(c *counted) bool {
 	return true
 }
 
-// crowdLocked returns the oldest stranger of the site that has the most, with one that comes.
-func (l *Limit) crowdLocked(comes string) (first *counted) {
-	of := map[string]int{comes: 1}
-	for _, c := range l.strangers {
-		of[c.site]++
+// leavesLocked returns the connection that makes room for one that comes, nil if there is none.
+func (l *Limit) leavesLocked(comes string) *counted {
+	if e := l.strangers.oldest(comes); e != nil {
+		return e.value.(*counted)
 	}
-	for _, c := range l.strangers {
-		if first == nil || of[c.site] > of[first.site] {
-			first = c
+	if c := l.idleLocked(); c != nil {
+		return c
+	}
+	if l.known.lead(comes) <= 1 {
+		return nil // or each could close the other's
+	}
+	return l.known.oldest(comes).value.(*counted)
+}
+
+// idleLocked returns an idle connection that is known, nil if there is none.
+func (l *Limit) idleLocked() *counted {
+	if now := time.Now(); now.Sub(l.swept) >= idleTime {
+		l.swept, l.idle = now, nil
+		for _, p := range l.known.piles {
+			for e := p.Front(); e != nil; e = e.Next() {
+				at := e.Value.(*entry)
+				c := at.value.(*counted)
+				if !c.isActive.Swap(false) && now.Sub(at.since) >= idleTime {
+					l.idle = append(l.idle, c)
+				}
+			}
 		}
 	}
-	return first
+	for len(l.idle) > 0 {
+		c := l.idle[0]
+		if l.idle = l.idle[1:]; !c.gone && !c.isActive.Load() {
+			return c
+		}
+	}
+	return nil
 }
 
 // forgetLocked ends the counting of c.
@@ -125,14 +153,12 @@ func (l *Limit) forgetLocked(c *counted) {
 	}
 	c.gone = true
 	l.held--
-	l.knownLocked(c)
-}
-
-// knownLocked makes c no stranger.
-func (l *Limit) knownLocked(c *counted) {
-	c.known.Store(true)
-	if at := slices.Index(l.strangers, c); at >= 0 {
-		l.strangers = slices.Delete(l.strangers, at, at+1)
+	switch {
+	case c.entry == nil:
+	case c.isKnown.Swap(true):
+		l.known.remove(c.entry)
+	default:
+		l.strangers.remove(c.entry)
 	}
 	if c.late != nil {
 		c.late.Stop()
@@ -141,12 +167,19 @@ func (l *Limit) knownLocked(c *counted) {
 
 // vouched says that the connection may stay.
 func (c *counted) vouched() {
-	if c.known.Load() {
+	if c.isKnown.Load() {
 		return
 	}
 	c.limit.mu.Lock()
 	defer c.limit.mu.Unlock()
-	c.limit.knownLocked(c)
+	if c.isKnown.Swap(true) {
+		return
+	}
+	c.limit.strangers.remove(c.entry)
+	c.entry = c.limit.known.add(c.site, c)
+	if c.late != nil {
+		c.late.Stop()
+	}
 }
 
 // caller is the address of a connection's other end, and leads to the connection.
@@ -158,12 +191,24 @@ type caller struct {
 // counted is a connection that a limit counts until it is closed.
 type counted struct {
 	net.Conn
-	limit *Limit
-	late  *time.Timer // nil if it may stay for as long as there is room
-	site  string      // see Site
-	known atomic.Bool // it is no stranger
+	limit    *Limit
+	late     *time.Timer // nil if it may stay for as long as there is room
+	site     string      // see Site
+	isKnown  atomic.Bool // it is no stranger
+	isActive atomic.Bool // something has come since the last sweep
 
-	gone bool // guarded by limit.mu
+	// Guarded by limit.mu.
+	entry *entry // nil if the limit knows no strangers
+	gone  bool
+}
+
+// Read implements net.Conn.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && !c.isActive.Load() {
+		c.isActive.Store(true)
+	}
+	return n, err
 }
 
 // SyscallConn implements syscall.Conn.
@@ -176,10 +221,7 @@ func (c *counted) SyscallConn() (syscall.RawConn, error) {
 
 // tooLate closes a connection that is a stranger still.
 func (c *counted) tooLate() {
-	c.limit.mu.Lock()
-	stranger := slices.Contains(c.limit.strangers, c)
-	c.limit.mu.Unlock()
-	if stranger {
+	if !c.isKnown.Load() {
 		_ = c.Close()
 	}
 }

@@ -170,11 +170,96 @@ func TestStrangersHaveANumber(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		limit.mu.Lock()
 		defer limit.mu.Unlock()
-		if known.gone || other.gone || len(limit.strangers) != most || limit.held != most+1 {
+		if known.gone || other.gone || limit.strangers.size != most || limit.held != most+1 {
 			t.Errorf("gone: known %v, other %v; %d strangers, %d in all", known.gone, other.gone,
-				len(limit.strangers), limit.held)
+				limit.strangers.size, limit.held)
 		}
 	})
+}
+
+// Goal: when all connections are of clients that have logged in, one that is idle makes room for
+// another, else one of a site that has more; and no site closes those of another that has as few.
+// Method: clients of two sites fill a limit, and some of them say something now and then.
+func TestIdleMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := NewLimit(10, "", slog.New(slog.DiscardHandler))
+		limit.BoundStrangers(5)
+		type client struct {
+			*counted
+			far net.Conn
+		}
+		comes := func(from string) (c client, ok bool) {
+			a, b := net.Pipe()
+			t.Cleanup(func() { _, _ = a.Close(), b.Close() })
+			c = client{&counted{Conn: visitor{a, from}, limit: limit, site: Site(from)}, b}
+			if ok = limit.admit(c.counted); ok {
+				c.vouched()
+			}
+			return c, ok
+		}
+		says := func(list ...client) {
+			for _, c := range list {
+				go func() { _, _ = c.far.Write([]byte{0}) }()
+				if _, err := c.Read(make([]byte, 1)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		var crowd, few []client
+		for range 8 {
+			c, _ := comes("10.0.0.1:1")
+			crowd = append(crowd, c)
+		}
+		for range 2 {
+			c, _ := comes("10.0.0.2:1")
+			few = append(few, c)
+		}
+		all := append(crowd[:8:8], few...)
+		says(all...)
+		if _, ok := comes("10.0.0.1:1"); ok {
+			t.Error("a site closed a connection of its own that is not idle")
+		}
+		time.Sleep(idleTime)
+		says(all[:5]...)
+		says(all[6:]...)
+		c, ok := comes("10.0.0.1:1")
+		if !ok || !crowd[5].gone {
+			t.Errorf("let in: %v; the idle one has gone: %v", ok, crowd[5].gone)
+		}
+		says(c)
+		for range 3 { // 5 and 5 in the end
+			if c, ok := comes("10.0.0.3:1"); !ok {
+				t.Error("a crowd kept out a client of another site")
+			} else {
+				says(c)
+			}
+		}
+		if !crowd[0].gone || !crowd[1].gone || !crowd[2].gone || few[0].gone || few[1].gone {
+			t.Error("another than the oldest of the crowd has gone")
+		}
+		for range 3 {
+			if c, ok := comes("10.0.0.2:1"); ok {
+				says(c)
+			}
+		}
+		if n := limit.known.sites["10.0.0.1"].List.Len(); n < 3 || limit.held != 10 {
+			t.Errorf("the crowd has %d connections left, all have %d", n, limit.held)
+		}
+	})
+}
+
+// BenchmarkCrowded is the cost of an accepted connection when strangers fill the limit, each of a
+// site of its own.
+func BenchmarkCrowded(b *testing.B) {
+	limit := NewLimit(1<<20, "", slog.New(slog.DiscardHandler))
+	limit.BoundStrangers(MostStrangers)
+	a, far := net.Pipe()
+	defer a.Close()
+	defer far.Close()
+	for i := range b.N {
+		from := fmt.Sprintf("10.%d.%d.%d:1", byte(i>>16), byte(i>>8), byte(i))
+		limit.admit(&counted{Conn: visitor{a, from}, limit: limit, site: Site(from)})
+	}
 }
 
 // visitor is a connection that comes from an address.

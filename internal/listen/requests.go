@@ -9,10 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 )
 
@@ -59,15 +58,15 @@ type Requests struct {
 	// how many calls a connection may have until then.
 	known         func(context.Context) bool
 	strangerCalls int
+	mostCalls     int // of all strangers
 	warnings      rate.Sometimes
 	held          atomic.Int64  // by all
 	opens         *rate.Limiter // of calls, in all strangers
 
 	mu        sync.Mutex // guards what follows
 	senders   map[*sender]struct{}
-	strangers int              // calls of strangers in progress
-	sites     map[string]*site // by Site of the address
-	busySites int              // sites when those that were as new were forgotten
+	strangers crowd // calls of strangers in progress, by their senders
+	sites     *simplelru.LRU[string, *site]
 }
 
 // NewRequests returns Requests for requests of a size.
@@ -90,14 +89,21 @@ func NewStrangers(most int64, log *slog.Logger) *Requests {
 	return newRequests(0, most, log).BoundStrangers(fewCalls, Nobody)
 }
 
+// Share bounds the calls of all strangers.
+func (all *Requests) Share(calls int) *Requests {
+	all.mostCalls = calls
+	return all
+}
+
 // Nobody is for BoundStrangers where only Vouch says who has logged in.
 func Nobody(context.Context) bool { return false }
 
 func newRequests(most, mostStranger int64, log *slog.Logger) *Requests {
+	sites, _ := simplelru.NewLRU[string, *site](mostSites, nil) // it fails for no size
 	return &Requests{
-		log: log, most: most, mostStranger: mostStranger,
+		log: log, most: most, mostStranger: mostStranger, mostCalls: strangersMost,
 		warnings: rate.Sometimes{Interval: warnPause},
-		senders:  make(map[*sender]struct{}), sites: make(map[string]*site),
+		senders:  make(map[*sender]struct{}), strangers: newCrowd(), sites: sites,
 		opens: rate.NewLimiter(strangersRate, strangersBurst),
 	}
 }
@@ -125,25 +131,7 @@ type sender struct {
 	timer  *time.Timer // nil unless some request is not complete, or was not a while ago
 	gone   bool
 
-	calling int // calls of a stranger in progress; guarded by all.mu
-}
-
-// Receive says that a connection that sends one message after the other, without HTTP/2, needs so
-// many bytes for one that comes. Done is to be called when it is there, has failed, or needs more.
-// End is called before that if the message must not come, and is to close the connection.
-func (all *Requests) Receive(from string, bytes int, end func()) (done func(), err error) {
-	s := all.sender(from, func(error) { end() })
-	s.known.Store(true)
-	in := &incoming{sender: s, ctx: context.Background(), begun: frameCost(bytes)}
-	s.mu.Lock()
-	s.calls[0] = in
-	s.addLocked(in.begun)
-	s.lookLocked()
-	s.mu.Unlock()
-	if err := s.check(); err != nil {
-		return nil, status.Error(codes.ResourceExhausted, "leasehold: "+err.Error())
-	}
-	return func() { s.close() }, nil
+	calling map[*entry]struct{} // calls of a stranger in progress; guarded by all.mu
 }
 
 // sender returns a new one.
@@ -157,7 +145,6 @@ func (all *Requests) sender(from string, end func(error)) *sender {
 	defer all.mu.Unlock()
 	all.senders[s] = struct{}{}
 	s.site = all.siteLocked(from)
-	s.site.conns++
 	return s
 }
 
@@ -359,8 +346,7 @@ func (s *sender) close() bool {
 	s.all.mu.Lock()
 	if _, ok := s.all.senders[s]; ok {
 		delete(s.all.senders, s)
-		s.countLocked(-s.calling)
-		s.site.conns--
+		s.leaveAllLocked()
 	}
 	s.all.mu.Unlock()
 	s.mu.Lock()

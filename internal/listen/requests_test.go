@@ -256,46 +256,73 @@ func TestMostForLong(t *testing.T) {
 	})
 }
 
-// TestReceive: a message of a connection without HTTP/2 counts until it is there. One that is not
-// there after a while closes its connection, and so does one that is more than there is room for.
-func TestReceive(t *testing.T) {
+// TestDirectStream: a message of a connection without HTTP/2 counts until it is there. One that is
+// not there after a while closes its connection, and so does one that is more than there is room for,
+// and a stranger whose first message does not come soon.
+func TestDirectStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 1 << 20
 		all := newRequests(most, most, slog.New(slog.DiscardHandler))
 		ends := 0
-		end := func() { ends++ }
-		done, err := all.Receive("somewhere", 1000, end)
+		begin := func(all *Requests) directAccount {
+			_, a, err := all.Stream(t.Context(), "somewhere", func() { ends++ })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a.(directAccount)
+		}
+		a := begin(all)
+		time.Sleep(time.Hour)
+		first, err := a.Hold(1000)
 		if err != nil || all.held.Load() != frameCost(1000) {
 			t.Errorf("%v, %d bytes are held", err, all.held.Load())
 		}
+		second, err := a.Hold(4000) // before the first is given back
+		if err != nil || all.held.Load() != frameCost(1000)+frameCost(4000) {
+			t.Errorf("%v, %d bytes are held", err, all.held.Load())
+		}
+		first()
 		time.Sleep((unfinishedBeats - 1) * unfinishedBeat)
-		synctest.Wait()
-		var timer *time.Timer
-		for s := range all.senders {
-			timer = s.timer
-		}
-		done()
-		if timer.Stop() {
-			t.Error("a timer waits for a message that is there")
-		}
+		second()
+		a.Came()
 		time.Sleep(10 * unfinishedBeat)
 		synctest.Wait()
-		if ends != 0 || all.held.Load() != 0 {
+		if ends != 0 || all.held.Load() != 0 || a.in.sender.timer != nil {
 			t.Errorf("ended %d times, %d bytes are held", ends, all.held.Load())
 		}
-		if _, err := all.Receive("somewhere", most, end); status.Code(err) != codes.ResourceExhausted ||
-			ends != 1 || all.held.Load() != 0 {
+		if _, err := a.Hold(most); status.Code(err) != codes.ResourceExhausted || ends != 1 || all.held.Load() != 0 {
 			t.Errorf("one that is too much: %v, ended %d times, %d bytes", err, ends, all.held.Load())
 		}
-		done, err = all.Receive("somewhere", 1000, end)
-		time.Sleep((unfinishedBeats + 1) * unfinishedBeat)
+		a = begin(all)
+		_, err = a.Hold(1000)
+		time.Sleep((unfinishedBeats + 2) * unfinishedBeat)
 		synctest.Wait()
 		if err != nil || ends != 2 || all.held.Load() != 0 {
 			t.Errorf("a late one: %v, ended %d times, %d bytes", err, ends, all.held.Load())
 		}
-		done()
-		if all.held.Load() != 0 || len(all.senders) != 0 {
-			t.Errorf("%d bytes of %d senders are held", all.held.Load(), len(all.senders))
+		strangers := withStrangers()
+		silent, speaks := begin(strangers), begin(strangers)
+		speaks.Came()
+		time.Sleep((strangerBeats + 2) * unfinishedBeat)
+		synctest.Wait()
+		if ends != 3 || strangers.senders[speaks.in.sender] != struct{}{} || len(strangers.senders) != 1 {
+			t.Errorf("a silent stranger: ended %d times, %d are left", ends, len(strangers.senders))
+		}
+		silent.Close()
+		began := time.Now()
+		for range siteBurst + 2*siteRate {
+			speaks.Came()
+			if err := speaks.Wait(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took < time.Second || took > 3*time.Second {
+			t.Errorf("%d messages of a stranger took %v", siteBurst+2*siteRate, took)
+		}
+		speaks.Close()
+		if all.held.Load() != 0 || len(all.senders) != 0 || strangers.strangers.size != 0 {
+			t.Errorf("%d bytes of %d senders are held, %d calls", all.held.Load(), len(all.senders),
+				strangers.strangers.size)
 		}
 	})
 }

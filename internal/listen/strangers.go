@@ -13,8 +13,12 @@ import (
 // Bounds of strangers: connections on which no caller has logged in.
 const (
 	fewCalls      = 16   // calls in progress of one connection between members,
-	siteCalls     = 1024 // of all strangers of one site,
 	strangersMost = 4096 // and of all strangers
+	// loginTime is how long it takes, at most, to find out that a caller has logged in.
+	loginTime = time.Second
+
+	// mostSites bounds the addresses whose rates are remembered.
+	mostSites = 16_384
 
 	// refusedTime is how long a refused call may take.
 	refusedTime = time.Second
@@ -55,46 +59,25 @@ func Site(address string) string {
 	return network.String()
 }
 
-// A site is the connections from one address, or from one IPv6 network. Its fields are guarded by
-// Requests.mu, but limiters are safe for concurrent use.
+// A site is the rates of one address, or of one IPv6 network.
 type site struct {
-	conns         int           // connections, and requests of HTTP
-	calls         int           // calls of strangers in progress
+	name          string
 	opens, resets *rate.Limiter // of calls, in strangers; of calls, in others
-}
-
-func newSite() *site {
-	return &site{
-		opens:  rate.NewLimiter(siteRate, siteBurst),
-		resets: rate.NewLimiter(resetRate, resetBurst),
-	}
 }
 
 // siteLocked returns the site of an address. A connection without an address is a site of its own.
 func (all *Requests) siteLocked(address string) *site {
 	name := Site(address)
-	if name == "" {
-		return newSite()
-	}
-	if len(all.sites) > 2*all.busySites+64 {
-		all.forgetSitesLocked()
-	}
-	at := all.sites[name]
-	if at == nil {
-		at = newSite()
-		all.sites[name] = at
+	at, ok := all.sites.Get(name)
+	if !ok || name == "" {
+		at = &site{
+			name:   name,
+			opens:  rate.NewLimiter(siteRate, siteBurst),
+			resets: rate.NewLimiter(resetRate, resetBurst),
+		}
+		all.sites.Add(name, at)
 	}
 	return at
-}
-
-// forgetSitesLocked forgets sites that are as new ones.
-func (all *Requests) forgetSitesLocked() {
-	for name, at := range all.sites {
-		if at.conns == 0 && at.opens.Tokens() >= siteBurst && at.resets.Tokens() >= resetBurst {
-			delete(all.sites, name)
-		}
-	}
-	all.busySites = len(all.sites)
 }
 
 // admit counts a call if it is a stranger's, or refuses it.
@@ -109,51 +92,54 @@ func (s *sender) admit(ctx context.Context) error {
 		return nil
 	}
 	all.mu.Lock()
-	if s.calling >= all.strangerCalls || s.site.calls >= siteCalls {
+	if len(s.calling) >= all.strangerCalls {
 		all.mu.Unlock()
 		return errStranger
 	}
 	var leaves *sender
-	if all.strangers >= strangersMost {
-		leaves = all.crowdLocked()
+	if all.strangers.size >= all.mostCalls {
+		e := all.strangers.oldest(s.site.name)
+		// Of its own site a call may be about to log in.
+		if leaves = e.value.(*sender); e.pile.site == s.site.name && time.Since(e.since) < loginTime {
+			leaves = s
+		}
 	}
 	if leaves == s {
 		all.mu.Unlock()
-		return errStranger
+		return errFlood
 	}
-	s.countLocked(1)
+	e := all.strangers.add(s.site.name, s)
+	if s.calling == nil {
+		s.calling = make(map[*entry]struct{})
+	}
+	s.calling[e] = struct{}{}
 	all.mu.Unlock()
 	if leaves != nil {
-		leaves.fail(errStranger)
+		leaves.fail(errFlood)
 	}
-	context.AfterFunc(ctx, s.leave)
+	context.AfterFunc(ctx, func() { s.leave(e) })
 	return nil
 }
 
-// crowdLocked returns a sender of the site with the most calls of strangers.
-func (all *Requests) crowdLocked() (worst *sender) {
-	for s := range all.senders {
-		if s.calling > 0 && (worst == nil || s.site.calls > worst.site.calls) {
-			worst = s
-		}
-	}
-	return worst
-}
-
 // leave notes that a call of a stranger has ended.
-func (s *sender) leave() {
+func (s *sender) leave(e *entry) {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
-	if s.calling > 0 {
-		s.countLocked(-1)
+	s.leaveLocked(e)
+}
+
+func (s *sender) leaveLocked(e *entry) {
+	if _, ok := s.calling[e]; ok {
+		delete(s.calling, e)
+		s.all.strangers.remove(e)
 	}
 }
 
-// countLocked counts calls of a stranger in progress.
-func (s *sender) countLocked(n int) {
-	s.calling += n
-	s.site.calls += n
-	s.all.strangers += n
+// leaveAllLocked no longer counts any call.
+func (s *sender) leaveAllLocked() {
+	for e := range s.calling {
+		s.leaveLocked(e)
+	}
 }
 
 // vouched notes that the sender is no stranger.
@@ -162,7 +148,7 @@ func (s *sender) vouched() {
 		return
 	}
 	s.all.mu.Lock()
-	s.countLocked(-s.calling)
+	s.leaveAllLocked()
 	s.all.mu.Unlock()
 	if s.isFree() {
 		s.mu.Lock()
@@ -201,7 +187,7 @@ func IsStranger(ctx context.Context) bool {
 		return true
 	}
 	c := countedOf(ctx)
-	return c != nil && !c.known.Load()
+	return c != nil && !c.isKnown.Load()
 }
 
 // Vouch notes that a call comes from a client that has logged in, so that its connection is no
@@ -217,22 +203,21 @@ func Vouch(ctx context.Context) {
 
 // wait waits for as long as the calls that were opened and reset since the last time take. An error
 // ends the connection.
-func (s *sender) wait() error {
-	known := s.known.Load()
-	n, own := s.resets, s.site.resets
-	if !known {
-		n, own = n+s.opens, s.site.opens
-	}
+func (s *sender) wait(ctx context.Context) error {
+	opens, resets := s.opens, s.resets
 	s.opens, s.resets = 0, 0
-	if err := s.take(own, n); err != nil || known {
+	if s.known.Load() {
+		return s.take(ctx, s.site.resets, resets)
+	}
+	if err := s.take(ctx, s.site.opens, opens+resets); err != nil {
 		return err
 	}
-	return s.take(s.all.opens, n)
+	return s.take(ctx, s.all.opens, opens)
 }
 
 // take takes n tokens of a limiter, at most a burst at a time, and waits for them. If that takes
 // longer than maxDelay because others wait already, the connection is ended.
-func (s *sender) take(l *rate.Limiter, n int) error {
+func (s *sender) take(ctx context.Context, l *rate.Limiter, n int) error {
 	for n > 0 {
 		now := time.Now()
 		turn := l.ReserveN(now, min(n, l.Burst()))
@@ -242,7 +227,7 @@ func (s *sender) take(l *rate.Limiter, n int) error {
 			s.fail(errFlood)
 			return errFlood
 		}
-		if !s.sleep(delay) {
+		if !s.sleep(ctx, delay) {
 			turn.CancelAt(time.Now())
 			return errFlood
 		}
@@ -252,7 +237,7 @@ func (s *sender) take(l *rate.Limiter, n int) error {
 }
 
 // sleep waits. It reports whether the sender is still there.
-func (s *sender) sleep(d time.Duration) bool {
+func (s *sender) sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true
 	}
@@ -262,6 +247,7 @@ func (s *sender) sleep(d time.Duration) bool {
 	case <-t.C:
 		return true
 	case <-s.done:
-		return false
+	case <-ctx.Done():
 	}
+	return false
 }

@@ -16,8 +16,10 @@ import (
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 )
 
 const strangerCalls = 16
@@ -54,23 +56,23 @@ func checkStrangers(t *testing.T, all *Requests, want int) {
 	synctest.Wait()
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	sum, ofSites := 0, map[*site]int{}
+	sum, ofSites := 0, map[string]int{}
 	for s := range all.senders {
-		sum += s.calling
-		ofSites[s.site] += s.calling
+		sum += len(s.calling)
+		ofSites[s.site.name] += len(s.calling)
 	}
-	if all.strangers != want || sum != want {
-		t.Errorf("%d calls are counted, of connections %d, want %d", all.strangers, sum, want)
+	if all.strangers.size != want || sum != want {
+		t.Errorf("%d calls are counted, of connections %d, want %d", all.strangers.size, sum, want)
 	}
-	for name, at := range all.sites {
-		if at.calls != ofSites[at] {
-			t.Errorf("%d calls are counted for %q, %d are there", at.calls, name, ofSites[at])
+	for name, p := range all.strangers.sites {
+		if n := p.List.Len(); n != ofSites[name] || n == 0 {
+			t.Errorf("%d calls are counted for %q, %d are there", n, name, ofSites[name])
 		}
 	}
 }
 
-// A stranger has a few calls at a time, and all connections of its address some more; a client that
-// has logged in has as many as it likes, whether that is known at once or found out later.
+// A stranger has a few calls at a time, and all strangers some more; a client that has logged in has
+// as many as it likes, whether that is known at once or found out later.
 func TestStrangerCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()
@@ -79,17 +81,17 @@ func TestStrangerCalls(t *testing.T) {
 		if n := s.opens(ctx, 100); n != strangerCalls {
 			t.Errorf("a stranger has %d calls", n)
 		}
-		for port := range 2 * siteCalls / strangerCalls {
+		for port := range 2 * strangersMost / strangerCalls {
 			all.stranger(fmt.Sprintf("10.0.0.1:%d", port+2)).opens(t.Context(), strangerCalls)
 		}
-		checkStrangers(t, all, siteCalls)
+		checkStrangers(t, all, strangersMost)
 		cancel()
-		checkStrangers(t, all, siteCalls-strangerCalls)
+		checkStrangers(t, all, strangersMost-strangerCalls)
 		if n := s.opens(t.Context(), 1); n != 1 {
 			t.Error("a call that has ended still counts")
 		}
 		Vouch(peer.NewContext(t.Context(), &peer.Peer{Addr: remote{sender: s.sender}}))
-		checkStrangers(t, all, siteCalls-strangerCalls)
+		checkStrangers(t, all, strangersMost-strangerCalls)
 		known := all.stranger("10.0.0.1:9999")
 		in := context.WithValue(t.Context(), loggedIn{}, true)
 		if n, m := s.opens(t.Context(), 5000), known.opens(in, 5000); n != 5000 || m != 5000 {
@@ -97,7 +99,67 @@ func TestStrangerCalls(t *testing.T) {
 		}
 		s.close()
 		known.close()
-		checkStrangers(t, all, siteCalls-strangerCalls)
+		checkStrangers(t, all, strangersMost-strangerCalls)
+	})
+}
+
+// Goal: many clients behind one address can all log in at once, even if only a member can check
+// their tokens, as at a relay; and strangers that stay there do not keep them out. Method: clients of
+// one address begin a call each, and are vouched for after a moment, while others of the address
+// leave theirs open. Clients beyond the bound are told to retry.
+func TestClientsOfOneAddressLogIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(strangerCalls, Nobody)
+		comes := func() *sends { return all.stranger("10.0.0.1:1") }
+		var stay []*sends
+		for range 2000 {
+			s := comes()
+			stay = append(stay, s)
+			if s.opens(t.Context(), 1) != 1 {
+				t.Fatal("a call was refused")
+			}
+		}
+		for range 10 {
+			time.Sleep(2 * loginTime)
+			var clients []*sends
+			for range 3000 {
+				s := comes()
+				clients = append(clients, s)
+				if s.opens(t.Context(), 1) != 1 {
+					t.Fatal("a client was refused")
+				}
+			}
+			time.Sleep(loginTime / 2)
+			for _, s := range clients {
+				if s.why != nil {
+					t.Fatalf("a client was closed: %v", s.why)
+				}
+				s.vouched()
+			}
+		}
+		gone := 0
+		for i, s := range stay {
+			if s.why != nil {
+				gone++
+				if i > 0 && stay[i-1].why == nil {
+					t.Fatal("a younger stranger was closed before an older one")
+				}
+			}
+		}
+		if gone == 0 {
+			t.Error("no stranger made room")
+		}
+		refused := error(nil)
+		for range 2 * strangersMost {
+			s := comes()
+			s.begins(1)
+			if in := requestOf(s.open(t.Context())); in.refused != nil {
+				refused = in.refused
+			}
+		}
+		if status.Code(refused) != codes.Unavailable {
+			t.Errorf("a client beyond the bound is told %v", refused)
+		}
 	})
 }
 
@@ -128,8 +190,8 @@ func TestStrangersMakeRoomForOthers(t *testing.T) {
 		synctest.Wait()
 		all.mu.Lock()
 		defer all.mu.Unlock()
-		if all.strangers > strangersMost {
-			t.Errorf("strangers have %d calls", all.strangers)
+		if all.strangers.size > strangersMost {
+			t.Errorf("strangers have %d calls", all.strangers.size)
 		}
 	})
 }
@@ -225,7 +287,7 @@ func TestMessagesAreSlowedDown(t *testing.T) {
 			began := time.Now()
 			for range 100 {
 				s.send(1, make([]byte, 5*siteRate/10))
-				if err := s.wait(); err != nil {
+				if err := s.wait(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -247,7 +309,7 @@ func TestManyMessagesAtOnce(t *testing.T) {
 		s.call(t.Context(), 1, nil)
 		s.send(1, make([]byte, 5*(siteBurst+2*siteRate)))
 		began := time.Now()
-		if err := s.wait(); err != nil {
+		if err := s.wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took < time.Second || took > 3*time.Second {
@@ -261,13 +323,13 @@ func TestSlowedDownConnectionCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withStrangers().stranger("10.0.0.1:1")
 		s.resets = siteBurst
-		if err := s.wait(); err != nil {
+		if err := s.wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		s.resets = siteBurst
 		time.AfterFunc(time.Millisecond, func() { s.close() })
 		began := time.Now()
-		_ = s.wait() // for which no caller is left
+		_ = s.wait(t.Context()) // for which no caller is left
 		if took := time.Since(began); took != time.Millisecond {
 			t.Errorf("it took %v", took)
 		}
@@ -301,7 +363,7 @@ func TestFloodDelaysNobodyForLong(t *testing.T) {
 							default:
 							}
 							s.sender.opens = 40
-							err = s.wait()
+							err = s.wait(t.Context())
 						}
 					})
 				}
@@ -314,7 +376,7 @@ func TestFloodDelaysNobodyForLong(t *testing.T) {
 					one := all.stranger("10.1.1.1:1")
 					one.sender.opens = 1
 					began := time.Now()
-					_ = one.wait() // it may be closed, but not before it waits in vain
+					_ = one.wait(t.Context()) // it may be closed, but not before it waits in vain
 					if took := time.Since(began); took > c.most {
 						t.Errorf("another stranger waited %v", took)
 					}
@@ -359,16 +421,16 @@ func TestNetworkIsOneSite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()
 		taken := 0
-		for i := range 2 * siteCalls {
+		for i := range 2 * strangersMost {
 			taken += all.stranger(fmt.Sprintf("[2001:db8::%x]:1", i+1)).opens(t.Context(), 1)
 		}
-		if taken != siteCalls {
+		if taken != strangersMost {
 			t.Errorf("strangers of one network have %d calls", taken)
 		}
 		if all.stranger("[2001:db8:0:1::1]:1").opens(t.Context(), 1) != 1 {
 			t.Error("a stranger of another network has none")
 		}
-		checkStrangers(t, all, siteCalls+1)
+		checkStrangers(t, all, strangersMost)
 	})
 	limit := NewLimit(2, "", slog.New(slog.DiscardHandler))
 	limit.CloseStrangers(time.Hour)
@@ -385,23 +447,15 @@ func TestNetworkIsOneSite(t *testing.T) {
 	}
 }
 
-// Sites are forgotten when nobody is there, and their limits are as those of new ones.
+// The sites that are remembered are bounded.
 func TestSitesAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := withStrangers()
-		for i := range 100_000 {
-			s := all.stranger(fmt.Sprintf("[2001:db8:%x:%x::1]:1", i>>16, i&0xffff))
-			s.sender.opens = 1
-			_ = s.wait()
-			s.close()
-			time.Sleep(time.Millisecond)
-		}
-		all.mu.Lock()
-		defer all.mu.Unlock()
-		if n := len(all.sites); n > 1000 {
-			t.Errorf("%d sites are remembered", n)
-		}
-	})
+	all := withStrangers()
+	for i := range 2 * mostSites {
+		all.stranger(fmt.Sprintf("[2001:db8:%x:%x::1]:1", i>>16, i&0xffff)).close()
+	}
+	if n := all.sites.Len(); n != mostSites {
+		t.Errorf("%d sites are remembered, want %d", n, mostSites)
+	}
 }
 
 // Calls that are refused leave nothing behind, even if they have a deadline after years. Method: a
@@ -500,21 +554,25 @@ func TestStrangersOfTheGateway(t *testing.T) {
 				t.Errorf("%s: %d begun, %d refused, want %d and %d", what, b, r, n, no)
 			}
 		}
-		ask(siteCalls+10, "/logs/in", "")
-		expect("strangers", siteCalls, 10)
+		ask(siteBurst, "/logs/in", "")
+		expect("strangers", siteBurst, 0)
 		ask(10, "/", "token")
 		expect("with a token", 10, 0)
 		close(login)
 		synctest.Wait()
-		ask(siteCalls, "/", "")
-		expect("after logins", siteCalls, 0)
+		time.Sleep(time.Minute)
+		ask(siteBurst+10, "/", "")
+		expect("after logins", siteBurst, 0)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		expect("later", 10, 0)
 		close(end)
 		wg.Wait()
 		ask(1, "/", "")
 		expect("after the end", 1, 0)
 		wg.Wait()
-		if requests.strangers != 0 || len(requests.senders) != 0 {
-			t.Errorf("%d calls of %d senders are left", requests.strangers, len(requests.senders))
+		if n := requests.strangers.size; n != 0 || len(requests.senders) != 0 {
+			t.Errorf("%d calls of %d senders are left", n, len(requests.senders))
 		}
 	})
 }
@@ -600,6 +658,56 @@ func TestRequestEndsAsItsHandlerReturns(t *testing.T) {
 			_ = client.close()
 			_ = h.Close()
 			<-served
+		})
+	}
+}
+
+// Goal: calls over net/http, requests of the gateway and pages are slowed down as those of gRPC are,
+// and a flood of other sites delays no page. Method: a stranger makes far more requests than a burst,
+// one after the other or all at once.
+func TestRequestsOverHTTPAreSlowedDown(t *testing.T) {
+	const asks = siteBurst + 5*siteRate
+	serveNothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for name, through := range map[string]func(all *Requests) http.Handler{
+		"gRPC": func(all *Requests) http.Handler {
+			return all.GRPC(grpc.NewServer(all.Options()...))
+		},
+		"gateway": func(all *Requests) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if b, err := all.Body(w, r, func(error) {}); err == nil {
+					b.Done()
+				}
+			})
+		},
+		"page": func(all *Requests) http.Handler { return all.Handler(serveNothing) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			all := withStrangers()
+			h := through(all)
+			ask := func(from string) time.Duration {
+				r := httptest.NewRequest("POST", "/m/Call", http.NoBody)
+				r.ProtoMajor, r.RemoteAddr = 2, from
+				r.Header.Set("Content-Type", "application/grpc")
+				began := time.Now()
+				h.ServeHTTP(httptest.NewRecorder(), r)
+				return time.Since(began)
+			}
+			took := time.Duration(0)
+			for range asks {
+				took += ask("10.0.0.1:1")
+			}
+			if took < 4*time.Second || took > 6*time.Second {
+				t.Errorf("%s: %d requests took %v, want about 5 s", name, asks, took)
+			}
+			var flood sync.WaitGroup
+			for i := range 2 * strangersRate {
+				flood.Go(func() { ask(fmt.Sprintf("10.1.%d.%d:1", i>>8, i&255)) })
+			}
+			synctest.Wait()
+			if d := ask("10.2.0.1:1"); name == "page" && d > 0 {
+				t.Errorf("a page waited %v for requests of other sites", d)
+			}
+			flood.Wait()
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -330,46 +331,74 @@ func TestDispatch(t *testing.T) {
 }
 
 // Goal: requests for pages are bounded while they take long: those for /metrics, each of which keeps
-// all metrics, and those of strangers for any page. Method: many at once that are not answered.
+// all metrics, and those of strangers for any page; a client of another address has its metrics all
+// the same, and /livez is always answered. Method: many at once that are not answered.
 func TestPagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const many, ofStrangers = 1100, 1024
+		const waiting = 1000 + 5*500 // requests of one address, at once and in the next 5 s
+		var slow atomic.Bool
+		slow.Store(true)
 		end := make(chan struct{})
-		h := NewStatus(Options{
+		o := Options{
 			Gatherer: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-				<-end
+				if slow.Load() {
+					<-end
+				}
 				return nil, nil
 			}),
 			Versions: func() Versions {
 				<-end
 				return Versions{}
 			},
+			Health: &state{},
 			Requests: listen.NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(1,
 				listen.Nobody),
-		})
-		var asking sync.WaitGroup
-		refused := func(path string) int64 {
-			var n atomic.Int64
-			for range many {
-				asking.Go(func() {
-					r := httptest.NewRequest("GET", path, nil)
-					r.Host, r.RemoteAddr = "localhost", "10.0.0.1:1"
-					w := httptest.NewRecorder()
-					if h.ServeHTTP(w, r); w.Code != http.StatusOK {
-						n.Add(1)
-					}
-				})
+		}
+		client, err := New(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range []http.Handler{NewStatus(o), client} {
+			slow.Store(true)
+			end = make(chan struct{})
+			var asking sync.WaitGroup
+			var refused atomic.Int64
+			ask := func(path, from string) int {
+				r := httptest.NewRequest("GET", path, nil)
+				r.Host, r.RemoteAddr = "localhost", from
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				return w.Code
 			}
-			synctest.Wait()
-			return n.Load()
+			many := func(path string, requests int) int64 {
+				refused.Store(0)
+				for range requests {
+					asking.Go(func() {
+						if ask(path, "10.0.0.1:1") != http.StatusOK {
+							refused.Add(1)
+						}
+					})
+				}
+				synctest.Wait()
+				return refused.Load()
+			}
+			if n := many("/metrics", 20); n != 20-mostScrapes {
+				t.Errorf("%d of 20 requests for metrics were refused", n)
+			}
+			slow.Store(false)
+			if code := ask("/metrics", "10.0.0.2:1"); code != http.StatusOK {
+				t.Errorf("the metrics for another address: %d", code)
+			}
+			const all = 2 * waiting
+			if n := many("/version", all); n != all-(waiting-20) {
+				t.Errorf("%d of %d requests of strangers were refused", n, all)
+			}
+			if code := ask("/livez", "10.0.0.1:1"); code != http.StatusOK {
+				t.Errorf("/livez during a flood: %d", code)
+			}
+			time.Sleep(time.Minute)
+			close(end)
+			asking.Wait()
 		}
-		if n := refused("/metrics"); n != many-mostScrapes {
-			t.Errorf("%d of %d requests for metrics were refused", n, many)
-		}
-		if n := refused("/version"); n != many-(ofStrangers-mostScrapes) {
-			t.Errorf("%d of %d requests of strangers were refused", n, many)
-		}
-		close(end)
-		asking.Wait()
 	})
 }

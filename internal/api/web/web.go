@@ -113,7 +113,7 @@ type Options struct {
 const probeTimeout = 5 * time.Second
 
 // mostScrapes bounds the requests for /metrics in progress: each has all metrics in memory until
-// its client has read them.
+// its client has read them. If there are more, the oldest of the address with the most is closed.
 const mostScrapes = 16
 
 // New returns the handler of a client port. The gateway works until ctx ends.
@@ -214,9 +214,9 @@ func (o Options) addStatus(mux *http.ServeMux) {
 		}))
 	}
 	if o.Gatherer != nil {
-		mux.Handle("/metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
-			MaxRequestsInFlight: mostScrapes,
-		}))
+		scrapes := listen.NewStrangers(0, o.Logger).Share(mostScrapes)
+		mux.Handle("/metrics", scrapes.Handler(
+			promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{})))
 	}
 }
 

@@ -1,0 +1,79 @@
+package listen
+
+import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/direct"
+)
+
+// Stream begins the account of a connection that carries one stream, without HTTP/2. It implements
+// direct.Requests: End is called if the connection must go.
+func (all *Requests) Stream(
+	ctx context.Context, from string, end func(),
+) (context.Context, direct.Account, error) {
+	s := all.sender(from, func(error) { end() })
+	in := &incoming{sender: s, isStream: true, isReading: true}
+	in.ctx = context.WithValue(ctx, incomingKey{}, in)
+	if err := s.admit(ctx); err != nil {
+		s.close()
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls[0] = in
+	if !s.known.Load() {
+		s.lookLocked() // for the first message
+	}
+	return in.ctx, directAccount{in}, nil
+}
+
+// directAccount implements direct.Account.
+type directAccount struct{ in *incoming }
+
+// Wait implements direct.Account.
+func (a directAccount) Wait() error { return a.in.sender.wait(a.in.ctx) }
+
+// Came implements direct.Account.
+func (a directAccount) Came() {
+	s := a.in.sender
+	if s.known.Load() {
+		return
+	}
+	s.opens++
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.in.spoke = true
+}
+
+// Hold implements direct.Account.
+func (a directAccount) Hold(bytes int) (release func(), err error) {
+	cost := frameCost(bytes)
+	a.count(cost)
+	if err := a.in.sender.check(); err != nil {
+		return nil, status.Error(codes.ResourceExhausted, "leasehold: "+err.Error())
+	}
+	return func() { a.count(-cost) }, nil
+}
+
+func (a directAccount) count(cost int64) {
+	s := a.in.sender
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return
+	}
+	if a.in.begun == 0 {
+		a.in.beats = 0
+	}
+	a.in.begun += cost
+	s.addLocked(cost)
+	if a.in.begun > 0 {
+		s.lookLocked()
+	}
+}
+
+// Close implements direct.Account.
+func (a directAccount) Close() { a.in.sender.close() }
