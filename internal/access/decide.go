@@ -6,34 +6,34 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Caller is who asks for something. The zero value is an anonymous caller, and InvalidLogin one
-// whose login is invalid.
+// Caller is the origin of a request. The zero value is an anonymous caller, and InvalidLogin one
+// with an invalid login.
 type Caller struct {
-	// User is the name of a user or, of a caller that is Bound, of a principal that is none.
+	// User is the name of a user or, if Bound is set, of a principal that is not a user.
 	User string
-	// Revision is that of the State in which the user logged in.
+	// Revision is the revision of the State at which the user logged in.
 	Revision uint64
 	// Bound is nil for a user.
 	Bound *Bound
 }
 
-// InvalidLogin is a caller whose login is invalid, or has ended. What it asks for is refused with
+// InvalidLogin is a caller whose login is invalid or has ended. Its requests fail with
 // ErrInvalidLogin.
 var InvalidLogin = Caller{Revision: 1}
 
-// Bound is what is known of a caller that is not a user, but was identified by somebody outside:
-// a certificate, or a token of another issuer. It is never changed, so a caller that is the same
-// has the same one.
+// Bound describes a caller that is not a user, but was identified externally, by a certificate or
+// by a token from another issuer. It is immutable and shared: callers are equal only if their
+// Bounds are identical.
 type Bound struct {
-	// Roles are those that it has, and needs not be given. One that is not there allows nothing.
+	// Roles are the caller's roles. They need not be granted; one that does not exist permits
+	// nothing.
 	Roles []string
 }
 
-// Check decides whether the caller may read, or write, all keys of a range. Of an empty range it
-// must be allowed to read, or write, the first key. Nil means yes. The error is ErrUserEmpty for an
-// anonymous caller; ErrInvalidLogin or, if users or roles have changed since, ErrOldRevision for
-// one that has to log in again; and else a DeniedError, or plainly ErrPermissionDenied for a user
-// that does not exist.
+// Check returns nil if the caller may read, or write, all keys of a range. For an empty range, it
+// checks the first key. The error is ErrUserEmpty for an anonymous caller; ErrInvalidLogin or, if
+// users or roles have changed since, ErrOldRevision for one that has to log in again; otherwise a
+// DeniedError, or plain ErrPermissionDenied for a user that does not exist.
 func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -49,8 +49,8 @@ func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
 	return nil
 }
 
-// CheckKnown decides whether the caller has logged in as a user that is there, which is enough for
-// what names no key. The errors are those of Check.
+// CheckKnown returns nil if the caller is logged in as an existing user, which is sufficient for
+// requests that involve no keys. The errors are those of Check.
 func (s *State) CheckKnown(c Caller) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -60,9 +60,9 @@ func (s *State) CheckKnown(c Caller) error {
 	return err
 }
 
-// CheckRoot decides whether the caller may do everything. The error is ErrInvalidLogin,
-// ErrUserEmpty, ErrUserNotFound or ErrPermissionDenied. As in etcd, the revision of the login does
-// not count.
+// CheckRoot returns nil if the caller may do everything. The error is ErrInvalidLogin,
+// ErrUserEmpty, ErrUserNotFound or ErrPermissionDenied. As in etcd, the revision of the login is
+// not checked.
 func (s *State) CheckRoot(c Caller) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -82,11 +82,12 @@ func (s *State) CheckRoot(c Caller) error {
 	return nil
 }
 
-// relayRole is the name of the role of relays, which pass on who asks: see [State.CheckRelay].
+// relayRole is the role of relays, which may forward requests of other callers: see
+// [State.CheckRelay].
 const relayRole = "relay"
 
-// CheckRelay decides whether the caller may pass on what others ask for, and who they are. The
-// errors are those of Check.
+// CheckRelay returns nil if the caller may forward requests on behalf of others. The errors are
+// those of Check.
 func (s *State) CheckRelay(c Caller) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -102,18 +103,18 @@ func (s *State) CheckRelay(c Caller) error {
 	return nil
 }
 
-// IsRoot reports whether the caller has the role root, or access control is not enabled. It does
-// not ask when the caller logged in.
+// IsRoot reports whether the caller has the role root, or access control is disabled. It does not
+// check the revision of the login.
 func (s *State) IsRoot(c Caller) bool { return s.CheckRoot(c) == nil }
 
-// HasRole reports whether the caller has a role. It does not ask when the caller logged in.
+// HasRole reports whether the caller has a role. It does not check the revision of the login.
 func (s *State) HasRole(c Caller, role string) bool {
 	u, ok := s.orEmpty().user(c)
 	return ok && slices.Contains(u.Roles, role)
 }
 
-// UserOf returns the user that the caller is, or one like it for a caller that is Bound, and
-// whether there is one. It does not ask when the caller logged in.
+// UserOf returns the caller's user, or an equivalent one for a Bound caller, and whether it exists.
+// It does not check the revision of the login.
 func (s *State) UserOf(c Caller) (u User, ok bool) {
 	if found, ok := s.orEmpty().user(c); ok {
 		return *found, true
@@ -121,8 +122,9 @@ func (s *State) UserOf(c Caller) (u User, ok bool) {
 	return User{}, false
 }
 
-// user returns the user that the caller is, or one like it for a caller that is Bound. No caller
-// that is Bound has the name of a user: it would be taken for that one wherever only names count.
+// user returns the caller's user, or an equivalent one for a Bound caller. A Bound caller must not
+// have the name of a user, because it would be mistaken for that user wherever only names are
+// compared.
 func (s *State) user(c Caller) (*User, bool) {
 	u, ok := s.users[c.User]
 	switch {
@@ -153,7 +155,7 @@ func (s *State) loggedIn(c Caller) (*User, error) {
 
 func isRoot(u *User) bool { return slices.Contains(u.Roles, Root) }
 
-// may reports whether the roles of a user allow something with all keys or names of a range.
+// may reports whether the user's roles permit an action on all keys or names of a range.
 func (s *State) may(u *User, what Kind, of keyrange.Range) bool {
 	if isRoot(u) {
 		return true

@@ -10,20 +10,20 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// A DeniedError is ErrPermissionDenied, and tells the caller what it would have needed. It is for
-// nobody else. It names only keys and names that the caller has named itself, or may see.
+// A DeniedError is an ErrPermissionDenied that tells the caller, and only the caller, what
+// permission it lacks. It discloses only keys and names that the caller sent or may see.
 type DeniedError struct {
-	// User is the caller, and Roles are its roles.
+	// User and Roles describe the caller.
 	User  string
 	Roles []string
-	// What would have been needed on which keys or names. Of is empty if these are not told: see
+	// What and Of are the permission that is missing. Of is empty if it must not be disclosed: see
 	// CheckLease and OfLease.
 	What Kind
 	Of   keyrange.Range
 }
 
-// OfLease returns an error of Check without the key that it is about, which is one of those of a
-// lease: the caller has named only the lease.
+// OfLease removes the key from an error of Check about a key of a lease, because the caller named
+// only the lease.
 func OfLease(err error) error {
 	if err == nil {
 		return nil
@@ -34,7 +34,7 @@ func OfLease(err error) error {
 	return err
 }
 
-// Error says what is needed, and who the caller is.
+// Error describes the missing permission and the caller.
 func (e *DeniedError) Error() string {
 	roles := "no roles"
 	if len(e.Roles) > 0 {
@@ -47,14 +47,14 @@ func (e *DeniedError) Error() string {
 	return fmt.Sprintf("permission denied: %s, you are %s (%s)", e.need(), readable(e.User), roles)
 }
 
-// need says what is needed.
+// need describes the missing permission.
 func (e *DeniedError) need() string {
 	of := e.Of
 	switch {
 	case e.What.ofNames() && of.Key != "":
 		return "needs " + e.What.String() + " on the name " + readable(of.Key)
 	case e.What == Manage:
-		return "a lease without a name is granted to others by root alone"
+		return "only root may grant leases without a name to others"
 	case e.What.ofNames():
 		return "the lease is not yours"
 	case of == (keyrange.Range{}):
@@ -62,7 +62,7 @@ func (e *DeniedError) need() string {
 	case of.End == "":
 		return "needs " + e.What.String() + " on " + readable(of.Key)
 	case of.End == keyrange.NoEnd:
-		return "needs " + e.What.String() + " on everything from " + readable(of.Key) + " on"
+		return "needs " + e.What.String() + " on all keys from " + readable(of.Key)
 	default:
 		return "needs " + e.What.String() + " on " + readable(of.Key) + " to " + readable(of.End)
 	}
@@ -71,11 +71,11 @@ func (e *DeniedError) need() string {
 // Unwrap returns ErrPermissionDenied.
 func (e *DeniedError) Unwrap() error { return ErrPermissionDenied }
 
-// maxShown bounds the bytes of a key or a name in an error: headers, in which errors travel, have
-// no room for long ones.
+// maxShown limits the length of a key or name in an error. Errors are sent in headers, which have
+// little room.
 const maxShown = 128
 
-// readable returns a text as people can read it in a sentence: quoted unless it is one plain word.
+// readable formats text for use in a sentence: quoted unless it is a single plain word.
 func readable(text string) string {
 	rest := ""
 	if len(text) > maxShown {
@@ -88,7 +88,7 @@ func readable(text string) string {
 	return text + rest
 }
 
-// String returns the word for k.
+// String returns the name of the kind.
 func (k Kind) String() string {
 	switch k {
 	case Read:

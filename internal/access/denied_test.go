@@ -9,7 +9,7 @@ import (
 )
 
 // deniers returns a state in which bob may read [a/, a0), see the names [s/, s0) and hold [h/, h0),
-// and eve has no role.
+// and eve has no roles.
 func deniers() *State {
 	return New(true, 1, []User{
 		{Name: "bob", Roles: []string{"reader", "r 2"}},
@@ -23,8 +23,8 @@ func deniers() *State {
 
 func caller(user string) Caller { return Caller{User: user, Revision: 1} }
 
-// Goal: a refusal says what the caller would need and who it is. It tells a name or a key only if
-// the caller has named it or may see it. Method: a table of questions.
+// Goal: an error states the missing permission and the caller. It discloses a name or key only if
+// the caller sent it or may see it. Method: a table of requests.
 func TestDeniedText(t *testing.T) {
 	s := deniers()
 	bob, eve := caller("bob"), caller("eve")
@@ -34,7 +34,7 @@ func TestDeniedText(t *testing.T) {
 		`needs write on /a/b` + isBob:                  s.Check(bob, Write, key("/a/b", "")),
 		`needs write on "/a b"` + isBob:                s.Check(bob, Write, key("/a b", "")),
 		`needs read on "" to "\x01"` + isBob:           s.Check(bob, Read, key("", "\x01")),
-		`needs read on everything from c on` + isBob:   s.Check(bob, Read, key("c", "\x00")),
+		`needs read on all keys from c` + isBob:        s.Check(bob, Read, key("c", "\x00")),
 		`needs read on k, you are eve (no roles)`:      s.Check(eve, Read, key("k", "")),
 		`needs read on k, you are "x\ny" (roles: q)`:   s.Check(caller("x\ny"), Read, key("k", "")),
 		`needs write on all keys of the lease` + isBob: OfLease(s.Check(bob, Write, key("k", ""))),
@@ -45,17 +45,17 @@ func TestDeniedText(t *testing.T) {
 		`needs hold on the name mine` + isBob:          s.CheckLease(bob, Hold, Lease{"mine", "bob"}),
 		`needs hold on the name n` + isBob:             s.CheckGrant(bob, Lease{Name: "n"}),
 		`needs manage on the name h/2` + isBob:         s.CheckGrant(bob, Lease{"h/2", "alice"}),
-		`a lease without a name is granted to others by root alone` + isBob: s.CheckGrant(bob,
+		`only root may grant leases without a name to others` + isBob: s.CheckGrant(bob,
 			Lease{Principal: "alice"}),
 		`the lease is not yours, you are eve (no roles)`: s.CheckLease(eve, Hold, Lease{"n", "bob"}),
 	} {
 		if !errors.Is(err, ErrPermissionDenied) || err.Error() != "permission denied: "+want {
-			t.Errorf("%v, not %s", err, want)
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }
 
-// Errors travel in headers, which have no room for long keys.
+// TestDeniedIsShort: errors are sent in headers, which have no room for long keys.
 func TestDeniedIsShort(t *testing.T) {
 	long := strings.Repeat("\xff", 1<<20)
 	err := deniers().Check(caller("bob"), Read, keyrange.Range{Key: long, End: long + "x"})
@@ -64,7 +64,8 @@ func TestDeniedIsShort(t *testing.T) {
 	}
 }
 
-// A key that is as long as an error has room for is told whole, and what is longer ends with dots.
+// TestDeniedCutsOff: a key is quoted in full up to the limit; a longer one is cut off and ends with
+// dots.
 func TestDeniedCutsOff(t *testing.T) {
 	for n, want := range map[int]string{
 		maxShown:     "needs read on " + strings.Repeat("k", maxShown) + ",",
@@ -77,16 +78,16 @@ func TestDeniedCutsOff(t *testing.T) {
 	}
 }
 
-// OfLease leaves other errors as they are, and no error.
+// TestOfLeaseOfOthers: OfLease leaves nil and other errors unchanged.
 func TestOfLeaseOfOthers(t *testing.T) {
 	for _, err := range []error{nil, ErrUserEmpty, ErrOldRevision, ErrPermissionDenied} {
 		if got := OfLease(err); got != err {
-			t.Errorf("of %v: %v", err, got)
+			t.Errorf("OfLease(%v) = %v", err, got)
 		}
 	}
 }
 
-// Each kind has a word, by which people give permissions; a number that is none is told as one.
+// TestKindWords: each kind has a name for use in commands; unknown kinds are numbers.
 func TestKindWords(t *testing.T) {
 	for k, want := range map[Kind]string{
 		Read: "read", Write: "write", ReadWrite: "readwrite", See: "see", Hold: "hold",

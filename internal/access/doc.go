@@ -1,13 +1,14 @@
-// Package access holds users, roles and permissions, and decides who may read or write which keys.
+// Package access stores users, roles and permissions, and decides which keys a caller may read and
+// write.
 //
 // A user has roles, a role has permissions on ranges of keys, and the role root may do everything.
-// Rules, errors and the order of checks are those of etcd's Auth
-// (https://etcd.io/docs/v3.6/learning/design-auth-v3/), since clients rely on them.
+// The rules, the errors and the order of checks are those of etcd's Auth
+// (https://etcd.io/docs/v3.6/learning/design-auth-v3/), because clients rely on them.
 //
-// A [State] never changes: each change returns another one. So it may be read from any goroutine,
-// and a decision holds for exactly the revision of the state that it was made with. Package fsm
-// keeps the newest state and makes the changes, one after another, on each member alike.
+// A [State] is immutable: each change returns a new one. So any goroutine may read it, and a
+// decision refers to a well-defined revision. Package fsm keeps the latest state and applies
+// changes in the same order on each member.
 //
-// The package does not know tokens, connections or requests. Of passwords it has only the hashes,
-// which it does not examine.
+// The package does not deal with tokens, connections or requests. It stores hashes of passwords,
+// but does not examine them.
 package access

@@ -12,14 +12,14 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A world is a caller with one permission, and a lease.
+// A world is a caller with a single permission, and a lease.
 type world struct {
 	root, bound bool
-	has         Kind // the permission, on all names that begin with n; Read is none
+	has         Kind // the permission, on all names that begin with n; none if Read
 	lease       Lease
 }
 
-// worlds are all that differ in what decides.
+// worlds returns all combinations that matter for decisions.
 func worlds() (all []world) {
 	for _, root := range []bool{false, true} {
 		for _, bound := range []bool{false, true} {
@@ -35,7 +35,7 @@ func worlds() (all []world) {
 	return all
 }
 
-// state returns the state of the world, and its caller.
+// state returns the state and the caller of the world.
 func (w world) state() (*State, Caller) {
 	roles := []string{"r"}
 	if w.root {
@@ -50,20 +50,20 @@ func (w world) state() (*State, Caller) {
 	return New(true, 1, users, []Role{{"r", []Permission{{w.has, "n", "o"}}}}), me
 }
 
-// may is the rule of the permission: each kind has those before it in it.
+// may applies the rule for permissions on names: each kind includes those before it.
 func (w world) may(what Kind) bool {
 	named := strings.HasPrefix(w.lease.Name, "n")
 	return w.root || named && w.has != Read && what <= w.has
 }
 
-// Goal: who may see a lease, hold it and be granted it is what the comments say, whether the caller
-// is a user or not. A refusal tells the name of the lease only to a caller that has said it, or may
-// see it. Method: all worlds, beside the rules in a line each.
+// Goal: the rules for seeing, holding and granting leases are those in the comments, for users and
+// other callers. An error discloses the name of a lease only to a caller that sent it or may see
+// it. Method: compare all worlds with one-line versions of the rules.
 func TestLeasesByTheRules(t *testing.T) {
 	for _, w := range worlds() {
 		s, me := w.state()
 		name, own := w.lease.Name, w.lease.Principal == "me"
-		self := own || w.lease.Principal == "" // what is granted to nobody else
+		self := own || w.lease.Principal == "" // not for another principal
 		sees := own || w.may(See)
 		holds := w.root || own && name == "" || own && w.may(Hold) || !own && w.may(Manage)
 		granted := w.root || self && name == "" || self && w.may(Hold) || w.may(Manage)
@@ -93,18 +93,18 @@ func TestLeasesByTheRules(t *testing.T) {
 				t.Errorf("%+v: %s: %v", w, x.what, x.err)
 			}
 			if says := strings.Contains(told, name); name != "" && says != x.saysNames {
-				t.Errorf("%+v: %s: %v: it tells the name: %v", w, x.what, x.err, says)
+				t.Errorf("%+v: %s: %v: discloses the name: %v", w, x.what, x.err, says)
 			}
 		}
 		keeps := !w.bound && (w.root || name == "" || w.may(Hold))
 		if got := s.MayHold("me", name); got != keeps {
-			t.Errorf("%+v: may go on to hold it: %v", w, got)
+			t.Errorf("%+v: MayHold: %v", w, got)
 		}
 	}
 }
 
-// Goal: nobody is refused without access control, whatever is asked. Method: all worlds, and those
-// that have not logged in.
+// Goal: without access control, every request is permitted. Method: all worlds, including callers
+// that are not logged in.
 func TestNothingIsRefusedWithoutAccessControl(t *testing.T) {
 	for _, w := range worlds() {
 		s, me := w.state()
@@ -123,7 +123,7 @@ func TestNothingIsRefusedWithoutAccessControl(t *testing.T) {
 	}
 }
 
-// text is all that a state tells.
+// text formats everything in a state.
 func text(s *State) string {
 	var b strings.Builder
 	for _, name := range s.Users() {
@@ -141,7 +141,7 @@ func text(s *State) string {
 	return b.String()
 }
 
-// anyChange makes a change of which many are refused, since there are few names.
+// anyChange attempts a random change. Many attempts fail, since there are few names.
 func anyChange(r *rand.Rand, s *State) (*State, error) {
 	name := func() string { return []string{"", "root", "a", "b"}[r.IntN(4)] }
 	of := anyRange(r)
@@ -175,10 +175,10 @@ func anyChange(r *rand.Rand, s *State) (*State, error) {
 	return s.Enable()
 }
 
-// Goal: a state never changes, what is refused leaves it as it is, and it is always in order: users
-// have roles that are there, in order; limits are for those that are there; the memory that it
-// counts is that of what there is; and while access control is enabled root can disable it. Method:
-// random changes of few names, each state looked at again after the changes that follow.
+// Goal: a state is immutable, a failed change returns the old one, and each state is consistent:
+// users have existing roles, sorted; limits belong to existing users and roles; the size matches
+// the contents; and while access control is enabled, root can disable it. Method: random changes
+// with few names; check each state again after the next change.
 func TestRandomChanges(t *testing.T) {
 	refused, changed := 0, 0
 	for seed := range uint64(tier.Budget(15, 60)) {
@@ -189,11 +189,11 @@ func TestRandomChanges(t *testing.T) {
 			after, err := anyChange(r, s)
 			switch {
 			case text(before) != was:
-				t.Fatalf("seed %d: the state was\n%s, and is\n%s", seed, was, text(before))
+				t.Fatalf("seed %d: the old state changed from\n%s to\n%s", seed, was, text(before))
 			case err != nil && after != before:
-				t.Fatalf("seed %d: refused (%v), and yet another state", seed, err)
+				t.Fatalf("seed %d: failed (%v), but returned another state", seed, err)
 			case err == nil && after != before && text(after) == was && after.Enabled():
-				t.Fatalf("seed %d: another state, and the same\n%s", seed, was)
+				t.Fatalf("seed %d: returned another, equal state\n%s", seed, was)
 			case err != nil:
 				refused++
 			default:
@@ -204,11 +204,11 @@ func TestRandomChanges(t *testing.T) {
 		}
 	}
 	if refused < 300 || changed < 300 {
-		t.Errorf("%d refused, %d not: the test tells little", refused, changed)
+		t.Errorf("%d changes failed, %d did not: the test covers too little", refused, changed)
 	}
 }
 
-// inOrder checks what holds for each state.
+// inOrder checks the invariants of a state.
 func inOrder(t *testing.T, seed uint64, s *State) {
 	t.Helper()
 	again := remade(s)
@@ -216,29 +216,29 @@ func inOrder(t *testing.T, seed uint64, s *State) {
 		_, user := s.User(of.Name)
 		_, role := s.Role(of.Name)
 		if of.Kind == OfUser && !user || of.Kind == OfRole && !role {
-			t.Fatalf("seed %d: limits of %+v, which is not there", seed, of)
+			t.Fatalf("seed %d: limits of %+v, which does not exist", seed, of)
 		}
 		limits := s.Limits(of)
 		again, _ = again.SetLimits(of, limits.Changes())
 	}
 	if text(again) != text(s) {
-		t.Fatalf("seed %d: made again the state is\n%s, not\n%s", seed, text(again), text(s))
+		t.Fatalf("seed %d: rebuilt state is\n%s, want\n%s", seed, text(again), text(s))
 	}
 	for _, name := range s.Users() {
 		u := userOf(s, name)
 		if !slices.IsSorted(u.Roles) || len(slices.Compact(slices.Clone(u.Roles))) != len(u.Roles) {
-			t.Fatalf("seed %d: %+v: roles out of order", seed, u)
+			t.Fatalf("seed %d: %+v: roles are not sorted or not unique", seed, u)
 		}
 		for _, role := range u.Roles {
 			if _, ok := s.Role(role); !ok && role != Root {
-				t.Fatalf("seed %d: %+v has a role that is not there", seed, u)
+				t.Fatalf("seed %d: %+v has a role that does not exist", seed, u)
 			}
 		}
 		if u.NoPassword && u.Hash != nil {
-			t.Fatalf("seed %d: %+v has a password", seed, u)
+			t.Fatalf("seed %d: %+v has a password, but should not", seed, u)
 		}
 	}
 	if s.Enabled() && !s.IsRoot(Caller{User: Root}) {
-		t.Fatalf("seed %d: nobody can disable access control\n%s", seed, text(s))
+		t.Fatalf("seed %d: root cannot disable access control\n%s", seed, text(s))
 	}
 }

@@ -2,26 +2,26 @@ package access
 
 import "leasehold.dev/internal/keyrange"
 
-// Lease is what decides who may do something with a lease.
+// Lease describes a lease for access decisions.
 type Lease struct {
 	// Name is empty for most leases.
 	Name string
-	// Principal is the user that the lease belongs to. It is empty if the lease was granted by
-	// etcd's API, or while access control was not enabled.
+	// Principal is the owner of the lease. It is empty if the lease was granted over etcd's API, or
+	// before access control was enabled.
 	Principal string
 }
 
-// CheckLease decides whether the caller may See a lease, or do with it what the user may do that it
-// belongs to, which is to Hold it. A lease is seen by its own user, and by users that may see its
-// name. It is held by its own user, which must still be allowed to hold its name if it has one; and
-// by users that may manage its name. Of a lease without a name and a user nobody but root may do
-// anything by this rule. The errors are those of Check. They tell the name only to users that may
-// see it: a caller may have named the lease by its ID, and so ask for its name by being refused.
+// CheckLease returns nil if the caller may See a lease, or may Hold it, which means to do with it
+// what its owner may do. A lease may be seen by its owner, and by users that may see its name. It
+// may be held by its owner, which must still be allowed to hold its name if it has one, and by
+// users that may manage its name. Without a name and an owner, only root may use it by this rule.
+// The errors are those of Check. They disclose the name only to users that may see it, because a
+// caller could otherwise look up the name of a lease by its ID.
 func (s *State) CheckLease(c Caller, what Kind, of Lease) error {
 	return s.checkLease(c, what, of, false)
 }
 
-// CheckNamed is CheckLease for a caller that has named the lease by its name. Errors tell it.
+// CheckNamed is CheckLease for a caller that sent the lease's name. Errors may include it.
 func (s *State) CheckNamed(c Caller, what Kind, of Lease) error {
 	return s.checkLease(c, what, of, true)
 }
@@ -52,8 +52,8 @@ func (s *State) checkLease(c Caller, what Kind, of Lease, named bool) error {
 	}
 }
 
-// CheckGrant decides whether the caller may be granted a lease. For a name it must be allowed to
-// hold that name, and for another user than itself to manage it. The errors are those of Check.
+// CheckGrant returns nil if the caller may be granted a lease. With a name, the caller must be
+// allowed to hold it; for another principal, to manage it. The errors are those of Check.
 func (s *State) CheckGrant(c Caller, of Lease) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -73,8 +73,8 @@ func (s *State) CheckGrant(c Caller, of Lease) error {
 	return deny(u, what, name)
 }
 
-// MayHold reports whether a user may have a lease with a name, or without one. Without access
-// control everybody may.
+// MayHold reports whether a user may have a lease with the given name, which may be empty. Without
+// access control, anyone may.
 func (s *State) MayHold(user, name string) bool {
 	s = s.orEmpty()
 	if !s.enabled {

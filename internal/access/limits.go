@@ -7,22 +7,21 @@ import (
 	"slices"
 )
 
-// Resource is something that limits can bound for a principal.
+// Resource is a kind of resource that can be limited for a principal.
 type Resource uint8
 
-// The resources. All but Rate are counted in the replicated state. The numbers are on disk.
+// The resources. All but Rate are counted in the replicated state. The numbers are stored on disk.
 const (
-	// Leases are those that belong to the principal or, if they belong to nobody, that it was
-	// granted.
+	// Leases are those that the principal owns, or was granted if they have no owner.
 	Leases Resource = iota
-	// LeaseKeys are keys on leases that the principal wrote last.
+	// LeaseKeys are keys on leases that were last written by the principal.
 	LeaseKeys
-	// Bytes is what its leases take, and what it wrote, with its history.
+	// Bytes is the size of the principal's leases and of the keys that it wrote, including history.
 	Bytes
-	// Rate is how many requests a second each member accepts.
+	// Rate is the number of requests a second that each member accepts.
 	Rate
 
-	// Resources is how many there are.
+	// Resources is the number of resources.
 	Resources int = iota
 )
 
@@ -36,7 +35,7 @@ var resourceNames = [Resources]struct{ name, of string }{
 // Known reports whether r is one of the constants.
 func (r Resource) Known() bool { return int(r) < Resources }
 
-// String returns a word for r.
+// String returns the name of r.
 func (r Resource) String() string {
 	if !r.Known() {
 		return fmt.Sprintf("resource %d", uint8(r))
@@ -44,54 +43,54 @@ func (r Resource) String() string {
 	return resourceNames[r].name
 }
 
-// NoLimit says that there is no limit, also where another one would be in force.
+// NoLimit means that there is no limit, even if a more general one is set.
 const NoLimit int64 = -1
 
-// Limits has a limit for each resource: above zero, NoLimit, or 0 if none is set.
+// Limits has a limit for each resource: positive, NoLimit, or 0 if not set.
 type Limits [Resources]int64
 
-// HolderKind is what limits are for.
+// HolderKind is the kind of a holder of limits.
 type HolderKind uint8
 
-// What limits are for. The numbers are on disk.
+// The kinds of holders. The numbers are stored on disk.
 const (
-	// Default is everybody that nothing else says anything about.
+	// Default applies to every principal without a more specific limit.
 	Default HolderKind = iota
-	// OfRole is each principal with a role.
+	// OfRole applies to each principal with a role.
 	OfRole
-	// OfUser is one user.
+	// OfUser applies to a single user.
 	OfUser
 )
 
 // Known reports whether k is one of the constants.
 func (k HolderKind) Known() bool { return k <= OfUser }
 
-// Holder is what limits are for. Only those for everybody have no name.
+// Holder is what limits apply to. Only the default has no name.
 type Holder struct {
 	Kind HolderKind
 	Name string
 }
 
-// LimitChange sets the limit for a resource. Most 0 takes away the one that is set.
+// LimitChange sets the limit of a resource, or removes it if Most is 0.
 type LimitChange struct {
 	What Resource
 	Most int64
 }
 
-// limitBytes is about how much memory a limit takes.
+// limitBytes approximates the memory of a limit.
 const limitBytes = 64
 
-// A LimitError refuses what would exceed a limit.
+// A LimitError means that a request would exceed a limit.
 type LimitError struct {
 	Principal string
 	What      Resource
-	// Used is what the principal has, or below 0 if the caller may not know it.
+	// Used is how much the principal has, or negative if the caller may not know it.
 	Limit, Used int64
-	// Asked is how much more was asked for.
+	// Asked is how much more was requested.
 	Asked int64
 }
 
-// Error names the limit, and says how much is used.
+// Error describes the limit and its use.
 func (e *LimitError) Error() string {
 	of := fmt.Sprintf("limit of %s is reached: %s may have %d",
 		resourceNames[int(e.What)%Resources].of, readable(e.Principal), e.Limit)
@@ -104,9 +103,9 @@ func (e *LimitError) Error() string {
 // Limited reports whether any limits are in force. It is cheap.
 func (s *State) Limited() bool { return s != nil && s.enabled && len(s.limits) > 0 }
 
-// Limit returns how much of a resource a caller may have, 0 if there is no limit. That is the limit
-// of the user or, without one, the largest of those of its roles or, without any, that of
-// everybody. A caller with the role root has none.
+// Limit returns how much of a resource a caller may have, or 0 if there is no limit. It is the
+// limit of the user, or else the largest of its roles' limits, or else the default. The role root
+// has no limit.
 func (s *State) Limit(c Caller, what Resource) int64 {
 	if !s.Limited() {
 		return 0
@@ -133,7 +132,7 @@ func (s *State) Limit(c Caller, what Resource) int64 {
 	return max(0, most)
 }
 
-// larger returns the larger of two limits, of which each may not be set.
+// larger returns the larger of two limits, either of which may be unset.
 func larger(a, b int64) int64 {
 	if a == NoLimit || b == NoLimit {
 		return NoLimit
@@ -141,19 +140,19 @@ func larger(a, b int64) int64 {
 	return max(a, b)
 }
 
-// Limits returns the limits that are set for a holder.
+// Limits returns the limits of a holder.
 func (s *State) Limits(of Holder) Limits { return s.orEmpty().limits[of] }
 
-// LimitHolders returns what has limits, in order.
+// LimitHolders returns all holders of limits, sorted.
 func (s *State) LimitHolders() []Holder {
 	return slices.SortedFunc(maps.Keys(s.orEmpty().limits), func(a, b Holder) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// SetLimits changes limits. It fails with ErrUserNotFound and ErrRoleNotFound, and with
-// ErrInvalidAuthMgmt if there is no such limit. It does not count as a change of users and roles:
-// nobody has to log in again. It is no change if the limits are these.
+// SetLimits changes limits. It fails with ErrUserNotFound, ErrRoleNotFound, or ErrInvalidAuthMgmt
+// if a limit is invalid. It does not count as a change of users and roles, so clients need not log
+// in again. If nothing changes, it returns s.
 func (s *State) SetLimits(of Holder, list []LimitChange) (*State, error) {
 	_, user := s.User(of.Name)
 	_, role := s.Role(of.Name)
@@ -186,7 +185,7 @@ func (s *State) SetLimits(of Holder, list []LimitChange) (*State, error) {
 	return c, nil
 }
 
-// setLimits sets the limits of a holder; none take no room.
+// setLimits sets the limits of a holder, and deletes the holder if none are set.
 func (s *State) setLimits(of Holder, l Limits) {
 	old := s.limits[of]
 	s.bytes += int64(l.set()-old.set()) * limitBytes
@@ -200,7 +199,6 @@ func (s *State) setLimits(of Holder, l Limits) {
 	s.limits[of] = l
 }
 
-// set returns how many limits are set.
 func (l *Limits) set() (n int) {
 	for _, most := range l {
 		if most != 0 {
@@ -210,7 +208,7 @@ func (l *Limits) set() (n int) {
 	return n
 }
 
-// Changes returns the limits that are set, as a change sets them.
+// Changes returns the limits that are set as a list of changes.
 func (l *Limits) Changes() (out []LimitChange) {
 	for what, most := range l {
 		if most != 0 {

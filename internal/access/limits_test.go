@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// limits has users, roles, and limits of leases for them.
+// limits is a state with users and roles, for tests of limits on leases.
 type limits struct {
 	t *testing.T
 	*State
@@ -38,8 +38,8 @@ func newLimits(t *testing.T) *limits {
 	return l
 }
 
-// Goal: the limit of a user goes before those of its roles, of which the largest counts, and those
-// before that of everybody; root has none. Method: one limit after another.
+// Goal: a user's limit takes precedence over those of its roles, of which the largest applies, and
+// these over the default; root has no limit. Method: set one limit after the other.
 func TestWhichLimit(t *testing.T) {
 	l := newLimits(t)
 	alice, bob := Caller{User: "alice"}, Caller{User: "bob"}
@@ -50,15 +50,15 @@ func TestWhichLimit(t *testing.T) {
 			t.Errorf("%s: limit %d, want %d", what, got, most)
 		}
 	}
-	want("none is set", alice, 0)
+	want("none set", alice, 0)
 	l.set(Default, "", 5)
 	l.set(OfRole, "small", 2)
 	l.set(OfRole, "large", 9)
 	l.set(OfRole, "free", NoLimit)
-	want("of everybody", alice, 5)
-	want("of root", Caller{User: "root"}, 0)
-	want("of the role root", bound("root"), 0)
-	want("of nobody that is known", Caller{User: "corp:eve"}, 5)
+	want("default", alice, 5)
+	want("root", Caller{User: "root"}, 0)
+	want("the role root", bound("root"), 0)
+	want("an unknown principal", Caller{User: "corp:eve"}, 5)
 	for _, role := range []struct {
 		name string
 		most int64
@@ -66,21 +66,21 @@ func TestWhichLimit(t *testing.T) {
 		l.do(l.GrantRole("alice", role.name))
 		want("with the role "+role.name, alice, role.most)
 	}
-	want("of roles that are bound", bound("small", "large"), 9)
+	want("bound roles", bound("small", "large"), 9)
 	l.set(OfUser, "alice", 3)
-	want("her own", alice, 3)
-	want("of one that only has her name", Caller{User: "alice", Bound: &Bound{[]string{"large"}}}, 5)
-	want("of another", bob, 5)
+	want("her own limit", alice, 3)
+	want("a bound caller with her name", Caller{User: "alice", Bound: &Bound{[]string{"large"}}}, 5)
+	want("another user", bob, 5)
 	if got := l.Limit(alice, LeaseKeys); got != 0 {
-		t.Errorf("%d keys on leases", got)
+		t.Errorf("limit of keys on leases: %d", got)
 	}
 	l.do(l.Disable(), nil)
 	want("disabled", alice, 0)
 }
 
-// Goal: limits end with their user or role, and another of that name has none; the memory that they
-// take is counted; and nobody has to log in again because of them. Method: what is deleted and made
-// again.
+// Goal: limits are deleted with their user or role, and a new one with the same name has none.
+// Their memory is counted, and clients need not log in again. Method: delete and recreate users and
+// roles.
 func TestLimitsEnd(t *testing.T) {
 	l := newLimits(t)
 	bytes, revision := l.Bytes(), l.Revision()
@@ -92,7 +92,7 @@ func TestLimitsEnd(t *testing.T) {
 	old := l.State
 	l.set(OfUser, "alice", 0)
 	if l.Bytes() != bytes+limitBytes || old.Limits(Holder{OfUser, "alice"})[Leases] != 3 {
-		t.Errorf("%d bytes after %d; before there were %v", l.Bytes(), bytes,
+		t.Errorf("%d bytes, before limits %d; the old state has %v", l.Bytes(), bytes,
 			old.Limits(Holder{OfUser, "alice"}))
 	}
 	l.set(OfUser, "alice", 3)
@@ -105,7 +105,7 @@ func TestLimitsEnd(t *testing.T) {
 	}
 }
 
-// Goal: limits that cannot be are refused, and change nothing.
+// Goal: invalid limits are rejected, and change nothing.
 func TestBadLimits(t *testing.T) {
 	l := newLimits(t)
 	for name, x := range map[string]struct {
@@ -135,8 +135,8 @@ func TestBadLimits(t *testing.T) {
 	}
 }
 
-// Goal: a refusal says of which limit, whose it is, and what is used, where that is the caller's
-// business. Method: a table.
+// Goal: an error states the limit, whose it is, and how much is used if the caller may know that.
+// Method: a table.
 func TestLimitTexts(t *testing.T) {
 	for want, e := range map[string]LimitError{
 		"limit of leases is reached: alice may have 3, has 2 and asks for 2 more": {
@@ -153,6 +153,6 @@ func TestLimitTexts(t *testing.T) {
 		}
 	}
 	if got := Resource(Resources).String(); got != "resource 4" {
-		t.Errorf("a resource that is not known: %s", got)
+		t.Errorf("an unknown resource: %s", got)
 	}
 }

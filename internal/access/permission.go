@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Kind is what a permission is for.
+// Kind is the kind of a permission.
 type Kind uint8
 
 // The kinds of permissions on keys. The numbers are those of etcd's API.
@@ -17,26 +17,26 @@ const (
 	ReadWrite
 )
 
-// The kinds of permissions on names of leases, which etcd does not have. Each allows what those
-// before it allow, too: a user that may take a name may see who has it, and a user that may end the
-// leases of others could take their names.
+// The kinds of permissions on names of leases, which etcd does not have. Each includes those before
+// it: a user that may take a name may see who has it, and a user that may end the leases of others
+// could take their names.
 const (
-	// See allows to look at leases with the names: who has them, and what happens to them.
+	// See permits looking at leases with the names: their owners and their events.
 	See Kind = 16 + iota
-	// Hold allows to have leases with the names: to be granted them, and to do everything with
-	// those that belong to the user.
+	// Hold permits having leases with the names: being granted them, and using those that the user
+	// owns.
 	Hold
-	// Manage allows to do with leases of others what they may do, and to grant leases to others.
+	// Manage permits using leases of others, and granting leases to others.
 	Manage
 )
 
 // Known reports whether k is one of the constants.
 func (k Kind) Known() bool { return k <= ReadWrite || k.ofNames() }
 
-// ofNames reports whether k is of permissions on names of leases.
+// ofNames reports whether k is a kind of permission on names of leases.
 func (k Kind) ofNames() bool { return See <= k && k <= Manage }
 
-// allows reports whether a permission of this kind allows what.
+// allows reports whether a permission of kind k includes what.
 func (k Kind) allows(what Kind) bool {
 	if what.ofNames() {
 		return k.ofNames() && what <= k
@@ -44,14 +44,14 @@ func (k Kind) allows(what Kind) bool {
 	return k == what || k == ReadWrite
 }
 
-// Permission allows something with the keys, or with the names of leases, of [Key, End), by etcd's
-// convention for End: "" is the one key, "\x00" is everything from Key on.
+// Permission permits an action on the keys, or the names of leases, in [Key, End). As in etcd, an
+// End of "" means the single key, and "\x00" everything from Key.
 type Permission struct {
 	Kind     Kind
 	Key, End string
 }
 
-// compare orders permissions: those on keys come first. It is 0 for one in place of another.
+// compare orders permissions, those on keys first. It is 0 if one would replace the other.
 func (p Permission) compare(q Permission) int {
 	if n := p.Kind.ofNames(); n != q.Kind.ofNames() {
 		if n {
@@ -62,24 +62,24 @@ func (p Permission) compare(q Permission) int {
 	return p.Range().Compare(q.Range())
 }
 
-// Range returns the keys or names that the permission is for.
+// Range returns the range of keys or names.
 func (p Permission) Range() keyrange.Range { return keyrange.Range{Key: p.Key, End: p.End} }
 
-// Role is a list of permissions that users can be given.
+// Role is a named list of permissions.
 type Role struct {
 	Name string
-	// Permissions are those on keys and then those on names. Both are ordered by their ranges, and
-	// no two of them have the same.
+	// Permissions are those on keys, followed by those on names. Both are sorted by range, and no
+	// two have the same range.
 	Permissions []Permission
 }
 
-// role is a Role, and what its permissions are together.
+// role is a Role and its combined permissions.
 type role struct {
 	Role
-	allowed [len(asked)][]keyrange.Span // of each kind in order; no two touch
+	allowed [len(asked)][]keyrange.Span // by kind, sorted and not adjacent
 }
 
-// asked are the kinds that somebody may ask for.
+// asked are the kinds of access that can be checked.
 var asked = [...]Kind{Read, Write, See, Hold, Manage}
 
 func newRole(name string, permissions []Permission) *role {
@@ -90,7 +90,7 @@ func newRole(name string, permissions []Permission) *role {
 	return r
 }
 
-// spans returns the keys or names with which the role allows something.
+// spans returns the keys or names on which the role permits an action.
 func (r *role) spans(what Kind) []keyrange.Span {
 	if i := slices.Index(asked[:], what); i >= 0 {
 		return r.allowed[i]
@@ -98,7 +98,7 @@ func (r *role) spans(what Kind) []keyrange.Span {
 	return nil
 }
 
-// joined returns the keys or names with which permissions allow something, together.
+// joined returns the keys or names on which permissions together permit an action.
 func joined(permissions []Permission, what Kind) []keyrange.Span {
 	var list []keyrange.Span
 	for _, p := range permissions {
@@ -109,7 +109,8 @@ func joined(permissions []Permission, what Kind) []keyrange.Span {
 	return keyrange.Join(list)
 }
 
-// reach returns the end of the span that has key, and whether there is one. "" is no end.
+// reach returns the end of the span that contains key, and whether there is one. An end of "" means
+// no end.
 func reach(list []keyrange.Span, key string) (end string, ok bool) {
 	i := sort.Search(len(list), func(i int) bool { return list[i].From > key }) - 1
 	if i < 0 || !list[i].Has(key) {
@@ -118,8 +119,8 @@ func reach(list []keyrange.Span, key string) (end string, ok bool) {
 	return list[i].To, true
 }
 
-// covered reports whether roles together allow something with all keys or names of a span, which
-// several of them may share. It looks at each role once for each time that another one goes on.
+// covered reports whether the roles together permit an action on all keys or names of a span. Each
+// step extends the covered part as far as any role permits.
 func covered(roles []*role, what Kind, s keyrange.Span) bool {
 	for from := s.From; ; {
 		furthest, any := "", false

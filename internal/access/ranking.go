@@ -5,27 +5,26 @@ import (
 	"slices"
 )
 
-// Ranking tells the principals that have most of each resource, and how much all others have
-// together. It keeps no more of them than it tells.
+// Ranking finds the principals that use most of each resource, and the total of all others, in
+// limited memory.
 type Ranking struct {
 	most int
-	// Top has, by resource, the principals that have most of it, the largest first.
+	// Top lists the principals with the largest use of each resource, in descending order.
 	Top [Resources][]Portion
-	// Rest is what the others have.
+	// Rest is the total of all others.
 	Rest [Resources]int64
 }
 
-// Portion is how much a principal has of a resource.
+// Portion is how much of a resource a principal uses.
 type Portion struct {
 	Principal string
 	Has       int64
 }
 
-// NewRanking returns a Ranking of so many principals by each resource.
+// NewRanking returns a Ranking of at most the given number of principals for each resource.
 func NewRanking(most int) *Ranking { return &Ranking{most: most} }
 
-// Add adds what a principal has. Each principal is added once for a resource. In which order they
-// are makes no difference.
+// Add adds a principal's use of a resource, at most once for each. The order does not matter.
 func (r *Ranking) Add(principal string, what Resource, has int64) {
 	if has == 0 {
 		return
@@ -43,7 +42,7 @@ func (r *Ranking) Add(principal string, what Resource, has int64) {
 	r.Top[what] = slices.Insert(top, at, p)
 }
 
-// byPortion orders the larger portion first.
+// byPortion sorts larger portions first.
 func byPortion(a, b Portion) int {
 	return cmp.Or(cmp.Compare(b.Has, a.Has), cmp.Compare(a.Principal, b.Principal))
 }

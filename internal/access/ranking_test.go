@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Goal: the principals that have most are told, whatever the order in which they come, and all
-// portions together are what all have. Method: random portions, beside a list that is sorted.
+// Goal: the largest principals are found in whatever order they are added, and the total is
+// correct. Method: compare random portions with a sorted list.
 func TestRanking(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -29,7 +29,7 @@ func TestRanking(t *testing.T) {
 			sum -= p.Has
 		}
 		if r.Rest[Bytes] != sum || r.Rest[Leases] != 0 || len(r.Top[Leases]) != 0 {
-			t.Fatalf("seed %d: the rest is %v, want %d", seed, r.Rest, sum)
+			t.Fatalf("seed %d: Rest is %v, want %d", seed, r.Rest, sum)
 		}
 	}
 }

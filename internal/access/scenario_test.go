@@ -12,13 +12,14 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// TestScenarios runs the files of testdata: changes of users and roles, and who may do what then.
-// Rewrite the answers with -rewrite, and read the difference.
+// TestScenarios runs the scenarios in testdata: changes of users and roles, and access decisions
+// after them. Regenerate the output with -rewrite, and review the diff.
 //
-// A change is a line such as "add-user name=bob" (script.changes has them all). A range of keys is
-// a, the one key; a-b, those from a on that are before b; or a-, all from a on. "ask as=bob" asks
-// each line below it for that user; "with=reader,writer" says that it is no user, but somebody with
-// these roles. "since=3" is the revision in which the user logged in: the newest if it is not said.
+// A change is a line such as "add-user name=bob"; script.changes lists them all. A range of keys is
+// a, the single key; a-b, those from a to before b; or a-, all from a. "ask as=bob" checks each
+// line below it for that user; "with=reader,writer" makes the caller a principal with these roles
+// that is not a user. "since=3" is the revision at which the caller logged in, by default the
+// latest.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &script{}
@@ -41,7 +42,7 @@ type script struct {
 	state *State
 }
 
-// arg returns an argument of the line, "" if it is missing.
+// arg returns an argument of the line, or "".
 func (s *script) arg(name string) (text string) {
 	s.d.MaybeScanArgs(s.t, name, &text)
 	return text
@@ -56,7 +57,7 @@ func keys(text string) keyrange.Range {
 	return keyrange.Range{Key: key, End: end}
 }
 
-// kinds maps words to kinds of permissions.
+// kinds maps names to kinds of permissions.
 func kinds() map[string]Kind {
 	all := make(map[string]Kind)
 	for _, k := range []Kind{Read, Write, ReadWrite, See, Hold, Manage} {
@@ -105,7 +106,7 @@ func (s *script) changes() map[string]func() (*State, error) {
 	}
 }
 
-// limit sets limits: each line below has a resource and a number.
+// limit sets limits: each line of input has a resource and a number.
 func (s *script) limit() (*State, error) {
 	of := Holder{}
 	for kind, arg := range []string{"", "role", "user"} {
@@ -125,7 +126,7 @@ func (s *script) limit() (*State, error) {
 	return s.state.SetLimits(of, list)
 }
 
-// resource returns the resource with a name, or an unknown one.
+// resource returns the resource with the given name, or an unknown one.
 func resource(name string) Resource {
 	for r := range Resource(Resources) {
 		if r.String() == name {
@@ -135,7 +136,7 @@ func resource(name string) Resource {
 	return Resource(Resources)
 }
 
-// questions answers each line for a caller.
+// questions checks each line for a caller.
 func (s *script) questions() string {
 	who := Caller{User: s.arg("as")}
 	for _, a := range s.d.CmdArgs {
@@ -155,7 +156,7 @@ func (s *script) questions() string {
 	return b.String()
 }
 
-// answer returns whether a caller may do what a line asks, and why not.
+// answer returns whether a caller may do what a line requests, and why not.
 func (s *script) answer(who Caller, words []string) string {
 	args := make(map[string]string)
 	for _, w := range words[1:] {
@@ -214,7 +215,7 @@ func (s *script) show() string {
 	}
 	for _, of := range s.state.LimitHolders() {
 		l := s.state.Limits(of)
-		kind := [...]string{"everybody", "each with the role", "the user"}[of.Kind]
+		kind := [...]string{"default", "role", "user"}[of.Kind]
 		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("limits of %s %s", kind, of.Name)))
 		for _, c := range l.Changes() {
 			fmt.Fprintf(&b, "- %v %d\n", c.What, c.Most)
@@ -226,5 +227,5 @@ func (s *script) show() string {
 	if again := remade(s.state); !slices.Equal(again.Users(), s.state.Users()) {
 		s.t.Errorf("rebuilt, it has the users %q", again.Users())
 	}
-	return cmp.Or(b.String(), "nobody\n")
+	return cmp.Or(b.String(), "empty\n")
 }

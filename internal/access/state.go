@@ -7,37 +7,37 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Root is the name of the user that must exist before access control is enabled, and of the role
-// that may do everything.
+// Root is the name of the user that must exist before access control can be enabled, and of the
+// role that may do everything.
 const Root = "root"
 
-// User is somebody who can log in.
+// User is a user that can log in.
 type User struct {
 	Name string
-	// Hash is of the password. A user without a password has none, and logs in by a certificate
-	// or a signed token.
+	// Hash is the hash of the password. A user without a password has none, and logs in by a
+	// certificate or a signed token.
 	Hash       []byte
 	NoPassword bool
-	// Roles are in order.
+	// Roles are sorted.
 	Roles []string
 }
 
-// State is all users and roles, and whether access control is enabled. It never changes: methods
-// that change something return another State, and the old one with an error. What they return
-// must not be changed either. A nil State has no users and no roles.
+// State is the set of all users and roles, and whether access control is enabled. It is immutable:
+// methods that change something return a new State or, with an error, the old one. Do not modify
+// what they return. A nil State has no users and no roles.
 type State struct {
 	enabled  bool
 	revision uint64
 	bytes    int64
 	users    map[string]*User
 	roles    map[string]*role
-	limits   map[Holder]Limits // of users and roles that are there, none empty; nil if there are none
+	limits   map[Holder]Limits // of existing users and roles, none empty; may be nil
 }
 
-// empty is what a nil State is.
+// empty is the value of a nil State.
 var empty = &State{revision: 1}
 
-// New returns a State with the users and roles of another one.
+// New returns a State with the given users and roles.
 func New(enabled bool, revision uint64, users []User, roles []Role) *State {
 	s := &State{
 		enabled: enabled, revision: revision,
@@ -59,19 +59,20 @@ func (s *State) orEmpty() *State {
 	return s
 }
 
-// Enabled reports whether access control is enabled. While it is not, everybody may do everything.
+// Enabled reports whether access control is enabled. While it is not, anyone may do everything.
 func (s *State) Enabled() bool { return s.orEmpty().enabled }
 
-// Revision counts the changes of users and roles, from 1. It is no revision of the keys.
+// Revision returns the revision of users and roles, starting at 1. It is unrelated to revisions of
+// keys.
 func (s *State) Revision() uint64 { return s.orEmpty().revision }
 
-// Bytes is about how much memory the users and roles take.
+// Bytes returns the approximate memory of the users and roles.
 func (s *State) Bytes() int64 { return s.orEmpty().bytes }
 
-// Len returns how many users and roles there are together.
+// Len returns the number of users and roles.
 func (s *State) Len() int { return len(s.orEmpty().users) + len(s.orEmpty().roles) }
 
-// User returns the user with a name, and whether there is one.
+// User returns the user with the given name, and whether it exists.
 func (s *State) User(name string) (u User, ok bool) {
 	if found, ok := s.orEmpty().users[name]; ok {
 		return *found, true
@@ -79,7 +80,7 @@ func (s *State) User(name string) (u User, ok bool) {
 	return User{}, false
 }
 
-// Users returns the names of all users, in order.
+// Users returns the names of all users, sorted.
 func (s *State) Users() []string { return slices.Sorted(maps.Keys(s.orEmpty().users)) }
 
 // Role returns the role with a name, and whether there is one.
@@ -90,10 +91,10 @@ func (s *State) Role(name string) (r Role, ok bool) {
 	return Role{}, false
 }
 
-// Roles returns the names of all roles, in order.
+// Roles returns the names of all roles, sorted.
 func (s *State) Roles() []string { return slices.Sorted(maps.Keys(s.orEmpty().roles)) }
 
-// next returns a copy of s, to be changed, that counts one change more.
+// next returns a modifiable copy of s with the next revision.
 func (s *State) next() *State {
 	s = s.orEmpty()
 	c := &State{
@@ -109,14 +110,14 @@ func (s *State) next() *State {
 	return c
 }
 
-// About what an entry takes beside the texts in it.
+// The approximate overhead of entries.
 const (
 	userBytes       = 200
 	roleBytes       = 200
 	permissionBytes = 150
 )
 
-// Bytes is about how much memory a user takes.
+// Bytes returns the approximate memory of a user.
 func (u *User) Bytes() int64 {
 	n := userBytes + len(u.Name) + len(u.Hash)
 	for _, r := range u.Roles {
@@ -125,7 +126,7 @@ func (u *User) Bytes() int64 {
 	return int64(n)
 }
 
-// Bytes is about how much memory a role takes.
+// Bytes returns the approximate memory of a role.
 func (r *Role) Bytes() int64 {
 	n := roleBytes + len(r.Name)
 	for _, p := range r.Permissions {
@@ -160,8 +161,8 @@ func (s *State) dropRole(name string) {
 	}
 }
 
-// Enable enables access control. It needs the user root with the role root. It is no change if it
-// is enabled already, and is not counted in any case, as in etcd.
+// Enable enables access control. It requires the user root with the role root. As in etcd, it does
+// not change the revision.
 func (s *State) Enable() (*State, error) {
 	u, ok := s.User(Root)
 	switch {
@@ -177,7 +178,8 @@ func (s *State) Enable() (*State, error) {
 	return c, nil
 }
 
-// Disable disables access control. Users and roles stay. It is no change if it is not enabled.
+// Disable disables access control, and keeps users and roles. If it is disabled already, nothing
+// changes.
 func (s *State) Disable() *State {
 	if !s.Enabled() {
 		return s
@@ -187,7 +189,7 @@ func (s *State) Disable() *State {
 	return c
 }
 
-// AddUser adds a user, without roles. It fails with ErrUserEmpty without a name, and with
+// AddUser adds a user without roles. It fails with ErrUserEmpty if the name is empty, or with
 // ErrUserExists.
 func (s *State) AddUser(name string, hash []byte, noPassword bool) (*State, error) {
 	if name == "" {
@@ -205,8 +207,8 @@ func (s *State) AddUser(name string, hash []byte, noPassword bool) (*State, erro
 	return c, nil
 }
 
-// DeleteUser deletes a user. It fails with ErrUserNotFound, and with ErrInvalidAuthMgmt if access
-// control is enabled and the user is root.
+// DeleteUser deletes a user. It fails with ErrUserNotFound, or with ErrInvalidAuthMgmt for root
+// while access control is enabled.
 func (s *State) DeleteUser(name string) (*State, error) {
 	if s.Enabled() && name == Root {
 		return s, rootDeleted
@@ -220,8 +222,8 @@ func (s *State) DeleteUser(name string) (*State, error) {
 	return c, nil
 }
 
-// SetPassword changes the hash of a user's password. It fails with ErrUserNotFound. A user that
-// was added without a password stays without one, as in etcd.
+// SetPassword changes the hash of a user's password. It fails with ErrUserNotFound. As in etcd, a
+// user added without a password stays without one.
 func (s *State) SetPassword(name string, hash []byte) (*State, error) {
 	u, ok := s.User(name)
 	if !ok {
@@ -235,8 +237,8 @@ func (s *State) SetPassword(name string, hash []byte) (*State, error) {
 	return c, nil
 }
 
-// GrantRole gives a user a role. It fails with ErrUserNotFound and ErrRoleNotFound; the role root
-// needs not be there. It is no change if the user has the role.
+// GrantRole grants a role to a user. It fails with ErrUserNotFound or ErrRoleNotFound; the role
+// root need not exist. If the user has the role already, nothing changes.
 func (s *State) GrantRole(name, role string) (*State, error) {
 	u, ok := s.User(name)
 	if !ok {
@@ -255,8 +257,8 @@ func (s *State) GrantRole(name, role string) (*State, error) {
 	return c, nil
 }
 
-// RevokeRole takes a role from a user. It fails with ErrUserNotFound, ErrRoleNotGranted, and with
-// ErrInvalidAuthMgmt if access control is enabled and both are root.
+// RevokeRole revokes a role from a user. It fails with ErrUserNotFound, ErrRoleNotGranted, or with
+// ErrInvalidAuthMgmt if both are root and access control is enabled.
 func (s *State) RevokeRole(name, role string) (*State, error) {
 	if s.Enabled() && name == Root && role == Root {
 		return s, rootRevoked
@@ -274,12 +276,12 @@ func (s *State) RevokeRole(name, role string) (*State, error) {
 	return c, nil
 }
 
-// without returns a list without a name, in memory of its own.
+// without returns a copy of a list without a name.
 func without(list []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(n string) bool { return n == name })
 }
 
-// AddRole adds a role without permissions. It fails with ErrRoleEmpty without a name, and with
+// AddRole adds a role without permissions. It fails with ErrRoleEmpty if the name is empty, or with
 // ErrRoleExists.
 func (s *State) AddRole(name string) (*State, error) {
 	if name == "" {
@@ -293,8 +295,8 @@ func (s *State) AddRole(name string) (*State, error) {
 	return c, nil
 }
 
-// DeleteRole deletes a role, and takes it from all users. It fails with ErrRoleNotFound, and with
-// ErrInvalidAuthMgmt if access control is enabled and the role is root.
+// DeleteRole deletes a role, and revokes it from all users. It fails with ErrRoleNotFound, or with
+// ErrInvalidAuthMgmt for root while access control is enabled.
 func (s *State) DeleteRole(name string) (*State, error) {
 	if s.Enabled() && name == Root {
 		return s, roleDeleted
@@ -315,9 +317,9 @@ func (s *State) DeleteRole(name string) (*State, error) {
 	return c, nil
 }
 
-// Grant gives a role a permission, in place of the one that it has on the same range. It fails
-// with ErrInvalidAuthMgmt if no key or name lies in the range, and with ErrRoleNotFound. It is no
-// change if the role has just this permission.
+// Grant grants a permission to a role, and replaces an existing one on the same range. It fails
+// with ErrInvalidAuthMgmt if the permission is invalid, or with ErrRoleNotFound. If the role has
+// exactly this permission already, nothing changes.
 func (s *State) Grant(name string, p Permission) (*State, error) {
 	switch {
 	case p.Key == "":
@@ -346,8 +348,8 @@ func (s *State) Grant(name string, p Permission) (*State, error) {
 	return c, nil
 }
 
-// Revoke takes the permission on exactly this range of keys from a role. It fails with
-// ErrRoleNotFound and ErrPermissionNotGranted.
+// Revoke revokes the permission on exactly this range of keys from a role. It fails with
+// ErrRoleNotFound or ErrPermissionNotGranted.
 func (s *State) Revoke(name string, of keyrange.Range) (*State, error) {
 	return s.revoke(name, Permission{Read, of.Key, of.End})
 }
@@ -357,7 +359,7 @@ func (s *State) RevokeNames(name string, of keyrange.Range) (*State, error) {
 	return s.revoke(name, Permission{See, of.Key, of.End})
 }
 
-// revoke takes the permission that is in place of p from a role.
+// revoke removes the permission that p would replace from a role.
 func (s *State) revoke(name string, of Permission) (*State, error) {
 	r, ok := s.Role(name)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// step is a change, what comes of it, and the revision after it.
+// step is a change, its expected error, and the revision after it.
 type step struct {
 	name     string
 	do       func(*State) (*State, error)
@@ -21,7 +21,7 @@ type step struct {
 
 func disable(s *State) (*State, error) { return s.Disable(), nil }
 
-// named and paired return a change by a method with one or two arguments.
+// named and paired return a change that calls a method with one or two arguments.
 func named[A any](do func(*State, A) (*State, error), a A) func(*State) (*State, error) {
 	return func(s *State) (*State, error) { return do(s, a) }
 }
@@ -32,73 +32,73 @@ func paired[A, B any](
 	return func(s *State) (*State, error) { return do(s, a, b) }
 }
 
-// add returns a change that adds a user, with a hash unless it is to have no password.
+// add returns a change that adds a user, with or without a password.
 func add(name string, noPassword bool) func(*State) (*State, error) {
 	return func(s *State) (*State, error) { return s.AddUser(name, []byte{1}, noPassword) }
 }
 
-// TestChanges makes one change after another. The order of the refusals and which changes count
-// are etcd's.
+// TestChanges applies a sequence of changes. The order of checks, and which changes count, are
+// etcd's.
 func TestChanges(t *testing.T) {
 	k := keyrange.Range{Key: "k"}
 	var s *State
 	for _, c := range []step{
 		{"enable without root", (*State).Enable, ErrRootUserNotExist, 1},
-		{"disable what is not enabled", disable, nil, 1},
-		{"no name", add("", false), ErrUserEmpty, 1},
+		{"disable while disabled", disable, nil, 1},
+		{"empty name", add("", false), ErrUserEmpty, 1},
 		{"add root", add("root", false), nil, 2},
-		{"twice", add("root", true), ErrUserExists, 2},
-		{"root without its role", (*State).Enable, ErrRootRoleNotExist, 2},
-		{"no user", paired((*State).GrantRole, "bob", "root"), ErrUserNotFound, 2},
-		{"no role", paired((*State).GrantRole, "root", "r"), ErrRoleNotFound, 2},
-		{"the role root needs not be there", paired((*State).GrantRole, "root", "root"), nil, 3},
-		{"again", paired((*State).GrantRole, "root", "root"), nil, 3},
+		{"add root again", add("root", true), ErrUserExists, 2},
+		{"enable without the role root", (*State).Enable, ErrRootRoleNotExist, 2},
+		{"grant to a missing user", paired((*State).GrantRole, "bob", "root"), ErrUserNotFound, 2},
+		{"grant a missing role", paired((*State).GrantRole, "root", "r"), ErrRoleNotFound, 2},
+		{"grant the role root, which does not exist", paired((*State).GrantRole, "root", "root"), nil, 3},
+		{"grant it again", paired((*State).GrantRole, "root", "root"), nil, 3},
 		{"enable", (*State).Enable, nil, 3},
 		{"enable again", (*State).Enable, nil, 3},
-		{"root stays", named((*State).DeleteUser, "root"), rootDeleted, 3},
-		{"with its role", paired((*State).RevokeRole, "root", "root"), rootRevoked, 3},
-		{"which stays", named((*State).DeleteRole, "root"), roleDeleted, 3},
-		{"no such user", named((*State).DeleteUser, "bob"), ErrUserNotFound, 3},
+		{"delete the user root", named((*State).DeleteUser, "root"), rootDeleted, 3},
+		{"revoke the role root", paired((*State).RevokeRole, "root", "root"), rootRevoked, 3},
+		{"delete the role root", named((*State).DeleteRole, "root"), roleDeleted, 3},
+		{"delete a missing user", named((*State).DeleteUser, "bob"), ErrUserNotFound, 3},
 		{"add bob", add("bob", true), nil, 4},
-		{"nor role", named((*State).DeleteRole, "r"), ErrRoleNotFound, 4},
-		{"a role without a name", named((*State).AddRole, ""), ErrRoleEmpty, 4},
+		{"delete a missing role", named((*State).DeleteRole, "r"), ErrRoleNotFound, 4},
+		{"add a role without a name", named((*State).AddRole, ""), ErrRoleEmpty, 4},
 		{"add a role", named((*State).AddRole, "r"), nil, 5},
 		{"add it again", named((*State).AddRole, "r"), ErrRoleExists, 5},
-		{"it is not bob's", paired((*State).RevokeRole, "bob", "r"), ErrRoleNotGranted, 5},
-		{"nobody's", paired((*State).RevokeRole, "eve", "r"), ErrUserNotFound, 5},
-		{"now it is", paired((*State).GrantRole, "bob", "r"), nil, 6},
-		{"it allows nothing", paired((*State).Revoke, "r", k), ErrPermissionNotGranted, 6},
-		{"which role", paired((*State).Grant, "q", Permission{Key: "k"}), ErrRoleNotFound, 6},
-		{"no key", paired((*State).Grant, "r", Permission{}), noKey, 6},
-		{"none", paired((*State).Grant, "r", Permission{Read, "b", "a"}), emptyRange, 6},
-		{"no kind", paired((*State).Grant, "r", Permission{3, "k", ""}), unknownKind, 6},
-		{"and from which", paired((*State).Revoke, "q", k), ErrRoleNotFound, 6},
-		{"to read", paired((*State).Grant, "r", Permission{Read, "k", ""}), nil, 7},
-		{"as it may", paired((*State).Grant, "r", Permission{Read, "k", ""}), nil, 7},
-		{"to write", paired((*State).Grant, "r", Permission{Write, "k", ""}), nil, 8},
-		{"a password for nobody", paired((*State).SetPassword, "eve", nil), ErrUserNotFound, 8},
-		{"for bob", paired((*State).SetPassword, "bob", []byte{3}), nil, 9},
-		{"for root", paired((*State).SetPassword, "root", []byte{4}), nil, 10},
+		{"revoke a role that bob lacks", paired((*State).RevokeRole, "bob", "r"), ErrRoleNotGranted, 5},
+		{"revoke from a missing user", paired((*State).RevokeRole, "eve", "r"), ErrUserNotFound, 5},
+		{"grant bob the role", paired((*State).GrantRole, "bob", "r"), nil, 6},
+		{"revoke a missing permission", paired((*State).Revoke, "r", k), ErrPermissionNotGranted, 6},
+		{"permit for a missing role", paired((*State).Grant, "q", Permission{Key: "k"}), ErrRoleNotFound, 6},
+		{"permit without a key", paired((*State).Grant, "r", Permission{}), noKey, 6},
+		{"permit an empty range", paired((*State).Grant, "r", Permission{Read, "b", "a"}), emptyRange, 6},
+		{"permit an unknown kind", paired((*State).Grant, "r", Permission{3, "k", ""}), unknownKind, 6},
+		{"revoke from a missing role", paired((*State).Revoke, "q", k), ErrRoleNotFound, 6},
+		{"permit reads", paired((*State).Grant, "r", Permission{Read, "k", ""}), nil, 7},
+		{"permit reads again", paired((*State).Grant, "r", Permission{Read, "k", ""}), nil, 7},
+		{"permit writes instead", paired((*State).Grant, "r", Permission{Write, "k", ""}), nil, 8},
+		{"set the password of a missing user", paired((*State).SetPassword, "eve", nil), ErrUserNotFound, 8},
+		{"set bob's password", paired((*State).SetPassword, "bob", []byte{3}), nil, 9},
+		{"set root's password", paired((*State).SetPassword, "root", []byte{4}), nil, 10},
 		{"disable", disable, nil, 11},
-		{"now root may go", paired((*State).RevokeRole, "root", "root"), nil, 12},
-		{"whole", named((*State).DeleteUser, "root"), nil, 13},
+		{"revoke the role root while disabled", paired((*State).RevokeRole, "root", "root"), nil, 12},
+		{"delete root while disabled", named((*State).DeleteUser, "root"), nil, 13},
 	} {
 		before, copied := s, *s.orEmpty()
 		after, err := c.do(s)
 		if !errors.Is(err, c.err) || (c.err == nil) != (err == nil) {
-			t.Errorf("%s: error %v, not %v", c.name, err, c.err)
+			t.Errorf("%s: error %v, want %v", c.name, err, c.err)
 		}
 		if why := change(""); errors.As(err, &why) && !errors.Is(err, ErrInvalidAuthMgmt) {
-			t.Errorf("%s: %v is no invalid change", c.name, err)
+			t.Errorf("%s: %v does not wrap ErrInvalidAuthMgmt", c.name, err)
 		}
 		if after.Revision() != c.revision {
-			t.Errorf("%s: revision %d, not %d", c.name, after.Revision(), c.revision)
+			t.Errorf("%s: revision %d, want %d", c.name, after.Revision(), c.revision)
 		}
 		if err != nil && after != before {
-			t.Errorf("%s: refused, and yet another state", c.name)
+			t.Errorf("%s: failed, but returned another state", c.name)
 		}
 		if before != nil && !reflect.DeepEqual(*before, copied) {
-			t.Errorf("%s: the old state is another now", c.name)
+			t.Errorf("%s: the old state changed", c.name)
 		}
 		s = after
 	}
@@ -118,7 +118,7 @@ func userOf(s *State, name string) User {
 	return u
 }
 
-// remade returns a state with the same users and roles.
+// remade returns a new state with the same users and roles.
 func remade(s *State) *State {
 	var users []User
 	for _, name := range s.Users() {
@@ -132,7 +132,7 @@ func remade(s *State) *State {
 	return New(s.Enabled(), s.Revision(), users, roles)
 }
 
-// TestBytes fills a state, and empties it: what it counts is what is there.
+// TestBytes fills and empties a state: its size always matches its contents.
 func TestBytes(t *testing.T) {
 	var s *State
 	made := func(changed *State, err error) {
@@ -142,7 +142,7 @@ func TestBytes(t *testing.T) {
 		}
 		s = changed
 		if again := remade(s); again.Bytes() != s.Bytes() {
-			t.Fatalf("a state of %d bytes counts %d", again.Bytes(), s.Bytes())
+			t.Fatalf("rebuilt state has %d bytes, but the original %d", again.Bytes(), s.Bytes())
 		}
 	}
 	made(s.AddUser("u", make([]byte, 60), false))
@@ -151,12 +151,12 @@ func TestBytes(t *testing.T) {
 	made(s.Grant("r", Permission{Read, "a", "b"}))
 	made(s.SetPassword("u", make([]byte, 70)))
 	if least := int64(userBytes + roleBytes + permissionBytes + 70); s.Bytes() < least {
-		t.Errorf("%d bytes, at least %d are there", s.Bytes(), least)
+		t.Errorf("%d bytes, want at least %d", s.Bytes(), least)
 	}
 	made(s.DeleteRole("r"))
 	made(s.DeleteUser("u"))
 	if s.Bytes() != 0 {
-		t.Errorf("an empty state of %d bytes", s.Bytes())
+		t.Errorf("an empty state has %d bytes", s.Bytes())
 	}
 }
 
@@ -168,9 +168,8 @@ func anyRange(r *rand.Rand) keyrange.Range {
 	return keyrange.Range{Key: names[r.IntN(len(names))], End: ends[r.IntN(len(ends))]}
 }
 
-// TestCheckKeyByKey compares decisions with the rule that they follow: every key of the range lies
-// in a permission of one of the user's roles. All keys that tell two ranges of names apart are
-// asked.
+// TestCheckKeyByKey compares Check with its definition: each key of the range must lie in a
+// permission of one of the user's roles. It checks every key that could distinguish two ranges.
 func TestCheckKeyByKey(t *testing.T) {
 	var keys []string
 	for _, n := range names {
@@ -213,11 +212,11 @@ func TestCheckKeyByKey(t *testing.T) {
 		}
 	}
 	if allowed < 1_000 || allowed > 19_000 {
-		t.Errorf("%d of 20,000 are allowed: the test tells little", allowed)
+		t.Errorf("%d of 20,000 are allowed: the test covers too little", allowed)
 	}
 }
 
-// TestCallers asks for one key by all kinds of callers.
+// TestCallers checks one key for each kind of caller.
 func TestCallers(t *testing.T) {
 	all := []User{{Name: "bob", Roles: []string{"gone", "r"}}, {Name: "root", Roles: []string{"root"}}}
 	k := keyrange.Range{Key: "k"}
@@ -249,13 +248,13 @@ func TestCallers(t *testing.T) {
 			on.CheckRoot(c.caller),
 		}
 		if want := []error{c.check, c.other, c.known, c.ask}; !slices.EqualFunc(got, want, errors.Is) {
-			t.Errorf("%+v: %v, not %v", c.caller, got, want)
+			t.Errorf("%+v: got %v, want %v", c.caller, got, want)
 		}
 		for _, s := range []*State{nil, off} {
 			if err := errors.Join(
 				s.Check(c.caller, Write, k), s.CheckKnown(c.caller), s.CheckRoot(c.caller),
 			); err != nil {
-				t.Errorf("%+v is refused without access control: %v", c.caller, err)
+				t.Errorf("%+v is denied without access control: %v", c.caller, err)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ type world struct {
 	w      *Watch
 	now    lease.Instant
 	others []*other
-	fresh  lease.Instant // since when the watching member was not late
+	fresh  lease.Instant // since when the watching member has not been late
 	silent int           // how often a member was found silent
 }
 
@@ -23,15 +23,15 @@ type world struct {
 type other struct {
 	id     uint64
 	beat   lease.Instant // of its next heartbeat
-	answer lease.Instant // of its next answer; 0: it was not asked
-	asked  lease.Instant // when it was asked first since it was heard; 0: it was not
+	answer lease.Instant // of its next answer; 0 if not asked
+	asked  lease.Instant // when it was first asked since it was heard; 0 if not asked
 	again  lease.Instant // when it was asked last
 	heard  lease.Instant
-	stops  lease.Instant // it says nothing before that
+	stops  lease.Instant // it is quiet until then
 	silent bool
 }
 
-// newWorld returns one with two others.
+// newWorld returns a world with two others.
 func newWorld(t *testing.T, seed uint64) *world {
 	v := &world{
 		t: t, r: rand.New(rand.NewPCG(seed, 1)), w: New(Config{Heartbeat: 100, Most: 1000}), now: 1000,
@@ -46,7 +46,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return v
 }
 
-// step goes to the next instant at which anything happens.
+// step advances to the next instant at which something happens.
 func (v *world) step() {
 	at, ok := v.w.Next()
 	if !ok {
@@ -55,7 +55,7 @@ func (v *world) step() {
 	for _, o := range v.others {
 		at = min(at, o.next())
 	}
-	switch n := v.r.IntN(300); { // this member may be held up
+	switch n := v.r.IntN(300); { // this member may be delayed
 	case at > v.now && n == 0:
 		at += lease.Instant(v.r.IntN(3000))
 	case at > v.now && n < 20:
@@ -75,7 +75,7 @@ func (v *world) step() {
 	v.look()
 }
 
-// next is when it says something next.
+// next returns when the member sends something next.
 func (o *other) next() lease.Instant {
 	at := o.beat
 	if o.answer != 0 {
@@ -84,7 +84,7 @@ func (o *other) next() lease.Instant {
 	return max(at, o.stops)
 }
 
-// speak hears what a member has to say by now. Now and then it stops after that.
+// speak delivers what a member has sent by now. Occasionally, the member stops after that.
 func (v *world) speak(o *other) {
 	if o.next() > v.now {
 		return
@@ -101,7 +101,7 @@ func (v *world) speak(o *other) {
 	}
 }
 
-// look checks what a look says.
+// look checks the result of Look.
 func (v *world) look() {
 	news := v.w.Look(v.now)
 	for _, o := range v.others {
@@ -109,7 +109,7 @@ func (v *world) look() {
 			if o.asked == 0 {
 				o.asked = v.now
 			} else if v.now-o.again < 150 {
-				v.t.Fatalf("%d: member %d is asked again after %d", v.now, o.id, v.now-o.again)
+				v.t.Fatalf("%d: member %d is asked again after only %d", v.now, o.id, v.now-o.again)
 			}
 			o.again = v.now
 			o.answer = v.now + lease.Instant(1+v.r.IntN(leastWait-1))
@@ -121,14 +121,14 @@ func (v *world) look() {
 		quiet := v.now - o.heard
 		switch {
 		case o.silent:
-			v.t.Fatalf("%d: member %d is silent again, and was not heard", v.now, o.id)
+			v.t.Fatalf("%d: member %d is silent twice without being heard", v.now, o.id)
 		case lease.TTL(quiet) != s.Quiet || s.Quiet < s.Limit || s.Limit < 300 ||
 			s.Limit > max(1000, 150+2*s.RoundTrip):
 			v.t.Fatalf("%d: member %d was heard %d ago: %+v", v.now, o.id, quiet, s)
 		case o.asked == 0 || lease.TTL(v.now-o.asked) < max(leastWait, 2*s.RoundTrip):
-			v.t.Fatalf("%d: member %d had no time to answer: it was asked at %d", v.now, o.id, o.asked)
+			v.t.Fatalf("%d: member %d had too little time to answer: it was asked at %d", v.now, o.id, o.asked)
 		case o.stops <= o.heard+150:
-			v.t.Fatalf("%d: member %d speaks, and is silent: heard at %d", v.now, o.id, o.heard)
+			v.t.Fatalf("%d: member %d is silent, but it speaks: heard at %d", v.now, o.id, o.heard)
 		case o.heard < v.fresh && quiet < 300:
 			v.t.Fatalf("%d: member %d is silent because this member was late", v.now, o.id)
 		}
@@ -136,7 +136,7 @@ func (v *world) look() {
 	}
 	for i, s := range v.w.States(v.now) {
 		if o := v.others[i]; !o.silent && s.Quiet > s.Limit+2*tolerance {
-			v.t.Fatalf("%d: member %d was heard at %d, and is not silent: %+v", v.now, o.id, o.heard, s)
+			v.t.Fatalf("%d: member %d was heard at %d, but is not silent: %+v", v.now, o.id, o.heard, s)
 		}
 	}
 	if at, ok := v.w.Next(); ok && at <= v.now {
@@ -144,9 +144,9 @@ func (v *world) look() {
 	}
 }
 
-// Goal: in any order of heartbeats, answers, stops and delays of the member that watches, a member
-// that speaks is never silent, one that has stopped always is, within its limit, and none is before
-// it had the time to answer. Method: random worlds, checked at each look.
+// Goal: with any sequence of heartbeats, answers, stops and delays of the watching member, a member
+// that speaks is never silent, one that has stopped becomes silent within its limit, and none is
+// silent before it had time to answer. Method: random worlds, checked at each look.
 func TestRandomWorlds(t *testing.T) {
 	silent := 0
 	for seed := range uint64(100) {
@@ -157,6 +157,6 @@ func TestRandomWorlds(t *testing.T) {
 		silent += v.silent
 	}
 	if silent == 0 {
-		t.Error("nobody was ever silent")
+		t.Error("no member was ever silent")
 	}
 }

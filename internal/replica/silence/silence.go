@@ -1,21 +1,21 @@
-// Package silence says when a member that is not heard is taken for hung or cut off.
+// Package silence decides when an unresponsive member is considered hung or cut off.
 //
-// A process that is killed takes its connections with it, and is missed at once. One that is
-// stopped, or behind a cut link, only says nothing. So does one that is busy, and the member that
-// listens may have been held up itself. So silence alone decides nothing:
+// A killed process takes its connections with it, so its failure is noticed immediately. A stopped
+// process, or one behind a broken link, just becomes quiet. But so does a busy one, and the
+// listening member may have been delayed itself. So a lack of heartbeats alone is not enough:
 //
-//   - A member that has not been heard for a heartbeat and a half is asked, over a connection and
-//     by goroutines that have nothing to do with its core. A busy process answers, a stopped one
+//   - A member that has not been heard for one and a half heartbeats is probed, over a connection
+//     and by goroutines that are independent of its core. A busy process answers, a stopped one
 //     does not.
-//   - It is silent when it has not been heard for its limit, and has not answered for twice as long
-//     as its slowest answer of the last minutes took.
-//   - The limit is three heartbeats, or half as much again as the longest pause from which the
-//     member came back in the last minutes, but no more than the election timeout. So a member
-//     that stutters is taken for hung once, and not each time.
-//   - A member that was late itself counts anew from then.
+//   - It becomes silent once it has not been heard for its limit, and has not answered for twice
+//     the time of its slowest answer in the last minutes.
+//   - The limit is three heartbeats, or one and a half times the longest pause from which the
+//     member recovered in the last minutes, but at most the election timeout. So a member that
+//     stutters is considered hung once, not each time.
+//   - A member that was late itself restarts all countdowns.
 //
-// No promise rests on it: to be wrong costs an election, and that only if a majority is wrong at
-// one time.
+// No guarantee depends on this: a mistake costs an election, and only if a majority makes it at the
+// same time.
 //
 // The package is pure: instants are arguments.
 package silence
@@ -27,55 +27,55 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Config says how members speak. The zero value watches nobody.
+// Config configures a Watch. The zero value watches no members.
 type Config struct {
-	// Heartbeat is how often a member that is watched speaks, in milliseconds.
+	// Heartbeat is the heartbeat interval of watched members, in milliseconds.
 	Heartbeat lease.TTL
-	// Most is the longest limit, but for links that need more: the election timeout.
+	// Most is the longest limit, except for slow links: the election timeout.
 	Most lease.TTL
 }
 
 const (
-	// leastWait is how long an answer may take, at least, in milliseconds: what a process may wait
-	// for a processor, or for its garbage collector, that has answered at once for minutes.
+	// leastWait is the minimum time for an answer, in milliseconds. Even a process that has
+	// answered promptly for minutes may have to wait for a processor or its garbage collector.
 	leastWait = 100
-	// tolerance is how late the one that watches may be, in milliseconds, and still trust what it
+	// tolerance is how late the watching member may be, in milliseconds, before it discards what it
 	// has not heard.
 	tolerance = 50
-	// restEvery is how often members are asked that are not watched, in milliseconds.
+	// restEvery is the interval at which other members are probed, in milliseconds.
 	restEvery = 1000
-	// memory is for how long measurements count, at least; at most twice as long.
+	// memory is how long measurements count, at least; at most twice as long.
 	memory = 5 * 60_000
-	// lostAfter is after how many limits a silent member is lost.
+	// lostAfter is the number of limits after which a silent member is lost.
 	lostAfter = 2
 )
 
 // Watch watches other members. It is not safe for concurrent use.
 type Watch struct {
 	cfg     Config
-	watched []uint64         // in ID order
-	of      map[uint64]*peer // all that were measured or watched
-	due     lease.Instant    // when Look is to be called, at the latest; 0: nobody is to be heard
-	late    lease.Instant    // when this member was late the last time
+	watched []uint64         // sorted
+	of      map[uint64]*peer // all measured or watched members
+	due     lease.Instant    // latest time of the next Look; 0 if there is nothing to wait for
+	late    lease.Instant    // when this member was last late
 }
 
-// peer is what is known of another member.
+// peer is the state of another member.
 type peer struct {
-	heard  lease.Instant // or since when it is watched, or this member is not late
-	asked  lease.Instant // when it was asked first since it was heard; 0: it was not
-	again  lease.Instant // when it is asked again
+	heard  lease.Instant // last message, or when the countdown was restarted
+	asked  lease.Instant // when it was first probed since it was heard; 0 if it was not
+	again  lease.Instant // time of the next probe
 	silent bool
 	lost   bool
-	// missed is when it had been heard last when it fell silent, watched or not since; 0: it has
-	// been heard again.
+	// missed is when it had last been heard before it fell silent, whether or not it is still
+	// watched; 0 if it has been heard since.
 	missed lease.Instant
 	back   lease.Instant // when its last outage ended
 
 	roundTrip worst // of its answers
-	pause     worst // of its silences that ended
+	pause     worst // between its messages
 }
 
-// worst is the longest of several measurements of the last minutes.
+// worst tracks the longest measurement of the last minutes.
 type worst struct {
 	since       lease.Instant
 	now, before lease.TTL
@@ -92,7 +92,7 @@ func (w *worst) note(took lease.TTL, at lease.Instant) {
 	w.now = max(w.now, took)
 }
 
-// at returns the longest as of an instant.
+// at returns the longest measurement as of an instant.
 func (w *worst) at(now lease.Instant) lease.TTL {
 	switch age := now - w.since; {
 	case age < memory:
@@ -103,11 +103,12 @@ func (w *worst) at(now lease.Instant) lease.TTL {
 	return 0
 }
 
-// New returns a Watch of nobody.
+// New returns a Watch without members.
 func New(c Config) *Watch { return &Watch{cfg: c, of: make(map[uint64]*peer)} }
 
-// Advance says what time it is, before all that has come in since. If that is later than this
-// member meant to look, it was held up itself, and what it has not heard says nothing.
+// Advance sets the time, and must be called before any input that has arrived since. If this is
+// later than the member meant to look, it was delayed itself, and what it has not heard proves
+// nothing.
 func (w *Watch) Advance(now lease.Instant) {
 	if w.due == 0 || now-w.due <= tolerance {
 		return
@@ -119,8 +120,8 @@ func (w *Watch) Advance(now lease.Instant) {
 	}
 }
 
-// Follow says which members are to be heard: the leader, or all voters at the leader. Those that
-// were not until now count as heard. The list is in ID order.
+// Follow sets the members to watch: the leader, or at the leader all voters. Newly watched members
+// count as just heard. The list must be sorted.
 func (w *Watch) Follow(members []uint64, now lease.Instant) {
 	if slices.Equal(w.watched, members) {
 		return
@@ -133,7 +134,7 @@ func (w *Watch) Follow(members []uint64, now lease.Instant) {
 	w.watched = append(w.watched[:0], members...)
 }
 
-// Forget drops what is known of all members but these.
+// Forget drops the state of all members except these.
 func (w *Watch) Forget(but []uint64) {
 	for id := range w.of {
 		if !slices.Contains(but, id) {
@@ -152,13 +153,13 @@ func (w *Watch) peer(id uint64, now lease.Instant) *peer {
 	return p
 }
 
-// begin counts from now on.
+// begin restarts the countdown.
 func (p *peer) begin(now lease.Instant) {
 	p.heard, p.asked, p.silent, p.lost = now, 0, false, false
 }
 
-// Heard says that a message of a member is here. A pause that was longer than the longest limit is
-// an outage and no stutter: no limit would have bridged it, so nothing is learned from it.
+// Heard records a message of a member. A pause longer than the longest limit is an outage, not a
+// stutter: no limit could have bridged it, so it is not measured.
 func (w *Watch) Heard(member uint64, now lease.Instant) {
 	p := w.of[member]
 	if p == nil {
@@ -182,8 +183,8 @@ func (w *Watch) Heard(member uint64, now lease.Instant) {
 	p.missed = 0
 }
 
-// Answered says that a member has answered, and how long that took. What was asked before this
-// member was held up itself, or before the end of an outage, says nothing of the way there.
+// Answered records an answer of a member, and how long it took. A probe sent before this member was
+// delayed, or before an outage ended, does not measure the round trip.
 func (w *Watch) Answered(member uint64, took lease.TTL, now lease.Instant) {
 	p := w.peer(member, now)
 	w.Heard(member, now)
@@ -192,17 +193,17 @@ func (w *Watch) Answered(member uint64, took lease.TTL, now lease.Instant) {
 	}
 }
 
-// News is what a look brings.
+// News is the result of a look.
 type News struct {
-	// Ask are the members that are to be asked now.
+	// Ask are the members to probe now.
 	Ask []uint64
-	// Silent are those that are silent from now on: they hang, or are cut off.
+	// Silent are the members that have just become silent: they are hung or cut off.
 	Silent []State
-	// Changed says that more members are lost than before.
+	// Changed means that more members are lost than before.
 	Changed bool
 }
 
-// Look returns what is to be done now.
+// Look returns what to do now.
 func (w *Watch) Look(now lease.Instant) (news News) {
 	for _, id := range w.watched {
 		p := w.of[id]
@@ -228,8 +229,8 @@ func (w *Watch) Look(now lease.Instant) (news News) {
 	return news
 }
 
-// Next returns when Look is to be called, if nothing is heard before; ok is false if nobody is to
-// be heard. To be late is noticed.
+// Next returns when to call Look if nothing is heard before; ok is false if there is nothing to
+// wait for. A late call is detected.
 func (w *Watch) Next() (at lease.Instant, ok bool) { return w.due, w.due != 0 }
 
 func (w *Watch) plan(now lease.Instant) (at lease.Instant) {
@@ -253,7 +254,8 @@ func (w *Watch) plan(now lease.Instant) (at lease.Instant) {
 	return at
 }
 
-// askAfter is how long a member is quiet before it is asked: one late heartbeat is no silence.
+// askAfter is how long a member may be quiet before it is probed. A single late heartbeat is
+// tolerated.
 func (w *Watch) askAfter() lease.TTL { return w.cfg.Heartbeat * 3 / 2 }
 
 // wait is how long an answer of a member may take.
@@ -261,30 +263,31 @@ func (w *Watch) wait(p *peer, now lease.Instant) lease.TTL {
 	return max(leastWait, 2*p.roundTrip.at(now))
 }
 
-// limit is for how long a member may be quiet.
+// limit is how long a member may be quiet.
 func (w *Watch) limit(p *peer, now lease.Instant) lease.TTL {
 	limit := min(max(3*w.cfg.Heartbeat, p.pause.at(now)*3/2), w.cfg.Most)
 	return max(limit, w.askAfter()+w.wait(p, now))
 }
 
-// silentAt is when a member that was asked is silent, unless it is heard before.
+// silentAt returns when a probed member becomes silent unless it is heard before.
 func (w *Watch) silentAt(p *peer, now lease.Instant) lease.Instant {
 	return max(p.heard+lease.Instant(w.limit(p, now)), p.asked+lease.Instant(w.wait(p, now)))
 }
 
-// Lost reports whether a member has been silent for so long that this leader can do nothing with
-// it. Members that are not watched are not lost.
+// Lost reports whether a watched member has been silent for so long that this leader has to do
+// without it.
 func (w *Watch) Lost(member uint64) bool {
 	p := w.of[member]
 	return p != nil && p.lost && slices.Contains(w.watched, member)
 }
 
-// State is what is known of a member.
+// State is the state of a member.
 type State struct {
 	Member uint64
-	// Quiet is for how long it has not been heard, if it is watched; Limit is for how long it may.
+	// Quiet is how long the member has not been heard, if it is watched; Limit is how long it may
+	// be quiet.
 	Quiet, Limit lease.TTL
-	// RoundTrip is the longest that an answer took in the last minutes.
+	// RoundTrip is the longest time of an answer in the last minutes.
 	RoundTrip lease.TTL
 }
 
@@ -296,7 +299,7 @@ func (w *Watch) state(id uint64, p *peer, now lease.Instant) State {
 	return s
 }
 
-// States returns what is known of the members that were measured, in ID order.
+// States returns the states of all members that were measured, sorted by ID.
 func (w *Watch) States(now lease.Instant) []State {
 	out := make([]State, 0, len(w.of))
 	for id, p := range w.of {

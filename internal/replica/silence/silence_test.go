@@ -11,10 +11,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: when a member is asked, silent and lost, and what the limits are learned from, in words
-// and examples. Method: scenarios in testdata, which -rewrite rewrites. A line is an instant and
-// what happens then: a message, an answer or a look. "run" looks whenever the Watch wants to, up
-// to an instant.
+// Goal: when members are probed, silent and lost, and how limits adapt. Method: scenarios in
+// testdata; regenerate the output with -rewrite. A line is an instant and an event: a message, an
+// answer or a look. "run" looks whenever the Watch asks for it, up to an instant.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var p player
@@ -58,7 +57,7 @@ func (p *player) ids(words []string) (out []uint64) {
 	return out
 }
 
-// do does what a line says: an instant, a verb and its arguments.
+// do executes a line: an instant, a verb and its arguments.
 func (p *player) do(words []string) {
 	now := lease.Instant(p.number(words[0]))
 	switch args := words[2:]; words[1] {
@@ -83,7 +82,7 @@ func (p *player) do(words []string) {
 			p.w.Advance(at)
 			p.look(at)
 		}
-	case "beats": // a heartbeat of a member every 100 ms up to an instant, from the next on
+	case "beats": // heartbeats of a member every 100 ms, up to an instant
 		for at := now + 100; at <= lease.Instant(p.number(args[1])); at += 100 {
 			p.w.Advance(at)
 			p.w.Heard(uint64(p.number(args[0])), at)
@@ -97,7 +96,7 @@ func (p *player) do(words []string) {
 				s.RoundTrip)
 		}
 	default:
-		p.t.Fatalf("no verb %q", words[1])
+		p.t.Fatalf("unknown verb %q", words[1])
 	}
 }
 
@@ -122,8 +121,8 @@ func (p *player) sayf(format string, args ...any) {
 	p.out = append(p.out, fmt.Sprintf(format, args...))
 }
 
-// TestNobody: a Watch that watches nobody wants to look at nothing, and forgets what it measured of
-// members that have left.
+// TestNobody: a Watch without members has nothing to do, and can forget measurements of removed
+// members.
 func TestNobody(t *testing.T) {
 	w := New(Config{Heartbeat: 100, Most: 1000})
 	w.Advance(1)
@@ -135,15 +134,15 @@ func TestNobody(t *testing.T) {
 		t.Errorf("the next look is at %d", at)
 	}
 	if w.Heard(8, 1); len(w.States(1)) != 1 {
-		t.Errorf("a message of a member that is not known is measured: %+v", w.States(1))
+		t.Errorf("a message of an unknown member was measured: %+v", w.States(1))
 	}
 	if w.Forget(nil); len(w.States(1)) != 0 || w.Lost(7) {
-		t.Errorf("after all have left: %+v", w.States(1))
+		t.Errorf("after all were removed: %+v", w.States(1))
 	}
 }
 
-// TestWorst: a measurement counts for memory at least, and for twice that at most, and the longest
-// of several counts.
+// TestWorst: the longest of several measurements counts, each of them for at least memory and at
+// most twice that.
 func TestWorst(t *testing.T) {
 	type note struct {
 		took lease.TTL
@@ -177,18 +176,18 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-// TestFastHeartbeats: a member has a tenth of a second to answer, however fast heartbeats are, and
+// TestFastHeartbeats: a member has 100 ms to answer, however short the heartbeat interval and
 // however fast it has answered before.
 func TestFastHeartbeats(t *testing.T) {
 	w := New(Config{Heartbeat: 40, Most: 1000})
 	w.Follow([]uint64{2}, 1)
 	w.Answered(2, 1, 1)
 	if got := w.States(1)[0].Limit; got != 60+leastWait {
-		t.Errorf("limit %d", got)
+		t.Errorf("limit %d, want %d", got, 60+leastWait)
 	}
 }
 
-// TestLostIsFollowed: a leader has lost only members that it follows.
+// TestLostIsFollowed: only followed members can be lost.
 func TestLostIsFollowed(t *testing.T) {
 	w := New(Config{Heartbeat: 100, Most: 1000})
 	w.Follow([]uint64{2}, 1)
@@ -198,9 +197,9 @@ func TestLostIsFollowed(t *testing.T) {
 		w.Look(at)
 	}
 	if !w.Lost(2) {
-		t.Fatal("it is not lost")
+		t.Fatal("the member is not lost")
 	}
 	if w.Follow(nil, 5000); w.Lost(2) {
-		t.Error("it is lost, and not followed")
+		t.Error("the member is lost, but not followed")
 	}
 }
