@@ -167,8 +167,8 @@ func (e *Election) campaign(ctx context.Context, s *session, c Candidate) (*tick
 	if err != nil {
 		return nil, err
 	}
-	room := &waitQueue{session: s, prefix: e.name + candidates, value: value}
-	waiting, err := room.enter(ctx, false)
+	own := &waitQueue{session: s, prefix: e.name + candidates, value: value}
+	waiting, err := own.enter(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ func (r *run) waitAsFirst(ctx context.Context, p *ticket) error {
 // that, and the ticket's turn. So nobody sees a candidate at the head that does not lead.
 func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 	for {
-		before, err := p.look(ctx)
+		before, err := p.ahead(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -252,7 +252,7 @@ func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 		case err != nil: // if nobody knows the outcome, that is found out by abandoning the ticket
 			return false, err
 		case r.Succeeded:
-			p.told.Close()
+			p.handle.Close()
 			p.session.keys.Remove(p.key)
 			return true, nil
 		}

@@ -49,14 +49,14 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 		for err == nil { // again if the changes were forgotten
 			err = o.follow(ctx, e.client)
 		}
-		if !errors.Is(err, errEnough) {
+		if !errors.Is(err, errStop) {
 			yield(LeaderInfo{}, fault.In("lock: observe", e.name, err))
 		}
 	}
 }
 
-// errEnough means that the program wants no more.
-var errEnough = errors.New("lock: enough")
+// errStop means that the program wants no more.
+var errStop = errors.New("lock: enough")
 
 // observer is one Observe.
 type observer struct {
@@ -65,7 +65,7 @@ type observer struct {
 	yield    func(LeaderInfo, error) bool
 	keys     map[string]store.KV // the leader's and those of candidates that wait
 	revision int64
-	told     *LeaderInfo
+	last     *LeaderInfo
 }
 
 // read takes the queue as it is now.
@@ -90,7 +90,7 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 	if err := o.read(ctx, c); err != nil {
 		return err
 	}
-	if err := o.tell(); err != nil {
+	if err := o.emit(); err != nil {
 		return err
 	}
 	all := o.queue.all()
@@ -105,7 +105,7 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 			return nil
 		}
 		if err == nil {
-			err = o.take(u.Events)
+			err = o.apply(u.Events)
 		}
 		if err != nil {
 			return err
@@ -114,7 +114,7 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 }
 
 // take takes events, and tells the outcome of each revision.
-func (o *observer) take(events []store.Event) error {
+func (o *observer) apply(events []store.Event) error {
 	for i, e := range events {
 		// One that went is on no lease.
 		if rule.Is(o.queue.prefix, e.KV.Key, int64(e.KV.Lease)) {
@@ -126,7 +126,7 @@ func (o *observer) take(events []store.Event) error {
 		if i+1 < len(events) && events[i+1].KV.ModRevision == o.revision {
 			continue
 		}
-		if err := o.tell(); err != nil {
+		if err := o.emit(); err != nil {
 			return err
 		}
 	}
@@ -134,14 +134,14 @@ func (o *observer) take(events []store.Event) error {
 }
 
 // tell tells who leads, if that is news.
-func (o *observer) tell() error {
+func (o *observer) emit() error {
 	l := o.leader()
-	if o.told != nil && o.told.Since == l.Since && string(o.told.Value) == string(l.Value) {
+	if o.last != nil && o.last.Since == l.Since && string(o.last.Value) == string(l.Value) {
 		return nil
 	}
-	o.told = &l
+	o.last = &l
 	if !o.yield(l, nil) {
-		return errEnough
+		return errStop
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 			continue
 		}
 		err = either(ctx, s.standing.next, func(ctx context.Context) error {
-			return changed(ctx, c, s.queue.all(), r.Revision)
+			return awaitChange(ctx, c, s.queue.all(), r.Revision)
 		})
 		if err != nil {
 			return err
@@ -85,7 +85,7 @@ func (e *Election) depose(ctx context.Context, id string) error {
 			return err
 		}
 		if now.None() {
-			err = changed(ctx, e.client, s.queue.all(), now.Revision)
+			err = awaitChange(ctx, e.client, s.queue.all(), now.Revision)
 			continue
 		}
 		switch err = s.awaitNext(ctx, id, now.Since); {
@@ -117,7 +117,7 @@ func either(ctx context.Context, a, b func(context.Context) error) error {
 }
 
 // changed waits until something changes in a range after a revision.
-func changed(ctx context.Context, c *client.Client, all store.Range, revision int64) error {
+func awaitChange(ctx context.Context, c *client.Client, all store.Range, revision int64) error {
 	w, err := c.WatchFrom(store.Watch{Key: all.Key, End: all.End, From: revision + 1})
 	if err != nil {
 		return err

@@ -36,9 +36,9 @@ func (e *LockedError) Unwrap() error { return ErrLocked }
 // Held is a lock that is held. Its methods may be called from any goroutine.
 type Held struct {
 	*ticket
-	name   string
-	given  atomic.Bool // Release was called
-	during func(error) // ends what runs under the lock; nil if nothing does
+	name     string
+	released atomic.Bool // Release was called
+	during   func(error) // ends what runs under the lock; nil if nothing does
 }
 
 // Token returns the fencing token. It is larger than the token of every earlier holder, ours or
@@ -85,7 +85,7 @@ func (h *Held) ValidUntil() time.Time {
 // cluster has answered, Release continues in the background as long as the session lives; the
 // client's Close waits for it.
 func (h *Held) Release(ctx context.Context) error {
-	if h.given.Swap(true) {
+	if h.released.Swap(true) {
 		return fault.In("lock: release", h.name, client.ErrReleased)
 	}
 	before := h.Err()
@@ -110,12 +110,12 @@ func (h *Held) run(ctx context.Context, f func(context.Context) error) (err, los
 	h.during = cancel
 	held := h.Context()
 	context.AfterFunc(held, func() {
-		if !h.given.Load() {
+		if !h.released.Load() {
 			cancel(fault.Cause(held))
 		}
 	})
 	defer func() { // also if f panics
-		if !h.given.Load() {
+		if !h.released.Load() {
 			lost = h.releaseLate(ctx)
 		}
 		cancel(nil)
@@ -178,13 +178,13 @@ func (q *waitQueue) tryLock(ctx context.Context, name string) (*Held, error) {
 // ready returns ErrLocked if it is not the ticket's turn yet: somebody else took the ticket
 // before it after this one had looked.
 func (p *ticket) ready(ctx context.Context) error {
-	come := p.now()
+	come := p.isReady()
 	if err := p.check(); err != nil || come {
 		return err
 	}
 	ctx, stop := tries.Both(ctx, p.during)
 	defer stop()
-	switch before, err := p.look(ctx); {
+	switch before, err := p.ahead(ctx); {
 	case err == nil && len(before) == 0:
 		return p.wait(ctx) // the member is about to say that it is its turn
 	case err == nil:

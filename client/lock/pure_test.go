@@ -36,7 +36,7 @@ func TestObserverTakes(t *testing.T) {
 	}
 	take := func(events ...store.Event) error {
 		told = nil
-		return o.take(events)
+		return o.apply(events)
 	}
 	gone := func(of lease.ID, at int64) store.Event {
 		kv := store.KV{Key: keyOf("e/", of, 0, "").Key, ModRevision: at}
@@ -61,7 +61,7 @@ func TestObserverTakes(t *testing.T) {
 		t.Fatalf("a key that is no candidate's: %v, %v", told, err)
 	}
 	err := take(store.Event{KV: keyOf("e/", 7, 8, "")})
-	if !errors.Is(err, errEnough) || len(told) != 1 {
+	if !errors.Is(err, errStop) || len(told) != 1 {
 		t.Fatalf("a program that wants no more: %v, %v", told, err)
 	}
 }

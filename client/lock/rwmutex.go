@@ -31,7 +31,7 @@ func NewRWMutex(live *client.Live, name string) *RWMutex {
 	own := s.key(prefix)
 	write := waitQueue{session: s, prefix: prefix, own: store.Prefix(own + ".")}
 	read := waitQueue{
-		session: s, prefix: prefix, value: []byte(reader), beside: []byte(reader), many: true,
+		session: s, prefix: prefix, value: []byte(reader), skip: []byte(reader), multiple: true,
 		own: store.Key(own),
 	}
 	return &RWMutex{read: read, write: write, name: name}

@@ -25,8 +25,8 @@ func NewSemaphore(s *client.Live, name string, permits int) *Semaphore {
 		panic("lock: a semaphore without permits")
 	}
 	q := waitQueue{
-		session: of(s), prefix: name + "/", permits: permits, many: true,
-		agreed: name + "~permits",
+		session: of(s), prefix: name + "/", permits: permits, multiple: true,
+		permitsKey: name + "~permits",
 	}
 	return &Semaphore{q, name}
 }

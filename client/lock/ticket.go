@@ -17,7 +17,7 @@ type ticket struct {
 	key      string
 	revision int64 // create revision of the key
 	token    lease.Token
-	told     *client.Ticket // what the member tells of it
+	handle   *client.Ticket // what the member tells of it
 	// during is the lease's context when the ticket was taken: it ends when the lease is not
 	// valid, and does not come back.
 	during context.Context
@@ -31,21 +31,21 @@ type ticket struct {
 }
 
 // take begins a ticket whose key was just made.
-func (q *waitQueue) take(key string, r client.TxnResult, told *client.Ticket) *ticket {
+func (q *waitQueue) newTicket(key string, r client.TxnResult, handle *client.Ticket) *ticket {
 	return &ticket{
-		waitQueue: q, key: key, revision: told.Revision(), token: r.Results[1].Token, told: told,
+		waitQueue: q, key: key, revision: handle.Revision(), token: r.Results[1].Token, handle: handle,
 		during: q.session.live.Context(),
 	}
 }
 
 // over returns why the ticket is over, nil as long as it is not.
-func (t *ticket) over() error {
+func (t *ticket) ended() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.overLocked()
+	return t.endedLocked()
 }
 
-func (t *ticket) overLocked() error {
+func (t *ticket) endedLocked() error {
 	switch {
 	case t.why != nil:
 	case t.ctx != nil && t.ctx.Err() != nil: // it has ended with what came first
@@ -65,19 +65,19 @@ func (t *ticket) context() context.Context {
 	if t.ctx != nil {
 		return t.ctx
 	}
-	if err := t.overLocked(); err != nil {
+	if err := t.endedLocked(); err != nil {
 		t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(t.during))
 		t.cancel(fault.Canceled(err))
 		return t.ctx
 	}
 	t.ctx, t.cancel = context.WithCancelCause(t.during)
-	context.AfterFunc(t.told.Context(), func() { t.cancel(fault.Canceled(t.lost())) })
+	context.AfterFunc(t.handle.Context(), func() { t.cancel(fault.Canceled(t.lost())) })
 	return t.ctx
 }
 
 // lost returns why the key is gone, nil as long as nobody has said so.
 func (t *ticket) lost() error {
-	err := t.told.Err()
+	err := t.handle.Err()
 	if err == nil {
 		return nil
 	}
@@ -108,9 +108,9 @@ func (e *lostError) Unwrap() []error { return []error{client.ErrLost, e.gone} }
 
 // wait waits until it is the ticket's turn: the member says so.
 func (t *ticket) wait(ctx context.Context) error {
-	if !t.now() {
+	if !t.isReady() {
 		select {
-		case <-t.told.Ready():
+		case <-t.handle.Ready():
 		case <-t.context().Done():
 		case <-ctx.Done():
 		}
@@ -122,9 +122,9 @@ func (t *ticket) wait(ctx context.Context) error {
 }
 
 // now reports whether it is the ticket's turn already.
-func (t *ticket) now() bool {
+func (t *ticket) isReady() bool {
 	select {
-	case <-t.told.Ready():
+	case <-t.handle.Ready():
 		return true
 	default:
 		return false
@@ -134,7 +134,7 @@ func (t *ticket) now() bool {
 // check looks at the lease again, by the clock: the process may have been stopped (T16). The
 // member has seen the ticket's key when it was its turn, and says when it is gone.
 func (t *ticket) check() error {
-	if err := t.over(); err != nil {
+	if err := t.ended(); err != nil {
 		return err
 	}
 	return t.session.live.Err()
@@ -142,7 +142,7 @@ func (t *ticket) check() error {
 
 // look returns the keys ahead of the ticket in the queue, oldest first. It fails with
 // client.ErrLost if the ticket's own key is gone (T16).
-func (t *ticket) look(ctx context.Context) ([]store.KV, error) {
+func (t *ticket) ahead(ctx context.Context) ([]store.KV, error) {
 	r, err := t.session.client.Range(ctx, t.all())
 	if err != nil {
 		return nil, err
@@ -159,9 +159,9 @@ func (t *ticket) look(ctx context.Context) ([]store.KV, error) {
 func (t *ticket) leave(ctx context.Context, why error) (was bool, err error) {
 	t.stop(why)
 	s := t.session
-	was, err = t.self().remove(ctx, t.told.Leave)
+	was, err = t.ownKey().remove(ctx, t.handle.Leave)
 	if err != nil {
-		s.giveUp(t.key, func(ctx context.Context) { s.clean(ctx, t.self()) })
+		s.giveUp(t.key, func(ctx context.Context) { s.clean(ctx, t.ownKey()) })
 		return false, err
 	}
 	s.keys.Remove(t.key)
@@ -170,8 +170,8 @@ func (t *ticket) leave(ctx context.Context, why error) (was bool, err error) {
 
 // abandon gives up a ticket that was waited at in vain; nobody waits for that.
 func (t *ticket) abandon() {
-	t.told.Close()
-	t.session.giveUp(t.key, func(ctx context.Context) { t.session.clean(ctx, t.self()) })
+	t.handle.Close()
+	t.session.giveUp(t.key, func(ctx context.Context) { t.session.clean(ctx, t.ownKey()) })
 }
 
 // stop ends what goes on for the ticket in this process, but for its turn: the message that
@@ -179,7 +179,7 @@ func (t *ticket) abandon() {
 func (t *ticket) stop(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.overLocked() == nil {
+	if t.endedLocked() == nil {
 		t.why = why
 	}
 	if t.ctx != nil {
@@ -188,7 +188,7 @@ func (t *ticket) stop(why error) {
 }
 
 // self is the ticket's key, if it is its own.
-func (t *ticket) self() ownKey { return ownKey{t.key, t.condition()} }
+func (t *ticket) ownKey() ownKey { return ownKey{t.key, t.condition()} }
 
 func (t *ticket) condition() store.Compare {
 	return store.Key(t.key).CreateRevision(store.Equal, t.revision)

@@ -22,23 +22,23 @@ type waitQueue struct {
 	prefix  string
 	value   []byte // of the key of a ticket in it
 	// many says that a session may have several tickets in the queue.
-	many bool
+	multiple bool
 	// permits is how many of a queue may hold at one time; 0 means 1.
 	permits int
 	// beside is the value of keys for which a ticket does not wait; nil for none.
-	beside []byte
+	skip []byte
 	// own is the range of the session's own keys that would block the ticket for ever. While it
 	// has keys, no ticket is taken. Empty: there can be none.
 	own store.KeyRange
 	// agreed is the key that has the number of permits; empty if there is none.
-	agreed string
+	permitsKey string
 }
 
 // free reports whether it is the turn of a ticket with these before it.
-func (q *waitQueue) free(before []store.KV) bool {
+func (q *waitQueue) ready(before []store.KV) bool {
 	n := 0
 	for _, kv := range before {
-		if q.beside == nil || !bytes.Equal(kv.Value, q.beside) {
+		if q.skip == nil || !bytes.Equal(kv.Value, q.skip) {
 			n++
 		}
 	}
@@ -80,14 +80,14 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	}
 	ctx, stop := tries.Both(ctx, s.live.Context()) // there may be no answer as long as it lives
 	defer stop()
-	if err := s.keys.Await(ctx, q.waitsForItself); err != nil {
+	if err := s.keys.Await(ctx, q.blocksItself); err != nil {
 		return nil, err
 	}
 	if err := s.use(ctx, key); err != nil {
 		return nil, err
 	}
 	for {
-		p, made, err := q.try(ctx, key, idle)
+		p, made, err := q.attempt(ctx, key, idle)
 		switch {
 		case err == nil:
 			return p, nil
@@ -100,11 +100,11 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 			return nil, err
 		default:
 			// Whether the key was made is found out by giving up what there may be.
-			if _, err = s.any(key).remove(ctx, s.client.Txn); err == nil {
+			if _, err = s.anyKey(key).remove(ctx, s.client.Txn); err == nil {
 				continue
 			}
 		}
-		s.giveUp(key, func(ctx context.Context) { s.clean(ctx, s.any(key)) })
+		s.giveUp(key, func(ctx context.Context) { s.clean(ctx, s.anyKey(key)) })
 		return nil, err
 	}
 }
@@ -118,7 +118,7 @@ var errBusy = errors.New("lock: not the only one")
 // The token is drawn in the transaction that makes the key. So tokens rise as the create
 // revisions do, by which the queue is ordered, but unlike these also across a restore from a
 // backup, whatever became of the session's lease in it.
-func (q *waitQueue) try(
+func (q *waitQueue) attempt(
 	ctx context.Context, key string, idle bool,
 ) (_ *ticket, made bool, err error) {
 	s, all, permits := q.session, q.all(), strconv.Itoa(q.permits)
@@ -135,25 +135,25 @@ func (q *waitQueue) try(
 	if q.own != (store.KeyRange{}) {
 		t.If = append(t.If, q.own.Missing())
 	}
-	if q.agreed != "" {
-		t.If = append(t.If, store.Key(q.agreed).Value(store.Equal, []byte(permits)))
-		t.Else = append(t.Else, store.Range{Key: q.agreed})
+	if q.permitsKey != "" {
+		t.If = append(t.If, store.Key(q.permitsKey).Value(store.Equal, []byte(permits)))
+		t.Else = append(t.Else, store.Range{Key: q.permitsKey})
 	}
-	r, told, err := s.client.Enter(ctx, t, store.Wait{
-		Key: key, Prefix: q.prefix, Permits: int64(q.permits), Beside: q.beside,
+	r, handle, err := s.client.Enter(ctx, t, store.Wait{
+		Key: key, Prefix: q.prefix, Permits: int64(q.permits), Beside: q.skip,
 	})
 	switch {
 	case err != nil:
 		return nil, r.Succeeded, err
 	case !r.Succeeded:
-		if q.agreed != "" {
+		if q.permitsKey != "" {
 			if err := q.agree(ctx, r.Results[1].Range.KVs, permits); err != nil {
 				return nil, false, err
 			}
 		}
 		return nil, false, q.refusal(r.Results[0].Range.KVs, key)
 	}
-	return q.take(key, r, told), true, nil
+	return q.newTicket(key, r, handle), true, nil
 }
 
 // agree stores the number of permits if there is none, and fails if there is another one. Whether
@@ -162,8 +162,8 @@ func (q *waitQueue) agree(ctx context.Context, stored []store.KV, permits string
 	switch {
 	case len(stored) == 0:
 		_, err := q.session.client.Txn(ctx, store.Txn{
-			If:   []store.Compare{store.Key(q.agreed).Missing()},
-			Then: []store.Op{store.Put{Key: q.agreed, Value: []byte(permits)}},
+			If:   []store.Compare{store.Key(q.permitsKey).Missing()},
+			Then: []store.Op{store.Put{Key: q.permitsKey, Value: []byte(permits)}},
 		})
 		if tries.Unsure(ctx, err) {
 			return nil
@@ -171,7 +171,7 @@ func (q *waitQueue) agree(ctx context.Context, stored []store.KV, permits string
 		return err
 	case string(stored[0].Value) != permits:
 		return fmt.Errorf("%w: it has %q permits, and not %s (key %q)",
-			client.ErrInvalid, stored[0].Value, permits, q.agreed)
+			client.ErrInvalid, stored[0].Value, permits, q.permitsKey)
 	}
 	return nil
 }
@@ -181,18 +181,18 @@ func (q *waitQueue) refusal(all []store.KV, key string) error {
 	before, own := q.sort(all, key)
 	switch {
 	case own != nil || slices.ContainsFunc(before, func(kv store.KV) bool {
-		return q.waitsForItself(kv.Key)
+		return q.blocksItself(kv.Key)
 	}):
 		return ErrInUse
-	case !q.free(before):
+	case !q.ready(before):
 		return q.locked(before)
 	default:
 		return errBusy
 	}
 }
 
-// waitsForItself reports whether a key is one of the session's that a ticket would wait for.
-func (q *waitQueue) waitsForItself(key string) bool {
+// blocksItself reports whether a key is one of the session's that a ticket would wait for.
+func (q *waitQueue) blocksItself(key string) bool {
 	return key == q.own.Key || q.own.Key < key && key < q.own.End
 }
 
@@ -204,7 +204,7 @@ func (q *waitQueue) locked(before []store.KV) error {
 // key is that of the session's ticket in the queue, or of the next one.
 func (q *waitQueue) key() string {
 	key := q.session.key(q.prefix)
-	if q.many {
+	if q.multiple {
 		key += "." + strconv.FormatInt(q.session.keys.Ticket(), 10)
 	}
 	return key
@@ -216,7 +216,7 @@ func (s *session) key(prefix string) string {
 }
 
 // any is a key of the session, whichever revision made it.
-func (s *session) any(key string) ownKey {
+func (s *session) anyKey(key string) ownKey {
 	return ownKey{key, store.Key(key).Lease(store.Equal, s.lease.ID())}
 }
 
