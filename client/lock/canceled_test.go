@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestCanceled: each call whose context has ended says so, runs nothing of the program's, and
-// leaves the lead and the lock of others as they were.
+// TestCanceled: a call with a canceled context returns its error, does not run the program's
+// function, and leaves the leads and locks of others alone.
 func TestCanceled(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -26,7 +26,7 @@ func TestCanceled(t *testing.T) {
 		for name, call := range map[string]func() error{
 			"lead": func() error {
 				return e.Lead(over, s, lock.Candidate{}, func(context.Context, *lock.Leading) error {
-					t.Error("it leads")
+					t.Error("Lead called its function")
 					return nil
 				})
 			},
@@ -43,7 +43,7 @@ func TestCanceled(t *testing.T) {
 			},
 			"do": func() error {
 				return lock.NewMutex(s, "canceled").Do(over, func(context.Context, *lock.Held) error {
-					t.Error("it holds the lock")
+					t.Error("Do called its function")
 					return nil
 				})
 			},
@@ -55,22 +55,23 @@ func TestCanceled(t *testing.T) {
 			}
 		}
 		if l.Err() != nil || l.ValidUntil().IsZero() {
-			t.Errorf("it leads until %v, %v", l.ValidUntil(), l.Err())
+			t.Errorf("valid until %v, %v", l.ValidUntil(), l.Err())
 		}
 		if err := l.Release(rig.Soon(t)); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Release(rig.Soon(t)); !errors.Is(err, client.ErrReleased) || l.Err() == nil {
-			t.Errorf("given up again: %v, %v", err, l.Err())
+			t.Errorf("second Release: %v, %v", err, l.Err())
 		}
 		if until := l.ValidUntil(); !until.IsZero() {
-			t.Errorf("given up, it leads until %v", until)
+			t.Errorf("valid until %v after Release", until)
 		}
 	})
 }
 
-// TestOneCandidateID: a candidate without an ID has that of its lease, and can be preferred by it.
-func TestOneCandidateID(t *testing.T) {
+// TestDefaultCandidateID: a candidate without an ID has the ID of its lease, and can be preferred
+// by it.
+func TestDefaultCandidateID(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		c := members.connect(t)

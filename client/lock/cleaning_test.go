@@ -10,8 +10,9 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestGoesOnCleaning: the key of who waited in vain goes, though it is refused twice that it does.
-func TestGoesOnCleaning(t *testing.T) {
+// TestCleanupRetries: the key of a waiter that timed out is deleted, even if the deletion is
+// refused twice.
+func TestCleanupRetries(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct := members.connect(t)
@@ -25,21 +26,21 @@ func TestGoesOnCleaning(t *testing.T) {
 		if _, err := lock.NewMutex(session(t, c), "m").LockWithin(rig.Soon(t), 1); !errors.Is(
 			err, lock.ErrLocked,
 		) {
-			t.Errorf("it waits in vain: %v", err)
+			t.Errorf("LockWithin: %v, want ErrLocked", err)
 		}
 		rig.Keys(t, direct, "m/", 1)
 	})
 }
 
-// TestCleansNoLonger: who may not delete its key tries as long as its lease lives, and no longer.
-// TestMain sees what goes on.
-func TestCleansNoLonger(t *testing.T) {
+// TestCleanupEndsWithLease: a session that cannot delete its key retries while its lease lives, and
+// no longer. TestMain checks for leftover goroutines.
+func TestCleanupEndsWithLease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		rig.Must[*lock.Held](t)(lock.NewMutex(session(t, members.connect(t)), "m").Lock(rig.Soon(t)))
 		s := session(t, rig.Through(t, members[0], leaves("m"), rig.Refused))
 		if _, err := lock.NewMutex(s, "m").LockWithin(rig.Soon(t), 1); !errors.Is(err, lock.ErrLocked) {
-			t.Errorf("it waits in vain: %v", err)
+			t.Errorf("LockWithin: %v, want ErrLocked", err)
 		}
 		s.Lease().Close()
 	})

@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: who has entered a queue, and loses the right to read it before the wait begins, is told
-// that it is denied, and leaves no key for which others would wait as long as its lease lives.
-// Method: a member whose answers are changed so.
+// Goal: a session that loses the permission to read a queue after entering it, but before waiting
+// starts, gets permission denied, and leaves no key that would block others. Method: change a
+// member's answers accordingly.
 func TestWaitDenied(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -40,15 +40,15 @@ func TestWaitDenied(t *testing.T) {
 	})
 }
 
-// TestDeniedLater: who waits, and loses the right to read the queue, is told that it is denied, and
-// its key goes.
+// TestDeniedLater: a waiter that loses the permission to read the queue gets permission denied, and
+// its key is deleted.
 func TestDeniedLater(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct, ctx := members.connect(t), rig.Soon(t)
 		held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, direct), "m").Lock(ctx))
 		enters := make(chan struct{})
-		entered := sync.OnceFunc(func() { close(enters) }) // it is told again on a new stream
+		entered := sync.OnceFunc(func() { close(enters) }) // repeated on a new stream
 		b := &rig.Between{Seen: func(r *pb.Response) {
 			switch r.GetTxn().GetTicket().GetState() {
 			case pb.Ticket_STATE_WAITING:
@@ -64,7 +64,7 @@ func TestDeniedLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a := <-waits; !errors.Is(a.Err, client.ErrPermissionDenied) {
-			t.Errorf("it waits in vain: %v", a.Err)
+			t.Errorf("Lock: %v, want permission denied", a.Err)
 		}
 		rig.Keys(t, direct, "m/", 0)
 	})

@@ -12,21 +12,21 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// ErrNoCandidate means that no candidate has that ID, or that a candidate of etcd's client would
+// ErrNoCandidate means that no candidate has the ID, or that a candidate of etcd's client would
 // lead before it.
-var ErrNoCandidate = errors.New("lock: no such candidate who could be next")
+var ErrNoCandidate = errors.New("lock: no such candidate that could lead next")
 
-// Election makes one of several sessions the leader of a name. It and etcd's
-// concurrency.Election, with the name as prefix, exclude each other on the same store. Its
+// Election elects one of several sessions as the leader of a name. It and etcd's
+// concurrency.Election, with the name as its prefix, exclude each other on the same store. Its
 // methods may be called from any goroutine.
 //
-// The leader is the candidate with the oldest key below "name/", as in etcd. Our candidates
-// wait beside it, below "name~candidates/", in the order of preference, priority, age. The
-// first of them takes a ticket behind the leader, and gives it up for a candidate that is
-// before it by that order. So our candidates lead in that order, except for one that comes at
-// the moment in which the leader goes. Candidates of etcd's client know no priority: our
-// first candidate stands in the queue with them by age. No candidate deposes the leader: see
-// [Leading.HandOver], and [Election.Depose].
+// The leader is the candidate with the oldest key below "name/", as in etcd. Our candidates wait in
+// a separate list, below "name~candidates/", ordered by preference, priority and age. The first of
+// them takes a ticket behind the leader, and gives it up for a candidate that comes before it in
+// this order. So our candidates lead in this order, except for one that arrives at the very moment
+// when the leader goes. Candidates of etcd's client have no priority: our first candidate queues
+// with them by age. No candidate deposes the leader by itself: see [Leading.HandOver] and
+// [Election.Depose].
 type Election struct {
 	client *client.Client
 	name   string
@@ -34,23 +34,23 @@ type Election struct {
 
 // Candidate describes a session that wants to lead.
 type Candidate struct {
-	// ID names the candidate for a hand-over; if empty, the lease's ID in hex does.
+	// ID identifies the candidate for a hand-over. The default is the lease's ID in hex.
 	ID string
-	// Value is what observers learn about the leader, such as its address.
+	// Value is shown to observers of the leader, for example its address.
 	Value []byte
-	// Priority puts a candidate before all candidates with a lower priority, even if they came
+	// Priority puts the candidate before all candidates with a lower priority, even if they arrived
 	// first.
 	Priority int
 }
 
-// NewElection returns the election of a name. It sends nothing.
+// NewElection returns the election with the given name. It sends nothing.
 func NewElection(c *client.Client, name string) *Election { return &Election{c, name} }
 
 func (e *Election) check() error { return tries.CheckName("election", e.name) }
 
-// Campaign waits until a session leads. It fails at once if the session ends, or if a client
-// deletes the key with which it waits in the queue (T16, T17). If the context ends first, Campaign
-// withdraws the candidacy. ErrInUse means that the session already leads, or is a candidate.
+// Campaign waits until the session leads. It fails promptly if the session ends, or if a client
+// deletes the key in the queue (T16, T17). If the context ends first, Campaign withdraws the
+// candidacy. ErrInUse means that the session already leads or is a candidate.
 func (e *Election) Campaign(ctx context.Context, s *client.Live, c Candidate) (*Leading, error) {
 	p, err := e.campaign(ctx, of(s), c)
 	if err != nil {
@@ -60,11 +60,11 @@ func (e *Election) Campaign(ctx context.Context, s *client.Live, c Candidate) (*
 }
 
 // Lead campaigns, runs f, and releases the lead. The context of f ends with the caller's, and
-// before the cluster may give the lead to another candidate. f must return then. If the lead or
-// the candidacy was lost ([Election.Depose], for example) while the session lives on, Lead
-// campaigns again, and calls f again when it wins. Otherwise it returns the error of the campaign,
-// or the error of f and, if the session ended before f returned, the reason. f may itself release
-// the lead or hand it over, with its context.
+// before the cluster may give the lead to another candidate; f must return then. If the lead or the
+// candidacy is lost while the session is valid, for example by [Election.Depose], Lead campaigns
+// again, and calls f again when it wins. Otherwise it returns the error of the campaign, or the
+// error of f and, if the session ended before f returned, the reason. f may release the lead or
+// hand it over, using its context.
 func (e *Election) Lead(
 	ctx context.Context, s *client.Live, c Candidate,
 	f func(ctx context.Context, l *Leading) error,
@@ -84,8 +84,8 @@ func (e *Election) Lead(
 	}
 }
 
-// Prefer puts a candidate before all others, whatever their priorities, now and whenever it is a
-// candidate again. An empty ID removes the preference.
+// Prefer puts a candidate before all others, whatever their priorities, now and whenever it
+// campaigns again. An empty ID removes the preference.
 func (e *Election) Prefer(ctx context.Context, id string) error {
 	err := e.check()
 	if err == nil {
@@ -94,11 +94,11 @@ func (e *Election) Prefer(ctx context.Context, id string) error {
 	return fault.In("lock: prefer", e.name, err)
 }
 
-// Depose gives the lead to a candidate without asking the leader: it prefers the candidate from
-// then on, waits until it is next, and deletes the leader's key. The old leader is told
-// ([client.ErrLost]) at about the same time as the new one: for a moment both may believe that they
-// lead. Tokens tell them apart. If the leader can be asked, call [Election.Prefer] and let it
-// release the lead, or call [Leading.HandOver]. ErrNoCandidate is as with HandOver.
+// Depose gives the lead to a candidate without the leader's cooperation: it prefers the candidate
+// permanently, waits until it is next, and deletes the leader's key. The old leader is notified
+// ([client.ErrLost]) at about the same time as the new one, so for a moment both may believe that
+// they lead. Tokens tell them apart. If the leader cooperates, call [Election.Prefer] and let it
+// release the lead, or call [Leading.HandOver]. ErrNoCandidate is as for HandOver.
 func (e *Election) Depose(ctx context.Context, id string) error {
 	err := e.check()
 	if err == nil {
@@ -119,8 +119,8 @@ type Leading struct {
 	election *Election
 }
 
-// Proclaim changes the value that observers see. It fails if the session does not lead: with the
-// error of Err if the program knows that, and otherwise with [client.ErrLost].
+// Proclaim changes the value that observers see. If the session does not lead, it fails with the
+// error of Err if already known, or with [client.ErrLost].
 func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 	if err := l.Err(); err != nil {
 		return fault.In("lock: proclaim", l.election.name, err)
@@ -135,10 +135,10 @@ func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 	return fault.In("lock: proclaim", l.election.name, err)
 }
 
-// HandOver gives the lead to a candidate, which is preferred from then on: see [Election.Prefer].
-// It waits until the candidate is next, and only then stops leading. If HandOver fails while l's
-// context has not ended, l still leads. ErrNoCandidate means that no candidate has that ID, or
-// that a candidate of etcd's client is before it.
+// HandOver gives the lead to a candidate, which is preferred permanently: see [Election.Prefer]. It
+// waits until the candidate is next, and only then stops leading. If HandOver fails while l's
+// context has not ended, l still leads. ErrNoCandidate means that no candidate has the ID, or that
+// a candidate of etcd's client is before it.
 func (l *Leading) HandOver(ctx context.Context, id string) error {
 	return fault.In("lock: hand over", l.election.name, l.handOver(ctx, id))
 }
@@ -185,7 +185,7 @@ func (e *Election) campaign(ctx context.Context, s *session, c Candidate) (*tick
 	return r.win(ctx)
 }
 
-// run is a candidate's way to the lead.
+// run is the campaign of one candidate.
 type run struct {
 	queue    waitQueue
 	standing standing
@@ -216,10 +216,10 @@ func (r *run) win(ctx context.Context) (*ticket, error) {
 	}
 }
 
-// errOutranked means that another is first among the candidates.
+// errOutranked means that another candidate is first.
 var errOutranked = errors.New("lock: outranked")
 
-// waitAsFirst waits for the lead as long as no other candidate is before this one.
+// waitAsFirst waits for the lead while no other candidate is before this one.
 func (r *run) waitAsFirst(ctx context.Context, p *ticket) error {
 	return either(ctx, p.wait, func(ctx context.Context) error {
 		err := r.standing.await(ctx, r.queue.session.lease.ID(), false)
@@ -230,8 +230,8 @@ func (r *run) waitAsFirst(ctx context.Context, p *ticket) error {
 	})
 }
 
-// stepBack gives the ticket up if there is another one before it; otherwise it is too late for
-// that, and the ticket's turn. So nobody sees a candidate at the head that does not lead.
+// stepBack gives up the ticket if another one is before it. Otherwise it is too late, and the
+// ticket gets its turn. So there is never a candidate at the head that does not lead.
 func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 	for {
 		before, err := p.ahead(ctx)
@@ -249,7 +249,7 @@ func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 			Then: []store.Op{store.Delete{Key: p.key}},
 		})
 		switch {
-		case err != nil: // if nobody knows the outcome, that is found out by abandoning the ticket
+		case err != nil: // abandoning the ticket resolves an unknown outcome
 			return false, err
 		case r.Succeeded:
 			p.handle.Close()

@@ -12,23 +12,23 @@ import (
 	"leasehold.dev/lease"
 )
 
-// LeaderInfo describes the leader as of a revision. Without a leader Key is empty.
+// LeaderInfo describes the leader at a revision. Without a leader, Key is empty.
 type LeaderInfo struct {
-	// Key is the leader's key, Value what it proclaims, Lease its lease.
+	// Key, Value and Lease are the leader's key, proclaimed value and lease.
 	Key   string
 	Value []byte
 	Lease lease.ID
-	// Since is the revision that made the key, which rises from leader to leader.
+	// Since is the create revision of the key, which increases from leader to leader.
 	Since int64
-	// Revision is the revision of the store at which this was so.
+	// Revision is the store revision at which this was current.
 	Revision int64
 }
 
 // None reports whether there is no leader.
 func (l LeaderInfo) None() bool { return l.Key == "" }
 
-// Leader returns the current leader, linearizably; LeaderInfo.None says that there is none. The
-// leader may have changed when the answer arrives.
+// Leader returns the current leader; LeaderInfo.None reports that there is none. The read is
+// linearizable, but the leader may have changed by the time the answer arrives.
 func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 	o := &observer{election: e, queue: waitQueue{prefix: e.name + "/"}}
 	if err := o.read(ctx, e.client); err != nil {
@@ -37,16 +37,16 @@ func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 	return o.leader(), nil
 }
 
-// Observe yields the current leader of an election, and then every change: another leader,
-// another value, no leader. It follows one ordered stream. So each leader that it yields did
-// lead, by the store, at that revision, and none is left out or repeated later (T17). There is
-// one exception: if the program falls so far behind that the cluster has compacted the changes,
-// Observe goes on with the current leader. It ends with the context, and yields its cause.
+// Observe yields the current leader of an election, and then every change: another leader, another
+// value, or no leader. It follows a single ordered stream: each leader that it yields did lead at
+// that revision, according to the store, and none is skipped or repeated (T17). There is one
+// exception: if the program falls so far behind that the changes have been compacted, Observe
+// continues with the current leader. It ends with the context, and yields its cause.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 	return func(yield func(LeaderInfo, error) bool) {
 		o := &observer{election: e, queue: waitQueue{prefix: e.name + "/"}, yield: yield}
 		var err error
-		for err == nil { // again if the changes were forgotten
+		for err == nil { // restart after a compaction
 			err = o.follow(ctx, e.client)
 		}
 		if !errors.Is(err, errStop) {
@@ -55,20 +55,20 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 	}
 }
 
-// errStop means that the program wants no more.
-var errStop = errors.New("lock: enough")
+// errStop means that the program stopped the iteration.
+var errStop = errors.New("lock: stopped")
 
-// observer is one Observe.
+// observer is the state of an Observe.
 type observer struct {
 	election *Election
 	queue    waitQueue
 	yield    func(LeaderInfo, error) bool
-	keys     map[string]store.KV // the leader's and those of candidates that wait
+	keys     map[string]store.KV // of the leader and of waiting candidates
 	revision int64
 	last     *LeaderInfo
 }
 
-// read takes the queue as it is now.
+// read reads the current queue.
 func (o *observer) read(ctx context.Context, c *client.Client) error {
 	if err := o.election.check(); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (o *observer) read(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// follow tells all that happens from now on, until that is not known any more.
+// follow emits all changes from now on, until they have been compacted.
 func (o *observer) follow(ctx context.Context, c *client.Client) error {
 	if err := o.read(ctx, c); err != nil {
 		return err
@@ -113,10 +113,10 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 	}
 }
 
-// take takes events, and tells the outcome of each revision.
+// apply applies events, and emits the result of each revision.
 func (o *observer) apply(events []store.Event) error {
 	for i, e := range events {
-		// One that went is on no lease.
+		// A deleted key has no lease.
 		if rule.Is(o.queue.prefix, e.KV.Key, int64(e.KV.Lease)) {
 			o.keys[e.KV.Key] = e.KV
 		} else {
@@ -133,7 +133,7 @@ func (o *observer) apply(events []store.Event) error {
 	return nil
 }
 
-// tell tells who leads, if that is news.
+// emit yields the leader if it has changed.
 func (o *observer) emit() error {
 	l := o.leader()
 	if o.last != nil && o.last.Since == l.Since && string(o.last.Value) == string(l.Value) {

@@ -11,15 +11,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// What is beside the queue of an election: its candidates, and the ID of the preferred one.
-// It begins with what no key of the queue, which begins with a slash, does.
+// Keys of an election outside its queue: its candidates, and the ID of the preferred one. They
+// start with a character that cannot follow the name in a key of the queue, where that is a slash.
 const (
 	beside     = "~"
 	candidates = beside + "candidates/"
 	preferred  = beside + "preferred"
 )
 
-// stand is a candidate as the others see it.
+// stand is a candidate as seen by others.
 type stand struct {
 	ID       string `json:"id"`
 	Priority int    `json:"priority"`
@@ -28,8 +28,8 @@ type stand struct {
 	since int64 // create revision of the key
 }
 
-// standing is the list of an election's candidates, followed from a revision on. It belongs
-// to one goroutine at a time.
+// standing is the list of an election's candidates, kept up to date by a watch. It belongs to one
+// goroutine at a time.
 type standing struct {
 	client    *client.Client
 	name      string
@@ -45,7 +45,7 @@ func (s *standing) close() {
 	}
 }
 
-// read takes the standing as it is now, and follows it from then on.
+// read reads the current list, and starts to watch it.
 func (s *standing) read(ctx context.Context) error {
 	s.close()
 	all := store.Prefix(s.name + beside).Range()
@@ -63,8 +63,8 @@ func (s *standing) read(ctx context.Context) error {
 	return err
 }
 
-// put takes note of a key. What is no candidate's is none: a key that went, for one, has no lease
-// and no value.
+// put applies a key. Keys that are not a candidate's are removed; a deleted key, for example, has
+// no lease and no value.
 func (s *standing) put(kv store.KV) {
 	c := &stand{lease: kv.Lease, since: kv.CreateRevision}
 	switch {
@@ -77,7 +77,7 @@ func (s *standing) put(kv store.KV) {
 	}
 }
 
-// next takes the next changes.
+// next waits for changes and applies them.
 func (s *standing) next(ctx context.Context) error {
 	if s.watch == nil {
 		return s.read(ctx)
@@ -92,8 +92,8 @@ func (s *standing) next(ctx context.Context) error {
 	return err
 }
 
-// await waits until the candidate of a lease is the first, or until another is.
-// Nobody is the first before it has read.
+// await waits until the candidate of a lease is the first, or is no longer the first. Before the
+// first read, no candidate is the first.
 func (s *standing) await(ctx context.Context, own lease.ID, first bool) error {
 	for (s.first() == own) != first {
 		if err := s.next(ctx); err != nil {
@@ -103,7 +103,7 @@ func (s *standing) await(ctx context.Context, own lease.ID, first bool) error {
 	return nil
 }
 
-// first returns the lease of the candidate that is before all others, 0 if there is none.
+// first returns the lease of the first candidate, or 0.
 func (s *standing) first() lease.ID {
 	var best *stand
 	for _, c := range s.list {
@@ -117,7 +117,7 @@ func (s *standing) first() lease.ID {
 	return best.lease
 }
 
-// before reports whether a is before b.
+// before reports whether a comes before b.
 func (s *standing) before(a, b *stand) bool {
 	if pa, pb := a.ID == s.preferred, b.ID == s.preferred; pa != pb && s.preferred != "" {
 		return pa
@@ -128,7 +128,7 @@ func (s *standing) before(a, b *stand) bool {
 	return a.since < b.since
 }
 
-// byID returns the candidate of an ID, nil if there is none.
+// byID returns the candidate with the given ID, or nil.
 func (s *standing) byID(id string) *stand {
 	var found *stand
 	for _, c := range s.list {
@@ -139,7 +139,7 @@ func (s *standing) byID(id string) *stand {
 	return found
 }
 
-// stands reports whether a lease is a candidate's.
+// stands reports whether a lease belongs to a candidate.
 func (s *standing) stands(id lease.ID) bool {
 	for _, c := range s.list {
 		if c.lease == id {

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// succession gives the lead to one of the candidates. It belongs to one goroutine.
+// succession moves the lead to one of the candidates. It belongs to one goroutine.
 type succession struct {
 	election *Election
 	standing standing
@@ -24,7 +24,7 @@ func (e *Election) succession() *succession {
 	}
 }
 
-// prefer prefers a candidate, if there is one of that ID, and returns its lease.
+// prefer prefers the candidate with the given ID, if there is one, and returns its lease.
 func (s *succession) prefer(ctx context.Context, id string) (lease.ID, error) {
 	if err := s.standing.read(ctx); err != nil {
 		return 0, err
@@ -36,14 +36,14 @@ func (s *succession) prefer(ctx context.Context, id string) (lease.ID, error) {
 	return heir.lease, s.election.Prefer(ctx, id)
 }
 
-// awaitNext waits until a candidate is next in the queue behind the leader, whose key was made by a
-// revision. It fails with client.ErrLost when that one does not lead any more.
+// awaitNext waits until a candidate is next in the queue behind the leader with the given create
+// revision. It fails with client.ErrLost once that leader no longer leads.
 func (s *succession) awaitNext(ctx context.Context, id string, leader int64) error {
 	c := s.standing.client
 	for {
 		r, err := c.Range(ctx, s.queue.all())
 		if err == nil {
-			err = s.standing.read(ctx) // later than the queue, so all that are in it are candidates
+			err = s.standing.read(ctx) // after the queue, so all of ours in it are candidates
 		}
 		if err != nil {
 			return err
@@ -58,7 +58,8 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 		case len(list) > 1 && list[1].Lease == heir.lease:
 			return nil
 		case len(list) > 1 && !s.standing.stands(list[1].Lease):
-			// It is somebody else's, unless it has stepped back, and gone, meanwhile.
+			// It is a candidate of etcd's client, unless one of ours has just stepped back and
+			// left.
 			kv, err := c.Get(ctx, list[1].Key)
 			if err == nil && kv.CreateRevision == list[1].CreateRevision {
 				return ErrNoCandidate
@@ -74,7 +75,7 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 	}
 }
 
-// depose gives the lead to a candidate, whichever candidate leads now.
+// depose gives the lead to a candidate, whoever leads now.
 func (e *Election) depose(ctx context.Context, id string) error {
 	s := e.succession()
 	defer s.standing.close()
@@ -93,8 +94,8 @@ func (e *Election) depose(ctx context.Context, id string) error {
 			own := store.Key(now.Key).CreateRevision(store.Equal, now.Since)
 			_, err = ownKey{now.Key, own}.remove(ctx, e.client.Txn)
 		case errors.Is(err, client.ErrLost):
-			err = nil // somebody else leads now, perhaps the candidate
-		default: // it may stand no more because it leads
+			err = nil // the leader has changed, perhaps to the candidate
+		default: // it may no longer be a candidate because it leads
 			if last, look := e.Leader(ctx); look == nil && last.Lease == heir {
 				return nil
 			}
@@ -103,7 +104,7 @@ func (e *Election) depose(ctx context.Context, id string) error {
 	return err
 }
 
-// either waits for the first of two to return, and for the end of the other.
+// either runs two functions until the first returns, cancels the other, and waits for it.
 func either(ctx context.Context, a, b func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error)
@@ -116,7 +117,7 @@ func either(ctx context.Context, a, b func(context.Context) error) error {
 	return err
 }
 
-// changed waits until something changes in a range after a revision.
+// awaitChange waits until something in a range changes after a revision.
 func awaitChange(ctx context.Context, c *client.Client, all store.Range, revision int64) error {
 	w, err := c.WatchFrom(store.Watch{Key: all.Key, End: all.End, From: revision + 1})
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestElection: with three members, what an election does.
+// TestElection tests elections with three members.
 func TestElection(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -35,7 +35,7 @@ func TestElection(t *testing.T) {
 	})
 }
 
-// stand campaigns in the background, and returns when the candidacy is known.
+// stand campaigns in the background, and returns once the candidate is registered.
 func stand(
 	t testing.TB, c *client.Client, name string, who lock.Candidate,
 ) (*client.Live, <-chan rig.Answer[*lock.Leading]) {
@@ -59,33 +59,33 @@ func standAs(
 	return got
 }
 
-// leader campaigns for who has to win.
+// leader campaigns without rivals.
 func leader(t testing.TB, c *client.Client, name string, who lock.Candidate) *lock.Leading {
 	t.Helper()
 	e := lock.NewElection(c, name)
 	l := rig.Must[*lock.Leading](t)(e.Campaign(rig.Soon(t), session(t, c), who))
-	rig.Keys(t, c, name+"~candidates/", 0) // who leads stands no more
+	rig.Keys(t, c, name+"~candidates/", 0) // a leader is no longer a candidate
 	return l
 }
 
-// wins waits for the end of a campaign.
+// wins waits until a campaign is won.
 func wins(t testing.TB, got <-chan rig.Answer[*lock.Leading]) *lock.Leading {
 	t.Helper()
 	select {
 	case a := <-got:
 		return rig.Must[*lock.Leading](t)(a.Value, a.Err)
 	case <-rig.Soon(t).Done():
-		t.Fatal("nobody wins")
+		t.Fatal("the campaign was not won")
 		return nil
 	}
 }
 
-// loses says that a campaign is not won.
+// loses checks that a campaign has not ended.
 func loses(t testing.TB, got <-chan rig.Answer[*lock.Leading]) {
 	t.Helper()
 	select {
 	case a := <-got:
-		t.Fatalf("it is over: %+v", a)
+		t.Fatalf("the campaign ended: %+v", a)
 	default:
 	}
 }
@@ -98,21 +98,21 @@ func oneLeader(t *testing.T, c *client.Client) {
 	if _, err := lock.NewElection(c, "one").Campaign(ctx, s, lock.Candidate{}); !errors.Is(
 		err, lock.ErrInUse,
 	) {
-		t.Errorf("it campaigns twice: %v", err)
+		t.Errorf("second campaign of a session: %v", err)
 	}
 	if err := first.Proclaim(ctx, []byte("again")); err != nil {
 		t.Fatal(err)
 	}
 	l := rig.Must[lock.LeaderInfo](t)(lock.NewElection(c, "one").Leader(ctx))
 	if string(l.Value) != "again" || l.Key != first.Key() || l.Since != first.Revision() {
-		t.Errorf("%+v leads", l)
+		t.Errorf("leader is %+v", l)
 	}
 	loses(t, second)
 	if err := first.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := first.Proclaim(ctx, nil); !errors.Is(err, client.ErrReleased) {
-		t.Errorf("it proclaims after it resigned: %v", err)
+		t.Errorf("Proclaim after Release: %v", err)
 	}
 	next := wins(t, second)
 	loses(t, third)
@@ -127,7 +127,7 @@ func oneLeader(t *testing.T, c *client.Client) {
 	}
 }
 
-// priority: the candidate with the highest leads next, whichever came first.
+// priority: the candidate with the highest priority leads next, whichever arrived first.
 func priority(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	now := leader(t, c, "prio", lock.Candidate{})
@@ -136,7 +136,7 @@ func priority(t *testing.T, c *client.Client) {
 		_, waiting[p] = stand(t, c, "prio", lock.Candidate{
 			ID: fmt.Sprint("p", p), Priority: p, Value: []byte{byte(p)},
 		})
-		// It is behind the leader once it is the first of them.
+		// The first candidate queues behind the leader.
 		nextIs(t, c, "prio", highest(waiting))
 	}
 	for _, p := range []int{3, 2, 1} {
@@ -149,12 +149,12 @@ func priority(t *testing.T, c *client.Client) {
 	}
 }
 
-// highest is the value of the highest of who waits.
+// highest returns the value of the waiting candidate with the highest priority.
 func highest(waiting map[int]<-chan rig.Answer[*lock.Leading]) string {
 	return string([]byte{byte(slices.Max(slices.Collect(maps.Keys(waiting))))})
 }
 
-// nextIs waits until there are two in the wait queue, the younger with a value.
+// nextIs waits until the queue has two keys, the younger one with the given value.
 func nextIs(t testing.TB, c *client.Client, name, value string) {
 	t.Helper()
 	ctx := rig.Soon(t)
@@ -186,7 +186,7 @@ func handOver(t *testing.T, c *client.Client) {
 	_, second := stand(t, c, "over", lock.Candidate{ID: "c", Value: []byte("c")})
 	if err := now.HandOver(ctx, "nobody"); !errors.Is(err, lock.ErrNoCandidate) ||
 		now.Err() != nil {
-		t.Fatalf("to nobody: %v; it is %v", err, now.Err())
+		t.Fatalf("hand-over to a missing candidate: %v; Err: %v", err, now.Err())
 	}
 	if err := now.HandOver(ctx, "c"); err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func handOver(t *testing.T, c *client.Client) {
 	next := wins(t, second)
 	loses(t, first)
 	if now.Err() == nil || next.Token() <= now.Token() {
-		t.Errorf("two lead, with %d and %d", now.Token(), next.Token())
+		t.Errorf("two leaders, with tokens %d and %d", now.Token(), next.Token())
 	}
 	if err := next.Release(ctx); err != nil {
 		t.Fatal(err)
@@ -202,17 +202,17 @@ func handOver(t *testing.T, c *client.Client) {
 	wins(t, first)
 }
 
-// depose: a candidate leads in the place of one that was not asked, and that is told.
+// depose: a candidate replaces a leader without its cooperation, and the leader is notified.
 func depose(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	now := leader(t, c, "depose", lock.Candidate{})
 	_, first := stand(t, c, "depose", lock.Candidate{ID: "b", Priority: 9, Value: []byte("b")})
 	nextIs(t, c, "depose", "b")
 	_, second := stand(t, c, "depose", lock.Candidate{ID: "c", Value: []byte("c")})
-	outside := lock.NewElection(c, "depose") // it takes no part itself
+	outside := lock.NewElection(c, "depose") // not a candidate itself
 	if err := outside.Depose(ctx, "nobody"); !errors.Is(err, lock.ErrNoCandidate) ||
 		now.Err() != nil {
-		t.Fatalf("for nobody: %v; it is %v", err, now.Err())
+		t.Fatalf("depose for a missing candidate: %v; Err: %v", err, now.Err())
 	}
 	if err := outside.Depose(ctx, "c"); err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func depose(t *testing.T, c *client.Client) {
 	loses(t, first)
 	<-now.Context().Done()
 	if !errors.Is(now.Err(), client.ErrLost) || next.Token() <= now.Token() {
-		t.Errorf("it ended with %v, and tokens are %d and %d", now.Err(), now.Token(), next.Token())
+		t.Errorf("the old lead ended with %v; tokens %d and %d", now.Err(), now.Token(), next.Token())
 	}
 	if err := next.Release(ctx); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func depose(t *testing.T, c *client.Client) {
 	wins(t, first)
 }
 
-// prefer: who is preferred leads next, until that is taken back.
+// prefer: a preferred candidate leads next, until the preference is removed.
 func prefer(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	now := leader(t, c, "prefer", lock.Candidate{})
@@ -250,7 +250,7 @@ func prefer(t *testing.T, c *client.Client) {
 	wins(t, low)
 }
 
-// candidateLosesLease: a candidate whose lease ends is told at once, and does not win.
+// candidateLosesLease: a candidate whose lease ends is notified promptly, and does not win.
 func candidateLosesLease(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	now := leader(t, c, "t17", lock.Candidate{})
@@ -261,14 +261,14 @@ func candidateLosesLease(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	if a := <-second; !errors.Is(a.Err, client.ErrReleased) {
-		t.Errorf("the candidate: %v", a.Err)
+		t.Errorf("candidate: %v, want ErrReleased", a.Err)
 	}
 	rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: now.Key()}))
 	<-now.Context().Done()
 	wins(t, third)
 }
 
-// candidateLeaves: who gives up leaves nothing behind.
+// candidateLeaves: a canceled campaign leaves nothing behind.
 func candidateLeaves(t *testing.T, c *client.Client) {
 	now := leader(t, c, "leaves", lock.Candidate{})
 	s := session(t, c)
@@ -279,7 +279,7 @@ func candidateLeaves(t *testing.T, c *client.Client) {
 	rig.Keys(t, c, "leaves/", 2)
 	cancel()
 	if a := <-got; !errors.Is(a.Err, context.Canceled) {
-		t.Errorf("who gave up: %v", a.Err)
+		t.Errorf("canceled campaign: %v", a.Err)
 	}
 	rig.Keys(t, c, "leaves/", 1)
 	rig.Keys(t, c, "leaves~candidates/", 0)
@@ -300,7 +300,7 @@ func lead(t *testing.T, c *client.Client) {
 			Then: []store.Op{store.Put{Key: "led"}},
 		}))
 		if !r.Succeeded {
-			t.Error("the leader may not write")
+			t.Error("the leader's transaction failed")
 		}
 		return mine
 	})
@@ -317,7 +317,7 @@ func lead(t *testing.T, c *client.Client) {
 		return nil
 	})
 	if !errors.Is(err, mine) || len(tokens) != 2 || tokens[0] >= tokens[1] {
-		t.Errorf("after a loss: %v, with the tokens %v", err, tokens)
+		t.Errorf("after losing the lead: %v, tokens %v", err, tokens)
 	}
 	err = e.Lead(ctx, s, lock.Candidate{}, func(during context.Context, _ *lock.Leading) error {
 		if err := s.Release(ctx); err != nil {
@@ -327,14 +327,14 @@ func lead(t *testing.T, c *client.Client) {
 		return nil
 	})
 	if !errors.Is(err, client.ErrReleased) {
-		t.Errorf("after the end of the session: %v", err)
+		t.Errorf("after the session ended: %v", err)
 	}
 	if l := rig.Must[lock.LeaderInfo](t)(e.Leader(ctx)); !l.None() {
-		t.Errorf("%+v leads", l)
+		t.Errorf("leader is %+v, want none", l)
 	}
 }
 
-// observe: every leader is told once, in order, and that there is none.
+// observe: each leader is yielded once, in order, and so is the lack of one.
 func observe(t *testing.T, c *client.Client) {
 	ctx, cancel := context.WithCancel(rig.Soon(t))
 	defer cancel()
@@ -370,8 +370,8 @@ func observe(t *testing.T, c *client.Client) {
 	}
 }
 
-// TestElectionWithEtcd: etcd's concurrency.Election and ours exclude each other on one name;
-// each sees the other's leader, and the one that came first is served first.
+// TestElectionWithEtcd: etcd's concurrency.Election and ours exclude each other on the same name.
+// Each sees the other's leader, and candidates are served in order of arrival.
 func TestElectionWithEtcd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		all := newCluster(t, 1)
@@ -388,14 +388,14 @@ func TestElectionWithEtcd(t *testing.T) {
 			rig.Keys(t, c, "both/", 2)
 			r, err := theirs.Leader(ctx)
 			if err != nil || string(r.Kvs[0].Value) != "ours" {
-				t.Fatalf("they see %v, %v", r, err)
+				t.Fatalf("etcd's Leader: %v, %v", r, err)
 			}
 			_, next := stand(t, c, "both", lock.Candidate{
 				ID: "next", Priority: 9, Value: []byte("ours"),
 			})
 			rig.Keys(t, c, "both/", 3)
 			if err := ours.HandOver(ctx, "next"); !errors.Is(err, lock.ErrNoCandidate) {
-				t.Fatalf("a hand-over past one of theirs: %v", err)
+				t.Fatalf("hand-over past a candidate of etcd's client: %v", err)
 			}
 			if err := ours.Release(ctx); err != nil {
 				t.Fatal(err)
@@ -405,7 +405,7 @@ func TestElectionWithEtcd(t *testing.T) {
 			}
 			l := rig.Must[lock.LeaderInfo](t)(lock.NewElection(c, "both").Leader(ctx))
 			if string(l.Value) != "theirs" {
-				t.Fatalf("we see %+v", l)
+				t.Fatalf("our Leader: %+v", l)
 			}
 			loses(t, next)
 			if err := theirs.Resign(ctx); err != nil {

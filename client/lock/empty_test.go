@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: an empty name, which mostly is a variable that is not set, is refused by everything
-// that has a name, before anything is sent. Method: the client is closed.
+// Goal: an empty name, usually an unset variable, is rejected by every call with a name before
+// anything is sent. Method: the client is closed.
 func TestEmptyName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// newSession opens a session for the locks and candidacies of a program.
+// newSession opens a session for a program's locks and candidacies.
 func newSession(c *client.Client) *client.Live {
 	s, err := c.Open(context.Background(), client.Session{})
 	if err != nil {
@@ -22,7 +22,7 @@ func newSession(c *client.Client) *client.Live {
 	return s
 }
 
-// A program holds a lock while it works, and fences what it writes.
+// A program holds a lock while it works, and fences its writes.
 func ExampleMutex() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -35,7 +35,7 @@ func ExampleMutex() {
 	_, err = lock.NewMutex(newSession(c), "ledger").TryLock(ctx)
 	fmt.Println("the other is locked out:", errors.Is(err, lock.ErrLocked))
 
-	work := held.Context() // ends in time if the lock cannot be kept
+	work := held.Context() // ends in time if the lock is lost
 	r, err := c.Txn(work, store.Txn{
 		If:   []store.Compare{held.Condition()},
 		Then: []store.Op{store.Put{Key: "balance", Value: []byte("17")}},
@@ -51,7 +51,7 @@ func ExampleMutex() {
 	// held up to the end: true
 }
 
-// What runs under a lock is told by its context that the lock is over.
+// The context of a function under a lock ends with the lock.
 func ExampleMutex_Do() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -66,7 +66,7 @@ func ExampleMutex_Do() {
 	// <nil>
 }
 
-// Readers hold a lock together, a writer alone.
+// Readers share a lock; a writer holds it alone.
 func ExampleRWMutex() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -88,7 +88,7 @@ func ExampleRWMutex() {
 	// <nil> <nil>
 }
 
-// Two at a time may use a printer.
+// Two sessions may use the printer at a time.
 func ExampleSemaphore() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -104,7 +104,7 @@ func ExampleSemaphore() {
 	// 2 true
 }
 
-// One of several programs leads, and hands over before it is stopped.
+// One of several programs leads, and hands over before it stops.
 func ExampleElection() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -115,7 +115,7 @@ func ExampleElection() {
 		log.Fatal(err)
 	}
 	handed := make(chan error, 1)
-	go func() { // when b stands: here as soon as it does
+	go func() { // as soon as b is a candidate
 		for {
 			err := lead.HandOver(ctx, "b")
 			if err == nil || lead.Err() != nil {
@@ -137,7 +137,7 @@ func ExampleElection() {
 	// <nil> <nil>
 }
 
-// An observer is told who leads, and that nobody does.
+// An observer sees who leads, and when there is no leader.
 func ExampleElection_Observe() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -175,7 +175,7 @@ func ExampleElection_Observe() {
 	// nobody
 }
 
-// A caller that finds a lock taken learns which lease has it.
+// A caller that finds a lock taken can find out which lease holds it.
 func ExampleLockedError() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -190,7 +190,7 @@ func ExampleLockedError() {
 	if errors.As(err, &locked) {
 		fmt.Println("ann has it:", locked.Lease == ann.Lease().ID())
 	}
-	if err := ann.Release(ctx); err != nil { // gives up all of her locks in one step
+	if err := ann.Release(ctx); err != nil { // releases all of her locks at once
 		log.Fatal(err)
 	}
 	held, err := lock.NewMutex(bob, "printer").TryLock(ctx)

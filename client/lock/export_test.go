@@ -2,8 +2,8 @@ package lock
 
 import "context"
 
-// TryLate is TryLock of a session that has found the lock free, and has lost a race for it since.
-// Something happens then.
+// TryLate is TryLock for a session that found the lock free, but has lost a race for it. It calls
+// happens at that moment.
 func (m *Mutex) TryLate(ctx context.Context, happens func()) (*Held, error) {
 	p, err := m.queue.enter(ctx, false)
 	if err == nil {

@@ -39,8 +39,8 @@ func setCut(list []*inprocess.Line, cut bool) {
 	}
 }
 
-// TestLostAnswers: a session that does not learn whether its key was made, or deleted, leaves
-// none behind, and can use the name again.
+// TestLostAnswers: a session that does not know whether its key was created or deleted leaves none
+// behind, and can use the name again.
 func TestLostAnswers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -48,7 +48,7 @@ func TestLostAnswers(t *testing.T) {
 		direct := members.connect(t)
 		c, list := members.wires(t)
 		m := lock.NewMutex(session(t, c), "lost")
-		held := rig.Must[*lock.Held](t)(m.Lock(ctx)) // the client has asked all it needs for writes
+		held := rig.Must[*lock.Held](t)(m.Lock(ctx)) // the client is ready for writes
 		if err := held.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -56,10 +56,10 @@ func TestLostAnswers(t *testing.T) {
 		setDeaf(list, true)
 		brief, cancel := context.WithCancel(ctx)
 		entering := rig.Async(func() (*lock.Held, error) { return m.Lock(brief) })
-		rig.Keys(t, direct, "lost/", 1) // but it does not know
+		rig.Keys(t, direct, "lost/", 1) // but the client does not know
 		cancel()
 		if a := <-entering; !errors.Is(a.Err, context.Canceled) {
-			t.Fatalf("the first: %+v", a)
+			t.Fatalf("canceled lock: %+v", a)
 		}
 		setDeaf(list, false)
 		rig.Keys(t, direct, "lost/", 0)
@@ -71,7 +71,7 @@ func TestLostAnswers(t *testing.T) {
 		rig.Keys(t, direct, "lost/", 0)
 		cancel()
 		if a := <-leaving; !errors.Is(a.Err, context.Canceled) || held.Err() == nil {
-			t.Fatalf("the unlock: %v, %v", a.Err, held.Err())
+			t.Fatalf("canceled release: %v, %v", a.Err, held.Err())
 		}
 		setDeaf(list, false)
 		held = rig.Must[*lock.Held](t)(m.Lock(ctx))
@@ -82,9 +82,10 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
-// TestUnknownIsTold: an unlock of which one try may have been done, or may yet be, ends with an
-// error that says so, although the next one was refused; so does the deposition of a leader.
-func TestUnknownIsTold(t *testing.T) {
+// TestUnknownOutcome: if one attempt to release a lock may have been applied, or may be applied
+// later, the error says so even if the next attempt is refused; the same applies to deposing a
+// leader.
+func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		ctx := rig.Soon(t)
@@ -110,11 +111,11 @@ func TestUnknownIsTold(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		rig.Keys(t, direct, "unlock/", 0) // it goes on by itself
+		rig.Keys(t, direct, "unlock/", 0) // the release continues in the background
 	})
 }
 
-// TestUnlockUnreachable: an unlock that does not reach the cluster in time is done later.
+// TestUnlockUnreachable: a release that does not reach the cluster in time is completed later.
 func TestUnlockUnreachable(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -134,8 +135,8 @@ func TestUnlockUnreachable(t *testing.T) {
 	})
 }
 
-// TestCompacted: a waiter, and a holder, learns what happened while it was away, although
-// the cluster has forgotten it.
+// TestCompacted: a disconnected waiter or holder finds out what happened in the meantime, even if
+// it has been compacted.
 func TestCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -167,14 +168,14 @@ func TestCompacted(t *testing.T) {
 		}
 		forget(func() {}) // the holder's key is still there
 		if !holds(t, direct, a.Value) || a.Value.Err() != nil {
-			t.Fatalf("it is over: %v", a.Value.Err())
+			t.Fatalf("the lock ended: %v", a.Value.Err())
 		}
 		forget(func() {
 			rig.Must[store.DeleteResult](t)(direct.Delete(ctx, store.Delete{Key: a.Value.Key()}))
 		})
 		<-a.Value.Context().Done()
 		if !errors.Is(a.Value.Err(), client.ErrLost) {
-			t.Errorf("the holder: %v", a.Value.Err())
+			t.Errorf("holder: %v, want ErrLost", a.Value.Err())
 		}
 	})
 }

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestGivenUpInside: what runs under a lock, or leads, may give that up by the
-// context that it has, which ends then, and nobody takes that for a failure.
-func TestGivenUpInside(t *testing.T) {
+// TestReleaseInside: a function under a lock or a lead may release it using its own context, which
+// ends then; that is not an error.
+func TestReleaseInside(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		ctx := rig.Soon(t)
@@ -21,7 +21,7 @@ func TestGivenUpInside(t *testing.T) {
 		for range 10 { // the context and the answer race
 			err := lock.NewMutex(s, "in").Do(ctx,
 				func(during context.Context, held *lock.Held) error {
-					// It is told by its own context, and by one of its own with less time.
+					// Use the function's context and a derived one with a shorter deadline.
 					less, cancel := context.WithTimeout(during, time.Minute)
 					defer cancel()
 					err := held.Release(less)
@@ -31,7 +31,7 @@ func TestGivenUpInside(t *testing.T) {
 					return err
 				})
 			if err != nil {
-				t.Fatalf("unlocked inside: %v", err)
+				t.Fatalf("released inside: %v", err)
 			}
 		}
 		heir := session(t, c)

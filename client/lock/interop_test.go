@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestMutexWithEtcd: etcd's concurrency.Mutex and ours exclude each other on one name, and
-// wait in one wait queue.
+// TestMutexWithEtcd: etcd's concurrency.Mutex and ours exclude each other on the same name, and
+// share a wait queue.
 func TestMutexWithEtcd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -25,7 +25,7 @@ func TestMutexWithEtcd(t *testing.T) {
 		held := rig.Must[*lock.Held](t)(ours.Lock(ctx))
 		for range 3 {
 			if err := theirs.TryLock(ctx); !errors.Is(err, concurrency.ErrLocked) {
-				t.Fatalf("theirs, while ours is locked: %v", err)
+				t.Fatalf("etcd's TryLock while we hold the lock: %v", err)
 			}
 			waits := rig.Async(func() (struct{}, error) { return struct{}{}, theirs.Lock(ctx) })
 			rig.Keys(t, c, "both/", 2)
@@ -41,7 +41,7 @@ func TestMutexWithEtcd(t *testing.T) {
 				t.Fatal(a.Err)
 			}
 			if _, err := ours.TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
-				t.Fatalf("ours, while theirs is locked: %v", err)
+				t.Fatalf("our TryLock while etcd's client holds the lock: %v", err)
 			}
 			next := rig.Async(func() (*lock.Held, error) { return ours.Lock(ctx) })
 			rig.Keys(t, c, "both/", 2)

@@ -12,10 +12,10 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestNotBackFromJeopardy: a lock whose lease was not valid for a while is over, although the lease
-// comes back, whether or not somebody has asked for its context before. Method: the client is cut
-// off, and another one keeps the lease alive.
-func TestNotBackFromJeopardy(t *testing.T) {
+// TestJeopardyEndsLock: a lock whose lease was invalid for a while has ended even if the lease
+// recovers, whether or not its context was read before. Method: cut off the client while another
+// one keeps the lease alive.
+func TestJeopardyEndsLock(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		ctx, e := rig.Soon(t), members.etcd(t)
@@ -42,11 +42,11 @@ func TestNotBackFromJeopardy(t *testing.T) {
 		setCut(list, false)
 		await(client.Jeopardy)
 		if l.Err() != nil {
-			t.Fatalf("the lease has not come back: %v", l.Err())
+			t.Fatalf("the lease did not recover: %v", l.Err())
 		}
 		for _, h := range []*lock.Held{plain, asked} {
 			if h.Err() == nil || h.Context().Err() == nil || !h.ValidUntil().IsZero() {
-				t.Errorf("%s came back: %v, until %v", h.Key(), h.Err(), h.ValidUntil())
+				t.Errorf("%s recovered: %v, valid until %v", h.Key(), h.Err(), h.ValidUntil())
 			}
 		}
 	})

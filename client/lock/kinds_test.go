@@ -15,7 +15,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestRWMutex: readers hold together, writers alone, and all in the order in which they came.
+// TestRWMutex: readers share the lock, writers exclude all others, and all are served in order of
+// arrival.
 func TestRWMutex(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -33,15 +34,15 @@ func TestRWMutex(t *testing.T) {
 			}
 		}
 		first, second := take(a.RLock(ctx)), take(b.RLock(ctx))
-		third := take(a.TryRLock(ctx)) // of the same session
+		third := take(a.TryRLock(ctx)) // by the same session
 		if _, err := writer.TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
-			t.Errorf("a writer beside readers: %v", err)
+			t.Errorf("writer next to readers: %v", err)
 		}
 		rig.Keys(t, c, "rw/", 3)
 		write := rig.Async(func() (*lock.Held, error) { return writer.Lock(ctx) })
 		rig.Keys(t, c, "rw/", 4)
 		if _, err := a.TryRLock(ctx); !errors.Is(err, lock.ErrLocked) {
-			t.Errorf("a reader overtakes a writer: %v", err)
+			t.Errorf("reader overtakes a writer: %v", err)
 		}
 		var reads []<-chan rig.Answer[*lock.Held]
 		for i := range 3 {
@@ -64,13 +65,13 @@ func TestRWMutex(t *testing.T) {
 		for _, r := range reads {
 			got := <-r
 			if got.Err != nil || got.Value.Token() <= w.Value.Token() {
-				t.Fatalf("a reader after the writer: %+v", got)
+				t.Fatalf("reader after the writer: %+v", got)
 			}
 			together = append(together, got.Value)
 		}
 		rig.Keys(t, c, "rw/", 5)
 		if _, err := b.RLockWithin(ctx, time.Millisecond); !errors.Is(err, lock.ErrLocked) {
-			t.Errorf("a reader overtakes a mutex: %v", err)
+			t.Errorf("reader overtakes a mutex: %v", err)
 		}
 		unlock(together...)
 		m := <-mutex
@@ -84,8 +85,8 @@ func TestRWMutex(t *testing.T) {
 	})
 }
 
-// TestSemaphore: as many hold it as there are permits, in the order in which they came, and
-// who gives up waiting frees none.
+// TestSemaphore: as many sessions as there are permits hold it, in order of arrival, and a canceled
+// waiter frees no permit.
 func TestSemaphore(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -95,10 +96,10 @@ func TestSemaphore(t *testing.T) {
 		b := lock.NewSemaphore(session(t, c), "sem", 2)
 		first, second := rig.Must[*lock.Held](t)(a.Acquire(ctx)), rig.Must[*lock.Held](t)(a.Acquire(ctx))
 		if _, err := b.TryAcquire(ctx); !errors.Is(err, lock.ErrLocked) {
-			t.Errorf("the third: %v", err)
+			t.Errorf("third: %v, want ErrLocked", err)
 		}
 		if _, err := b.AcquireWithin(ctx, time.Millisecond); !errors.Is(err, lock.ErrLocked) {
-			t.Errorf("the third, who waits: %v", err)
+			t.Errorf("third, with a timeout: %v, want ErrLocked", err)
 		}
 		rig.Keys(t, c, "sem/", 2)
 		brief, cancel := context.WithCancel(ctx)
@@ -111,13 +112,13 @@ func TestSemaphore(t *testing.T) {
 		cancel()
 		for _, w := range []<-chan rig.Answer[*lock.Held]{third, limited} {
 			if got := <-w; !errors.Is(got.Err, context.Canceled) || errors.Is(got.Err, lock.ErrLocked) {
-				t.Errorf("who gave up: %v", got.Err)
+				t.Errorf("canceled: %v", got.Err)
 			}
 		}
 		rig.Keys(t, c, "sem/", 3)
 		select {
 		case got := <-fourth:
-			t.Fatalf("three have two permits: %+v", got)
+			t.Fatalf("three sessions have two permits: %+v", got)
 		default:
 		}
 		if err := first.Release(ctx); err != nil {
@@ -125,17 +126,18 @@ func TestSemaphore(t *testing.T) {
 		}
 		got := <-fourth
 		if got.Err != nil || got.Value.Token() <= second.Token() {
-			t.Fatalf("the fourth: %+v", got)
+			t.Fatalf("fourth: %+v", got)
 		}
 		if !holds(t, c, second) || !holds(t, c, got.Value) || holds(t, c, first) {
-			t.Error("the wrong two hold it")
+			t.Error("the wrong two sessions hold it")
 		}
 	})
 }
 
-// TestRWMutexWaitsForItself: a session that reads gets an error when it would write, and the other
-// way round, instead of waiting for itself; not once it has given up the one.
-func TestRWMutexWaitsForItself(t *testing.T) {
+// TestRWMutexSelfDeadlock: a session that holds the lock for reading gets an error if it tries to
+// lock it for writing, and vice versa, instead of a deadlock, but not after it has released the
+// lock.
+func TestRWMutexSelfDeadlock(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		ctx := rig.Soon(t)
@@ -146,7 +148,7 @@ func TestRWMutexWaitsForItself(t *testing.T) {
 			"lock": m.Lock, "try": m.TryLock,
 		} {
 			if _, err := try(ctx); !errors.Is(err, lock.ErrInUse) {
-				t.Errorf("%s while it reads: %v", name, err)
+				t.Errorf("%s while reading: %v", name, err)
 			}
 		}
 		if err := reads.Release(ctx); err != nil {
@@ -154,20 +156,20 @@ func TestRWMutexWaitsForItself(t *testing.T) {
 		}
 		writes := rig.Must[*lock.Held](t)(m.Lock(ctx))
 		if _, err := m.RLock(ctx); !errors.Is(err, lock.ErrInUse) {
-			t.Errorf("read while it writes: %v", err)
+			t.Errorf("read while writing: %v", err)
 		}
 		if _, err := other.RLockWithin(ctx, 1); !errors.Is(err, lock.ErrLocked) {
-			t.Errorf("another reads while it writes: %v", err)
+			t.Errorf("read by another session while writing: %v", err)
 		}
 		if err := writes.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
-		// The reader's key, which is given up in the background, is not in the way.
+		// The reader's key, deleted in the background, does not get in the way.
 		rig.Must[*lock.Held](t)(other.Lock(ctx))
 	})
 }
 
-// TestSemaphorePermits: all programs use the number of permits that the first one has stored.
+// TestSemaphorePermits: all programs must use the number of permits that the first one stored.
 func TestSemaphorePermits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -179,7 +181,7 @@ func TestSemaphorePermits(t *testing.T) {
 			"acquire": three.Acquire, "try": three.TryAcquire,
 		} {
 			if _, err := try(ctx); !errors.Is(err, client.ErrInvalid) {
-				t.Errorf("%s with another number: %v", name, err)
+				t.Errorf("%s with another number of permits: %v", name, err)
 			}
 		}
 		rig.Keys(t, c, "sem/", 1)
@@ -187,7 +189,7 @@ func TestSemaphorePermits(t *testing.T) {
 	})
 }
 
-// TestT18LockOutlivesTTL: a lock lasts as long as its session, not for a TTL, and its release
+// TestT18LockOutlivesTTL: a lock lasts as long as its session, beyond the TTL, and its release
 // leaves nothing behind.
 func TestT18LockOutlivesTTL(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
@@ -205,9 +207,9 @@ func TestT18LockOutlivesTTL(t *testing.T) {
 		rig.Keys(t, c, "alone/", 2)
 		select {
 		case got := <-next:
-			t.Fatalf("two have it: %+v", got)
+			t.Fatalf("two sessions hold the lock: %+v", got)
 		case <-held.Context().Done():
-			t.Fatalf("it ended: %v", held.Err())
+			t.Fatalf("the lock ended: %v", held.Err())
 		case <-time.After(ttl * 5 / 4):
 		}
 		if err := sessions[0].Release(ctx); err != nil {
@@ -215,7 +217,7 @@ func TestT18LockOutlivesTTL(t *testing.T) {
 		}
 		got := <-next
 		if got.Err != nil || got.Value.Token() <= held.Token() {
-			t.Fatalf("the next: %+v", got)
+			t.Fatalf("next holder: %+v", got)
 		}
 		if err := sessions[1].Release(ctx); err != nil {
 			t.Fatal(err)
@@ -226,7 +228,7 @@ func TestT18LockOutlivesTTL(t *testing.T) {
 	})
 }
 
-// TestDo: what runs under a lock is told that the lock is over, and so is its caller.
+// TestDo: the function's context ends when the lock is lost, and Do returns the reason.
 func TestDo(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -237,7 +239,7 @@ func TestDo(t *testing.T) {
 		mine := errors.New("mine")
 		err := m.Do(ctx, func(ctx context.Context, held *lock.Held) error {
 			if !holds(t, c, held) || ctx.Err() != nil {
-				t.Error("it is not held")
+				t.Error("the lock is not held")
 			}
 			return mine
 		})
@@ -250,7 +252,7 @@ func TestDo(t *testing.T) {
 			return context.Cause(during)
 		})
 		if !errors.Is(err, client.ErrLost) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("after a loss: %v", err)
+			t.Errorf("after losing the lock: %v", err)
 		}
 		if err := m.Do(ctx, func(context.Context, *lock.Held) error { return nil }); err != nil {
 			t.Error(err)

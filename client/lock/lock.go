@@ -15,13 +15,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ErrLocked means that another session holds the lock, and the time that the caller would wait is
-// over.
+// ErrLocked means that another session holds the lock, and the caller does not want to wait any
+// longer.
 var ErrLocked = errors.New("lock: locked by another")
 
-// LockedError wraps ErrLocked and names the lease that has the lock.
+// LockedError wraps ErrLocked and names the lease that holds the lock.
 type LockedError struct {
-	// Lease is the one that is first in the wait queue.
+	// Lease is the lease at the head of the wait queue.
 	Lease lease.ID
 }
 
@@ -33,45 +33,45 @@ func (e *LockedError) Error() string {
 // Unwrap returns ErrLocked.
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
-// Held is a lock that is held. Its methods may be called from any goroutine.
+// Held is a lock held by this program. Its methods may be called from any goroutine.
 type Held struct {
 	*ticket
 	name     string
 	released atomic.Bool // Release was called
-	during   func(error) // ends what runs under the lock; nil if nothing does
+	during   func(error) // cancels the function under the lock; nil if there is none
 }
 
-// Token returns the fencing token. It is larger than the token of every earlier holder, ours or
-// etcd's, and never given out twice, not even after a restore from a backup. It belongs to the lock
-// and not to the session's lease, so [client.Client.CheckLease] does not accept it: a transaction
-// that only the holder may do has the Condition. Programs that use etcd's client do not see
-// the token. A resource that such programs write to as well must compare create
-// revisions (see Revision), which begin anew with a restore.
+// Token returns the fencing token. It is larger than the token of every earlier holder, including
+// holders of etcd's client, and is never reused, not even after a restore from a backup. It belongs
+// to the lock and not to the session's lease, so [client.Client.CheckLease] does not accept it: a
+// transaction that only the holder may commit needs the Condition. Programs that use etcd's client
+// do not have tokens. A resource that such programs also write to must compare create revisions
+// (see Revision), which a restore resets.
 func (h *Held) Token() lease.Token { return h.token }
 
 // Revision returns the create revision of the lock's key, which etcd's clients use as a token. It
-// rises from holder to holder, until the cluster is restored from a backup.
+// increases from holder to holder, until the cluster is restored from a backup.
 func (h *Held) Revision() int64 { return h.revision }
 
-// Key returns the lock's key, which exists as long as the lock is held.
+// Key returns the lock's key, which exists while the lock is held.
 func (h *Held) Key() string { return h.key }
 
-// Condition returns the condition that the lock is still held. Put it into the If of every
-// transaction that only the holder may do.
+// Condition returns the condition that the lock is still held. Add it to the If of every
+// transaction that only the holder may commit.
 func (h *Held) Condition() store.Compare { return h.condition() }
 
 // Context returns a context that ends when the lock ends: before the cluster may end its lease,
-// when its key is deleted ([client.ErrLost]), or when it is released
-// ([client.ErrReleased]). The cause says why.
+// when its key is deleted ([client.ErrLost]), or when it is released ([client.ErrReleased]). The
+// cause has the reason.
 func (h *Held) Context() context.Context { return h.context() }
 
-// Err returns nil while the lock is held, as far as this process knows, and then why it is not.
-// It reads the clock, so it is right about the lease even if the process was stopped
-// until just before.
+// Err returns nil while the lock is held, as far as this process knows, and then the reason why it
+// is not. It reads the clock, so it is right about the lease even if the process has just been
+// paused.
 func (h *Held) Err() error { return h.check() }
 
-// ValidUntil returns when the program must stop, if no renewal of the lease succeeds before; the
-// zero time if the lock is no longer held.
+// ValidUntil returns the time at which the program must stop unless the lease is renewed before, or
+// the zero time if the lock is no longer held.
 func (h *Held) ValidUntil() time.Time {
 	if h.Err() != nil {
 		return time.Time{}
@@ -79,11 +79,11 @@ func (h *Held) ValidUntil() time.Time {
 	return h.session.live.ValidUntil()
 }
 
-// Release releases the lock. For the program the lock ends at once, even if Release fails. It
-// returns nil only if the lock was held up to this moment; otherwise [client.ErrLost], or why the
+// Release releases the lock. For the program the lock ends immediately, even if Release fails. It
+// returns nil only if the lock was held until now; otherwise [client.ErrLost], the reason why the
 // session ended, or [client.ErrReleased] if it was called before. If the context ends before the
-// cluster has answered, Release continues in the background as long as the session lives; the
-// client's Close waits for it.
+// cluster has answered, Release continues in the background while the session lives; the client's
+// Close waits for it.
 func (h *Held) Release(ctx context.Context) error {
 	if h.released.Swap(true) {
 		return fault.In("lock: release", h.name, client.ErrReleased)
@@ -102,9 +102,9 @@ func (h *Held) Release(ctx context.Context) error {
 	return fault.In("lock: release", h.name, err)
 }
 
-// run runs f under the lock, and releases the lock. It returns what f returned, and why the lock
-// was lost or could not be released. The context of f is still good for a Release by f, and ends
-// after that.
+// run runs f under the lock, and then releases the lock. It returns the error of f, and the reason
+// if the lock was lost or could not be released. The context of f remains usable for a Release in
+// f, and ends after that.
 func (h *Held) run(ctx context.Context, f func(context.Context) error) (err, lost error) {
 	during, cancel := context.WithCancelCause(ctx)
 	h.during = cancel
@@ -114,7 +114,7 @@ func (h *Held) run(ctx context.Context, f func(context.Context) error) (err, los
 			cancel(fault.Cause(held))
 		}
 	})
-	defer func() { // also if f panics
+	defer func() { // even if f panics
 		if !h.released.Load() {
 			lost = h.releaseLate(ctx)
 		}
@@ -123,8 +123,8 @@ func (h *Held) run(ctx context.Context, f func(context.Context) error) (err, los
 	return f(during), nil
 }
 
-// releaseLate releases the lock although the context may have ended. It does not wait for the
-// cluster if the lock is lost, and not for long otherwise.
+// releaseLate releases the lock even if the context has ended. It does not wait for the cluster if
+// the lock is lost, and only briefly otherwise.
 func (h *Held) releaseLate(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), background.Wait)
 	defer cancel()
@@ -139,7 +139,7 @@ func (h *Held) releaseLate(ctx context.Context) error {
 	return err
 }
 
-// lock takes a ticket and waits until it is its turn.
+// lock takes a ticket and waits for its turn.
 func (q *waitQueue) lock(ctx context.Context, name string) (*Held, error) {
 	p, err := q.enter(ctx, false)
 	if err == nil {
@@ -148,7 +148,7 @@ func (q *waitQueue) lock(ctx context.Context, name string) (*Held, error) {
 	return p.hold(name, err)
 }
 
-// lockWithin is lock, that waits for others for some time only.
+// lockWithin is lock with a limit on waiting for others.
 func (q *waitQueue) lockWithin(
 	ctx context.Context, name string, wait time.Duration,
 ) (*Held, error) {
@@ -160,13 +160,13 @@ func (q *waitQueue) lockWithin(
 		limited, cancel := context.WithTimeoutCause(ctx, wait, ErrLocked)
 		defer cancel()
 		if err = p.wait(limited); errors.Is(err, ErrLocked) {
-			err = p.ready(ctx) // it was free, or is at the last moment; or this says who has it
+			err = p.ready(ctx) // it may be free after all; if not, report the holder
 		}
 	}
 	return p.hold(name, err)
 }
 
-// tryLock is lock, that waits for nobody.
+// tryLock is lock without waiting for others.
 func (q *waitQueue) tryLock(ctx context.Context, name string) (*Held, error) {
 	p, err := q.enter(ctx, true)
 	if err == nil {
@@ -175,8 +175,8 @@ func (q *waitQueue) tryLock(ctx context.Context, name string) (*Held, error) {
 	return p.hold(name, err)
 }
 
-// ready returns ErrLocked if it is not the ticket's turn yet: somebody else took the ticket
-// before it after this one had looked.
+// ready returns ErrLocked if it is not the ticket's turn yet, because another session took a ticket
+// just before this one.
 func (p *ticket) ready(ctx context.Context) error {
 	come := p.isReady()
 	if err := p.check(); err != nil || come {
@@ -186,7 +186,7 @@ func (p *ticket) ready(ctx context.Context) error {
 	defer stop()
 	switch before, err := p.ahead(ctx); {
 	case err == nil && len(before) == 0:
-		return p.wait(ctx) // the member is about to say that it is its turn
+		return p.wait(ctx) // the member is about to report its turn
 	case err == nil:
 		return p.locked(before)
 	case errors.Is(err, client.ErrLost), p.during.Err() != nil:
@@ -195,7 +195,7 @@ func (p *ticket) ready(ctx context.Context) error {
 	return ErrLocked
 }
 
-// hold makes the ticket, whose turn it is if there is no error, a lock.
+// hold turns the ticket into a lock unless there was an error.
 func (p *ticket) hold(name string, err error) (*Held, error) {
 	if err == nil {
 		return &Held{ticket: p, name: name}, nil

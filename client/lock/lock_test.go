@@ -13,16 +13,15 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestMain says when a test has left a goroutine behind.
+// TestMain fails if a test leaks a goroutine.
 func TestMain(m *testing.M) {
 	harness.Parallel()
 	goleak.VerifyTestMain(m)
 }
 
-// cluster is members that run in this process.
+// cluster is a list of members in this process.
 type cluster []*inprocess.Member
 
-// newCluster runs n members and waits until each serves.
 func newCluster(t testing.TB, n int) cluster {
 	t.Helper()
 	return inprocess.Run(t, n)
@@ -34,7 +33,7 @@ func (c cluster) connect(t testing.TB) *client.Client {
 	return inprocess.Connect(t, client.Config{}, inprocess.Endpoints(c)...)
 }
 
-// etcd returns a client of etcd's for all members.
+// etcd returns an etcd client of all members.
 func (c cluster) etcd(t testing.TB) *clientv3.Client {
 	t.Helper()
 	return inprocess.Etcd(t, inprocess.Endpoints(c)...)

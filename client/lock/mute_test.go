@@ -12,7 +12,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// waiting answers a request to enter a queue that another is before, and no other.
+// waiting answers a request to enter a queue as if another ticket were before it, and ignores other
+// requests.
 func waiting(r *pb.Request) *pb.Response {
 	if r.GetTxn().GetWait() == nil {
 		return nil
@@ -27,9 +28,9 @@ func waiting(r *pb.Request) *pb.Response {
 	}}}
 }
 
-// TestEndsUnanswered: a session that nobody answers is told when its lease ends by the clock,
-// although the caller would wait for longer, whichever request has no answer (T16, T17).
-func TestEndsUnanswered(t *testing.T) {
+// TestUnanswered: a session whose requests are not answered fails when its lease expires by the
+// local clock, even if the caller would wait longer, whichever request is unanswered (T16, T17).
+func TestUnanswered(t *testing.T) {
 	const ttl = 10 * time.Second
 	for name, call := range map[string]func(
 		context.Context, *client.Client, *client.Live,
@@ -69,7 +70,7 @@ func TestEndsUnanswered(t *testing.T) {
 				began := time.Now()
 				err := call(ctx, c, l.Session())
 				if !errors.Is(err, client.ErrExpired) || time.Since(began) > ttl {
-					t.Errorf("%s as it %s: %v after %v", name, at, err, time.Since(began))
+					t.Errorf("%s, unanswered when it %s: %v after %v", name, at, err, time.Since(began))
 				}
 			})
 		}

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestMutex: with three members, what the mutex does.
+// TestMutex tests mutexes with three members.
 func TestMutex(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -34,8 +34,8 @@ func TestMutex(t *testing.T) {
 	})
 }
 
-// inOrder: waiters have the lock one after the other, in the order in which they came,
-// each with a larger token (L5).
+// inOrder: waiters get the lock one after the other, in order of arrival, each with a larger token
+// (L5).
 func inOrder(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	var waiting []<-chan rig.Answer[*lock.Held]
@@ -61,7 +61,7 @@ func inOrder(t *testing.T, c *client.Client) {
 		for _, later := range waiting[i+1:] {
 			select {
 			case a := <-later:
-				t.Fatalf("two have the lock: %v", a)
+				t.Fatalf("two sessions have the lock: %v", a)
 			default:
 			}
 		}
@@ -69,7 +69,7 @@ func inOrder(t *testing.T, c *client.Client) {
 			t.Fatal(err)
 		}
 		if !errors.Is(context.Cause(last.Context()), client.ErrReleased) {
-			t.Errorf("after the unlock: %v", context.Cause(last.Context()))
+			t.Errorf("after the release: %v", context.Cause(last.Context()))
 		}
 	}
 }
@@ -81,16 +81,16 @@ func try(t *testing.T, c *client.Client) {
 	held := rig.Must[*lock.Held](t)(a.TryLock(ctx))
 	_, err := b.TryLock(ctx)
 	if !errors.Is(err, lock.ErrLocked) || !rig.Blames(err, first.Lease().ID()) {
-		t.Errorf("the second: %v", err)
+		t.Errorf("second session: %v", err)
 	}
 	if _, err := a.TryLock(ctx); !errors.Is(err, lock.ErrInUse) {
-		t.Errorf("the first again: %v", err)
+		t.Errorf("first session again: %v", err)
 	}
 	rig.Keys(t, c, "try/", 1)
 	if err := held.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// Somebody is in the wait queue, but not in the way.
+	// This key begins with the prefix, but is not in the queue.
 	if _, err := c.Put(ctx, store.Put{Key: "try/other/1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -100,14 +100,14 @@ func try(t *testing.T, c *client.Client) {
 	}
 }
 
-// within: who waits for some time only leaves no ticket behind.
+// within: a session that waits for a limited time leaves no ticket behind.
 func within(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	a, b := lock.NewMutex(session(t, c), "within"), lock.NewMutex(session(t, c), "within")
-	for _, none := range []time.Duration{-1, 0, 1} { // a free lock is had without any time
+	for _, none := range []time.Duration{-1, 0, 1} { // a free lock needs no time
 		held := rig.Must[*lock.Held](t)(a.LockWithin(ctx, none))
 		if _, err := b.LockWithin(ctx, none); !errors.Is(err, lock.ErrLocked) {
-			t.Errorf("the second: %v", err)
+			t.Errorf("second session: %v", err)
 		}
 		if err := held.Release(ctx); err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func within(t *testing.T, c *client.Client) {
 	}
 	held := rig.Must[*lock.Held](t)(a.LockWithin(ctx, time.Millisecond))
 	if _, err := b.LockWithin(ctx, time.Millisecond); !errors.Is(err, lock.ErrLocked) {
-		t.Errorf("the second: %v", err)
+		t.Errorf("second session: %v", err)
 	}
 	rig.Keys(t, c, "within/", 1)
 	next := rig.Async(func() (*lock.Held, error) { return b.LockWithin(ctx, time.Minute) })
@@ -128,13 +128,13 @@ func within(t *testing.T, c *client.Client) {
 	}
 }
 
-// again: one session does not have, or wait for, a lock twice, nor unlock it twice.
+// again: a session cannot hold or wait for a lock twice, or release it twice.
 func again(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
 	m := lock.NewMutex(s, "again")
 	held := rig.Must[*lock.Held](t)(m.Lock(ctx))
-	twin := lock.NewMutex(s.Lease().Session(), "again") // the second time after it has given up
+	twin := lock.NewMutex(s.Lease().Session(), "again") // the second time after a failure
 	for _, other := range []*lock.Mutex{m, lock.NewMutex(s, "again"), twin, twin} {
 		if _, err := other.Lock(ctx); !errors.Is(err, lock.ErrInUse) {
 			t.Errorf("locked twice: %v", err)
@@ -145,14 +145,14 @@ func again(t *testing.T, c *client.Client) {
 	}
 	next := rig.Must[*lock.Held](t)(m.Lock(ctx))
 	if err := held.Release(ctx); !errors.Is(err, client.ErrReleased) {
-		t.Errorf("unlocked twice: %v", err)
+		t.Errorf("second release: %v", err)
 	}
 	if next.Err() != nil || !holds(t, c, next) {
-		t.Error("the second unlock has unlocked the second lock")
+		t.Error("the second release released the second lock")
 	}
 }
 
-// holds reports whether a transaction of the holder would be done.
+// holds reports whether a transaction with the lock's condition would commit.
 func holds(t testing.TB, c *client.Client, h *lock.Held) bool {
 	t.Helper()
 	return rig.Must[client.TxnResult](t)(c.Txn(rig.Soon(t), store.Txn{
@@ -160,7 +160,7 @@ func holds(t testing.TB, c *client.Client, h *lock.Held) bool {
 	})).Succeeded
 }
 
-// cancelled: a waiter who gives up leaves no ticket behind, and may come again at once.
+// cancelled: a canceled waiter leaves no ticket behind, and may wait again immediately.
 func cancelled(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "cancel").Lock(ctx))
@@ -185,7 +185,7 @@ func cancelled(t *testing.T, c *client.Client) {
 	}
 }
 
-// names: locks whose names begin with each other do not touch each other.
+// names: locks whose names are prefixes of each other are independent.
 func names(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
@@ -198,7 +198,7 @@ func names(t *testing.T, c *client.Client) {
 	}
 }
 
-// deleted: a holder, or a waiter, is told that somebody deleted its key.
+// deleted: a holder and a waiter notice that another client deleted their keys.
 func deleted(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "deleted").Lock(ctx))
@@ -210,22 +210,22 @@ func deleted(t *testing.T, c *client.Client) {
 		}
 	}
 	if a := <-second; !errors.Is(a.Err, client.ErrLost) {
-		t.Errorf("the waiter: %v", a.Err)
+		t.Errorf("waiter: %v, want ErrLost", a.Err)
 	}
 	rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: held.Key()}))
 	<-held.Context().Done()
 	if !errors.Is(held.Err(), client.ErrLost) {
-		t.Errorf("the holder: %v", held.Err())
+		t.Errorf("holder: %v, want ErrLost", held.Err())
 	}
 	if err := held.Release(ctx); !errors.Is(err, client.ErrLost) {
-		t.Errorf("the unlock: %v", err)
+		t.Errorf("release: %v, want ErrLost", err)
 	}
 	if err := held.Release(ctx); !errors.Is(err, client.ErrReleased) {
-		t.Errorf("unlocked again: %v", err)
+		t.Errorf("second release: %v", err)
 	}
 }
 
-// waiterLosesLease: a waiter is told at once that somebody revoked its lease.
+// waiterLosesLease: a waiter notices promptly that its lease was revoked.
 func waiterLosesLease(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "t16").Lock(ctx))
@@ -239,7 +239,7 @@ func waiterLosesLease(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	if a := <-second; !errors.Is(a.Err, client.ErrReleased) {
-		t.Errorf("the waiter: %v", a.Err)
+		t.Errorf("waiter: %v, want ErrReleased", a.Err)
 	}
 	rig.Keys(t, c, "t16/", 2)
 	if err := held.Release(ctx); err != nil {
@@ -250,8 +250,8 @@ func waiterLosesLease(t *testing.T, c *client.Client) {
 	}
 }
 
-// lateUnlock: an unlock that comes late does not touch the lock of the next holder, even
-// if it has the same key.
+// lateUnlock: a late release does not affect the lock of the next holder, even if that has the same
+// key.
 func lateUnlock(t *testing.T, c, other *client.Client) {
 	ctx := rig.Soon(t)
 	granted := rig.Must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: time.Minute}))
@@ -261,18 +261,18 @@ func lateUnlock(t *testing.T, c, other *client.Client) {
 	twin := rig.Must[*client.Lease](t)(other.Keep(granted, 0)).Session()
 	next := rig.Must[*lock.Held](t)(lock.NewMutex(twin, "late").Lock(ctx))
 	if err := held.Release(ctx); !errors.Is(err, client.ErrLost) {
-		t.Errorf("the late unlock: %v", err)
+		t.Errorf("late release: %v", err)
 	}
-	// A caller that asks for the context only now is told what came first.
+	// A context requested only now ends with the first reason.
 	if err := context.Cause(held.Context()); !errors.Is(err, client.ErrLost) {
-		t.Errorf("the late context: %v", err)
+		t.Errorf("late context: %v", err)
 	}
 	if next.Key() != held.Key() || !holds(t, c, next) || holds(t, c, held) {
-		t.Error("it is not the second's")
+		t.Error("the second session does not hold the lock")
 	}
 }
 
-// keyThenLease: why the lock is over is what came first, whatever comes later.
+// keyThenLease: the reason for the end of a lock is the first event, whatever follows.
 func keyThenLease(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
@@ -282,14 +282,14 @@ func keyThenLease(t *testing.T, c *client.Client) {
 	<-over.Done()
 	s.Lease().Close()
 	if !errors.Is(held.Err(), client.ErrLost) || !errors.Is(context.Cause(over), client.ErrLost) {
-		t.Errorf("the holder: %v, of the context: %v", held.Err(), context.Cause(over))
+		t.Errorf("holder: %v, context: %v", held.Err(), context.Cause(over))
 	}
 	if err := held.Release(ctx); !errors.Is(err, client.ErrLost) {
-		t.Errorf("the unlock: %v", err)
+		t.Errorf("release: %v", err)
 	}
 }
 
-// leaseEnds: a lock ends with the lease, and no other comes in its place.
+// leaseEnds: a lock ends with its lease, and is not taken again.
 func leaseEnds(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
@@ -310,23 +310,23 @@ func leaseEnds(t *testing.T, c *client.Client) {
 	}
 }
 
-// owner: the condition holds as long as the lock.
+// owner: the condition holds while the lock is held.
 func owner(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "owner").Lock(ctx))
 	if !holds(t, c, held) {
-		t.Error("the holder may not write")
+		t.Error("the condition fails while the lock is held")
 	}
 	if err := held.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if holds(t, c, held) {
-		t.Error("he still may")
+		t.Error("the condition holds after the release")
 	}
 }
 
-// TestLockAndClock: a lock is not held any more as soon as the clock says that its lease is not
-// valid, although nothing has run since that could have said so, as after a pause (T16).
+// TestLockAndClock: a lock ends as soon as its lease is invalid by the clock, even if no code has
+// run since to notice, as after a pause (T16).
 func TestLockAndClock(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		var ahead atomic.Int64
@@ -338,13 +338,13 @@ func TestLockAndClock(t *testing.T) {
 		}
 		ahead.Store(int64(time.Hour))
 		if err := held.Err(); !errors.Is(err, client.ErrExpired) {
-			t.Errorf("the holder, an hour later: %v", err)
+			t.Errorf("an hour later: %v, want ErrExpired", err)
 		}
 	})
 }
 
-// TestTryLate: a caller that loses a race for a lock that was free when it looked does not
-// have it, and leaves no ticket behind.
+// TestTryLate: a session that loses a race for a lock that was free when it looked does not get it,
+// and leaves no ticket behind.
 func TestTryLate(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t, 1).connect(t)
@@ -354,7 +354,7 @@ func TestTryLate(t *testing.T) {
 		m := lock.NewMutex(session(t, c), "late")
 		if _, err := m.TryLate(ctx, nothing); !errors.Is(err, lock.ErrLocked) ||
 			!rig.Blames(err, first.Lease().ID()) {
-			t.Errorf("the second: %v", err)
+			t.Errorf("second session: %v", err)
 		}
 		rig.Keys(t, c, "late/", 1)
 		if err := held.Release(ctx); err != nil {

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestT27TokensAfterRestore: a restore from a backup lets a session live on that was made
-// before. Tokens (L5) and revisions (T34) rise all the same.
+// TestT27TokensAfterRestore: a session survives a restore from a backup that was made before.
+// Tokens (L5) and revisions (T34) still increase.
 func TestT27TokensAfterRestore(t *testing.T) {
 	ctx := rig.Soon(t)
 	old := inprocess.Config(inprocess.Dir(t), "m")
@@ -53,8 +53,8 @@ func TestT27TokensAfterRestore(t *testing.T) {
 	}
 }
 
-// TestT19AfterTheEnd: nothing is said to be held once a call that ends it has returned, and
-// the state has a reason to read.
+// TestT19AfterTheEnd: once a call that ends a lease has returned, nothing counts as held, and the
+// error has a reason.
 func TestT19AfterTheEnd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -76,7 +76,7 @@ func TestT19AfterTheEnd(t *testing.T) {
 				t.Errorf("after %s: %v, %v", name, held.Err(), lead.Err())
 			}
 			if h, err := lock.NewMutex(s, "t19/other").TryLock(ctx); err == nil {
-				t.Errorf("after %s it locks: %v", name, h.Token())
+				t.Errorf("lock after %s: %v", name, h.Token())
 			}
 		}
 	})

@@ -8,24 +8,22 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// RWMutex is a lock that any number of readers hold together, or one writer alone. All wait in
-// one queue, so neither side starves: a reader waits for the writers that came before it, a
-// writer for all that came before it. Readers that came between two writers hold together. A
-// [Mutex] of the same name, ours or etcd's, is a writer. Its methods may be called from any
-// goroutine.
+// RWMutex is a lock that any number of readers can share, or a single writer can hold. All wait in
+// one queue, so neither side starves: a reader waits for the writers before it, a writer for
+// everyone before it. Readers between two writers share the lock. A [Mutex] of the same name, ours
+// or etcd's, counts as a writer. Its methods may be called from any goroutine.
 //
-// A session may hold many read locks at one time, or one write lock. A read lock cannot become a
-// write lock, nor the other way round: a session that has one, or waits for it, gets ErrInUse when
-// it asks for the other.
+// A session may hold many read locks at a time, or one write lock. A lock cannot be upgraded or
+// downgraded: a session that holds or waits for one kind gets ErrInUse if it requests the other.
 type RWMutex struct {
 	read, write waitQueue
 	name        string
 }
 
-// reader is the value of a reader's key. What has another is a writer.
+// reader is the value of a reader's key. Keys with any other value are writers.
 const reader = "r"
 
-// NewRWMutex returns the read/write lock of a name. It sends nothing.
+// NewRWMutex returns the read/write lock with the given name. It sends nothing.
 func NewRWMutex(live *client.Live, name string) *RWMutex {
 	s, prefix := of(live), name+"/"
 	own := s.key(prefix)
@@ -37,10 +35,11 @@ func NewRWMutex(live *client.Live, name string) *RWMutex {
 	return &RWMutex{read: read, write: write, name: name}
 }
 
-// Lock waits until the session alone holds the lock, as [Mutex.Lock] does.
+// Lock waits until the session holds the lock for writing, like [Mutex.Lock].
 func (m *RWMutex) Lock(ctx context.Context) (*Held, error) { return m.write.lock(ctx, m.name) }
 
-// LockWithin is like Lock, but waits for other holders at most for wait: see [Mutex.LockWithin].
+// LockWithin is like Lock, but waits at most the given time for other holders: see
+// [Mutex.LockWithin].
 func (m *RWMutex) LockWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	return m.write.lockWithin(ctx, m.name, wait)
 }
@@ -50,10 +49,10 @@ func (m *RWMutex) TryLock(ctx context.Context) (*Held, error) {
 	return m.write.tryLock(ctx, m.name)
 }
 
-// RLock waits until the session holds the lock for reading, possibly with other readers.
+// RLock waits until the session holds the lock for reading, possibly along with others.
 func (m *RWMutex) RLock(ctx context.Context) (*Held, error) { return m.read.lock(ctx, m.name) }
 
-// RLockWithin is like RLock, but waits for writers at most for wait.
+// RLockWithin is like RLock, but waits at most the given time for writers.
 func (m *RWMutex) RLockWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	return m.read.lockWithin(ctx, m.name, wait)
 }

@@ -7,19 +7,19 @@ import (
 	"leasehold.dev/client"
 )
 
-// Semaphore has a number of permits, which are held at the same time. It serves waiters in order
+// Semaphore has a number of permits that can be held at the same time. It serves waiters in order
 // of arrival. A session may hold several permits. Its methods may be called from any goroutine.
 //
-// The key NAME~permits has the number of permits, from the first Acquire on. A program that uses
-// another number gets [client.ErrInvalid]. To change it, delete the key while no program has a
-// permit. Do not give a semaphore the name of a mutex.
+// The key NAME~permits stores the number of permits, starting with the first Acquire. A program
+// that uses another number gets [client.ErrInvalid]. To change it, delete the key while no permit
+// is held. Do not give a semaphore the name of a mutex.
 type Semaphore struct {
 	queue waitQueue
 	name  string
 }
 
-// NewSemaphore returns the semaphore of a name. It sends nothing. It panics if permits is less
-// than 1.
+// NewSemaphore returns the semaphore with the given name. It sends nothing. It panics if permits is
+// less than 1.
 func NewSemaphore(s *client.Live, name string, permits int) *Semaphore {
 	if permits < 1 {
 		panic("lock: a semaphore without permits")
@@ -31,11 +31,11 @@ func NewSemaphore(s *client.Live, name string, permits int) *Semaphore {
 	return &Semaphore{q, name}
 }
 
-// Acquire waits until the session holds one of the permits, as [Mutex.Lock] does. The token
-// is larger than those of all earlier holders, some of which may still hold another permit.
+// Acquire waits until the session holds a permit, like [Mutex.Lock]. The token is larger than those
+// of all earlier holders, some of which may still hold other permits.
 func (s *Semaphore) Acquire(ctx context.Context) (*Held, error) { return s.queue.lock(ctx, s.name) }
 
-// AcquireWithin is like Acquire, but waits for other holders at most for wait: see
+// AcquireWithin is like Acquire, but waits at most the given time for other holders: see
 // [Mutex.LockWithin].
 func (s *Semaphore) AcquireWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	return s.queue.lockWithin(ctx, s.name, wait)

@@ -9,9 +9,9 @@ import (
 	"leasehold.dev/client/internal/uses"
 )
 
-// ErrInUse means that the session already holds that name, or waits for it. Locks are not
-// reentrant: a program that needs two locks of one name opens two sessions.
-var ErrInUse = errors.New("lock: the session has this name in use")
+// ErrInUse means that the session already holds the name, or is waiting for it. Locks are not
+// reentrant: a program that needs two locks of one name must open two sessions.
+var ErrInUse = errors.New("lock: the session is already using this name")
 
 // session is a session with the keys of its locks and candidacies.
 type session struct {
@@ -25,7 +25,7 @@ func of(s *client.Live) *session {
 	return &session{s, s.Client(), s.Lease(), uses.Of(s.Context())}
 }
 
-// use notes that the session uses a key. It waits for an earlier use that is being given up.
+// use registers the use of a key. It waits for an earlier use that is being given up.
 func (s *session) use(ctx context.Context, key string) error {
 	free, err := s.keys.Use(ctx, key)
 	if err == nil && !free {
@@ -34,8 +34,8 @@ func (s *session) use(ctx context.Context, key string) error {
 	return err
 }
 
-// giveUp ends the use of a key by a step in the background. Only the next use of the key waits
-// for it, and the client's Close.
+// giveUp ends the use of a key after a background step. Only the next use of the key, and the
+// client's Close, wait for it.
 func (s *session) giveUp(key string, step func(context.Context)) {
 	done := s.keys.GiveUp(key)
 	background.Start(s.client, func(ctx context.Context) {

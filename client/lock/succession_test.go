@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// readsFrom and watchesFrom are requests that read and watch a key, or the range that begins there.
+// readsFrom and watchesFrom match reads and watches of a key, or of a range that begins there.
 func readsFrom(key string) func(*pb.Request) bool {
 	return func(r *pb.Request) bool { return string(r.GetReadRange().GetKey()) == key }
 }
@@ -29,7 +29,7 @@ func puts(key string) func(*pb.Request) bool {
 	return func(r *pb.Request) bool { return string(r.GetPut().GetKey()) == key }
 }
 
-// standIn is a candidate by its keys alone: it does nothing of itself.
+// standIn is a candidate that consists only of its keys.
 type standIn struct {
 	t     *testing.T
 	c     *client.Client
@@ -54,7 +54,7 @@ func (s standIn) put(kind, value string) {
 	}
 }
 
-// stands makes it a candidate, queues puts it behind the leader.
+// stands makes it a candidate, and queues puts it behind the leader.
 func (s standIn) stands() { s.put("~candidates/", `{"id":"heir"}`) }
 func (s standIn) queues() { s.put("/", "") }
 func (s standIn) leaves() { s.remove(s.key("~candidates/")) }
@@ -66,23 +66,23 @@ func (s standIn) remove(key string) {
 	}
 }
 
-// scene is an election with a leader and an heir that stands and does not wait behind it yet, and
-// another session that stands nowhere.
+// scene is an election with a leader, an heir that is a candidate but not in the queue yet, and
+// another session that is not a candidate.
 type scene struct {
 	now         *lock.Leading
 	heir, other standIn
 }
 
-// A turn is what happens while the lead is given to the heir.
+// A turn is an event during the transfer of the lead to the heir.
 type turn struct {
 	name   string
 	before func(s *scene) // nil for nothing
-	// do comes before the nth of some requests, which is refused unless do returns true.
+	// do runs before the nth matching request, which is refused unless do returns true.
 	at   func(s *scene, election string) func(*pb.Request) bool
 	n    int
 	do   func(s *scene) (pass bool)
 	want error // of the call
-	lost bool  // the leader leads no more
+	lost bool  // whether the leader loses the lead
 }
 
 func queue(_ *scene, election string) func(*pb.Request) bool { return readsFrom(election + "/") }
@@ -95,7 +95,7 @@ func next(s *scene, _ string) func(*pb.Request) bool { return readsFrom(s.other.
 
 func refuse(*scene) bool { return false }
 
-// then does all of them, and lets the request pass.
+// then runs all steps, and lets the request pass.
 func then(steps ...func(s *scene)) func(*scene) bool {
 	return func(s *scene) bool {
 		for _, f := range steps {
@@ -111,7 +111,7 @@ func otherQueues(s *scene) { s.other.queues() }
 func otherSteps(s *scene)  { s.other.steps() }
 func deposed(s *scene)     { s.heir.remove(s.now.Key()) }
 
-// play gives the lead to the heir by a hand-over, or else by deposing the leader.
+// play transfers the lead to the heir by a hand-over, or by deposing the leader.
 func (x *turn) play(t *testing.T, members cluster, direct *client.Client, handOver bool) {
 	t.Helper()
 	name := strings.ReplaceAll(x.name, " ", "-")
@@ -140,23 +140,22 @@ func (x *turn) play(t *testing.T, members cluster, direct *client.Client, handOv
 		t.Errorf("%s: %v, want %v", x.name, err, x.want)
 	}
 	if leads := s.now.Err() == nil; x.want != nil && !x.lost && !leads {
-		t.Errorf("%s: it leads no more: %v", x.name, s.now.Err())
+		t.Errorf("%s: the lead was lost: %v", x.name, s.now.Err())
 	}
 }
 
-// TestHandOverTurns: whatever happens to the leader, the heir and the others during a hand-over, it
-// ends with the lead given to the heir, or with an error and, if it was not lost, the lead as it
-// was.
+// TestHandOverTurns: whatever happens to the leader, the heir and others during a hand-over, it
+// ends with the heir leading, or with an error and the lead unchanged unless it was lost.
 func TestHandOverTurns(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct := members.connect(t)
 		denied := client.ErrPermissionDenied
 		for _, x := range []turn{
-			{"the heir comes late", nil, news, 1, then(heirQueues), nil, true},
-			{"one of etcd's goes", otherQueues, next, 1, then(otherSteps, heirQueues), nil, true},
+			{"the heir queues late", nil, news, 1, then(heirQueues), nil, true},
+			{"an etcd candidate leaves", otherQueues, next, 1, then(otherSteps, heirQueues), nil, true},
 			{
-				"one of etcd's comes again", otherQueues, next, 1,
+				"an etcd candidate rejoins", otherQueues, next, 1,
 				then(otherSteps, heirQueues, otherQueues), nil, true,
 			},
 			{"no candidate is left", nil, queue, 1, then(deposed), client.ErrLost, true},
@@ -164,7 +163,7 @@ func TestHandOverTurns(t *testing.T) {
 			{"lost at the end", heirQueues, list, 2, then(deposed), client.ErrLost, true},
 			{"the heir gives up", nil, queue, 1, then(heirLeaves), lock.ErrNoCandidate, false},
 			{"the heir gives up late", nil, news, 1, then(heirLeaves), lock.ErrNoCandidate, false},
-			{"one of etcd's is next", nil, queue, 1, then(otherQueues), lock.ErrNoCandidate, false},
+			{"an etcd candidate is next", nil, queue, 1, then(otherQueues), lock.ErrNoCandidate, false},
 			{"candidates refused", heirQueues, list, 1, refuse, denied, false},
 			{"choice refused", heirQueues, choice, 1, refuse, denied, false},
 			{"queue refused", heirQueues, queue, 1, refuse, denied, false},
@@ -176,9 +175,9 @@ func TestHandOverTurns(t *testing.T) {
 	})
 }
 
-// TestHandOverForgotten: a hand-over looks again who is next if what changed in the queue was
-// forgotten.
-func TestHandOverForgotten(t *testing.T) {
+// TestHandOverCompacted: a hand-over checks again who is next if changes in the queue were
+// compacted.
+func TestHandOverCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		heir := newStandIn(t, members.connect(t), "e")
@@ -193,39 +192,39 @@ func TestHandOverForgotten(t *testing.T) {
 }
 
 // TestDeposeTurns: whatever happens to the leader and the heir while a leader is deposed, it ends
-// when the heir leads, or with an error.
+// with the heir leading, or with an error.
 func TestDeposeTurns(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct := members.connect(t)
 		denied := client.ErrPermissionDenied
 		for _, x := range []turn{
-			{"nobody leads at first", deposed, news, 1, then(heirQueues), nil, true},
+			{"no leader at first", deposed, news, 1, then(heirQueues), nil, true},
 			{
-				"another comes to lead", nil, queue, 2,
+				"another becomes leader", nil, queue, 2,
 				then(deposed, otherQueues, heirQueues), nil, true,
 			},
-			{"the heir comes to lead", nil, queue, 2, then(deposed, heirQueues), nil, true},
+			{"the heir becomes leader", nil, queue, 2, then(deposed, heirQueues), nil, true},
 			{
-				"the heir leads and stands no more", nil, list, 2,
+				"the heir leads and is no longer a candidate", nil, list, 2,
 				then(deposed, heirQueues, heirLeaves), nil, true,
 			},
 			{"the heir gives up", nil, list, 2, then(heirLeaves), lock.ErrNoCandidate, false},
 			{
-				"the heir gives up and nobody leads", nil, list, 2, then(heirLeaves, deposed),
+				"the heir gives up and there is no leader", nil, list, 2, then(heirLeaves, deposed),
 				lock.ErrNoCandidate, true,
 			},
 			{"leader refused", heirQueues, queue, 1, refuse, denied, false},
 			{"queue refused", heirQueues, queue, 2, refuse, denied, false},
 			{"choice refused", heirQueues, choice, 1, refuse, denied, false},
 			{"news refused", nil, news, 1, refuse, denied, false},
-			{"news refused while nobody leads", deposed, news, 1, refuse, denied, true},
+			{"news refused without a leader", deposed, news, 1, refuse, denied, true},
 		} {
 			x.play(t, members, direct, false)
 		}
 		err := lock.NewElection(direct, "nobody").Depose(rig.Soon(t), "heir")
 		if !errors.Is(err, lock.ErrNoCandidate) {
-			t.Errorf("nobody leads and nobody stands: %v", err)
+			t.Errorf("no leader and no candidate: %v", err)
 		}
 	})
 }

@@ -17,20 +17,20 @@ type ticket struct {
 	key      string
 	revision int64 // create revision of the key
 	token    lease.Token
-	handle   *client.Ticket // what the member tells of it
-	// during is the lease's context when the ticket was taken: it ends when the lease is not
-	// valid, and does not come back.
+	handle   *client.Ticket // reports the ticket's state
+	// during is the lease's context at the time when the ticket was taken: it ends when the lease
+	// becomes invalid, even if the lease recovers.
 	during context.Context
 
 	mu  sync.Mutex // guards what follows
-	why error      // why the ticket is over, as soon as somebody knows
-	// ctx ends with the lease, when the key is gone, and when the ticket is given up. It is
-	// nil until somebody asks.
+	why error      // why the ticket ended, once known
+	// ctx ends with the lease, when the key is deleted, and when the ticket is given up. It is nil
+	// until requested.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 }
 
-// take begins a ticket whose key was just made.
+// newTicket returns the ticket of a key that was just created.
 func (q *waitQueue) newTicket(key string, r client.TxnResult, handle *client.Ticket) *ticket {
 	return &ticket{
 		waitQueue: q, key: key, revision: handle.Revision(), token: r.Results[1].Token, handle: handle,
@@ -38,7 +38,7 @@ func (q *waitQueue) newTicket(key string, r client.TxnResult, handle *client.Tic
 	}
 }
 
-// over returns why the ticket is over, nil as long as it is not.
+// ended returns the reason why the ticket has ended, or nil.
 func (t *ticket) ended() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +48,7 @@ func (t *ticket) ended() error {
 func (t *ticket) endedLocked() error {
 	switch {
 	case t.why != nil:
-	case t.ctx != nil && t.ctx.Err() != nil: // it has ended with what came first
+	case t.ctx != nil && t.ctx.Err() != nil: // the first reason
 		t.why = fault.Cause(t.ctx)
 	case t.during.Err() != nil:
 		t.why = fault.Cause(t.during)
@@ -58,7 +58,7 @@ func (t *ticket) endedLocked() error {
 	return t.why
 }
 
-// context returns a context that ends when the ticket is over, which is its cause.
+// context returns a context that ends when the ticket ends, with the reason as its cause.
 func (t *ticket) context() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +75,7 @@ func (t *ticket) context() context.Context {
 	return t.ctx
 }
 
-// lost returns why the key is gone, nil as long as nobody has said so.
+// lost returns why the key is gone, or nil if it is not known to be gone.
 func (t *ticket) lost() error {
 	err := t.handle.Err()
 	if err == nil {
@@ -88,7 +88,7 @@ func (t *ticket) lost() error {
 	return err
 }
 
-// lostError is client.ErrLost with what took the key.
+// lostError is client.ErrLost with the cause of the key's deletion.
 type lostError struct{ gone *client.GoneError }
 
 func (e *lostError) Error() string {
@@ -106,7 +106,7 @@ func (e *lostError) Error() string {
 
 func (e *lostError) Unwrap() []error { return []error{client.ErrLost, e.gone} }
 
-// wait waits until it is the ticket's turn: the member says so.
+// wait waits until the member reports that it is the ticket's turn.
 func (t *ticket) wait(ctx context.Context) error {
 	if !t.isReady() {
 		select {
@@ -121,7 +121,7 @@ func (t *ticket) wait(ctx context.Context) error {
 	return fault.Cause(ctx)
 }
 
-// now reports whether it is the ticket's turn already.
+// isReady reports whether it is the ticket's turn already.
 func (t *ticket) isReady() bool {
 	select {
 	case <-t.handle.Ready():
@@ -131,8 +131,8 @@ func (t *ticket) isReady() bool {
 	}
 }
 
-// check looks at the lease again, by the clock: the process may have been stopped (T16). The
-// member has seen the ticket's key when it was its turn, and says when it is gone.
+// check checks the lease again by the clock, because the process may have been paused (T16). The
+// member saw the ticket's key when it was its turn, and reports when it is gone.
 func (t *ticket) check() error {
 	if err := t.ended(); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (t *ticket) check() error {
 	return t.session.live.Err()
 }
 
-// look returns the keys ahead of the ticket in the queue, oldest first. It fails with
+// ahead returns the keys ahead of the ticket in the queue, oldest first. It fails with
 // client.ErrLost if the ticket's own key is gone (T16).
 func (t *ticket) ahead(ctx context.Context) ([]store.KV, error) {
 	r, err := t.session.client.Range(ctx, t.all())
@@ -154,8 +154,8 @@ func (t *ticket) ahead(ctx context.Context) ([]store.KV, error) {
 	return before(list, ticketOf(own)), nil
 }
 
-// leave gives the ticket up, if its key is still its own. It reports whether the key was
-// there. If the context ends before that is known it goes on by itself.
+// leave gives up the ticket if its key is still its own, and reports whether the key existed. If
+// the context ends before that is known, it continues in the background.
 func (t *ticket) leave(ctx context.Context, why error) (was bool, err error) {
 	t.stop(why)
 	s := t.session
@@ -168,14 +168,14 @@ func (t *ticket) leave(ctx context.Context, why error) (was bool, err error) {
 	return was, nil
 }
 
-// abandon gives up a ticket that was waited at in vain; nobody waits for that.
+// abandon gives up a ticket whose turn did not come. It does not wait.
 func (t *ticket) abandon() {
 	t.handle.Close()
 	t.session.giveUp(t.key, func(ctx context.Context) { t.session.clean(ctx, t.ownKey()) })
 }
 
-// stop ends what goes on for the ticket in this process, but for its turn: the message that
-// gives up the ticket ends that.
+// stop ends the ticket in this process, except for its notifications, which end with the request
+// that gives it up.
 func (t *ticket) stop(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,7 +187,7 @@ func (t *ticket) stop(why error) {
 	}
 }
 
-// self is the ticket's key, if it is its own.
+// ownKey returns the ticket's key with the condition that it is its own.
 func (t *ticket) ownKey() ownKey { return ownKey{t.key, t.condition()} }
 
 func (t *ticket) condition() store.Compare {

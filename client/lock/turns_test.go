@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// enters and leaves are transactions that put, and delete, a key in the queue of a name.
+// enters and leaves match transactions that put and delete a key in the queue of a name.
 func enters(name string) func(*pb.Request) bool {
 	return func(r *pb.Request) bool {
 		for _, o := range r.GetTxn().GetSuccess() {
@@ -39,7 +39,7 @@ func leaves(name string) func(*pb.Request) bool {
 	}
 }
 
-// first does something before the first of some requests, and answers it.
+// first calls do before the first matching request, and returns its answer.
 func first(do func(), answer *pb.Response) func(n int) *pb.Response {
 	return func(n int) *pb.Response {
 		if n > 1 {
@@ -52,8 +52,8 @@ func first(do func(), answer *pb.Response) func(n int) *pb.Response {
 
 func nothing() {}
 
-// TestOutranked: a candidate that waits behind the leader and is not the first any more steps back,
-// or leads if it is too late for that; what it may not do it tells.
+// TestOutranked: a candidate that waits behind the leader and is no longer first steps back, or
+// leads if it is too late for that. If it lacks a permission, it returns the error.
 func TestOutranked(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -100,15 +100,15 @@ func TestOutranked(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, a.Err, x.want)
 			}
 			if x.want != nil {
-				rig.Keys(t, direct, name+"/", 1) // what it gives up goes
+				rig.Keys(t, direct, name+"/", 1) // its key is deleted
 			}
 		}
 	})
 }
 
-// TestCampaignTold: a candidate that may not follow the others, or may not wait behind the leader,
-// tells so; and one whose key somebody deletes.
-func TestCampaignTold(t *testing.T) {
+// TestCampaignDenied: a campaign fails if the candidate may not follow the others or may not wait
+// behind the leader, and if its key is deleted.
+func TestCampaignDenied(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct := members.connect(t)
@@ -140,7 +140,7 @@ func TestCampaignTold(t *testing.T) {
 		rig.Keys(t, direct, "later/", 2)
 		newStandIn(t, direct, "later").stands()
 		if a := <-waits; !errors.Is(a.Err, client.ErrPermissionDenied) {
-			t.Errorf("it may not follow the others any more: %v", a.Err)
+			t.Errorf("campaign after losing the permission: %v", a.Err)
 		}
 		leader(t, direct, "deleted", lock.Candidate{})
 		s, waits = stand(t, direct, "deleted", lock.Candidate{})
@@ -149,14 +149,14 @@ func TestCampaignTold(t *testing.T) {
 			Key: fmt.Sprintf("deleted~candidates/%x", int64(s.Lease().ID())),
 		}))
 		if a := <-waits; !errors.Is(a.Err, client.ErrLost) {
-			t.Errorf("its candidacy was deleted: %v", a.Err)
+			t.Errorf("campaign after deleting its key: %v", a.Err)
 		}
 	})
 }
 
-// TestCampaignForgotten: a candidate that waits until it is the first looks again how the others
-// stand if what became of them was forgotten; if it may not, it tells so.
-func TestCampaignForgotten(t *testing.T) {
+// TestCampaignCompacted: a candidate that waits to become first reads the list again if changes
+// were compacted, or fails if that is denied.
+func TestCampaignCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct := members.connect(t)
@@ -171,7 +171,7 @@ func TestCampaignForgotten(t *testing.T) {
 			}
 			c := rig.Through(t, members[0], follows, func(n int) *pb.Response {
 				switch n {
-				case 2: // the watch behind the first look
+				case 2: // the watch after the first read
 					other.leaves()
 					return rig.Refusal(pb.Reason_REASON_COMPACTED)
 				case 3:
@@ -187,9 +187,8 @@ func TestCampaignForgotten(t *testing.T) {
 	})
 }
 
-// TestObserveTurns: a change that comes just when an observer begins to watch is told, also if
-// history was forgotten by then; a watch that is refused is an error; and nobody is told more
-// than the program wants.
+// TestObserveTurns: a change right when an observer starts to watch is yielded, even if it has been
+// compacted. A refused watch is an error. Nothing is yielded after the program stops.
 func TestObserveTurns(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -210,7 +209,7 @@ func TestObserveTurns(t *testing.T) {
 				none = false
 			}
 			if none {
-				t.Errorf("%s: it ended before anybody led", name)
+				t.Errorf("%s: Observe ended before there was a leader", name)
 			}
 		}
 		c := rig.Through(t, members[0], watchesFrom("refused/"), first(nothing, rig.Refused(1)))
@@ -219,7 +218,7 @@ func TestObserveTurns(t *testing.T) {
 			last = err
 		}
 		if !errors.Is(last, client.ErrPermissionDenied) {
-			t.Errorf("its watch is refused: %v", last)
+			t.Errorf("with a refused watch: %v", last)
 		}
 		for range lock.NewElection(direct, "enough").Observe(ctx) {
 			break
@@ -227,9 +226,9 @@ func TestObserveTurns(t *testing.T) {
 	})
 }
 
-// TestLastLook: a session that does not want to wait for longer looks once more. It has the lock if
-// that is free by then, as soon as the member says so; and it tells that its key is gone, or that
-// it has not got the lock, although it may not look who has it.
+// TestLastLook: a session whose waiting time is over looks once more. It gets the lock if it is
+// free by then, as soon as the member reports it. Otherwise it returns that its key is gone, or
+// that it does not have the lock even if it may not read who does.
 func TestLastLook(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -263,8 +262,8 @@ func TestLastLook(t *testing.T) {
 	})
 }
 
-// goneAfterALook answers who looks at a queue, in which it is the second, that it is first, and
-// deletes its key.
+// goneAfterALook answers a session that is second in a queue as if it were first, and deletes its
+// key.
 func goneAfterALook(t *testing.T, c *client.Client, name string) func(int) *pb.Response {
 	return func(int) *pb.Response {
 		kvs := rig.Keys(t, c, name+"/", 2)
@@ -281,9 +280,9 @@ func goneAfterALook(t *testing.T, c *client.Client, name string) func(int) *pb.R
 	}
 }
 
-// TestNotToldYet: a lock that is free by what was read, and of which the member has not said that
-// its turn has come, is not held. Method: the session's key is deleted as it looks.
-func TestNotToldYet(t *testing.T) {
+// TestNotNotifiedYet: a lock that is free according to a read, but whose turn the member has not
+// reported, is not held. Method: delete the session's key during the read.
+func TestNotNotifiedYet(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct := members.connect(t)
@@ -291,26 +290,26 @@ func TestNotToldYet(t *testing.T) {
 		c := rig.Through(t, members[0], readsFrom("m/"), goneAfterALook(t, direct, "m"))
 		h, err := lock.NewMutex(session(t, c), "m").LockWithin(rig.Soon(t), 1)
 		if !errors.Is(err, client.ErrLost) {
-			t.Errorf("it holds %v, %v", h, err)
+			t.Errorf("LockWithin: %v, %v", h, err)
 		}
 	})
 }
 
-// TestEndedMeanwhile: a session whose lease ends just as it has entered the queue is told that, not
-// that another holds the lock.
-func TestEndedMeanwhile(t *testing.T) {
+// TestLeaseEndsWhileEntering: a session whose lease ends just after entering the queue gets that as
+// its error, not ErrLocked.
+func TestLeaseEndsWhileEntering(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c, ctx := newCluster(t, 1).connect(t), rig.Soon(t)
 		rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "m").Lock(ctx))
 		s := session(t, c)
 		if _, err := lock.NewMutex(s, "m").TryLate(ctx, s.Lease().Close); !errors.Is(err, client.ErrClosed) {
-			t.Errorf("it tells %v", err)
+			t.Errorf("got %v, want ErrClosed", err)
 		}
 		rig.Keys(t, c, "m/", 1)
 	})
 }
 
-// TestLastPermit: a session that finds a permit free, and loses the race for it, does not hold it.
+// TestLastPermit: a session that finds a free permit but loses the race for it does not hold it.
 func TestLastPermit(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -322,20 +321,20 @@ func TestLastPermit(t *testing.T) {
 		}
 		acquire()
 		c := rig.Through(t, members[0], enters("s"), func(n int) *pb.Response {
-			if n == 2 { // at the first it was told that one permit is free
+			if n == 2 { // the first answer reported a free permit
 				acquire()
 			}
 			return nil
 		})
 		if h, err := lock.NewSemaphore(session(t, c), "s", 2).TryAcquire(ctx); !errors.Is(err, lock.ErrLocked) {
-			t.Errorf("a third holds it: %v, %v", h, err)
+			t.Errorf("a third session got a permit: %v, %v", h, err)
 		}
 	})
 }
 
-// TestAsksOnce: a session that holds a lock does not ask for it again, and one that tries to have
-// it asks once, and takes no ticket.
-func TestAsksOnce(t *testing.T) {
+// TestOneRequest: locking a lock that the session holds sends no request, and TryLock sends one and
+// takes no ticket.
+func TestOneRequest(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		var asked atomic.Int64
@@ -346,17 +345,17 @@ func TestAsksOnce(t *testing.T) {
 		m := lock.NewMutex(session(t, c), "m")
 		rig.Must[*lock.Held](t)(m.Lock(ctx))
 		if _, err := m.Lock(ctx); !errors.Is(err, lock.ErrInUse) || asked.Load() != 1 {
-			t.Errorf("locked twice: %v, by %d requests", err, asked.Load())
+			t.Errorf("second lock: %v, after %d requests", err, asked.Load())
 		}
 		_, err := lock.NewMutex(session(t, c), "m").TryLock(ctx)
 		if !errors.Is(err, lock.ErrLocked) || asked.Load() != 2 {
-			t.Errorf("tried: %v, after %d requests", err, asked.Load())
+			t.Errorf("TryLock: %v, after %d requests", err, asked.Load())
 		}
 	})
 }
 
-// TestLockUnknown: a lock of which nobody knows whether the first try took it is taken by the next.
-// One of which nobody knows whether it was given up counts as that if its key is gone.
+// TestLockUnknown: if the outcome of the first attempt to lock is unknown, the next one takes the
+// lock. If the outcome of a release is unknown, it counts as done once the key is gone.
 func TestLockUnknown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -371,7 +370,7 @@ func TestLockUnknown(t *testing.T) {
 			s = session(t, c)
 			held := rig.Must[*lock.Held](t)(lock.NewMutex(s, name).Lock(ctx))
 			if !holds(t, direct, held) {
-				t.Errorf("%s: it is not held", name)
+				t.Errorf("%s: the lock is not held", name)
 			}
 		}
 		var held *lock.Held
@@ -380,13 +379,13 @@ func TestLockUnknown(t *testing.T) {
 		}))
 		held = rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "left").Lock(ctx))
 		if err := held.Release(ctx); err != nil {
-			t.Errorf("given up at the second try: %v", err)
+			t.Errorf("release at the second attempt: %v", err)
 		}
 	})
 }
 
-// TestReleaseTooLate: a lock whose key is deleted just when it is given up was lost before.
-func TestReleaseTooLate(t *testing.T) {
+// TestDeletedDuringRelease: a lock whose key is deleted just before its release was lost.
+func TestDeletedDuringRelease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct, ctx := members.connect(t), rig.Soon(t)
@@ -396,13 +395,13 @@ func TestReleaseTooLate(t *testing.T) {
 		}, nil))
 		held = rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "m").Lock(ctx))
 		if err := held.Release(ctx); !errors.Is(err, client.ErrLost) {
-			t.Errorf("given up: %v", err)
+			t.Errorf("release: %v, want ErrLost", err)
 		}
 	})
 }
 
-// TestDoEnds: a lock under which something runs is given up also if that panics; what runs may give
-// it up itself, and its error is the call's; and the context that it had ends with it.
+// TestDoEnds: the lock of a Do is released even if the function panics. The function may release it
+// itself, and its error is returned. Its context ends with the lock.
 func TestDoEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -411,7 +410,7 @@ func TestDoEnds(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Error("the panic is lost")
+					t.Error("the panic was swallowed")
 				}
 			}()
 			_ = m.Do(ctx, func(context.Context, *lock.Held) error { panic("no") })
@@ -422,23 +421,23 @@ func TestDoEnds(t *testing.T) {
 			first, second := held.Context(), held.Context()
 			err := held.Release(ctx)
 			if first.Err() == nil || second.Err() == nil {
-				t.Errorf("given up, its contexts: %v, %v", first.Err(), second.Err())
+				t.Errorf("contexts after the release: %v, %v", first.Err(), second.Err())
 			}
 			return errors.Join(mine, err)
 		})
 		if !errors.Is(err, mine) {
-			t.Errorf("after its own release: %v", err)
+			t.Errorf("after a release inside: %v", err)
 		}
 		var during context.Context
 		if err := m.Do(ctx, func(ctx context.Context, _ *lock.Held) error {
 			during = ctx
 			return nil
 		}); err != nil {
-			t.Errorf("at the end: %v", err)
+			t.Errorf("Do: %v", err)
 		}
 		<-during.Done()
 		if err := context.Cause(during); !errors.Is(err, client.ErrReleased) {
-			t.Errorf("its context: %v", err)
+			t.Errorf("the function's context: %v", err)
 		}
 	})
 }

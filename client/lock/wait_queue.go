@@ -15,26 +15,26 @@ import (
 	rule "leasehold.dev/internal/ticket"
 )
 
-// waitQueue is a wait queue: the keys of leases below its prefix, in the order of their create
-// revisions. A ticket waits until fewer are before it than there are permits.
+// waitQueue is a wait queue: the keys of leases below its prefix, in order of their create
+// revisions. A ticket waits until fewer keys are before it than there are permits.
 type waitQueue struct {
 	session *session
 	prefix  string
-	value   []byte // of the key of a ticket in it
-	// many says that a session may have several tickets in the queue.
+	value   []byte // value of a ticket's key
+	// multiple means that a session may have several tickets in the queue.
 	multiple bool
-	// permits is how many of a queue may hold at one time; 0 means 1.
+	// permits is how many tickets may be ready at the same time; 0 means 1.
 	permits int
-	// beside is the value of keys for which a ticket does not wait; nil for none.
+	// skip is the value of keys that a ticket does not wait for; nil for none.
 	skip []byte
-	// own is the range of the session's own keys that would block the ticket for ever. While it
-	// has keys, no ticket is taken. Empty: there can be none.
+	// own is the range of the session's own keys that would block the ticket forever. While it has
+	// keys, no ticket is taken. An empty range means that there are none.
 	own store.KeyRange
-	// agreed is the key that has the number of permits; empty if there is none.
+	// permitsKey is the key that stores the number of permits; empty if there is none.
 	permitsKey string
 }
 
-// free reports whether it is the turn of a ticket with these before it.
+// ready reports whether it is the turn of a ticket with the given keys before it.
 func (q *waitQueue) ready(before []store.KV) bool {
 	n := 0
 	for _, kv := range before {
@@ -45,13 +45,13 @@ func (q *waitQueue) ready(before []store.KV) bool {
 	return n < max(q.permits, 1)
 }
 
-// all is the range of the queue's keys.
+// all returns the range of the queue's keys.
 func (q *waitQueue) all() store.Range {
 	return store.Prefix(q.prefix).Range()
 }
 
-// sort returns the keys that are in the queue, oldest first, and the one named. Keys that are
-// not of leases, and those of queues whose prefix begins with this one, are in nobody's way.
+// sort returns the keys in the queue, oldest first, and the one named key separately. Keys without
+// leases, and those of queues whose prefix begins with this one's, are ignored.
 func (q *waitQueue) sort(all []store.KV, key string) (list []store.KV, own *store.KV) {
 	for i, kv := range all {
 		if kv.Key == key {
@@ -68,8 +68,8 @@ func ticketOf(kv *store.KV) rule.Ticket {
 	return rule.Ticket{Revision: kv.CreateRevision, Key: kv.Key}
 }
 
-// enter takes a ticket in the queue. With idle it does so only if it is likely to be the
-// ticket's turn at once; otherwise it fails with ErrLocked and leaves no trace.
+// enter takes a ticket in the queue. With idle, it does so only if the ticket is likely to be ready
+// immediately; otherwise it fails with ErrLocked and leaves no trace.
 func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	if err := tries.CheckName("lock", strings.TrimSuffix(q.prefix, "/")); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	if err := s.live.Err(); err != nil {
 		return nil, err
 	}
-	ctx, stop := tries.Both(ctx, s.live.Context()) // there may be no answer as long as it lives
+	ctx, stop := tries.Both(ctx, s.live.Context()) // there may be no answer during the lease
 	defer stop()
 	if err := s.keys.Await(ctx, q.blocksItself); err != nil {
 		return nil, err
@@ -94,12 +94,12 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 		case errors.Is(err, errBusy):
 			idle = false
 			continue
-		case made: // and the session may not learn when its turn comes
+		case made: // but the session may not wait for its turn
 		case !errors.Is(err, client.ErrUnknownOutcome):
 			s.keys.Remove(key)
 			return nil, err
 		default:
-			// Whether the key was made is found out by giving up what there may be.
+			// Deleting the key, if any, resolves whether it was created.
 			if _, err = s.anyKey(key).remove(ctx, s.client.Txn); err == nil {
 				continue
 			}
@@ -109,15 +109,15 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	}
 }
 
-// errBusy means that there are other keys in the queue, and that none of them is to be waited
-// for.
-var errBusy = errors.New("lock: not the only one")
+// errBusy means that the queue has other keys, but none to wait for.
+var errBusy = errors.New("lock: other keys in the queue")
 
-// try takes a ticket in the queue, once. With made and an error there is no ticket, but its key.
+// attempt tries once to take a ticket in the queue. If made is true and err is not nil, the key was
+// created, but there is no ticket.
 //
-// The token is drawn in the transaction that makes the key. So tokens rise as the create
-// revisions do, by which the queue is ordered, but unlike these also across a restore from a
-// backup, whatever became of the session's lease in it.
+// The token is drawn in the transaction that creates the key. So tokens increase like the create
+// revisions that order the queue, but unlike them also across a restore from a backup, whatever
+// happens to the session's lease in it.
 func (q *waitQueue) attempt(
 	ctx context.Context, key string, idle bool,
 ) (_ *ticket, made bool, err error) {
@@ -156,8 +156,8 @@ func (q *waitQueue) attempt(
 	return q.newTicket(key, r, handle), true, nil
 }
 
-// agree stores the number of permits if there is none, and fails if there is another one. Whether
-// a try whose answer was lost has stored it shows at the next try for a ticket.
+// agree stores the number of permits if there is none, and fails if it is different. If the answer
+// is lost, the next attempt to take a ticket shows whether it was stored.
 func (q *waitQueue) agree(ctx context.Context, stored []store.KV, permits string) error {
 	switch {
 	case len(stored) == 0:
@@ -170,13 +170,13 @@ func (q *waitQueue) agree(ctx context.Context, stored []store.KV, permits string
 		}
 		return err
 	case string(stored[0].Value) != permits:
-		return fmt.Errorf("%w: it has %q permits, and not %s (key %q)",
+		return fmt.Errorf("%w: the semaphore has %q permits, not %s (key %q)",
 			client.ErrInvalid, stored[0].Value, permits, q.permitsKey)
 	}
 	return nil
 }
 
-// refusal is why no ticket was taken in a queue that has these keys.
+// refusal returns the error if no ticket was taken in a queue with the given keys.
 func (q *waitQueue) refusal(all []store.KV, key string) error {
 	before, own := q.sort(all, key)
 	switch {
@@ -191,17 +191,17 @@ func (q *waitQueue) refusal(all []store.KV, key string) error {
 	}
 }
 
-// blocksItself reports whether a key is one of the session's that a ticket would wait for.
+// blocksItself reports whether a key belongs to the session and would block its ticket.
 func (q *waitQueue) blocksItself(key string) bool {
 	return key == q.own.Key || q.own.Key < key && key < q.own.End
 }
 
-// locked is the error of a session that does not wait for those before it.
+// locked returns the error for a session that does not wait for the keys before it.
 func (q *waitQueue) locked(before []store.KV) error {
 	return &LockedError{Lease: before[0].Lease}
 }
 
-// key is that of the session's ticket in the queue, or of the next one.
+// key returns the key of the session's ticket in the queue, or of its next one.
 func (q *waitQueue) key() string {
 	key := q.session.key(q.prefix)
 	if q.multiple {
@@ -210,25 +210,24 @@ func (q *waitQueue) key() string {
 	return key
 }
 
-// key is the key of the session in the queue with a prefix.
+// key returns the session's key in the queue with a prefix.
 func (s *session) key(prefix string) string {
 	return prefix + strconv.FormatInt(int64(s.lease.ID()), 16)
 }
 
-// any is a key of the session, whichever revision made it.
+// anyKey returns a key of the session, at any create revision.
 func (s *session) anyKey(key string) ownKey {
 	return ownKey{key, store.Key(key).Lease(store.Equal, s.lease.ID())}
 }
 
-// ownKey is a key, and the condition under which it is to be deleted.
+// ownKey is a key with the condition under which it may be deleted.
 type ownKey struct {
 	key string
 	is  store.Compare
 }
 
-// remove deletes a key if it is what it should be, by a transaction that is done as txn does
-// it, and reports whether it was. If the outcome is not known, it tries again, and then
-// counts a key that is not there as deleted.
+// remove deletes the key if its condition holds, using txn, and reports whether it did. If the
+// outcome is unknown, it tries again, and then counts a missing key as deleted.
 func (k ownKey) remove(
 	ctx context.Context, txn func(context.Context, store.Txn) (client.TxnResult, error),
 ) (was bool, err error) {
@@ -245,7 +244,8 @@ func (k ownKey) remove(
 	}
 }
 
-// clean deletes a key. It tries for as long as the lease may live, which would take it along.
+// clean deletes a key, retrying for as long as the lease may live; after that the key is gone
+// anyway.
 func (s *session) clean(ctx context.Context, k ownKey) {
 	for p := (tries.Backoff{}); ; {
 		try, cancel := context.WithTimeout(ctx, s.lease.Info().TTL)
@@ -257,7 +257,7 @@ func (s *session) clean(ctx context.Context, k ownKey) {
 	}
 }
 
-// before returns those of a queue, oldest first, that are before a ticket.
+// before returns the keys of a sorted list that are before a ticket.
 func before(list []store.KV, t rule.Ticket) []store.KV {
 	i := slices.IndexFunc(list, func(kv store.KV) bool { return t.Before(ticketOf(&kv)) })
 	if i >= 0 {

@@ -15,13 +15,13 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// openWatches are the watches of a client that it has not ended.
+// openWatches tracks the watches that a client has not ended.
 type openWatches struct {
 	t *testing.T
 
 	mu   sync.Mutex // guards what follows
 	keys map[uint64]string
-	news chan struct{} // has a token when there was a request
+	news chan struct{} // signals requests
 }
 
 func (o *openWatches) take(r *pb.Request) *pb.Response {
@@ -44,7 +44,7 @@ func (o *openWatches) left() map[uint64]string {
 	return maps.Clone(o.keys)
 }
 
-// none waits until there are none.
+// none waits until there are no open watches.
 func (o *openWatches) none(after string) {
 	o.t.Helper()
 	over := rig.Soon(o.t).Done()
@@ -57,8 +57,8 @@ func (o *openWatches) none(after string) {
 	}
 }
 
-// TestNoWatchLeft: what follows others while it goes on ends its watches when it is over.
-func TestNoWatchLeft(t *testing.T) {
+// TestWatchesClosed: calls that watch others close their watches when they return.
+func TestWatchesClosed(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct, ctx := members.connect(t), rig.Soon(t)
@@ -84,7 +84,7 @@ func TestNoWatchLeft(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		o.none("a look at who leads")
+		o.none("observing")
 		heir.stands()
 		late = true
 		if err := now.HandOver(ctx, "heir"); err != nil {
@@ -101,7 +101,7 @@ func TestNoWatchLeft(t *testing.T) {
 	})
 }
 
-// fill takes all the room that a client's stream has for watches and tickets.
+// fill opens as many watches as a client's stream allows.
 func fill(c *client.Client) (room []*client.Watcher) {
 	for {
 		w, err := c.WatchFrom(store.Watch{Key: "other", From: 1})
@@ -112,9 +112,9 @@ func fill(c *client.Client) (room []*client.Watcher) {
 	}
 }
 
-// TestNoRoomToWatch: what follows others, and has no room for a watch on the client's stream, tells
-// so, and changes nothing.
-func TestNoRoomToWatch(t *testing.T) {
+// TestTooManyWatches: a call that cannot open a watch on the client's stream fails and changes
+// nothing.
+func TestTooManyWatches(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct, c, ctx := members.connect(t), members.connect(t), rig.Soon(t)
@@ -138,14 +138,14 @@ func TestNoRoomToWatch(t *testing.T) {
 			}
 		}
 		if leads.Err() != nil {
-			t.Errorf("it leads no more: %v", leads.Err())
+			t.Errorf("the lead was lost: %v", leads.Err())
 		}
 	})
 }
 
-// TestRoomGivenBack: a ticket at which a session waited in vain, or stepped back, takes no room
-// from the others of the client.
-func TestRoomGivenBack(t *testing.T) {
+// TestTicketsFreed: a ticket that timed out or stepped back does not count towards the client's
+// limit.
+func TestTicketsFreed(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct, c, ctx := members.connect(t), members.connect(t), rig.Soon(t)
@@ -156,7 +156,7 @@ func TestRoomGivenBack(t *testing.T) {
 		}
 		rig.Must[*lock.Held](t)(lock.NewMutex(session(t, direct), "m").Lock(ctx))
 		if _, err := lock.NewMutex(s, "m").LockWithin(ctx, 1); !errors.Is(err, lock.ErrLocked) {
-			t.Errorf("a second holds it: %v", err)
+			t.Errorf("second session: %v, want ErrLocked", err)
 		}
 		leader(t, direct, "e", lock.Candidate{})
 		brief, cancel := context.WithCancel(ctx)
