@@ -257,8 +257,8 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// inWorld runs a test in virtual time. The log has the entries 1 to 10 of term 1 already.
-func inWorld(t *testing.T, test func(*testing.T, *world)) {
+// inBubble runs a test in virtual time. The log has the entries 1 to 10 of term 1 already.
+func inBubble(t *testing.T, test func(*testing.T, *world)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -301,9 +301,9 @@ func (w *world) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// whole fails unless the backups go without a gap from the newest of the whole state, or from the
+// checkWhole fails unless the backups go without a gap from the newest of the whole state, or from the
 // oldest, to an index, with the right entries.
-func (w *world) whole(from backup.Full, to uint64) {
+func (w *world) checkWhole(from backup.Full, to uint64) {
 	w.t.Helper()
 	c, pieces := w.target.catalog(w.t)
 	if at, _ := c.Reach(from.Place); at.Index != to {

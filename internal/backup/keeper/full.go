@@ -42,14 +42,14 @@ func (k *Keeper) makeFulls(ctx context.Context, now <-chan backup.Place) {
 		if err := k.prune(ctx); err != nil && ctx.Err() == nil {
 			k.failed(pruning, err) // the next time
 		} else {
-			k.well(pruning)
+			k.succeeded(pruning)
 		}
 	}
 }
 
 // makeFull makes a backup of the whole state.
 func (k *Keeper) makeFull(ctx context.Context) (at backup.Place, err error) {
-	ctx, w := watched(ctx)
+	ctx, w := watchStall(ctx)
 	defer w.stop()
 	if err := target.Claim(ctx, k.cfg.Target, k.cfg.Source.History()); err != nil {
 		return at, err
@@ -61,7 +61,7 @@ func (k *Keeper) makeFull(ctx context.Context) (at backup.Place, err error) {
 	}
 	c := target.Content{
 		Name:  backup.FullName(state.Place, state.Revision, begin),
-		Write: w.passing(func(to io.Writer) error { return writeFull(ctx, to, &state) }),
+		Write: w.wrap(func(to io.Writer) error { return writeFull(ctx, to, &state) }),
 	}
 	sum, size := sha256.New(), new(counter)
 	if err := c.Write(io.MultiWriter(sum, size)); err != nil {
@@ -72,7 +72,7 @@ func (k *Keeper) makeFull(ctx context.Context) (at backup.Place, err error) {
 		return at, w.explain(err)
 	}
 	k.update(func(s *Stats) { s.Fulls++ })
-	k.looked(begin)
+	k.setNewest(begin)
 	k.log.Info("made a full backup", "target", k.cfg.Target.String(),
 		"name", c.Name, "bytes", c.Bytes, "took", time.Since(begin))
 	return state.Place, nil
@@ -123,7 +123,7 @@ type watch struct {
 
 var errStalled = fmt.Errorf("no byte has passed for %v", stallLimit)
 
-func watched(ctx context.Context) (context.Context, *watch) {
+func watchStall(ctx context.Context) (context.Context, *watch) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watch{ctx: ctx}
 	w.timer = time.AfterFunc(stallLimit, func() { cancel(errStalled) })
@@ -146,8 +146,8 @@ type watchedWriter struct {
 	to io.Writer
 }
 
-// passing returns write with its bytes watched.
-func (w *watch) passing(write func(io.Writer) error) func(io.Writer) error {
+// wrap returns write with its bytes watched.
+func (w *watch) wrap(write func(io.Writer) error) func(io.Writer) error {
 	return func(to io.Writer) error { return write(&watchedWriter{w, to}) }
 }
 

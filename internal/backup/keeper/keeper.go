@@ -14,8 +14,8 @@ import (
 
 const (
 	// While attempts fail, the pauses between them double between these bounds.
-	leastPause = 500 * time.Millisecond
-	mostPause  = 30 * time.Second
+	minPause = 500 * time.Millisecond
+	maxPause = 30 * time.Second
 	// requestLimit is how long a small object may take.
 	requestLimit = 20 * time.Second
 	// stallLimit is how long a large object may take for no byte at all.
@@ -30,9 +30,9 @@ type Keeper struct {
 	cfg Config
 	log *slog.Logger
 
-	mu    sync.Mutex // guards what follows
-	stats Stats
-	told  map[string]failure // what fails now, by the kind of work
+	mu       sync.Mutex // guards what follows
+	stats    Stats
+	failures map[string]failure // what fails now, by the kind of work
 	// marks say when entries were committed that are not copied yet, the oldest first.
 	marks []backup.Mark
 }
@@ -45,7 +45,7 @@ type failure struct {
 
 // New returns a Keeper.
 func New(cfg Config) *Keeper {
-	k := &Keeper{cfg: cfg, log: cfg.Logger, told: make(map[string]failure)}
+	k := &Keeper{cfg: cfg, log: cfg.Logger, failures: make(map[string]failure)}
 	k.stats.Due = time.Now() // until it is known what there is
 	return k
 }
@@ -70,7 +70,7 @@ func (k *Keeper) Failing() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, what := range []string{opening, filling, copying, pruning} {
-		f, failing := k.told[what]
+		f, failing := k.failures[what]
 		if failing && time.Since(f.since) >= failingAfter {
 			return fmt.Sprintf("cannot %s, since %s: %s", what, f.since.UTC().Format(time.RFC3339), f.why)
 		}
@@ -83,7 +83,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	for k.await(ctx, k.cfg.Every, k.cfg.Source.Leading) {
 		k.lead(ctx)
 		k.cfg.Source.Keep(0)
-		k.update(func(*Stats) { k.marks = nil; clear(k.told) })
+		k.update(func(*Stats) { k.marks = nil; clear(k.failures) })
 	}
 }
 
@@ -123,13 +123,13 @@ func (k *Keeper) lead(ctx context.Context) {
 
 // retry does something until it succeeds, with pauses, and reports false if ctx ended first.
 func (k *Keeper) retry(ctx context.Context, what string, do func() error) bool {
-	for pause := leastPause; ; pause = min(2*pause, mostPause) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := do()
 		if ctx.Err() != nil {
 			return false
 		}
 		if err == nil {
-			k.well(what)
+			k.succeeded(what)
 			return true
 		}
 		k.failed(what, err)
@@ -177,12 +177,12 @@ func reason(err error) string {
 func (k *Keeper) failed(what string, err error) {
 	k.mu.Lock()
 	why := reason(err)
-	before, failing := k.told[what]
+	before, failing := k.failures[what]
 	repeated := failing && before.why == why
 	if !failing {
 		before.since = time.Now()
 	}
-	k.told[what] = failure{why, before.since}
+	k.failures[what] = failure{why, before.since}
 	switch what {
 	case opening:
 		k.stats.OpenFailures++
@@ -205,20 +205,20 @@ func (k *Keeper) failed(what string, err error) {
 		"again", "target", k.cfg.Target.String(), "error", err)
 }
 
-// well tells that what failed before does not any more.
-func (k *Keeper) well(what string) {
+// succeeded tells that what failed before does not any more.
+func (k *Keeper) succeeded(what string) {
 	k.mu.Lock()
-	_, failing := k.told[what]
-	delete(k.told, what)
+	_, failing := k.failures[what]
+	delete(k.failures, what)
 	k.mu.Unlock()
 	if failing {
 		k.log.Info("the backup works again", "what", what, "target", k.cfg.Target.String())
 	}
 }
 
-// looked notes the time of the newest backup of the whole state: zero if there is none that counts,
+// setNewest notes the time of the newest backup of the whole state: zero if there is none that counts,
 // and then one is due at once.
-func (k *Keeper) looked(newest time.Time) {
+func (k *Keeper) setNewest(newest time.Time) {
 	now := time.Now()
 	if newest.After(now) { // the clock was set back while the backup was written
 		newest = now

@@ -14,8 +14,8 @@ import (
 
 // A leader that finds nothing makes a backup of the whole state at once and copies the log from
 // there on; a follower does nothing.
-func TestBegin(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+func TestFirstLeader(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
 		_, follower := w.member(2, false)
 		m, k := w.member(1, true)
 		w.pass(every)
@@ -25,7 +25,7 @@ func TestBegin(t *testing.T) {
 		if len(fulls) != 1 || fulls[0].Index != 10 || fulls[0].Revision != 1011 {
 			t.Fatalf("%+v", fulls)
 		}
-		w.whole(fulls[0], 15)
+		w.checkWhole(fulls[0], 15)
 		s := k.Stats()
 		if s.Fulls != 1 || s.Copied != 5 || s.Gaps != 0 || s.Lag != 0 || s.LastFull.IsZero() ||
 			s.Due.Minute() != 0 || !s.Due.After(s.LastFull) || m.keeps() != 15 {
@@ -40,7 +40,7 @@ func TestBegin(t *testing.T) {
 // Backups of the whole state come by the schedule. Of older ones, and of the log before them, only
 // what is to be kept stays.
 func TestSchedule(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		_, k := w.member(1, true, func(c *Config) { c.Every = 10 * time.Second })
 		for range 300 {
 			w.raft.write(1, 1)
@@ -51,7 +51,7 @@ func TestSchedule(t *testing.T) {
 			fulls[1].Time.Truncate(time.Hour) != fulls[1].Time {
 			t.Fatalf("%+v", fulls)
 		}
-		w.whole(fulls[0], 310)
+		w.checkWhole(fulls[0], 310)
 		c, _ := w.target.catalog(t)
 		for _, p := range c.Pieces {
 			if p.Last.Index <= fulls[0].Index {
@@ -66,8 +66,8 @@ func TestSchedule(t *testing.T) {
 
 // A backup of the whole state whose name is of a time to come, made while a leader's clock was ahead,
 // does not stop the schedule, nor hide that a backup is late.
-func TestClockWasAhead(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+func TestClockAhead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
 		a, _ := w.member(1, true)
 		w.pass(every)
 		ahead := backup.FullName(backup.Place{Index: 10, Term: 1}, 1011, time.Now().Add(9000*time.Hour))
@@ -99,7 +99,7 @@ func TestClockWasAhead(t *testing.T) {
 
 // The next leader goes on where the copy of the one before ends, although both may copy a while.
 func TestNextLeader(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		a, _ := w.member(1, true)
 		b, k := w.member(2, false)
 		w.pass(every)
@@ -115,7 +115,7 @@ func TestNextLeader(t *testing.T) {
 		a.lead(true) // it believes so
 		w.raft.write(20, 2)
 		w.pass(2 * every)
-		w.whole(w.fulls()[0], 95)
+		w.checkWhole(w.fulls()[0], 95)
 		if s := k.Stats(); len(w.fulls()) != 1 || s.Gaps != 0 || s.Copied == 0 {
 			t.Errorf("%+v, %d of the whole state", s, len(w.fulls()))
 		}
@@ -132,7 +132,7 @@ func TestNextLeader(t *testing.T) {
 // A leader that makes a backup of the whole state, and stops to lead before it has copied the log
 // so far, leaves no gap: the next leader copies from where the log ends.
 func TestFullBeforeLog(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		a, _ := w.member(1, true)
 		w.pass(every)
 		w.raft.write(5, 1)
@@ -150,7 +150,7 @@ func TestFullBeforeLog(t *testing.T) {
 		if s := k.Stats(); len(fulls) != 2 || s.Copied != 5 || s.Gaps != 0 {
 			t.Errorf("%+v, %+v", fulls, s)
 		}
-		w.whole(fulls[0], 20)
+		w.checkWhole(fulls[0], 20)
 	})
 }
 
@@ -173,7 +173,7 @@ func TestGap(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *world) {
 				a, _ := w.member(1, true)
 				w.pass(every)
 				w.raft.write(10, 1)
@@ -191,7 +191,7 @@ func TestGap(t *testing.T) {
 				if len(fulls) != 2 || fulls[1].Index != at || k.Stats().Gaps != 1 {
 					t.Fatalf("%+v, %+v", fulls, k.Stats())
 				}
-				w.whole(fulls[1], at+5)
+				w.checkWhole(fulls[1], at+5)
 				if !strings.Contains(w.log.String(), "has a gap") {
 					t.Errorf("nobody was told:\n%s", w.log)
 				}
@@ -203,7 +203,7 @@ func TestGap(t *testing.T) {
 // While the target fails, the member goes on, keeps its log, counts and tells once; when the target
 // is back, everything is copied, with the times at which it was committed.
 func TestTargetFails(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		m, k := w.member(1, true)
 		w.pass(every)
 		broken := errors.New("out of order")
@@ -223,11 +223,11 @@ func TestTargetFails(t *testing.T) {
 			t.Errorf("it reports %q", why)
 		}
 		w.target.failing(nil)
-		w.pass(mostPause)
+		w.pass(maxPause)
 		if why := k.Failing(); why != "" {
 			t.Errorf("afterwards it reports %q", why)
 		}
-		w.whole(w.fulls()[0], 110)
+		w.checkWhole(w.fulls()[0], 110)
 		if s := k.Stats(); s.Lag != 0 || m.keeps() != 110 || s.Gaps != 0 {
 			t.Errorf("%+v, keeps %d", s, m.keeps())
 		}
@@ -251,7 +251,7 @@ func TestTargetFails(t *testing.T) {
 
 // A backup of the whole state that fails is tried again, and is late as long as it fails.
 func TestFullFails(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		w.target.failing(func(_ context.Context, call, name string) error {
 			if call == "get" && strings.HasPrefix(name, "full/") {
 				return target.ErrDamaged
@@ -264,7 +264,7 @@ func TestFullFails(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		w.target.failing(nil)
-		w.pass(mostPause)
+		w.pass(maxPause)
 		if s := k.Stats(); s.Fulls != 1 || s.Due.Before(time.Now()) {
 			t.Errorf("%+v", s)
 		}
@@ -274,7 +274,7 @@ func TestFullFails(t *testing.T) {
 // A target that takes a write and never answers is given up, the copy of the log goes on meanwhile,
 // and the end of the member does not wait for it.
 func TestStall(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		w.target.failing(func(ctx context.Context, call, name string) error {
 			if call == "put" && strings.HasPrefix(name, "full/") {
 				<-ctx.Done()
@@ -305,7 +305,7 @@ func TestOtherCluster(t *testing.T) {
 }
 
 func otherCluster(t *testing.T, h backup.History) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		if err := target.Claim(t.Context(), w.target, h); err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +328,7 @@ func otherCluster(t *testing.T, h backup.History) {
 // A short piece is replaced by a longer one, so objects are few; none is changed, and a piece goes
 // only when what replaces it has been read back.
 func TestPiecesGrow(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		w.member(1, true)
 		w.pass(every)
 		for range 2*growFor + 10 {
@@ -340,7 +340,7 @@ func TestPiecesGrow(t *testing.T) {
 		if len(c.Pieces) != 3 {
 			t.Errorf("%d pieces", len(c.Pieces))
 		}
-		w.whole(w.fulls()[0], 2*growFor+20)
+		w.checkWhole(w.fulls()[0], 2*growFor+20)
 		names := slices.Sorted(slices.Values(w.target.deleted))
 		if len(names) != 2*growFor+10-3 || len(slices.Compact(names)) != 2*growFor+10-3 {
 			t.Errorf("%d removed", len(names))
@@ -350,7 +350,7 @@ func TestPiecesGrow(t *testing.T) {
 
 // A long log that has gathered is copied in pieces of a bounded size.
 func TestBacklog(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		_, k := w.member(1, true)
 		w.pass(every)
 		w.raft.padded(1 << 20)
@@ -360,7 +360,7 @@ func TestBacklog(t *testing.T) {
 		if len(c.Pieces) != 3 || k.Stats().Copied != 20 {
 			t.Errorf("%d pieces, %+v", len(c.Pieces), k.Stats())
 		}
-		w.whole(w.fulls()[0], 30)
+		w.checkWhole(w.fulls()[0], 30)
 		for _, p := range c.Pieces {
 			if p.Bytes > maxPiece+1<<16 {
 				t.Errorf("%d bytes", p.Bytes)

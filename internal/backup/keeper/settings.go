@@ -31,8 +31,8 @@ func DefaultSettings() Settings {
 	return Settings{Schedule: "@daily", Keep: 7, Interval: 500 * time.Millisecond}
 }
 
-// leastInterval keeps a mistaken unit from writing an object a millisecond.
-const leastInterval = 10 * time.Millisecond
+// minInterval keeps a mistaken unit from writing an object a millisecond.
+const minInterval = 10 * time.Millisecond
 
 // Check reports the first thing that is wrong. It does no I/O.
 func (s Settings) Check() error {
@@ -48,8 +48,8 @@ func (s Settings) Config() (c Config, err error) {
 	if s.Keep < 1 {
 		return c, errors.New("--backup-keep must be at least 1")
 	}
-	if s.Interval < leastInterval {
-		return c, fmt.Errorf("--backup-log-interval must be at least %v", leastInterval)
+	if s.Interval < minInterval {
+		return c, fmt.Errorf("--backup-log-interval must be at least %v", minInterval)
 	}
 	c.Keep, c.Every = s.Keep, s.Interval
 	if s.To == "" {

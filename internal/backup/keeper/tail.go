@@ -66,11 +66,11 @@ func (t *tail) open(ctx context.Context) bool {
 			"that made it was ahead, or this member's is behind",
 			"target", t.cfg.Target.String(), "name", last.Name, "newest", newest.Name)
 	}
-	t.looked(newest.Time)
+	t.setNewest(newest.Time)
 	end, revision := t.resume(&c)
-	t.begin(end, revision)
+	t.resumeAt(end, revision)
 	if why := t.gap(end); why != "" {
-		t.gapped(why)
+		t.handleGap(why)
 	} else {
 		t.log.Info("making backups: the log backup continues where it ended",
 			"target", t.cfg.Target.String(), "index", end.Index)
@@ -92,11 +92,11 @@ func (t *tail) resume(c *backup.Catalog) (end backup.Place, revision int64) {
 	return end, revision
 }
 
-// begin says where the copy goes on.
-func (t *tail) begin(at backup.Place, revision int64) {
+// resumeAt says where the copy goes on.
+func (t *tail) resumeAt(at backup.Place, revision int64) {
 	t.end, t.revision, t.seen = at, revision, at.Index
 	t.piece, t.name, t.bytes, t.written = backup.Piece{}, "", 0, 0
-	if last, ok := t.forget(at.Index); ok {
+	if last, ok := t.dropMarks(at.Index); ok {
 		t.seen = last.Index
 	}
 	t.cfg.Source.Keep(at.Index)
@@ -104,7 +104,7 @@ func (t *tail) begin(at backup.Place, revision int64) {
 
 // restart begins the copy at the present state, which a backup of the whole state is about to have.
 func (t *tail) restart() {
-	t.begin(t.cfg.Source.Applied())
+	t.resumeAt(t.cfg.Source.Applied())
 	select {
 	case <-t.full: // one of before
 	default:
@@ -124,8 +124,8 @@ func (t *tail) gap(end backup.Place) string {
 	return ""
 }
 
-// gapped tells of a gap, and begins anew.
-func (t *tail) gapped(why string) {
+// handleGap tells of a gap, and begins anew.
+func (t *tail) handleGap(why string) {
 	t.update(func(s *Stats) { s.Gaps++ })
 	from := t.end.Index
 	t.restart()
@@ -147,10 +147,10 @@ func (t *tail) run(ctx context.Context) {
 				return
 			} else if err != nil {
 				t.failed(copying, err)
-				pause = min(max(2*pause, leastPause), mostPause)
+				pause = min(max(2*pause, minPause), maxPause)
 				again = time.Now().Add(pause)
 			} else {
-				t.well(copying)
+				t.succeeded(copying)
 				pause = 0
 			}
 		}
@@ -187,7 +187,7 @@ func (t *tail) mark(now time.Time) {
 func (t *tail) copy(ctx context.Context) error {
 	for t.end.Index < t.seen {
 		if why := t.gap(t.end); why != "" {
-			t.gapped(why)
+			t.handleGap(why)
 			return nil
 		}
 		if t.bytes >= growTo || t.written >= growFor || len(t.piece.Entries) == 0 {
@@ -222,10 +222,10 @@ func (t *tail) write(ctx context.Context, entries []backup.Entry) error {
 		First: p.Previous.Index + 1, Before: p.Previous.Term, Last: last, Revision: revision,
 		Time: time.UnixMilli(p.Marks[len(p.Marks)-1].Milli), Member: t.cfg.Member,
 	})
-	ctx, w := watched(ctx)
+	ctx, w := watchStall(ctx)
 	defer w.stop()
 	c := target.Bytes(name, p.Encode())
-	c.Write = w.passing(c.Write)
+	c.Write = w.wrap(c.Write)
 	if err := target.Store(ctx, w.target(t.cfg.Target), c); err != nil {
 		return w.explain(err)
 	}
@@ -239,12 +239,12 @@ func (t *tail) write(ctx context.Context, entries []backup.Entry) error {
 	t.written++
 	t.cfg.Source.Keep(last.Index)
 	t.update(func(s *Stats) { s.Copied += uint64(len(entries)) })
-	t.forget(last.Index)
+	t.dropMarks(last.Index)
 	return nil
 }
 
-// forget drops the marks up to an index, which is copied. It returns the newest that is left.
-func (t *tail) forget(index uint64) (newest backup.Mark, ok bool) {
+// dropMarks drops the marks up to an index, which is copied. It returns the newest that is left.
+func (t *tail) dropMarks(index uint64) (newest backup.Mark, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.marks) > 0 && t.marks[0].Index <= index {
