@@ -1,14 +1,13 @@
-// Package keeper makes the backups of a cluster while it runs: backups of the whole state by a
-// schedule, and a copy of the log that is never more than a moment behind.
+// Package keeper makes backups of a running cluster: full backups on a schedule, and a copy of the
+// log that is never more than a moment behind.
 //
-// All members have a Keeper, but only the leader's works. It copies only committed entries, so
-// the copies of two members that both believe they lead have the same entries, and the next
-// leader continues at the end of the copy. If its log no longer reaches back to that end, it says
-// so, and makes a backup of the whole state at once.
+// All members have a Keeper, but only the leader's is active. It copies only committed entries, so
+// if two members believe that they lead, their copies agree, and the next leader continues at the
+// end of the copy. If its log no longer reaches back that far, it reports a gap, and makes a full
+// backup immediately.
 //
 // The member never waits for a backup: the Keeper reads the log and the state on its own
-// goroutines. A target that is slow or dead costs warnings, counts, and a little of the log that
-// is kept for it.
+// goroutines. A slow or dead target costs warnings, counters, and some log that is kept for it.
 package keeper
 
 import (
@@ -21,46 +20,47 @@ import (
 	"leasehold.dev/internal/backup/target"
 )
 
-// Source is the member whose state and log are kept. Its methods may be called from any goroutine.
+// Source is the member to back up. Its methods may be called from any goroutine.
 type Source interface {
 	// Leading reports whether this member leads, and has applied an entry of its term.
 	Leading() bool
-	// Applied returns the place of the newest entry that is applied, and the revision of the state.
+	// Applied returns the place of the last applied entry, and the revision of the state.
 	Applied() (at backup.Place, revision int64)
-	// TermAt returns the term of an entry of the log; ok is false if the log has none there, or
-	// none any more.
+	// TermAt returns the term of a log entry; ok is false if the log does not contain it, or no
+	// longer does.
 	TermAt(index uint64) (term uint64, ok bool)
-	// Entries returns the entries from one index to another, which are applied; fewer, but at least
-	// one, if they are more than so many bytes.
+	// Entries returns applied entries from first to last: at least one, but no more than fit into
+	// the given number of bytes.
 	Entries(first, last uint64, bytes int) ([]backup.Entry, error)
-	// State returns the present state.
+	// State returns the current state.
 	State(ctx context.Context) (State, error)
 	// History returns the history that the member's state belongs to.
 	History() backup.History
-	// Keep asks for the log after an index, as long as it is not too long; 0 asks for nothing.
+	// Keep requests that the log after an index be kept, unless it becomes too long; 0 withdraws
+	// the request.
 	Keep(index uint64)
 }
 
-// State is an immutable picture of the state of a member.
+// State is an immutable image of a member's state.
 type State struct {
 	backup.Place
 	Revision int64
-	// Write writes it as a file of package backup.
+	// Write writes the state in the format of package backup.
 	Write func(context.Context, io.Writer) error
 }
 
-// Schedule says when a backup of the whole state is due. [parseSchedule] makes one.
+// Schedule determines when full backups are due. See [parseSchedule].
 type Schedule interface {
-	// Next returns when one is due that follows another; the zero time if never.
+	// Next returns when the next backup after a given time is due, or the zero time if never.
 	Next(time.Time) time.Time
 }
 
-// Config is what a Keeper is told.
+// Config configures a Keeper.
 type Config struct {
 	Source   Source
 	Target   target.Target
 	Schedule Schedule
-	// Keep is how many backups of the whole state are kept, with the log since the oldest.
+	// Keep is how many full backups are kept, along with the log since the oldest.
 	Keep int
 	// Every is how often the log is copied.
 	Every  time.Duration
@@ -68,19 +68,18 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Stats are what a Keeper has done.
+// Stats are statistics of a Keeper.
 type Stats struct {
-	// LastFull is of when the newest good backup of the whole state is, as far as this member knows;
-	// zero if it knows of none.
+	// LastFull is the time of the newest valid full backup that this member knows of, or zero.
 	LastFull time.Time
-	// Due is when the next one is due: in the past if it is late.
+	// Due is when the next full backup is due. It is in the past if the backup is late.
 	Due time.Time
-	// Lag is how long the oldest entry has been committed that is not copied; 0 at a follower.
+	// Lag is how long ago the oldest entry was committed that is not copied yet; 0 on a follower.
 	Lag time.Duration
-	// Fulls and Copied count what was written, and Gaps the entries of the log that the leader did
-	// not have any more when they were to be copied, each gap once.
+	// Fulls and Copied count full backups made and entries copied. Gaps counts the times that the
+	// leader no longer had the entries to copy next.
 	Fulls, Copied, Gaps uint64
-	// These count attempts that came to nothing: to make a backup of the whole state, to copy the
-	// log, to look at the target first, and to remove what is old.
+	// These count failed attempts: to make a full backup, to copy the log, to open the target, and
+	// to remove old backups.
 	FullFailures, LogFailures, OpenFailures, PruneFailures uint64
 }

@@ -18,12 +18,12 @@ import (
 	"leasehold.dev/internal/backup/target"
 )
 
-// memory is a target in memory that a test can make fail.
+// memory is a target in memory that can be made to fail.
 type memory struct {
 	mu      sync.Mutex
 	objects map[string][]byte
 	deleted []string
-	// fail is asked before each call; what it returns is the call's error.
+	// fail is called before each call, and may return an error for it.
 	fail func(ctx context.Context, call, name string) error
 }
 
@@ -54,7 +54,7 @@ func (m *memory) Put(ctx context.Context, c target.Content) error {
 		return err
 	}
 	if int64(b.Len()) != c.Bytes || sha256.Sum256(b.Bytes()) != c.Sum {
-		return errors.New("what was announced was not written")
+		return errors.New("the content does not match its size and sum")
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,7 +101,7 @@ func (m *memory) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// catalog is what the target has, with the pieces read.
+// catalog returns the catalog of the target and its decoded pieces.
 func (m *memory) catalog(t *testing.T) (backup.Catalog, []backup.Piece) {
 	t.Helper()
 	objects, err := m.List(t.Context())
@@ -124,12 +124,12 @@ func (m *memory) catalog(t *testing.T) (backup.Catalog, []backup.Piece) {
 	return c, pieces
 }
 
-// raft is the log of a cluster, and member what one of its members has of it. An entry's data are
-// its index.
+// raft is the log of a cluster, and member is a member's part of it. The data of an entry are its
+// index.
 type raft struct {
 	mu    sync.Mutex
-	pad   int      // how many bytes the data have beside
-	terms []uint64 // terms[i] is the term of the entry i; the entry 0 is none
+	pad   int      // extra bytes of data
+	terms []uint64 // terms[i] is the term of the entry i; there is no entry 0
 }
 
 func (r *raft) write(n int, term uint64) {
@@ -227,19 +227,19 @@ func (m *member) Keep(index uint64) {
 	m.kept = index
 }
 
-// world is a cluster of members that keep backups in one target.
+// world is a cluster whose members back up to one target.
 type world struct {
 	t      *testing.T
 	target *memory
 	raft   *raft
-	// history is that of the members that are started next.
+	// history is the history of members started from now on.
 	history backup.History
 	stop    context.CancelFunc
 	ctx     context.Context
 	log     *lines
 }
 
-// lines takes a log.
+// lines records log output.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -257,7 +257,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// inBubble runs a test in virtual time. The log has the entries 1 to 10 of term 1 already.
+// inBubble runs a test in virtual time. The log starts with entries 1 to 10 of term 1.
 func inBubble(t *testing.T, test func(*testing.T, *world)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -274,7 +274,7 @@ func inBubble(t *testing.T, test func(*testing.T, *world)) {
 
 const every = 500 * time.Millisecond
 
-// member starts a member, and lets it do what it does at once.
+// member starts a member, and lets its immediate work finish.
 func (w *world) member(id uint64, leading bool, change ...func(*Config)) (*member, *Keeper) {
 	w.t.Helper()
 	schedule, err := parseSchedule("@hourly")
@@ -295,14 +295,14 @@ func (w *world) member(id uint64, leading bool, change ...func(*Config)) (*membe
 	return m, k
 }
 
-// pass lets time pass, and all that is due then happen.
+// pass lets time pass, and lets everything due by then finish.
 func (w *world) pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// checkWhole fails unless the backups go without a gap from the newest of the whole state, or from the
-// oldest, to an index, with the right entries.
+// checkWhole checks that the log was copied without a gap from a full backup to an index, with the
+// right entries.
 func (w *world) checkWhole(from backup.Full, to uint64) {
 	w.t.Helper()
 	c, pieces := w.target.catalog(w.t)
@@ -317,18 +317,18 @@ func (w *world) checkWhole(from backup.Full, to uint64) {
 			}
 		}
 		if p.History != w.history {
-			w.t.Errorf("a piece of %v", p.History)
+			w.t.Errorf("a piece belongs to %v", p.History)
 		}
 	}
 }
 
-// fulls returns the backups of the whole state.
+// fulls returns the full backups.
 func (w *world) fulls() []backup.Full {
 	c, _ := w.target.catalog(w.t)
 	return c.Fulls
 }
 
-// padded makes the data of entries larger.
+// padded adds extra bytes to the data of entries.
 func (r *raft) padded(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

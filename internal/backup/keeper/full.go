@@ -11,12 +11,12 @@ import (
 	"leasehold.dev/internal/backup/target"
 )
 
-// makeFulls makes backups of the whole state when they are due, and when now asks for one of a
-// place or later.
+// makeFulls makes full backups when they are due, and when one at a place or later is requested on
+// now.
 func (k *Keeper) makeFulls(ctx context.Context, now <-chan backup.Place) {
 	var made backup.Place
 	for {
-		// The wall time may be set meanwhile, hence no long sleep.
+		// The wall clock may be set in the meantime, so do not sleep for long.
 		due := time.NewTimer(min(time.Until(k.Stats().Due), time.Minute))
 		select {
 		case <-ctx.Done():
@@ -40,14 +40,14 @@ func (k *Keeper) makeFulls(ctx context.Context, now <-chan backup.Place) {
 			return
 		}
 		if err := k.prune(ctx); err != nil && ctx.Err() == nil {
-			k.failed(pruning, err) // the next time
+			k.failed(pruning, err) // retried next time
 		} else {
 			k.succeeded(pruning)
 		}
 	}
 }
 
-// makeFull makes a backup of the whole state.
+// makeFull makes a full backup.
 func (k *Keeper) makeFull(ctx context.Context) (at backup.Place, err error) {
 	ctx, w := watchStall(ctx)
 	defer w.stop()
@@ -78,7 +78,7 @@ func (k *Keeper) makeFull(ctx context.Context) (at backup.Place, err error) {
 	return state.Place, nil
 }
 
-// writeFull writes a state as "leasehold snapshot save" does, with the SHA-256 at its end.
+// writeFull writes a state like "leasehold snapshot save", with a SHA-256 at its end.
 func writeFull(ctx context.Context, to io.Writer, s *State) error {
 	sum := sha256.New()
 	if err := s.Write(ctx, io.MultiWriter(to, sum)); err != nil {
@@ -96,7 +96,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// prune removes what is older than what is to be kept.
+// prune removes expired backups.
 func (k *Keeper) prune(ctx context.Context) error {
 	c, err := k.catalog(ctx)
 	if err != nil {
@@ -114,14 +114,15 @@ func (k *Keeper) prune(ctx context.Context) error {
 	return nil
 }
 
-// watch ends a context when no byte has passed for a while, however large the whole is.
+// watch cancels a context when no byte has been transferred for a while, however large the
+// transfer.
 type watch struct {
 	timer *time.Timer
 	stop  context.CancelFunc
 	ctx   context.Context
 }
 
-var errStalled = fmt.Errorf("no byte has passed for %v", stallLimit)
+var errStalled = fmt.Errorf("no bytes transferred for %v", stallLimit)
 
 func watchStall(ctx context.Context) (context.Context, *watch) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -131,7 +132,7 @@ func watchStall(ctx context.Context) (context.Context, *watch) {
 	return ctx, w
 }
 
-// explain says of an error that it is a stall, if it is one.
+// explain marks an error as a stall if it was caused by one.
 func (w *watch) explain(err error) error {
 	if context.Cause(w.ctx) == errStalled {
 		return fmt.Errorf("%w: %w", errStalled, err)
@@ -146,7 +147,7 @@ type watchedWriter struct {
 	to io.Writer
 }
 
-// wrap returns write with its bytes watched.
+// wrap returns write with its output watched.
 func (w *watch) wrap(write func(io.Writer) error) func(io.Writer) error {
 	return func(to io.Writer) error { return write(&watchedWriter{w, to}) }
 }
@@ -157,7 +158,7 @@ func (w *watchedWriter) Write(p []byte) (int, error) {
 	return w.to.Write(p)
 }
 
-// target returns a target that is watched while it is read from.
+// target returns a target whose reads are watched.
 func (w *watch) target(t target.Target) target.Target { return &watchedTarget{t, w} }
 
 type watchedTarget struct {

@@ -13,31 +13,31 @@ import (
 )
 
 const (
-	// While attempts fail, the pauses between them double between these bounds.
+	// While attempts fail, the pauses between them double within these limits.
 	minPause = 500 * time.Millisecond
 	maxPause = 30 * time.Second
-	// requestLimit is how long a small object may take.
+	// requestLimit is the time limit for a small object.
 	requestLimit = 20 * time.Second
-	// stallLimit is how long a large object may take for no byte at all.
+	// stallLimit is the time limit without progress for a large object.
 	stallLimit = time.Minute
-	// maxMarks bounds the times that are remembered while nothing can be copied: half a day at
-	// two a second. Then every second one is forgotten.
+	// maxMarks limits the marks kept while nothing can be copied: half a day at two a second.
+	// Beyond that, every second one is dropped.
 	maxMarks = 1 << 16
 )
 
-// Keeper makes backups. Run runs it; Stats may be called from any goroutine.
+// Keeper makes backups. Call Run once; Stats may be called from any goroutine.
 type Keeper struct {
 	cfg Config
 	log *slog.Logger
 
 	mu       sync.Mutex // guards what follows
 	stats    Stats
-	failures map[string]failure // what fails now, by the kind of work
-	// marks say when entries were committed that are not copied yet, the oldest first.
+	failures map[string]failure // current failures, by kind of work
+	// marks record when entries that are not copied yet were committed, oldest first.
 	marks []backup.Mark
 }
 
-// failure is the last error of a kind of work that has not succeeded since.
+// failure is the last error of work that has not succeeded since.
 type failure struct {
 	why   string
 	since time.Time
@@ -46,11 +46,11 @@ type failure struct {
 // New returns a Keeper.
 func New(cfg Config) *Keeper {
 	k := &Keeper{cfg: cfg, log: cfg.Logger, failures: make(map[string]failure)}
-	k.stats.Due = time.Now() // until it is known what there is
+	k.stats.Due = time.Now() // until the target has been read
 	return k
 }
 
-// Stats returns what was done so far.
+// Stats returns the current statistics.
 func (k *Keeper) Stats() Stats {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -61,11 +61,11 @@ func (k *Keeper) Stats() Stats {
 	return s
 }
 
-// failingAfter is for how long an attempt must fail before Failing reports it.
+// failingAfter is how long work must have failed before Failing reports it.
 const failingAfter = time.Minute
 
-// Failing says what this member, while it leads, has failed to do for a minute or longer; empty if
-// backups are being made.
+// Failing describes work that this leader has failed to do for a minute or longer. It is empty if
+// there is none.
 func (k *Keeper) Failing() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,7 +87,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// await looks again and again whether something is so, and reports false if ctx ended first.
+// await polls so until it returns true, or returns false if ctx ends first.
 func (k *Keeper) await(ctx context.Context, every time.Duration, so func() bool) bool {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -101,7 +101,7 @@ func (k *Keeper) await(ctx context.Context, every time.Duration, so func() bool)
 	return ctx.Err() == nil
 }
 
-// lead makes backups as long as this member leads.
+// lead makes backups while this member leads.
 func (k *Keeper) lead(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -110,7 +110,7 @@ func (k *Keeper) lead(ctx context.Context) {
 	defer wg.Wait()
 	defer stop()
 	wg.Go(func() {
-		// What is under way ends when this member does not lead any more.
+		// Stop work in progress when this member no longer leads.
 		k.await(ctx, k.cfg.Every, func() bool { return !k.cfg.Source.Leading() })
 		stop()
 	})
@@ -121,7 +121,7 @@ func (k *Keeper) lead(ctx context.Context) {
 	t.run(ctx)
 }
 
-// retry does something until it succeeds, with pauses, and reports false if ctx ended first.
+// retry calls do until it succeeds, with pauses, or returns false if ctx ends first.
 func (k *Keeper) retry(ctx context.Context, what string, do func() error) bool {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := do()
@@ -139,7 +139,7 @@ func (k *Keeper) retry(ctx context.Context, what string, do func() error) bool {
 	}
 }
 
-// wait waits for a while, and reports false if ctx ended first.
+// wait waits, or returns false if ctx ends first.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -157,15 +157,16 @@ func (k *Keeper) update(f func(*Stats)) {
 	f(&k.stats)
 }
 
-// These are the kinds of work that can fail.
+// The kinds of work that can fail.
 const (
-	opening = "look at the target of backups"
+	opening = "open the target of backups"
 	copying = "copy the log"
-	filling = "make a backup of the whole state"
+	filling = "make a full backup"
 	pruning = "remove old backups"
 )
 
-// reason is what an error says without the name of an object, which is another each time.
+// reason returns the innermost text of an error, without the name of an object, which is different
+// each time.
 func reason(err error) string {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
@@ -173,7 +174,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// failed counts and tells a failure; the same one as before is told once.
+// failed counts and logs a failure. Repetitions are logged at debug level.
 func (k *Keeper) failed(what string, err error) {
 	k.mu.Lock()
 	why := reason(err)
@@ -201,26 +202,25 @@ func (k *Keeper) failed(what string, err error) {
 	case errors.Is(err, backup.ErrOtherCluster):
 		level = slog.LevelError
 	}
-	k.log.Log(context.Background(), level, "cannot "+what+"; the member goes on, and it is tried "+
-		"again", "target", k.cfg.Target.String(), "error", err)
+	k.log.Log(context.Background(), level, "cannot "+what+"; the member continues, and will "+
+		"retry", "target", k.cfg.Target.String(), "error", err)
 }
 
-// succeeded tells that what failed before does not any more.
+// succeeded logs that work which failed before has succeeded.
 func (k *Keeper) succeeded(what string) {
 	k.mu.Lock()
 	_, failing := k.failures[what]
 	delete(k.failures, what)
 	k.mu.Unlock()
 	if failing {
-		k.log.Info("the backup works again", "what", what, "target", k.cfg.Target.String())
+		k.log.Info("backups work again", "what", what, "target", k.cfg.Target.String())
 	}
 }
 
-// setNewest notes the time of the newest backup of the whole state: zero if there is none that counts,
-// and then one is due at once.
+// setNewest sets the time of the newest full backup. If it is zero, a backup is due immediately.
 func (k *Keeper) setNewest(newest time.Time) {
 	now := time.Now()
-	if newest.After(now) { // the clock was set back while the backup was written
+	if newest.After(now) { // the clock was set back during the backup
 		newest = now
 	}
 	k.update(func(s *Stats) {
@@ -231,7 +231,6 @@ func (k *Keeper) setNewest(newest time.Time) {
 	})
 }
 
-// catalog lists what the target has.
 func (k *Keeper) catalog(ctx context.Context) (backup.Catalog, error) {
 	ctx, cancel := context.WithTimeout(ctx, 6*requestLimit)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/internal/backup/target"
 )
 
-// A leader that finds nothing makes a backup of the whole state at once and copies the log from
-// there on; a follower does nothing.
+// TestFirstLeader: a leader with an empty target makes a full backup immediately, and copies the
+// log from there. A follower does nothing.
 func TestFirstLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, follower := w.member(2, false)
@@ -32,13 +32,13 @@ func TestFirstLeader(t *testing.T) {
 			t.Errorf("%+v, keeps %d", s, m.keeps())
 		}
 		if s := follower.Stats(); s.Fulls+s.Copied != 0 || !s.LastFull.IsZero() {
-			t.Errorf("a follower: %+v", s)
+			t.Errorf("follower: %+v", s)
 		}
 	})
 }
 
-// Backups of the whole state come by the schedule. Of older ones, and of the log before them, only
-// what is to be kept stays.
+// TestSchedule: full backups are made on schedule. Older ones, and the log before them, are
+// removed.
 func TestSchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, k := w.member(1, true, func(c *Config) { c.Every = 10 * time.Second })
@@ -55,7 +55,7 @@ func TestSchedule(t *testing.T) {
 		c, _ := w.target.catalog(t)
 		for _, p := range c.Pieces {
 			if p.Last.Index <= fulls[0].Index {
-				t.Errorf("a piece that nothing needs: %+v", p)
+				t.Errorf("a piece is no longer needed: %+v", p)
 			}
 		}
 		if s := k.Stats(); s.Fulls != 6 || s.Copied != 300 {
@@ -64,8 +64,8 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
-// A backup of the whole state whose name is of a time to come, made while a leader's clock was ahead,
-// does not stop the schedule, nor hide that a backup is late.
+// TestClockAhead: a full backup with a time in the future, made while a leader's clock was ahead,
+// neither stops the schedule nor hides a late backup.
 func TestClockAhead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, _ := w.member(1, true)
@@ -97,7 +97,8 @@ func TestClockAhead(t *testing.T) {
 	})
 }
 
-// The next leader goes on where the copy of the one before ends, although both may copy a while.
+// TestNextLeader: the next leader continues at the end of the previous copy, even if both copy for
+// a while.
 func TestNextLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, _ := w.member(1, true)
@@ -105,32 +106,32 @@ func TestNextLeader(t *testing.T) {
 		w.pass(every)
 		w.raft.write(20, 1)
 		w.pass(every)
-		w.raft.write(20, 1) // which a may not copy any more
+		w.raft.write(20, 1) // may be too late for a to copy
 		a.lead(false)
 		w.raft.write(5, 2)
 		w.pass(every)
 		w.raft.write(20, 2)
 		b.lead(true)
 		w.pass(2 * every)
-		a.lead(true) // it believes so
+		a.lead(true) // wrongly
 		w.raft.write(20, 2)
 		w.pass(2 * every)
 		w.checkWhole(w.fulls()[0], 95)
 		if s := k.Stats(); len(w.fulls()) != 1 || s.Gaps != 0 || s.Copied == 0 {
-			t.Errorf("%+v, %d of the whole state", s, len(w.fulls()))
+			t.Errorf("%+v, %d full backups", s, len(w.fulls()))
 		}
 		if a.lead(false); b.keeps() != 95 {
-			t.Errorf("b keeps the log after %d", b.keeps())
+			t.Errorf("b keeps the log after %d, want 95", b.keeps())
 		}
 		w.pass(2 * every)
 		if a.keeps() != 0 {
-			t.Errorf("a keeps the log after %d", a.keeps())
+			t.Errorf("a keeps the log after %d, want none", a.keeps())
 		}
 	})
 }
 
-// A leader that makes a backup of the whole state, and stops to lead before it has copied the log
-// so far, leaves no gap: the next leader copies from where the log ends.
+// TestFullBeforeLog: if a leader makes a full backup, but loses the lead before it has copied the
+// log that far, there is no gap: the next leader copies from the end of the copied log.
 func TestFullBeforeLog(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, _ := w.member(1, true)
@@ -154,8 +155,8 @@ func TestFullBeforeLog(t *testing.T) {
 	})
 }
 
-// A leader whose log does not go on where the copy ends says so, and makes a backup of the whole
-// state at once: when the log is cut, when an entry is another one, and when it is shorter.
+// TestGap: a leader whose log does not continue the copy reports a gap and makes a full backup
+// immediately: if its log was compacted, if it has a different entry, or if it is shorter.
 func TestGap(t *testing.T) {
 	for name, gap := range map[string]func(w *world, a, b *member){
 		"cut": func(w *world, _, b *member) { w.raft.write(20, 2); b.cut(30) },
@@ -193,15 +194,15 @@ func TestGap(t *testing.T) {
 				}
 				w.checkWhole(fulls[1], at+5)
 				if !strings.Contains(w.log.String(), "has a gap") {
-					t.Errorf("nobody was told:\n%s", w.log)
+					t.Errorf("the gap was not logged:\n%s", w.log)
 				}
 			})
 		})
 	}
 }
 
-// While the target fails, the member goes on, keeps its log, counts and tells once; when the target
-// is back, everything is copied, with the times at which it was committed.
+// TestTargetFails: while the target fails, the member continues, keeps its log, and counts and logs
+// the failure once. When the target recovers, everything is copied, with the original commit times.
 func TestTargetFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		m, k := w.member(1, true)
@@ -220,12 +221,12 @@ func TestTargetFails(t *testing.T) {
 		}
 		if why := k.Failing(); !strings.HasPrefix(why, "cannot copy the log, since 2000-01-01T") ||
 			!strings.HasSuffix(why, ": out of order") {
-			t.Errorf("it reports %q", why)
+			t.Errorf("Failing: %q", why)
 		}
 		w.target.failing(nil)
 		w.pass(maxPause)
 		if why := k.Failing(); why != "" {
-			t.Errorf("afterwards it reports %q", why)
+			t.Errorf("Failing after the recovery: %q", why)
 		}
 		w.checkWhole(w.fulls()[0], 110)
 		if s := k.Stats(); s.Lag != 0 || m.keeps() != 110 || s.Gaps != 0 {
@@ -239,17 +240,17 @@ func TestTargetFails(t *testing.T) {
 		for i, x := range marks {
 			late := time.UnixMilli(x.Milli).Sub(begin) - time.Duration(x.Index-11)*6*time.Second
 			if x.Index != uint64(11+i) || late < 0 || late > every {
-				t.Errorf("entry %d was committed %v after it was", x.Index, late)
+				t.Errorf("entry %d has a commit time %v late", x.Index, late)
 			}
 		}
 		if text := w.log.String(); strings.Count(text, "out of order") != 1 ||
-			!strings.Contains(text, "the backup works again") {
+			!strings.Contains(text, "backups work again") {
 			t.Errorf("the log:\n%s", text)
 		}
 	})
 }
 
-// A backup of the whole state that fails is tried again, and is late as long as it fails.
+// TestFullFails: a failed full backup is retried, and is late while it fails.
 func TestFullFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.target.failing(func(_ context.Context, call, name string) error {
@@ -271,8 +272,8 @@ func TestFullFails(t *testing.T) {
 	})
 }
 
-// A target that takes a write and never answers is given up, the copy of the log goes on meanwhile,
-// and the end of the member does not wait for it.
+// TestStall: a write to an unresponsive target is abandoned. In the meantime the log is still
+// copied, and a member that stops does not wait.
 func TestStall(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.target.failing(func(ctx context.Context, call, name string) error {
@@ -290,15 +291,15 @@ func TestStall(t *testing.T) {
 		if s := k.Stats(); s.FullFailures != 1 || s.Copied < 10 || s.Lag != 0 {
 			t.Errorf("%+v", s)
 		}
-		if text := w.log.String(); !strings.Contains(text, "no byte has passed for 1m0s") {
+		if text := w.log.String(); !strings.Contains(text, "no bytes transferred for 1m0s") {
 			t.Errorf("the log:\n%s", text)
 		}
 		w.stop() // the bubble ends only if all goroutines do
 	})
 }
 
-// Nothing is written into a target of another cluster, nor into that of the cluster that this one
-// was restored from.
+// TestOtherCluster: nothing is written to the target of another cluster, or to that of the cluster
+// that this one was restored from.
 func TestOtherCluster(t *testing.T) {
 	t.Run("another", func(t *testing.T) { otherCluster(t, backup.History{Cluster: 99}) })
 	t.Run("restored", func(t *testing.T) { otherCluster(t, backup.History{Cluster: 7, Restore: 1}) })
@@ -325,8 +326,8 @@ func otherCluster(t *testing.T, h backup.History) {
 	})
 }
 
-// A short piece is replaced by a longer one, so objects are few; none is changed, and a piece goes
-// only when what replaces it has been read back.
+// TestPiecesGrow: a short piece is replaced by a longer one, so there are few objects. No object is
+// modified, and a piece is removed only after its replacement has been read back.
 func TestPiecesGrow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.member(1, true)
@@ -348,7 +349,7 @@ func TestPiecesGrow(t *testing.T) {
 	})
 }
 
-// A long log that has gathered is copied in pieces of a bounded size.
+// TestBacklog: a large backlog is copied in pieces of limited size.
 func TestBacklog(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, k := w.member(1, true)

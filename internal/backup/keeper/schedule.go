@@ -7,18 +7,17 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// utc is a schedule whose hours are those of UTC, unless it names a time zone.
+// utc is a schedule in UTC, unless it names a time zone.
 type utc struct{ cron.Schedule }
 
 // Next implements Schedule.
 func (s utc) Next(after time.Time) time.Time { return s.Schedule.Next(after.UTC()) }
 
-// parseSchedule reads a schedule in the form of cron: five fields, or @daily, @every 1h and the
-// like.
+// parseSchedule parses a cron schedule: five fields, or @daily, @every 1h and so on.
 func parseSchedule(text string) (Schedule, error) {
 	s, err := cron.ParseStandard(text)
 	if err != nil {
-		return nil, fmt.Errorf("%q is not a schedule in the form of cron, such as \"0 3 * * *\", "+
+		return nil, fmt.Errorf("%q is not a schedule in cron syntax, such as \"0 3 * * *\", "+
 			"@daily or \"@every 6h\": %w", text, err)
 	}
 	if s.Next(time.Unix(0, 0).UTC()).IsZero() {

@@ -8,39 +8,41 @@ import (
 	"leasehold.dev/internal/backup/target"
 )
 
-// Settings say where backups are kept, and when they are made. All members are told the same; the
-// one that leads makes them.
+// Settings configure where and when backups are made. All members have the same settings; the
+// leader makes the backups.
 type Settings struct {
-	// To is a directory (a path, or file:///path) or a bucket that speaks S3
-	// (s3://bucket/prefix?endpoint=https://host:port&region=name). Default "": no backups.
+	// To is a directory (a path, or file:///path) or a bucket with the S3 protocol
+	// (s3://bucket/prefix?endpoint=https://host:port&region=name). The default is no backups.
 	To string
-	// Schedule is when a backup of the whole state is made, in the form of cron and in UTC.
-	// Default @daily.
+	// Schedule determines when full backups are made, in cron syntax and UTC. The default is
+	// @daily.
 	Schedule string
-	// Keep is how many of them are kept, with the log since the oldest. Default 7.
+	// Keep is how many full backups are kept, along with the log since the oldest. The default is
+	// 7.
 	Keep int
-	// Interval is how often the log is copied. Default 500 ms.
+	// Interval is how often the log is copied. The default is 500 ms.
 	Interval time.Duration
-	// CredentialsFile has the credentials for a bucket, like ~/.aws/credentials. Default "": those of
-	// the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or of the machine's role.
+	// CredentialsFile contains the credentials for a bucket, like ~/.aws/credentials. By default
+	// they are taken from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or from the
+	// machine's role.
 	CredentialsFile string
 }
 
-// DefaultSettings returns the settings of a member that makes no backups.
+// DefaultSettings returns settings without backups.
 func DefaultSettings() Settings {
 	return Settings{Schedule: "@daily", Keep: 7, Interval: 500 * time.Millisecond}
 }
 
-// minInterval keeps a mistaken unit from writing an object a millisecond.
+// minInterval protects against a wrong unit, and so an object every millisecond.
 const minInterval = 10 * time.Millisecond
 
-// Check reports the first thing that is wrong. It does no I/O.
+// Check returns the first error in the settings. It does no I/O.
 func (s Settings) Check() error {
 	_, err := s.Config()
 	return err
 }
 
-// Config returns what a Keeper is told of the settings.
+// Config returns the configuration of a Keeper with these settings.
 func (s Settings) Config() (c Config, err error) {
 	if c.Schedule, err = parseSchedule(s.Schedule); err != nil {
 		return c, fmt.Errorf("--backup-schedule: %w", err)

@@ -10,33 +10,33 @@ import (
 )
 
 const (
-	// maxPiece is about how large a piece of the log is at most. An entry may be larger.
+	// maxPiece is the approximate maximum size of a piece of the log. A single entry may be larger.
 	maxPiece = 8 << 20
-	// growTo is how large a piece is when another is begun. As long as it is smaller, it is
-	// written anew with what was added, under another name, and the one before goes: so there are
-	// neither very many objects nor any that change.
+	// growTo is the size at which a piece is finished. Until then, it is rewritten with the new
+	// entries under another name, and the previous one is removed. So there are neither too many
+	// objects nor any that change.
 	growTo = 1 << 20
-	// growFor is for how many times it is written.
+	// growFor is the maximum number of times that a piece is written.
 	growFor = 240
 )
 
 // tail copies the log while a member leads. It belongs to one goroutine.
 type tail struct {
 	*Keeper
-	full chan backup.Place // asks for a backup of the whole state there or later; capacity 1
+	full chan backup.Place // requests a full backup at this place or later; capacity 1
 
-	end      backup.Place // of what is copied
-	revision int64        // that the state has there, at least
+	end      backup.Place // end of the copied log
+	revision int64        // of the state at end, at least
 	seen     uint64       // the index of the newest mark
 
-	piece   backup.Piece // the newest one
+	piece   backup.Piece // the newest piece
 	bytes   int
-	written int    // how many times
-	name    string // of the object; "" before it is written
+	written int    // number of writes of the piece
+	name    string // name of the piece's object; "" if not written yet
 	stale   []string
 }
 
-// open claims the target, and finds where the copy ends.
+// open claims the target, and finds the end of the copied log.
 func (t *tail) open(ctx context.Context) bool {
 	var c backup.Catalog
 	ok := t.retry(ctx, opening, func() (err error) {
@@ -60,7 +60,7 @@ func (t *tail) open(ctx context.Context) bool {
 		return true
 	}
 	now := time.Now()
-	newest, _ := c.Newest(now) // without one it is due at once
+	newest, _ := c.Newest(now) // without one, a backup is due immediately
 	if last := c.Fulls[len(c.Fulls)-1]; last.Time.After(now) {
 		t.log.Warn("ignoring a full backup with a time in the future: the clock of the member "+
 			"that made it was ahead, or this member's is behind",
@@ -78,9 +78,9 @@ func (t *tail) open(ctx context.Context) bool {
 	return true
 }
 
-// resume returns where the copy goes on: at the first end of the copied log, after any backup of
-// the whole state, from which the log of this member goes on. The newest of these backups may be
-// of later than that end: its member may have stopped to lead before it had copied so far.
+// resume returns where to continue: at the first end of the copied log, looking from each full
+// backup, that this member's log continues. The newest full backup may be later than that, because
+// its leader may have lost the lead before it had copied the log that far.
 func (t *tail) resume(c *backup.Catalog) (end backup.Place, revision int64) {
 	for _, f := range c.Fulls {
 		at, last := c.Reach(f.Place)
@@ -92,7 +92,7 @@ func (t *tail) resume(c *backup.Catalog) (end backup.Place, revision int64) {
 	return end, revision
 }
 
-// resumeAt says where the copy goes on.
+// resumeAt sets where to continue.
 func (t *tail) resumeAt(at backup.Place, revision int64) {
 	t.end, t.revision, t.seen = at, revision, at.Index
 	t.piece, t.name, t.bytes, t.written = backup.Piece{}, "", 0, 0
@@ -102,29 +102,29 @@ func (t *tail) resumeAt(at backup.Place, revision int64) {
 	t.cfg.Source.Keep(at.Index)
 }
 
-// restart begins the copy at the present state, which a backup of the whole state is about to have.
+// restart starts the copy at the current state, and requests a full backup of it.
 func (t *tail) restart() {
 	t.resumeAt(t.cfg.Source.Applied())
 	select {
-	case <-t.full: // one of before
+	case <-t.full: // discard an earlier request
 	default:
 	}
 	t.full <- t.end
 }
 
-// gap says why the log of this member does not go on where the copy ends, or "".
+// gap returns why this member's log does not continue the copy, or "".
 func (t *tail) gap(end backup.Place) string {
 	switch term, ok := t.cfg.Source.TermAt(end.Index); {
 	case !ok:
 		return fmt.Sprintf("this member's log has no entry %d, where the copy ends", end.Index)
 	case term != end.Term:
-		return fmt.Sprintf("entry %d is of term %d, and in the copy of term %d: the cluster has "+
-			"lost what it had and has gone on without it", end.Index, term, end.Term)
+		return fmt.Sprintf("entry %d has term %d, but term %d in the copy: the cluster "+
+			"lost entries and continued without them", end.Index, term, end.Term)
 	}
 	return ""
 }
 
-// handleGap tells of a gap, and begins anew.
+// handleGap reports a gap, and restarts.
 func (t *tail) handleGap(why string) {
 	t.update(func(s *Stats) { s.Gaps++ })
 	from := t.end.Index
@@ -138,7 +138,7 @@ func (t *tail) handleGap(why string) {
 func (t *tail) run(ctx context.Context) {
 	tick := time.NewTicker(t.cfg.Every)
 	defer tick.Stop()
-	var again time.Time // not before, after a failure
+	var again time.Time // time of the next attempt after a failure
 	pause := time.Duration(0)
 	for {
 		t.mark(time.Now())
@@ -162,7 +162,7 @@ func (t *tail) run(ctx context.Context) {
 	}
 }
 
-// mark remembers when what is committed now was.
+// mark records the current time as the commit time of new entries.
 func (t *tail) mark(now time.Time) {
 	at, _ := t.cfg.Source.Applied()
 	if at.Index <= t.seen {
@@ -175,7 +175,7 @@ func (t *tail) mark(now time.Time) {
 	if n := len(t.marks); n > maxMarks {
 		thin := t.marks[:0]
 		for i, m := range t.marks {
-			if (n-1-i)%2 == 0 { // so the newest stays
+			if (n-1-i)%2 == 0 { // keeps the newest
 				thin = append(thin, m)
 			}
 		}
@@ -183,7 +183,7 @@ func (t *tail) mark(now time.Time) {
 	}
 }
 
-// copy copies what was committed up to the newest mark.
+// copy copies everything up to the newest mark.
 func (t *tail) copy(ctx context.Context) error {
 	for t.end.Index < t.seen {
 		if why := t.gap(t.end); why != "" {
@@ -197,7 +197,7 @@ func (t *tail) copy(ctx context.Context) error {
 		entries, err := t.cfg.Source.Entries(t.end.Index+1, t.seen, max(maxPiece-t.bytes, 1))
 		if err != nil {
 			if t.gap(t.end) != "" {
-				continue // the log was cut meanwhile
+				continue // the log has just been compacted
 			}
 			return err
 		}
@@ -208,7 +208,7 @@ func (t *tail) copy(ctx context.Context) error {
 	return t.sweep(ctx)
 }
 
-// write writes the newest piece with more entries.
+// write writes the newest piece with additional entries.
 func (t *tail) write(ctx context.Context, entries []backup.Entry) error {
 	p := t.piece
 	p.Entries = append(p.Entries[:len(p.Entries):len(p.Entries)], entries...)
@@ -243,7 +243,7 @@ func (t *tail) write(ctx context.Context, entries []backup.Entry) error {
 	return nil
 }
 
-// dropMarks drops the marks up to an index, which is copied. It returns the newest that is left.
+// dropMarks drops the marks up to an index that has been copied, and returns the newest one left.
 func (t *tail) dropMarks(index uint64) (newest backup.Mark, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -256,7 +256,7 @@ func (t *tail) dropMarks(index uint64) (newest backup.Mark, ok bool) {
 	return backup.Mark{}, false
 }
 
-// marksTo returns the marks up to an index, of which the last is at the index.
+// marksTo returns the marks up to an index, the last one at exactly that index.
 func (t *tail) marksTo(index uint64) (out []backup.Mark) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,7 +269,7 @@ func (t *tail) marksTo(index uint64) (out []backup.Mark) {
 	panic("keeper: entries were copied before they were committed")
 }
 
-// sweep removes what longer pieces have replaced.
+// sweep removes pieces that have been replaced by longer ones.
 func (t *tail) sweep(ctx context.Context) error {
 	for len(t.stale) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, requestLimit)
