@@ -69,7 +69,7 @@ func (a commands) saveBundle(path string, profile time.Duration) error {
 	return nil
 }
 
-// bundle is what is gathered.
+// bundle is the contents of the archive.
 type bundle struct {
 	MemberPages
 	profile time.Duration
@@ -79,7 +79,7 @@ type bundle struct {
 	missing []string
 }
 
-// gather asks all members at once.
+// gather fetches from all members concurrently.
 func (b *bundle) gather(s *State) {
 	about := fmt.Sprintf("leasehold %s, %s, %s/%s\n%s\n", version.Version, runtime.Version(),
 		runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format(time.RFC3339))
@@ -90,7 +90,7 @@ func (b *bundle) gather(s *State) {
 	var wg sync.WaitGroup
 	for _, x := range s.Members {
 		if x.Error != "" {
-			b.add(dirOf(x), nil, fmt.Errorf("it does not answer: %s", x.Error))
+			b.add(dirOf(x), nil, fmt.Errorf("no answer: %s", x.Error))
 			continue
 		}
 		wg.Go(func() { b.member(x) })
@@ -98,7 +98,7 @@ func (b *bundle) gather(s *State) {
 	wg.Wait()
 }
 
-// whereLogsAre is in the archive in place of the logs, which are on the hosts of the members.
+// whereLogsAre replaces the logs in the archive: they are on the members' hosts.
 const whereLogsAre = `The logs of the members are not in this archive. Get them on their hosts:
 
   journalctl -u leasehold --since -1h        under systemd
@@ -109,7 +109,7 @@ const whereLogsAre = `The logs of the members are not in this archive. Get them 
 run.json in the data directory says why a member ended last.
 `
 
-// dirOf is the directory of a member in the archive, whatever its name has in it.
+// dirOf returns the directory of a member in the archive, whatever characters its name has.
 func dirOf(x *Member) string {
 	name := strings.Map(func(r rune) rune {
 		if r < ' ' || strings.ContainsRune(`/\:*?"<>|`, r) {
@@ -120,7 +120,7 @@ func dirOf(x *Member) string {
 	return "members/" + name + "-" + x.ID
 }
 
-// member gets the pages of a member.
+// member fetches the pages of a member.
 func (b *bundle) member(x *Member) {
 	pages := []struct{ name, path string }{
 		{"metrics.txt", "/metrics"},
@@ -143,7 +143,7 @@ func (b *bundle) member(x *Member) {
 	}
 }
 
-// add takes a file, or why there is none.
+// add adds a file, or records why it is missing.
 func (b *bundle) add(name string, text []byte, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -157,7 +157,7 @@ func (b *bundle) add(name string, text []byte, err error) {
 	b.files[name] = text
 }
 
-// save writes the archive, which appears under its name only when it is complete.
+// save writes the archive. The file appears under its name only once it is complete.
 func (b *bundle) save(path string) error {
 	if len(b.missing) > 0 {
 		slices.Sort(b.missing)
@@ -167,7 +167,7 @@ func (b *bundle) save(path string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // gone already if all went well
+	defer os.Remove(f.Name()) // already renamed on success
 	defer f.Close()
 	if err := b.archive(f); err != nil {
 		return fmt.Errorf("cannot write the bundle: %w", err)

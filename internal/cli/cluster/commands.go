@@ -1,5 +1,5 @@
-// Package cluster is the commands for a cluster and its members: their state, membership, and
-// maintenance. [State] is the state of a cluster as status finds it, which other commands build on.
+// Package cluster implements the commands for a cluster and its members: status, membership and
+// maintenance. [State] is the state of a cluster as found by status; other commands build on it.
 package cluster
 
 import (
@@ -8,10 +8,10 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// commands are the commands of this package, on what all commands share.
+// commands are the commands of this package.
 type commands struct{ *app.App }
 
-// Commands returns the commands for the state of the cluster and its members.
+// Commands returns the commands for the state and the members of a cluster.
 func Commands(a *app.App) []*cobra.Command {
 	c := commands{a}
 	return []*cobra.Command{
@@ -22,7 +22,7 @@ func Commands(a *app.App) []*cobra.Command {
 	}
 }
 
-// Maintenance returns the commands for maintenance.
+// Maintenance returns the maintenance commands.
 func Maintenance(a *app.App) []*cobra.Command {
 	c := commands{a}
 	return []*cobra.Command{

@@ -28,15 +28,15 @@ func (a commands) endpointCommand() *cobra.Command {
 	return cmd
 }
 
-// health is what is known of one endpoint.
+// health is the result of checking an endpoint.
 type health struct {
 	Endpoint string `json:"endpoint"`
 	Health   bool   `json:"health"`
 	Took     string `json:"took"`
 	Error    string `json:"error,omitempty"`
 
-	cluster uint64 // 0 if it has not answered
-	commits bool   // it can, and is unhealthy for another reason
+	cluster uint64 // 0 without an answer
+	commits bool   // unhealthy for a reason other than a failed read
 }
 
 func (a commands) endpointHealth(cluster *bool) app.Command {
@@ -75,7 +75,7 @@ func (a commands) endpointHealth(cluster *bool) app.Command {
 	}
 }
 
-// prefix is what etcdctl says of everything that is wrong.
+// prefix is the prefix that etcdctl adds to every error.
 func (h *health) prefix() string {
 	if h.commits {
 		return ""
@@ -83,8 +83,8 @@ func (h *health) prefix() string {
 	return "failed to commit proposal: "
 }
 
-// tellClustersApart makes endpoints unhealthy that belong to another cluster than the first that
-// answers: a client with such a list would find a lock free that is held.
+// tellClustersApart marks endpoints as unhealthy that belong to another cluster than the first one
+// that answers. A client with such a list could find a lock free that is held.
 func tellClustersApart(list []health) {
 	first := slices.IndexFunc(list, func(h health) bool { return h.cluster != 0 })
 	for i := range list {
@@ -97,8 +97,8 @@ func tellClustersApart(list []health) {
 	}
 }
 
-// checkAll asks all endpoints at once. The results are in the order of the
-// endpoints (etcdctl's are in the order of the answers).
+// checkAll checks all endpoints concurrently. The results are in the order of the endpoints;
+// etcdctl's are in the order of the answers.
 func (a commands) checkAll(spec *clientv3.ConfigSpec, eps []string) []health {
 	list := make([]health, len(eps))
 	var wg sync.WaitGroup
@@ -111,8 +111,8 @@ func (a commands) checkAll(spec *clientv3.ConfigSpec, eps []string) []health {
 	return list
 }
 
-// check finds out whether an endpoint can read what a quorum agrees on, has
-// no alarm, and reports nothing to be wrong with itself.
+// check reports whether an endpoint can serve a linearizable read, has no alarm, and reports no
+// problem of its own.
 func (a commands) check(spec *clientv3.ConfigSpec, ep string) health {
 	h := health{Endpoint: ep}
 	c, err := a.DialOne(spec, ep)
@@ -129,17 +129,17 @@ func (a commands) check(spec *clientv3.ConfigSpec, ep string) health {
 	if err == nil {
 		h.cluster = resp.Header.GetClusterId()
 	}
-	// A refusal has gone through the cluster too.
+	// A denied request went through the cluster, too.
 	if err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		h.Error = err.Error()
 		return h
 	}
 	if h.Error = alarmsOf(ctx, c); h.Error == "" {
-		// One whose disk is full refuses writes, and no alarm says so.
+		// A member whose disk is full refuses writes, but there is no alarm for that.
 		if r, err := c.Status(ctx, ep); err == nil {
 			reports := reportedBy((*pb.StatusResponse)(r))
 			h.Error = texts(slices.DeleteFunc(reports, func(r SelfReport) bool {
-				return r.Code == cause.BackupsFail // the endpoint serves all the same
+				return r.Code == cause.BackupsFail // does not affect service
 			}))
 			h.commits = h.Error != ""
 		}
@@ -148,7 +148,7 @@ func (a commands) check(spec *clientv3.ConfigSpec, ep string) health {
 	return h
 }
 
-// alarmsOf says which alarms there are, or nothing.
+// alarmsOf describes the active alarms, or returns "".
 func alarmsOf(ctx context.Context, c *clientv3.Client) string {
 	resp, err := c.AlarmList(ctx)
 	switch {
@@ -169,7 +169,7 @@ func alarmsOf(ctx context.Context, c *clientv3.Client) string {
 	return text
 }
 
-// status is what one endpoint reports about itself.
+// status is the status reported by an endpoint.
 type status struct {
 	Endpoint string                   `json:"Endpoint"`
 	Resp     *clientv3.StatusResponse `json:"Status"`
@@ -203,7 +203,7 @@ With --write-out simple the items of a line are ` + strings.Join(statusHead, ", 
 	}
 }
 
-// hashKV is the hash of one endpoint's keys.
+// hashKV is the hash of an endpoint's keys.
 type hashKV struct {
 	Endpoint string                   `json:"Endpoint"`
 	Resp     *clientv3.HashKVResponse `json:"HashKV"`
@@ -265,7 +265,7 @@ func showHealth(list []health) app.Answer {
 	}}
 }
 
-// statusHead names the columns of endpoint status.
+// statusHead lists the columns of endpoint status.
 var statusHead = []string{
 	"endpoint", "ID", "version", "storage version", "db size", "in use",
 	"percentage not in use", "quota", "is leader", "is learner", "raft term",
@@ -295,8 +295,8 @@ func statusRow(s status) []string {
 	}
 }
 
-// percentFree is how much of size is not in use. An empty database has nothing
-// free (etcdctl divides by zero).
+// percentFree returns the percentage of size that is not in use. An empty database has nothing free
+// (etcdctl divides by zero).
 func percentFree(size, inUse int64) int64 {
 	if size == 0 {
 		return 0

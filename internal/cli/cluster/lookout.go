@@ -12,29 +12,29 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Lookout asks the members of a cluster how they are, maybe again and again. It keeps the clients
-// that it has made, so that it logs in once.
+// Lookout queries the members of a cluster, possibly many times. It keeps its clients, so that it
+// logs in only once.
 type Lookout struct {
 	a    *app.App
 	spec *clientv3.ConfigSpec
 
 	mu      sync.Mutex        // guards clients
-	clients map[string]*asker // by endpoint; that of the cluster has none
+	clients map[string]*asker // by endpoint; "" for the whole cluster
 }
 
-// asker is a client, and the reason for which it had no connection.
+// asker is a client, and the reason for its last failure to connect.
 type asker struct {
 	*clientv3.Client
 	why *app.DialError
 }
 
-// NewLookout returns a lookout of the cluster that a specification names.
+// NewLookout returns a Lookout for the cluster in spec.
 func NewLookout(a *app.App, spec *clientv3.ConfigSpec) *Lookout {
 	return &Lookout{a: a, spec: spec, clients: make(map[string]*asker)}
 }
 
-// client returns the client of an endpoint, or that of the cluster for none. With an error, which a
-// client that logs in may have, it returns one that can only say why: see failure.
+// client returns the client of an endpoint, or of the whole cluster for "". If it fails, which can
+// happen to a client that logs in, the asker can still report the reason: see failed.
 func (l *Lookout) client(endpoint string) (*asker, error) {
 	l.mu.Lock()
 	c := l.clients[endpoint]
@@ -52,7 +52,7 @@ func (l *Lookout) client(endpoint string) (*asker, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if first := l.clients[endpoint]; first != nil { // two members say that they have one endpoint
+	if first := l.clients[endpoint]; first != nil { // two members claim the same endpoint
 		_ = made.Close()
 		return first, nil
 	}
@@ -61,11 +61,11 @@ func (l *Lookout) client(endpoint string) (*asker, error) {
 	return c, nil
 }
 
-// saysNothing is what is told of a process that takes connections, and answers no call on them.
+// saysNothing describes a process that accepts connections but does not answer calls.
 const saysNothing = "it takes connections, but answers no call"
 
-// failed notes why a member did not answer that takes connections. The error of a call that ran out
-// of time does not say it.
+// failed records why a member that accepts connections did not answer. The error of a call that
+// timed out does not include the reason.
 func (x *Member) failed(c *asker, err error) {
 	x.Cause = cmp.Or(c.why.Cause(), cause.CallFailed)
 	switch why := c.why.String(); {
@@ -80,11 +80,11 @@ func (x *Member) failed(c *asker, err error) {
 	}
 }
 
-// Close ends what was made.
+// Close closes all clients.
 func (l *Lookout) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.clients {
-		_ = c.Close() // nothing is under way
+		_ = c.Close() // no calls are in flight
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Goal: a member that takes connections and answers nothing is told from one that is out of reach,
-// also by a client that has to log in first. Method: a port that nobody serves.
+// Goal: a member that accepts connections but answers nothing is distinguished from an unreachable
+// one, even by a client that has to log in first. Method: a port without a server.
 func TestAnswersNoCall(t *testing.T) {
 	tier.Campaign(t)
 	hangs, err := net.Listen("tcp", "127.0.0.1:0")
@@ -35,7 +35,7 @@ func TestAnswersNoCall(t *testing.T) {
 		x.ask(l, at)
 		l.Close()
 		if x.Error != saysNothing || x.Cause != cause.Hangs {
-			t.Errorf("to %s: %s, %s", name, x.Cause, x.Error)
+			t.Errorf("as %s: %s, %s", name, x.Cause, x.Error)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (a commands) defragCommand() *cobra.Command {
 	})
 }
 
-// defragment defragments one member, and prints the result.
+// defragment defragments a member, and prints the result.
 func (a commands) defragment(spec *clientv3.ConfigSpec, ep string) error {
 	c, err := a.DialOne(spec, ep)
 	if err != nil {

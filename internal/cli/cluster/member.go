@@ -29,7 +29,7 @@ func (a commands) memberCommand() *cobra.Command {
 			}))
 }
 
-// memberID reads the ID of a member.
+// memberID parses the ID of a member.
 func memberID(arg string) (uint64, error) {
 	id, err := strconv.ParseUint(arg, 16, 64)
 	if err != nil {
@@ -38,7 +38,7 @@ func memberID(arg string) (uint64, error) {
 	return id, nil
 }
 
-// memberChange is a command that changes one member, in no other way than its name says.
+// memberChange returns a command that changes a single member.
 func memberChange(
 	name, short, done string,
 	do func(context.Context, *clientv3.Client, uint64) (membership, error),
@@ -124,7 +124,7 @@ func memberUpdate() app.Command {
 	return d
 }
 
-// memberHead names the columns of member list.
+// memberHead lists the columns of member list.
 var memberHead = []string{"ID", "Status", "Name", "Peer Addrs", "Client Addrs", "Is Learner"}
 
 func memberList() app.Command {
@@ -190,7 +190,7 @@ func showMemberList(resp *clientv3.MemberListResponse) app.Answer {
 	return ans
 }
 
-// showMemberAdd also prints the variables with which to start the new member.
+// showMemberAdd also prints the variables for starting the new member.
 func showMemberAdd(resp *clientv3.MemberAddResponse, name, peerURLs string) app.Answer {
 	r := (*pb.MemberAddResponse)(resp)
 	ans := app.EtcdAnswer(r, func(p *app.Page) {
@@ -224,7 +224,7 @@ func showMemberAdd(resp *clientv3.MemberAddResponse, name, peerURLs string) app.
 	return ans
 }
 
-// membership is the part that the answers to all membership calls share.
+// membership is the common part of the responses to membership calls.
 type membership interface {
 	proto.Message
 	GetHeader() *pb.ResponseHeader
@@ -239,7 +239,7 @@ func showMemberChange(r membership, done string, id uint64) app.Answer {
 	return ans
 }
 
-// The types below are the JSON of members under --hex.
+// The types below are the JSON of members with --hex.
 type (
 	headerHex struct {
 		ClusterID string `json:"cluster_id"`
@@ -315,8 +315,8 @@ func (a commands) moveLeaderCommand() *cobra.Command {
 	})
 }
 
-// findLeader returns a client that talks to the leader only: no other member may give its role
-// away. Unlike etcdctl it continues after an endpoint that does not answer.
+// findLeader returns a client connected only to the leader: only the leader can transfer its role.
+// Unlike etcdctl, it continues if an endpoint does not answer.
 func (a commands) findLeader(
 	spec *clientv3.ConfigSpec,
 ) (c *clientv3.Client, leader uint64, err error) {

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// MemberPages gets pages of members, such as /metrics.
+// MemberPages fetches pages of members, such as /metrics.
 type MemberPages struct {
 	client *http.Client
-	limit  time.Duration // for a page
-	secure bool          // of an endpoint that does not say so
+	limit  time.Duration // time limit for a page
+	secure bool          // use HTTPS for endpoints without a scheme
 }
 
-// NewMemberPages returns pages that are fetched within a limit each.
+// NewMemberPages returns MemberPages with a time limit for each page.
 func NewMemberPages(secure *tls.Config, limit time.Duration) MemberPages {
 	return MemberPages{
 		client: &http.Client{Transport: &http.Transport{TLSClientConfig: secure}},
@@ -25,10 +25,10 @@ func NewMemberPages(secure *tls.Config, limit time.Duration) MemberPages {
 	}
 }
 
-// maxPage is how much of a page is taken.
+// maxPage limits the size of a page.
 const maxPage = 64 << 20
 
-// Get gets a page of a member. One that says that the member is not well is a page, too.
+// Get fetches a page of a member. A page that reports an unhealthy member is not an error.
 func (p *MemberPages) Get(x *Member, path string) ([]byte, error) {
 	base := x.URL
 	switch {

@@ -4,5 +4,5 @@ package cluster
 
 import "syscall"
 
-// connectionRefused is the error of a connection to a port at which no process listens.
+// connectionRefused is the error of connecting to a port without a listener.
 const connectionRefused = syscall.ECONNREFUSED

@@ -2,5 +2,5 @@ package cluster
 
 import "golang.org/x/sys/windows"
 
-// connectionRefused is the error of a connection to a port at which no process listens.
+// connectionRefused is the error of connecting to a port without a listener.
 const connectionRefused = windows.WSAECONNREFUSED

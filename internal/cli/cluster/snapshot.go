@@ -35,8 +35,8 @@ func (a commands) snapshotCommand() *cobra.Command {
 	})
 }
 
-// saveSnapshot fetches the state of one member into a file, which appears under
-// its name only when it is complete and on disk.
+// saveSnapshot saves the state of one member to a file. The file appears under its name only once
+// it is complete and synced.
 func (a commands) saveSnapshot(path string) (version string, err error) {
 	spec, err := a.Prepare()
 	if err != nil {
@@ -57,10 +57,10 @@ func (a commands) saveSnapshot(path string) (version string, err error) {
 		return "", err
 	}
 	part := f.Name()
-	defer os.Remove(part) // gone already if all went well
+	defer os.Remove(part) // already renamed on success
 	defer f.Close()
-	// The snapshot itself may rightly take long; but nobody may be there to make it, and a
-	// backup that nobody watches must not wait for ever.
+	// The snapshot itself may take long, but check first that the server answers: an unattended
+	// backup must not wait forever.
 	if err := a.Answers(c, spec.Endpoints[0]); err != nil {
 		return "", err
 	}
@@ -87,7 +87,7 @@ func (a commands) saveSnapshot(path string) (version string, err error) {
 	return version, nil
 }
 
-// countingWriter counts what is written to it.
+// countingWriter counts the bytes written to it.
 type countingWriter struct{ n atomic.Int64 }
 
 // Write implements io.Writer.
@@ -96,25 +96,24 @@ func (c *countingWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// createPart makes the file that is to be renamed to path when it is complete.
+// createPart creates a temporary file, to be renamed to path when complete.
 func createPart(path string) (*os.File, error) {
 	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is there and no file, and would be replaced by one; "+
+		return nil, fmt.Errorf("%s exists and is not a regular file; "+
 			"save to a file", path)
 	}
-	// The name is new, and nobody has prepared a link there: backups often go to directories
-	// that others may write to.
+	// The name is unpredictable, so nobody can have planted a link there: backups often go to
+	// directories that others can write to.
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
 	if err != nil {
-		// The name that was tried is of no interest.
+		// Omit the temporary name from the error.
 		return nil, fmt.Errorf("could not create a file in %s (%w)", filepath.Dir(path),
 			errors.Unwrap(err))
 	}
 	return f, nil
 }
 
-// fetchSnapshot copies a member's snapshot to w and returns the version of the
-// server that made it.
+// fetchSnapshot copies a member's snapshot to w and returns the version of the server.
 func fetchSnapshot(ctx context.Context, c *clientv3.Client, w io.Writer) (string, error) {
 	resp, err := c.SnapshotWithVersion(ctx)
 	if err != nil {
@@ -136,10 +135,10 @@ func fetchSnapshot(ctx context.Context, c *clientv3.Client, w io.Writer) (string
 	return resp.Version, nil
 }
 
-// trailingSum checks that the last bytes of a stream are the SHA-256 of what
-// came before them. (etcdctl only checks that there is room for them.)
+// trailingSum checks that the last bytes of a stream are the SHA-256 of the rest. (etcdctl only
+// checks the length.)
 type trailingSum struct {
-	body bytes.Buffer // what may still turn out to be the sum: never much more than a write
+	body bytes.Buffer // may still turn out to be the sum: never much larger than a write
 	sum  interface {
 		io.Writer
 		Sum([]byte) []byte

@@ -23,7 +23,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// What status says of a cluster in one word.
+// The verdicts of status.
 const (
 	verdictHealthy  = "healthy"
 	verdictDegraded = "degraded"
@@ -64,48 +64,48 @@ Exit codes: 0 healthy; 7 degraded: the cluster serves but needs attention;
 	})
 }
 
-// State is what was found out about a cluster, and the verdict.
+// State is the state of a cluster as found, and the verdict.
 type State struct {
 	Verdict string    `json:"verdict"`
 	Reasons []string  `json:"reasons"`
-	Cluster string    `json:"cluster"` // its ID, empty if no member answers
+	Cluster string    `json:"cluster"` // ID, empty if no member answers
 	Members []*Member `json:"members"`
 
-	listed bool // the cluster has told who its members are
-	// others are those behind endpoints that were given and that no member of the list has.
+	listed bool // the list of members comes from the cluster
+	// Others are the members behind given endpoints that belong to no listed member.
 	Others []*Member `json:"-"`
-	// failure is why a read that goes through the leader failed.
+	// Failure is why a read through the leader failed.
 	Failure error `json:"-"`
 	alarms  []string
-	Alarmed map[string][]uint64 `json:"-"` // by which members each is raised, 0 for none of them
+	Alarmed map[string][]uint64 `json:"-"` // members that raised each alarm, 0 for none of them
 }
 
-// Member is what was found out about a member.
+// Member is the state of a member as found.
 type Member struct {
 	Name     string `json:"name"`
 	ID       string `json:"id"`
 	Endpoint string `json:"endpoint"`
 	Role     string `json:"role"` // leader, voter or learner
-	// Error is why it does not answer, and Cause the code of that.
+	// Error is why it does not answer, and Cause is the code for that.
 	Error   string     `json:"error,omitempty"`
 	Cause   cause.Code `json:"cause,omitempty"`
 	Version string     `json:"version"` // of etcd's API
-	Release string     `json:"release"` // empty if it does not answer, or is an etcd
+	Release string     `json:"release"` // empty without an answer, or for etcd
 	Behind  uint64     `json:"behind"`  // entries
 	Took    elapsed    `json:"took"`
 	State   int64      `json:"state_bytes"`
 	Quota   int64      `json:"quota_bytes"`
 
-	URL      string       `json:"-"` // of its pages, empty if the endpoint has no scheme
-	Reports  []SelfReport `json:"-"` // what is wrong, as the member itself says
+	URL      string       `json:"-"` // of its pages; empty if the endpoint has no scheme
+	Reports  []SelfReport `json:"-"` // problems that the member reports itself
 	Peers    []string     `json:"-"`
 	MemberID uint64       `json:"-"`
-	Leader   uint64       `json:"-"` // whom it takes for the leader
+	Leader   uint64       `json:"-"` // the leader, according to the member
 	Cluster  uint64       `json:"-"`
 	applied  uint64
 }
 
-// elapsed is a duration, as text in JSON; empty if it is 0.
+// elapsed is a duration that is text in JSON, and empty if 0.
 type elapsed time.Duration
 
 // MarshalText implements encoding.TextMarshaler.
@@ -119,7 +119,7 @@ func (e elapsed) String() string {
 	return time.Duration(e).String()
 }
 
-// LookAt asks all members at once.
+// LookAt queries all members concurrently.
 func LookAt(a *app.App, spec *clientv3.ConfigSpec) *State {
 	l := NewLookout(a, spec)
 	defer l.Close()
@@ -130,7 +130,7 @@ func LookAt(a *app.App, spec *clientv3.ConfigSpec) *State {
 	return s
 }
 
-// AskReleases asks the members that answer which release they run.
+// AskReleases queries the release of each member that answers.
 func (s *State) AskReleases(pages MemberPages) {
 	var wg sync.WaitGroup
 	for _, x := range s.Members {
@@ -149,12 +149,12 @@ func (s *State) AskReleases(pages MemberPages) {
 	wg.Wait()
 }
 
-// Look asks all members at once, and the endpoints that were given: clients that find another
-// cluster behind one of them find there a lock free that is held here.
+// Look queries all members concurrently, and also the given endpoints: if one of them belongs to
+// another cluster, clients may find a lock free there that is held here.
 func (l *Lookout) Look() *State {
 	s := &State{Reasons: []string{}}
 	var list []*pb.Member
-	if !l.connects() { // a client would try until its time is up
+	if !l.connects() { // a client would retry until it times out
 		s.Failure = errNoConnection
 	} else if c, err := l.client(""); err != nil {
 		s.Failure = err
@@ -201,7 +201,7 @@ func (l *Lookout) Look() *State {
 	return s
 }
 
-// connects reports whether one of the endpoints takes a connection.
+// connects reports whether any endpoint accepts a connection.
 func (l *Lookout) connects() bool {
 	found := make(chan bool, len(l.spec.Endpoints))
 	for _, ep := range l.spec.Endpoints {
@@ -223,7 +223,7 @@ func HostOf(ep string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(ep, "http://"), "https://")
 }
 
-// ask asks the cluster as a whole: whether it serves, its alarms and its members.
+// ask queries the cluster as a whole: whether it serves, its alarms, and its members.
 func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
 	within := func(do func(context.Context) error) error {
 		ctx, cancel := a.CommandContext()
@@ -232,9 +232,9 @@ func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
 	}
 	var list []*pb.Member
 	var wg sync.WaitGroup
-	// At the same time: where nobody answers, each takes all the time that there is.
+	// Concurrently: without an answer, each call takes the full timeout.
 	wg.Go(func() {
-		_ = within(func(ctx context.Context) error { // without a list the endpoints are asked
+		_ = within(func(ctx context.Context) error { // without a list, the endpoints are queried
 			r, err := c.MemberList(ctx, clientv3.WithSerializable())
 			if err == nil {
 				list = r.Members
@@ -245,7 +245,7 @@ func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
 	s.Failure = within(func(ctx context.Context) error {
 		_, err := c.Get(ctx, "health")
 		if errors.Is(err, rpctypes.ErrPermissionDenied) {
-			return nil // the refusal has gone through the leader, too
+			return nil // a denied request went through the leader, too
 		}
 		return err
 	})
@@ -271,7 +271,7 @@ func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
 	return list
 }
 
-// ask asks one member at one of its endpoints.
+// ask queries a member at one of its endpoints.
 func (x *Member) ask(l *Lookout, ep string) {
 	host := HostOf(ep)
 	if x.Endpoint = host; host != ep {
@@ -279,7 +279,7 @@ func (x *Member) ask(l *Lookout, ep string) {
 	}
 	ctx, cancel := l.a.CommandContext()
 	defer cancel()
-	// A client would try again until its time is up, and then not say why it failed.
+	// A client would retry until it times out, and not report the reason.
 	if !strings.HasPrefix(ep, "unix") {
 		if err := Connects(ctx, 0, host); err != nil {
 			x.notConnected(err)
@@ -315,8 +315,8 @@ func (x *Member) ask(l *Lookout, ep string) {
 	}
 }
 
-// Connects returns why no process takes a connection at a host and port, within a time if that is
-// not 0. Nothing is said on the connection.
+// Connects returns why a host and port does not accept a connection, within a time limit unless
+// that is 0. It sends nothing.
 func Connects(ctx context.Context, within time.Duration, host string) error {
 	c, err := (&net.Dialer{Timeout: within}).DialContext(ctx, "tcp", host)
 	if err == nil {
@@ -325,7 +325,7 @@ func Connects(ctx context.Context, within time.Duration, host string) error {
 	return err
 }
 
-// notConnected notes why no process has taken a connection.
+// notConnected records why no connection could be made.
 func (x *Member) notConnected(err error) {
 	x.Error, x.Cause = app.Readable(err.Error()), cause.Unreachable
 	if errors.Is(err, connectionRefused) {
@@ -333,14 +333,14 @@ func (x *Member) notConnected(err error) {
 	}
 }
 
-// SelfReport is what a member reports to be wrong with itself, such as a full disk.
+// SelfReport is a problem that a member reports about itself, such as a full disk.
 type SelfReport struct {
 	Code cause.Code
 	Text string
 }
 
-// reportedBy returns what a member reports. Alarms and that it knows no leader are left out, which
-// members tell as an etcd does: they are found out in other ways.
+// reportedBy returns the problems that a member reports. It leaves out alarms and a missing leader,
+// which are reported as in etcd: they are detected in other ways.
 func reportedBy(m *pb.StatusResponse) (out []SelfReport) {
 	for _, line := range m.GetErrors() {
 		code, text := cause.OfReport(line)
@@ -352,7 +352,7 @@ func reportedBy(m *pb.StatusResponse) (out []SelfReport) {
 	return out
 }
 
-// texts are those of reports, for people.
+// texts joins the texts of reports.
 func texts(list []SelfReport) string {
 	var out []string
 	for _, r := range list {
@@ -362,11 +362,11 @@ func texts(list []SelfReport) string {
 }
 
 const (
-	lagEntries = 10_000 // behind by more a member needs attention
-	fullPart   = 0.8    // of the quota
+	lagEntries = 10_000 // a larger lag needs attention
+	fullPart   = 0.8    // a larger part of the quota in use needs attention
 )
 
-// Judge says how the cluster is. It looks at nothing but what was found out.
+// Judge decides the verdict, based only on what was found.
 func (s *State) Judge() {
 	answer := slices.DeleteFunc(slices.Clone(s.Members), func(x *Member) bool {
 		return x.Error != ""
@@ -416,7 +416,7 @@ func (s *State) Judge() {
 	if len(releases) > 1 {
 		wrong("members run %d releases: finish the upgrade", len(releases))
 	}
-	// Without the list of members it is not known who has a vote.
+	// Without the list of members, the voters are unknown.
 	if n := s.countVoters(); n > 0 && n%2 == 0 {
 		wrong("%d voters survive no more failures than %d: add one or remove one", n, n-1)
 	}
@@ -436,7 +436,7 @@ func (s *State) verdict() string {
 	}
 }
 
-// countVoters returns the number of voters in the list of members, 0 if there is no list.
+// countVoters returns the number of voters, or 0 without a list of members.
 func (s *State) countVoters() (n int) {
 	for _, x := range s.Members {
 		if s.listed && x.Role != "learner" {
@@ -446,7 +446,7 @@ func (s *State) countVoters() (n int) {
 	return n
 }
 
-// NeedsLogin reports whether a call failed for want of a valid login.
+// NeedsLogin reports whether a call failed because it requires a valid login.
 func NeedsLogin(err error) bool {
 	for _, refusal := range []error{
 		rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
@@ -458,11 +458,11 @@ func NeedsLogin(err error) bool {
 	return grpcstatus.Code(err) == codes.Unauthenticated
 }
 
-// judgeOthers says what is wrong with the endpoints that are of no member.
+// judgeOthers checks the endpoints that belong to no listed member.
 func (s *State) judgeOthers(wrong func(format string, args ...any)) {
 	for _, x := range s.Others {
 		switch {
-		case x.Error != "" || s.Cluster == "": // it may be anybody's
+		case x.Error != "" || s.Cluster == "": // its cluster is unknown
 		case fmt.Sprintf("%x", x.Cluster) != s.Cluster:
 			wrong("%s belongs to another cluster, %x", x.Name, x.Cluster)
 		case !slices.ContainsFunc(s.Members, func(m *Member) bool { return m.MemberID == x.MemberID }):
@@ -484,7 +484,7 @@ func showClusterState(s *State) app.Answer {
 				row[6] = cmp.Or(x.Release, "etcd "+x.Version)
 				row[7] = app.SIBytes(x.State) + " of " + app.SIBytes(x.Quota)
 			}
-			if !s.listed { // all that is known of it is the endpoint
+			if !s.listed { // only the endpoint is known
 				row[1], row[2], row[3] = "", "", ""
 			}
 			rows = append(rows, row)
@@ -512,10 +512,10 @@ func showClusterState(s *State) app.Answer {
 	}, Table: func() ([]string, [][]string) { return head, rows() }}
 }
 
-// errNoConnection is why nothing is asked of a cluster of which no endpoint takes a connection.
+// errNoConnection means that no endpoint accepts a connection, so nothing was queried.
 var errNoConnection = errors.New("no endpoint takes a connection")
 
-// Member returns the member with an ID, nil if there is none.
+// Member returns the member with the given ID, or nil.
 func (s *State) Member(id uint64) *Member {
 	for _, x := range s.Members {
 		if x.MemberID == id {
@@ -528,7 +528,7 @@ func (s *State) Member(id uint64) *Member {
 // Is reports whether a member has this name or ID.
 func (x *Member) Is(name string) bool { return x.Name == name || x.ID == name }
 
-// URLs are all addresses of a member.
+// URLs returns all addresses of a member.
 func (x *Member) URLs() []string {
 	if x.URL == "" {
 		return x.Peers

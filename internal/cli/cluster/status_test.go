@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/internal/cause"
 )
 
-// TestJudge: each thing that is wrong is told, and decides the verdict.
+// TestJudge: each problem is reported, and affects the verdict.
 func TestJudge(t *testing.T) {
 	for name, x := range map[string]struct {
 		change  func(*State)
@@ -139,7 +139,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestReportedBy: what a member says of itself, and nothing that is found out otherwise.
+// TestReportedBy: only what a member alone can report is kept.
 func TestReportedBy(t *testing.T) {
 	alarm := (&pb.AlarmMember{MemberID: 7, Alarm: pb.AlarmType_NOSPACE}).String()
 	m := &pb.StatusResponse{Errors: []string{
@@ -147,12 +147,12 @@ func TestReportedBy(t *testing.T) {
 	}}
 	want := []SelfReport{{cause.DiskFull, "no room: none"}, {"", "no leader: so it says"}}
 	if got := reportedBy(m); !slices.Equal(got, want) {
-		t.Errorf("it reports %q", got)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// TestEndpointGivenTwice: an endpoint that is of no member is asked once, however often and in
-// whichever form it was given.
+// TestEndpointGivenTwice: an endpoint of no listed member is queried once, however often and in
+// whatever form it is given.
 func TestEndpointGivenTwice(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -175,7 +175,7 @@ func TestEndpointGivenTwice(t *testing.T) {
 	}
 }
 
-// oneMember is a cluster that has one member.
+// oneMember is a cluster with a single member.
 type oneMember struct{ pb.UnimplementedClusterServer }
 
 func (oneMember) MemberList(
