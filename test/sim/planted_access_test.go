@@ -40,7 +40,7 @@ var plantedAccess = []planted{
 		{decideGo, "if c.Revision < s.revision {", "if c.Revision > s.revision<<62 {"},
 	}},
 	{"what is open stays when its right is taken away", "A1", []edit{
-		{guardGo, "if by == g.by && who == g.who {", "if g.by != nil {"},
+		{guardGo, "if by == g.state && who == g.who {", "if g.state != nil {"},
 	}},
 	{"caches keep what a right was taken to", "A1", []edit{
 		{effectsGo, "if fsm.TakesRights(c) {", "if false {"},

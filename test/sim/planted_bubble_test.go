@@ -79,7 +79,7 @@ var plantedBubble = []planted{
 		g.joined`},
 	}},
 	{"a watch goes on when the right to it is taken away", "A1", []edit{
-		{guardGo, "if by == g.by && who == g.who {", "if g.by != nil {"},
+		{guardGo, "if by == g.state && who == g.who {", "if g.state != nil {"},
 	}},
 	{"a watch that joins others in a relay is told again", "W1", []edit{
 		{

@@ -24,7 +24,10 @@ var plantedCaches = []planted{
 		},
 	}},
 	{"acknowledgement before drop", "C1", []edit{
-		{copiesGo, "\tgiven []keyrange.Span //", "\tlate  []keyrange.Range\n\tgiven []keyrange.Span //"},
+		{
+			copiesGo, "\tunreported []keyrange.Span //",
+			"\tlate       []keyrange.Range\n\tunreported []keyrange.Span //",
+		},
 		{
 			copiesGo, "drop []keyrange.Range) {\n\ts.drop",
 			"drop []keyrange.Range) {\n\tdrop, s.late = s.late, drop\n\ts.drop",
@@ -48,7 +51,7 @@ var plantedCaches = []planted{
 		{dirCacheGo, " || d.marks.Hits(r)", ""},
 	}},
 	{"what is being read outlives an invalidation", "C1", []edit{
-		{copiesGo, "f.spoiled = f.spoiled || slices.ContainsFunc(list, f.what.Overlaps)", "_ = f"},
+		{copiesGo, "f.spoiled = f.spoiled || slices.ContainsFunc(list, f.span.Overlaps)", "_ = f"},
 	}},
 	{"transactions are gated by the branch for true", "C1, T20", []edit{
 		{

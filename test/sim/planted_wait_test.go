@@ -51,19 +51,19 @@ var plantedWaits = []planted{
 		{queuesGo, "\tif w.reached(q) < asOf {\n", "\tif false {\n"},
 	}},
 	{"that a key is gone is not told", "Q1", []edit{
-		{queueGo, "\t\tq.end(k, news)\n\t\treturn true\n", "\t\tq.drop(k)\n\t\treturn true\n"},
+		{queueGo, "\t\tq.notifyGone(k, news)\n", ""},
 	}},
 	{"that a key was detached is not told", "Q1", []edit{
 		{
 			queueGo,
-			"\t\tq.end(k, News{State: Gone, Revision: e.KV.ModRevision, Created: k.Revision})\n",
+			"\t\tq.notifyGone(k, News{State: Gone, Revision: e.KV.ModRevision, Created: k.Revision})\n",
 			"",
 		},
 	}},
 	{"a key that went while events were missing is forgotten", "Q1", []edit{
 		{
-			queueGo, "\t\t\tq.end(was, endOf(v, was.Ticket, since))\n",
-			"\t\t\t_ = endOf(v, was.Ticket, since)\n",
+			queueGo, "\t\t\tq.notifyGone(was, ending(v, was.Ticket, since))\n",
+			"\t\t\t_ = ending(v, was.Ticket, since)\n",
 		},
 	}},
 	{"every key that is gone is said to be deleted", "Q1", []edit{
