@@ -143,7 +143,7 @@ func TestRecoverMajority(t *testing.T) {
 	recovers(t, 9, []string{"--endpoints", rest.url}, "the majority does not answer",
 		"1 of 3 voters answer", "check first: m2", "check first: m3", "bring them back")
 	recovers(t, 9, []string{"--data-dir", rest.data, "--endpoints", rest.url, "--yes"},
-		"the majority does not answer", "is in use by a member that runs")
+		"the majority does not answer", "is in use by a running member")
 	rest.kill()
 	here := []string{"--data-dir", rest.data}
 	recovers(t, 9, append(here, "--yes"), "the majority is lost, or out of reach",
@@ -195,7 +195,7 @@ func TestRecoverInUse(t *testing.T) {
 	}
 	c, alone := newCluster(t, 1), newCluster(t, 1)
 	m, other := c.members[0], alone.members[0]
-	used := fmt.Sprintf("is in use by a member that runs: %s (member ", other.name)
+	used := fmt.Sprintf("is in use by a running member: %s (member ", other.name)
 	process := fmt.Sprintf(", process %d, since ", other.PID())
 	to := []string{"--endpoints", m.url, "--data-dir", other.data}
 	recoversServed(t, c.members, 9, append(slices.Clone(to), "--yes"), "the data directory is in use "+
@@ -210,7 +210,7 @@ func TestRecoverInUse(t *testing.T) {
 	}, used, "stop it before members are given up")
 	other.kill()
 	recoversServed(t, c.members, 9, append(slices.Clone(to), "--yes"),
-		"the data are of another cluster", "nothing is done to either")
+		"the data is from another cluster", "nothing is done to either")
 	other.launch()
 	other.serves()
 }
@@ -237,8 +237,8 @@ func TestRecoverMember(t *testing.T) {
 		code string
 	}{
 		{loseDisk, "the disk of the member is lost", "DISK_LOST"},
-		{damageLog, "the data of the member are damaged", "DAMAGED"},
-		{rollBack, "the data of the member are an older copy", "ROLLED_BACK"},
+		{damageLog, "the member's data is damaged", "DAMAGED"},
+		{rollBack, "the member's data is an older copy", "ROLLED_BACK"},
 	} {
 		name := x.harm(t, c, bad)
 		left := c.others(bad)

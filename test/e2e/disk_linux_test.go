@@ -253,7 +253,7 @@ func (m *member) worksWhileFull(renewals <-chan *clientv3.LeaseKeepAliveResponse
 // says what it lacks and does so once it has it.
 func (m *member) startWhileFull(w *diskWriter, filler string) {
 	m.t.Helper()
-	m.recovers(9, []string{"--data-dir", m.data}, "the member does not run", "its disk has",
+	m.recovers(9, []string{"--data-dir", m.data}, "the member is not running", "its disk has",
 		"here, first: make room")
 	m.launch()
 	served := false

@@ -68,7 +68,7 @@ func TestRecoverQuota(t *testing.T) {
 	if _, err := c.Put(t.Context(), "k", "v"); !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("recover has changed something without --yes: %v", err)
 	}
-	m.recovers(0, []string{"--yes"}, "done: compacted at revision", "done: lifted the alarm")
+	m.recovers(0, []string{"--yes"}, "done: compacted at revision", "done: cleared the alarm")
 	if r, err := c.Get(t.Context(), "k"); err != nil || len(r.Kvs) != 1 {
 		t.Errorf("the key: %v, %v", r, err)
 	}
@@ -76,7 +76,7 @@ func TestRecoverQuota(t *testing.T) {
 		t.Errorf("after the recovery: %v", err)
 	}
 	m.fill(func(i int) string { return fmt.Sprint("k/", i) })
-	m.recovers(9, []string{"--yes"}, "done: compacted at revision", "the state still has")
+	m.recovers(9, []string{"--yes"}, "done: compacted at revision", "the state still uses")
 	if _, err := m.command("del", "k/", "--prefix"); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestRecoverTwoClusters(t *testing.T) {
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("recover has changed something: %v", err)
 	}
-	full.recovers(0, []string{"--yes"}, "done: lifted the alarm")
+	full.recovers(0, []string{"--yes"}, "done: cleared the alarm")
 }
 
 // issue writes a certificate that is valid for two days until an instant, and its key, in the place
@@ -149,13 +149,13 @@ func TestRecoverCertificates(t *testing.T) {
 		return err
 	})
 	m.recovers(9, slices.Concat(flags, short), "certificates have expired",
-		"of "+strings.TrimPrefix(m.url, "https://")+" (CN=server) has expired at",
+		"of "+strings.TrimPrefix(m.url, "https://")+" (CN=server) expired at",
 		"replace the files of --cert-file and --key-file")
 	issue(a, "server", future)
 	m.recovers(0, flags, "nothing to recover")
 	own, ownKey := issue(a, "client", past)
 	flags = append(flags, "--cert", own, "--key", ownKey)
-	m.recovers(9, slices.Concat(flags, short), "the certificate in "+own+" (CN=client) has expired")
+	m.recovers(9, slices.Concat(flags, short), "the certificate in "+own+" (CN=client) expired")
 	issue(a, "client", future)
 	m.recovers(0, flags, "nothing to recover")
 }

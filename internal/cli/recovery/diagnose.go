@@ -23,22 +23,23 @@ func (r *recovery) serves() bool { return r.cluster.Failure == nil }
 // is reports whether there is a directory in this condition.
 func (r *recovery) is(c rewind.Condition) bool { return r.dir != nil && r.dir.Condition == c }
 
-// evidence is one case of a disaster.
+// evidence describes one instance of a disaster.
 type evidence struct {
-	Code cause.Code // if it is not that of the kind
+	Code cause.Code // overrides the kind's
 	X    *cluster.Member
 	All  []*cluster.Member
 	Text string
 }
 
-// diagnose finds out what is wrong. The error says that the flags ask for what must not be done.
+// diagnose finds out what is wrong. It returns an error if the flags ask for something that must
+// not be done.
 func (r *recovery) diagnose() error {
 	r.found = []*disaster{}
 	switch {
-	case len(r.expired) > 0: // a member that cannot be asked because of one is not called lost
+	case len(r.expired) > 0: // they make members look lost
 		r.see("expired certificates", evidence{})
 		return nil
-	case len(r.clusters()) > 1: // whichever answers first would be acted on
+	case len(r.clusters()) > 1: // it would act on whichever answers first
 		r.see("several clusters", evidence{})
 		return nil
 	}
@@ -58,8 +59,8 @@ func (r *recovery) diagnose() error {
 	return nil
 }
 
-// seeDirectory finds out what is wrong with the data of this host. It reports whether that explains
-// all the rest, or makes it unsafe to go on.
+// seeDirectory examines the data on this host. It reports whether what it found explains everything
+// else, or makes it unsafe to go on.
 func (r *recovery) seeDirectory() (alone bool) {
 	d, x, serves := r.dir, r.own, r.serves()
 	switch c := d.Condition; {
@@ -97,7 +98,7 @@ func (r *recovery) seeDirectory() (alone bool) {
 	return false
 }
 
-// seeSurvivor finds out what the data of this host are good for while no majority serves.
+// seeSurvivor finds out what the data on this host can be used for while there is no majority.
 func (r *recovery) seeSurvivor() {
 	switch s := r.left; {
 	case s == nil:
@@ -111,12 +112,12 @@ func (r *recovery) seeSurvivor() {
 	}
 }
 
-// seeLostData finds out why a member of a cluster that serves has no data of use.
+// seeLostData finds out why a member of a serving cluster has no usable data.
 func (r *recovery) seeLostData() {
 	x := r.own
 	switch r.dir.Condition {
 	case rewind.Empty:
-		if x != nil { // else it is a note
+		if x != nil { // otherwise notes mentions it
 			r.see("disk lost", evidence{X: x})
 		}
 	case rewind.Stateless:
@@ -128,7 +129,7 @@ func (r *recovery) seeLostData() {
 	}
 }
 
-// seeOutage finds out why a cluster does not serve.
+// seeOutage finds out why the cluster does not serve.
 func (r *recovery) seeOutage() {
 	var silent []*cluster.Member
 	code := cause.NoAnswer
@@ -136,7 +137,7 @@ func (r *recovery) seeOutage() {
 		if x.Error != "" {
 			silent = append(silent, x)
 		}
-		if x.Cause == cause.NoLeader { // without a majority no login works
+		if x.Cause == cause.NoLeader { // logins need a majority
 			code = cause.NoMajority
 		}
 	}
@@ -150,7 +151,7 @@ func (r *recovery) seeOutage() {
 	}
 }
 
-// seeReports finds out what members and alarms report.
+// seeReports adds what members report and which alarms are raised.
 func (r *recovery) seeReports() {
 	if raised := r.overQuota(); len(raised) > 0 {
 		r.see("over quota", evidence{Text: strings.Join(raised, ", ")})
@@ -158,9 +159,9 @@ func (r *recovery) seeReports() {
 	if full := r.reporting(cause.DiskFull); len(full) > 0 {
 		others := "no other member answers"
 		if votesOf(r.cluster).Here > len(full) {
-			others = "the others have room, and take writes"
+			others = "the others have space, and accept writes"
 		} else if len(r.cluster.Members) > 1 {
-			others = "no member takes writes"
+			others = "no member accepts writes"
 		}
 		r.see("disk full", evidence{All: full, Text: others})
 	}
@@ -176,12 +177,12 @@ func (r *recovery) seeReports() {
 	}
 }
 
-// seeMembers finds out which members are unwell while the others serve.
+// seeMembers finds members in trouble while the others serve.
 func (r *recovery) seeMembers() {
 	for _, id := range r.cluster.Alarmed["CORRUPT"] {
 		x := r.cluster.Member(id)
 		switch {
-		case x != nil && x == r.own: // the directory has shown it
+		case x != nil && x == r.own: // seeDirectory has reported it
 		case x != nil && x.Error != "":
 			r.see("differs", evidence{X: x})
 		default:
@@ -198,17 +199,17 @@ func (r *recovery) seeMembers() {
 	}
 }
 
-// differs reports whether the state of a member differs from that of the majority.
+// differs reports whether the state of x differs from that of the majority.
 func (r *recovery) differs(x *cluster.Member) bool {
 	return slices.Contains(r.cluster.Alarmed["CORRUPT"], x.MemberID)
 }
 
-// ofAnother reports whether the directory is of another cluster than the one that serves.
+// ofAnother reports whether the directory belongs to a cluster other than the serving one.
 func (r *recovery) ofAnother() bool {
 	return r.serves() && r.dir.Cluster != 0 && fmt.Sprintf("%x", r.dir.Cluster) != r.cluster.Cluster
 }
 
-// failure is why the cluster does not serve.
+// failure returns why the cluster does not serve.
 func (r *recovery) failure() string {
 	if r.serves() {
 		return ""
@@ -216,10 +217,10 @@ func (r *recovery) failure() string {
 	return app.Readable(app.RPCPrefix.ReplaceAllString(r.cluster.Failure.Error(), ""))
 }
 
-// clusterAt is a cluster of which some endpoints are.
+// clusterAt is a cluster and the endpoints that belong to it.
 type clusterAt struct{ ID, Names, At string }
 
-// clusters are those of all endpoints, and of all addresses of members.
+// clusters returns the clusters that the endpoints and the members' addresses belong to.
 func (r *recovery) clusters() (out []clusterAt) {
 	of := make(map[uint64][]*cluster.Member)
 	for _, x := range slices.Concat(r.cluster.Members, r.cluster.Others) {
@@ -239,8 +240,8 @@ func (r *recovery) clusters() (out []clusterAt) {
 	return out
 }
 
-// lookAtCluster asks all members, and looks at their certificates. The error says that the cluster
-// refuses to be asked.
+// lookAtCluster asks all members for their status and checks their certificates. It returns an
+// error if the cluster refuses to answer.
 func (r *recovery) lookAtCluster() (*cluster.State, error) {
 	s := cluster.LookAt(r.App, r.spec)
 	s.Judge()
@@ -252,12 +253,12 @@ func (r *recovery) lookAtCluster() (*cluster.State, error) {
 	return s, nil
 }
 
-// lookAtDirectory reads the data of the member of this host, and learns from them where the others
-// are, unless we are told.
+// lookAtDirectory examines the data directory, if one is given. Without --endpoints, the addresses
+// of the other members are taken from it.
 func (r *recovery) lookAtDirectory() (err error) {
 	if r.dataDir == "" {
 		if len(r.lost) > 0 || r.member != "" {
-			return app.BadArgs("--lost and --member go with --data-dir")
+			return app.BadArgs("--lost and --member require --data-dir")
 		}
 		return nil
 	}
@@ -283,7 +284,8 @@ func (r *recovery) lookAtDirectory() (err error) {
 	return nil
 }
 
-// checkFlags refuses what must not be done, and finds out whose the directory is.
+// checkFlags refuses flags that ask for something unsafe, and finds the member that the directory
+// belongs to.
 func (r *recovery) checkFlags() (err error) {
 	switch {
 	case r.serves() && len(r.lost) > 0:
@@ -302,8 +304,9 @@ func (r *recovery) checkFlags() (err error) {
 	return nil
 }
 
-// memberOf returns the member that the directory belongs to, as the cluster knows it; nil if it
-// knows none. Data that do not say it may be of the only member that does not answer.
+// memberOf returns the cluster's entry for the member that the directory belongs to, or nil if it
+// has none. If the data does not identify the member, it is taken to be the only one that does not
+// answer.
 func (r *recovery) memberOf() (*cluster.Member, error) {
 	var silent []*cluster.Member
 	for _, x := range r.cluster.Members {
@@ -329,7 +332,7 @@ func (r *recovery) memberOf() (*cluster.Member, error) {
 	return silent[0], nil
 }
 
-// memberHere is the member of the directory, as the cluster or else the directory knows it.
+// memberHere returns the directory's member, preferably as the cluster knows it.
 func (r *recovery) memberHere() *cluster.Member {
 	if r.own != nil {
 		return r.own
@@ -342,7 +345,7 @@ func (r *recovery) memberHere() *cluster.Member {
 	return &cluster.Member{Name: r.dir.Name}
 }
 
-// stateOf is what a data directory knows of a member.
+// stateOf returns what the data directory knows about a member.
 func stateOf(m rewind.Member) *cluster.Member {
 	x := &cluster.Member{
 		Name: m.Name, ID: fmt.Sprintf("%x", m.ID), MemberID: m.ID, Role: "voter", Peers: m.PeerURLs,
@@ -357,10 +360,10 @@ func stateOf(m rewind.Member) *cluster.Member {
 	return x
 }
 
-// votes are how many voters there are, and how many of them answer.
+// votes counts the voters, and those of them that answer.
 type votes struct{ Voters, Here int }
 
-// count counts a member, nil for none.
+// count counts x, unless it is nil or a learner.
 func (v *votes) count(x *cluster.Member) {
 	if x == nil || x.Role == "learner" {
 		return
@@ -371,13 +374,13 @@ func (v *votes) count(x *cluster.Member) {
 	}
 }
 
-// Need is how many voters are a majority.
+// Need returns how many voters make a majority.
 func (v votes) Need() int { return v.Voters/2 + 1 }
 
-// Missing is how many voters a majority lacks, 0 or less if none.
+// Missing returns how many more voters a majority needs; at most 0 if there is a majority.
 func (v votes) Missing() int { return v.Need() - v.Here }
 
-// votesOf are those of the members that the cluster has.
+// votesOf counts the voters of a cluster.
 func votesOf(s *cluster.State) (v votes) {
 	for _, x := range s.Members {
 		v.count(x)
@@ -385,14 +388,14 @@ func votesOf(s *cluster.State) (v votes) {
 	return v
 }
 
-// survivors are the members that a sound directory knows, while no majority serves.
+// survivors are the members listed in a sound directory, while no majority serves.
 type survivors struct {
-	Self   *cluster.Member // nil if its own state does not name it
+	Self   *cluster.Member // nil if the state does not list it
 	Others []*cluster.Member
 	votes
 }
 
-// survey tries the addresses of the other members.
+// survey probes the addresses of the other members.
 func (r *recovery) survey() *survivors {
 	s := new(survivors)
 	var wg sync.WaitGroup
@@ -416,7 +419,7 @@ func (r *recovery) survey() *survivors {
 	return s
 }
 
-// refuseLost says why members that are called lost must not be given up.
+// refuseLost returns why the members named in --lost must not be given up.
 func (r *recovery) refuseLost() error {
 	s, given := r.left, 0
 	if len(r.lost) == 0 || s.Self == nil {
@@ -433,29 +436,28 @@ func (r *recovery) refuseLost() error {
 	}
 	for _, x := range s.Others {
 		if x.Error == "" {
-			return app.BadArgs("%s answers at %s: it is not lost. Bring the others back, or stop it, too, "+
-				"and begin with the data that go further", x.Name, r.answers(x.URLs()))
+			return app.BadArgs("%s answers at %s: it is not lost. Bring the others back; or stop it, too, "+
+				"and start from the data that goes further", x.Name, r.answers(x.URLs()))
 		}
 	}
 	if s.Voters-given > s.Voters/2 {
-		return app.BadArgs("--lost names %d of %d voters: the others are a majority, and lose nothing "+
-			"when "+
-			"they are started", given, s.Voters)
+		return app.BadArgs("--lost names %d of %d voters: the others are a majority: start them, and "+
+			"nothing is lost", given, s.Voters)
 	}
 	return nil
 }
 
-// fullEnough is the part of the quota at which the members lift the alarm by themselves.
+// fullEnough is the share of the quota at which members clear the alarm by themselves.
 const fullEnough = 7.0 / 8
 
-// quotaUse is how much of the quota is used: the state is the same everywhere, and the smallest
+// quotaUse is how much of the quota is used. The state is the same on all members, so the smallest
 // quota counts.
 type quotaUse struct{ Used, Quota int64 }
 
-// Full reports whether members keep the alarm.
+// Full reports whether members keep the alarm raised.
 func (q quotaUse) Full() bool { return float64(q.Used) > fullEnough*float64(q.Quota) }
 
-// Twice is a quota to begin again with.
+// Twice returns a quota to start over with.
 func (q quotaUse) Twice() int64 { return 2 * q.Quota }
 
 func useOf(s *cluster.State) (q quotaUse) {
@@ -468,8 +470,8 @@ func useOf(s *cluster.State) (q quotaUse) {
 	return q
 }
 
-// overQuota names the members that have raised the alarm because of the quota. A full disk raises
-// it as well.
+// overQuota returns the names of the members that raised the alarm because of the quota. A full
+// disk raises it as well.
 func (r *recovery) overQuota() (names []string) {
 	full := r.reporting(cause.DiskFull)
 	for _, id := range r.cluster.Alarmed["NOSPACE"] {
@@ -484,26 +486,26 @@ func (r *recovery) overQuota() (names []string) {
 	return names
 }
 
-// reporting are the members that report a cause.
+// reporting returns the members that report code.
 func (r *recovery) reporting(code cause.Code) []*cluster.Member {
 	return slices.DeleteFunc(slices.Clone(r.cluster.Members), func(x *cluster.Member) bool {
 		return !slices.ContainsFunc(x.Reports, func(r cluster.SelfReport) bool { return r.Code == code })
 	})
 }
 
-// user names the process that has the directory open. It has told who it is, unless it is none of a
-// member, or one of an earlier release.
+// user describes the process that has the directory open. The process has identified itself, unless
+// it is not a member or runs an earlier release.
 func (r *recovery) user() string {
 	run := &r.dir.Run
 	if r.dir.Member == 0 {
 		return r.dir.Path + " is in use by another process"
 	}
-	return fmt.Sprintf("%s is in use by a member that runs: %s (member %s of cluster %s, process %d, "+
+	return fmt.Sprintf("%s is in use by a running member: %s (member %s of cluster %s, process %d, "+
 		"since %s)", r.dir.Path, app.Readable(run.Name), run.Member, run.Cluster, run.Process,
 		run.Started.Format("2006-01-02T15:04:05Z"))
 }
 
-// ended says why the member of the directory has stopped, as it told itself; empty if it did not.
+// ended returns why the directory's member stopped, as the member itself recorded it, or "".
 func (r *recovery) ended() string {
 	run := &r.dir.Run
 	if run.Cause == "" {
@@ -512,7 +514,7 @@ func (r *recovery) ended() string {
 	return fmt.Sprintf("%s, %s: %s", run.Stopped.Format(time.RFC3339), run.Cause, run.Text)
 }
 
-// shortOf says what the disk of the directory lacks; nil if it has enough.
+// shortOf returns the free and the required disk space if the disk has too little; otherwise nil.
 func (r *recovery) shortOf() map[string]string {
 	if r.dir.Free >= r.dir.Reserve {
 		return nil
@@ -522,7 +524,7 @@ func (r *recovery) shortOf() map[string]string {
 	}
 }
 
-// nameOf names a member for people, with its address.
+// nameOf returns the name and address of x, for display.
 func nameOf(x *cluster.Member) string {
 	if x.Endpoint == "" || cluster.HostOf(x.Name) == x.Endpoint {
 		return app.Readable(x.Name)

@@ -16,24 +16,24 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// A kind is a disaster as recover knows it: what to say about it, and the repair. Texts are
-// templates for the evidence.
+// A kind is a disaster that recover can recognize: what to print about it, and how to repair it.
+// The texts are templates; see scene.
 type kind struct {
-	code cause.Code // the evidence may have another
-	what string     // it is
-	// says has a line for each thing to say:
+	code cause.Code // the evidence may override it
+	what string     // what has happened
+	// says has a line for each thing to print:
 	//
 	//	- what was found
 	//	? what to check first
-	//	> where :: what a person has to do there
+	//	> where :: what to do there
 	//	! what --yes does, here
 	//
-	// A line without a mark continues the one before.
+	// A line without a mark continues the previous one.
 	says string
-	act  func(*recovery, *disaster) error // does the lines marked with !
+	act  func(*recovery, *disaster) error // performs the lines marked !
 }
 
-// disasters are all that recover knows.
+// disasters are all that recover can recognize.
 var disasters = map[string]kind{
 	"expired certificates": {
 		code: cause.CertificateExpired, what: "certificates have expired",
@@ -43,20 +43,20 @@ var disasters = map[string]kind{
 		{{end}}
 		? the clock of this machine, which says {{now}}
 		{{if authority}}
-		> every host :: the authority itself has expired: make a new one, and put its certificate
-			into each --trusted-ca-file, --peer-trusted-ca-file and --cacert, behind the old one
+		> every host :: a certificate authority has expired: create a new one, and add its certificate
+			to each --trusted-ca-file, --peer-trusted-ca-file and --cacert, after the old one
 		{{end}}
 		{{range .Expired}}{{if .File}}
-		> here :: replace {{.File}}, and its key, by a new certificate of your authority
+		> here :: replace {{.File}} and its key with a new certificate from your authority
 		{{else}}
-		> the host of {{.Address}} :: replace the files of {{.Flags}} by a new certificate for the
-			same names, and its key: both are read at every handshake, and nothing needs a restart
+		> the host of {{.Address}} :: replace the files of {{.Flags}} with a new certificate for the
+			same names, and its key: they are read at every handshake, so no restart is needed
 		{{end}}{{end}}
 		{{if selfSigned}}
-		> every such host :: a certificate that the member made itself (--auto-tls,
-			--peer-auto-tls) is made again when the member is restarted
+		> every host with a self-signed certificate :: restart the member: it then creates a new one
+			(--auto-tls, --peer-auto-tls)
 		{{end}}
-		> here :: leasehold recover, once more: members that could not talk find each other again`,
+		> here :: leasehold recover, once more, when the members can reach each other again`,
 	},
 	"several clusters": {
 		code: cause.TwoClusters, what: "the endpoints are of {{len .Clusters}} clusters",
@@ -64,44 +64,43 @@ var disasters = map[string]kind{
 		{{range .Clusters}}
 		- cluster {{.ID}}: {{.Names}}
 		{{end}}
-		- nothing is done to any of them; a client with these endpoints finds a lock free in one
-			cluster that is held in the other
-		? which of them is meant, in --endpoints and in variables
+		- nothing is done to any of them; a client with these endpoints may find a lock free in one
+			cluster while it is held in another
+		? which cluster is meant, in --endpoints and in environment variables
 		{{range .Clusters}}
-		> here :: leasehold recover --endpoints {{.At}}  # of cluster {{.ID}} alone
+		> here :: leasehold recover --endpoints {{.At}}  # of cluster {{.ID}} only
 		{{end}}
-		> the host of one that should be in the other cluster :: if it was started on an empty
+		> the host of a member that belongs in another cluster :: if it was started on an empty
 			directory without --join, it has founded a cluster of its own: stop it, move its data
 			directory away, and keep it; then start it with --join ADDRESS --replace, where ADDRESS
 			is of the right cluster`,
 	},
 
-	// What the data directory of this host shows.
+	// What the data directory on this host shows.
 	"another cluster": {
 		code: cause.OtherCluster,
 		what: "{{if running}}the data directory is in use by a member of another cluster" +
-			"{{else}}the data are of another cluster{{end}}",
+			"{{else}}the data is from another cluster{{end}}",
 		says: `
-		- {{dir}} is of cluster {{hex .Dir.Cluster}}, and cluster {{.Cluster}} answers: nothing is done to
-			either
+		- {{dir}} belongs to cluster {{hex .Dir.Cluster}}, but cluster {{.Cluster}} answers: nothing is
+			done to either
 		{{if running}}
 		- {{user}}
 		{{end}}
-		? whether these are the right --endpoints, and the right --data-dir`,
+		? whether --endpoints and --data-dir are right`,
 	},
 	"a stranger runs": {
-		code: cause.Removed, what: "a member runs that the cluster does not have",
+		code: cause.Removed, what: "a running member is not part of the cluster",
 		says: `
 		- {{user}}
-		? whether these are the right --endpoints: clients that ask this member get a state that no
-			other member has
+		? whether --endpoints is right: clients of this member see a state that no other member has
 		> here :: stop it, and run recover again`,
 	},
 	"too new": {
 		code: cause.TooOld, what: "this release does not run on the data directory",
 		says: `
 		- {{dir}}: {{.Dir.Why}}
-		> here :: start the member with the release that wrote them, or a later one`,
+		> here :: start the member with the release that wrote the data, or a later one`,
 	},
 	"foreign": {
 		code: cause.ForeignData, what: "this release does not run on the data directory",
@@ -110,12 +109,12 @@ var disasters = map[string]kind{
 		> here :: give the right --data-dir`,
 	},
 	"half restored": {
-		code: cause.HalfRestored, what: "a restore into the data directory was cut off",
+		code: cause.HalfRestored, what: "a restore into the data directory was interrupted",
 		says: `
 		- {{dir}}
 		> here :: mv {{path}} {{path}}.cut-off
 		{{with .Dir.Kept}}
-		> here :: mv {{word .}} {{path}}  # and run recover again
+		> here :: mv {{word .}} {{path}}  # then run recover again
 		{{else}}
 		> here :: restore the backup again
 		{{end}}`,
@@ -123,41 +122,40 @@ var disasters = map[string]kind{
 	"removed": {
 		code: cause.Removed, what: "the member was removed",
 		act: (*recovery).replace, says: `
-		- {{dir}} is of member {{hex .Dir.Member}} ({{.Dir.Name}}), which the cluster has removed: its
-			data are of no more use` + moveAway + `
-		> here :: to be a member again: leasehold serve --join {{endpoints}}, and its other flags of
-			before`,
+		- {{dir}} belongs to member {{hex .Dir.Member}} ({{.Dir.Name}}), which was removed from the
+			cluster: its data is of no further use` + moveAway + `
+		> here :: to rejoin: leasehold serve --join {{endpoints}}, with its previous other flags`,
 	},
 	"differs here": {
-		code: cause.StatesDiffer, what: "the data of the member are damaged",
+		code: cause.StatesDiffer, what: "the member's data is damaged",
 		act: (*recovery).replace, says: `
 		- alarm CORRUPT: the state of {{name .X}} differs from that of the majority` + replaceHere,
 	},
 	"runs elsewhere": {
 		code: cause.CopiedData, what: "another process runs as this member",
 		says: `
-		- {{name .X}} answers, and no process has {{dir}} open: one of two data directories is a copy
-		? which process that is, and which directory it runs on: never start a second one`,
+		- {{name .X}} answers, but no process has {{dir}} open: one of two data directories is a copy
+		? which process that is, and which directory it uses: never start a second one`,
 	},
 	"not running": {
-		code: cause.NotRunning, what: "the member does not run",
+		code: cause.NotRunning, what: "the member is not running",
 		says: `
 		- {{dir}} is sound, and has the data of {{name .X}} up to revision {{.Dir.Revision}}: {{.X.Error}}
 		` + doubts + `
 		{{if eq .Code "TOO_OLD" "VERSION_NOT_SPOKEN"}}
 		> here :: start it with the release that the other members run: leasehold status shows it
 		{{else if eq .Code "LOST_DATA"}}
-		? whether the data that it had are in another directory: start it with those
-		> here, if they are gone :: move {{path}} away, and keep it; then {{rejoin .X}}  # with its
-			other flags of before
+		? whether its previous data is in another directory: if so, start it with that
+		> here, if the data is gone :: move {{path}} away, and keep it; then {{rejoin .X}}  # with its
+			previous other flags
 		{{else if eq .Code "COPIED_DATA"}}
 		? which other process has its identity, and which of the two directories is the copy: never
 			start both
-		> here, if this is the copy :: do not start it again; to add a member, start with an empty
+		> here, if this is the copy :: do not start it again; to add a member, start one with an empty
 			directory and --join {{endpoints}}
-		> here, if the other one is :: stop that, and start this one as always
+		> here, if the other one is the copy :: stop that one, and start this one as usual
 		{{else}}
-		> here :: start it as always: it gets from the others what it has missed
+		> here :: start it as usual: it catches up from the others
 		{{end}}`,
 	},
 	"disk lost": {
@@ -170,84 +168,84 @@ var disasters = map[string]kind{
 		act: (*recovery).replace, says: `
 		- {{.Dir.Why}}
 		{{if .X}}
-		> here :: start it as always: it goes on to join
+		> here :: start it as usual: it continues to join
 		{{else}}` + replaceHere + `{{end}}`,
 	},
 	"damaged": {
-		code: cause.Damaged, what: "the data of the member are damaged",
+		code: cause.Damaged, what: "the member's data is damaged",
 		act: (*recovery).replace, says: `
 		- {{dir}}: {{.Dir.Why}}` + replaceHere,
 	},
 	"rolled back": {
-		code: cause.RolledBack, what: "the data of the member are an older copy",
+		code: cause.RolledBack, what: "the member's data is an older copy",
 		act: (*recovery).replace, says: `
 		- {{dir}}: {{.Dir.Why}}` + replaceHere,
 	},
 	"unnamed": {
 		code: cause.Removed, what: "the member was removed",
 		says: `
-		- {{dir}}: its own state does not name it
+		- {{dir}}: its own state does not list this member
 		> each other host with data :: leasehold recover --data-dir DIR`,
 	},
 	"majority stands": {
-		code: cause.NotRunning, what: "the member does not run",
+		code: cause.NotRunning, what: "the member is not running",
 		says: `
-		- {{dir}} is sound, up to revision {{.Dir.Revision}}, and with it a majority is there: nothing is
-			lost
+		- {{dir}} is sound, up to revision {{.Dir.Revision}}, and with this member there is a majority:
+			nothing is lost
 		` + doubts + `
-		> here :: start it as always`,
+		> here :: start it as usual`,
 	},
 	"survivor": {
 		code: cause.NoMajority, what: "the majority is lost, or out of reach",
 		act: (*recovery).forceNewCluster, says: `
-		- with this member {{.Left.Here}} of {{.Left.Voters}} voters are there, and {{.Left.Need}} are
-			needed
+		- with this member {{.Left.Here}} of {{.Left.Voters}} voters are available, and
+			{{.Left.Need}} are needed
 		- {{dir}} is sound, and has the data of {{.Left.Self.Name}} up to revision {{.Dir.Revision}}
 			(entry {{.Dir.Index}} of term {{.Dir.Term}} of the log)
-		- what was acknowledged after that is not here: with a majority back it is there, and without
+		- it lacks everything acknowledged later: a majority, if brought back, still has that; without
 			one it is lost
 		` + doubts + `
 		{{range .Left.Others}}{{if .Error}}
-		? {{.Name}}, at {{addresses .}}: whether its host runs, what is in the way (network, firewall,
-			expired certificates), whether its process runs and its disk is there: brought back, it has
-			lost nothing
+		? {{.Name}}, at {{addresses .}}: whether its host is up, whether it can be reached (network,
+			firewall, expired certificates), whether its process runs and its disk is intact: if it can be
+			brought back, it has lost nothing
 		{{end}}{{end}}
-		? each other host with sound data: leasehold recover --data-dir DIR says how far they go; use
-			those of the highest term, and of these those with the highest entry
-		? the backups: leasehold backup list --from TARGET says whether they go further
+		? each other host with sound data: leasehold recover --data-dir DIR shows how far the data goes;
+			use the data with the highest term and, among those, the highest entry
+		? the backups: leasehold backup list --from TARGET shows whether they go further
 		{{if .Given}}` + moveAway + `
-		! make {{dir}} that of a cluster of {{.Left.Self.Name}} alone, with all its keys and leases: later
-			tokens and revisions are above all that can have been told, and the other members are removed
-		> here, then :: {{serve .Left.Self path}}  # with its other flags of before
+		! make {{dir}} a cluster of {{.Left.Self.Name}} alone, with all its keys and leases: later tokens
+			and revisions are larger than any that were issued, and the other members are removed
+		> here, then :: {{serve .Left.Self path}}  # with its previous other flags
 		{{range .Left.Others}}
 		> the host of {{name .}} :: move the data directory away, and keep it; then {{serve . "DIR"}}
 			--join {{client $.Left.Self}}
 		{{end}}
 		{{else}}
 		> here, only if they are lost for good :: leasehold recover --data-dir {{path}}
-			--lost NAME,NAME --yes  # names them, and makes a new cluster of what is here
+			--lost NAME,NAME --yes  # names them, and makes a new cluster from the data here
 		{{end}}`,
 	},
 	"no data": {
-		code: cause.NoData, what: "no data are left here, and no majority answers",
+		code: cause.NoData, what: "there is no data here, and no majority answers",
 		says: `
 		- {{dir}}{{if .Dir.Why}}: {{.Dir.Why}}{{else}} has no data{{end}}
 		- {{.Failure}}
 		{{if and empty .Dir.Kept}}
 		- {{.Dir.Kept}} was moved away from there
-		> here :: {{if exists}}rmdir {{path}} && {{end}}mv {{word .Dir.Kept}} {{path}}  # and run
+		> here :: {{if exists}}rmdir {{path}} && {{end}}mv {{word .Dir.Kept}} {{path}}  # then run
 			recover again
 		{{else}}
-		? the other members (--endpoints): with a majority of them nothing is lost, and recover, run
-			again, replaces this one
-		> each host with sound data :: leasehold recover --data-dir DIR  # says what can be done
+		? the other members (--endpoints): if a majority of them can be reached, nothing is lost, and
+			recover, run again, replaces this one
+		> each host with sound data :: leasehold recover --data-dir DIR  # shows what can be done
 		> here, if there is none :: leasehold backup list --from TARGET
 		> here, if there is none :: leasehold backup restore --from TARGET --data-dir NEW-DIR
 			--name NAME --initial-advertise-peer-urls URL  # or snapshot restore FILE
 		{{end}}`,
 	},
 
-	// What a cluster shows that does not serve.
+	// What a cluster that does not serve shows.
 	"silence": {
 		code: cause.NoAnswer,
 		what: `{{if eq .Code "NO_MAJORITY"}}the majority does not answer{{else}}no member answers{{end}}`,
@@ -269,7 +267,7 @@ var disasters = map[string]kind{
 		- {{.Votes.Here}} of {{.Votes.Voters}} voters answer, and {{.Votes.Need}} are needed: nothing is
 			granted, renewed or expired, and holders stop by their own clocks
 		{{range .All}}{{hint .}}{{end}}
-		> the host of each :: bring them back: with {{.Votes.Missing}} more the cluster goes on, and
+		> the host of each :: bring them back: with {{.Votes.Missing}} more the cluster resumes, and
 			nothing is lost`,
 	},
 
@@ -278,38 +276,38 @@ var disasters = map[string]kind{
 		code: cause.QuotaUsedUp, what: "the quota is used up",
 		act: (*recovery).makeRoom, says: `
 		- alarm NOSPACE, raised by {{.Text}}: puts and grants are refused; reads, renewals, deletes
-			and revokes go on
-		- the state has {{size .State.Used}}, and the smallest quota is {{size .State.Quota}}
-		! leasehold compaction REVISION  # the newest one: old versions of keys go, no key and no
-			lease does; watches that resume from before have to start anew
-		! leasehold alarm disarm  # when the state has seven eighths of the quota or less
-		> here :: if that is not enough: leasehold del PREFIX --prefix, leasehold lease revoke ID, for
+			and revokes continue
+		- the state uses {{size .State.Used}}, and the smallest quota is {{size .State.Quota}}
+		! leasehold compaction REVISION  # the newest one: drops old versions of keys, but no keys or
+			leases; watches that resume from an earlier revision have to start over
+		! leasehold alarm disarm  # when the state uses seven eighths of the quota or less
+		> here :: if that is not enough: leasehold del PREFIX --prefix, or leasehold lease revoke ID, for
 			what is no longer needed
-		> every host, one after the other :: or give the state more room: start the member with
+		> every host, one after the other :: or raise the quota: start the member with
 			--quota-backend-bytes={{.State.Twice}}, if it has the memory (leasehold doctor)`,
 	},
 	"disk full": {
 		code: cause.DiskFull, what: "the disk is full",
 		says: `
-		- {{names .All}}: a follower forwards writes while it has some room, a leader refuses them;
+		- {{names .All}}: a follower forwards writes as long as it has some space, a leader refuses them;
 			{{.Text}}
-		- nothing is lost: reads, renewals, ends of leases, deletes, revokes and compaction go on in
-			the space that a member keeps back for them
-		- this is not the quota, which bounds the state in memory: raising it makes no room on a disk
-		- writes go on by themselves when there is room again, without a restart
+		- nothing is lost: reads, renewals, expiry, deletes, revokes and compaction continue in the
+			space that a member reserves for them
+		- this is not the quota, which limits the state in memory: raising it frees no disk space
+		- writes resume by themselves when there is space again, without a restart
 		{{range .All}}
 		> the host of {{name .}} :: ` + makeRoomOnDisk + `
 		{{end}}`,
 	},
 	"copy runs": {
-		code: cause.CopiedData, what: "a copy of a data directory is being run",
+		code: cause.CopiedData, what: "a copy of a data directory is in use",
 		says: `
 		- {{name .X}} reports that another process with its identity was refused in the last ten
-			minutes: of two data directories one is a copy
-		? the log of {{name .X}}, and on which host a second one was started; it may be over: the
-			process that was refused stops
-		> the host of the second process :: see that it does not start again, and remove its data
-			directory; for another member start with an empty one, and --join`,
+			minutes: one of two data directories is a copy
+		? the log of {{name .X}}, and on which host the second one was started; it may be over, since
+			a process that is refused exits
+		> the host of the second process :: make sure that it is not started again, and remove its data
+			directory; for another member, start with an empty one and --join`,
 	},
 	"reported": {
 		code: cause.Reported, what: "a member reports something",
@@ -317,49 +315,50 @@ var disasters = map[string]kind{
 		- {{name .X}}: {{.Text}}`,
 	},
 	"differs": {
-		code: cause.StatesDiffer, what: "the data of a member are damaged",
+		code: cause.StatesDiffer, what: "a member's data is damaged",
 		says: `
-		- alarm CORRUPT: the state of {{name .X}} differs from that of the majority, and so it has
-			stopped (exit code 8); the cluster serves without it
+		- alarm CORRUPT: the state of {{name .X}} differs from that of the majority, so it has stopped
+			(exit code 8); the cluster serves without it
 		> the host of {{name .X}} :: move the data directory away, and keep it
-		> the host of {{name .X}} :: {{rejoin .X}}  # with its other flags of before`,
+		> the host of {{name .X}} :: {{rejoin .X}}  # with its previous other flags`,
 	},
 	"split": {
 		code: cause.Split, what: "the states of members differ",
 		says: `
-		- alarm CORRUPT, and no majority agrees, so nothing shows which is right: writes are refused
-		> here :: leasehold endpoint hashkv --cluster  # which members agree
+		- alarm CORRUPT, and no majority agrees, so it is unknown which state is right: writes are
+			refused
+		> here :: leasehold endpoint hashkv --cluster  # shows which members agree
 		{{range .All}}
-		> here :: leasehold snapshot save {{word .Name}}.backup --endpoints {{.Endpoint}}  # and
+		> here :: leasehold snapshot save {{word .Name}}.backup --endpoints {{.Endpoint}}  # then
 			leasehold snapshot dump, to compare
 		{{end}}
-		> here :: leasehold member remove ID  # each that is wrong; the alarm goes with it`,
+		> here :: leasehold member remove ID  # for each that is wrong; this clears the alarm`,
 	},
 	"cut off": {
 		code: cause.NoLeader, what: "a member is cut off from the others",
 		says: `
-		- {{name .X}} answers, and knows no leader, while the others serve
-		? from the host of {{name .X}} the peer URLs of the others (leasehold member list), and its own
-			from theirs: network, firewall, certificates; the log of the member says what fails`,
+		- {{name .X}} answers, but knows no leader, while the others serve
+		? the peer URLs of the others (leasehold member list) from the host of {{name .X}}, and its own
+			from theirs: network, firewall, certificates; its log says what fails`,
 	},
 	"silent": {
 		code: cause.NoAnswer, what: "a member does not answer",
 		says: `
 		- {{name .X}} does not answer: {{.X.Error}}; the cluster serves without it
 		{{hint .X}}
-		> the host of {{name .X}} :: if its data are there: start it as always, and nothing is lost
-		> the host of {{name .X}} :: if its disk is lost: {{rejoin .X}}  # with its other flags of
-			before`,
+		> the host of {{name .X}} :: if its data is intact: start it as usual, and nothing is lost
+		> the host of {{name .X}} :: if its disk is lost: {{rejoin .X}}  # with its previous other
+			flags`,
 	},
 }
 
-// Parts that several disasters have.
+// Fragments shared by several texts.
 const (
 	moveAway = `
 		! mv {{path}} {{path}}.before-recovery-TIME`
-	makeRoomOnDisk = `make room on the disk of the data directory, or enlarge it: look (df, du) what
-			else is on it, such as logs, backups, and directories *.before-recovery-* of earlier times; in
-			the data directory itself remove nothing`
+	makeRoomOnDisk = `make room on the disk of the data directory, or enlarge it: check (df, du) what
+			else is on it, such as logs, backups, and directories *.before-recovery-* from earlier
+			recoveries; remove nothing from the data directory itself`
 	replaceHere = `
 		- the cluster serves without it, and has all its data
 		{{if empty}}
@@ -377,7 +376,7 @@ const (
 		{{end}}
 		{{if not empty}}` + moveAway + `
 		{{end}}
-		> here, then :: {{serve self path}} --join {{endpoints}}  # with its other flags of before, but
+		> here, then :: {{serve self path}} --join {{endpoints}}  # with its previous other flags, but
 			not --initial-cluster
 		{{end}}`
 	doubts = `
@@ -391,34 +390,34 @@ const (
 		{{end}}`
 	runningHere = `
 		{{if running}}
-		? {{user}}: give its address with --endpoints; its own data are looked at when it is stopped
+		? {{user}}: give its address with --endpoints; its data is examined only when it is stopped
 		{{end}}`
 )
 
-// hints say what to look at because a member does not answer.
+// hints say what to check about a member that does not answer.
 var hints = map[cause.Code]string{
 	cause.Refused: `
-		? {{name .}}: its host answers, but no process does: see there what the member has said last,
-			and start it; its data are probably there`,
+		? {{name .}}: its host answers, but no process does: see what the member logged last, and start
+			it; its data is probably intact`,
 	cause.Hangs: `
-		? {{name .}}: a process takes connections, but answers no call: see there whether it is stopped
-			or hangs (its disk, its memory), and what it has said last; it has lost nothing
-		> the host of {{name .}} :: first of all stop the process, by kill -9 if it does not end: what
-			it has acknowledged is on its disk, and a second one could not open its data`,
+		? {{name .}}: a process accepts connections, but answers no calls: check whether it is stopped
+			or hangs (its disk, its memory), and what it logged last; it has lost nothing
+		> the host of {{name .}} :: stop the process first, with kill -9 if it does not exit: what it
+			has acknowledged is on its disk, and a second process could not open its data`,
 	cause.NoLeader: `
-		? {{name .}}: it runs, and has lost nothing: without a majority no login works, so it says no
-			more; bring the others back`,
+		? {{name .}}: it runs, and has lost nothing: logins need a majority, so it reports nothing else;
+			bring the others back`,
 	cause.CallFailed: `
 		? {{name .}}: its host answers, but the call fails: {{.Error}}`,
 	cause.NotAMember: `
-		? {{name .}}: no port of a member for clients answers there, but perhaps that for other
-			members: give a client URL with --endpoints`,
+		? {{name .}}: this is not a member's client port, but perhaps its peer port: give a client URL
+			with --endpoints`,
 	"": `
-		? {{name .}}: {{.Error}}; see whether its host runs, and what is in the way (network, firewall,
-			address): a member that is only out of reach has lost nothing`,
+		? {{name .}}: {{.Error}}; check whether its host is up, and whether something blocks the way
+			(network, firewall, address): a member that is only unreachable has lost nothing`,
 }
 
-// The marks of lines are kept apart from what templates insert, which may look like one.
+// Marks are separated from the text before templates insert anything, which might look like a mark.
 var (
 	markedLine = regexp.MustCompile(`\n\s*([-?>!]) `)
 	otherLine  = regexp.MustCompile(`\n\s*`)
@@ -426,18 +425,18 @@ var (
 
 const lineBreak = "\x00"
 
-// render fills in a template of the table.
+// render executes a template of the table.
 func (r *recovery) render(text string, data any) string {
 	text = otherLine.ReplaceAllString(markedLine.ReplaceAllString(text, lineBreak+"$1 "), " ")
 	var out strings.Builder
 	t := template.Must(template.New("").Funcs(r.words()).Parse(text))
 	if err := t.Execute(&out, data); err != nil {
-		panic(fmt.Sprintf("cli: a disaster cannot be described: %v", err)) // the table is wrong
+		panic(fmt.Sprintf("cli: a disaster cannot be described: %v", err)) // a bug in the table
 	}
 	return out.String()
 }
 
-// A scene is what templates name: what was found out, and the evidence of one disaster.
+// A scene is the data that templates can use: everything found, and the evidence of one disaster.
 type scene struct {
 	evidence
 	Dir      *rewind.Directory
@@ -448,10 +447,10 @@ type scene struct {
 	Failure  string // why the cluster does not serve
 	Votes    votes
 	State    quotaUse
-	Given    bool // members were given up
+	Given    bool // --lost names members
 }
 
-// see adds a disaster to what was found.
+// see adds a disaster to r.found.
 func (r *recovery) see(name string, e evidence) {
 	k := disasters[name]
 	e.Code = cmp.Or(e.Code, k.code)
@@ -481,7 +480,7 @@ func (r *recovery) see(name string, e evidence) {
 	r.found = append(r.found, d)
 }
 
-// words are what templates can call.
+// words returns the functions that templates can call.
 func (r *recovery) words() template.FuncMap {
 	return template.FuncMap{
 		"name": nameOf, "names": namesOfMembers, "word": shellWord, "size": app.SIBytes,

@@ -1,6 +1,7 @@
-// Package recovery is "leasehold recover": it finds out which disaster a cluster has had, says what
-// to check and to do on which host, and does its part with --yes. The table in disasters.go has all
-// that it knows, diagnose.go finds them, and repair.go does what --yes does.
+// Package recovery implements "leasehold recover". It diagnoses what has happened to a cluster,
+// prints what to check and what to do on which host, and with --yes performs the steps that can be
+// done from here. The disasters it can recognize are in the table in disasters.go; diagnose.go
+// detects them, and repair.go repairs them.
 package recovery
 
 import (
@@ -18,14 +19,14 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// What recover says in one word.
+// The verdicts of recover.
 const (
 	recoverNothing = "nothing to recover"
 	recoverFound   = "found"
 	recoverDone    = "done"
 )
 
-// Command returns leasehold recover.
+// Command returns the command "leasehold recover".
 func Command(a *app.App) *cobra.Command {
 	r := &recovery{App: a}
 	return a.Make(app.Command{
@@ -58,7 +59,7 @@ the diagnosis or the repair failed.`,
 	})
 }
 
-// recovery is one call of recover.
+// recovery is one run of recover.
 type recovery struct {
 	*app.App
 	yes             bool
@@ -68,30 +69,30 @@ type recovery struct {
 	spec    *clientv3.ConfigSpec
 	dir     *rewind.Directory // nil without --data-dir
 	cluster *cluster.State
-	own     *cluster.Member // of the directory, as the serving cluster knows it; nil for none
+	own     *cluster.Member // the directory's, as the serving cluster knows it, or nil
 	left    *survivors      // nil unless the directory is sound and no majority serves
 	expired []badCertificate
 	found   []*disaster
 }
 
-// disaster is one thing that is wrong.
+// disaster is one thing that has gone wrong.
 type disaster struct {
 	Cause cause.Code `json:"cause"`
 	What  string     `json:"what"`
 	Facts []string   `json:"facts"`
-	// Check is what to look at first: perhaps there is no disaster.
+	// Check is what to check first, as there may be no disaster.
 	Check []string `json:"check_first"`
 	Steps []step   `json:"steps"`
 	Done  []string `json:"done"`
 
-	act func(*recovery, *disaster) error // the steps that are ours; nil if there are none
+	act func(*recovery, *disaster) error // performs the steps with Own; nil if there are none
 }
 
 // step is one thing to do.
 type step struct {
 	Where string `json:"where"` // on which host
 	Do    string `json:"do"`    // a command, or a sentence
-	Own   bool   `json:"own"`   // --yes does it
+	Own   bool   `json:"own"`   // performed by --yes
 }
 
 func (r *recovery) run() error {
@@ -100,7 +101,7 @@ func (r *recovery) run() error {
 		return err
 	}
 	if r.Flags.Format != "simple" && r.Flags.Format != "json" {
-		return app.Unsupported(r.Flags.Format) // before anything is done
+		return app.Unsupported(r.Flags.Format) // before anything is changed
 	}
 	r.spec = spec
 	if err := r.lookAtDirectory(); err != nil {
@@ -140,8 +141,8 @@ func (r *recovery) run() error {
 	return failed
 }
 
-// notes are what is no disaster: what status says of a cluster that needs no recovery, who has the
-// directory open, and endpoints of no member.
+// notes returns what is worth knowing but is no disaster: what status says about a cluster that
+// needs no recovery, who has the directory open, and endpoints that are not members.
 func (r *recovery) notes() (out []string) {
 	if len(r.found) == 0 {
 		out = append(out, r.cluster.Reasons...)
@@ -151,8 +152,8 @@ func (r *recovery) notes() (out []string) {
 	case r.is(rewind.Running) && !r.ofAnother() && (r.own != nil || r.dir.Member == 0):
 		out = append(out, r.user())
 	case r.is(rewind.Empty) && r.own == nil:
-		out = append(out, r.dir.Path+" has no data, and all members answer: it is that of a member to "+
-			"be, or not the right --data-dir")
+		out = append(out, r.dir.Path+" has no data, and all members answer: it is for a new "+
+			"member, or --data-dir is wrong")
 	}
 	for _, x := range r.cluster.Others {
 		if x.Error != "" {
@@ -163,7 +164,8 @@ func (r *recovery) notes() (out []string) {
 	return out
 }
 
-// endpointsOf are addresses of members that answer, as --join and --endpoints take them.
+// endpointsOf returns addresses of members that answer, in the form that --join and --endpoints
+// take.
 func (r *recovery) endpointsOf() string {
 	var out []string
 	for _, x := range r.cluster.Members {
@@ -177,12 +179,12 @@ func (r *recovery) endpointsOf() string {
 	return strings.Join(out, ",")
 }
 
-// rejoin is the command that starts a member anew, on an empty directory.
+// rejoin returns the command that starts x as a new member, on an empty directory.
 func (r *recovery) rejoin(x *cluster.Member) string {
 	return r.serve(x, "DIR") + " --join " + r.endpointsOf() + " --replace"
 }
 
-// serve is the command that starts a member.
+// serve returns the command that starts x.
 func (r *recovery) serve(x *cluster.Member, dir string) string {
 	clients := cmp.Or(x.URL, "URL")
 	peers := cmp.Or(strings.Join(x.Peers, ","), "URL")
@@ -191,7 +193,7 @@ func (r *recovery) serve(x *cluster.Member, dir string) string {
 		shellWord(x.Name), shellWord(dir), clients, clients, peers, peers)
 }
 
-// shellWord is a word as a shell reads it.
+// shellWord quotes word for a shell if necessary.
 func shellWord(word string) string {
 	plain := func(c rune) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
@@ -203,7 +205,7 @@ func shellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// lines are its parts, each with its text.
+// lines returns each text with the label of its part.
 func (d *disaster) lines() (out [][2]string) {
 	add := func(part string, texts []string) {
 		for _, text := range texts {

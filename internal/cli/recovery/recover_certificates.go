@@ -17,18 +17,18 @@ import (
 	"leasehold.dev/internal/cli/cluster"
 )
 
-// badCertificate is one that is not valid now.
+// badCertificate is a certificate that is not valid now.
 type badCertificate struct {
-	Text       string // for people
-	Address    string // where it was shown
-	File       string // or where it is, if it is one of ours
-	Flags      string // of the member, that name its files
+	Text       string // for display
+	Address    string // of the listener that presented it
+	File       string // or the file, if it is one of our own
+	Flags      string // the member's flags that name its files
 	Authority  bool
 	SelfSigned bool
 }
 
-// lookAtCertificates returns those that are not valid: of all ports of members that speak TLS, and
-// of our own files.
+// lookAtCertificates returns the certificates that are not valid: those of all TLS ports of
+// members, and those in our own files.
 func (r *recovery) lookAtCertificates(s *cluster.State) []badCertificate {
 	type port struct{ address, flags string }
 	ports := make(map[port]bool)
@@ -67,23 +67,23 @@ func (r *recovery) lookAtCertificates(s *cluster.State) []badCertificate {
 	return out
 }
 
-// isSelfSigned reports whether a certificate may be one that a member has made itself.
+// isSelfSigned reports whether c may be a certificate that a member generated.
 func isSelfSigned(c *x509.Certificate) bool { return c.Issuer.String() == c.Subject.String() }
 
-// notValid says why a certificate is not valid at a time; empty if it is.
+// notValid returns why c is not valid at now, or "" if it is.
 func notValid(c *x509.Certificate, now time.Time) string {
 	day := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 	switch {
 	case now.After(c.NotAfter):
-		return fmt.Sprintf("(%s) has expired at %s", c.Subject, day(c.NotAfter))
+		return fmt.Sprintf("(%s) expired at %s", c.Subject, day(c.NotAfter))
 	case now.Before(c.NotBefore):
 		return fmt.Sprintf("(%s) is not valid before %s", c.Subject, day(c.NotBefore))
 	}
 	return ""
 }
 
-// shownAt returns the certificates that a listener shows. Nothing is told to it, so it need not be
-// trusted; and it may end the handshake for want of a certificate of ours.
+// shownAt returns the certificates that a listener presents. Nothing secret is sent to it, so it
+// need not be trusted, and it may abort the handshake because it requires a client certificate.
 func shownAt(address string, within time.Duration) (shown []*x509.Certificate) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -92,7 +92,7 @@ func shownAt(address string, within time.Duration) (shown []*x509.Certificate) {
 		return nil
 	}
 	defer conn.Close()
-	_ = tls.Client(conn, &tls.Config{ // what went wrong is in what was shown
+	_ = tls.Client(conn, &tls.Config{ // the certificates tell what is wrong
 		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true,
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
 			for _, der := range raw {
@@ -106,12 +106,12 @@ func shownAt(address string, within time.Duration) (shown []*x509.Certificate) {
 	return shown
 }
 
-// ownCertificates returns those of the files that our flags name.
+// ownCertificates checks the certificates in the files that our flags name.
 func (r *recovery) ownCertificates() (out []badCertificate) {
 	for _, file := range []string{r.spec.Secure.Cert, r.spec.Secure.Cacert} {
 		text, err := os.ReadFile(file)
 		if file == "" || err != nil {
-			continue // the call that needs it says so
+			continue // calls that need it report the error
 		}
 		valid := 0
 		var bad []badCertificate
@@ -129,7 +129,7 @@ func (r *recovery) ownCertificates() (out []badCertificate) {
 				Text: fmt.Sprintf("the certificate in %s %s", file, why), File: file, Authority: c.IsCA,
 			})
 		}
-		if file == r.spec.Secure.Cert || valid == 0 { // an old authority may stay beside a new one
+		if file == r.spec.Secure.Cert || valid == 0 { // an old authority may stay with a new one
 			out = append(out, bad...)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// sound is the directory of m1, one of three members that do not answer.
+// sound returns the directory of m1, one of three members, all of which are unreachable.
 func sound() *rewind.Directory {
 	d := &rewind.Directory{
 		Path: "/d", Condition: rewind.Sound, Cluster: 0xc, Member: 1, Name: "m1",
@@ -30,9 +30,9 @@ func sound() *rewind.Directory {
 	return d
 }
 
-// Goal: of a data directory the right thing is said, and --yes does only what loses nothing that
-// others have, or what was asked for by name. Method: sound data, in which and around which one
-// thing is changed.
+// Goal: the right advice is given about a data directory, and --yes only does what loses nothing
+// that other members have, or what was explicitly requested. Method: a sound directory with one
+// change in it or around it.
 func TestOfDirectory(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -63,91 +63,91 @@ func TestOfDirectory(t *testing.T) {
 		change func(*recovery)
 		want   []string
 		own    bool   // --yes does something
-		err    string // instead
+		err    string // instead of want
 	}{
 		"serves, and does not run": {silent(rewind.Sound), []string{
-			"the member does not run", "up to revision 17", "start it as always",
+			"the member is not running", "up to revision 17", "start it as usual",
 		}, false, ""},
 		"no room to start": {func(r *recovery) {
 			silent(rewind.Sound)(r)
 			r.dir.Free, r.dir.Reserve = 0, 17_000_000
 		}, []string{
-			"the member does not run", "its disk has 0 B free", "here, first: make room",
-			"start it as always",
+			"the member is not running", "its disk has 0 B free", "here, first: make room",
+			"start it as usual",
 		}, false, ""},
 		"no member of this name": {func(r *recovery) {
 			r.dir, r.member = &rewind.Directory{Path: "/d", Condition: rewind.Running}, "m9"
 		}, nil, false, `no member "m9"`},
 		"a copy": {func(*recovery) {}, []string{"another process runs as this member"}, false, ""},
 		"another cluster": {func(r *recovery) { r.dir.Cluster = 0xd }, []string{
-			"OTHER_CLUSTER", "the data are of another cluster", "cluster d, and cluster c answers",
+			"OTHER_CLUSTER", "the data is from another cluster", "cluster d, but cluster c answers",
 		}, false, ""},
 		"another cluster, with more that is wrong": {func(r *recovery) {
 			r.dir.Cluster = 0xd
 			r.cluster.Alarmed["NOSPACE"] = []uint64{2}
-		}, []string{"OTHER_CLUSTER the data are of another cluster"}, false, ""},
+		}, []string{"OTHER_CLUSTER the data is from another cluster"}, false, ""},
 		"in use by another cluster": {func(r *recovery) {
 			running(r)
 			r.dir.Cluster = 0xd
 			r.cluster.Alarmed["NOSPACE"] = []uint64{2}
 		}, []string{
 			"OTHER_CLUSTER the data directory is in use by a member of another cluster",
-			"/d is in use by a member that runs: m1 (member 1 of cluster c, process 42",
-			"whether these are the right --endpoints",
+			"/d is in use by a running member: m1 (member 1 of cluster c, process 42",
+			"whether --endpoints and --data-dir are right",
 		}, false, ""},
 		"in use by nobody's member": {func(r *recovery) {
 			running(r)
 			r.dir.Member = 9
-		}, []string{"REMOVED a member runs that the cluster does not have", "stop it"}, false, ""},
+		}, []string{"REMOVED a running member is not part of the cluster", "stop it"}, false, ""},
 		"in use, and given up": {func(r *recovery) {
 			down(r)
 			running(r)
 			r.lost = []string{"m2", "m3"}
-		}, nil, false, "/d is in use by a member that runs: m1"},
+		}, nil, false, "/d is in use by a running member: m1"},
 		"was too old": {func(r *recovery) {
 			silent(rewind.Sound)(r)
 			r.dir.Run.Cause, r.dir.Run.Text = cause.TooOld, "what it said"
 		}, []string{
-			"TOO_OLD the member does not run", ", TOO_OLD: what it said", "with the release that the other",
+			"TOO_OLD the member is not running", ", TOO_OLD: what it said", "with the release that the other",
 		}, false, ""},
 		"had other data": {func(r *recovery) {
 			silent(rewind.Sound)(r)
 			r.dir.Run.Cause = cause.LostData
 		}, []string{
-			"LOST_DATA the member does not run", "are in another directory", "move /d away", "--replace",
+			"LOST_DATA the member is not running", "is in another directory", "move /d away", "--replace",
 		}, false, ""},
 		"was a copy": {func(r *recovery) {
 			silent(rewind.Sound)(r)
 			r.dir.Run.Cause = cause.CopiedData
 		}, []string{
-			"COPIED_DATA the member does not run", "which other process", "do not start it again",
+			"COPIED_DATA the member is not running", "which other process", "do not start it again",
 		}, false, ""},
 		"a disk that failed": {func(r *recovery) {
 			down(r)
 			r.dir.Members = r.dir.Members[:1]
 			r.dir.Run.Cause, r.dir.Run.Text = cause.DiskFailed, "EIO"
 		}, []string{
-			"DISK_FAILED the member does not run", ", DISK_FAILED: EIO", "start it as always",
+			"DISK_FAILED the member is not running", ", DISK_FAILED: EIO", "start it as usual",
 		}, false, ""},
 		"rolled back, of another cluster": {func(r *recovery) {
 			r.dir.Cluster = 0xd
 			silent(rewind.RolledBack)(r)
-		}, []string{"the data are of another cluster", "cluster d, and cluster c answers"}, false, ""},
+		}, []string{"the data is from another cluster", "cluster d, but cluster c answers"}, false, ""},
 		"damaged, of nobody knows whom": {func(r *recovery) {
 			silent(rewind.Damaged)(r)
 			r.dir.Cluster, r.dir.Member, r.dir.Members = 0, 0, nil
 		}, []string{
-			"the data of the member are damaged", "which member's", "--member m1 --yes",
+			"the member's data is damaged", "which member's", "--member m1 --yes",
 		}, false, ""},
 		"damaged, of nobody that is missing": {func(r *recovery) {
 			silent(rewind.Damaged)(r)
 			r.dir.Cluster, r.dir.Member, r.cluster.Members[0].Error = 0, 0, ""
-		}, []string{"the data of the member are damaged", "which member's"}, false, ""},
+		}, []string{"the member's data is damaged", "which member's"}, false, ""},
 		"damaged, and removed before": {func(r *recovery) {
 			silent(rewind.Damaged)(r)
 			r.cluster.Members = r.cluster.Members[1:]
 		}, []string{
-			"the data of the member are damaged", "mv /d", "--name m1",
+			"the member's data is damaged", "mv /d", "--name m1",
 			"--listen-client-urls http://127.0.0.1:1 ",
 		}, true, ""},
 		"removed": {func(r *recovery) { r.dir.Member = 7 }, []string{
@@ -156,13 +156,13 @@ func TestOfDirectory(t *testing.T) {
 		"differs": {func(r *recovery) {
 			r.cluster.Alarmed["CORRUPT"] = []uint64{1}
 			r.cluster.Members[0].Error = "refused"
-		}, []string{"the data of the member are damaged", "member remove", "mv /d"}, true, ""},
+		}, []string{"the member's data is damaged", "member remove", "mv /d"}, true, ""},
 		"damaged": {silent(rewind.Damaged), []string{
-			"the data of the member are damaged", "it is so", "leasehold member remove 1", "mv /d",
+			"the member's data is damaged", "it is so", "leasehold member remove 1", "mv /d",
 			"--name m1 --data-dir /d", "--join http://m2:2379,http://m3:2379",
 		}, true, ""},
 		"rolled back": {silent(rewind.RolledBack), []string{"an older copy", "mv /d"}, true, ""},
-		"stateless":   {silent(rewind.Stateless), []string{"start it as always"}, false, ""},
+		"stateless":   {silent(rewind.Stateless), []string{"start it as usual"}, false, ""},
 		"running":     {func(r *recovery) { r.dir.Condition = rewind.Running }, nil, false, ""},
 		"newer": {silent(rewind.Newer), []string{
 			"does not run on", "release that wrote",
@@ -187,22 +187,22 @@ func TestOfDirectory(t *testing.T) {
 		"nothing anywhere": {func(r *recovery) {
 			down(r)
 			r.dir = &rewind.Directory{Path: "/d"}
-		}, []string{"no data are left here", "/d has no data", "backup restore --from"}, false, ""},
+		}, []string{"there is no data here", "/d has no data", "backup restore --from"}, false, ""},
 		"a recovery was cut off": {func(r *recovery) {
 			down(r)
 			r.dir = &rewind.Directory{Path: cutOff}
 		}, []string{
-			"no data are left here", "moved away from there",
-			": rmdir '" + cutOff + "' && mv '" + cutOff + ".before-recovery-2' '" + cutOff + "'  # and",
+			"there is no data here", "moved away from there",
+			": rmdir '" + cutOff + "' && mv '" + cutOff + ".before-recovery-2' '" + cutOff + "'  # then",
 		}, false, ""},
 		"alone": {func(r *recovery) {
 			down(r)
 			r.dir.Members = r.dir.Members[:1]
-		}, []string{"the member does not run", "nothing is lost", "start it as always"}, false, ""},
+		}, []string{"the member is not running", "nothing is lost", "start it as usual"}, false, ""},
 		"survivor": {down, []string{
-			"the majority is lost, or out of reach", "1 of 3 voters are there, and 2 are needed",
+			"the majority is lost, or out of reach", "1 of 3 voters are available, and 2 are needed",
 			"up to revision 17 (entry 9 of term 2", "check first: m2, at http://127.0.0.1:1",
-			"check first: m3", "those of the highest term", "leasehold backup list",
+			"check first: m3", "the highest term", "leasehold backup list",
 			"only if they are lost for good: leasehold recover --data-dir /d --lost NAME,NAME --yes",
 		}, false, ""},
 		"given up": {func(r *recovery) {
@@ -228,9 +228,9 @@ func TestOfDirectory(t *testing.T) {
 		"with a majority": {func(r *recovery) {
 			down(r)
 			r.dir.Members[2].PeerURLs = []string{"http://" + l.Addr().String()}
-		}, []string{"the member does not run", "a majority is there"}, false, ""},
+		}, []string{"the member is not running", "there is a majority"}, false, ""},
 		"half restored": {func(r *recovery) { r.dir.Condition = rewind.HalfRestored }, []string{
-			"a restore into the data directory was cut off", "mv /d /d.cut-off", "restore the backup",
+			"a restore into the data directory was interrupted", "mv /d /d.cut-off", "restore the backup",
 		}, false, ""},
 	} {
 		a := new(app.App)
@@ -254,14 +254,14 @@ func TestOfDirectory(t *testing.T) {
 		for _, w := range x.want {
 			_, after, ok := strings.Cut(rest, w)
 			if !ok {
-				t.Errorf("%s: %q is missing, or before what should come first:\n%s", name, w, p)
+				t.Errorf("%s: %q is missing or out of order:\n%s", name, w, p)
 				break
 			}
 			rest = after
 		}
 		acts := len(r.found) > 0 && r.found[0].act != nil
 		if acts != x.own || acts != strings.Contains(p.String(), "(--yes does it)") {
-			t.Errorf("%s: --yes does something: %v, want %v:\n%s", name, acts, x.own, p)
+			t.Errorf("%s: --yes acts: %v, want %v:\n%s", name, acts, x.own, p)
 		}
 	}
 }

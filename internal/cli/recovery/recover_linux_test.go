@@ -10,7 +10,8 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// cutOff returns an address at which a connection is neither taken nor refused: its queue is full.
+// cutOff returns an address at which connections are neither accepted nor refused, as the queue is
+// full.
 func cutOff(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -29,7 +30,7 @@ func cutOff(t *testing.T) string {
 		t.Fatal(err)
 	}
 	at := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
-	c, err := net.Dial("tcp", at) // it fills the queue
+	c, err := net.Dial("tcp", at) // fills the queue
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +38,8 @@ func cutOff(t *testing.T) string {
 	return at
 }
 
-// A member that is cut off from here on the network of members runs, if it answers
-// where clients ask.
+// A member that cannot be reached at its peer URL counts as running if it answers at its client
+// URL.
 func TestAnswersBesideOneThatIsCutOff(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,6 +51,6 @@ func TestAnswersBesideOneThatIsCutOff(t *testing.T) {
 	began := time.Now()
 	at := (&recovery{App: a}).answers([]string{"http://" + cutOff(t), "http://" + l.Addr().String()})
 	if at != l.Addr().String() {
-		t.Errorf("%q answers after %s, and %s does", at, time.Since(began), l.Addr())
+		t.Errorf("after %[2]s, got %[1]q, want %[3]s", at, time.Since(began), l.Addr())
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// roster is a cluster that is asked for its members, and told to remove some.
+// roster is a cluster that lists its members and can be told to remove them.
 type roster struct {
 	etcdserverpb.UnimplementedClusterServer
 	Cluster uint64
@@ -44,12 +44,12 @@ func (m *roster) MemberRemove(
 	return &etcdserverpb.MemberRemoveResponse{}, nil
 }
 
-// Goal: no data are moved away, and no member is removed, unless the cluster as a whole still is as
-// one member has told. Method: a cluster that differs from that in one thing.
+// Goal: no data is moved away and no member is removed unless the cluster still looks the way one
+// member described it. Method: a cluster that differs in one way.
 func TestReplaceLooksAgain(t *testing.T) {
 	for name, x := range map[string]struct {
 		m       roster
-		unknown bool // none of the members that were listed has the directory
+		unknown bool // the directory belongs to no listed member
 		removed []uint64
 		err     string
 	}{
@@ -79,12 +79,12 @@ func TestReplaceLooksAgain(t *testing.T) {
 				r.own = &cluster.Member{MemberID: 1}
 			}
 			err = r.leave(new(disaster))
-			s.Stop() // and all calls have ended
+			s.Stop() // all calls have ended
 			if (err == nil) != (x.err == "") || err != nil && !strings.Contains(err.Error(), x.err) {
 				t.Errorf("%v, want %q", err, x.err)
 			}
 			if !slices.Equal(x.m.removed, x.removed) {
-				t.Errorf("removed are %d, want %d", x.m.removed, x.removed)
+				t.Errorf("removed %d, want %d", x.m.removed, x.removed)
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// threeMembers is a cluster that serves.
+// threeMembers returns a healthy cluster.
 func threeMembers() *cluster.State {
 	s := &cluster.State{Cluster: "c", Alarmed: map[string][]uint64{}}
 	for i, name := range []string{"m1", "m2", "m3"} {
@@ -26,10 +26,10 @@ func threeMembers() *cluster.State {
 	return s
 }
 
-// fails makes a member one that does not answer. Nothing is decided by the text.
+// fails makes x fail for the reason why. The error text is not significant.
 func fails(x *cluster.Member, why cause.Code) { x.Error, x.Cause = "it is so", why }
 
-// causesOf are the codes of disasters.
+// causesOf returns the causes of disasters.
 func causesOf(found []*disaster) (out string) {
 	for _, d := range found {
 		out += string(d.Cause) + " "
@@ -37,12 +37,12 @@ func causesOf(found []*disaster) (out string) {
 	return out
 }
 
-// Goal: each disaster that a cluster shows is called by its name, and only what can be done safely
-// is done by --yes. Method: a cluster in which one thing is changed.
+// Goal: each disaster that can be seen from the cluster is recognized, and --yes does only what is
+// safe. Method: a healthy cluster with one change.
 func TestDiagnose(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(*recovery)
-		want   []string // what is said, in this order, and " (--yes does it)" where that is so
+		want   []string // substrings of the output, in order
 	}{
 		"well": {func(*recovery) {}, nil},
 		"quota": {func(r *recovery) {
@@ -50,19 +50,19 @@ func TestDiagnose(t *testing.T) {
 			r.cluster.Members[1].Quota = 900
 		}, []string{
 			"QUOTA_USED_UP", "the quota is used up", "raised by m2 (m2:2379)",
-			"has 800 B, and the smallest quota is 900 B",
+			"uses 800 B, and the smallest quota is 900 B",
 			"(--yes does it): leasehold compaction", "--quota-backend-bytes=1800",
 		}},
 		"one silent": {func(r *recovery) { fails(r.cluster.Members[2], cause.Refused) }, []string{
 			"REFUSED", "a member does not answer", "check first: m3 (m3:2379): its host answers",
-			"start it as always", "if its disk is lost: leasehold serve --name m3",
+			"start it as usual", "if its disk is lost: leasehold serve --name m3",
 			"--listen-peer-urls http://m3:2380", "--join http://m1:2379,http://m2:2379 --replace",
 		}},
 		"full disk": {func(r *recovery) {
 			r.cluster.Members[1].Reports = []cluster.SelfReport{{Code: cause.DiskFull, Text: "writes are refused"}}
 		}, []string{
 			"DISK_FULL", "the disk is full",
-			"m2 (m2:2379): a follower forwards writes", "leader refuses them; the others have room",
+			"m2 (m2:2379): a follower forwards writes", "leader refuses them; the others have space",
 			"this is not the quota", "without a restart", "to do on the host of m2 (m2:2379): make room",
 		}},
 		"all disks full": {func(r *recovery) {
@@ -70,19 +70,19 @@ func TestDiagnose(t *testing.T) {
 				x.Reports = []cluster.SelfReport{{Code: cause.DiskFull, Text: ""}}
 			}
 		}, []string{
-			"m1 (m1:2379), m2 (m2:2379), m3 (m3:2379): a follower", "no member takes writes",
+			"m1 (m1:2379), m2 (m2:2379), m3 (m3:2379): a follower", "no member accepts writes",
 			"the host of m1", "the host of m2", "the host of m3",
 		}},
 		"copy": {func(r *recovery) {
 			r.cluster.Members[1].Reports = []cluster.SelfReport{{Code: cause.CopiedData, Text: "was refused"}}
 		}, []string{
-			"COPIED_DATA", "a copy of a data directory is being run", "m2 (m2:2379)", "the second process",
+			"COPIED_DATA", "a copy of a data directory is in use", "m2 (m2:2379)", "the second process",
 		}},
 		"something else reported": {func(r *recovery) {
 			r.cluster.Members[1].Reports = []cluster.SelfReport{{Text: "it smokes"}}
 		}, []string{"REPORTED", "a member reports something", "m2 (m2:2379): it smokes"}},
 		"cut off": {func(r *recovery) { r.cluster.Members[1].Leader = 0 }, []string{
-			"NO_LEADER", "a member is cut off", "m2 (m2:2379) answers, and knows no leader", "peer URLs",
+			"NO_LEADER", "a member is cut off", "m2 (m2:2379) answers, but knows no leader", "peer URLs",
 		}},
 		"a member of two clusters": {func(r *recovery) {
 			r.cluster.Members[1].Cluster = 0xd
@@ -98,14 +98,14 @@ func TestDiagnose(t *testing.T) {
 			r.cluster.Others = []*cluster.Member{{Name: "x:1", Endpoint: "x:1", Cluster: 0xd}}
 		}, []string{"the endpoints are of 2 clusters", "cluster d: x:1", "--endpoints x:1  #"}},
 		"hangs": {func(r *recovery) { fails(r.cluster.Members[2], cause.Hangs) }, []string{
-			"HANGS", "a member does not answer", "m3 (m3:2379): a process takes connections", "hangs",
-			"to do on the host of m3 (m3:2379): first of all stop the process",
+			"HANGS", "a member does not answer", "m3 (m3:2379): a process accepts connections", "hangs",
+			"to do on the host of m3 (m3:2379): stop the process first",
 		}},
 		"damaged": {func(r *recovery) {
 			fails(r.cluster.Members[2], cause.Refused)
 			r.cluster.Alarmed["CORRUPT"] = []uint64{3}
 		}, []string{
-			"STATES_DIFFER", "the data of a member are damaged", "m3",
+			"STATES_DIFFER", "a member's data is damaged", "m3",
 			"move the data directory away", "--replace",
 		}},
 		"split": {func(r *recovery) { r.cluster.Alarmed["CORRUPT"] = []uint64{0} }, []string{
@@ -118,7 +118,7 @@ func TestDiagnose(t *testing.T) {
 			fails(r.cluster.Members[2], cause.Unreachable)
 		}, []string{
 			"NO_MAJORITY", "the majority does not answer", "1 of 3 voters answer, and 2 are needed",
-			"m2 (m2:2379): its host answers", "m3 (m3:2379): it is so; see whether its host runs",
+			"m2 (m2:2379): its host answers", "m3 (m3:2379): it is so; check whether its host is up",
 			"bring them back: with 1 more",
 		}},
 		"no leader": {func(r *recovery) {
@@ -135,7 +135,7 @@ func TestDiagnose(t *testing.T) {
 		"nobody can log in at one that is cut off": {func(r *recovery) {
 			fails(r.cluster.Members[2], cause.NoLeader)
 		}, []string{
-			"NO_LEADER", "a member is cut off from the others", "m3 (m3:2379) answers, and knows no leader",
+			"NO_LEADER", "a member is cut off from the others", "m3 (m3:2379) answers, but knows no leader",
 		}},
 		"nobody can log in": {func(r *recovery) {
 			r.cluster = &cluster.State{Failure: errors.New("member 1 knows of none"), Members: []*cluster.Member{
@@ -144,7 +144,7 @@ func TestDiagnose(t *testing.T) {
 			}}
 		}, []string{
 			"NO_MAJORITY", "the majority does not answer", "knows of none",
-			"m1:2379: it runs, and has lost nothing: without a majority no login works",
+			"m1:2379: it runs, and has lost nothing: logins need a majority",
 			"m2:2379: its host answers", "--endpoints",
 		}},
 		"certificates": {func(r *recovery) {
@@ -156,8 +156,8 @@ func TestDiagnose(t *testing.T) {
 			}
 		}, []string{
 			"CERTIFICATE_EXPIRED", "certificates have expired", "the clock of this machine",
-			"put its certificate into each",
-			"to do on the host of m2:2379: replace the files of --cert-file", "to do here: replace f,",
+			"add its certificate to each",
+			"to do on the host of m2:2379: replace the files of --cert-file", "to do here: replace f and its key",
 			"once more",
 		}},
 	} {
@@ -170,12 +170,12 @@ func TestDiagnose(t *testing.T) {
 		showRecovery("", r.found, nil).Simple(p)
 		rest := causesOf(r.found) + p.String()
 		if len(r.found) > 1 || (len(r.found) == 0) != (len(x.want) == 0) {
-			t.Errorf("%s: %d disasters:\n%s", name, len(r.found), rest)
+			t.Errorf("%s: found %d disasters:\n%s", name, len(r.found), rest)
 		}
 		for _, w := range x.want {
 			_, after, ok := strings.Cut(rest, w)
 			if !ok {
-				t.Errorf("%s: %q is missing, or before what should come first:\n%s", name, w, p)
+				t.Errorf("%s: %q is missing or out of order:\n%s", name, w, p)
 				break
 			}
 			rest = after
@@ -183,14 +183,14 @@ func TestDiagnose(t *testing.T) {
 		for _, d := range r.found {
 			own := strings.Contains(p.String(), "(--yes does it)")
 			if own != (d.act != nil) || own != (name == "quota") {
-				t.Errorf("%s: it says that --yes does something: %v; it does: %v", name, own, d.act != nil)
+				t.Errorf("%s: says that --yes acts: %v; has an action: %v", name, own, d.act != nil)
 			}
 		}
 	}
 }
 
-// Goal: that there is nothing to recover is not all that is told of a cluster that is not well, or
-// was not asked at all of its endpoints.
+// Goal: "nothing to recover" comes with notes if the cluster is degraded, or if not all endpoints
+// could be asked.
 func TestRecoverNotes(t *testing.T) {
 	r := &recovery{App: new(app.App), cluster: threeMembers(), dir: &rewind.Directory{Path: "/d"}}
 	r.cluster.Reasons = []string{"m2 is 20000 entries behind"}
@@ -210,7 +210,7 @@ func TestRecoverNotes(t *testing.T) {
 	}
 }
 
-// A name that a shell would not take as a word is quoted in commands.
+// Names that a shell would split or expand are quoted in commands.
 func TestShellWord(t *testing.T) {
 	for word, want := range map[string]string{
 		"m1": "m1", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'",

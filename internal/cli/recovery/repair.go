@@ -17,12 +17,12 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// did notes that a step is done.
+// did records a step as done.
 func (d *disaster) did(format string, args ...any) {
 	d.Done = append(d.Done, fmt.Sprintf(format, args...))
 }
 
-// withClient does something with a client of the cluster.
+// withClient calls do with a client of the cluster.
 func (r *recovery) withClient(do func(context.Context, *clientv3.Client) error) error {
 	c, err := r.Dial(r.spec)
 	if err != nil {
@@ -34,7 +34,7 @@ func (r *recovery) withClient(do func(context.Context, *clientv3.Client) error) 
 	return do(ctx, c)
 }
 
-// makeRoom drops history, and lifts the alarm if that was enough.
+// makeRoom compacts the history, and clears the alarm if that was enough.
 func (r *recovery) makeRoom(d *disaster) error {
 	return r.withClient(func(ctx context.Context, c *clientv3.Client) error {
 		got, err := c.Get(ctx, "health", clientv3.WithCountOnly())
@@ -52,19 +52,18 @@ func (r *recovery) makeRoom(d *disaster) error {
 		}
 		now := useOf(r.cluster)
 		if now.Quota > 0 && now.Full() {
-			return app.WithCode(app.ExitFound, fmt.Errorf("the state still has %s of %s: make room, or "+
-				"raise "+
-				"the quota, and run recover again", app.SIBytes(now.Used), app.SIBytes(now.Quota)))
+			return app.WithCode(app.ExitFound, fmt.Errorf("the state still uses %s of %s: delete keys "+
+				"or raise the quota, and run recover again", app.SIBytes(now.Used), app.SIBytes(now.Quota)))
 		}
 		if err := disarm(ctx, c); err != nil {
-			return fmt.Errorf("lift the alarm: %w", err)
+			return fmt.Errorf("clear the alarm: %w", err)
 		}
-		d.did("lifted the alarm: the state has %s of %s", app.SIBytes(now.Used), app.SIBytes(now.Quota))
+		d.did("cleared the alarm: the state uses %s of %s", app.SIBytes(now.Used), app.SIBytes(now.Quota))
 		return nil
 	})
 }
 
-// disarm lifts the alarms of a full quota, and no others.
+// disarm clears the alarms about a full quota, and no others.
 func disarm(ctx context.Context, c *clientv3.Client) error {
 	list, err := c.AlarmList(ctx)
 	if err != nil {
@@ -81,7 +80,7 @@ func disarm(ctx context.Context, c *clientv3.Client) error {
 	return nil
 }
 
-// replace removes the member of this host from the cluster, and moves its data away.
+// replace removes this host's member from the cluster, and moves its data away.
 func (r *recovery) replace(d *disaster) error {
 	if x := r.own; x != nil {
 		if at := r.answers(x.URLs()); at != "" {
@@ -99,8 +98,8 @@ func (r *recovery) replace(d *disaster) error {
 	return err
 }
 
-// leave sees to it that the cluster does not have the member any more. What was looked at may have
-// come from a member that lags.
+// leave removes the member from the cluster unless that has been done already. It lists the members
+// again because what was seen before may have come from a member that lags.
 func (r *recovery) leave(d *disaster) error {
 	id := r.dir.Member
 	if r.own != nil {
@@ -112,8 +111,8 @@ func (r *recovery) leave(d *disaster) error {
 			return fmt.Errorf("list the members: %w", err)
 		}
 		if got := fmt.Sprintf("%x", list.Header.GetClusterId()); got != r.cluster.Cluster {
-			return fmt.Errorf("cluster %s answers, and it was cluster %s: see whether all --endpoints "+
-				"are of one cluster", got, r.cluster.Cluster)
+			return fmt.Errorf("cluster %s answers instead of cluster %s: check whether all "+
+				"--endpoints belong to one cluster", got, r.cluster.Cluster)
 		}
 		has := slices.ContainsFunc(list.Members, func(m *etcdserverpb.Member) bool { return m.ID == id })
 		switch {
@@ -130,14 +129,14 @@ func (r *recovery) leave(d *disaster) error {
 	})
 }
 
-// forceNewCluster makes a new cluster of the data of this host.
+// forceNewCluster makes a new cluster from the data on this host.
 func (r *recovery) forceNewCluster(d *disaster) error {
-	now, err := rewind.Examine(r.dir.Path) // a member may have been started meanwhile
+	now, err := rewind.Examine(r.dir.Path) // a member may have been started since
 	if err != nil {
 		return err
 	}
 	if now.Condition != rewind.Sound || now.Index != r.dir.Index {
-		return errors.New("the data directory has changed meanwhile: run recover again")
+		return errors.New("the data directory has changed in the meantime: run recover again")
 	}
 	kept, err := now.ForceNewCluster(time.Now())
 	if err != nil {
@@ -149,8 +148,8 @@ func (r *recovery) forceNewCluster(d *disaster) error {
 	return nil
 }
 
-// answers returns one of the addresses at which a process accepts a connection; empty if there is
-// none. One that is cut off does not keep the others from being tried.
+// answers returns one of the addresses at which a process accepts connections, or "". One that
+// hangs does not keep the others from being tried.
 func (r *recovery) answers(urls []string) (at string) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.Flags.DialTimeout)
 	defer cancel()
