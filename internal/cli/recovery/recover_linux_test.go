@@ -40,7 +40,7 @@ func cutOff(t *testing.T) string {
 
 // A member that cannot be reached at its peer URL counts as running if it answers at its client
 // URL.
-func TestAnswersBesideOneThatIsCutOff(t *testing.T) {
+func TestAnswersIfAnotherAddressHangs(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

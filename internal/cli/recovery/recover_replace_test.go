@@ -46,7 +46,7 @@ func (m *roster) MemberRemove(
 
 // Goal: no data is moved away and no member is removed unless the cluster still looks the way one
 // member described it. Method: a cluster that differs in one way.
-func TestReplaceLooksAgain(t *testing.T) {
+func TestReplaceRechecksCluster(t *testing.T) {
 	for name, x := range map[string]struct {
 		m       roster
 		unknown bool // the directory belongs to no listed member
