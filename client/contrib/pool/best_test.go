@@ -9,8 +9,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Goal: an owner gets what it had before, then what nobody had, then what has been free the
-// longest; never what is held. Programs that ask at the same time do not all try for the same.
+// Goal: an owner gets the ID it had before, or else one that was never leased, or else the one that
+// has been free the longest, but never one that is held. Programs that ask at the same time do not
+// all try for the same ID.
 func TestBest(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		p := &Pool{prefix: "p/"}
@@ -18,7 +19,7 @@ func TestBest(t *testing.T) {
 			p.ids = append(p.ids, fmt.Sprintf("%02d", i))
 		}
 		ids := p.ids
-		// notes are those of the last owners, the one of the last ID first.
+		// notes returns the notes of the last owners, the newest first.
 		notes := func(owner func(id string) string) (list []store.KV) {
 			for i, id := range slices.Backward(ids) {
 				if by := owner(id); by != "none" {
@@ -63,17 +64,17 @@ func TestBest(t *testing.T) {
 			for range 100 {
 				got := p.best(ids, held(x.held), notes(x.owner), x.as)
 				if n := min(8, 20-len(x.held)); len(got) != n {
-					t.Fatalf("%s: %d, want %d", x.name, len(got), n)
+					t.Fatalf("%s: got %d IDs, want %d", x.name, len(got), n)
 				}
 				for _, id := range got {
 					if slices.Contains(x.held, id) {
-						t.Fatalf("%s: %s is held", x.name, id)
+						t.Fatalf("%s: got %s, which is held", x.name, id)
 					}
 				}
 				left := got
 				for _, part := range x.want {
 					if !slices.Equal(slices.Sorted(slices.Values(left[:len(part)])), part) {
-						t.Fatalf("%s: %v, want %v", x.name, got, x.want)
+						t.Fatalf("%s: got %v, want %v", x.name, got, x.want)
 					}
 					left = left[len(part):]
 				}
@@ -82,7 +83,7 @@ func TestBest(t *testing.T) {
 				}
 			}
 			if len(firsts) < 2 && len(x.held) < 20 {
-				t.Errorf("%s: always in the same order", x.name)
+				t.Errorf("%s: the order is always the same", x.name)
 			}
 		}
 	})

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: pools whose name is that of others with more behind it are not theirs.
+// Goal: a pool does not see the keys of a pool whose name starts with its own.
 func TestNestedNames(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -20,7 +20,7 @@ func TestNestedNames(t *testing.T) {
 			p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, name, pool.Spec{First: 1, Last: 1}))
 			acquire(t, p, pool.Request{TTL: time.Minute})
 			if l := rig.Must[[]pool.Entry](t)(p.List(ctx)); len(l) != 1 || l[0].ID != "1" {
-				t.Errorf("pool %q has %+v", name, l)
+				t.Errorf("pool %q lists %+v", name, l)
 			}
 		}
 	})

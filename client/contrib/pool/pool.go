@@ -23,37 +23,37 @@ import (
 var (
 	// ErrNotFound means that there is no pool of this name.
 	ErrNotFound = errors.New("pool: no such pool")
-	// ErrExists means that a pool of this name exists with other IDs or another quarantine.
-	ErrExists = errors.New("pool: the pool exists, and is another")
-	// ErrNoneFree means that all IDs of the pool are held, or the one that was wanted.
-	ErrNoneFree = errors.New("pool: none is free")
+	// ErrExists means that a pool of this name exists, but with other IDs or another quarantine.
+	ErrExists = errors.New("pool: exists with other IDs or another quarantine")
+	// ErrNoneFree means that the wanted ID is held, or all IDs of the pool are.
+	ErrNoneFree = errors.New("pool: no free ID")
 )
 
 // Pool leases the IDs or addresses of a set, each to one holder at a time.
 //
-// The holder of the ID N holds the lease with the name POOL/held/N, so that there is only one
-// (L4), and the key of the same name, by which others see when the ID is free. POOL/was/N names
-// the last owner, and POOL/last/OWNER its last ID; they are only preferences.
+// The holder of the ID N holds the lease named POOL/held/N, of which there is only one (L4), and
+// the key of the same name, which shows others when the ID becomes free. POOL/was/N names the last
+// owner of N, and POOL/last/OWNER the last ID of OWNER; both only express preferences.
 //
-// Its methods may be called from any goroutine.
+// The methods are safe for concurrent use.
 type Pool struct {
 	c          *client.Client
 	prefix     string
 	ids        []string
-	known      map[string]bool // of ids
+	known      map[string]bool // the same IDs as ids
 	quarantine time.Duration
 }
 
-// Create makes a pool, which stays until its keys are deleted. If the same pool exists already,
-// Create opens it; if another pool has the name, it returns ErrExists.
+// Create creates a pool, which exists until its keys are deleted. If the same pool exists already,
+// Create opens it. If a different pool has the name, it returns ErrExists.
 func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, error) {
 	p, err := newPool(c, name, s)
 	if err != nil {
 		return nil, fault.In("pool: create pool", name, err)
 	}
-	value, _ := json.Marshal(s) // texts and numbers have no error
+	value, _ := json.Marshal(s) // cannot fail for strings and numbers
 	for w := (tries.Change{}); ; {
-		// Twice is as good as once.
+		// Creating it twice does no harm.
 		r, err := c.Txn(ctx, store.Txn{
 			If:   []store.Compare{store.Key(p.spec()).Missing()},
 			Then: []store.Op{store.Put{Key: p.spec(), Value: value}},
@@ -73,7 +73,7 @@ func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, 
 	}
 }
 
-// Open returns a pool that exists.
+// Open opens an existing pool.
 func Open(ctx context.Context, c *client.Client, name string) (*Pool, error) {
 	if err := tries.CheckName("pool", name); err != nil {
 		return nil, fault.In("pool: open pool", name, err)
@@ -118,41 +118,40 @@ func (p *Pool) spec() string          { return p.prefix + specID }
 func (p *Pool) held(id string) string { return p.prefix + "held/" + id }
 func (p *Pool) was(id string) string  { return p.prefix + "was/" + id }
 
-// last is the key that has the last ID of an owner.
+// last returns the key of an owner's last ID.
 func (p *Pool) last(owner string) string { return p.prefix + "last/" + owner }
 
-// Size returns how many IDs the pool has.
+// Size returns the number of IDs in the pool.
 func (p *Pool) Size() int { return len(p.ids) }
 
-// Request says what to acquire.
+// Request describes what to acquire.
 type Request struct {
-	// Owner names the program, for instance by its host. It gets an ID that it had before, if one
-	// is free.
+	// Owner identifies the program, for example by its host. It gets an ID that it had before, if
+	// one is free.
 	Owner string
-	// Want is the ID to lease; empty for any.
+	// Want is the ID to lease. If it is empty, any ID will do.
 	Want string
-	// TTL is the TTL of the lease: how long the ID stays held after the holder's death. 10 s if
-	// 0.
+	// TTL is the TTL of the lease: how long the ID stays held if the holder dies. 0 means 10 s.
 	TTL time.Duration
 	// Grace is the grace of the lease: see [client.Grant].
 	Grace time.Duration
-	// Wait makes Acquire wait until an ID is free. Otherwise Acquire returns ErrNoneFree.
+	// Wait makes Acquire wait until an ID is free. Without it, Acquire returns ErrNoneFree.
 	Wait bool
 }
 
 var _ client.Hold = (*Loan)(nil)
 
-// Loan is an ID that this program holds, as long as its lease is valid. Its methods may be
-// called from any goroutine.
+// Loan is an ID that this program holds as long as its lease is valid. Its methods are safe for
+// concurrent use.
 type Loan struct {
 	p     *Pool
 	id    string
 	lease *client.Lease
 }
 
-// Acquire leases an ID: r.Want if set; otherwise the one that the owner had last, if it is free, or
-// one that was never leased, or one that has been free the longest. In a pool of more than 50 IDs
-// that is so among 50 random ones: Acquire does not read the whole pool.
+// Acquire leases an ID: r.Want if set; otherwise the ID that the owner had last, if it is free, or
+// one that was never leased, or the one that has been free the longest. In a pool of more than 50
+// IDs, it chooses from 50 random ones rather than read the whole pool.
 func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 	if r.TTL == 0 {
 		r.TTL = tries.DefaultTTL
@@ -174,7 +173,7 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 				return l, err
 			}
 		}
-		// All were taken in the meantime; or none was free, which will not change by itself.
+		// All were taken in the meantime; or none was free, and that will not change soon.
 		if len(free) == 0 {
 			if !r.Wait {
 				return fail(p.taken(ctx, r.Want))
@@ -193,28 +192,28 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 	}
 }
 
-// taken is the error when the ID that is wanted, or any ID if that is empty, is not free. It
-// names the holder, if that can be told.
+// taken returns the error for a wanted ID that is not free, or for any ID if want is empty. It
+// names the holder if it can.
 func (p *Pool) taken(ctx context.Context, want string) error {
 	if want == "" {
 		return ErrNoneFree
 	}
 	holder, err := p.c.Describe(ctx, leases.Ref{Name: p.held(want)})
 	if err != nil {
-		return ErrNoneFree // it has gone meanwhile, or the caller gives up
+		return ErrNoneFree // the holder has just gone, or ctx is done
 	}
 	if holder.Delayed {
-		return fmt.Errorf("%w: %q was of %q until its lease %016x expired, and waits",
+		return fmt.Errorf("%w: %q was held by %q until lease %016x expired, and is in quarantine",
 			ErrNoneFree, want, holder.Owner, holder.ID)
 	}
-	return fmt.Errorf("%w: lease %016x of %q has %q", ErrNoneFree, holder.ID, holder.Owner, want)
+	return fmt.Errorf("%w: lease %016x of %q holds %q", ErrNoneFree, holder.ID, holder.Owner, want)
 }
 
 // take leases one ID, or fails with [client.ErrNameTaken].
 //
-// The name and the key come and go with the lease, in one step each, and the client sees to it
-// that a grant whose answer was lost is one grant. The note of the ID's last owner is written
-// afterwards. If the process stops before, or the note is lost, so is the preference.
+// The name and the key appear and disappear with the lease, atomically, and the client makes sure
+// that a grant is not repeated if its answer is lost. The note of the last owner is written
+// afterwards: if the process stops before that, or the write fails, only the preference is lost.
 func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 	l, err := p.c.Grant(ctx, client.Grant{
 		TTL: r.TTL, Name: p.held(id), Owner: r.Owner, Grace: r.Grace, LockDelay: p.quarantine,
@@ -236,8 +235,8 @@ func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 	return loan, nil
 }
 
-// wanted is the range of the keys that are there while what is wanted is held: one ID, or any if
-// that is empty.
+// wanted returns the range of the keys that exist while the wanted ID is held, or while any is if
+// id is empty.
 func (p *Pool) wanted(id string) store.Range {
 	r := store.Prefix(p.held("")).Range()
 	if id != "" {
@@ -247,14 +246,14 @@ func (p *Pool) wanted(id string) store.Range {
 	return r
 }
 
-// sampleSize is how many IDs one Acquire looks at. It reads two keys of each and one of the owner,
-// in a transaction, which may have 128 operations.
+// sampleSize is the number of IDs that one Acquire examines. It reads two keys of each, and one of
+// the owner, in one transaction, and that is limited to 128 operations.
 const sampleSize = 50
 
-// free returns some IDs that are free, the best first, as of a revision. It looks at a random
-// sample, and only if all of that are held at more.
+// free returns some IDs that are free, the best first, and the revision at which they are. It
+// examines a random sample, and more IDs only if those are all held.
 func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, err error) {
-	if r.Want != "" { // there may be such a key, too
+	if r.Want != "" { // its key may exist, too
 		kv, err := p.c.Range(ctx, p.wanted(r.Want))
 		if err == nil && len(kv.KVs) == 0 {
 			ids = []string{r.Want}
@@ -281,7 +280,7 @@ func (p *Pool) sample() []string {
 	return slices.Collect(maps.Keys(out))
 }
 
-// look returns the best of some IDs, and before them the one that the owner had last.
+// look returns the best of the given IDs, preceded by the one that the owner had last.
 func (p *Pool) look(
 	ctx context.Context, sample []string, owner string,
 ) (ids []string, rev int64, err error) {
@@ -302,7 +301,7 @@ func (p *Pool) look(
 	ids = p.best(sample, held, notes, owner)
 	if kvs := r.Results[0].Range.KVs; len(kvs) > 0 {
 		id := string(kvs[0].Value)
-		if p.known[id] && !held[id] && !slices.Contains(ids, id) { // whether it is held will show
+		if p.known[id] && !held[id] && !slices.Contains(ids, id) { // take finds out whether it is held
 			ids = slices.Insert(ids, 0, id)
 		}
 	}
@@ -312,8 +311,8 @@ func (p *Pool) look(
 // pageSize is how many keys scan reads at a time.
 const pageSize = 1000
 
-// scan returns some IDs that are free if few are. It reads the held ones from a random one on until
-// some are missing.
+// scan returns some free IDs of a pool that is nearly full. It reads the keys of held IDs, from a
+// random one on, until some are missing.
 func (p *Pool) scan(ctx context.Context) (ids []string, rev int64, err error) {
 	all := store.Prefix(p.held("")).Range()
 	all.CountOnly = true
@@ -351,11 +350,11 @@ func (p *Pool) scan(ctx context.Context) (ids []string, rev int64, err error) {
 	return ids[:min(len(ids), handful)], count.Revision, nil
 }
 
-// handful is how many IDs Acquire tries one after another.
+// handful is how many IDs Acquire tries one after the other.
 const handful = 8
 
-// best returns up to a handful of the IDs that are not held. Programs that ask at the same
-// time should not all try for the same one, so among equally good ones the order is random.
+// best returns up to a handful of the IDs that are not held. Equally good ones are in random order,
+// so that programs that ask at the same time do not all try for the same ID.
 func (p *Pool) best(
 	ids []string, held map[string]bool, notes []store.KV, owner string,
 ) []string {
@@ -392,39 +391,40 @@ func shuffle(ids []string) {
 // ID returns the ID.
 func (l *Loan) ID() string { return l.id }
 
-// Lease returns the lease under which the ID is held.
+// Lease returns the lease that holds the ID.
 func (l *Loan) Lease() *client.Lease { return l.lease }
 
-// Context returns a context that is cancelled when the ID must not be used any more, before
-// another program can have it.
+// Context returns a context that ends when the ID must no longer be used, which is before another
+// program can have it.
 func (l *Loan) Context() context.Context { return l.lease.Context() }
 
-// Err returns nil as long as the ID may be used, and then why not. It reads the clock.
+// Err returns nil as long as the ID may be used, and then the reason why not. It reads the clock.
 func (l *Loan) Err() error { return l.lease.Err() }
 
-// ValidUntil returns when the ID must not be used any more, if no renewal succeeds before.
+// ValidUntil returns when the ID must no longer be used, unless the lease is renewed.
 func (l *Loan) ValidUntil() time.Time { return l.lease.ValidUntil() }
 
-// Token returns the fencing token: every later holder of the ID has a higher one.
+// Token returns the fencing token, which is larger for each later holder of the ID.
 func (l *Loan) Token() lease.Token { return l.lease.Token() }
 
-// Condition is the condition of a transaction that only the holder of the ID may do.
+// Condition returns the condition for a transaction that only the holder of the ID may commit.
 func (l *Loan) Condition() store.Compare { return store.NameHeld(l.p.held(l.id), l.Token()) }
 
-// Release gives the ID back. For this program the loan ends at once, even if Release fails.
+// Release gives the ID back. For this program the loan ends at once, even if Release returns an
+// error.
 func (l *Loan) Release(ctx context.Context) error { return l.lease.Revoke(ctx) }
 
-// Entry is an ID that is held.
+// Entry is an ID that is held or in quarantine.
 type Entry struct {
 	ID, Owner string
 	Token     lease.Token
-	// Remaining is the time that the lease has left at least.
+	// Remaining is how long the lease lasts, at least.
 	Remaining time.Duration
-	// Quarantined says that the lease has expired, and the ID cannot be leased for a while.
+	// Quarantined means that the lease has expired, but the ID cannot be leased for a while.
 	Quarantined bool
 }
 
-// List returns the IDs that are held, in the order of their names, linearizably page by page.
+// List returns the IDs that are held or in quarantine, sorted. Each page is read linearizably.
 func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 	var out []Entry
 	for l, err := range p.c.List(ctx, leases.Filter{NamePrefix: p.held("")}) {
@@ -433,7 +433,7 @@ func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 		}
 		id := strings.TrimPrefix(l.Name, p.held(""))
 		if !p.known[id] {
-			continue // of a pool whose name begins like this
+			continue // of a pool whose name starts with this one's
 		}
 		out = append(out, Entry{
 			ID: id, Owner: l.Owner, Token: l.Token,

@@ -25,24 +25,24 @@ func acquire(t testing.TB, p *pool.Pool, r pool.Request) *pool.Loan {
 	return rig.Must[*pool.Loan](t)(p.Acquire(rig.Soon(t), r))
 }
 
-// Goal: an ID is held by one at a time; owners get back what they had; others get what nobody
-// had; one that is wanted, or any, is waited for.
+// Goal: an ID has one holder at a time; owners get back the ID they had; others get one that was
+// never leased; and Acquire can wait for a wanted ID, or for any.
 func TestPool(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		c := r.Dial(client.Config{})
 		ctx := rig.Soon(t)
 		if _, err := pool.Open(ctx, c, "p"); !errors.Is(err, pool.ErrNotFound) {
-			t.Errorf("no pool: %v", err)
+			t.Errorf("Open without a pool: %v", err)
 		}
 		three := pool.Spec{First: 7, Last: 9}
 		rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", three))
 		rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", three))
 		if _, err := pool.Create(ctx, c, "p", pool.Spec{Last: 9}); !errors.Is(
 			err, pool.ErrExists) {
-			t.Errorf("another pool: %v", err)
+			t.Errorf("Create with another Spec: %v", err)
 		}
-		// A key of no ID, which somebody else put there, is in nobody's way.
+		// A key that belongs to no ID, which somebody else created, does no harm.
 		if _, err := c.Put(ctx, store.Put{Key: "p/held/"}); err != nil {
 			t.Fatal(err)
 		}
@@ -53,28 +53,28 @@ func TestPool(t *testing.T) {
 		a := acquire(t, p, pool.Request{Owner: "a", TTL: time.Minute})
 		b := acquire(t, p, pool.Request{Owner: "b", TTL: time.Minute})
 		if a.ID() == b.ID() || a.Err() != nil || a.Context().Err() != nil {
-			t.Errorf("held: %s and %s, %v", a.ID(), b.ID(), a.Err())
+			t.Errorf("holding %s and %s, Err %v", a.ID(), b.ID(), a.Err())
 		}
 		had, token := a.ID(), a.Token()
 		if err := a.Release(ctx); err != nil || a.Err() == nil {
-			t.Errorf("released: %v, %v", err, a.Err())
+			t.Errorf("Release: %v, then Err: %v", err, a.Err())
 		}
-		// Somebody new gets the one that nobody had; a gets its own.
+		// A new owner gets the ID that was never leased; a gets its own.
 		d := acquire(t, p, pool.Request{Owner: "d", TTL: time.Minute})
 		a = acquire(t, p, pool.Request{Owner: "a", TTL: 8 * time.Second})
 		if d.ID() == had || a.ID() != had || a.Token() <= token {
-			t.Errorf("d has %s, a %s after %s, token %d after %d", d.ID(), a.ID(), had, a.Token(), token)
+			t.Errorf("d has %s, a has %s after %s, with token %d after %d", d.ID(), a.ID(), had, a.Token(), token)
 		}
 		if _, err := p.Acquire(ctx, pool.Request{}); !errors.Is(err, pool.ErrNoneFree) {
-			t.Errorf("a fourth: %v", err)
+			t.Errorf("Acquire with all held: %v", err)
 		}
 		_, err := p.Acquire(ctx, pool.Request{Want: had})
 		if !errors.Is(err, pool.ErrNoneFree) || !rig.Blames(err, a.Lease().ID()) ||
 			!strings.Contains(err.Error(), `of "a" has`) {
-			t.Errorf("one that is held: %v", err)
+			t.Errorf("Acquire of a held ID: %v", err)
 		}
 		if _, err := p.Acquire(ctx, pool.Request{Want: "6"}); !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("one that there is not: %v", err)
+			t.Errorf("Acquire of an unknown ID: %v", err)
 		}
 		list := rig.Must[[]pool.Entry](t)(p.List(ctx))
 		if len(list) != 3 || list[0].ID != "7" || list[0].Owner == "" {
@@ -84,7 +84,7 @@ func TestPool(t *testing.T) {
 		go func() {
 			l, err := p.Acquire(ctx, pool.Request{Want: had, Wait: true, TTL: time.Minute})
 			if err != nil || a.Err() == nil {
-				t.Errorf("waited: %v, before it: %v", err, a.Err())
+				t.Errorf("Acquire after waiting: %v, Err of the previous holder: %v", err, a.Err())
 			}
 			waiting <- l
 		}()
@@ -105,7 +105,7 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// Goal: what a pool refuses, and a list of names with a quarantine.
+// Goal: invalid Specs are refused; and a pool of names with a quarantine works.
 func TestPoolSpec(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -119,7 +119,7 @@ func TestPoolSpec(t *testing.T) {
 			{IDs: []string{"a", "a"}},
 			{IDs: []string{"a/b"}},
 			{IDs: []string{""}},
-			{IDs: []string{"\xff"}}, // would not be kept as it is
+			{IDs: []string{"\xff"}}, // not valid UTF-8
 		} {
 			if _, err := pool.Create(ctx, c, "bad", s); !errors.Is(err, client.ErrInvalid) {
 				t.Errorf("%+v: %v", s, err)
@@ -133,22 +133,22 @@ func TestPoolSpec(t *testing.T) {
 		dies.Lease().Close()
 		time.Sleep(5 * time.Second)
 		if !rig.Must[[]pool.Entry](t)(p.List(ctx))[1].Quarantined {
-			t.Error("it is not in quarantine")
+			t.Error("the ID is not in quarantine")
 		}
 		if _, err := p.Acquire(ctx, pool.Request{}); !errors.Is(err, pool.ErrNoneFree) {
-			t.Errorf("one in quarantine: %v", err)
+			t.Errorf("Acquire of any ID: %v", err)
 		}
 		_, err := p.Acquire(ctx, pool.Request{Want: "10.0.0.2"})
 		if !errors.Is(err, pool.ErrNoneFree) || !rig.Blames(err, dies.Lease().ID()) ||
 			!strings.Contains(err.Error(), "expired") {
-			t.Errorf("that which is in quarantine: %v", err)
+			t.Errorf("Acquire of the quarantined ID: %v", err)
 		}
 	})
 }
 
-// Goal: with three members, whatever happens to owners and connections, no ID is held by two
-// (L4), and tokens rise (L5). Method: more owners than IDs, who acquire, release, die, are cut
-// off and lose answers at random.
+// Goal: with three members, whatever happens to owners and connections, no ID has two holders (L4),
+// and tokens increase (L5). Method: more owners than IDs, which randomly acquire, release, die, are
+// cut off and lose answers.
 func TestPoolRandom(t *testing.T) {
 	tier.Campaign(t)
 	inprocess.Bubble(t, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestPoolRandom(t *testing.T) {
 					})
 					if err != nil {
 						if errors.Is(err, client.ErrExpired) {
-							continue // the answer was too long on its way
+							continue // the answer took too long
 						}
 						t.Error(err)
 						return
@@ -211,14 +211,14 @@ func TestPoolRandom(t *testing.T) {
 		for id, l := range last {
 			l.Lease().Close()
 			if l.Err() == nil {
-				t.Errorf("%s is held for ever", id)
+				t.Errorf("%s is held forever", id)
 			}
 		}
 	})
 }
 
-// TestLargePool: Acquire reads a bounded part of a large pool, also if nearly all of it is held;
-// an owner gets its last ID back.
+// Acquire reads a bounded part of a large pool, even if nearly all of it is held, and an owner gets
+// its last ID back.
 func TestLargePool(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -231,7 +231,7 @@ func TestLargePool(t *testing.T) {
 		}
 		again := acquire(t, p, pool.Request{Owner: "me", TTL: time.Minute})
 		if again.ID() != mine.ID() {
-			t.Errorf("it had %s, and gets %s", mine.ID(), again.ID())
+			t.Errorf("the owner had %s and now got %s", mine.ID(), again.ID())
 		}
 		for first := 0; first < size; first += 100 {
 			var txn store.Txn
@@ -253,7 +253,7 @@ func TestLargePool(t *testing.T) {
 		before := keys
 		_, err := near.Acquire(ctx, pool.Request{})
 		if !errors.Is(err, pool.ErrNoneFree) || keys != before {
-			t.Errorf("of a pool without free IDs it reads %d keys; %v", keys-before, err)
+			t.Errorf("without free IDs, Acquire read %d keys: %v", keys-before, err)
 		}
 	})
 }

@@ -18,12 +18,12 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Requests that tests answer.
+// Requests that tests answer themselves.
 
 var one = pool.Spec{First: 1, Last: 1}
 
-// Goal: what the cluster refuses is an error, and no call goes on without it. Method: each request
-// of each call is refused, the nth of its kind.
+// Goal: if the cluster refuses a request, the call returns the error and does not go on. Method:
+// each request of each call is refused, the nth of its kind.
 func TestRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -82,7 +82,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// Goal: a pool is made once, also if an answer is lost, and the error says so if nobody knows.
+// Goal: a pool is created once, even if an answer is lost, and the error says if the outcome is
+// unknown.
 func TestCreateUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -104,12 +105,12 @@ func TestCreateUnsure(t *testing.T) {
 		})
 		p, err := pool.Create(ctx, c, "refused", one)
 		if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrPermissionDenied) {
-			t.Errorf("made %+v, %v", p, err)
+			t.Errorf("created %+v, %v", p, err)
 		}
 	})
 }
 
-// Goal: what is no pool cannot be opened.
+// Goal: Open refuses a pool whose Spec is invalid.
 func TestOpenBroken(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -125,8 +126,8 @@ func TestOpenBroken(t *testing.T) {
 	})
 }
 
-// Goal: a caller that does not wait fails only if none is free, not if others were quicker. Method:
-// all that it tries first are taken in the meantime.
+// Goal: without Wait, Acquire fails only if no ID is free, not if others were quicker. Method: all
+// IDs that it tries first are taken in the meantime.
 func TestOthersAreQuicker(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -141,12 +142,12 @@ func TestOthersAreQuicker(t *testing.T) {
 		rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, "p", pool.Spec{First: 1, Last: 9}))
 		p := rig.Must[*pool.Pool](t)(pool.Open(ctx, c, "p"))
 		if acquire(t, p, pool.Request{}); tries != 9 {
-			t.Errorf("it was tried %d times", tries)
+			t.Errorf("tried %d times, want 9", tries)
 		}
-		// A caller that gives up between two tries is told so.
+		// A caller that gives up between two tries gets the error of its context.
 		short, end := context.WithCancel(ctx)
 		c = rig.Through(t, r.Members[0], rig.Grants, func(n int) *pb.Response {
-			if n == 80 { // it waits for a quarter of a second then, at least
+			if n == 80 { // the wait is now at least a quarter of a second
 				time.AfterFunc(10*time.Millisecond, end)
 			}
 			return rig.Refusal(pb.Reason_REASON_NAME_TAKEN)
@@ -158,7 +159,8 @@ func TestOthersAreQuicker(t *testing.T) {
 	})
 }
 
-// Goal: a caller that waits for any ID, or for one, hears of it, and of no other, when it is free.
+// Goal: a caller that waits for any ID, or for a certain one, is woken when it becomes free, but
+// not for others.
 func TestWaits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -178,7 +180,7 @@ func TestWaits(t *testing.T) {
 					}
 					all := len(r.GetReadRange().GetRangeEnd()) > 0 || len(r.GetWatch().GetRangeEnd()) > 0
 					if all && want != "" {
-						t.Errorf("for one ID it looks at %v", r)
+						t.Errorf("waiting for one ID, it requests %v", r)
 					}
 					return nil
 				},
@@ -210,13 +212,13 @@ func TestWaits(t *testing.T) {
 				t.Errorf("%s: acquired %+v, %v", name, a.Value, a.Err)
 			}
 			if n, want := looks.Load(), int32(2); n != want {
-				t.Errorf("%s: it looked %d times, want %d", name, n, want)
+				t.Errorf("%s: looked %d times, want %d", name, n, want)
 			}
 		}
 	})
 }
 
-// Goal: an ID whose holder cannot be named is not free, either.
+// Goal: Acquire returns ErrNoneFree even if the holder cannot be determined.
 func TestHolderUnknown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -233,8 +235,9 @@ func TestHolderUnknown(t *testing.T) {
 	})
 }
 
-// Goal: an ID is leased although its last owner could not be noted; but if the caller has given up
-// by then, the ID is given back. Method: the note is refused, and the context ends then, or not.
+// Goal: an ID is leased even if the note of its last owner cannot be written; but if the caller has
+// given up by then, the ID is released. Method: the write is refused, and the context ends at that
+// moment, or not.
 func TestNotNoted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -265,8 +268,7 @@ func TestNotNoted(t *testing.T) {
 	})
 }
 
-// Goal: an ID is leased for ten seconds if the owner does not say for how long, and a pool without
-// a quarantine has none.
+// Goal: the default TTL is ten seconds, and the lease has the quarantine of the pool.
 func TestTerms(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -280,7 +282,7 @@ func TestTerms(t *testing.T) {
 			l := acquire(t, p, pool.Request{TTL: ttl, Owner: "me"})
 			i := l.Lease().Info()
 			if i.TTL != want || i.LockDelay != time.Hour || i.Owner != "me" || l.ValidUntil().IsZero() {
-				t.Errorf("leased with %+v until %v", i, l.ValidUntil())
+				t.Errorf("lease %+v, valid until %v", i, l.ValidUntil())
 			}
 		}
 		list := rig.Must[[]pool.Entry](t)(p.List(ctx))

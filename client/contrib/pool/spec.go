@@ -12,32 +12,31 @@ import (
 	"leasehold.dev/client/internal/tries"
 )
 
-// MaxIDs is how many IDs a pool may have.
+// MaxIDs is the largest number of IDs in a pool.
 const MaxIDs = 1 << 16
 
-// specID is the last part of the key that has a pool's Spec.
+// specID is the last part of the key that stores the pool's Spec.
 const specID = "ids"
 
-// Spec says which IDs a pool has: those of IDs or, if it is empty, the numbers from First to
-// Last.
+// Spec lists the IDs of a pool: those in IDs or, if it is empty, the numbers from First to Last.
 type Spec struct {
-	// IDs are the IDs. They may include ranges of IP addresses: "10.0.0.10-10.0.0.99" has all
-	// addresses from the first to the last, and "10.0.1.0/28" all addresses of the prefix, the
-	// first and the last included. "ids" cannot be an ID.
+	// IDs are the IDs. An element may be a range of IP addresses: "10.0.0.10-10.0.0.99" stands for
+	// all addresses from the first to the last, and "10.0.1.0/28" for all addresses of the prefix,
+	// including the first and the last. "ids" cannot be an ID.
 	IDs   []string `json:"ids,omitempty"`
 	First int64    `json:"first,omitzero"`
 	Last  int64    `json:"last,omitzero"`
-	// Quarantine is how long an ID stays unused after its lease has expired. A released ID is
-	// free at once.
+	// Quarantine is how long an ID stays unused after its lease has expired. A released ID is free
+	// at once.
 	Quarantine time.Duration `json:"quarantine_ns,omitzero"`
 }
 
-// all returns all IDs, or why there are none.
+// all returns all IDs, or an error if the Spec is invalid.
 func (s *Spec) all() ([]string, error) {
 	if len(s.IDs) == 0 {
 		n := s.Last - s.First + 1
 		if s.Last < s.First || n <= 0 || n > MaxIDs {
-			return nil, fmt.Errorf("%w: %d to %d are not 1 to %d numbers",
+			return nil, fmt.Errorf("%w: %d to %d is not a range of 1 to %d numbers",
 				client.ErrInvalid, s.First, s.Last, MaxIDs)
 		}
 		out := make([]string, n)
@@ -58,11 +57,11 @@ func (s *Spec) all() ([]string, error) {
 		}
 		for _, id := range list {
 			if id == specID { // POOL/held/ids would be its holder's key
-				return nil, fmt.Errorf("%w: %q cannot be an ID: another pool may have its key",
+				return nil, fmt.Errorf("%w: %q cannot be an ID, because its key may be that of another pool",
 					client.ErrInvalid, id)
 			}
 			if !tries.ValidID(id) || !utf8.ValidString(id) || seen[id] {
-				return nil, fmt.Errorf("%w: %q is no ID, or is there twice", client.ErrInvalid, id)
+				return nil, fmt.Errorf("%w: %q is not a valid ID, or is a duplicate", client.ErrInvalid, id)
 			}
 			seen[id] = true
 		}
@@ -74,10 +73,10 @@ func (s *Spec) all() ([]string, error) {
 }
 
 func tooMany(text string) error {
-	return fmt.Errorf("%w: with %q the pool has more than %d IDs", client.ErrInvalid, text, MaxIDs)
+	return fmt.Errorf("%w: with %q, the pool has more than %d IDs", client.ErrInvalid, text, MaxIDs)
 }
 
-// addresses returns the addresses of a range, and nil if the text is none.
+// addresses returns the addresses of a range or prefix, or nil if text is neither.
 func addresses(text string) ([]string, error) {
 	var first, last netip.Addr
 	prefix, err := netip.ParsePrefix(text)
@@ -92,7 +91,7 @@ func addresses(text string) ([]string, error) {
 			return nil, nil
 		}
 		if first.BitLen() != last.BitLen() || first.Zone() != last.Zone() || last.Less(first) {
-			return nil, fmt.Errorf("%w: %q must go from a lower to a higher address of one kind",
+			return nil, fmt.Errorf("%w: %q is not a range from a lower to a higher address of one kind",
 				client.ErrInvalid, text)
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	"leasehold.dev/client"
 )
 
-// Goal: a pool has all addresses of the ranges that it is made of, once each, and not too many.
+// Goal: a pool has all addresses of its ranges, once each, and not too many.
 func TestPoolAddresses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		ids  []string
-		want []string // nil if the pool is refused
+		want []string // nil if the Spec is invalid
 	}{
 		{[]string{"10.0.0.254-10.0.1.1"}, []string{"10.0.0.254", "10.0.0.255", "10.0.1.0", "10.0.1.1"}},
 		{[]string{"10.0.0.9/30"}, []string{"10.0.0.8", "10.0.0.9", "10.0.0.10", "10.0.0.11"}},
@@ -29,7 +29,7 @@ func TestPoolAddresses(t *testing.T) {
 		{[]string{"fe80::-fe80::1:0:0"}, nil},
 		{[]string{"10.0.0.0/16", "10.1.0.0"}, nil},
 		{[]string{"10.0.0.0/33"}, nil},
-		{[]string{"id", "ids"}, nil}, // whose holder's key would be that of the pool's Spec NAME/held
+		{[]string{"id", "ids"}, nil}, // its key would be that of the Spec of pool NAME/held
 	} {
 		got, err := (&Spec{IDs: c.ids}).all()
 		if (err != nil) != (c.want == nil) || err != nil && !errors.Is(err, client.ErrInvalid) {
@@ -48,7 +48,7 @@ func TestPoolAddresses(t *testing.T) {
 		}
 	}
 	if ids, err := (&Spec{First: 1, Last: MaxIDs}).all(); err != nil || len(ids) != MaxIDs {
-		t.Errorf("there are %d numbers: %v", len(ids), err)
+		t.Errorf("got %d numbers: %v", len(ids), err)
 	}
 	whole, err := (&Spec{IDs: []string{"10.0.0.0/16"}}).all()
 	if err != nil || len(whole) != MaxIDs {
