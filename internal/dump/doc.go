@@ -1,7 +1,8 @@
-// Package dump prints the records of backups and of data directories as they are, for people and
-// as JSON. docs/formats.md and the output use the same names: those of the fields of the structs
-// into which the records are decoded.
+// Package dump prints the records of backups and data directories as JSON, one per line. The names
+// in the output are those of docs/formats.md, and of the fields of the structs into which the
+// records are decoded.
 //
-// It prints one record after another, so a dump takes as much memory as the largest record. For a
+// Records are printed one at a time, so a dump needs memory only for the largest one. If a record
+// cannot be read, an error is printed in its place, and the dump continues with the next one.
 // record that it cannot read it prints an error in its place, and goes on with the next one.
 package dump

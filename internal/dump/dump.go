@@ -13,16 +13,16 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Options say what of a data directory is printed.
+// Options select what is printed of a data directory.
 type Options struct {
-	// From and To are the first and the last entry of a log; To 0 is its end.
+	// From and To are the first and the last log entry to print; To 0 means the end of the log.
 	From, To uint64
-	// Snapshot asks for the records of the snapshot of a data directory.
+	// Snapshot includes the records of the snapshot.
 	Snapshot bool
 }
 
-// Backup prints the records of a backup. The error says what could not be read, and is an
-// encoding.ErrNewer if a newer release has written some of that.
+// Backup prints the records of a backup. It returns an error if something could not be read; the
+// error is an encoding.ErrNewer if that was written by a newer release.
 func Backup(w io.Writer, r io.Reader) error {
 	b, err := backup.NewReader(r)
 	if err != nil {
@@ -61,7 +61,7 @@ func Backup(w io.Writer, r io.Reader) error {
 	}
 }
 
-// chunk prints the records of a snapshot's chunk.
+// chunk prints the records in a chunk of a snapshot.
 func (p *printer) chunk(s *fsm.Scanner, at string, chunk []byte) {
 	for r, err := range s.Records(chunk) {
 		if err != nil {
@@ -72,8 +72,8 @@ func (p *printer) chunk(s *fsm.Scanner, at string, chunk []byte) {
 	}
 }
 
-// Directory prints the records of the data directory of a member that has stopped, and changes
-// nothing there. The error is that of Backup, or a storage.ErrLocked if a member runs.
+// Directory prints the records of the data directory of a stopped member, without changing it.
+// Errors are as for Backup, and storage.ErrLocked if the member is running.
 func Directory(w io.Writer, dir string, o Options) error {
 	p := newPrinter(w)
 	var s fsm.Scanner
@@ -108,7 +108,7 @@ func Directory(w io.Writer, dir string, o Options) error {
 	return p.end()
 }
 
-// entry is one of the log, as it is printed.
+// entry is a log entry as it is printed.
 type entry struct {
 	Index, Term uint64
 	Type        word
@@ -118,7 +118,7 @@ type entry struct {
 	Groups      []fsm.Group
 }
 
-// entry prints an entry of the log, and the commands in it.
+// entry prints a log entry and its commands.
 func (p *printer) entry(e storage.LogEntry) {
 	v := entry{Index: e.Index, Term: e.Term, Type: "commands", Bytes: len(e.Data)}
 	data, err := e.Data, error(nil)
@@ -137,13 +137,13 @@ func (p *printer) entry(e storage.LogEntry) {
 	p.problem(fmt.Sprintf("entry %d", e.Index), err)
 }
 
-// change is one of a change of Raft's members.
+// change is a single change to Raft's members.
 type change struct {
 	Type   word
 	Member uint64
 }
 
-// changesOf returns what an entry changes in Raft's members, and its commands.
+// changesOf returns the changes that an entry makes to Raft's members, and its commands.
 func changesOf(e storage.LogEntry) (out []change, data []byte, err error) {
 	c, v1 := &raftpb.ConfChangeV2{}, &raftpb.ConfChange{}
 	if e.Type == raftpb.EntryConfChangeV2 {
@@ -152,7 +152,7 @@ func changesOf(e storage.LogEntry) (out []change, data []byte, err error) {
 		c = v1.AsV2()
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: a change of the members: %v", storage.ErrCorrupt, err)
+		return nil, nil, fmt.Errorf("%w: membership change: %v", storage.ErrCorrupt, err)
 	}
 	for _, x := range c.GetChanges() {
 		out = append(out, change{word(x.GetType().String()), x.GetNodeId()})

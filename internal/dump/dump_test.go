@@ -27,12 +27,12 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what is printed into testdata")
+var rewrite = flag.Bool("rewrite", false, "write the output to testdata")
 
-// fsmCorpus is where every kind of record of a state and of a log stands.
+// fsmCorpus is the directory with every kind of record of a state and a log.
 const fsmCorpus = "../fsm/testdata/v1/"
 
-// backupOf returns a backup of the chunks of a state, as a file has it.
+// backupOf returns the backup file of a state that consists of chunks.
 func backupOf(t testing.TB, chunks ...[]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -51,7 +51,7 @@ func backupOf(t testing.TB, chunks ...[]byte) []byte {
 	return append(b.Bytes(), sum[:]...)
 }
 
-// corpusBackup is a backup with a record of each kind.
+// corpusBackup returns a backup with a record of each kind.
 func corpusBackup(t testing.TB) []byte {
 	t.Helper()
 	return backupOf(t, corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes)
@@ -66,7 +66,7 @@ func dumpOf(t testing.TB, file []byte) string {
 	return b.String()
 }
 
-// golden compares what is printed with a file.
+// golden compares got with a golden file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	name = filepath.Join("testdata", name)
@@ -77,12 +77,12 @@ func golden(t *testing.T, name, got string) {
 	}
 	want, err := os.ReadFile(name)
 	if err != nil || string(want) != got {
-		t.Errorf("%s: %v: it is now\n%s", name, err, got)
+		t.Errorf("%s: %v: got\n%s", name, err, got)
 	}
 }
 
-// Goal: a dump shows each field of each record. Method: a backup and a data directory with a record
-// of each kind, and their dumps in files.
+// Goal: a dump shows each field of each record. Method: golden files of the dumps of a backup and a
+// data directory with a record of each kind.
 func TestGoldenBackup(t *testing.T) {
 	golden(t, "backup.json", dumpOf(t, corpusBackup(t)))
 }
@@ -101,7 +101,7 @@ func TestGoldenDirectory(t *testing.T) {
 	}
 }
 
-// corpusDirectory makes a data directory with entries of all kinds.
+// corpusDirectory creates a data directory with entries of all kinds.
 func corpusDirectory(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -133,7 +133,7 @@ func fatal(t testing.TB, err error) {
 	}
 }
 
-// entriesOf returns an empty entry, a change of the members, and the entries and commands of the
+// entriesOf returns an empty entry, a membership change, and the entries and commands of the
 // corpus.
 func entriesOf(t testing.TB) (out []*raftpb.Entry) {
 	t.Helper()
@@ -166,7 +166,7 @@ func entriesOf(t testing.TB) (out []*raftpb.Entry) {
 	return out
 }
 
-// sound is what a dump has printed of what could be read.
+// sound returns the lines of a dump that are not errors.
 func sound(out string) (lines []string) {
 	for line := range strings.Lines(out) {
 		if !strings.HasPrefix(line, `{"record":"error"`) {
@@ -176,11 +176,11 @@ func sound(out string) (lines []string) {
 	return lines
 }
 
-// Goal: of a damaged backup everything is printed that stands before the damage, and what is wrong
-// is told. Method: a backup of two chunks, ended after each byte, and with each byte changed.
+// Goal: everything before the damage in a backup is printed, and the damage is reported. Method: a
+// backup of two chunks, truncated after each byte, and with each byte changed.
 func TestDamagedBackup(t *testing.T) {
 	whole := corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes
-	half := bytes.LastIndex(whole, []byte{9, 14}) // an answer of a session
+	half := bytes.LastIndex(whole, []byte{9, 14}) // the answer of a session
 	file := backupOf(t, whole[:half], whole[half:])
 	all := sound(dumpOf(t, file))
 	check := func(what string, at int, bad []byte) {
@@ -192,7 +192,7 @@ func TestDamagedBackup(t *testing.T) {
 		lines := sound(b.String())
 		if n := len(lines); at > len(file)-sha256.Size && n != len(all) ||
 			what == "is the end" && !slices.Equal(lines, all[:n]) {
-			t.Errorf("byte %d %s: it prints\n%s", at, what, b.String())
+			t.Errorf("byte %d %s: printed\n%s", at, what, b.String())
 		}
 	}
 	for at := range file {
@@ -202,7 +202,7 @@ func TestDamagedBackup(t *testing.T) {
 		check("is changed", at, bad)
 	}
 	bad := bytes.Clone(file)
-	bad[100] ^= 1 // in the first chunk of the state: the second has no header, and says so
+	bad[100] ^= 1 // in the first chunk: the second has no header, which is another error
 	var b bytes.Buffer
 	err := Backup(&b, bytes.NewReader(bad))
 	if !errors.Is(err, backup.ErrChunk) || strings.Count(b.String(), `"record":"error"`) < 2 {
@@ -210,17 +210,17 @@ func TestDamagedBackup(t *testing.T) {
 	}
 	bad = bytes.Clone(file)
 	at := bytes.Index(file, whole[half:])
-	bad[at+20] ^= 1 // in the second: what is in the first stands there
+	bad[at+20] ^= 1 // in the second: the first is printed
 	b.Reset()
 	if err := Backup(&b, bytes.NewReader(bad)); err == nil || len(sound(b.String())) < 10 {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }
 
-// Goal: a dump of a damaged backup names no wrong principal. Records name most writers by number, in
-// the order in which the state first mentions them, so after a chunk that cannot be read, later
-// numbers are not known. Method: in the third of four chunks a byte is changed, so that its checksum
-// is wrong, or it has a record that cannot be decoded.
+// Goal: a dump of a damaged backup attributes nothing to the wrong principal. Records refer to most
+// writers by number, in the order in which the state first mentions them, so after an unreadable
+// chunk the later numbers are unknown. Method: the third of four chunks either has a changed byte,
+// so that its checksum is wrong, or contains a record that cannot be decoded.
 func TestWritersAfterLostChunk(t *testing.T) {
 	whole := corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes
 	deleted := func(key byte, writer ...byte) []byte {
@@ -252,8 +252,8 @@ func TestWritersAfterLostChunk(t *testing.T) {
 	}
 }
 
-// Goal: every bit of a record is shown but those of secrets, what a newer release wrote is told as
-// that, and nothing makes a dump panic. Method: every bit of a state's records differs, one at a
+// Goal: every bit of a record except secrets is shown, what a newer release wrote is reported as
+// such, and nothing makes a dump panic. Method: each bit of a state's records is flipped, one at a
 // time.
 func TestChangedRecords(t *testing.T) {
 	whole := corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes
@@ -270,16 +270,16 @@ func TestChangedRecords(t *testing.T) {
 		}
 	}
 	if newer == 0 {
-		t.Error("no bit is of a newer release")
+		t.Error("no flipped bit looks like a newer release")
 	}
 	secret := strings.Count(good, "secret of 32 bytes") * 8 * 32
 	secret += strings.Count(good, "hash of 4 bytes") * 8 * 4
 	if hidden != secret {
-		t.Errorf("%d bits are not shown, of which %d are of secrets", hidden, secret)
+		t.Errorf("%d bits are not shown, want %d, those of secrets", hidden, secret)
 	}
 }
 
-// An entry that cannot be read to its end is printed up to there, and the entries after it are.
+// An entry that cannot be read to its end is printed up to there, and so are the entries after it.
 func TestChangedEntries(t *testing.T) {
 	newer := 0
 	for _, e := range entriesOf(t) {
@@ -292,7 +292,7 @@ func TestChangedEntries(t *testing.T) {
 		}
 	}
 	if newer == 0 {
-		t.Error("no bit is of a newer release")
+		t.Error("no flipped bit looks like a newer release")
 	}
 	var b bytes.Buffer
 	p := newPrinter(&b)
@@ -301,12 +301,12 @@ func TestChangedEntries(t *testing.T) {
 	p.entry(storage.LogEntry{Index: 6})
 	err := p.end()
 	if !errors.Is(err, encoding.ErrNewer) || !strings.Contains(err.Error(), "entry 5") {
-		t.Errorf("error %v", err)
+		t.Errorf("error: %v", err)
 	}
 	golden(t, "newer.json", b.String())
 }
 
-// files returns all files of a directory, with what is in them and when they were changed.
+// files returns all files of a directory, with their contents, modes and modification times.
 func files(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -326,9 +326,9 @@ func files(t testing.TB, dir string) map[string]string {
 	return out
 }
 
-// Goal: a dump changes nothing in a data directory, damaged or not, and never panics. Method: every
-// file of one, ended in many places, changed in many, and missing; the directory is compared with
-// what it was.
+// Goal: a dump changes nothing in a data directory, damaged or not, and never panics. Method: each
+// file of a directory is truncated and changed in several places, and removed; the directory is
+// compared before and after.
 func TestDamagedDirectory(t *testing.T) {
 	tier.Campaign(t)
 	dir := corpusDirectory(t)
@@ -338,7 +338,7 @@ func TestDamagedDirectory(t *testing.T) {
 		var b bytes.Buffer
 		err := Directory(&b, dir, Options{Snapshot: true})
 		if after := files(t, dir); !maps.Equal(before, after) {
-			t.Errorf("%s: the dump has changed the directory", what)
+			t.Errorf("%s: the dump changed the directory", what)
 		}
 		return b.String(), err
 	}
@@ -348,7 +348,7 @@ func TestDamagedDirectory(t *testing.T) {
 		for n := range 2 {
 			at := len(b) * (2*n + 1) / 4
 			fatal(t, os.WriteFile(path, b[:at], 0o600))
-			_, _ = check(path + " is cut")
+			_, _ = check(path + " is truncated")
 			bad := bytes.Clone(b)
 			bad[at] ^= 1 << (n % 8)
 			fatal(t, os.WriteFile(path, bad, 0o600))
@@ -362,11 +362,11 @@ func TestDamagedDirectory(t *testing.T) {
 		fatal(t, os.WriteFile(path, b, 0o600))
 	}
 	if again, err := check("restored"); err != nil || again != good {
-		t.Errorf("restored, it prints %v\n%s", err, again)
+		t.Errorf("restored: %v\n%s", err, again)
 	}
 }
 
-// contents returns the files that are not empty.
+// contents returns the contents of the files that are not empty.
 func contents(t testing.TB, dir string) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -378,7 +378,7 @@ func contents(t testing.TB, dir string) map[string][]byte {
 	return out
 }
 
-// A directory that is no member's is refused, and nothing is made in it.
+// A directory that is not a member's is refused, and nothing is created in it.
 func TestNotADirectory(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Join(dir, "none")} {
@@ -388,16 +388,16 @@ func TestNotADirectory(t *testing.T) {
 		}
 	}
 	if names := files(t, dir); len(names) != 1 {
-		t.Errorf("the dump has made %v", names)
+		t.Errorf("the dump created %v", names)
 	}
 }
 
-// A writer that fails ends a dump with its error.
+// If the writer fails, the dump ends with its error.
 func TestWriteFails(t *testing.T) {
 	closed, file := errors.New("closed"), corpusBackup(t)
 	err := Backup(failing{closed}, bytes.NewReader(file))
 	if !errors.Is(err, closed) {
-		t.Errorf("error %v", err)
+		t.Errorf("error: %v", err)
 	}
 }
 
@@ -405,7 +405,7 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// entryOf returns an entry of some commands.
+// entryOf returns an entry with the given commands.
 func entryOf(commands ...fsm.Command) []byte {
 	b := fsm.AppendGroup(fsm.AppendEntry(nil, 1), fsm.Origin{}, len(commands))
 	for _, c := range commands {

@@ -11,24 +11,24 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// printer prints records and counts what could not be read.
+// printer prints records, and counts what cannot be read.
 type printer struct {
 	w      *bufio.Writer
-	failed error // of writing
+	failed error // first write error
 
 	bad   int
-	first error // what could not be read; of a newer release, if some of it is
+	first error // the first problem, preferably one of a newer release
 }
 
 func newPrinter(w io.Writer) *printer { return &printer{w: bufio.NewWriter(w)} }
 
-// record prints a record, whose value is a struct, as an object in a line of its own.
+// record prints a record, whose value is a struct, as an object on a line of its own.
 func (p *printer) record(kind string, value any) {
 	fields := tree(reflect.ValueOf(value)).(object)
 	p.line(append(object{{"record", word(kind)}}, fields...))
 }
 
-// problem prints that something cannot be read, and where, unless err is nil.
+// problem prints that something at place cannot be read, unless err is nil.
 func (p *printer) problem(place string, err error) {
 	if err == nil {
 		return
@@ -53,7 +53,7 @@ func (p *printer) line(o object) {
 	}
 }
 
-// end returns what could not be read or written.
+// end flushes the output, and returns what could not be written or read.
 func (p *printer) end() error {
 	if err := errors.Join(p.failed, p.w.Flush()); err != nil {
 		return err

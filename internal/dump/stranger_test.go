@@ -14,14 +14,14 @@ import (
 	"unicode/utf8"
 )
 
-// A stranger reads a backup by what docs/formats.md says, and knows nothing else: no package of
-// ours is called here. Names are those of the document as they are printed.
+// A stranger reads a backup by docs/formats.md alone, without calling any of our packages. Field
+// names are those that the document gives for the output.
 type stranger struct {
 	b       []byte
-	writers *[]any // whom versions of keys counted for so far
+	writers *[]any // the writers of versions of keys so far
 }
 
-// fields are those of a record or of what is in it. What is zero is left out.
+// fields are the fields of a record, or of a value in it. Zero values are omitted.
 type fields map[string]any
 
 func (s *stranger) take(n int) []byte {
@@ -46,7 +46,7 @@ func (s *stranger) sv() int64 {
 
 func (s *stranger) id() string { return fmt.Sprintf("%016x", binary.BigEndian.Uint64(s.take(8))) }
 
-// text is a string, or an object where it is no UTF-8.
+// text reads a string; if it is not valid UTF-8, an object.
 func (s *stranger) text() any {
 	b := s.take(int(s.uv()))
 	if utf8.Valid(b) {
@@ -63,7 +63,7 @@ func (s *stranger) list(one func() any) []any {
 	return out
 }
 
-// set adds a field that is not zero.
+// set adds a field unless it is zero.
 func (f fields) set(name string, v any) {
 	switch v := v.(type) {
 	case int64, uint64, byte:
@@ -93,7 +93,7 @@ func (f fields) merge(g map[string]any) {
 	}
 }
 
-// token is printed as a text: it may be larger than floating point holds.
+// token adds a token as a string, since it may exceed the precision of floating point.
 func (f fields) token(n uint64) {
 	if n != 0 {
 		f["token"] = fmt.Sprint(n)
@@ -213,7 +213,7 @@ func (s *stranger) pair() map[string]any {
 
 func (s *stranger) pairs() []any { return s.list(func() any { return s.pair() }) }
 
-// refusals without data, from 32 on, as their texts begin.
+// Refusals without data, from 32 on: the beginnings of their texts.
 var refusals = []string{
 	"key not found", "session not found", "transaction", "not found", "already exists",
 	"bad id", "bound to another key", "revision has been compacted", "revision is in the future",
@@ -361,14 +361,14 @@ func (s *stranger) access(f fields, tag byte) {
 	}
 }
 
-// resource is what a limit is of.
+// resource reads the resource of a limit.
 func (s *stranger) resource() string {
 	return []string{
 		"leases", "lease-keys", "bytes", "rate",
 	}[s.byte()]
 }
 
-// record reads a record after its tag.
+// record reads a record, after its tag.
 func (s *stranger) record(tag byte) map[string]any {
 	f := fields{}
 	kinds := []string{
@@ -424,12 +424,12 @@ func (s *stranger) record(tag byte) map[string]any {
 	return f
 }
 
-// backup reads a backup: its line, its chunks, and its end.
+// backup reads a backup: its first line, its chunks, and its end.
 func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 	t.Helper()
 	all := s.b
 	if line := s.take(19); string(line) != "leasehold backup 1\n" {
-		t.Fatalf("it begins with %q", line)
+		t.Fatalf("the first line is %q", line)
 	}
 	table := crc32.MakeTable(crc32.Castagnoli)
 	for first := true; ; first = false {
@@ -454,7 +454,7 @@ func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 	}
 	at := len(all) - len(s.b)
 	if zeros := s.take(-at & 511); len(bytes.Trim(zeros, "\x00")) > 0 {
-		t.Fatal("bytes other than zero before the SHA-256")
+		t.Fatal("nonzero bytes before the SHA-256")
 	}
 	if want := sha256.Sum256(all[:len(all)-len(s.b)]); !bytes.Equal(s.b, want[:]) {
 		t.Fatal("the SHA-256 is wrong")
@@ -462,8 +462,8 @@ func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 	return out
 }
 
-// Goal: another program can read a backup by docs/formats.md alone. Method: one that is written
-// from that reads a backup with each kind of record, and its fields are those that a dump prints.
+// Goal: docs/formats.md alone is enough to write a program that reads backups. Method: such a
+// program reads a backup with each kind of record, and gets the fields that a dump prints.
 func TestStrangerReadsBackup(t *testing.T) {
 	file := corpusBackup(t)
 	want := (&stranger{file, new([]any)}).backup(t)
@@ -475,7 +475,7 @@ func TestStrangerReadsBackup(t *testing.T) {
 		if err := d.Decode(&f); err != nil {
 			t.Fatal(err)
 		}
-		if err, isText := f["err"].(string); isText { // as it begins, without its package
+		if err, isText := f["err"].(string); isText { // the beginning, without the package
 			for _, r := range refusals {
 				if _, words, _ := strings.Cut(err, ": "); strings.HasPrefix(words, r) {
 					f["err"] = r
@@ -485,11 +485,11 @@ func TestStrangerReadsBackup(t *testing.T) {
 		got = append(got, f)
 	}
 	if len(got) != len(want) {
-		t.Fatalf("%d records, and the dump has %d", len(want), len(got))
+		t.Fatalf("%d records, but the dump has %d", len(want), len(got))
 	}
 	for i := range got {
 		if !reflect.DeepEqual(got[i], map[string]any(want[i])) {
-			t.Errorf("record %d is read as\n%v\nand printed as\n%v", i, want[i], got[i])
+			t.Errorf("record %d is read as\n%v\nbut printed as\n%v", i, want[i], got[i])
 		}
 	}
 }

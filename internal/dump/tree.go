@@ -19,14 +19,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A tree is what a value is printed from: an object, a list, or one of the leaves, which are
-// bool, int64, uint64 and those below.
+// A tree is the form in which a value is printed: an object, a list, or a leaf, which is a bool, an
+// int64, a uint64 or one of the types below.
 type (
 	object []field
 	list   []any
-	// text is what others have chosen.
+	// text is a string that users chose.
 	text string
-	// word is ours: an ID, or the name of a choice.
+	// word is a string of ours: an ID, or the name of a choice.
 	word string
 )
 
@@ -35,7 +35,7 @@ type field struct {
 	value any
 }
 
-// choices are the names of values that are numbers in the records.
+// choices are the names of values that records store as numbers.
 var choices = map[reflect.Type]map[int64]string{
 	reflect.TypeFor[fsm.AlarmKind](): {
 		int64(fsm.NoSpace): "NOSPACE", int64(fsm.Corrupt): "CORRUPT",
@@ -63,7 +63,7 @@ var choices = map[reflect.Type]map[int64]string{
 	},
 }
 
-// words are the names of values that know them.
+// words returns the names of values that have a String method.
 func words[T interface {
 	~uint8
 	String() string
@@ -75,17 +75,17 @@ func words[T interface {
 	return out
 }
 
-// identifiers are the fields that are printed as 16 digits of base 16.
+// identifiers are the fields that are printed as 16 hex digits.
 var identifiers = map[string]bool{
 	"Lease": true, "Member": true, "Cluster": true, "Incarnation": true, "Nonce": true, "Vote": true,
 	"Voters": true, "Outgoing": true, "Learners": true, "LearnersNext": true,
 }
 
-// tree returns what a value is printed from. A field that is zero is left out, as it is where
-// records are written.
+// tree returns the form in which v is printed. Fields that are zero are omitted, as they are in the
+// records.
 func tree(v reflect.Value) any { return treeOf(v, "") }
 
-// treeOf is tree for the value of a field.
+// treeOf is tree for the value of the field name.
 func treeOf(v reflect.Value, name string) any {
 	if v.Kind() == reflect.Interface {
 		return named(v.Elem())
@@ -103,7 +103,7 @@ func treeOf(v reflect.Value, name string) any {
 	case lease.TTL:
 		return int64(x)
 	case lease.Token:
-		return word(strconv.FormatUint(uint64(x), 10)) // programs may keep numbers as floating point
+		return word(strconv.FormatUint(uint64(x), 10)) // JSON readers may use floating point
 	case word:
 		return x
 	}
@@ -157,8 +157,8 @@ func choice(v reflect.Value, names map[int64]string) any {
 	return word(names[n])
 }
 
-// named is the value of a field that may have values of several types: a command, a result, an
-// error. The name of the type comes before it, unless it is an error without data.
+// named returns the tree of a value in a field of interface type: a command, a result or an error.
+// It is preceded by the name of the type, unless it is an error without data.
 func named(v reflect.Value) any {
 	err, isError := v.Interface().(error)
 	for v.Kind() == reflect.Pointer {
@@ -176,13 +176,13 @@ func structTree(v reflect.Value) object {
 	for i := range v.NumField() {
 		f, x := v.Type().Field(i), v.Field(i)
 		name := f.Name
-		if name == "ID" && v.Type() != reflect.TypeFor[fsm.Session]() { // those are counted
+		if name == "ID" && v.Type() != reflect.TypeFor[fsm.Session]() { // sessions are numbered
 			name = "Member"
 		}
 		switch {
 		case f.Anonymous:
 			out = append(out, structTree(x)...)
-		case !f.IsExported(): // nobody's but the package's own
+		case !f.IsExported(): // not part of the record
 		case !empty(x) || shown(v.Type(), f.Name):
 			out = append(out, field{lower(f.Name), treeOf(x, name)})
 		}
@@ -194,7 +194,7 @@ func empty(v reflect.Value) bool {
 	return v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
 }
 
-// shown says of which field zero means something.
+// shown reports whether the zero value of a field is meaningful.
 func shown(t reflect.Type, name string) bool {
 	return t == reflect.TypeFor[fsm.Compare]() && (name == "Target" || name == "Relation") ||
 		t == reflect.TypeFor[access.Permission]() && name == "Kind" ||
@@ -222,14 +222,14 @@ func mapTree(v reflect.Value) any {
 	panic(fmt.Sprintf("dump: no form for a %s", v.Type()))
 }
 
-// lower makes the name of a field of Go's, or of a type, one of ours.
+// lower converts the name of a Go field or type to the name that is printed.
 func lower(name string) string {
 	n := 0
 	for n < len(name) && unicode.IsUpper(rune(name[n])) {
 		n++
 	}
 	if n > 1 && n < len(name) && name[n] != 's' {
-		n-- // the last begins the next word
+		n-- // the last one starts the next word
 	}
 	return strings.ToLower(name[:n]) + name[n:]
 }
@@ -256,7 +256,8 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// MarshalJSON implements json.Marshaler. What is no UTF-8 is an object with its base64.
+// MarshalJSON implements json.Marshaler. Text that is not valid UTF-8 becomes an object with its
+// base64.
 func (t text) MarshalJSON() ([]byte, error) {
 	if utf8.ValidString(string(t)) {
 		return json.Marshal(string(t))
