@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
 )
@@ -20,14 +21,14 @@ var causes = []struct {
 	{ErrTooOld, cause.TooOld},
 	{encoding.ErrNewer, cause.TooOld},
 	{ErrForeign, cause.VersionNotSpoken},
-	{errLost, cause.LostData},
-	{errCopied, cause.CopiedData},
-	{errRemoved, cause.Removed},
+	{identity.ErrLost, cause.LostData},
+	{identity.ErrCopied, cause.CopiedData},
+	{identity.ErrRemoved, cause.Removed},
 	{replica.ErrDamaged, cause.StatesDiffer},
-	{errUnapplied, cause.NotApplicable},
+	{identity.ErrUnapplied, cause.NotApplicable},
 	{replica.ErrImpossible, cause.RolledBack},
 	{storage.ErrRolledBack, cause.RolledBack},
-	{errContradicted, cause.Contradicted},
+	{identity.ErrContradicted, cause.Contradicted},
 	{storage.ErrHalfRestored, cause.HalfRestored},
 	{storage.ErrLocked, cause.InUse},
 	{storage.ErrForeign, cause.ForeignData},
@@ -58,7 +59,7 @@ func (s *Server) noteRun() (end func(error)) {
 	id, _ := s.core.disk.Identity()
 	r := storage.Run{
 		Cluster: fmt.Sprintf("%x", id.Cluster), Member: fmt.Sprintf("%x", id.Member), Name: s.cfg.Name,
-		ClientURLs: urlStrings(s.cfg.URLs.AdvertiseClient),
+		ClientURLs: identity.URLStrings(s.cfg.URLs.AdvertiseClient),
 		Process:    os.Getpid(), Started: time.Now().UTC(),
 	}
 	save := func() {

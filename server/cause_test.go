@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/test/virtual"
 )
@@ -80,13 +81,13 @@ func testCauses(t *testing.T) {
 	for want, err := range map[cause.Code]error{
 		"":                     nil,
 		cause.Failed:           errors.New("another"),
-		cause.TooOld:           otherRelease(encoding.ErrNewer, "d"),
-		cause.VersionNotSpoken: foreign(errors.New("v2"), "d"),
-		cause.LostData:         fmt.Errorf("member 1 refuses this one: %w", lostData("d")),
-		cause.CopiedData:       copiedData("d"),
-		cause.Removed:          errRemoved,
-		cause.RolledBack:       refuseUnusable(rolledBackDir(t)),
-		cause.Contradicted:     rolledBack(errors.New("a message"), "d"),
+		cause.TooOld:           identity.OtherRelease(encoding.ErrNewer, "d"),
+		cause.VersionNotSpoken: identity.Foreign(errors.New("v2"), "d"),
+		cause.LostData:         fmt.Errorf("member 1 refuses this one: %w", identity.LostData("d")),
+		cause.CopiedData:       fmt.Errorf("m: %w", identity.ErrCopied),
+		cause.Removed:          identity.ErrRemoved,
+		cause.RolledBack:       storage.Unusable(rolledBackDir(t)),
+		cause.Contradicted:     identity.RolledBack(errors.New("a message"), "d"),
 		cause.DiskFailed:       fmt.Errorf("append: %w: %w", storage.ErrFailed, os.ErrPermission),
 		cause.DiskFull:         fmt.Errorf("append: %w", storage.ErrNoSpace),
 		cause.Damaged:          fmt.Errorf("open: %w", storage.ErrCorrupt),

@@ -16,11 +16,12 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/version"
 )
 
 // ErrConfig is wrapped by every error of [Config.Validate].
-var ErrConfig = errors.New("server: bad configuration")
+var ErrConfig = identity.ErrConfig
 
 // Config is the whole configuration of a member. Begin with [DefaultConfig] and set what differs.
 // Do not change it after [New]. It is only read, so several members may share it.
@@ -233,6 +234,13 @@ type Compaction struct {
 // long that a mistaken unit is the likelier reason.
 const maxElectionTimeout = 50 * time.Second
 
+// minCheckpointInterval is how long silent leases gather for one entry anyway.
+const (
+	minCheckpointInterval  = 100 * time.Millisecond
+	checkpointIntervalRule = "--lease-checkpoint-interval must be at least 100ms: silence is always " +
+		"replicated, or leases of dead holders would live for ever"
+)
+
 // longestCacheTTL is what every member keeps to when it applies a grant, whatever it is told.
 const longestCacheTTL = time.Duration(fsm.MaxCacheTTL) * time.Millisecond
 
@@ -389,39 +397,7 @@ func (c Config) checkURLs() error {
 // CheckBootstrap returns an error if this member cannot be started for the first time: it must be
 // one of the initial cluster. Validate does not check this, because a member with data ignores
 // the initial cluster, which may be out of date.
-func (c Config) CheckBootstrap() error {
-	members := c.InitialMembers()
-	urls, ok := members[c.Name]
-	if !ok {
-		return fmt.Errorf("%w: --initial-cluster names no member %q; add %s=%s or correct --name",
-			ErrConfig, c.Name, c.Name, urlList(c.URLs.AdvertisePeer))
-	}
-	want, got := portsOf(c.URLs.AdvertisePeer), portsOf(urls)
-	if !slices.Equal(want, got) {
-		return fmt.Errorf("%w: --initial-cluster says %s=%s, but --initial-advertise-peer-urls is %s; "+
-			"make them the same", ErrConfig, c.Name, urlList(urls), urlList(c.URLs.AdvertisePeer))
-	}
-	return checkShared(members)
-}
-
-// portsOf is what two lists of URLs for one member must agree in. Host names
-// are left out, because one may be an alias or the address of the other.
-func portsOf(urls []url.URL) []string {
-	var ports []string
-	for _, u := range urls {
-		ports = append(ports, u.Scheme+":"+u.Port())
-	}
-	slices.Sort(ports)
-	return ports
-}
-
-func urlList(urls []url.URL) string {
-	var s []string
-	for _, u := range urls {
-		s = append(s, u.String())
-	}
-	return strings.Join(s, ",")
-}
+func (c Config) CheckBootstrap() error { return c.identity().CheckBootstrap() }
 
 func (c Config) checkNumbers() error {
 	r := c.Raft

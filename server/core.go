@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/member/authn"
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/member/timing"
 	"leasehold.dev/internal/replica"
@@ -40,11 +41,11 @@ type core struct {
 	tracer  *timing.Tracer // may be nil
 	waiting
 
-	machineConfig fsm.Config
-	commitDelay   *commitDelay
-	election      time.Duration
-	next          next
-	began         beginning
+	dir         string // of the data
+	commitDelay *commitDelay
+	election    time.Duration
+	next        next
+	began       beginning
 
 	view   atomic.Pointer[fsm.View]
 	status statusBoard
@@ -94,7 +95,7 @@ func (c *core) publishStats(now lease.Instant) {
 // countEvery is how often the caches are counted; counting looks at each.
 const countEvery = 1000 * lease.Instant(1)
 
-// run is the core's loop. It returns nil when ctx ends, and errRemoved when the
+// run is the core's loop. It returns nil when ctx ends, and identity.ErrRemoved when the
 // member is no longer in the cluster.
 func (c *core) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
@@ -119,7 +120,7 @@ func (c *core) run(ctx context.Context) error {
 }
 
 // step does one round of work and returns how long the core may sleep, or why this member stops,
-// for instance errRemoved. Package shell has the order.
+// for instance identity.ErrRemoved. Package shell has the order.
 func (c *core) step() (time.Duration, error) {
 	for {
 		switch do := c.shell.Next(); do {
@@ -193,7 +194,7 @@ func (c *core) do(do shell.Do) {
 // end is the core's last action. It drops a snapshot that was received but not saved.
 func (c *core) end() error {
 	if c.shell.Err == nil {
-		return errRemoved
+		return identity.ErrRemoved
 	}
 	if a, ok := c.shell.Arrived.(*arrival); ok {
 		a.refuse(errStopped)
@@ -201,16 +202,16 @@ func (c *core) end() error {
 	if errors.Is(c.shell.Err, replica.ErrDamaged) {
 		return c.damaged(c.shell.Err)
 	}
-	if err := otherRelease(c.shell.Err, c.peers.dir); errors.Is(err, ErrTooOld) ||
+	if err := identity.OtherRelease(c.shell.Err, c.dir); errors.Is(err, ErrTooOld) ||
 		errors.Is(err, ErrForeign) {
 		return err
 	}
 	if c.shell.Out.Failed != nil {
 		return fmt.Errorf("%w, and no member of this release can; the data in %s is unchanged: "+
 			"%w",
-			errUnapplied, c.peers.dir, c.shell.Err)
+			identity.ErrUnapplied, c.dir, c.shell.Err)
 	}
-	return rolledBack(c.shell.Err, c.peers.dir)
+	return identity.RolledBack(c.shell.Err, c.dir)
 }
 
 // lookAround runs once a heartbeat.
@@ -218,7 +219,7 @@ func (c *core) lookAround() {
 	now := c.shell.Now
 	stuck, full := c.writer.stuck(c.election), c.writer.full.Load()
 	if c.shell.Beat(shell.Around{
-		Assembled: c.peers.assembled(), DiskStuck: stuck || full,
+		Assembled: c.peers.Assembled(), DiskStuck: stuck || full,
 	}) {
 		c.log.Warn("cannot write log entries to the disk: handing over the leadership",
 			"stuck", stuck, "full", full)

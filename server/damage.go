@@ -12,20 +12,8 @@ import (
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/backup/target"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/member/identity"
 )
-
-// exitDamaged is the exit code of a member that is damaged: another start would end alike.
-const exitDamaged = 8
-
-// damagedError is how a member ends whose state differs from that of the majority of the voters, or
-// is older than what it had, also after each further start from the same data directory.
-type damagedError struct{ error }
-
-// ExitCode is the exit code that goes with the error.
-func (damagedError) ExitCode() int { return exitDamaged }
-
-// Unwrap returns the error itself.
-func (e damagedError) Unwrap() error { return e.error }
 
 // unwaited owns a command for which nobody waits.
 type unwaited struct{}
@@ -79,19 +67,19 @@ func (c *core) damaged(err error) error {
 	image := c.replica.Machine().Image()
 	name := fmt.Sprintf("damaged-%d.backup", image.View.Index)
 	kept := fmt.Sprintf("the state that it had in memory is in %s (compare leasehold snapshot dump "+
-		"with that of another member's backup)", filepath.Join(c.peers.dir, name))
+		"with that of another member's backup)", filepath.Join(c.dir, name))
 	if err := c.keepEvidence(name, image); err != nil {
 		kept = fmt.Sprintf("the state that it had in memory could not be written: %v", err)
 	}
-	return damagedError{fmt.Errorf("server: %w. It has stopped, and its data in %s is unchanged; "+
+	return identity.Damaged(fmt.Errorf("server: %w. It has stopped, and its data in %s is unchanged; "+
 		"%s. It will not run on this data again: move the directory away, and start the member "+
 		"with --join ADDRESS --replace, where ADDRESS is another member's",
-		err, c.peers.dir, kept)}
+		err, c.dir, kept))
 }
 
 // keepEvidence writes the state to a file of the data directory.
 func (c *core) keepEvidence(name string, image *fsm.Image) error {
-	dir, err := target.Open(c.peers.dir, "")
+	dir, err := target.Open(c.dir, "")
 	if err != nil {
 		return err
 	}

@@ -23,13 +23,13 @@ func testNoteOfEnd(t *testing.T) {
 		dir := t.TempDir()
 		c := &core{
 			shell: &shell.Shell{Err: replica.ErrImpossible},
-			peers: &peers{acquaintance: &acquaintance{dir: dir}},
+			dir:   dir,
 		}
 		if failed {
 			c.shell.Out.Failed = c.shell.Err
 		}
 		err := c.end()
-		var damaged damagedError
+		var damaged interface{ ExitCode() int }
 		if !errors.Is(err, replica.ErrImpossible) || errors.As(err, &damaged) == failed ||
 			causeOf(err) != code[failed] {
 			t.Errorf("%s: it ends with %v", name, err)

@@ -57,7 +57,7 @@ func endsDamaged(t *testing.T, r *running) {
 	}
 	var code interface{ ExitCode() int }
 	if !errors.Is(err, replica.ErrDamaged) || !errors.As(err, &code) ||
-		code.ExitCode() != exitDamaged || !strings.Contains(err.Error(), "--join ADDRESS --replace") {
+		code.ExitCode() != 8 || !strings.Contains(err.Error(), "--join ADDRESS --replace") {
 		t.Errorf("ended with %v", err)
 	}
 }

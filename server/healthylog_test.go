@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/test/virtual"
 )
 
@@ -55,7 +56,7 @@ func founded(t *testing.T, n int) ([]*running, []Config, []lockedBuffer) {
 	}
 	members := runAll(t, configs[:n]...)
 	if _, err := members[0].client.MemberAdd(t.Context(),
-		urlStrings(configs[n].URLs.AdvertisePeer)); err != nil {
+		identity.URLStrings(configs[n].URLs.AdvertisePeer)); err != nil {
 		t.Fatal(err)
 	}
 	configs[n].Cluster.State = ExistingCluster

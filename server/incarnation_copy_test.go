@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/test/virtual"
 )
 
@@ -46,7 +47,7 @@ func testCopiedData(t *testing.T) {
 	c := copied(t, configs[1])
 	first := launch(t, configs[1])
 	for i, m := range []*Server{members[0].Server, first.Server, members[2].Server} {
-		if n := m.peers.copied.Load(); n != 0 {
+		if n := m.peers.Copies(); n != 0 {
 			t.Errorf("m%d took a restart for a copy, %d times", i+1, n)
 		}
 	}
@@ -59,15 +60,15 @@ func testCopiedData(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("neither of them ended")
 	}
-	if !errors.Is(err, errCopied) || !strings.Contains(err.Error(), c.DataDir) {
+	if !errors.Is(err, identity.ErrCopied) || !strings.Contains(err.Error(), c.DataDir) {
 		t.Errorf("it ended with %v", err)
 	}
 	eventually(t, "the others know", func() bool {
-		return members[0].peers.copied.Load() > 0 && logs[0].contains("identity of one member") ||
-			members[2].peers.copied.Load() > 0 && logs[2].contains("identity of one member")
+		return members[0].peers.Copies() > 0 && logs[0].contains("identity of one member") ||
+			members[2].peers.Copies() > 0 && logs[2].contains("identity of one member")
 	})
 	eventually(t, "the one that goes on is told", func() bool {
-		return rest.peers.copyRefused(time.Now()) &&
+		return rest.peers.CopyRefused(time.Now()) &&
 			logs[1].contains("a copy of this member's data directory")
 	})
 	if e := rest.node.Status().Errors; len(e) != 1 || !strings.Contains(e[0], "copy") {
@@ -104,21 +105,4 @@ func launch(t *testing.T, c Config) launched {
 	case <-ended:
 	}
 	return l
-}
-
-// However often others say that there is a copy, the log gets few lines of it.
-func TestCopiesAreToldSeldom(t *testing.T) { virtual.Test(t, testCopiesAreToldSeldom) }
-
-func testCopiesAreToldSeldom(t *testing.T) {
-	var log lockedBuffer
-	c := testConfig(shortDir(t))
-	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	p := run(t, c).peers
-	for range 1000 {
-		p.Copied(p.member)
-		p.Copied(p.member + 1)
-	}
-	if n := log.count("identity of"); n < 2 || n > 20 || p.copied.Load() != 2000 {
-		t.Errorf("%d lines of %d copies", n, p.copied.Load())
-	}
 }

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"leasehold.dev/internal/cause"
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
@@ -55,15 +55,11 @@ func testFoundersWait(t *testing.T) {
 	}
 	configs[0].Logger = slog.New(slog.NewTextHandler(&log, nil))
 	first, second := begin(t, configs[0]), begin(t, configs[1])
-	eventually(t, "the two have met", func() bool {
-		first.peers.mu.Lock()
-		defer first.peers.mu.Unlock()
-		return len(first.peers.missing) == 1
-	})
+	eventually(t, "the two have met", func() bool { return first.peers.Missing() == "m3" })
 	if !log.contains("missing=m2,m3") {
 		t.Error("the log does not say for whom it waits")
 	}
-	if first.peers.assembled() || second.peers.assembled() {
+	if first.peers.Assembled() || second.peers.Assembled() {
 		t.Error("two founders are a cluster")
 	}
 	begin(t, configs[2]).await(t)
@@ -92,7 +88,7 @@ func testLostData(t *testing.T) {
 		wipe(t, c)
 		for range 2 { // with an empty directory, and with what that run has left
 			err := ends(t, c)
-			if !errors.Is(err, errLost) || !strings.Contains(err.Error(), c.DataDir) {
+			if !errors.Is(err, identity.ErrLost) || !strings.Contains(err.Error(), c.DataDir) {
 				t.Errorf("%s: %v", c.Name, err)
 			}
 		}
@@ -136,7 +132,7 @@ func testFirstFoundsTwice(t *testing.T) {
 	}
 	wipe(t, c)
 	err := ends(t, c)
-	if !errors.Is(err, errLost) || !strings.Contains(err.Error(), "founded cluster") {
+	if !errors.Is(err, identity.ErrLost) || !strings.Contains(err.Error(), "founded cluster") {
 		t.Errorf("it ended with %v", err)
 	}
 	again, err := New(c)
@@ -170,65 +166,8 @@ func testJoinedWaitsForNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if !again.peers.assembled() {
-		t.Errorf("it waits for %v", again.peers.missing)
-	}
-}
-
-// TestClaimIsForgotten: a member that was claimed and is left alone for as long as it might have
-// been a mistake is none: a cluster that claims it later has a fault of its own. One that is
-// stopped before has not been left alone. Method: a member with a claim on its disk in a time of
-// its own.
-func TestClaimIsForgotten(t *testing.T) {
-	c := testConfig(t.TempDir())
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close() //nolint:errcheck // it was never run
-	if !s.peers.claim(time.Now()) {
-		t.Fatal("a young member is not claimed")
-	}
-	synctest.Test(t, func(t *testing.T) {
-		late := time.Now().Add(100 * 365 * 24 * time.Hour)
-		for _, left := range []struct {
-			alone   time.Duration
-			claimed bool
-		}{{young - 1, true}, {young, false}, {young, false}} {
-			stop := s.peers.forgive()
-			time.Sleep(left.alone)
-			synctest.Wait()
-			stop()
-			time.Sleep(time.Hour)
-			if got := s.peers.claim(late); got != left.claimed {
-				t.Errorf("left alone for %v: claimed %v", left.alone, got)
-			}
-		}
-	})
-}
-
-// A cluster of one that is not new goes on when another cluster takes its member for its own: the
-// configuration of that one is wrong.
-func TestOldIsNotClaimed(t *testing.T) { virtual.Test(t, testOldIsNotClaimed) }
-
-func testOldIsNotClaimed(t *testing.T) {
-	s, err := New(testConfig(t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	for _, c := range []struct {
-		age  time.Duration
-		want bool
-	}{
-		{-time.Hour, false},
-		{young + time.Hour, false},
-		{time.Minute, true},
-		{young + time.Hour, true}, // it was told before
-	} {
-		if got := s.peers.claim(time.Now().Add(c.age)); got != c.want {
-			t.Errorf("founded %v ago: claimed %v", c.age, got)
-		}
+	if !again.peers.Assembled() {
+		t.Errorf("it waits for %v", again.peers.Missing())
 	}
 }
 
@@ -283,7 +222,7 @@ func testRolledBack(t *testing.T) {
 	_, err = New(testConfig(filepath.Dir(old.cfg.DataDir)))
 	var code interface{ ExitCode() int }
 	if !errors.Is(err, storage.ErrRolledBack) || !errors.As(err, &code) ||
-		code.ExitCode() != exitDamaged {
+		code.ExitCode() != 8 {
 		t.Errorf("after another start: %v", err)
 	}
 }

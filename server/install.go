@@ -135,7 +135,7 @@ func (p *peers) Snapshot(
 	if err != nil {
 		return err
 	}
-	machine, err := receive(p.core.machineConfig, w, next)
+	machine, err := receive(p.machineConfig, w, next)
 	if err != nil {
 		w.Abort()
 		if errors.Is(err, encoding.ErrNewer) {

@@ -16,7 +16,7 @@ func (s *Server) measured() *metrics.Member {
 		Disk: n.disk, Peers: s.peers,
 		Watchers:       func() int { return n.hub.Stats().Watchers },
 		DiskFull:       n.writer.full.Load,
-		Copied:         s.peers.copied.Load,
+		Copied:         s.peers.Copies,
 		Panics:         s.panics.Ended,
 		StorageVersion: n.storageVersion,
 		Principals:     s.cfg.Access.MetricsPrincipals,

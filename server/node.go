@@ -442,7 +442,7 @@ func (n *node) Status() etcd.Status {
 		Quota:          v.Quota,
 		StorageVersion: version.Semantic(n.storageVersion()), Learner: v.Learner(n.member),
 	}
-	if n.peers.copyRefused(time.Now()) {
+	if n.peers.CopyRefused(time.Now()) {
 		out.Errors = append(out.Errors, cause.CopiedData.Report("another process with the identity of "+
 			"this member was refused: a copy of its data directory is being run"))
 	}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -22,35 +20,29 @@ import (
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/transport"
-	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
-
-// errRemoved is how the member learns that it is to stop for good. Run returns
-// nil then: it was asked to.
-var errRemoved = errors.New("server: this member was removed from the cluster")
 
 // peers connects the core with the other members. Its methods as a
 // transport.Handler run on the transport's goroutines, and leave what comes
 // in the core's inbox.
 type peers struct {
 	*transport.Transport
-	core    *core
-	cluster uint64
-	member  uint64
-	removed context.CancelCauseFunc // ends Server.expelled
-	*acquaintance
-	log *slog.Logger
+	core   *core
+	member uint64
+	*identity.Peers
+	machineConfig fsm.Config // of the snapshots that arrive
+	log           *slog.Logger
 	// known are those of whom this member was told when it joined, for as long
 	// as it has no state that names any.
 	known []fsm.Member
 	// told are those of the last update. The core's, once it runs.
 	told []fsm.Member
 	// resends are the last pauses before a snapshot is sent again, by member. The core's.
-	resends  map[uint64]time.Duration
-	versions version.Range // that this member speaks
+	resends map[uint64]time.Duration
 	// undecodable is between lines of the log about messages that do not decode.
 	undecodable rate.Sometimes
 
@@ -62,16 +54,18 @@ var _ transport.Handler = (*peers)(nil)
 // newPeers returns the connections of a member, none of which is open yet.
 func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 	p := &peers{
-		core: s.core, cluster: s.node.cluster, member: s.node.member,
-		log: s.cfg.Logger, known: known, removed: s.expel,
-		resends:      make(map[uint64]time.Duration),
-		versions:     s.cfg.versions(),
-		acquaintance: newAcquaintance(s),
-		undecodable:  rate.Sometimes{Interval: time.Second},
+		core: s.core, machineConfig: machineConfig(s.cfg), member: s.node.member,
+		log: s.cfg.Logger, known: known,
+		resends: make(map[uint64]time.Duration),
+		Peers: identity.NewPeers(identity.PeersConfig{
+			Disk: s.core.disk, Dir: s.cfg.DataDir, Logger: s.cfg.Logger, View: s.node.View,
+			Versions: s.cfg.versions(), Stop: s.expel,
+		}),
+		undecodable: rate.Sometimes{Interval: time.Second},
 	}
 	p.Transport = transport.New(transport.Config{
-		Cluster: p.cluster, Self: p.member, Process: rand.Uint64() | 1,
-		Incarnation: p.incarnation, Formats: transport.Formats(p.versions),
+		Cluster: s.node.cluster, Self: p.member, Process: rand.Uint64() | 1,
+		Incarnation: p.Incarnation(), Formats: transport.Formats(s.cfg.versions()),
 		Version: p.clusterVersion, Way: way,
 		Handler: p, Logger: s.cfg.Logger, Panics: s.panics,
 		RoundTrip: p.answered,
@@ -136,7 +130,7 @@ func (p *peers) close() {
 
 // Receive implements transport.Handler.
 func (p *peers) Receive(from uint64, data []byte) {
-	if !p.assembled() {
+	if !p.Assembled() {
 		return // Raft sends again
 	}
 	m, err := replica.DecodeMessage(from, p.member, data)
@@ -178,21 +172,10 @@ func (p *peers) Gone(member uint64) {
 	p.core.inbox.task(func() { p.core.replica.Gone(member) })
 }
 
-// description is what a member tells one that wants to join.
-type description struct {
-	Cluster uint64
-	Members []fsm.Member
-	Version byte // the cluster's
-}
-
-// Describe implements transport.Handler.
-func (p *peers) Describe() []byte {
-	v := p.core.view.Load()
-	text, err := json.Marshal(description{p.cluster, v.Members, v.Version.Number})
-	if err != nil {
-		panic("server: encode the members: " + err.Error())
-	}
-	return text
+// clusterVersion is what this member says of the cluster version when it opens a stream.
+func (p *peers) clusterVersion() (number uint8, decided uint64) {
+	v := p.core.view.Load().Version
+	return v.Number, v.Decided
 }
 
 // peerWay returns the TLS configuration for listening, nil for none, and how to reach others.

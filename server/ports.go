@@ -10,10 +10,12 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/member/identity"
 )
 
 // port is an open listener and what it is for.
@@ -153,7 +155,7 @@ func (c Config) checkTLS() error {
 			errs = append(errs, fmt.Errorf("there are TLS settings for the %s side, but %s would "+
 				"not be encrypted; use https:// in %s and in the advertised URLs, or leave out "+
 				"the TLS settings",
-				side.name, urlList(side.urls), side.urlFlag))
+				side.name, strings.Join(identity.URLStrings(side.urls), ","), side.urlFlag))
 		}
 	}
 	return errors.Join(errs...)

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/url"
@@ -15,9 +14,9 @@ import (
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
-	"leasehold.dev/internal/transport"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/test/virtual"
 )
@@ -54,7 +53,7 @@ func testEntryOfNewerRelease(t *testing.T) {
 		s.core.inbox.putMessage(&replica.Message{Version: 1, From: from, To: to, Raft: m})
 	}
 	send(&raftpb.Message{
-		Type: raftpb.MsgApp.Enum(), LogTerm: new(uint64(firstIndex)), Index: &at,
+		Type: raftpb.MsgApp.Enum(), LogTerm: new(uint64(identity.FirstIndex)), Index: &at,
 		Entries: []*raftpb.Entry{
 			{Term: new(uint64(7)), Index: new(at + 1), Data: put("known")},
 			{Term: new(uint64(7)), Index: new(at + 2), Data: append(put("newer"), 0x7f)},
@@ -153,7 +152,7 @@ func testSnapshotOfNewerRelease(t *testing.T) {
 	whole := newerSnapshot(t, s)
 	conf := s.core.replica.ConfState()
 	w, err := s.core.disk.NewSnapshot(storage.SnapshotMeta{
-		Index: firstIndex + 1, Term: firstIndex, ConfState: conf,
+		Index: identity.FirstIndex + 1, Term: identity.FirstIndex, ConfState: conf,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -245,69 +244,6 @@ func testJoinTooNew(t *testing.T) {
 	cfg.Versions = version.Range{}
 	if err := Reach(cfg, others, r.node.cluster); err != nil {
 		t.Errorf("a member of this release: %v", err)
-	}
-}
-
-// Goal: of two members one of which does not speak the cluster version it is that one which stops,
-// whichever of them calls, and a member that has only not heard of a change yet makes nobody stop.
-// Method: all that a caller may say of itself, to a member that knows the version of entry 7.
-func TestAgreement(t *testing.T) { virtual.Test(t, testAgreement) }
-
-func testAgreement(t *testing.T) {
-	s, err := New(testConfig(shortDir(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	var stopped error
-	s.peers.removed = func(err error) { stopped = err }
-	s.peers.versions = version.Range{Oldest: 2, Newest: 3}
-	v := *s.core.view.Load()
-	v.Version = fsm.ClusterVersion{Number: 2, Decided: 7}
-	s.core.view.Store(&v)
-	for name, c := range map[string]struct {
-		caller         transport.Visitor
-		refused, stops bool
-	}{
-		"the same": {caller: transport.Visitor{
-			Formats: transport.Formats{Oldest: 2, Newest: 3}, Version: 2, Decided: 7,
-		}},
-		"older, and speaks it": {caller: transport.Visitor{
-			Formats: transport.Formats{Oldest: 1, Newest: 2}, Version: 1, Decided: 3,
-		}},
-		"older": {caller: transport.Visitor{
-			Formats: transport.Formats{Oldest: 1, Newest: 1}, Version: 1, Decided: 3,
-		}, refused: true},
-		"newer": {caller: transport.Visitor{
-			Formats: transport.Formats{Oldest: 3, Newest: 4}, Version: 3,
-		}, refused: true},
-		"knows better": {caller: transport.Visitor{
-			Formats: transport.Formats{Oldest: 3, Newest: 4}, Version: 3, Decided: 8,
-		}},
-		"knows better, and what this one does not speak": {caller: transport.Visitor{
-			Formats: transport.Formats{Oldest: 1, Newest: 1}, Version: 1, Decided: 8,
-		}, stops: true},
-	} {
-		stopped = nil
-		c.caller.Member = s.node.member + 1
-		err := s.peers.Admit(c.caller)
-		if c.refused != errors.Is(err, transport.ErrVersion) || c.stops != (stopped != nil) ||
-			(err == nil) != (!c.refused && !c.stops) {
-			t.Errorf("%s: %v, stopped by %v", name, err, stopped)
-		}
-		if c.refused && !strings.Contains(err.Error(), version.Range(c.caller.Formats).String()) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if c.stops {
-			wantForeign(t, stopped)
-		}
-	}
-	s.peers.Expelled(9, fmt.Errorf("that is 0.1: %w", transport.ErrVersion))
-	wantForeign(t, stopped)
-	v.Members = nil // as when it joins
-	s.core.view.Store(&v)
-	if err := s.peers.Admit(transport.Visitor{Member: 9, Version: 1, Decided: 1}); err != nil {
-		t.Errorf("a member without a state: %v", err)
 	}
 }
 

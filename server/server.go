@@ -22,6 +22,7 @@ import (
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/login"
 	"leasehold.dev/internal/member/authn"
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/member/timing"
 	"leasehold.dev/internal/mvcc"
@@ -92,17 +93,17 @@ func newServer(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := boot(cfg, way)
+	b, err := identity.Open(cfg.identity(), way)
 	if err != nil {
 		return nil, err
 	}
-	disk := b.disk
+	disk := b.Disk
 	s := &Server{
 		cfg: cfg, peerTLS: accept, limits: limits,
 		panics: listen.NewPanics(cfg.Logger),
 		ready:  make(chan struct{}), stopped: make(chan struct{}),
 	}
-	if s.core, err = newCore(cfg, disk, b.machine); err != nil {
+	if s.core, err = newCore(cfg, disk, b.Machine); err != nil {
 		return nil, errors.Join(err, disk.Close())
 	}
 	id, _ := disk.Identity()
@@ -118,7 +119,7 @@ func newServer(cfg Config) (*Server, error) {
 		return nil, errors.Join(err, disk.Close())
 	}
 	s.entrance = newEntrance(s.node)
-	s.peers = newPeers(s, way, b.known)
+	s.peers = newPeers(s, way, b.Known)
 	s.core.peers = s.peers
 	s.core.metrics.Register(s.measured())
 	return s, nil
@@ -176,7 +177,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	// The log may end after what is committed: entries that others still add are then left out, too.
 	machine.CountAfter(logged)
 	c := &core{
-		replica: r, machineConfig: machineConfig(cfg), disk: disk,
+		replica: r, dir: cfg.DataDir, disk: disk,
 		inbox: newInbox(), clock: clock, log: cfg.Logger,
 		metrics: measured, tracer: tracer, writer: w,
 		began:    beginning{voters: r.ConfState().GetVoters(), logged: logged},
@@ -270,8 +271,8 @@ func (s *Server) run(ctx context.Context) error {
 	s.warnOfAddresses()
 	noteEnd := s.noteRun()
 	s.peers.update(s.node.View().Members)
-	defer s.peers.assemble(s.cfg.Cluster.FoundersWait)()
-	defer s.peers.forgive()()
+	defer s.peers.AwaitFounders(s.cfg.Cluster.FoundersWait)()
+	defer s.peers.ResetClaim()()
 	g := group{log: s.cfg.Logger}
 	coreCtx, stopCore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopCore()
@@ -303,7 +304,7 @@ func (s *Server) run(ctx context.Context) error {
 	s.core.tracer.Close() // the last call has ended, and the core
 	s.core.writer.abandon()
 	why := context.Cause(ctx)
-	if errors.Is(why, errRemoved) {
+	if errors.Is(why, identity.ErrRemoved) {
 		s.cfg.Logger.Warn("this member was removed from the cluster and will not serve again; "+
 			"its data directory can be deleted", "data-dir", s.cfg.DataDir,
 			"cause", cause.Removed)
@@ -312,7 +313,7 @@ func (s *Server) run(ctx context.Context) error {
 		err = why
 	}
 	noteEnd(err) // while nobody else has the directory
-	if errors.Is(err, errRemoved) {
+	if errors.Is(err, identity.ErrRemoved) {
 		err = nil
 	}
 	return withCause(errors.Join(err, s.core.disk.Close()))
@@ -339,7 +340,7 @@ func (s *Server) lead() error {
 // others need not find out. What remains of silent leases is replicated before, for the
 // others may be about to stop, too.
 func (s *Server) handOver(ctx context.Context) {
-	if errors.Is(context.Cause(ctx), errRemoved) || !s.node.status.Load().Leading {
+	if errors.Is(context.Cause(ctx), identity.ErrRemoved) || !s.node.status.Load().Leading {
 		return
 	}
 	if errors.Is(context.Cause(ctx), context.Canceled) { // else the log may be what has failed
@@ -452,7 +453,7 @@ func (s *Server) publishCaughtUp(ctx context.Context) error {
 // in etcd, those that were stored when it founded the cluster, was added, or restored, count.
 func (s *Server) comparePeerURLs() {
 	self, ok := s.node.View().Member(s.node.member)
-	given := slices.Sorted(slices.Values(urlStrings(s.cfg.URLs.AdvertisePeer)))
+	given := slices.Sorted(slices.Values(identity.URLStrings(s.cfg.URLs.AdvertisePeer)))
 	if !ok || slices.Equal(slices.Sorted(slices.Values(self.PeerURLs)), given) {
 		return
 	}
@@ -467,16 +468,16 @@ func (s *Server) comparePeerURLs() {
 // versions it speaks, and its quota, as they are now.
 func (s *Server) published() bool {
 	self, ok := s.node.View().Member(s.node.member)
-	return ok && self.Name == s.cfg.Name && self.Incarnation == s.peers.incarnation &&
+	return ok && self.Name == s.cfg.Name && self.Incarnation == s.peers.Incarnation() &&
 		self.Versions == s.cfg.versions() && self.Quota == s.cfg.Limits.quota() &&
-		slices.Equal(self.ClientURLs, urlStrings(s.cfg.URLs.AdvertiseClient))
+		slices.Equal(self.ClientURLs, identity.URLStrings(s.cfg.URLs.AdvertiseClient))
 }
 
 // publish replicates this member's name, addresses, cluster versions and quota.
 func (s *Server) publish(ctx context.Context) error {
 	self := &fsm.SetMember{Member: fsm.Member{
-		ID: s.node.member, Name: s.cfg.Name, Incarnation: s.peers.incarnation,
-		ClientURLs: urlStrings(s.cfg.URLs.AdvertiseClient), Versions: s.cfg.versions(),
+		ID: s.node.member, Name: s.cfg.Name, Incarnation: s.peers.Incarnation(),
+		ClientURLs: identity.URLStrings(s.cfg.URLs.AdvertiseClient), Versions: s.cfg.versions(),
 		Quota: s.cfg.Limits.quota(),
 	}}
 	for {
@@ -485,9 +486,9 @@ func (s *Server) publish(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil && errors.Is(r.Err, fsm.ErrIncarnation):
-			return lostData(s.cfg.DataDir)
+			return identity.LostData(s.cfg.DataDir)
 		case err == nil && errors.Is(r.Err, fsm.ErrVersion):
-			return foreign(r.Err, s.cfg.DataDir)
+			return identity.Foreign(r.Err, s.cfg.DataDir)
 		case err == nil:
 			return r.Err
 		}

@@ -313,20 +313,6 @@ func testPortIsTaken(t *testing.T) {
 	}
 }
 
-// Members that are told the same derive the same ids, and other ones under
-// another token.
-func TestIDs(t *testing.T) {
-	a := url.URL{Scheme: "http", Host: "a:1"}
-	b := url.URL{Scheme: "http", Host: "b:1"}
-	if memberID([]url.URL{a, b}, "t") != memberID([]url.URL{b, a}, "t") {
-		t.Error("the order of URLs matters")
-	}
-	if memberID([]url.URL{a}, "t") == memberID([]url.URL{a}, "u") ||
-		memberID([]url.URL{a}, "t") == memberID([]url.URL{b}, "t") {
-		t.Error("ids do not differ")
-	}
-}
-
 // What Raft cannot go on after stops the member.
 func TestRaftLoggerPanics(t *testing.T) {
 	defer func() {

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
@@ -194,7 +195,7 @@ func (s *snapshotter) write(
 	image *fsm.Image, conf *raftpb.ConfState, keep uint64,
 ) (uint64, error) {
 	begin, index := time.Now(), image.View.Index
-	if err := writeSnapshot(s.disk, image, conf, keep); err != nil {
+	if err := identity.WriteSnapshot(s.disk, image, conf, keep); err != nil {
 		return 0, err
 	}
 	bytes := s.disk.Usage().SnapshotBytes
@@ -202,22 +203,4 @@ func (s *snapshotter) write(
 	s.metrics.Snapshot.Observe(took.Seconds())
 	s.log.Info("wrote a snapshot", "index", index, "bytes", bytes, "took", took)
 	return bytes, nil
-}
-
-// writeSnapshot makes image the newest snapshot on disk and drops the log up to an index, 0 for
-// none of it: both or neither.
-func writeSnapshot(
-	disk *storage.Disk, image *fsm.Image, conf *raftpb.ConfState, drop uint64,
-) error {
-	w, err := disk.NewSnapshot(storage.SnapshotMeta{
-		Index: image.View.Index, Term: image.View.Term, ConfState: conf,
-	})
-	if err != nil {
-		return err
-	}
-	defer w.Abort()
-	if err := image.Encode(w.Write); err != nil {
-		return err
-	}
-	return w.Commit(drop)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/crashfs"
@@ -129,7 +130,7 @@ func testSnapshotOfLowerVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at := snap.GetMetadata().GetIndex(); at <= firstIndex || first != at+1 {
+	if at := snap.GetMetadata().GetIndex(); at <= identity.FirstIndex || first != at+1 {
 		t.Errorf("the snapshot is at %d, and the log begins at %d", at, first)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/server"
 )
@@ -107,7 +108,7 @@ func look(dir string) (p possession, err error) {
 	snap, err := disk.Snapshot()
 	p.stated = err == nil && !raft.IsEmptySnap(snap)
 	if err == nil {
-		err = server.HalfFounded(disk)
+		err = identity.HalfFounded(disk)
 	}
 	return p, fault.Join(err, disk.Close())
 }

@@ -1,4 +1,4 @@
-package server
+package identity
 
 import (
 	"cmp"
@@ -65,7 +65,7 @@ func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 
 // Restore makes a new data directory, c.DataDir, from a backup. The directory must be empty or
 // not exist, otherwise the error is [ErrNotEmpty]. If the backup is not complete the error is
-// [ErrBackup], and Restore leaves nothing behind.
+// [backup.ErrNotWhole], and Restore leaves nothing behind.
 //
 // The member is the founder of a new cluster, with IDs made from c as at any first start. Keys
 // and leases are those of the backup. When the member starts to serve, each lease begins its full
@@ -75,11 +75,8 @@ func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 // compacted.
 //
 // The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own: where the
-// cluster of before keeps its backups ([Config.Backup]), it is refused.
+// cluster of before keeps its backups (server.Config.Backup), it is refused.
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
-	if err := c.Validate(); err != nil {
-		return err
-	}
 	if err := c.CheckBootstrap(); err != nil {
 		return err
 	}
@@ -159,9 +156,9 @@ func readBackup(
 	if err != nil {
 		return nil, 0, err
 	}
-	m, err := fsm.RestoreBackup(machineConfig(c), f, b.Next)
+	m, err := fsm.RestoreBackup(c.Machine, f, b.Next)
 	if err != nil {
-		return nil, 0, asBackupError(err)
+		return nil, 0, BackupError(err)
 	}
 	return m, b.Cluster(), b.Finish(!o.SkipHash)
 }
@@ -203,7 +200,7 @@ func fillRestored(disk *storage.Disk, m *fsm.Machine, c Config, id storage.Ident
 	// Term and index go on from the backup's: clients see both in every answer.
 	// Committing the snapshot sets the hard state to them.
 	image := m.Image()
-	return writeSnapshot(disk, image, confState(members), 0)
+	return WriteSnapshot(disk, image, confState(members), 0)
 }
 
 // undo takes away what a failed restore has made.
@@ -235,7 +232,15 @@ func refuseUnusable(dir string) error {
 	}
 	err = fmt.Errorf("server: %w", err)
 	if errors.Is(err, storage.ErrRolledBack) {
-		return damagedError{err}
+		return damaged{err}
+	}
+	return err
+}
+
+// BackupError returns the error of a backup whose state does not decode.
+func BackupError(err error) error {
+	if errors.Is(err, fsm.ErrCorrupt) {
+		return fmt.Errorf("%w: %w", backup.ErrNotWhole, err)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package server
+package identity
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func padded(body []byte) []byte {
 // machineWith returns a state with leases, keys and n values of 100 kB.
 func machineWith(t testing.TB, n int) *fsm.Machine {
 	t.Helper()
-	m := fsm.New(machineConfig(DefaultConfig()))
+	m := fsm.New(config().Machine)
 	m.Begin(1, 1)
 	m.AddMember(fsm.Member{ID: 1, Name: "old"})
 	do := func(c fsm.Command) {
@@ -73,7 +74,12 @@ func sealed(body []byte) []byte {
 
 // read reads a backup as Restore does.
 func read(b []byte, o RestoreOptions) error {
-	_, _, err := readBackup(bytes.NewReader(b), DefaultConfig(), o, fsm.Restoration{})
+	_, _, err := readBackup(bytes.NewReader(b), config(), o, fsm.Restoration{})
+	return err
+}
+
+func readAll(r io.Reader) error {
+	_, _, err := readBackup(r, config(), RestoreOptions{}, fsm.Restoration{})
 	return err
 }
 
@@ -113,27 +119,27 @@ func TestChangedBackupIsRefused(t *testing.T) {
 	if err := read(good, RestoreOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := BackupStatus(bytes.NewReader(good)); err != nil {
+	if err := readAll(bytes.NewReader(good)); err != nil {
 		t.Fatal(err)
 	}
 	body := len(good) - sha256.Size
 	for i := range good {
 		bad := slices.Clone(good)
 		bad[i] ^= 1 << (i % 8)
-		if err := read(bad, RestoreOptions{}); !errors.Is(err, ErrBackup) {
+		if err := read(bad, RestoreOptions{}); !errors.Is(err, backup.ErrNotWhole) {
 			t.Errorf("byte %d changed: error %v", i, err)
 		}
 		err := read(bad, RestoreOptions{SkipHash: true})
-		if i < body && !errors.Is(err, ErrBackup) || i >= body && err != nil {
+		if i < body && !errors.Is(err, backup.ErrNotWhole) || i >= body && err != nil {
 			t.Errorf("byte %d changed, hash skipped: error %v", i, err)
 		}
-		if _, err := BackupStatus(bytes.NewReader(bad)); !errors.Is(err, ErrBackup) {
+		if err := readAll(bytes.NewReader(bad)); !errors.Is(err, backup.ErrNotWhole) {
 			t.Errorf("byte %d changed: status says %v", i, err)
 		}
 		if i >= body {
 			continue
 		}
-		if err := read(sealed(bad[:body]), RestoreOptions{}); !errors.Is(err, ErrBackup) {
+		if err := read(sealed(bad[:body]), RestoreOptions{}); !errors.Is(err, backup.ErrNotWhole) {
 			t.Errorf("byte %d changed, SHA-256 made anew: error %v", i, err)
 		}
 	}
@@ -167,18 +173,18 @@ func TestCutBackupIsRefused(t *testing.T) {
 				continue
 			}
 			cut := good[:at]
-			if err := read(cut, RestoreOptions{}); !errors.Is(err, ErrBackup) {
+			if err := read(cut, RestoreOptions{}); !errors.Is(err, backup.ErrNotWhole) {
 				t.Errorf("cut at %d: error %v", at, err)
 			}
 			if at == len(good)-sha256.Size {
 				continue // sealed again it is whole
 			}
-			if err := read(sealed(cut), RestoreOptions{}); !errors.Is(err, ErrBackup) {
+			if err := read(sealed(cut), RestoreOptions{}); !errors.Is(err, backup.ErrNotWhole) {
 				t.Errorf("cut at %d and sealed: error %v", at, err)
 			}
 			whole := at > len(good)-sha256.Size // but for the SHA-256
 			err := read(cut, RestoreOptions{SkipHash: true})
-			if whole && err != nil || !whole && !errors.Is(err, ErrBackup) {
+			if whole && err != nil || !whole && !errors.Is(err, backup.ErrNotWhole) {
 				t.Errorf("cut at %d, hash skipped: error %v", at, err)
 			}
 		}
@@ -197,7 +203,7 @@ func TestCutBackupIsRefused(t *testing.T) {
 			if name == "later" && i+3 == len(all) {
 				continue // the last chunk is in its place
 			}
-			if err := read(sealed(padded(body)), RestoreOptions{}); !errors.Is(err, ErrBackup) {
+			if err := read(sealed(padded(body)), RestoreOptions{}); !errors.Is(err, backup.ErrNotWhole) {
 				t.Errorf("chunk %d %s: error %v", i, name, err)
 			}
 		}
@@ -210,13 +216,13 @@ func TestBackupThatCannotBeRead(t *testing.T) {
 	failing := errors.New("input/output error")
 	for _, at := range []int{0, 5, len(backupMagic), 100, len(good) - 100, len(good) - 5} {
 		r := &failAfter{bytes.NewReader(good[:at]), failing}
-		_, _, err := readBackup(r, DefaultConfig(), RestoreOptions{}, fsm.Restoration{})
-		if !errors.Is(err, failing) || errors.Is(err, ErrBackup) {
+		_, _, err := readBackup(r, config(), RestoreOptions{}, fsm.Restoration{})
+		if !errors.Is(err, failing) || errors.Is(err, backup.ErrNotWhole) {
 			t.Errorf("failing at %d: %v", at, err)
 		}
 	}
 	slow := iotest.OneByteReader(bytes.NewReader(good))
-	if _, err := BackupStatus(slow); err != nil {
+	if err := readAll(slow); err != nil {
 		t.Errorf("read byte by byte: %v", err)
 	}
 }
@@ -258,7 +264,7 @@ func TestNoBackup(t *testing.T) {
 		{"no chunks", sealed(make512(backupMagic)), "snapshot has no header"},
 	} {
 		err := read(c.b, RestoreOptions{})
-		if !errors.Is(err, ErrBackup) || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, backup.ErrNotWhole) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -285,7 +291,7 @@ func FuzzBackupReader(f *testing.F) {
 				var m *fsm.Machine
 				if m, err = fsm.Restore(fsm.Config{}, r.Next); err == nil {
 					err = r.Finish(false)
-				} else if !errors.Is(err, fsm.ErrCorrupt) && !errors.Is(err, ErrBackup) &&
+				} else if !errors.Is(err, fsm.ErrCorrupt) && !errors.Is(err, backup.ErrNotWhole) &&
 					!errors.Is(err, encoding.ErrNewer) {
 					t.Fatalf("error of another kind: %v", err)
 				} else {
@@ -297,7 +303,7 @@ func FuzzBackupReader(f *testing.F) {
 					}
 				}
 			}
-			if err != nil && !errors.Is(err, ErrBackup) {
+			if err != nil && !errors.Is(err, backup.ErrNotWhole) {
 				t.Fatalf("error of another kind: %v", err)
 			}
 		}

@@ -1,4 +1,4 @@
-package server
+package identity
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
+	"leasehold.dev/internal/version"
 )
 
 // describeTimeout is how long a member that joins waits for one answer.
@@ -22,7 +23,7 @@ const describeTimeout = 3 * time.Second
 // running cluster: it asks the others who it is, and leaves the state to the
 // snapshot that the leader will send. A directory that got this far before keeps
 // its identity.
-func (b *booted) join(c Config, way transport.Way, id storage.Identity) error {
+func (b *Booted) join(c Config, way transport.Way, id storage.Identity) error {
 	d, err := describe(c, way, id)
 	if err != nil {
 		return fmt.Errorf("join a cluster: %w", err)
@@ -30,9 +31,9 @@ func (b *booted) join(c Config, way transport.Way, id storage.Identity) error {
 	if err := d.joinable(c); err != nil {
 		return fmt.Errorf("join a cluster: %w", err)
 	}
-	b.known = d.Members
-	b.machine = fsm.New(machineConfig(c))
-	self, err := d.find(c.InitialMembers()[c.Name])
+	b.Known = d.Members
+	b.Machine = fsm.New(c.Machine)
+	self, err := d.find(c.Initial[c.Name])
 	if err != nil {
 		return fmt.Errorf("join a cluster: %w", err)
 	}
@@ -40,9 +41,9 @@ func (b *booted) join(c Config, way transport.Way, id storage.Identity) error {
 	case id.Member == 0 && self.Incarnation != 0,
 		id.Member == self.ID && self.Incarnation != 0 && self.Incarnation != id.Incarnation:
 		return fmt.Errorf("join a cluster: cluster %x knows member %x with other data: %w",
-			d.Cluster, self.ID, lostData(c.DataDir))
+			d.Cluster, self.ID, LostData(c.DataDir))
 	case id.Member == 0:
-		err := b.disk.Bootstrap(storage.Identity{
+		err := b.Disk.Bootstrap(storage.Identity{
 			Cluster: d.Cluster, Member: self.ID, Name: c.Name,
 			Incarnation: newIncarnation(), CreatedUnixMilli: time.Now().UnixMilli(),
 		}, nil)
@@ -54,22 +55,22 @@ func (b *booted) join(c Config, way transport.Way, id storage.Identity) error {
 			"cluster knows these peer URLs as member %x of cluster %x; remove the data directory "+
 			"to join as that one", ErrConfig, id.Member, id.Cluster, self.ID, d.Cluster)
 	}
-	known := b.disk.Peers()
+	known := b.Disk.Peers()
 	known.Assembled = true // it founds nothing, so it need not wait for others
-	return b.disk.SavePeers(known)
+	return b.Disk.SavePeers(known)
 }
 
 // describe asks the other initial members, one after another, who the members are, until one knows
 // this member: another one may not have heard yet that it was added, or know the one before it at
 // these URLs.
 func describe(c Config, way transport.Way, id storage.Identity) (description, error) {
-	self, ok := c.InitialMembers()[c.Name]
+	self, ok := c.Initial[c.Name]
 	if !ok {
 		return description{}, c.CheckBootstrap()
 	}
 	var failures []error
 	var without *description // this member
-	for name, urls := range sortedMembers(c.InitialMembers()) {
+	for name, urls := range sortedMembers(c.Initial) {
 		if name == c.Name {
 			continue
 		}
@@ -101,11 +102,9 @@ func describe(c Config, way transport.Way, id storage.Identity) (description, er
 // Reach returns nil if at least one of the members answers at its peer URLs and belongs to the
 // cluster: a member with this configuration can then join. It asks all members at once. The error
 // is ErrForeign if this release does not speak the cluster's version.
-func Reach(c Config, members map[string][]url.URL, cluster uint64) error {
-	_, way, err := peerWay(c)
-	if err != nil {
-		return err
-	}
+func Reach(
+	c Config, way transport.Way, members map[string][]url.URL, cluster uint64,
+) error {
 	fits := func(d description) error {
 		if d.Cluster != cluster {
 			return fmt.Errorf("a member of cluster %x answers there, not of cluster %x",
@@ -178,7 +177,7 @@ func describeOne(u url.URL, way transport.Way) (description, error) {
 
 // find returns the member with the given peer URLs.
 func (d description) find(urls []url.URL) (fsm.Member, error) {
-	want := urlStrings(urls)
+	want := URLStrings(urls)
 	slices.Sort(want)
 	for _, m := range d.Members {
 		have := slices.Clone(m.PeerURLs)
@@ -189,4 +188,20 @@ func (d description) find(urls []url.URL) (fsm.Member, error) {
 	}
 	return fsm.Member{}, fmt.Errorf("%w: cluster %x has no member with the peer URLs %v; add it "+
 		"first (leasehold member add), or use --join", ErrConfig, d.Cluster, want)
+}
+
+// description is what a member tells one that wants to join.
+type description struct {
+	Cluster uint64
+	Members []fsm.Member
+	Version byte // the cluster's
+}
+
+// joinable says why a member of this release cannot join the cluster that d describes.
+func (d description) joinable(c Config) error {
+	if c.Machine.Versions.Has(d.Version) {
+		return nil
+	}
+	why := fmt.Errorf("cluster %x has version %s", d.Cluster, version.Name(d.Version))
+	return Foreign(why, c.DataDir)
 }

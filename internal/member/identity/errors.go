@@ -1,0 +1,130 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/internal/version"
+)
+
+// ErrConfig is wrapped by errors about the configuration.
+var ErrConfig = errors.New("server: bad configuration")
+
+// These errors mean that a member needs another release. server.New and Run return them. The
+// data are unchanged: this release ignored what it does not know. Starting the member again does
+// not help.
+var (
+	// ErrTooOld means that this release is too old for the member: a newer release has written
+	// something into its data or the cluster's log that this one cannot read.
+	ErrTooOld = errors.New("server: this release is too old for the data of this member")
+	// ErrForeign means that this release does not speak the version of the member's cluster.
+	ErrForeign = errors.New("server: this release does not speak the version of the cluster")
+)
+
+// ErrUnapplied is wrapped by what a member says that stops at an entry of the log.
+var ErrUnapplied = errors.New("server: stopped, because of an entry that this release cannot apply")
+
+// OtherRelease says what to do when err is about another release. Other errors it leaves as they
+// are.
+func OtherRelease(err error, dir string) error {
+	switch {
+	case errors.Is(err, encoding.ErrNewer):
+		return fmt.Errorf("%w: a newer release wrote something that this release does not know. "+
+			"Nothing was done, and the data in %s is unchanged. Start the member with the newer "+
+			"release, which the other members run or ran (this is %s): "+
+			"%w", ErrTooOld, dir, thisRelease(), err)
+	case errors.Is(err, encoding.ErrOlder):
+		return Foreign(err, dir)
+	default:
+		return err
+	}
+}
+
+// Foreign says what to do when this release does not speak the cluster version, which why names.
+func Foreign(why error, dir string) error {
+	return fmt.Errorf("%w. Nothing was done, and the data in %s is unchanged. Start the member "+
+		"with a release that speaks it, as the other members do (this is %s; leasehold endpoint "+
+		"status shows the others'): %w", ErrForeign, dir, thisRelease(), why)
+}
+
+func thisRelease() string {
+	return fmt.Sprintf("release %s, for cluster versions %v", version.Version, version.Spoken)
+}
+
+// ErrLost is wrapped by what a member says that stops because the cluster remembers it with
+// other data.
+var ErrLost = errors.New("server: the cluster knows this member with other data")
+
+// ErrContradicted is wrapped by what a member says that stops because of what another one says of
+// its log.
+var ErrContradicted = errors.New("server: stopped, because another member contradicts this " +
+	"member's disk")
+
+// LostData says what to do when the data of a member are lost.
+func LostData(dir string) error {
+	return fmt.Errorf("%w: without it the member would deny what it has acknowledged. Start it "+
+		"with its own data. If that is lost, remove %s and start it with --join ADDRESS "+
+		"--replace, where ADDRESS is another member's: this removes the lost member and adds a "+
+		"new one in its place", ErrLost, dir)
+}
+
+// RolledBack says what to do when another member knows more of this one's log than its disk. It
+// leaves a note, so that the member does not start again: under another leader, which does not
+// know what this one had, it would not be found out.
+func RolledBack(err error, dir string) error {
+	if errors.Is(err, replica.ErrImpossible) {
+		note := fmt.Sprintf("%s: %v\n", time.Now().UTC().Format(time.RFC3339), err)
+		err = damaged{errors.Join(err, leaveNote(dir, storage.RolledBack, note))}
+	}
+	return fmt.Errorf("%w: an older state was restored to it, it is a copy of another member's, "+
+		"or a stranger has access to the peer URLs (--peer-cert-file and the like keep strangers "+
+		"out). If the disk is at fault, remove %s and start the member with --join ADDRESS "+
+		"--replace, where ADDRESS is another member's: %w", ErrContradicted, dir, err)
+}
+
+// leaveNote writes a file into a data directory, durably.
+func leaveNote(dir, name, text string) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close(), syncDir(dir))
+}
+
+// ErrCopied is wrapped by what a member says that stops because another process has its identity.
+var ErrCopied = errors.New("server: another process with the identity of this member is running")
+
+// copiedData says what to do when two processes have one identity.
+func copiedData(dir string) error {
+	return fmt.Errorf("%w: %s is a copy of its data directory, or the other process runs on a "+
+		"copy. Both would vote and acknowledge as one member. Find the other process. If it is "+
+		"the right one, remove %s; to add a member, start with an empty data directory and "+
+		"--join ADDRESS. If this is the right one, stop the other process and restart this one",
+		ErrCopied, dir, dir)
+}
+
+// exitDamaged is the exit code of a member that is damaged: another start would end alike.
+const exitDamaged = 8
+
+// Damaged returns err as the end of a member whose state differs from that of the majority of the
+// voters, or is older than it was. Each further start from the same data directory ends alike.
+func Damaged(err error) error { return damaged{err} }
+
+type damaged struct{ error }
+
+// ExitCode is the exit code that goes with the error.
+func (damaged) ExitCode() int { return exitDamaged }
+
+// Unwrap returns the error itself.
+func (e damaged) Unwrap() error { return e.error }
+
+// ErrRemoved is how the member learns that it is to stop for good. Run returns
+// nil then: it was asked to.
+var ErrRemoved = errors.New("server: this member was removed from the cluster")

@@ -1,0 +1,396 @@
+package identity
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/internal/transport"
+	"leasehold.dev/internal/version"
+)
+
+// newIncarnation returns a random number for a data directory that begins.
+func newIncarnation() uint64 { return rand.Uint64() | 1 }
+
+// Peers recognizes the other members by their data, as they do this one.
+//
+// A member that has lost its data comes back under its old ID, but with another incarnation,
+// and no member that knows the old one takes a message from it. The replicated state has the
+// incarnations of members that have served. Before there is such a state each member notes
+// whom it meets; and a founder takes no part before all other founders have noted it, or a
+// majority has and the others cannot be reached. So founders with empty directories found
+// nothing while one that they can reach remembers a cluster.
+type Peers struct {
+	c        PeersConfig
+	self     storage.Identity
+	complete atomic.Bool // this member takes part
+
+	copied     atomic.Uint64 // times that a process was refused as a copy of a member
+	lastCopied atomic.Int64  // when that was one of this member, in milliseconds since 1970
+	// Between lines of the log about copies of this member, and of others.
+	ownCopyLogged, copiesLogged rate.Sometimes
+
+	mu      sync.Mutex // guards what follows, and the saving of noted
+	noted   storage.Peers
+	missing map[uint64]string // founders that have not noted this member: name by ID
+	spare   int               // how many of them may be missing in the end
+	waited  bool              // those that are missing had their time
+	logged  map[uint64]bool   // members and clusters that were logged
+}
+
+// PeersConfig is what Peers are made of.
+type PeersConfig struct {
+	Disk   *storage.Disk
+	Dir    string // of the disk
+	Logger *slog.Logger
+	// View returns the newest applied state.
+	View func() *fsm.View
+	// Versions are the cluster versions that this member speaks.
+	Versions version.Range
+	// Stop stops this member for good, with the reason.
+	Stop func(error)
+}
+
+// NewPeers returns the peers of a member.
+func NewPeers(c PeersConfig) *Peers {
+	id, _ := c.Disk.Identity()
+	p := &Peers{
+		c: c, self: id, noted: c.Disk.Peers(), missing: make(map[uint64]string),
+		logged:        make(map[uint64]bool),
+		ownCopyLogged: rate.Sometimes{Interval: copyPause},
+		copiesLogged:  rate.Sometimes{Interval: copyPause},
+	}
+	if p.noted.Incarnations == nil {
+		p.noted.Incarnations = make(map[uint64]uint64)
+	}
+	for _, m := range c.View().Members {
+		if m.ID != id.Member && !p.noted.Assembled {
+			p.missing[m.ID] = m.Name
+		}
+	}
+	p.spare = len(p.missing) / 2 // of 3 founders 1, of 4 1
+	p.complete.Store(len(p.missing) == 0)
+	return p
+}
+
+// Incarnation returns that of this member's data.
+func (p *Peers) Incarnation() uint64 { return p.self.Incarnation }
+
+// Assembled reports whether this member may take part: vote, and acknowledge entries.
+func (p *Peers) Assembled() bool { return p.complete.Load() }
+
+// AwaitFounders begins to wait for the other founders, if there is need, until stop is called.
+func (p *Peers) AwaitFounders(wait time.Duration) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.missing) == 0 {
+		return func() {}
+	}
+	p.c.Logger.Info("founding a cluster: waiting for the other founders", "missing", p.names(),
+		"at-most", wait)
+	if wait == 0 {
+		return func() {}
+	}
+	t := time.AfterFunc(wait, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.waited = true
+		if err := p.takePartLocked(); err != nil {
+			p.c.Logger.Error("cannot save which founders are present", "error", err)
+		}
+	})
+	return func() { t.Stop() }
+}
+
+// Missing returns the names of the founders that have not noted this member.
+func (p *Peers) Missing() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.names()
+}
+
+// names is Missing for a caller that holds mu.
+func (p *Peers) names() string {
+	return strings.Join(slices.Sorted(maps.Values(p.missing)), ",")
+}
+
+// takePartLocked lets this founder take part if enough others have noted it.
+func (p *Peers) takePartLocked() error {
+	n := len(p.missing)
+	if p.complete.Load() || n > p.spare || n > 0 && !p.waited {
+		return nil
+	}
+	p.noted.Assembled = true
+	if err := p.c.Disk.SavePeers(p.noted); err != nil {
+		p.noted.Assembled = false
+		return err
+	}
+	if p.complete.Store(true); n > 0 {
+		p.c.Logger.Warn("founding a cluster without unreachable members; if these members have "+
+			"already been in a cluster together, stop all of them and find its data",
+			"missing", p.names())
+		return nil
+	}
+	p.c.Logger.Info("all founders are present")
+	return nil
+}
+
+// note returns the incarnation that a member has, and notes it if it is the first.
+func (p *Peers) note(member, incarnation uint64) (known uint64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.noted.Incarnations[member]; known != 0 || incarnation == 0 {
+		return known, nil
+	}
+	p.noted.Incarnations[member] = incarnation
+	if err := p.c.Disk.SavePeers(p.noted); err != nil {
+		delete(p.noted.Incarnations, member)
+		return 0, err
+	}
+	return incarnation, nil
+}
+
+// notedBy takes in that another founder has noted this member.
+func (p *Peers) notedBy(member uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.missing, member)
+	return p.takePartLocked()
+}
+
+// recognize reports whether a member is the one that this one remembers.
+func (p *Peers) recognize(member, incarnation uint64) error {
+	m, ok := p.c.View().Member(member)
+	if !ok {
+		return nil // it takes no part here before the state names it; then it is asked again
+	}
+	known := m.Incarnation
+	if known == 0 {
+		var err error
+		if known, err = p.note(member, incarnation); err != nil {
+			return err
+		}
+	}
+	if known != incarnation {
+		return fmt.Errorf("member %x returned without its data: %w",
+			member, transport.ErrLost)
+	}
+	return nil
+}
+
+// Admit implements transport.Handler.
+func (p *Peers) Admit(v transport.Visitor) error {
+	member := v.Member
+	if slices.Contains(p.c.View().Removed, member) {
+		return transport.ErrRemoved
+	}
+	err := p.recognize(member, v.Incarnation)
+	if errors.Is(err, transport.ErrLost) && p.news(member) {
+		p.c.Logger.Error("refused a member that returned with other data than it had; replace it, see "+
+			"leasehold serve --join --replace",
+			"member", fmt.Sprintf("%x", member))
+	}
+	if err == nil {
+		err = p.agree(v)
+	}
+	return err
+}
+
+// Met implements transport.Handler.
+func (p *Peers) Met(member, incarnation uint64) error {
+	err := p.recognize(member, incarnation)
+	if err == nil {
+		err = p.notedBy(member)
+	}
+	return err
+}
+
+// Expelled implements transport.Handler. A member that has not applied its own
+// removal, because nobody sends it anything any more, learns of it so.
+func (p *Peers) Expelled(by uint64, why error) {
+	v := p.c.View()
+	_, known := v.Member(by)
+	if errors.Is(why, transport.ErrLost) && !known && len(v.Members) > 0 && p.Assembled() {
+		// A member of before a restore, say, which does not know that there was one.
+		if p.news(by) {
+			p.c.Logger.Error("refused by a member that is not in this cluster, and remembers this one "+
+				"with other data; stop it", "member", fmt.Sprintf("%x", by))
+		}
+		return
+	}
+	if errors.Is(why, transport.ErrCopy) {
+		p.c.Stop(fmt.Errorf("member %x refuses this process: %w", by, copiedData(p.c.Dir)))
+		return
+	}
+	if errors.Is(why, transport.ErrLost) {
+		p.c.Stop(fmt.Errorf("member %x refuses this one: %w", by, LostData(p.c.Dir)))
+		return
+	}
+	if errors.Is(why, transport.ErrVersion) {
+		p.c.Stop(Foreign(fmt.Errorf("member %x refuses this one: %w", by, why), p.c.Dir))
+		return
+	}
+	p.c.Logger.Warn("another member says that this one was removed", "member", fmt.Sprintf("%x", by))
+	p.c.Stop(ErrRemoved)
+}
+
+// Copies returns how often a process was refused as the copy of a member.
+func (p *Peers) Copies() uint64 { return p.copied.Load() }
+
+// Copied implements transport.Handler. The process that was refused stops. The other one goes
+// on: all that the cluster has been told under this ID since it is connected is its own.
+func (p *Peers) Copied(member uint64) {
+	p.copied.Add(1)
+	id := fmt.Sprintf("%x", member)
+	if member == p.self.Member {
+		p.lastCopied.Store(time.Now().UnixMilli())
+		p.ownCopyLogged.Do(func() {
+			p.c.Logger.Error("another process with the identity of this member was refused: a copy of this "+
+				"member's data directory is being run. Find that process, stop it and remove its data "+
+				"directory", "member", id, "data-dir", p.c.Dir)
+		})
+		return
+	}
+	p.copiesLogged.Do(func() {
+		p.c.Logger.Error("two processes have the identity of one member; the one that came later was "+
+			"refused. A copy of that member's data directory is being run: find that process, stop "+
+			"it and remove its data directory", "member", id)
+	})
+}
+
+// copyPause is the least time between two lines of the log about copies of this member, or of
+// others. A copy that is started again and again is refused as often.
+const copyPause = time.Minute
+
+// CopyRefused reports whether a process with this member's identity was refused lately.
+func (p *Peers) CopyRefused(now time.Time) bool {
+	last := p.lastCopied.Load()
+	return last != 0 && now.Sub(time.UnixMilli(last)) < copyShown
+}
+
+// copyShown is for how long the status of a member tells that a copy was refused.
+const copyShown = 10 * time.Minute
+
+// Claimed implements transport.Handler. A member that has just founded a cluster alone, and that
+// another cluster takes for one of its own, was started with an empty directory by mistake: were
+// it to go on, there would be two clusters where clients know of one. A member whose cluster is
+// older is no such mistake, but the other cluster's configuration is.
+func (p *Peers) Claimed(cluster, by uint64) {
+	v := p.c.View()
+	if len(v.Members) == 1 && len(v.Removed) == 0 && p.claim(time.Now()) {
+		p.c.Stop(fmt.Errorf("%w: this member has just founded cluster %x alone, but member %x "+
+			"of cluster %x considers it one of its own. If it was in that cluster, its data is "+
+			"lost: start it with an empty data directory and --join ADDRESS --replace. If not, "+
+			"change --initial-advertise-peer-urls or stop that member, and found the cluster "+
+			"again",
+			ErrLost, p.self.Cluster, by, cluster))
+		return
+	}
+	if p.news(cluster) {
+		p.c.Logger.Error("a member of another cluster takes this one for its own: one of them has an "+
+			"address that was the other's, or they were to found one cluster with different "+
+			"--initial-cluster; in that case restart both with the same --initial-cluster and "+
+			"empty data "+
+			"directories", "cluster", fmt.Sprintf("%x", cluster), "member", fmt.Sprintf("%x", by))
+	}
+}
+
+// young is how long after its founding a cluster of one may be a mistake.
+const young = 10 * time.Minute
+
+// claim reports whether this member was founded lately when another cluster claimed it first, and
+// notes that: it must not get old by being started again and again.
+func (p *Peers) claim(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id, _ := p.c.Disk.Identity()
+	if p.noted.Claimed {
+		return true
+	}
+	if age := now.Sub(time.UnixMilli(id.CreatedUnixMilli)); age < 0 || age > young {
+		return false
+	}
+	p.noted.Claimed = true
+	if err := p.c.Disk.SavePeers(p.noted); err != nil {
+		p.c.Logger.Error("cannot save that another cluster claims this member", "error", err)
+	}
+	return true
+}
+
+// ResetClaim begins to wait until this member, if another cluster has claimed it before, has been
+// left alone for as long as it may be a mistake: then the claim is dropped. stop ends that.
+func (p *Peers) ResetClaim() (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.noted.Claimed {
+		return func() {}
+	}
+	t := time.AfterFunc(young, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.noted.Claimed = false
+		if err := p.c.Disk.SavePeers(p.noted); err != nil {
+			p.c.Logger.Error("cannot save that no other cluster claims this member", "error", err)
+		}
+	})
+	return func() { t.Stop() }
+}
+
+// news reports whether a member or a cluster was not logged yet, and notes that it is.
+func (p *Peers) news(id uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.logged[id] || len(p.logged) >= maxLogged {
+		return false
+	}
+	p.logged[id] = true
+	return true
+}
+
+// maxLogged bounds how many others are logged.
+const maxLogged = 64
+
+// agree says why a member that opens a stream cannot be in a cluster with this one. Of the two the
+// one whose cluster version was decided later knows it.
+func (p *Peers) agree(v transport.Visitor) error {
+	own, its := p.c.View(), version.Range(v.Formats)
+	switch {
+	case len(own.Members) == 0: // this member knows nothing yet
+		return nil
+	case v.Decided > own.Version.Decided:
+		if p.c.Versions.Has(v.Version) {
+			return nil
+		}
+		err := fmt.Errorf("member %x says that the cluster version is %s", v.Member,
+			version.Name(v.Version))
+		p.c.Stop(Foreign(err, p.c.Dir))
+		return err
+	case !its.Has(own.Version.Number):
+		return fmt.Errorf("%w: that is %s, and member %x speaks %v", transport.ErrVersion,
+			version.Name(own.Version.Number), v.Member, its)
+	default:
+		return nil
+	}
+}
+
+// Describe implements transport.Handler.
+func (p *Peers) Describe() []byte {
+	v := p.c.View()
+	text, err := json.Marshal(description{p.self.Cluster, v.Members, v.Version.Number})
+	if err != nil {
+		panic("server: encode the members: " + err.Error())
+	}
+	return text
+}

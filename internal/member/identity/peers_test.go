@@ -1,0 +1,151 @@
+package identity
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/transport"
+	"leasehold.dev/internal/version"
+)
+
+// newPeers returns the peers of a member that has founded a cluster, and has a view.
+func newPeers(t *testing.T, view *fsm.View, stop func(error)) *Peers {
+	t.Helper()
+	c := config()
+	b, err := Open(c, transport.Way{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Disk.Close() })
+	return NewPeers(PeersConfig{
+		Disk: b.Disk, Dir: c.DataDir, Logger: c.Logger, View: func() *fsm.View { return view },
+		Versions: version.Range{Oldest: 2, Newest: 3}, Stop: stop,
+	})
+}
+
+// TestClaimIsForgotten: a member that was claimed and is left alone for as long as it might have
+// been a mistake is none: a cluster that claims it later has a fault of its own. One that is
+// stopped before has not been left alone. Method: a member with a claim on its disk in a time of
+// its own.
+func TestClaimIsForgotten(t *testing.T) {
+	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)
+	if !p.claim(time.Now()) {
+		t.Fatal("a young member is not claimed")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		late := time.Now().Add(100 * 365 * 24 * time.Hour)
+		for _, left := range []struct {
+			alone   time.Duration
+			claimed bool
+		}{{young - 1, true}, {young, false}, {young, false}} {
+			stop := p.ResetClaim()
+			time.Sleep(left.alone)
+			synctest.Wait()
+			stop()
+			time.Sleep(time.Hour)
+			if got := p.claim(late); got != left.claimed {
+				t.Errorf("left alone for %v: claimed %v", left.alone, got)
+			}
+		}
+	})
+}
+
+// A cluster of one that is not new goes on when another cluster takes its member for its own: the
+// configuration of that one is wrong.
+func TestOldIsNotClaimed(t *testing.T) {
+	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)
+	for _, c := range []struct {
+		age  time.Duration
+		want bool
+	}{
+		{-time.Hour, false},
+		{young + time.Hour, false},
+		{time.Minute, true},
+		{young + time.Hour, true}, // it was told before
+	} {
+		if got := p.claim(time.Now().Add(c.age)); got != c.want {
+			t.Errorf("founded %v ago: claimed %v", c.age, got)
+		}
+	}
+}
+
+// Goal: of two members one of which does not speak the cluster version it is that one which stops,
+// whichever of them calls, and a member that has only not heard of a change yet makes nobody stop.
+// Method: all that a caller may say of itself, to a member that knows the version of entry 7.
+func TestAgreement(t *testing.T) {
+	v := *fsm.New(fsm.Config{}).View()
+	v.Version = fsm.ClusterVersion{Number: 2, Decided: 7}
+	v.Members = []fsm.Member{{ID: 1}}
+	var stopped error
+	p := newPeers(t, &v, func(err error) { stopped = err })
+	wantForeign := func(err error) {
+		t.Helper()
+		if !errors.Is(err, ErrForeign) {
+			t.Errorf("it stops because of %v", err)
+		}
+	}
+	for name, c := range map[string]struct {
+		caller         transport.Visitor
+		refused, stops bool
+	}{
+		"the same": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 2, Newest: 3}, Version: 2, Decided: 7,
+		}},
+		"older, and speaks it": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 1, Newest: 2}, Version: 1, Decided: 3,
+		}},
+		"older": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 1, Newest: 1}, Version: 1, Decided: 3,
+		}, refused: true},
+		"newer": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 3, Newest: 4}, Version: 3,
+		}, refused: true},
+		"knows better": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 3, Newest: 4}, Version: 3, Decided: 8,
+		}},
+		"knows better, and what this one does not speak": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 1, Newest: 1}, Version: 1, Decided: 8,
+		}, stops: true},
+	} {
+		stopped = nil
+		c.caller.Member = 9
+		err := p.Admit(c.caller)
+		if c.refused != errors.Is(err, transport.ErrVersion) || c.stops != (stopped != nil) ||
+			(err == nil) != (!c.refused && !c.stops) {
+			t.Errorf("%s: %v, stopped by %v", name, err, stopped)
+		}
+		if c.refused && !strings.Contains(err.Error(), version.Range(c.caller.Formats).String()) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.stops {
+			wantForeign(stopped)
+		}
+	}
+	p.Expelled(9, fmt.Errorf("that is 0.1: %w", transport.ErrVersion))
+	wantForeign(stopped)
+	v.Members = nil // as when it joins
+	if err := p.Admit(transport.Visitor{Member: 9, Version: 1, Decided: 1}); err != nil {
+		t.Errorf("a member without a state: %v", err)
+	}
+}
+
+// However often others report a copy, the log gets few lines about it.
+func TestCopiesAreLoggedSeldom(t *testing.T) {
+	var log bytes.Buffer
+	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)
+	p.c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	for range 1000 {
+		p.Copied(p.self.Member)
+		p.Copied(p.self.Member + 1)
+	}
+	if n := strings.Count(log.String(), "identity of"); n != 2 || p.Copies() != 2000 {
+		t.Errorf("%d lines of %d copies", n, p.Copies())
+	}
+}

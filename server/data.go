@@ -1,0 +1,160 @@
+package server
+
+import (
+	"cmp"
+	"io"
+	"net/url"
+
+	"leasehold.dev/internal/backup"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/member/identity"
+	"leasehold.dev/internal/version"
+	"leasehold.dev/lease"
+)
+
+// ErrBackup means that a file is not a complete backup of this service.
+var ErrBackup = backup.ErrNotWhole
+
+// BackupInfo describes a backup.
+type BackupInfo struct {
+	// Version is the format's, "leasehold 1".
+	Version string
+	// Cluster is the ID of the backup's cluster, and Members its number of members.
+	Cluster uint64
+	Members int
+	// Restore is the ID of the restore that the cluster began with, 0 if it began with none.
+	Restore uint64
+	// ClusterVersion is the cluster version at the time of the backup, and so the version of its
+	// records.
+	ClusterVersion string
+	// Revision is the newest revision, Compacted the oldest one that can be read; 0 if nothing
+	// was ever compacted.
+	Revision, Compacted int64
+	// Keys and Leases count the live keys and leases, without history.
+	Keys, Leases int
+	// Bytes is the length of the backup without the SHA-256.
+	Bytes int64
+	// Hash is the hash of the whole state. Two backups with the same hash have the same state.
+	Hash uint32
+}
+
+// BackupStatus reads a backup to its end and tells what it has. It makes the same checks as
+// [Restore], also of the SHA-256 at the end, and returns [ErrBackup] if the backup is not
+// complete. It takes as much memory as the state.
+func BackupStatus(r io.Reader) (BackupInfo, error) {
+	b, err := backup.NewReader(r)
+	if err != nil {
+		return BackupInfo{}, err
+	}
+	c := machineConfig(DefaultConfig())
+	c.Versions.Oldest = 1 // nobody goes on with it
+	m, err := fsm.Restore(c, b.Next)
+	if err != nil {
+		return BackupInfo{}, identity.BackupError(err)
+	}
+	if err := b.Finish(true); err != nil {
+		return BackupInfo{}, err
+	}
+	image := m.Image()
+	sum, err := image.Hash()
+	if err != nil {
+		return BackupInfo{}, err
+	}
+	return BackupInfo{
+		Version: backup.Version, Cluster: b.Cluster(), Members: len(image.View.Members),
+		Restore:        image.View.Restore,
+		ClusterVersion: version.Name(image.View.Version.Number),
+		Revision:       image.View.KV.Revision(),
+		Compacted:      image.View.KV.Compacted(), Keys: image.View.KV.Len(),
+		Leases: m.Lessor().Len(), Bytes: b.Size(), Hash: sum,
+	}, nil
+}
+
+// ErrNotEmpty means that the directory into which a backup should be restored is not empty.
+var ErrNotEmpty = identity.ErrNotEmpty
+
+// RestoreOptions change how a backup is restored.
+type RestoreOptions struct {
+	// SkipHash accepts a backup whose SHA-256 is missing or wrong. The checksums of its chunks
+	// are checked anyway.
+	SkipHash bool
+	// BumpRevision is added to the revision of the backup. It must be more than the number of
+	// revisions after the backup. 0 raises the revision beyond all that the old cluster can have
+	// told, whatever it did after the backup (T34). History up to the new revision is marked
+	// compacted, so that older watches are told to begin anew.
+	BumpRevision int64
+	// KeepRevision continues with the revision and the history of the backup. Use it only if the
+	// cluster made no revision after the backup, or told none to a client: otherwise older
+	// watches wait for revisions that are used a second time.
+	KeepRevision bool
+	// Removed are the IDs of earlier members that no longer belong to the cluster. If such a
+	// member comes back, it is told so and stops, instead of making a second cluster. It looks
+	// for Member, which is the ID that this member keeps; 0 for a new ID.
+	Removed []uint64
+	Member  uint64
+}
+
+// Restore makes a new data directory, c.DataDir, from a backup. The directory must be empty or
+// not exist, otherwise the error is [ErrNotEmpty]. If the backup is not complete the error is
+// [ErrBackup], and Restore leaves nothing behind.
+//
+// The member is the founder of a new cluster, with IDs made from c as at any first start. Keys
+// and leases are those of the backup. When the member starts to serve, each lease begins its full
+// TTL, or its remaining time at the last checkpoint. Revisions (T34) and fencing tokens (T27)
+// continue above all that may have been given out before, however often the backup was restored,
+// as long as the wall clock is not behind that of earlier restores. The history before is
+// compacted.
+//
+// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own: where the
+// cluster of before keeps its backups ([Config.Backup]), it is refused.
+func Restore(r io.Reader, c Config, o RestoreOptions) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	return identity.Restore(r, c.identity(), identity.RestoreOptions(o))
+}
+
+// Found founds a cluster in an empty data directory, which becomes that of its first member, and
+// returns the IDs of cluster and member. It does not start the member. Use it where members are
+// started so that they never found a cluster, and a lost disk cannot make a second one. It
+// completes a founding that was interrupted.
+func Found(c Config) (cluster, member uint64, err error) {
+	if err := c.Validate(); err != nil {
+		return 0, 0, err
+	}
+	return identity.Found(c.identity())
+}
+
+// Reach returns nil if at least one of the members answers at its peer URLs and belongs to the
+// cluster: a member with this configuration can then join. It asks all members at once. The error
+// is ErrForeign if this release does not speak the cluster's version.
+func Reach(c Config, members map[string][]url.URL, cluster uint64) error {
+	_, way, err := peerWay(c)
+	if err != nil {
+		return err
+	}
+	return identity.Reach(c.identity(), way, members, cluster)
+}
+
+// identity returns the configuration of what decides who this member is.
+func (c Config) identity() identity.Config {
+	return identity.Config{
+		Name: c.Name, DataDir: c.DataDir, Initial: c.InitialMembers(),
+		AdvertisePeer: c.URLs.AdvertisePeer, Token: c.Cluster.Token,
+		Existing: c.Cluster.State == ExistingCluster,
+		Files:    c.Host.Files(), Logger: c.Logger, Machine: machineConfig(c),
+	}
+}
+
+// versions returns the cluster versions that the member speaks.
+func (c Config) versions() version.Range { return cmp.Or(c.Versions, version.Spoken) }
+
+// machineConfig says nothing of the shortest TTL, and of the most keys: apply would
+// depend on it, and members may be told different ones. The API checks them.
+func machineConfig(c Config) fsm.Config {
+	return fsm.Config{Versions: c.versions(), Beside: identity.Beside, Lease: lease.Config{
+		CheckpointInterval: lease.TTL(c.Lease.CheckpointInterval.Milliseconds()),
+		Untended:           lease.TTL(c.Lease.Untended.Milliseconds()),
+		SpreadRate:         c.Lease.SpreadRate,
+	}}
+}
