@@ -1,20 +1,19 @@
-// Package nodes elects one primary among a set of nodes and tells which nodes are alive. The
-// cluster issues the leases; the renewals of a node are its heartbeats.
+// Package nodes elects a primary among a set of nodes, and reports which nodes are alive. The
+// cluster issues the leases; a node's renewals are its heartbeats.
 //
-// [Set.List] and [Set.Watch] tell which nodes are alive, suspect or down, and which is the
-// primary. [Set.Switch] orders another primary. A [Node] knows until when it counts as alive, and
-// has a [Primacy] while it is the primary.
+// [Set.List] and [Set.Watch] report which nodes are alive, suspect or down, and which one is the
+// primary. [Set.Switch] makes another node the primary. A [Node] knows how long it counts as alive,
+// and has a [Primacy] while it is the primary.
 //
-// What is promised:
+// Guarantees:
 //
-//   - At most one node has a valid Primacy, as long as clocks run at about the same rate. A
+//   - At most one node has a valid Primacy, provided that clocks run at about the same rate. A
 //     Primacy is valid while its Err is nil: see package client.
-//   - Tokens rise from primary to primary.
-//   - If a process stops at any point, its leases end after their TTL and remove what was half
-//     done. There is nothing to repair.
-//   - Only Node.Lead starts a goroutine, while it runs. Loops wait for random times between
-//     tries.
+//   - Tokens increase from primary to primary.
+//   - If a process stops at any point, its leases end after their TTL, and with them whatever was
+//     half done. There is nothing to repair.
+//   - Only Node.Lead starts a goroutine, which ends with it. Retries are randomly delayed.
 //
-// What is not promised: that revoking the lease of a primary by hand is safe. The primary finds
-// out at its next renewal; until then there may be two primaries.
+// Limitation: revoking a primary's lease by hand is not safe. The primary finds out at its next
+// renewal; until then, there may be two primaries.
 package nodes

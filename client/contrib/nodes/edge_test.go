@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: a node that is up is listed with what it said of itself when it joined, whether or not the
-// set knows it yet, or still.
+// Goal: a node that is up is listed with the metadata with which it joined, whether or not it has
+// been recorded yet, or is still.
 func TestMetadata(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -44,7 +44,7 @@ func TestMetadata(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect("a is forgotten", "b alive 2")
-		// What the set knows of b is of an earlier incarnation.
+		// The recorded metadata of b is that of an earlier incarnation.
 		if _, err := c.Put(ctx, store.Put{Key: "n/known/b", Value: []byte("old")}); err != nil {
 			t.Fatal(err)
 		}
@@ -56,8 +56,8 @@ func TestMetadata(t *testing.T) {
 	})
 }
 
-// Goal: what is refused for now is tried again, after pauses, and the caller is told what ends
-// them, also that its node is down. Method: it is refused again and again.
+// Goal: requests that are refused temporarily are retried, with pauses, and the caller gets the
+// error that ends the retries, even if its node is down. Method: repeated refusals.
 func TestPauses(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -77,7 +77,7 @@ func TestPauses(t *testing.T) {
 				_, err := s.Join(short, nodes.Config{ID: "m", Wait: true})
 				return err
 			}, context.Canceled},
-			"switch": {orders, func() *pb.Response { // something has changed in between
+			"switch": {orders, func() *pb.Response { // a change in between
 				return &pb.Response{Body: &pb.Response_Txn{Txn: &pb.TxnResponse{}}}
 			}, func(short context.Context, s *nodes.Set, _ *nodes.Node) error {
 				return s.Switch(short, "n")
@@ -100,9 +100,9 @@ func TestPauses(t *testing.T) {
 					switch tries {
 					case 1:
 						began = time.Now()
-					case 8: // it waits for a quarter of a second then, at least
+					case 8: // the wait is now at least a quarter of a second
 						if d := time.Since(began); d < 300*time.Millisecond {
-							t.Errorf("it is tried again and again within %v", d)
+							t.Errorf("8 tries within %v", d)
 						}
 						time.AfterFunc(10*time.Millisecond, func() {
 							n.Lease().Close()
@@ -122,7 +122,7 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// Goal: who takes the role does so only if all is still as it was when it looked. Method: something
+// Goal: a node takes the role only if nothing has changed since it looked. Method: something
 // changes in between.
 func TestTakeLate(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestTakeLate(t *testing.T) {
 					t.Error(a.Err)
 				}
 				if tries != 2 {
-					t.Errorf("it was tried %d times", tries)
+					t.Errorf("tried %d times", tries)
 				}
 				rig.Keys(t, direct, name+"/order", 0)
 			})
@@ -200,9 +200,9 @@ func TestTakeLate(t *testing.T) {
 	})
 }
 
-// Goal: a role of which the answer comes when its lease has ended is no role: it is given back, and
-// taken again; if it may not be given back that is an error. Method: the first answer says that no
-// time is left.
+// Goal: if the grant of the role is answered only after the lease has ended, the role is released
+// and taken again; if it cannot be released, that is an error. Method: the first answer says that
+// no time is left.
 func TestTakenTooLate(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -235,7 +235,7 @@ func TestTakenTooLate(t *testing.T) {
 	})
 }
 
-// Goal: a role whose key somebody took away is free when its lease has ended, and not before.
+// Goal: a role whose key was deleted is free when its lease has ended, and not before.
 func TestRoleWithoutKey(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -257,13 +257,13 @@ func TestRoleWithoutKey(t *testing.T) {
 		}
 		next := join(t, nodes.New(c, "n"), nodes.Config{ID: "b", TTL: time.Minute})
 		if p := rig.Must[*nodes.Primacy](t)(next.Primary(ctx)); first.Err() == nil || p.Err() != nil {
-			t.Errorf("the first: %v, the next: %v", first.Err(), p.Err())
+			t.Errorf("first primary: %v, next: %v", first.Err(), p.Err())
 		}
 	})
 }
 
-// Goal: a primary must stop when its node is down or its role has ended, whichever is first, and
-// knows when, and why. Method: the lease of one is made longer, and that of the other ended.
+// Goal: a primary must stop when its node is down or its role has ended, whichever is first, and it
+// knows when and why. Method: one of the two leases is made longer, and the other ended.
 func TestPrimacyEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -298,7 +298,7 @@ func TestPrimacyEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 				if left := time.Until(p.ValidUntil()); left > time.Minute {
-					t.Errorf("%s: it is valid for %v", name, left)
+					t.Errorf("%s: valid for %v", name, left)
 				}
 				if p.Err() != nil || p.Context().Err() != nil {
 					t.Errorf("%s: %v", name, p.Err())
@@ -308,7 +308,7 @@ func TestPrimacyEnds(t *testing.T) {
 					t.Errorf("%s: %v, %v", name, err, p.Err())
 				}
 				<-p.Context().Done()
-				<-p.Lease().Context().Done() // the role is not kept from others
+				<-p.Lease().Context().Done() // others can take the role
 				if err := context.Cause(p.Context()); !errors.Is(err, x.why) {
 					t.Errorf("%s: the context ended with %v", name, err)
 				}
@@ -323,7 +323,7 @@ func TestPrimacyEnds(t *testing.T) {
 	})
 }
 
-// Goal: views end with the first error, and with the program's interest.
+// Goal: views end with the first error, or when the program stops iterating.
 func TestViewsEnd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -333,14 +333,14 @@ func TestViewsEnd(t *testing.T) {
 		n := 0
 		for v, err := range nodes.New(c, "n").Watch().Views(over) {
 			if n++; !errors.Is(err, context.Canceled) || len(v.Nodes) > 0 {
-				t.Errorf("told %+v, %v", v, err)
+				t.Errorf("got %+v, %v", v, err)
 			}
 			if n == 3 {
 				break
 			}
 		}
 		if n != 1 {
-			t.Errorf("told %d times", n)
+			t.Errorf("got %d views", n)
 		}
 	})
 }
@@ -359,7 +359,8 @@ func TestInvalidID(t *testing.T) {
 	})
 }
 
-// Goal: a node that joins without a TTL, and the role that it takes, have one of ten seconds.
+// Goal: a node that joins without a TTL gets one of ten seconds, and so does the role that it
+// takes.
 func TestDefaultTTL(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -368,7 +369,7 @@ func TestDefaultTTL(t *testing.T) {
 		p := rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
 		node, role := n.Lease().Info().TTL, p.Lease().Info().TTL
 		if n.ID() != "n" || node != 10*time.Second || role != 10*time.Second {
-			t.Errorf("%s has %v, and the role %v", n.ID(), node, role)
+			t.Errorf("%s has a TTL of %v, the role one of %v", n.ID(), node, role)
 		}
 	})
 }
@@ -380,7 +381,7 @@ func TestStates(t *testing.T) {
 			nodes.Alive: "alive", nodes.Suspect: "suspect", nodes.Down: "down", 7: "unknown state 7",
 		} {
 			if got := s.String(); got != want {
-				t.Errorf("%d is %q, want %q", s, got, want)
+				t.Errorf("State(%d) is %q, want %q", s, got, want)
 			}
 		}
 		if n := (&nodes.View{}).Node("x"); n.ID != "x" || n.State != nodes.Down {

@@ -10,16 +10,16 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// The classical example: one issuer of leases, three nodes, one of them the primary. It is
-// shut down, and another follows, when its lease has ended. Then the issuer orders a switch.
+// The classic example: one issuer of leases and three nodes, one of them the primary. The primary
+// is shut down, and another takes over when its lease has ended. Then the issuer orders a switch.
 func ExampleSet() {
 	c, stop := inprocess.Client()
 	defer stop()
 	ctx, end := context.WithCancel(context.Background())
 	issuer := nodes.New(c, "db")
 
-	// What each node does. The context of lead ends when this node must not be the primary any
-	// more: before another can be.
+	// What each node does. The context of lead ends when this node must stop being the primary,
+	// which is before another node can be the primary.
 	leads := make(chan string)
 	stopped := make(chan struct{})
 	all := make(map[string]*nodes.Node)
@@ -75,7 +75,7 @@ func ExampleSet() {
 	// the first is down
 }
 
-// A watch tells how all nodes fare, each time that something has changed.
+// A watch reports the states of all nodes, each time that something has changed.
 func ExampleWatch() {
 	c, stop := inprocess.Client()
 	defer stop()

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// TestMain says when a test has left a goroutine behind.
+// TestMain reports goroutines that a test has leaked.
 func TestMain(m *testing.M) {
 	harness.Parallel()
 	goleak.VerifyTestMain(m)

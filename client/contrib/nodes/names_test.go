@@ -12,7 +12,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: nodes whose name is that of others with more behind it are not theirs, or are refused.
+// Goal: a set does not see the nodes of a set whose name starts with its own, or the name is
+// refused.
 func TestNestedNames(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -20,7 +21,7 @@ func TestNestedNames(t *testing.T) {
 		for _, name := range []string{"n/up", "n/known"} {
 			_, err := nodes.New(c, name).Join(ctx, nodes.Config{ID: "1"})
 			if !errors.Is(err, client.ErrInvalid) {
-				t.Errorf("a set %q, whose keys are another's: %v", name, err)
+				t.Errorf("set %q, whose keys belong to another: %v", name, err)
 			}
 		}
 		for _, name := range []string{"n/up/x", "n/known/x", "n/order", "n/primary", "up", "n"} {
@@ -34,8 +35,8 @@ func TestNestedNames(t *testing.T) {
 	})
 }
 
-// Goal: the primary may give its role up by the context that it has, which ends then, and nobody
-// takes that for a failure.
+// Goal: the primary may release its role with the context of lead, although that context ends with
+// the role.
 func TestGivenUpInside(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c, ctx := rig.New(t, 1).Dial(client.Config{}), rig.Soon(t)
@@ -46,7 +47,7 @@ func TestGivenUpInside(t *testing.T) {
 				return p.Release(during)
 			})
 			if err != nil {
-				t.Fatalf("released inside: %v", err)
+				t.Fatalf("released inside lead: %v", err)
 			}
 		}
 	})

@@ -18,8 +18,8 @@ import (
 var (
 	// ErrDown means that the node's lease has ended, or that the node does not exist.
 	ErrDown = errors.New("nodes: the node is down")
-	// ErrSwitched means that Set.Switch has ordered another primary.
-	ErrSwitched = errors.New("nodes: another node is to be the primary")
+	// ErrSwitched means that Set.Switch has ordered a switch to another primary.
+	ErrSwitched = errors.New("nodes: ordered to switch to another primary")
 )
 
 // State is the state of a node.
@@ -27,15 +27,15 @@ type State int
 
 // The states of a node.
 const (
-	// Alive means that the node's lease is valid and was renewed lately.
+	// Alive means that the node's lease is valid and was renewed recently.
 	Alive State = iota + 1
-	// Suspect means that the lease lives but more than one renewal is late.
+	// Suspect means that the lease has not ended, but that more than one renewal is overdue.
 	Suspect
 	// Down means that the lease has ended.
 	Down
 )
 
-// String is the state for people.
+// String returns the name of the state.
 func (s State) String() string {
 	switch s {
 	case Alive:
@@ -51,18 +51,18 @@ func (s State) String() string {
 
 // Config describes a node that joins.
 type Config struct {
-	// ID is unique among the nodes. It must not contain a slash.
+	// ID identifies the node in the set. It must not contain a slash.
 	ID string
 	// Metadata is what others learn about the node, such as its address.
 	Metadata []byte
-	// TTL is the TTL of the node's lease, and of the role's lease while the node is the primary:
-	// how long after a node's death another node can take over. 10 s if 0.
+	// TTL is the TTL of the node's lease, and of the role's lease while the node is the primary. It
+	// is how long another node waits to take over if this one dies. 0 means 10 s.
 	TTL time.Duration
-	// Grace is how long the node keeps trying to renew its lease after it stopped being valid;
-	// State returns Suspect then. See [client.Grant].
+	// Grace is how long the node keeps trying to renew its lease after that has become invalid.
+	// State returns Suspect during that time. See [client.Grant].
 	Grace time.Duration
-	// Wait makes Join wait until the lease of an earlier incarnation of the same ID has ended.
-	// Otherwise Join returns a [client.TakenError].
+	// Wait makes Join wait until the lease of a previous incarnation with the same ID has ended.
+	// Without it, Join returns a [client.TakenError].
 	Wait bool
 }
 
@@ -71,8 +71,8 @@ var (
 	_ client.Hold = (*Primacy)(nil)
 )
 
-// Node is one of the nodes. The renewals of its lease are its heartbeats, and from the answers it
-// knows whether it counts as alive. Its methods may be called from any goroutine.
+// Node is this program as a member of a set of nodes. The renewals of its lease are its heartbeats,
+// and their answers tell it whether it counts as alive. Its methods are safe for concurrent use.
 type Node struct {
 	s     *Set
 	id    string
@@ -80,23 +80,23 @@ type Node struct {
 	lease *client.Lease
 }
 
-// Join makes this program a node, until Release or until its lease ends. It never joins again by
-// itself (T25).
+// Join makes this program a node, until Release or until its lease ends. It never rejoins
+// automatically (T25).
 func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 	if err := s.check(); err != nil {
 		return nil, fault.In("nodes: join", cfg.ID, err)
 	}
 	if !tries.ValidID(cfg.ID) {
 		return nil, fault.In("nodes: join", "",
-			fmt.Errorf("%w: %q is no ID of a node", client.ErrInvalid, cfg.ID))
+			fmt.Errorf("%w: %q is not a valid node ID", client.ErrInvalid, cfg.ID))
 	}
 	if cfg.TTL == 0 {
 		cfg.TTL = tries.DefaultTTL
 	}
 	up := s.up(cfg.ID)
 	for p := (tries.Backoff{}); ; {
-		// The name and the key come into being and go with the lease, in one step, so that
-		// there is nothing to be cleaned up wherever the process stops.
+		// The name and the key appear and disappear with the lease, atomically, so wherever the
+		// process stops, there is nothing to clean up.
 		l, err := s.c.Grant(ctx, client.Grant{
 			TTL: cfg.TTL, Name: up, Owner: cfg.ID, Grace: cfg.Grace,
 			Keys: []store.KV{{Key: up, Value: cfg.Metadata}},
@@ -116,8 +116,8 @@ func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 	}
 }
 
-// joined notes for the issuer that there is such a node. If the process stops before that the
-// issuer knows the node as long as it is up, and forgets it then.
+// joined records that the node exists. If the process stops before that, the node is listed as long
+// as it is up, and forgotten afterwards.
 func (s *Set) joined(ctx context.Context, n *Node, metadata []byte) (*Node, error) {
 	for p := (tries.Change{}); ; {
 		_, err := s.c.Put(ctx, store.Put{Key: s.known(n.id), Value: metadata})
@@ -137,7 +137,7 @@ func (n *Node) ID() string { return n.id }
 func (n *Node) Lease() *client.Lease { return n.lease }
 
 // State returns the node's own state: Alive; Suspect if its lease is no longer valid but may be
-// saved (see Config.Grace); or Down, for ever.
+// recovered (see Config.Grace); or Down, permanently.
 func (n *Node) State() State {
 	switch n.lease.State().Status {
 	case client.OK:
@@ -149,39 +149,39 @@ func (n *Node) State() State {
 	}
 }
 
-// Token returns the fencing token of the node's lease: a node that joins again has a higher one.
+// Token returns the fencing token of the node's lease. A node that joins again has a larger one.
 func (n *Node) Token() lease.Token { return n.lease.Token() }
 
-// ValidUntil returns when the node counts as down, if no renewal succeeds before.
+// ValidUntil returns when the node counts as down, unless the lease is renewed.
 func (n *Node) ValidUntil() time.Time { return n.lease.ValidUntil() }
 
-// Context returns a context that ends when the node's lease is no longer valid, before others may
-// see the node as down. Its cause says why.
+// Context returns a context that ends when the node's lease is no longer valid, before others can
+// see the node as down. Its cause is the reason.
 func (n *Node) Context() context.Context { return n.lease.Context() }
 
-// Err returns nil as long as the node's lease is valid, and then why it is not. It reads the
+// Err returns nil as long as the node's lease is valid, and then the reason why not. It reads the
 // clock.
 func (n *Node) Err() error { return n.lease.Err() }
 
-// Release ends the node's lease, so that the node is down at once. If it has a [Primacy], that
-// ends for the program, too, but the role stays taken until its own lease has ended: release the
-// Primacy first.
+// Release ends the node's lease, so that the node is down at once. If the node has a [Primacy],
+// that ends for this program as well, but the role stays taken until its own lease has ended:
+// release the Primacy first.
 func (n *Node) Release(ctx context.Context) error { return n.lease.Revoke(ctx) }
 
-// Primacy is the role of the primary, held under a lease of its own. Two nodes never have a valid
-// one at the same time (L4): a node gets the role only after the lease of the earlier holder has
-// ended, and every holder stops before that. Its methods may be called from any goroutine.
+// Primacy is the role of the primary, held under its own lease. Two nodes never have a valid one at
+// the same time (L4): a node gets the role only after the lease of the previous holder has ended,
+// and each holder stops before that. Its methods are safe for concurrent use.
 type Primacy struct {
 	n     *Node
 	lease *client.Lease
 	ctx   context.Context
 }
 
-// Primary waits until this node is the primary. It fails at once when the node's lease ends (T16,
+// Primary waits until this node is the primary. It fails as soon as the node's lease ends (T16,
 // T17).
 //
-// The role has its own lease, not the node's, since fencing tokens must rise from one primary to
-// the next, and the next node may have joined before this one.
+// The role has a lease of its own, because fencing tokens must increase from one primary to the
+// next, and the next node may have joined before this one.
 func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 	ctx, cancel := tries.Both(ctx, n.lease.Context())
 	defer cancel()
@@ -202,9 +202,8 @@ func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 	}
 }
 
-// primacy returns the role as this node holds it. When the node is down the lease of the role
-// is not kept alive any more: a program that does not resign must not keep the role from
-// the others for ever.
+// primacy returns the role as held by this node. Once the node is down, the lease of the role is no
+// longer renewed: a program that does not resign must not keep the role from the others forever.
 func (n *Node) primacy(l *client.Lease) *Primacy {
 	ctx, cancel := tries.Both(l.Context(), n.lease.Context())
 	context.AfterFunc(ctx, func() {
@@ -214,8 +213,8 @@ func (n *Node) primacy(l *client.Lease) *Primacy {
 	return &Primacy{n, l, ctx}
 }
 
-// tryPrimary waits until the role seems to be free for this node, and tries to take it. It
-// returns nil if it is to be called again.
+// tryPrimary waits until the role appears to be free for this node, and tries to take it. It
+// returns nil if it should be called again.
 func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 	for {
 		r, err := n.s.c.Txn(ctx, store.Txn{Then: []store.Op{
@@ -229,7 +228,7 @@ func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 		if len(held) == 0 && !other {
 			return n.take(ctx, len(ordered) > 0)
 		}
-		// An order goes away with the node it names, so this is never in vain.
+		// An order ends with the lease of the node it names, so this wait always ends.
 		key := n.s.role()
 		if len(held) == 0 {
 			key = n.s.order()
@@ -242,12 +241,12 @@ func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 	}
 }
 
-// take takes the role, if it is free. Everything is in one transaction: the lease, the name,
-// the key, and the end of the order that was followed. It does nothing if this node is down
-// when it is applied, if somebody has the role, or if somebody else is ordered to have it.
+// take takes the role if it is free. The lease, the name, the key and the end of the order are one
+// transaction. It does nothing if this node is down when it is applied, or if the role is held by
+// or ordered for another node.
 //
-// If the answer is lost there may be a lease that nobody holds, now or later. It is
-// revoked; if it comes only after that it ends after its TTL.
+// If the answer is lost, there may be a lease without a holder, now or later. It is revoked; if it
+// is granted only after that, it ends after its TTL.
 func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 	role, order, id := n.s.role(), n.s.order(), leases.NewID()
 	chosen := store.Key(order).Missing()
@@ -265,19 +264,19 @@ func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 	switch {
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return nil, tries.Outcome(true, n.forget(ctx, id))
-	case errors.Is(err, client.ErrNameTaken): // by somebody who took the key away
+	case errors.Is(err, client.ErrNameTaken): // the holder's key was deleted
 		return nil, nil
-	case !r.Succeeded: // nor with an error
+	case !r.Succeeded: // also if err != nil
 		return nil, err
 	}
 	l, err := n.s.c.Keep(r.Results[0].Grant, -1)
-	if err != nil { // the answer was so long on its way
+	if err != nil { // the answer took too long
 		return nil, n.forget(ctx, id)
 	}
 	return l, nil
 }
 
-// forget revokes a lease that nobody holds, if there is one.
+// forget revokes a lease that has no holder, if it exists.
 func (n *Node) forget(ctx context.Context, id lease.ID) error {
 	err := background.Release(ctx, n.s.c, n.ttl, func(ctx context.Context) error {
 		return n.s.c.Revoke(ctx, leases.Ref{ID: id})
@@ -288,12 +287,12 @@ func (n *Node) forget(ctx context.Context, id lease.ID) error {
 	return err
 }
 
-// Context returns a context that is cancelled when this node must stop being the primary: before
-// another node can be, and when this node is down. Its cause says why.
+// Context returns a context that ends when this node must stop being the primary, which is before
+// another node can be the primary, and when this node is down. Its cause is the reason.
 func (p *Primacy) Context() context.Context { return p.ctx }
 
-// Err returns nil as long as this node is the primary, and then why it is not. It reads the
-// clock, so it is right even if the process was stopped until just before.
+// Err returns nil as long as this node is the primary, and then the reason why not. It reads the
+// clock, so it is right even if the process has just been resumed.
 func (p *Primacy) Err() error {
 	if err := p.n.lease.Err(); err != nil {
 		return err
@@ -301,7 +300,7 @@ func (p *Primacy) Err() error {
 	return p.lease.Err()
 }
 
-// ValidUntil returns when this node must stop being the primary, if no renewal succeeds before:
+// ValidUntil returns when this node must stop being the primary, unless the leases are renewed:
 // when its own lease or that of the role ends, whichever is first.
 func (p *Primacy) ValidUntil() time.Time {
 	role, node := p.lease.ValidUntil(), p.n.lease.ValidUntil()
@@ -311,24 +310,24 @@ func (p *Primacy) ValidUntil() time.Time {
 	return role
 }
 
-// Token returns the fencing token of the role: every later primary has a higher one.
+// Token returns the fencing token of the role, which is larger for each later primary.
 func (p *Primacy) Token() lease.Token { return p.lease.Token() }
 
 // Lease returns the lease of the role.
 func (p *Primacy) Lease() *client.Lease { return p.lease }
 
-// Condition is the condition of a transaction that only this primary may do.
+// Condition returns the condition for a transaction that only this primary may commit.
 func (p *Primacy) Condition() store.Compare { return store.NameHeld(p.n.s.role(), p.Token()) }
 
-// Release gives up the role. For this program the role ends at once, even if Release fails.
+// Release gives up the role. For this program it ends at once, even if Release returns an error.
 func (p *Primacy) Release(ctx context.Context) error {
 	ctx, cancel := tries.Outside(ctx, tries.Within[Primacy]{Of: p}, p.n.ttl)
 	defer cancel()
 	return p.lease.Revoke(ctx)
 }
 
-// AwaitSwitch waits until Set.Switch orders another primary, and returns nil then; the primary
-// should finish its work and resign. Otherwise it returns why it stopped waiting.
+// AwaitSwitch waits until Set.Switch orders a switch to another primary, and then returns nil. The
+// primary should then finish its work and resign. Otherwise it returns why it stopped waiting.
 func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 	ctx, cancel := tries.Both(ctx, p.ctx)
 	defer cancel()
@@ -348,9 +347,9 @@ func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 	}
 }
 
-// Lead waits until this node is the primary, calls lead, and resigns when lead returns. The
-// context of lead ends when the role ends, and when another primary is ordered; its cause is
-// ErrSwitched then. Lead returns what lead returned.
+// Lead waits until this node is the primary, calls lead, and resigns when lead returns. The context
+// of lead ends when the role ends, or when a switch to another primary is ordered; in that case its
+// cause is ErrSwitched. Lead returns the result of lead.
 func (n *Node) Lead(
 	ctx context.Context, lead func(ctx context.Context, p *Primacy) error,
 ) error {
@@ -366,21 +365,21 @@ func (n *Node) Lead(
 		defer close(watched)
 		w := tries.Backoff{}
 		err := p.AwaitSwitch(inner)
-		for err != nil && w.Wait(inner) == nil { // a refusal must not make it deaf
+		for err != nil && w.Wait(inner) == nil { // keep listening after errors
 			err = p.AwaitSwitch(inner)
 		}
-		end(fault.Canceled(ErrSwitched)) // or it has ended already
+		end(fault.Canceled(ErrSwitched)) // no effect if inner has ended
 	}()
 	defer func() { // also if lead panics
 		end(context.Canceled)
 		<-watched
-		// The program's context may be what ended it, so the role is released with another.
+		// ctx may have ended, so the role is released with another context.
 		free, done := context.WithTimeout(context.WithoutCancel(ctx), background.Wait)
 		defer done()
 		if p.Err() != nil {
-			done() // nothing is left to wait for
+			done() // nothing to wait for
 		}
-		_ = p.Release(free) // if it fails, the role ends with its lease
+		_ = p.Release(free) // on failure, the role ends with its lease
 	}()
 	return lead(context.WithValue(inner, tries.Within[Primacy]{Of: p}, ctx), p)
 }

@@ -19,20 +19,20 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Set is a set of nodes of which one is the primary, as the cluster sees them. A node is up as
-// long as its lease NAME/up/ID lives, and the primary is the node that holds the lease
-// NAME/primary. Only these leases decide, never the clocks of nodes.
+// Set is a set of nodes, one of which is the primary, as the cluster sees them. A node is up as
+// long as its lease NAME/up/ID exists, and the primary is the node that holds the lease
+// NAME/primary. Only these leases count, never the clocks of nodes.
 //
-// Its methods may be called from any goroutine.
+// The methods are safe for concurrent use.
 type Set struct {
 	c      *client.Client
 	prefix string
 }
 
-// New returns the nodes of a name. It sends nothing.
+// New returns the set of nodes with the given name. It sends nothing.
 func New(c *client.Client, name string) *Set { return &Set{c, name + "/"} }
 
-// check refuses a name whose role and order would be nodes of another set.
+// check refuses a name if the keys of its role and order would be those of nodes of another set.
 func (s *Set) check() error {
 	name := strings.TrimSuffix(s.prefix, "/")
 	for _, kind := range []string{"/up", "/known"} {
@@ -48,37 +48,38 @@ func (s *Set) up(id string) string    { return s.prefix + "up/" + id }
 func (s *Set) known(id string) string { return s.prefix + "known/" + id }
 func (s *Set) role() string           { return s.prefix + "primary" }
 
-// order is the key that names the node which is to be the primary next. It is attached to the
-// lease of that node.
+// order returns the key that names the node that should become the primary. It is attached to that
+// node's lease.
 func (s *Set) order() string { return s.prefix + "order" }
 
-// Info is what the cluster knows of a node.
+// Info is what the cluster knows about a node.
 type Info struct {
 	ID       string
 	State    State
 	Metadata []byte
-	// Token is the token of the node's lease, 0 if the node is down. A node that joins again has
-	// another token.
+	// Token is the token of the node's lease, or 0 if the node is down. A node that joins again has
+	// a different token.
 	Token lease.Token
-	// TTL is the TTL of the node's lease, Remaining the time that it has left at least; 0 if the
-	// node is down.
+	// TTL is the TTL of the node's lease, and Remaining is how long the lease lasts, at least. Both
+	// are 0 if the node is down.
 	TTL, Remaining time.Duration
 }
 
-// View is what the cluster knows of all nodes.
+// View is what the cluster knows about all nodes.
 type View struct {
-	// Nodes has the nodes that are up, and those that were up and are not forgotten, in the order
-	// of their IDs.
+	// Nodes contains the nodes that are up, and those that were up and have not been forgotten,
+	// sorted by ID.
 	Nodes []Info
-	// Primary is the ID of the primary, empty if there is none, and Token the token of the role.
+	// Primary is the ID of the primary, or empty if there is none, and Token is the token of the
+	// role.
 	Primary string
 	Token   lease.Token
 }
 
-// List returns what the cluster knows: it reads the keys of the nodes and then the leases, both
-// linearizably. A node that comes between the two is listed as it was before: as down, or not at
-// all. A node is suspect when less than half of its TTL remains, since a healthy node renews when
-// two thirds remain. A new leader counts every node as just renewed.
+// List returns the current view. It reads the keys of the nodes and then the leases, both
+// linearizably. A node that joins between the two reads is listed as before: as down, or not at
+// all. A node is suspect when less than half of its TTL remains, because a healthy node renews when
+// two thirds remain. A new leader counts all leases as just renewed.
 func (s *Set) List(ctx context.Context) (View, error) {
 	if err := s.check(); err != nil {
 		return View{}, fault.In("nodes: list", "", err)
@@ -88,7 +89,7 @@ func (s *Set) List(ctx context.Context) (View, error) {
 		return View{}, fault.In("nodes: list", s.prefix, err)
 	}
 	nodes, up := make(map[string]*Info), make(map[lease.ID]*Info)
-	for _, kv := range kvs { // those that are up come last
+	for _, kv := range kvs { // keys of nodes that are up come last
 		if id, ok := idOf(kv.Key, s.known); ok {
 			nodes[id] = &Info{ID: id, State: Down, Metadata: kv.Value}
 		}
@@ -118,14 +119,15 @@ func (s *Set) List(ctx context.Context) (View, error) {
 	return v, nil
 }
 
-// idOf returns the ID of the node of which a key of one kind is; false if it is another key, such
-// as one of nodes whose name begins with this one's. What is left of that has a slash.
+// idOf returns the ID of the node to which a key of the given kind belongs. It returns false for
+// other keys, such as those of a set whose name starts with this one's: the rest of such a key
+// contains a slash.
 func idOf(key string, kind func(id string) string) (id string, ok bool) {
 	id = strings.TrimPrefix(key, kind(""))
 	return id, tries.ValidID(id)
 }
 
-// Node returns what is known of one node. An unknown node is Down.
+// Node returns what is known about one node. An unknown node is Down.
 func (v *View) Node(id string) Info {
 	for _, n := range v.Nodes {
 		if n.ID == id {
@@ -135,7 +137,7 @@ func (v *View) Node(id string) Info {
 	return Info{ID: id, State: Down}
 }
 
-// same reports whether two views differ in nothing but what remains of leases.
+// same reports whether two views are equal except for the remaining time of leases.
 func (v *View) same(w *View) bool {
 	return v.Primary == w.Primary && v.Token == w.Token &&
 		slices.EqualFunc(v.Nodes, w.Nodes, func(a, b Info) bool {
@@ -144,7 +146,7 @@ func (v *View) same(w *View) bool {
 		})
 }
 
-// Forget removes a node that is down from the list. A node that is up stays.
+// Forget removes a node that is down from the list. A node that is up stays listed.
 func (s *Set) Forget(ctx context.Context, id string) error {
 	err := s.check()
 	if err == nil {
@@ -153,13 +155,13 @@ func (s *Set) Forget(ctx context.Context, id string) error {
 	return fault.In("nodes: forget", id, err)
 }
 
-// Switch makes a node the primary: it stores the order, and waits until the node is the primary.
-// The current primary resigns when it learns of the order (see Node.Lead). If it is dead, or does
-// not listen, the switch waits until its lease has ended. So there are never two primaries. No
-// other node takes the role meanwhile.
+// Switch makes a node the primary. It stores an order, and waits until the node is the primary. The
+// current primary resigns when it sees the order (see Node.Lead). If it is dead or ignores the
+// order, Switch waits until its lease has ended, so there are never two primaries. No other node
+// takes the role in the meantime.
 //
-// If the ordered node goes down, Switch returns ErrDown, and the order is void. If the context
-// ends, the order stays.
+// If the node goes down, Switch returns ErrDown, and the order is void. If ctx ends, the order
+// remains.
 func (s *Set) Switch(ctx context.Context, id string) error {
 	for p := (tries.Change{}); ; {
 		done, err := s.orderSwitch(ctx, id)
@@ -168,7 +170,7 @@ func (s *Set) Switch(ctx context.Context, id string) error {
 			return nil
 		case err == nil:
 			err = tries.Outcome(p.Unsure, p.Wait(ctx))
-		case !errors.Is(err, ErrDown): // then there is no order, whatever became of a try
+		case !errors.Is(err, ErrDown): // if it is down, no order remains
 			err = p.Again(ctx, err)
 		}
 		if err != nil {
@@ -177,8 +179,8 @@ func (s *Set) Switch(ctx context.Context, id string) error {
 	}
 }
 
-// orderSwitch puts the order or, if it is there, waits for something to change. It may be done
-// again at any time: the order is the same.
+// orderSwitch stores the order or, if it is stored, waits for a change. It may be repeated at any
+// time, as the order is the same.
 func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error) {
 	if err := s.check(); err != nil {
 		return false, err
@@ -197,9 +199,8 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 	case len(up) == 0:
 		return false, ErrDown
 	case len(ordered) == 0 || string(ordered[0].Value) != id:
-		// The order hangs on the node's lease: it cannot outlive the node that is to follow
-		// it. It is not put once the node is the primary, which would be an order for
-		// nobody.
+		// The order is attached to the node's lease, so it ends with the node. It is not stored
+		// once the node is the primary, since it would then serve no purpose.
 		_, err := s.c.Txn(ctx, store.Txn{
 			If: []store.Compare{
 				store.Key(s.up(id)).Lease(store.Equal, up[0].Lease),
@@ -218,7 +219,7 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 	})
 }
 
-// compareHolder says that the role is held as it was read, or free.
+// compareHolder returns the condition that the role is still held, or free, as read.
 func compareHolder(role string, held []store.KV) store.Compare {
 	if len(held) == 0 {
 		return store.Key(role).Missing()
@@ -226,30 +227,30 @@ func compareHolder(role string, held []store.KV) store.Compare {
 	return store.Key(role).Lease(store.Equal, held[0].Lease)
 }
 
-// awaitMissing waits until there is no such key.
+// awaitMissing waits until the key does not exist.
 func (s *Set) awaitMissing(ctx context.Context, key string) error {
 	r, err := s.c.Range(ctx, store.Range{Key: key, KeysOnly: true})
-	if len(r.KVs) == 0 { // or it was not read
+	if len(r.KVs) == 0 { // also after an error
 		return err
 	}
 	return tries.AwaitEvent(ctx, s.c,
 		store.Watch{Key: key, From: r.Revision + 1, NoPut: true}, tries.Gone)
 }
 
-// Watch tells how the states of nodes change. Next may be called from one goroutine at a time.
+// Watch reports changes of the states of nodes. Next must not be called concurrently.
 type Watch struct {
 	s     *Set
 	last  View
 	begun bool
 }
 
-// Watch begins to watch the nodes. It returns a sequence of views, which may skip changes; only a
-// risen token shows that a node went and came back in between. A program that must see every
-// change uses package members.
+// Watch starts watching the nodes. The views may skip changes: if a node left and came back in
+// between, only its larger token shows that. A program that must see every change should use
+// package members.
 func (s *Set) Watch() *Watch { return &Watch{s: s} }
 
-// Next returns the first view at once, and then the next one that differs. It reads the state
-// when a node or the primary comes or goes, and a few times in each TTL to find suspect nodes.
+// Next returns the first view at once, and after that the next one that differs. It reads the state
+// whenever a node or the primary comes or goes, and a few times per TTL to detect suspect nodes.
 func (w *Watch) Next(ctx context.Context) (View, error) {
 	for {
 		v, err := w.s.List(ctx)
@@ -266,7 +267,7 @@ func (w *Watch) Next(ctx context.Context) (View, error) {
 	}
 }
 
-// Views yields what Next returns, until that fails; the error is yielded last.
+// Views yields the results of Next until it fails; the error is yielded last.
 func (w *Watch) Views(ctx context.Context) iter.Seq2[View, error] {
 	return func(yield func(View, error) bool) {
 		for {
@@ -278,10 +279,10 @@ func (w *Watch) Views(ctx context.Context) iter.Seq2[View, error] {
 	}
 }
 
-// errLook is the end of a wait that nothing else ended.
+// errLook is the cause of a wait that timed out.
 var errLook = errors.New("nodes: time to look again")
 
-// pause is how long a watch waits for something to see, at least: a part of the shortest TTL.
+// pause returns the shortest wait between two looks: a fraction of the shortest TTL.
 func (v *View) pause() time.Duration {
 	every := tries.DefaultTTL
 	for _, n := range v.Nodes {
@@ -292,14 +293,14 @@ func (v *View) pause() time.Duration {
 	return max(every/12, 20*time.Millisecond)
 }
 
-// wait waits until there may be something to see.
+// wait waits until there may be something new to see.
 func (w *Watch) wait(ctx context.Context) error {
 	every := w.last.pause()
 	short, cancel := context.WithTimeoutCause(ctx, every+rand.N(every), errLook)
 	defer cancel()
-	// What happens between the view and the watch is seen when the time is up.
+	// Changes between the view and the watch are seen after the timeout.
 	err := tries.AwaitEvent(short, w.s.c, store.Prefix(w.s.prefix).Watch(), tries.Anything)
-	if context.Cause(short) == errLook { //nolint:errorlint // ours, as it is
+	if context.Cause(short) == errLook { //nolint:errorlint // ours, and never wrapped
 		return nil
 	}
 	return err

@@ -22,13 +22,13 @@ func join(t testing.TB, s *nodes.Set, cfg nodes.Config) *nodes.Node {
 	return rig.Must[*nodes.Node](t)(s.Join(rig.Soon(t), cfg))
 }
 
-// until waits until a view of the nodes is as asked.
+// until waits until the view of the nodes satisfies is.
 func until(t testing.TB, s *nodes.Set, what string, is func(*nodes.View) bool) {
 	t.Helper()
 	ctx := rig.Soon(t)
 	for v, err := range s.Watch().Views(ctx) {
 		if err != nil {
-			t.Fatalf("in vain: %s: %v", what, err)
+			t.Fatalf("not reached: %s: %v", what, err)
 		}
 		if is(&v) {
 			return
@@ -36,9 +36,9 @@ func until(t testing.TB, s *nodes.Set, what string, is func(*nodes.View) bool) {
 	}
 }
 
-// Goal: the classical example, from both sides: one issuer, three nodes. A node whose
-// heartbeats stay away becomes suspect and then down, and knows that itself first. The primary
-// is switched on order, and after a death. Method: one node's connections are cut.
+// Goal: the classic example, from both sides: one issuer, three nodes. A node whose heartbeats stop
+// becomes suspect and then down, and is the first to know. The primary changes on order, and after
+// a death. Method: one node's connections are cut.
 func TestNodes(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -82,12 +82,12 @@ func TestNodes(t *testing.T) {
 			return v.Node("a").State == nodes.Down
 		})
 		if a.Err() == nil || a.State() != nodes.Down {
-			t.Error("the issuer knew earlier than the node that it is down")
+			t.Error("the issuer knew before the node that it was down")
 		}
 		select {
 		case <-first.Context().Done():
 		case <-ctx.Done():
-			t.Error("the context of a primary that is down goes on")
+			t.Error("the context of a primary that is down has not ended")
 		}
 		second := <-next
 		if t.Failed() {
@@ -108,9 +108,9 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// Goal: an order to switch is obeyed by a primary that listens, and waits for the end of the
-// lease of one that does not; nobody else takes the role in between. A write of the old
-// primary that comes late does nothing.
+// Goal: an order to switch is followed by a primary that listens. For one that does not, it takes
+// effect at the end of the lease; no other node takes the role in between, and late writes of the
+// old primary fail.
 func TestNodesSwitch(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -144,12 +144,12 @@ func TestNodesSwitch(t *testing.T) {
 				t.Fatal(err)
 			}
 			if v := rig.Must[nodes.View](t)(s.List(ctx)); v.Primary != id {
-				t.Errorf("the primary is %q, not %q", v.Primary, id)
+				t.Errorf("the primary is %q, want %q", v.Primary, id)
 			}
 		}
 		end()
 		all.Wait()
-		// Whichever was first, only nodes that were ordered followed.
+		// Whichever was first, after that only ordered nodes became the primary.
 		if got := fmt.Sprint(led[len(led)-3:]); got != "[a b c]" {
 			t.Errorf("primaries were %v", led)
 		}
@@ -157,7 +157,7 @@ func TestNodesSwitch(t *testing.T) {
 		deaf := rig.Must[*nodes.Primacy](t)(join(t, s, nodes.Config{
 			ID: "d", TTL: 3 * time.Second,
 		}).Primary(ctx))
-		go func() { // the node does not listen to orders, and dies some time
+		go func() { // the node ignores orders, and dies eventually
 			_ = deaf.AwaitSwitch(ctx)
 			deaf.Lease().Close()
 		}()
@@ -165,7 +165,7 @@ func TestNodesSwitch(t *testing.T) {
 		go func() {
 			p, err := members["b"].Primary(ctx)
 			if err != nil || deaf.Err() == nil {
-				t.Errorf("primary: %v, the one before: %v", err, deaf.Err())
+				t.Errorf("primary: %v, previous one: %v", err, deaf.Err())
 			}
 			chosen <- p
 		}()
@@ -190,8 +190,8 @@ func TestNodesSwitch(t *testing.T) {
 	})
 }
 
-// Goal: T16 and T17: who waits for the role and loses its own lease is told so, and does not
-// become the primary.
+// Goal: T16 and T17: a node that waits for the role and loses its own lease gets an error, and does
+// not become the primary.
 func TestNodesWaiterGoesDown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -210,12 +210,12 @@ func TestNodesWaiterGoesDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-told; !errors.Is(err, nodes.ErrDown) {
-			t.Errorf("told %v", err)
+			t.Errorf("Primary: %v", err)
 		}
 		if err := a.Release(ctx); err != nil || p.Err() == nil || p.Context().Err() == nil {
-			t.Errorf("the node left (%v) and its primacy goes on", err)
+			t.Errorf("after the node left (%v), its primacy is still valid", err)
 		}
-		// T25: the node that comes back is another, with another token.
+		// T25: a node that comes back is a new one, with a new token.
 		back := join(t, s, nodes.Config{ID: "a", TTL: time.Minute})
 		if back.Lease().Token() <= a.Lease().Token() || a.Err() == nil {
 			t.Errorf("token %d after %d", back.Lease().Token(), a.Lease().Token())
@@ -223,10 +223,10 @@ func TestNodesWaiterGoesDown(t *testing.T) {
 	})
 }
 
-// Goal: never two primaries, and tokens that rise (L4, L5), with three members, whatever
-// happens to nodes and connections. Method: nodes compete, die without a word, are cut off, lose
-// answers, resign, and come back, at random; a node that becomes the primary looks whether the
-// one before still believes to be it.
+// Goal: there are never two primaries, and tokens increase (L4, L5), with three members, whatever
+// happens to nodes and connections. Method: nodes compete, die, are cut off, lose answers, resign,
+// and come back, at random; a node that becomes the primary checks whether the previous one still
+// believes that it is.
 func TestNodesRandom(t *testing.T) {
 	tier.Campaign(t)
 	inprocess.Bubble(t, func(t *testing.T) {
@@ -272,8 +272,8 @@ func TestNodesRandom(t *testing.T) {
 					case 1: // is cut off
 						r.Cut(c)
 						<-p.Context().Done()
-						<-n.Context().Done() // else it may be renewed once there is no cut, and live on
-					case 2: // leaves without giving the role back
+						<-n.Context().Done() // or else it may be renewed after the cut, and survive
+					case 2: // leaves without releasing the role
 						_ = n.Release(ctx)
 						p.Lease().Close()
 					default:

@@ -13,13 +13,13 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Requests that tests answer.
+// Kinds of requests that tests answer themselves.
 func looks(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetReadRange) }
 func orders(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetPut) && !takes(r) }
 func takes(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetGrant) }
 
-// Goal: what the cluster refuses is an error, and no call goes on without it. A node that could not
-// be noted is not up. Method: each request of each call is refused.
+// Goal: if the cluster refuses a request, the call returns the error and does not go on. A node
+// that could not be recorded is not up. Method: each request of each call is refused.
 func TestRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -29,7 +29,7 @@ func TestRefused(t *testing.T) {
 			_, err := join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Primary(ctx)
 			return err
 		}
-		// others makes a node that is the primary.
+		// others joins a node and makes it the primary.
 		others := func(t *testing.T, s *nodes.Set) *nodes.Primacy {
 			n := join(t, s, nodes.Config{ID: "other", TTL: time.Minute})
 			return rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
@@ -124,8 +124,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// unsureThenRefused answers so that nobody knows what became of the first try, and refuses the
-// second.
+// unsureThenRefused leaves the outcome of the first try unknown, and refuses the second.
 func unsureThenRefused(n int) *pb.Response {
 	if a := rig.Unsure(func() {})(n); a != nil {
 		return a
@@ -133,9 +132,9 @@ func unsureThenRefused(n int) *pb.Response {
 	return rig.Refused(n)
 }
 
-// Goal: a change of which one try may have been done, or may yet be, ends with an error that says
-// so, whatever became of the next try; but what hangs on a lease is gone with it. Method: of the
-// first try nobody knows, the second is refused.
+// Goal: if one try of a change may have been done, or may yet be, the error says so, whatever the
+// outcome of the next try; but what is attached to a lease ends with it. Method: the outcome of the
+// first try is unknown, and the second is refused.
 func TestUnknownIsTold(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -152,7 +151,7 @@ func TestUnknownIsTold(t *testing.T) {
 				join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
 				return s.Switch(ctx, "n")
 			}},
-			// The role may be taken, and is given back, which is refused.
+			// The role may be taken; releasing it is refused.
 			"primary": {
 				func(r *pb.Request) bool { return takes(r) || rig.Revokes(r) },
 				func(t *testing.T, s *nodes.Set) error {
@@ -173,8 +172,8 @@ func TestUnknownIsTold(t *testing.T) {
 	})
 }
 
-// Goal: an order that hung on the lease of a node that is down is void, whatever became of it.
-// Method: the node leaves while nobody knows.
+// Goal: an order attached to the lease of a node that is down is void, whatever its outcome.
+// Method: the node leaves while the outcome is unknown.
 func TestOrderVoid(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -192,8 +191,8 @@ func TestOrderVoid(t *testing.T) {
 	})
 }
 
-// Goal: a change of which nobody knows whether it was done is done, and the role is taken in the
-// end. Method: it was done, or was not; then the cluster has forgotten the client.
+// Goal: a change with an unknown outcome is made in the end, and the role is taken. Method: the
+// first try was done, or was not; then the cluster has forgotten the client.
 func TestUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

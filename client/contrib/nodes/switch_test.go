@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: a primary is to give up its role if another is ordered, and not if it is itself.
+// Goal: a primary must resign if another node is ordered, but not if it is ordered itself.
 func TestOrderedItself(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -38,7 +38,7 @@ func TestOrderedItself(t *testing.T) {
 		for range 2 {
 			select {
 			case a := <-told:
-				t.Fatalf("ordered itself: told %v", a.Err)
+				t.Fatalf("ordered itself: got %v", a.Err)
 			case <-waits:
 			}
 			order("n")
@@ -50,8 +50,8 @@ func TestOrderedItself(t *testing.T) {
 	})
 }
 
-// Goal: a primary that leads hears of an order although it could not listen for a while, and no
-// earlier; who does not wait for the end of its context is not kept. Method: it may not read.
+// Goal: lead's context ends on an order even if the primary could not listen for a while, and not
+// earlier; a lead that returns at once is not delayed. Method: its reads are refused.
 func TestLeadListens(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -87,14 +87,14 @@ func TestLeadListens(t *testing.T) {
 		for range 5 {
 			err := n.Lead(ctx, func(context.Context, *nodes.Primacy) error { return nil })
 			if err != nil {
-				t.Errorf("did nothing: %v", err)
+				t.Errorf("without waiting: %v", err)
 			}
 		}
 	})
 }
 
-// Goal: an order takes the place of another one; it is given once, and again if another took its
-// place. Method: the primary hears of none.
+// Goal: an order replaces another one; it is stored once, and again if another has replaced it.
+// Method: the primary ignores orders.
 func TestSwitchOrders(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -132,31 +132,31 @@ func TestSwitchOrders(t *testing.T) {
 			select {
 			case <-waits:
 			case <-time.After(20 * time.Second):
-				t.Fatal("it waits for nothing")
+				t.Fatal("it does not wait")
 			}
 			kv := rig.Must[store.KV](t)(direct.Get(ctx, "n/order"))
 			if given.Load() != n || string(kv.Value) != "b" || kv.Lease != b.Lease().ID() {
-				t.Errorf("%d orders were given, the last is %q on %x", given.Load(), kv.Value, kv.Lease)
+				t.Errorf("%d orders were stored, the last one for %q on lease %x", given.Load(), kv.Value, kv.Lease)
 			}
 			if n == 1 {
 				put("a")
 			}
 		}
-		join(t, s, nodes.Config{ID: "c", TTL: time.Minute}) // which has nothing to do with it
+		join(t, s, nodes.Config{ID: "c", TTL: time.Minute}) // unrelated
 		if err := first.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 		rig.Must[*nodes.Primacy](t)(b.Primary(ctx))
 		if a := <-switched; a.Err != nil || given.Load() != 2 {
-			t.Errorf("%d orders were given, %v", given.Load(), a.Err)
+			t.Errorf("%d orders were stored, %v", given.Load(), a.Err)
 		}
-		if n := looks.Load(); n > 3 { // the last when the role is free
-			t.Errorf("it waited %d times", n)
+		if n := looks.Load(); n > 3 { // the last one when the role is free
+			t.Errorf("it looked %d times", n)
 		}
 	})
 }
 
-// Goal: a switch to a node that goes down ends then. Method: the node leaves while another is the
+// Goal: a switch to a node that goes down ends. Method: the node leaves while another is the
 // primary.
 func TestSwitchDown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestSwitchDown(t *testing.T) {
 				t.Error(a.Err)
 			}
 		case <-time.After(20 * time.Second):
-			t.Error("it waits on")
+			t.Error("Switch is still waiting")
 		}
 	})
 }
