@@ -58,7 +58,7 @@ func TestMetadata(t *testing.T) {
 
 // Goal: requests that are refused temporarily are retried, with pauses, and the caller gets the
 // error that ends the retries, even if its node is down. Method: repeated refusals.
-func TestPauses(t *testing.T) {
+func TestRetries(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		ctx := rig.Soon(t)
@@ -69,7 +69,7 @@ func TestPauses(t *testing.T) {
 			call   func(ctx context.Context, s *nodes.Set, n *nodes.Node) error
 			why    error
 		}{
-			"primary": {takes, taken, func(_ context.Context, _ *nodes.Set, n *nodes.Node) error {
+			"primary": {isTake, taken, func(_ context.Context, _ *nodes.Set, n *nodes.Node) error {
 				_, err := n.Primary(ctx)
 				return err
 			}, nodes.ErrDown},
@@ -77,7 +77,7 @@ func TestPauses(t *testing.T) {
 				_, err := s.Join(short, nodes.Config{ID: "m", Wait: true})
 				return err
 			}, context.Canceled},
-			"switch": {orders, func() *pb.Response { // a change in between
+			"switch": {isOrder, func() *pb.Response { // a change in between
 				return &pb.Response{Body: &pb.Response_Txn{Txn: &pb.TxnResponse{}}}
 			}, func(short context.Context, s *nodes.Set, _ *nodes.Node) error {
 				return s.Switch(short, "n")
@@ -124,7 +124,7 @@ func TestPauses(t *testing.T) {
 
 // Goal: a node takes the role only if nothing has changed since it looked. Method: something
 // changes in between.
-func TestTakeLate(t *testing.T) {
+func TestTakeAfterChange(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
@@ -166,7 +166,7 @@ func TestTakeLate(t *testing.T) {
 				tries, waits := 0, make(chan struct{}, 10)
 				b := &rig.Between{
 					Instead: func(r *pb.Request) *pb.Response {
-						if takes(r) {
+						if isTake(r) {
 							if tries++; tries == 1 {
 								x.between(name)
 							}
@@ -203,7 +203,7 @@ func TestTakeLate(t *testing.T) {
 // Goal: if the grant of the role is answered only after the lease has ended, the role is released
 // and taken again; if it cannot be released, that is an error. Method: the first answer says that
 // no time is left.
-func TestTakenTooLate(t *testing.T) {
+func TestLeaseEndsBeforeAnswer(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		ctx := rig.Soon(t)
@@ -241,7 +241,7 @@ func TestRoleWithoutKey(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 		var first *nodes.Primacy
-		c := rig.Through(t, r.Members[0], takes, func(n int) *pb.Response {
+		c := rig.Through(t, r.Members[0], isTake, func(n int) *pb.Response {
 			if n == 3 {
 				if err := first.Release(ctx); err != nil {
 					t.Error(err)

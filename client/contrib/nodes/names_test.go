@@ -37,7 +37,7 @@ func TestNestedNames(t *testing.T) {
 
 // Goal: the primary may release its role with the context of lead, although that context ends with
 // the role.
-func TestGivenUpInside(t *testing.T) {
+func TestReleaseInsideLead(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c, ctx := rig.New(t, 1).Dial(client.Config{}), rig.Soon(t)
 		set := nodes.New(c, "in/nodes")

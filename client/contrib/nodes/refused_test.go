@@ -14,9 +14,9 @@ import (
 )
 
 // Kinds of requests that tests answer themselves.
-func looks(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetReadRange) }
-func orders(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetPut) && !takes(r) }
-func takes(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetGrant) }
+func isRead(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetReadRange) }
+func isOrder(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetPut) && !isTake(r) }
+func isTake(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetGrant) }
 
 // Goal: if the cluster refuses a request, the call returns the error and does not go on. A node
 // that could not be recorded is not up. Method: each request of each call is refused.
@@ -64,13 +64,13 @@ func TestRefused(t *testing.T) {
 				_, err := s.Join(ctx, nodes.Config{ID: "n", Wait: true})
 				return err
 			}},
-			"primary, which looks": {looks, primary},
-			"primary, which takes": {takes, primary},
+			"primary, which looks": {isRead, primary},
+			"primary, which takes": {isTake, primary},
 			"primary, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
 				others(t, s)
 				return primary(t, s, c)
 			}},
-			"lead": {takes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+			"lead": {isTake, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
 				return join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Lead(ctx, nil)
 			}},
 			"await, which looks": {rig.Reads, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
@@ -79,8 +79,8 @@ func TestRefused(t *testing.T) {
 			"await, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
 				return others(t, s).AwaitSwitch(ctx)
 			}},
-			"switch, which looks": {looks, switches},
-			"switch, which orders": {orders, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+			"switch, which looks": {isRead, switches},
+			"switch, which orders": {isOrder, func(t *testing.T, s *nodes.Set, c *client.Client) error {
 				join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
 				return switches(t, s, c)
 			}},
@@ -135,7 +135,7 @@ func unsureThenRefused(n int) *pb.Response {
 // Goal: if one try of a change may have been done, or may yet be, the error says so, whatever the
 // outcome of the next try; but what is attached to a lease ends with it. Method: the outcome of the
 // first try is unknown, and the second is refused.
-func TestUnknownIsTold(t *testing.T) {
+func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		ctx := rig.Soon(t)
@@ -147,13 +147,13 @@ func TestUnknownIsTold(t *testing.T) {
 				_, err := s.Join(ctx, nodes.Config{ID: "n", TTL: time.Minute})
 				return err
 			}},
-			"switch": {orders, func(t *testing.T, s *nodes.Set) error {
+			"switch": {isOrder, func(t *testing.T, s *nodes.Set) error {
 				join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
 				return s.Switch(ctx, "n")
 			}},
 			// The role may be taken; releasing it is refused.
 			"primary": {
-				func(r *pb.Request) bool { return takes(r) || rig.Revokes(r) },
+				func(r *pb.Request) bool { return isTake(r) || rig.Revokes(r) },
 				func(t *testing.T, s *nodes.Set) error {
 					_, err := join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Primary(ctx)
 					return err
@@ -179,7 +179,7 @@ func TestOrderVoid(t *testing.T) {
 		r := rig.New(t, 1)
 		ctx := rig.Soon(t)
 		n := join(t, nodes.New(r.Dial(client.Config{}), "n"), nodes.Config{ID: "n", TTL: time.Minute})
-		c := rig.Through(t, r.Members[0], orders, rig.Unsure(func() {
+		c := rig.Through(t, r.Members[0], isOrder, rig.Unsure(func() {
 			if err := n.Release(ctx); err != nil {
 				t.Error(err)
 			}
@@ -193,12 +193,12 @@ func TestOrderVoid(t *testing.T) {
 
 // Goal: a change with an unknown outcome is made in the end, and the role is taken. Method: the
 // first try was done, or was not; then the cluster has forgotten the client.
-func TestUnsure(t *testing.T) {
+func TestUnsureIsRetried(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 		for name, match := range map[string]func(*pb.Request) bool{
-			"join": rig.Puts, "primary": takes, "switch": orders,
+			"join": rig.Puts, "primary": isTake, "switch": isOrder,
 		} {
 			virtual.Step(t, name, func(t *testing.T) {
 				c := rig.Through(t, r.Members[0], match, rig.Unsure(func() {}))

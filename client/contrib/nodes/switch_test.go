@@ -112,7 +112,7 @@ func TestSwitchOrders(t *testing.T) {
 		given, looks, waits := new(atomic.Int32), new(atomic.Int32), make(chan struct{}, 10)
 		between := &rig.Between{
 			Instead: func(r *pb.Request) *pb.Response {
-				if orders(r) {
+				if isOrder(r) {
 					given.Add(1)
 				}
 				if rig.Watches(r) {
