@@ -110,7 +110,7 @@ func (m *Metrics) counters(of *Member) []scraped {
 		own("lease_renewal_near_misses_total", "Renewals that arrived with less than a quarter of the "+
 			"TTL left, since this member became the leader.",
 			func() float64 { return float64(of.State().NearMisses) }),
-		own("cache_invalidations_total", "Invalidations sent since this member began to lead.",
+		own("cache_invalidations_total", "Invalidations sent since this member became the leader.",
 			func() float64 { return float64(of.State().Caches.Sent) }),
 		own("caches_outlived_total", "Caches that writes waited for until their leases ended, "+
 			"since this member became the leader.",
@@ -133,14 +133,14 @@ func stateGauges(of *Member) []scraped {
 			func() float64 { return float64(of.Status().Overdue) / 1000 }),
 		own("store_revision", "Current revision of the store.",
 			func() float64 { return float64(of.View().KV.Revision()) }),
-		own("state_bytes", "Approximate size of the state, which the quota bounds; the same on "+
+		own("state_bytes", "Approximate size of the state, which the quota limits; the same on "+
 			"every member. Sum of keys, leases, sessions and members.",
 			func() float64 { return float64(of.View().Bytes.Sum()) }),
 		own("store_bytes", "Size of keys and their history.",
 			func() float64 { return float64(of.View().Bytes.Keys) }),
-		own("lease_bytes", "Size of leases and the ranges that they hold.",
+		own("lease_bytes", "Size of leases and of the ranges that they hold.",
 			func() float64 { return float64(of.View().Bytes.Leases) }),
-		own("session_bytes", "Size of sessions and the answers kept for them.",
+		own("session_bytes", "Size of sessions and of the answers kept for them.",
 			func() float64 { return float64(of.View().Bytes.Sessions) }),
 		own("disk_bytes", "Size of the data directory.",
 			func() float64 { return float64(of.Disk.Usage().DiskBytes) }),
@@ -153,10 +153,10 @@ func stateGauges(of *Member) []scraped {
 			func() float64 { return oneIf(of.Status().Primary) }),
 		own("watchers", "Watchers on all streams.",
 			func() float64 { return float64(of.Watchers()) }),
-		own("cluster_version", "The number of the cluster version.",
+		own("cluster_version", "Number of the cluster version.",
 			func() float64 { return float64(of.View().Version.Number) }),
-		own("storage_version", "The number of the newest cluster version of which something is on "+
-			"disk: a release that speaks it can start on the data.",
+		own("storage_version", "Number of the newest cluster version that the data on disk needs: "+
+			"a release that supports it can start on the data.",
 			func() float64 { return float64(of.StorageVersion()) }),
 		own("disk_full", "1 while the disk is full. A follower then forwards writes, a leader refuses "+
 			"them.", func() float64 { return oneIf(of.DiskFull()) }),
@@ -181,8 +181,8 @@ func cacheGauges(of *Member) []scraped {
 			func() float64 { return float64(of.State().Holding) }),
 		own("caches_open", "Caches open at this member.",
 			func() float64 { return float64(of.State().Open) }),
-		own("caches_wide", "Caches that this leader assumes to have everything that they hold, "+
-			"because they have not reported what they have.",
+		own("caches_wide", "Caches that have not reported their content, so that this leader "+
+			"assumes that they cache everything in the ranges that they hold.",
 			func() float64 { return float64(of.State().Caches.Wide) }),
 		own("caches_pending", "Caches with pending invalidations from this leader.",
 			func() float64 { return float64(of.State().Caches.Owing) }),
@@ -221,9 +221,9 @@ func etcdGauges(of *Member) []scraped {
 		etcds("mvcc_db_total_size_in_bytes", "Size of the data directory.",
 			func() float64 { return float64(max(int64(of.Disk.Usage().DiskBytes), inUse())) }),
 		etcds("mvcc_db_total_size_in_use_in_bytes",
-			"Size of the state that the quota bounds, as leasehold_state_bytes.",
+			"Size of the state, which the quota limits; same as leasehold_state_bytes.",
 			func() float64 { return float64(inUse()) }),
-		etcds("server_quota_backend_bytes", "Quota of the state in bytes.",
+		etcds("server_quota_backend_bytes", "Quota for the state, in bytes.",
 			func() float64 { return float64(of.View().Quota) }),
 		etcds("debugging_mvcc_keys_total", "Keys in the store.",
 			func() float64 { return float64(of.View().KV.Len()) }),
