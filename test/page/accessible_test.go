@@ -75,7 +75,7 @@ func TestKeyboardTables(t *testing.T) {
 	p.shows("History")
 	p.tabTo("h2 ~ button")
 	p.press(kb.Enter)
-	p.shows("Before that the key was not there")
+	p.shows("Before that, the key did not exist")
 	p.tabTo("summary")
 	p.press(kb.Enter)
 	p.until("what differs",

@@ -109,7 +109,7 @@ func TestIssuerToken(t *testing.T) {
 		"invalid auth token": bob + "x", "permission denied": corp.token("eve", nil),
 	} {
 		p.fill("input[name=token]", wrong)
-		p.click("button", "Use it")
+		p.click("button", "Use token")
 		p.until("a refusal: "+why, "document.querySelector('form [role=alert]').textContent.includes("+
 			quote(why)+")")
 		p.kept(false)
@@ -125,7 +125,7 @@ func TestIssuerToken(t *testing.T) {
 	p.click("button", "Go")
 	p.click("ul.keys a", "key")
 	p.value("seen")
-	p.click("button", "Put another value")
+	p.click("button", "Change the value")
 	p.fill("dialog textarea[name=value]", "of bob")
 	p.click("dialog button", "Put")
 	p.value("of bob")

@@ -83,7 +83,7 @@ func TestHostileNames(t *testing.T) {
 	p.click("ul.keys a", names[2])
 	p.value(names[2])
 	p.click("label", "JSON")
-	p.shows("This value is no JSON")
+	p.shows("This value is not JSON")
 	clean()
 }
 

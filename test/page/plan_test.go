@@ -44,21 +44,21 @@ func TestPlan(t *testing.T) {
 	p.click("button", "Begin again with this cluster")
 	p.until("this cluster again", figure("lease, L")+" === '20m50s'")
 
-	p.click("main nav a", "Which length to take")
+	p.click("main nav a", "Which TTL to choose")
 	p.until("the number of leases here, and what to take", asked+" === 'leases=5' && "+
 		"/^TAKE a lease of 4s,/.test(document.querySelector('.answer li').textContent)")
-	p.row("Lengths, renewed at a third, and the one to take", "> 4s", "1s")
+	p.row("TTLs, renewed after a third, and the recommended one", "> 4s", "1s")
 	p.until("a picture of all lengths", drawn)
 	p.fill("input[name=ttls]", "20s,30s")
-	p.row("Lengths, renewed at a third, and the one to take", "> 20s")
+	p.row("TTLs, renewed after a third, and the recommended one", "> 20s")
 	p.picture("plan-length")
 	p.fill("input[name=ttls]", "20")
 	p.until("why that makes no sense",
 		"document.querySelector('[role=alert]').textContent.includes('give times such as 10s,25s')")
 	p.fill("input[name=ttls]", "")
-	p.row("Lengths, renewed at a third, and the one to take", "> 4s")
+	p.row("TTLs, renewed after a third, and the recommended one", "> 4s")
 
-	p.click("main nav a", "Leases that rest on each other")
+	p.click("main nav a", "Leases that depend on each other")
 	p.row("Levels", "core's leader", "20m50s")
 	p.row("Levels", "primary", "52m5s")
 	p.until("no picture", "!document.querySelector('.answer img')")
@@ -67,14 +67,14 @@ func TestPlan(t *testing.T) {
 	p.shows("TOO SHORT: the primary lease (12s)")
 	p.picture("plan-levels")
 
-	p.click("main nav a", "What a number of leases takes")
+	p.click("main nav a", "What leases cost")
 	p.until("this cluster's size", "['members=3', 'leases=5', 'quota=2', 'ttl=1250s']"+
 		".every((x) => "+asked+".split('&').includes(x))")
 	p.until("what runs out", "[...document.querySelectorAll('.answer th')].some((e) => "+
 		"e.textContent === 'CPU of the leader')")
 	p.fill("input[name=leases]", "2e6")
 	p.until("many leases", figure("leases")+" === '2000000'")
-	p.click("main nav a", "Whether leases on cached data pay")
+	p.click("main nav a", "Whether leases on cached data pay off")
 	p.until("a picture of the load", drawn)
 
 	// Leases of two days are longer than what is computed: then it begins with the usual values.

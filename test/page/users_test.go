@@ -49,7 +49,7 @@ func (p *tab) useToken(token, who string) {
 	p.Helper()
 	p.view("Access")
 	p.fill("input[name=token]", token)
-	p.click("button", "Use it")
+	p.click("button", "Use token")
 	p.until("a login", "document.querySelector('.me').textContent === "+quote(who))
 }
 

@@ -90,7 +90,7 @@ func TestViews(t *testing.T) {
 	p.click("label", "text")
 	p.value("newer")
 	p.click("button", "Read older values")
-	p.shows("Before that the key was not there")
+	p.shows("Before that, the key did not exist")
 	p.click("summary", "revision 2, version 1, 12 B")
 	p.shows(`{"port": 80}`)
 	p.until("what is other in the newer one", "document.querySelector('[aria-label=Difference]')."+

@@ -30,12 +30,12 @@ function labelsOf(text) {
   return out;
 }
 
-const ttlHint = "a number of seconds, or with a unit: 500ms, 2m, 1h";
+const ttlHint = "seconds, or with a unit: 500ms, 2m, 1h";
 
 // grant grants a lease. It is for trying, and for names that are to be kept free for a while.
 export const grant = () => ask({
   title: "Grant a lease",
-  text: "A lease is granted, and is yours. The page does not renew it: it ends after its TTL " +
+  text: "The lease will be yours. This page does not renew it: it ends after its TTL " +
     "unless another program renews it by its ID and token.",
   fields: [
     { name: "ttl", label: "TTL", value: "60s", hint: ttlHint },
@@ -84,14 +84,14 @@ function Waiters({ lease }) {
 
 const refusals = {
   REASON_LEASE_NOT_FOUND: "Nothing was done: the lease has ended, or has another token than was shown.",
-  REASON_PERMISSION_DENIED: "You may not do this. Nothing was done.",
-  REASON_UNKNOWN_OUTCOME: "It is not known whether this was done. Look again before you repeat it.",
+  REASON_PERMISSION_DENIED: "You are not permitted to do this. Nothing was done.",
+  REASON_UNKNOWN_OUTCOME: "It is unknown whether this was done. Check before you repeat it.",
 };
 
 // told turns the reason of one lease's result into an error.
 function told(reason = "REASON_UNSPECIFIED") {
   if (reason === "REASON_UNSPECIFIED") return;
-  refuse(refusals[reason] || "It was not done (" + reason.replace("REASON_", "").toLowerCase() + "). Try again.");
+  refuse(refusals[reason] || "Nothing was done (" + reason.replace("REASON_", "").toLowerCase() + "). Try again.");
 }
 
 // revoke ends a lease that is shown.
@@ -159,7 +159,7 @@ export const deleteKey = (kv) => ask({
 
 // putKey gives a key that is shown another value. It keeps its lease.
 export const putKey = (kv, text) => ask({
-  title: "Put another value",
+  title: "Change the value",
   text: html`<p>The key gets this value, unless it has changed since it was shown. Its lease
     stays.</p><p>${named(shown64(kv.key))}</p>`,
   fields: [{ name: "value", label: "Value", kind: "lines", value: text }],
@@ -172,7 +172,7 @@ export const putKey = (kv, text) => ask({
 // newKey puts a key that is not there.
 export const newKey = (prefix) => ask({
   title: "Put a new key",
-  text: "A key is put that is on no lease. If it is there already, nothing is done.",
+  text: "Creates a key without a lease. If the key exists already, nothing is done.",
   fields: [
     { name: "key", label: "Key", value: prefix },
     { name: "value", label: "Value", kind: "lines" },

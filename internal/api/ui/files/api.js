@@ -88,7 +88,7 @@ export async function call(path, body = {}, signal, made = login) {
   try {
     return await answer.json();
   } catch {
-    throw new Failure(0, { message: "the answer broke off" });
+    throw new Failure(0, { message: "the answer was cut short" });
   }
 }
 
@@ -121,7 +121,7 @@ export async function* stream(path, body, signal) {
   if (!answer.ok) throw await failure(answer, made);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   const broken = (err) => {
-    throw signal?.aborted ? err : new Failure(0, { message: "the stream broke off" });
+    throw signal?.aborted ? err : new Failure(0, { message: "the stream was interrupted" });
   };
   let rest = "";
   try {

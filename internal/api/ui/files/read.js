@@ -53,7 +53,7 @@ export async function endings(prefix, last, signal) {
       if (m.compact_revision) return endings(prefix, { from: m.compact_revision, list: [] }, signal);
     }
   }
-  throw new Error("the history broke off");
+  throw new Error("the history was interrupted");
 }
 
 // rangeOf asks for the first keys that begin with a prefix, from some key on, as of one moment with

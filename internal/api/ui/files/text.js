@@ -139,7 +139,7 @@ export function size(n) {
 export function changes(before, after) {
   const a = before.split("\n");
   const b = after.split("\n");
-  if (a.length * b.length > 4e6) return "too long to be compared";
+  if (a.length * b.length > 4e6) return "too long to compare";
   const same = Array.from([...a, ""], () => new Uint32Array(b.length + 1)); // lines of the rests
   for (let i = a.length - 1; i >= 0; i--) {
     for (let j = b.length - 1; j >= 0; j--) {

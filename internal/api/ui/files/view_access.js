@@ -88,7 +88,7 @@ const All = ({ found: { users, roles, names, limits, bindings, more } }) => html
   ${users?.length > 0 && html`<${Table} title="Users" head=${["user", "roles"]} rows=${users.map((u) => [
     named(u.name), named(u.roles.join(", "))])} />`}
   ${roles?.length > 0 && html`<${Roles} roles=${roles} names=${names}
-    title=${users ? "Roles" : "What your roles may do"} />`}
+    title=${users ? "Roles" : "Permissions of your roles"} />`}
   <${Limits} ...${limits} />
   <${Bindings} ...${bindings} />
   ${more && html`<p class="faint">The first ${most} of each: see leasehold user list, role list, auth limits.</p>`}`;
@@ -98,9 +98,9 @@ const Login = () => html`<div class="logins">
     { name: "user", label: "User", known: "username" },
     { name: "password", label: "Password", kind: "password", known: "current-password" },
   ]}><h2>Log in by password</h2><//>
-  <${Form} class="card" verb="Use it" act=${(v) => useToken(v.token)} fields=${[{
+  <${Form} class="card" verb="Use token" act=${(v) => useToken(v.token)} fields=${[{
     name: "token", label: "Token", kind: "password",
-    hint: "a simple token, or one of an issuer that the cluster trusts",
+    hint: "a simple token, or one from an issuer that the cluster trusts",
   }]}><h2>Log in by token</h2><//></div>`;
 
 // evidences say by what the member knows who asks.

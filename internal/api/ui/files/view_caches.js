@@ -66,7 +66,7 @@ export function CachesView() {
         range waits until the cache has dropped it, or its lease has ended.
         ${unknown.length > 0 && html` Of ${number(unknown.length)} leases it is not known yet.`}</p>
       ${list.length === 0 ? html`<p>No program has a cache.</p>` : html`<${Table} title="Caches"
-        head=${["lease and owner", "slow", "time left, at least", "TTL", "ranges that it may keep"]}
+        head=${["lease and owner", "slow", "time left, at least", "TTL", "ranges it may cache"]}
         rows=${list.slice(0, most).map(row)} />`}
       ${metrics && html`<h2>Since this member began</h2>
         <p>Writes that waited for caches while it led: ${number(waited)}.

@@ -19,7 +19,7 @@ function why(e) {
   switch (e.kind) {
     case "KIND_EXPIRED":
       return Number(e.lease?.lock_delay_ms || 0) > 0
-        ? "nobody renewed it; its lock delay runs" : "nobody renewed it";
+        ? "not renewed; its lock delay runs" : "not renewed";
     case "KIND_REVOKED":
       return by === "key" ? "the key that it was bound to has gone" : by ? "by " + by : "";
     case "KIND_HANDED_OVER":
@@ -31,7 +31,7 @@ function why(e) {
     case "KIND_TTL_CHANGED":
       return "to " + seconds(e.lease?.ttl_ms);
     case "KIND_CACHE_SLOW":
-      return "a write has waited " + seconds(e.waited_ms) + " for it";
+      return "a write waited " + seconds(e.waited_ms) + " for it";
     default:
       return "";
   }

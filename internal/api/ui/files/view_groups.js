@@ -54,7 +54,7 @@ export function GroupsView({ rest }) {
       <p class="faint" data-count=${list.length}>${number(list.length)} found among the keys, ${age}
         ${" "}A key on a lease is a member of the group that its name begins with, whatever program
         put it.</p>
-      <${Table} title="Members, queues, pools and nodes" head=${["name", "kind", "what is in it"]}
+      <${Table} title="Members, queues, pools and nodes" head=${["name", "kind", "content"]}
         rows=${list.slice(0, 1000).map((g) => [
           html`<a href=${"#/groups/" + g.kind + "/" + inAddress(base64(g.name))}
             aria-current=${g === chosen ? "true" : null}>${named(g.name)}</a>`,
@@ -201,7 +201,7 @@ function Nodes({ group }) {
     return Number(l.remaining_ms || 0) < Number(l.ttl_ms) / 2 ? "suspect" : "alive";
   };
   const part = (id) => [
-    page.primary?.owner === id && "primary", page.order === id && "ordered to be the next",
+    page.primary?.owner === id && "primary", page.order === id && "next primary by order",
   ].filter(Boolean).join(", ");
   return html`<h2>Nodes ${named(group.name)}</h2>
     ${page && html`<${Facts} list=${[

@@ -125,7 +125,7 @@ function Value({ bytes }) {
     try {
       text = json(bytes);
     } catch {
-      text = "This value is no JSON.";
+      text = "This value is not JSON.";
     }
   }
   return html`<fieldset class="tools"><legend>Value (${size(bytes.length)}), as</legend>
@@ -160,10 +160,10 @@ function Key({ bytes }) {
         const revision = BigInt((list.at(-1) || kv).mod_revision) - 1n;
         const { kvs = [] } = await call("v1/store/range", { key, revision: String(revision || 1n) });
         list = list.concat(kvs);
-        if (kvs.length === 0) end = "Before that the key was not there.";
+        if (kvs.length === 0) end = "Before that, the key did not exist.";
       }
     } catch (why) {
-      end = why.reason === "REASON_COMPACTED" ? "What was before is compacted." : why.message;
+      end = why.reason === "REASON_COMPACTED" ? "Earlier revisions have been compacted." : why.message;
     }
     setPast({ list, end });
   };

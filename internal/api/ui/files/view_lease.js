@@ -72,7 +72,7 @@ export function LeaseView({ rest }) {
       ["TTL", seconds(lease.ttl_ms)],
       ["token", lease.token],
       ["lock delay", seconds(lease.lock_delay_ms)],
-      ["at expiry", lease.at_expiry === "AT_EXPIRY_KEEP" ? "its keys stay" : "its keys go"],
+      ["at expiry", lease.at_expiry === "AT_EXPIRY_KEEP" ? "its keys stay" : "its keys are deleted"],
       lease.bound && ["bound", "it ends with its key"],
     ]} />
     ${mayAct && !ended && html`<div class="tools">

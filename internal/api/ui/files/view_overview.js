@@ -106,9 +106,9 @@ const relayed = ({ metrics, status }) => [
     ["term", number(status.raftTerm)],
     ["state", size(status.dbSizeInUse) + " of " + size(status.dbSizeQuota)],
   ] : []),
-  ["calls and streams under way", number(sum(metrics, "leasehold_relay_open_calls"))],
+  ["calls and streams in progress", number(sum(metrics, "leasehold_relay_open_calls"))],
   ["watches that can be merged", number(sum(metrics, "leasehold_relay_watches"))],
-  ["watches at the member that several share", number(sum(metrics, "leasehold_relay_shared_watches"))],
+  ["shared watches at the member", number(sum(metrics, "leasehold_relay_shared_watches"))],
 ];
 
 export function Overview() {

@@ -8,11 +8,11 @@ import { asking, Facts, html, Table, trouble, useEffect, useState } from "./part
 
 // Questions, what they are in words, and what the tables of their answers have.
 const kinds = [
-  ["outage", "How long nobody holds when a holder dies"],
-  ["length", "Which length to take", "Lengths, renewed at a third, and the one to take"],
-  ["levels", "Leases that rest on each other", "Levels"],
-  ["caches", "Whether leases on cached data pay", "Load against the term"],
-  ["capacity", "What a number of leases takes", "Limits"],
+  ["outage", "Time without a holder after one dies"],
+  ["length", "Which TTL to choose", "TTLs, renewed after a third, and the recommended one"],
+  ["levels", "Leases that depend on each other", "Levels"],
+  ["caches", "Whether leases on cached data pay off", "Load by term"],
+  ["capacity", "What leases cost", "Limits"],
 ];
 
 const digits = (v) => Number(v.toPrecision(2));
