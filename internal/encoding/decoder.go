@@ -9,7 +9,7 @@ import (
 // is zero and nothing is left, so callers check Err once. It is not safe for concurrent use.
 type Decoder struct {
 	b       []byte
-	at      int     // how much of b was read: moving b itself would cost write barriers
+	at      int     // bytes of b read so far; advancing b itself would cost write barriers
 	counted int     // elements of all lists so far
 	format  *Format // of b
 	version byte    // of b
@@ -22,7 +22,7 @@ func (d *Decoder) Err() error { return d.err }
 // Len returns the number of unread bytes.
 func (d *Decoder) Len() int { return len(d.b) - d.at }
 
-// Peek returns the next byte without reading it, 0 if none is left.
+// Peek returns the next byte without reading it, or 0 if there is none.
 func (d *Decoder) Peek() byte {
 	if d.at == len(d.b) {
 		return 0
@@ -30,14 +30,14 @@ func (d *Decoder) Peek() byte {
 	return d.b[d.at]
 }
 
-// Rest reads everything that is left, without copying it.
+// Rest reads all remaining bytes, without copying them.
 func (d *Decoder) Rest() []byte {
 	b := d.b[d.at:]
 	d.at = len(d.b)
 	return b
 }
 
-// End returns the first error. Unread bytes are an error.
+// End returns the first error. It is an error if there are unread bytes.
 func (d *Decoder) End() error {
 	if d.Len() > 0 {
 		d.Fail("bytes follow the end")
@@ -93,7 +93,7 @@ func (d *Decoder) Byte() byte {
 	return v
 }
 
-// View reads what AppendBytes wrote, without copying it; nil if it is empty.
+// View reads what AppendBytes wrote, without copying it. It returns nil if that is empty.
 func (d *Decoder) View() []byte {
 	if v := d.view(); len(v) > 0 {
 		return v
@@ -115,8 +115,8 @@ func (d *Decoder) view() []byte {
 // Text reads what AppendBytes wrote.
 func (d *Decoder) Text() string { return string(d.view()) }
 
-// Bytes reads what AppendBytes wrote, nil if it is empty. It copies, so that a small value does not
-// keep a whole entry alive.
+// Bytes reads what AppendBytes wrote, and returns nil if that is empty. It copies the bytes, so
+// that a small value does not keep a whole entry alive.
 func (d *Decoder) Bytes() []byte {
 	if v := d.view(); len(v) > 0 {
 		return slices.Clone(v)
@@ -124,8 +124,8 @@ func (d *Decoder) Bytes() []byte {
 	return nil
 }
 
-// Count reads a number of elements. Each element takes at least one byte, so all elements together
-// can be no more than the bytes. That bounds how much memory corrupt counts can make the caller
+// Count reads a number of elements. Each element takes at least one byte, so there cannot be more
+// elements in total than bytes. This limits how much memory a corrupt count can make the caller
 // allocate.
 func (d *Decoder) Count() int {
 	n := d.Uvarint()
@@ -137,8 +137,8 @@ func (d *Decoder) Count() int {
 	return int(n)
 }
 
-// List reads what AppendList wrote, each element with one. It returns nil for an empty list, or
-// after an error.
+// List reads what AppendList wrote, calling one for each element. It returns nil for an empty list,
+// and after an error.
 func List[T any](d *Decoder, one func() T) []T {
 	n := d.Count()
 	if n == 0 {
@@ -153,7 +153,7 @@ func List[T any](d *Decoder, one func() T) []T {
 	return list
 }
 
-// Map reads what AppendMap wrote, nil if it is empty. Keys out of order are an error.
+// Map reads what AppendMap wrote, and returns nil if that is empty. Keys out of order are an error.
 func (d *Decoder) Map() map[string]string {
 	n := d.Count()
 	if n == 0 {

@@ -13,10 +13,10 @@ import (
 
 var errCorrupt = errors.New("test: corrupt")
 
-// format is one whose second version is the newest.
+// format is a format whose newest version is 2.
 var format = Format{Name: "a test", Version: 2, Corrupt: errCorrupt}
 
-// form is one of everything that can be encoded.
+// form has one field of each type that can be encoded.
 type form struct {
 	unsigned, fixed uint64
 	signed          int64
@@ -60,8 +60,8 @@ func forms() []*form {
 	}
 }
 
-// What was appended is taken as it was, no part of the bytes is kept, and any of it that is
-// missing, or anything more, is an error.
+// Decoding returns what was encoded, and keeps no reference to the bytes. Missing or extra bytes
+// are an error.
 func TestRoundTrip(t *testing.T) {
 	for _, f := range forms() {
 		whole := f.append(nil)
@@ -75,28 +75,28 @@ func TestRoundTrip(t *testing.T) {
 		for n := range whole {
 			d := format.Decoder(1, whole[:n])
 			if take(&d); !errors.Is(d.Err(), errCorrupt) || d.Len() != 0 {
-				t.Errorf("%d of %d bytes: %v, %d left", n, len(whole), d.Err(), d.Len())
+				t.Errorf("first %d of %d bytes: %v, %d left", n, len(whole), d.Err(), d.Len())
 			}
 		}
 		d = format.Decoder(1, append(whole, 0))
 		if take(&d); d.Err() != nil || !errors.Is(d.End(), errCorrupt) {
-			t.Errorf("with a byte more: %v", d.Err())
+			t.Errorf("with an extra byte: %v", d.Err())
 		}
 	}
 }
 
-// The first error is the one that is told, and nothing can be read after it.
+// The first error is reported, and nothing can be read after it.
 func TestFirstErrorSticks(t *testing.T) {
 	d := format.Decoder(1, []byte{1, 2, 3})
 	d.Fail("first")
 	d.Fail("second")
 	d.Unknown("third", 3)
 	if take(&d); d.Err().Error() != "test: corrupt: a test: first" || d.Err() != d.End() {
-		t.Errorf("error %v", d.Err())
+		t.Errorf("error: %v", d.Err())
 	}
 }
 
-// A count or a length that is larger than what is left allocates nothing.
+// A count or length that exceeds the remaining bytes allocates nothing.
 func TestHugeCount(t *testing.T) {
 	huge := binary.AppendUvarint(nil, math.MaxUint64)
 	for name, read := range map[string]func(*Decoder){
@@ -113,8 +113,8 @@ func TestHugeCount(t *testing.T) {
 	}
 }
 
-// Lists within lists have no more elements together than there are bytes, or a few bytes would
-// take much memory.
+// Nested lists have at most as many elements in total as there are bytes. Otherwise, a few bytes
+// could take a lot of memory.
 func TestNestedCounts(t *testing.T) {
 	const size = 1000
 	b := bytes.Repeat(binary.AppendUvarint(nil, size-100), size/2)
@@ -124,11 +124,11 @@ func TestNestedCounts(t *testing.T) {
 		counted += d.Count()
 	}
 	if counted > len(b) || !errors.Is(d.Err(), errCorrupt) {
-		t.Errorf("%d elements of %d bytes, %v", counted, len(b), d.Err())
+		t.Errorf("%d elements from %d bytes, %v", counted, len(b), d.Err())
 	}
 }
 
-// Keys of a map that are not in order, or there twice, are an error: equal maps have equal bytes.
+// Map keys that are out of order or duplicated are an error, so that equal maps have equal bytes.
 func TestMapOutOfOrder(t *testing.T) {
 	for _, keys := range []string{"ba", "aa"} {
 		b := []byte{2, 1, keys[0], 0, 1, keys[1], 0}
@@ -139,8 +139,8 @@ func TestMapOutOfOrder(t *testing.T) {
 	}
 }
 
-// What is known is taken. What is not is of a newer release, and the error says what it is and
-// which version is spoken here; but what is counted from 1 is never 0.
+// Known values are accepted. Unknown ones come from a newer release, and the error names the value
+// and the version of this release. But values that are counted from 1 are never 0.
 func TestUnknown(t *testing.T) {
 	for name, c := range map[string]struct {
 		b    byte
@@ -181,7 +181,8 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// A header says of which version the bytes are: none is 0, and a later one is of a newer release.
+// A header is the version of the bytes. 0 is invalid, and a later version comes from a newer
+// release.
 func TestHeader(t *testing.T) {
 	for version, want := range []error{errCorrupt, nil, nil, ErrNewer} {
 		d := format.Open([]byte{byte(version), 7})
@@ -195,21 +196,21 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// Peek and Rest see what the next field would.
+// Peek and Rest return what would be read next.
 func TestPeekRest(t *testing.T) {
 	d := format.Decoder(1, []byte{7, 8, 9})
 	if d.Peek() != 7 || d.Byte() != 7 || d.Len() != 2 {
-		t.Error("peek took the byte, or another")
+		t.Error("Peek read the byte, or returned a wrong one")
 	}
 	if got := d.Rest(); !bytes.Equal(got, []byte{8, 9}) || d.Len() != 0 || d.Peek() != 0 {
-		t.Errorf("the rest is %x", got)
+		t.Errorf("Rest: %x", got)
 	}
 	if err := d.End(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Equal maps have equal bytes, whatever the order in which they yield their keys.
+// Equal maps have equal bytes, in whatever order they are iterated.
 func TestMapIsDeterministic(t *testing.T) {
 	m := map[string]string{}
 	for i := range 50 {
@@ -218,12 +219,12 @@ func TestMapIsDeterministic(t *testing.T) {
 	want := AppendMap(nil, m)
 	for range 20 {
 		if !bytes.Equal(AppendMap(nil, maps.Clone(m)), want) {
-			t.Fatal("the encoding of a map depends on its order")
+			t.Fatal("the encoding of a map depends on the iteration order")
 		}
 	}
 }
 
-// Goal: no bytes panic, and what is accepted encodes to something that means the same.
+// Goal: no input panics, and whatever is accepted encodes to something with the same meaning.
 func FuzzDecoder(f *testing.F) {
 	for _, form := range forms() {
 		f.Add(form.append(nil))

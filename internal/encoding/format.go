@@ -10,13 +10,13 @@ import (
 // members differ.
 var ErrNewer = errors.New("encoding: written by a newer release")
 
-// ErrOlder means that the bytes have a version that this release can read but not continue with. A
+// ErrOlder means that this release can read the version of the bytes but cannot continue from it. A
 // release between the two can.
 var ErrOlder = errors.New("encoding: written by a release that is too old")
 
 // Format is a versioned format of records, such as the entries of the log.
 type Format struct {
-	// Name is the name of the format, for error texts.
+	// Name is the name of the format in error texts.
 	Name string
 	// Version is the newest version that this release reads. The first is 1.
 	Version byte
@@ -24,7 +24,7 @@ type Format struct {
 	Corrupt error
 }
 
-// Decoder returns a decoder of b in a version. It keeps b and does not modify it.
+// Decoder returns a decoder of b in the given version. It keeps b, and does not modify it.
 func (f *Format) Decoder(version byte, b []byte) Decoder {
 	return Decoder{b: b, format: f, version: version}
 }
@@ -36,7 +36,7 @@ func (f *Format) Open(b []byte) Decoder {
 	return d
 }
 
-// Header reads the version of what follows.
+// Header reads the version of the bytes that follow.
 func (d *Decoder) Header() {
 	if d.version = d.Byte(); d.version == 0 || d.version > d.format.Version {
 		d.Unknown("version", uint64(d.version))
@@ -46,7 +46,8 @@ func (d *Decoder) Header() {
 // Version returns the version of the bytes.
 func (d *Decoder) Version() byte { return d.version }
 
-// Fail sets the error, unless there is one already: no version allows these bytes.
+// Fail sets the error for bytes that are invalid in every version, unless there is an error
+// already.
 func (d *Decoder) Fail(what string) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%w: %s: %s", d.format.Corrupt, d.format.Name, what)
@@ -68,7 +69,7 @@ func (d *Decoder) Unknown(what string, value uint64) {
 	d.at = len(d.b)
 }
 
-// Flags reads a byte of flags. A flag that is not in known is an error, so that none is ever
+// Flags reads a byte of flags. Flags that are not in known are an error, so that none is ever
 // ignored.
 func (d *Decoder) Flags(of string, known byte) byte {
 	if d.at < len(d.b) && d.b[d.at]&^known == 0 {

@@ -15,12 +15,12 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScenarios runs the files of testdata: bytes, what they mean, and what is wrong with them.
-// Rewrite that with -rewrite, and read the difference.
+// TestScenarios runs the files in testdata, which contain bytes, what they mean, and the errors.
+// Use -rewrite to update them, and review the difference.
 //
-// "write uvarint=7 text=ab" shows the bytes of fields, one field a line. "read uvarint text" takes
-// fields from the bytes below it. "open text" does so from bytes that begin with their version. The
-// newest version of the format is 2.
+// "write uvarint=7 text=ab" prints the bytes of fields, one field per line. "read uvarint text"
+// reads fields from the bytes below it. "open text" does the same for bytes that start with their
+// version. The newest version of the format is 2.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -84,7 +84,7 @@ func written(t *testing.T, field string, values []string) []byte {
 	return nil
 }
 
-// taken takes a field, and says what it is. What is empty is "nil" where it is to be that.
+// taken reads a field and describes it. If it is empty, it is "nil" where nil is expected.
 func taken(t *testing.T, field string, d *Decoder) string {
 	t.Helper()
 	switch field {
@@ -112,7 +112,7 @@ func taken(t *testing.T, field string, d *Decoder) string {
 		return orNil(m == nil, fmt.Sprintf("%q", m))
 	case "count":
 		return strconv.Itoa(d.Count())
-	case "flags": // of which 1, 2 and 4 are known
+	case "flags": // known: 1, 2 and 4
 		return strconv.Itoa(int(d.Flags("a lease", 7)))
 	case "bool":
 		return strconv.FormatBool(d.Bool("a lease"))
@@ -141,7 +141,7 @@ func orNil(isNil bool, text string) string {
 	return text
 }
 
-// left says what is left, and what the error is: before the end is asked for, and then.
+// left describes what is left, and the error, before and after End.
 func left(d *Decoder) string {
 	n, before := d.Len(), d.Err()
 	switch err := d.End(); {
@@ -153,7 +153,7 @@ func left(d *Decoder) string {
 	return ""
 }
 
-// kind is the text of an error, after what callers ask about it.
+// kind returns an error's text, preceded by its kind as callers test for it.
 func kind(err error) string {
 	for name, of := range map[string]error{"corrupt": errCorrupt, "newer": ErrNewer} {
 		if errors.Is(err, of) {
@@ -163,9 +163,8 @@ func kind(err error) string {
 	return err.Error()
 }
 
-// A field that is cut off, or of which there is none, is an error, is zero, and leaves nothing to
-// be read: a caller may look at the error once, at the end. Method: each field by itself, cut at
-// each byte.
+// A truncated or missing field is an error, is zero, and leaves nothing to read, so that a caller
+// can check the error once, at the end. Method: each field by itself, truncated at each byte.
 func TestFieldsCutOff(t *testing.T) {
 	whole := map[string][]byte{
 		"uvarint": {0x80, 0x80, 1}, "varint": {0x81, 1}, "uint64": {0, 0, 0, 0, 0, 0, 0, 9},
@@ -195,7 +194,7 @@ func TestFieldsCutOff(t *testing.T) {
 	}
 }
 
-// A view is the bytes themselves, and what is appended to it does not write over what follows.
+// View returns the bytes themselves, and appending to them does not overwrite what follows.
 func TestViewIsOfTheBytes(t *testing.T) {
 	b := []byte{2, 'a', 'b', 7}
 	d := format.Decoder(1, b)
@@ -204,6 +203,6 @@ func TestViewIsOfTheBytes(t *testing.T) {
 		t.Errorf("the view is a copy: %q", v)
 	}
 	if _ = append(v, 'y'); b[3] != 7 {
-		t.Error("the byte after the view was written over")
+		t.Error("the byte after the view was overwritten")
 	}
 }
