@@ -19,13 +19,13 @@ const (
 	Ready State = iota + 1
 	// Claimed means that a worker has the item.
 	Claimed
-	// Delayed means that the item can be claimed later.
+	// Delayed means that the item can only be claimed later.
 	Delayed
-	// Dead means that the item had all its tries, and is a dead letter.
+	// Dead means that the item has had all its tries, and is a dead letter.
 	Dead
 )
 
-// String is the state for people.
+// String returns the name of the state.
 func (s State) String() string {
 	names := [...]string{"ready", "claimed", "delayed", "dead"}
 	if s < 1 || int(s) > len(names) {
@@ -39,17 +39,16 @@ type Info struct {
 	ID      string
 	State   State
 	Payload []byte
-	// Worker is the name of the worker that claimed the item.
+	// Worker is the name of the worker that has claimed the item.
 	Worker string
-	// Tries is how often the item was claimed; 0 for a dead letter.
+	// Tries is how often the item has been claimed; 0 for a dead letter.
 	Tries int64
 }
 
-// Stats are counts of items.
+// Stats counts items by state.
 type Stats struct{ Ready, Claimed, Delayed, Dead int64 }
 
-// Stats counts the items, as of one revision. It reads the claims, and only counts the other
-// keys.
+// Stats counts the items at one revision. It reads the claims, and only counts the other keys.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	var s Stats
 	if err := q.check(); err != nil {
@@ -80,21 +79,21 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	return s, nil
 }
 
-// after returns the range of up to so many keys of one kind whose IDs are behind one.
+// after returns a range of at most the given number of keys of a kind, with IDs after id.
 func after(id string, kind func(id string) string, limit int) store.Range {
 	r := from(id+"\x00", kind)
 	r.Limit = int64(max(limit, 1))
 	return r
 }
 
-// List returns up to limit items that are not dead, in the order of work, beginning after id, or
-// with the first if id is empty.
+// List returns up to limit items that are not dead, in queue order, starting after the given ID, or
+// with the first item if that is empty.
 func (q *Queue) List(ctx context.Context, id string, limit int) ([]Info, error) {
 	if err := q.check(); err != nil {
 		return nil, fault.In("queue: list", q.prefix, err)
 	}
 	page := func(kind func(string) string) store.Range { return after(id, kind, limit) }
-	// Claims and tries are of items: see ready.
+	// Each claim and try belongs to an item: see ready.
 	r, err := q.c.Txn(ctx, store.Txn{Then: []store.Op{
 		page(q.item), page(q.claim), page(q.try),
 	}})
@@ -128,8 +127,8 @@ func (q *Queue) List(ctx context.Context, id string, limit int) ([]Info, error) 
 	return out, nil
 }
 
-// Dead returns up to limit dead letters in the order of their IDs, beginning after id, or with
-// the first if id is empty.
+// Dead returns up to limit dead letters in the order of their IDs, starting after the given ID, or
+// with the first if that is empty.
 func (q *Queue) Dead(ctx context.Context, id string, limit int) ([]Info, error) {
 	if err := q.check(); err != nil {
 		return nil, fault.In("queue: list the dead of", q.prefix, err)
@@ -147,8 +146,8 @@ func (q *Queue) Dead(ctx context.Context, id string, limit int) ([]Info, error) 
 	return out, nil
 }
 
-// Requeue turns up to MaxBatch dead letters into new items at the end of the queue, without
-// tries, and returns how many it requeued.
+// Requeue turns up to MaxBatch dead letters into new items at the end of the queue, which have not
+// been tried, and returns how many it requeued.
 func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	fresh, err := q.newIDs(ctx, len(ids))
 	if err != nil {
@@ -164,8 +163,8 @@ func (q *Queue) Discard(ctx context.Context, ids ...string) (int, error) {
 	return q.takeFromDead(ctx, ids, func(int, []byte) []store.Op { return nil })
 }
 
-// takeFromDead takes dead letters out, one by one. Each goes once: the transaction that deletes it
-// does the rest, and a second try after a lost answer finds nothing to do.
+// takeFromDead removes dead letters one by one, each only once: the transaction that deletes a dead
+// letter does the rest too, so a repetition after a lost answer finds nothing to do.
 func (q *Queue) takeFromDead(
 	ctx context.Context, ids []string, then func(i int, payload []byte) []store.Op,
 ) (n int, err error) {
@@ -173,7 +172,7 @@ func (q *Queue) takeFromDead(
 		return 0, fault.In("queue: dead letters of", q.prefix, err)
 	}
 	if len(ids) > MaxBatch {
-		return 0, fault.In("queue: dead letters", "", fmt.Errorf("%w: %d in one call, %d may be",
+		return 0, fault.In("queue: dead letters", "", fmt.Errorf("%w: %d in one call, must be at most %d",
 			client.ErrInvalid, len(ids), MaxBatch))
 	}
 	for i, id := range ids {
@@ -209,7 +208,7 @@ func (q *Queue) tryDead(
 	ctx context.Context, id string, then func(payload []byte) []store.Op,
 ) (done bool, err error) {
 	r, err := q.c.Range(ctx, store.Range{Key: q.dead(id)})
-	if len(r.KVs) == 0 { // or it was not read
+	if len(r.KVs) == 0 { // also after an error
 		return false, err
 	}
 	t, err := q.c.Txn(ctx, store.Txn{

@@ -16,17 +16,17 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// window is how many items at the head of a queue a worker that loses races chooses among,
-// at most.
+// window is the maximum number of items at the head of a queue among which a worker that loses
+// races chooses.
 const window = 16
 
-// maxCrowd bounds Queue.crowd, and with it how long a worker waits before it tries for an
+// maxCrowd limits Queue.crowd, and with it how long a worker waits before it tries to claim an
 // item: up to 2^maxCrowd ms.
 const maxCrowd = 6
 
 // Claim waits for an item and claims it: the first that is neither claimed nor delayed. A worker
-// that loses races to others tries one of the first 2, 4 or up to 16 items, so that many items
-// may overtake another.
+// that loses races to others tries one of the first 2, 4 or up to 16 items, so that an item may be
+// overtaken by many others.
 func (q *Queue) Claim(ctx context.Context) (*Item, error) {
 	for {
 		i, err := q.claimOne(ctx, true)
@@ -36,7 +36,7 @@ func (q *Queue) Claim(ctx context.Context) (*Item, error) {
 	}
 }
 
-// TryClaim is like Claim, but returns nil at once if there is no item to claim.
+// TryClaim is like Claim, but returns nil immediately if there is no item to claim.
 func (q *Queue) TryClaim(ctx context.Context) (*Item, error) { return q.claimOne(ctx, false) }
 
 func (q *Queue) claimOne(ctx context.Context, wait bool) (*Item, error) {
@@ -74,14 +74,14 @@ func (q *Queue) claimOne(ctx context.Context, wait bool) (*Item, error) {
 	}
 }
 
-// choose chooses an item from the head of the queue.
+// choose picks an item from the head of the queue.
 func (q *Queue) choose(ready []string) string {
 	n := min(len(ready), window, 1<<q.crowd.Load())
 	return ready[rand.IntN(n)]
 }
 
-// shyness is how long to wait before trying for an item, so that other workers that try have
-// it by then. A worker that is alone does not wait.
+// shyness is how long to wait before trying to claim an item, so that other workers that compete
+// for it have it by then. A worker that is alone does not wait.
 func (q *Queue) shyness() time.Duration {
 	c := q.crowd.Load()
 	if c == 0 {
@@ -90,10 +90,10 @@ func (q *Queue) shyness() time.Duration {
 	return rand.N(time.Millisecond << c)
 }
 
-// ready returns the first items that are neither claimed nor delayed, as of a revision.
+// ready returns the first items that are neither claimed nor delayed, and the revision.
 //
-// Claims are of items, so the first n claims have all that are of the first n items: one page
-// of each, read at one revision, can be compared.
+// Each claim belongs to an item, so the first n claims include those of the first n items: one page
+// of each, read at the same revision, can be compared.
 func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err error) {
 	first := ""
 	page := func(kind func(string) string) store.Range {
@@ -134,8 +134,8 @@ func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err 
 	}
 }
 
-// claimNext waits for items that become ready after a revision at which none was, and claims
-// one. It returns nil if it is to be called again, from the beginning.
+// claimNext waits for items that become ready after a revision at which none was, and claims one.
+// It returns nil if it should be called again from the start.
 func (q *Queue) claimNext(ctx context.Context, revision int64) (*Item, error) {
 	w, err := q.c.Watch(ctx, store.Watch{
 		// From claim/ to item/, and dead/ in between.
@@ -158,13 +158,13 @@ func (q *Queue) claimNext(ctx context.Context, revision int64) (*Item, error) {
 		if i != nil || err != nil {
 			return i, err
 		}
-		delete(free, id) // if it becomes free again that will be told
+		delete(free, id) // an event will tell if it becomes free again
 	}
 }
 
-// await waits until there are items that are free. A worker that waits with others holds
-// back a little then, at random, and goes on listening: mostly it learns that somebody has the
-// item before it tries in vain.
+// await waits until some items are free. If other workers are waiting too, it then holds back for a
+// short random time and keeps listening, and so usually learns that the item has been claimed
+// before it tries in vain.
 func (q *Queue) await(ctx context.Context, w *client.Watcher, free map[string]bool) error {
 	for {
 		for len(free) == 0 {
@@ -187,7 +187,7 @@ func (q *Queue) await(ctx context.Context, w *client.Watcher, free map[string]bo
 	}
 }
 
-// errLook is the end of a wait that nothing else ended.
+// errLook is the cause of a wait that timed out.
 var errLook = errors.New("queue: time to look again")
 
 func ignoreCompacted(err error) error {
@@ -206,9 +206,9 @@ func sorted(set map[string]bool) []string {
 	return out
 }
 
-// listen takes the next changes, and keeps the set of the items that became free. In the
-// revision of an Ack the claim goes before the item, and in that of a delayed Push the item
-// comes before its claim. An item too many costs a try in vain.
+// listen receives the next events, and updates the set of items that have become free. In the
+// revision of an Ack, the claim is deleted before the item, and in that of a delayed Push, the item
+// is created before its claim. An extra item costs only a futile try.
 func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]bool) error {
 	u, err := w.Next(ctx)
 	if err != nil {
@@ -233,15 +233,14 @@ func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]b
 	return nil
 }
 
-// tryClaim claims one item; nil if it cannot be claimed (any more).
+// tryClaim claims one item. It returns nil if the item cannot be claimed, or no longer.
 //
-// One transaction grants the lease, hangs the claim on it and counts the try. If the
-// process stops afterwards, or the answer is lost, the lease ends after its TTL, with it the
-// claim, and the item is free again: with one try more, since nobody can know whether anything
-// was done with it.
+// One transaction grants the lease, attaches the claim to it and counts the try. If the process
+// stops after that, or the answer is lost, the lease ends after its TTL, the claim ends with it,
+// and the item is free again. It has one try more, since nobody can know whether it was processed.
 //
-// If the outcome is not known, the worker gives up what it may have, and tries again: if
-// nothing was done, nobody will say that the item is free.
+// If the outcome is unknown, the worker releases what it may have, and tries again: if nothing was
+// done, no event will tell that the item is free.
 func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 	for p := (tries.Change{}); ; {
 		i, err := q.tryOnce(ctx, id)
@@ -254,7 +253,7 @@ func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 	}
 }
 
-// tryOnce is tryClaim, but that an unknown outcome is an error.
+// tryOnce is like tryClaim, but an unknown outcome is an error.
 func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 	l := leases.NewID()
 	r, err := q.c.Txn(ctx, store.Txn{
@@ -283,13 +282,13 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 		q.lost.Add(1)
 		q.crowd.Store(min(q.crowd.Load()+2, maxCrowd))
 		if items := r.Results[0].Range.KVs; len(items) > 0 && len(r.Results[1].Range.KVs) == 0 {
-			return nil, q.moveToDead(ctx, id, items[0].Value) // it was tried too often
+			return nil, q.moveToDead(ctx, id, items[0].Value) // tried too often
 		}
 		return nil, nil
 	}
 	q.crowd.Store(max(q.crowd.Load()-1, 0))
 	held, err := q.c.Keep(r.Results[0].Grant, -1)
-	if err != nil { // the answer was so long on its way; it will be told
+	if err != nil { // the answer took too long; an event will follow
 		return nil, q.release(ctx, leases.Ref{ID: l})
 	}
 	i := &Item{
@@ -306,7 +305,7 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 	return i, nil
 }
 
-// claimant is the value of a claim; that of a delay is empty.
+// claimant is the value of a claim. That of a delay is empty.
 func (q *Queue) claimant() string {
 	if q.cfg.Worker == "" {
 		return "-"
@@ -314,7 +313,7 @@ func (q *Queue) claimant() string {
 	return q.cfg.Worker
 }
 
-// release revokes a lease that nobody holds, if there is one, so that an item is free earlier.
+// release revokes a lease that has no holder, if it exists, so that its item is free earlier.
 func (q *Queue) release(ctx context.Context, l leases.Ref) error {
 	err := background.Release(ctx, q.c, q.cfg.TTL, func(ctx context.Context) error {
 		return q.c.Revoke(ctx, l)
@@ -325,8 +324,8 @@ func (q *Queue) release(ctx context.Context, l leases.Ref) error {
 	return err
 }
 
-// moveToDead moves an item that nobody has claimed, and that was tried too often, to the dead
-// letters. The transaction does nothing the second time, whichever worker did the first.
+// moveToDead makes an unclaimed item that was tried too often a dead letter. Repeating the
+// transaction does nothing, whichever worker did it first.
 func (q *Queue) moveToDead(ctx context.Context, id string, payload []byte) error {
 	_, err := q.c.Txn(ctx, store.Txn{
 		If: []store.Compare{

@@ -1,28 +1,29 @@
-// Package queue is a work queue. Workers claim items, each under a lease of its own: if a worker
-// dies, its items become claimable again.
+// Package queue is a work queue. Workers claim items, each under its own lease: if a worker dies,
+// its items become claimable again.
 //
-// What is promised:
+// Guarantees:
 //
-//   - A pushed item is worked on at least once. It leaves the queue only when the worker with the
+//   - A pushed item is processed at least once. It leaves the queue only when the worker with the
 //     claim acknowledges it, or when it becomes a dead letter after too many tries.
-//   - Ready items come in the order in which they were pushed, if one Push returned before the
-//     next was called. Workers that race for items may change the order a little (see
+//   - Ready items are delivered in the order in which they were pushed, if one Push returned before
+//     the next was called. Workers that race for items may change the order slightly (see
 //     [Queue.Claim]).
-//   - At most one worker has a valid claim of an item, as long as clocks run at about the same
-//     rate. A claim is valid while its Err is nil: see package client. Tokens rise from claim to
-//     claim.
-//   - If a process stops at any point, its leases end after their TTL and remove what was half
-//     done. There is nothing to repair.
-//   - A lost answer does no harm: writes are repeated, and take effect once. If the outcome stays
-//     unknown ([client.ErrUnknownOutcome]), the queue reads the state and tries again as long as
-//     the context lasts.
+//   - At most one worker has a valid claim of an item, provided that clocks run at about the same
+//     rate. A claim is valid while its Err is nil: see package client. Tokens increase from claim
+//     to claim.
+//   - If a process stops at any point, its leases end after their TTL, and with them whatever was
+//     half done. There is nothing to repair.
+//   - A lost answer does no harm: writes are repeated, and take effect once. If the outcome remains
+//     unknown ([client.ErrUnknownOutcome]), the queue reads the state and tries again until the
+//     context ends.
 //
-// What is not promised:
+// Limitations:
 //
-//   - That an item is worked on only once. A worker that was paused may go on after its claim has
-//     ended. Let the resource refuse smaller tokens, or write to the store by [Item.AckWith].
-//   - That a queue with very many claimed or delayed items at its head is fast: a claim reads past
-//     their keys, 128 at a time. Some thousands are fine.
-//   - That revoking the lease of a claim by hand is safe. The worker finds out at its next
-//     renewal; until then two workers may have the item.
+//   - An item may be processed more than once. A worker that was paused may continue after its
+//     claim has ended. Let the resource reject smaller tokens, or write to the store with
+//     [Item.AckWith].
+//   - A queue with very many claimed or delayed items at its head is slow, because a claim reads
+//     past their keys, 128 at a time. A few thousand are fine.
+//   - Revoking the lease of a claim by hand is not safe. The worker finds out at its next renewal;
+//     until then, two workers may have the item.
 package queue

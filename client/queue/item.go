@@ -20,7 +20,7 @@ import (
 
 var _ client.Hold = (*Item)(nil)
 
-// Item is an item that this program has claimed. Its methods may be called from any goroutine.
+// Item is an item that this program has claimed. Its methods are safe for concurrent use.
 type Item struct {
 	q       *Queue
 	id      string
@@ -29,58 +29,59 @@ type Item struct {
 	lease   *client.Lease
 
 	turn  chan struct{} // capacity 1: full while Ack or Nack waits for the cluster
-	over  atomic.Bool   // acknowledged, given back or lost
-	tried bool          // the outcome of an earlier try is not known; guarded by turn
+	over  atomic.Bool   // acknowledged, returned or lost
+	tried bool          // the outcome of a previous try is unknown; guarded by turn
 }
 
-// ID returns the item's ID, which is unique. The item keeps it until it is acknowledged or dead.
+// ID returns the item's unique ID, which it keeps until it is acknowledged or dead.
 func (i *Item) ID() string { return i.id }
 
-// Payload returns the payload that was pushed. Do not change it.
+// Payload returns the payload that was pushed. It must not be modified.
 func (i *Item) Payload() []byte { return i.payload }
 
-// Tries returns how often the item was claimed, this claim included.
+// Tries returns how often the item has been claimed, including this claim.
 func (i *Item) Tries() int64 { return i.tries }
 
 // Lease returns the lease of the claim, which the client keeps alive until Ack, Nack or Close.
 func (i *Item) Lease() *client.Lease { return i.lease }
 
-// Token returns the fencing token of the claim: every later claim of the item has a higher one.
+// Token returns the fencing token of the claim, which is larger for each later claim of the item.
 func (i *Item) Token() lease.Token { return i.lease.Token() }
 
-// Context returns a context that is cancelled when the claim ends, before another worker can have
+// Context returns a context that ends when the claim ends, which is before another worker can have
 // the item.
 func (i *Item) Context() context.Context { return i.lease.Context() }
 
-// ValidUntil returns when the claim ends, if no renewal succeeds before.
+// ValidUntil returns when the claim ends, unless the lease is renewed.
 func (i *Item) ValidUntil() time.Time { return i.lease.ValidUntil() }
 
-// Err returns nil as long as the claim is valid, and then why it is not. It reads the clock.
+// Err returns nil as long as the claim is valid, and then the reason why not. It reads the clock.
 func (i *Item) Err() error { return i.lease.Err() }
 
-// Release gives the item back, like [Item.Nack] without a delay.
+// Release returns the item to the queue, like [Item.Nack] without a delay.
 func (i *Item) Release(ctx context.Context) error { return i.Nack(ctx, 0) }
 
-// Close ends the Context of the claim and stops keeping it alive: the claim ends after its TTL.
-// After Ack or Nack it does nothing. Defer it in a worker that may call neither.
+// Close ends the Context of the claim and stops renewing its lease, so that the claim ends after
+// its TTL. After Ack or Nack it does nothing. Defer it in a worker that may return without calling
+// either.
 func (i *Item) Close() { i.lease.Close() }
 
-// Condition is the condition of a transaction that only the holder of this claim may do. (Each
-// claim has its own lease, so the condition is that the lease lives.)
+// Condition returns the condition for a transaction that only the holder of this claim may commit.
+// (Each claim has its own lease, so the condition is that the lease exists.)
 func (i *Item) Condition() store.Compare { return store.LeaseAlive(i.lease.ID()) }
 
-// Ack says that the item is done: it removes the item and the claim. If the claim was lost before,
-// Ack changes nothing and returns [client.ErrLost]: another worker may work on the item, or have
-// done it.
+// Ack reports that the item is done, and removes the item and the claim. If the claim was lost
+// before, Ack changes nothing and returns [client.ErrLost]: another worker may be processing the
+// item, or may have done so.
 //
-// After an error the client no longer keeps the claim alive, so that the item becomes claimable
-// again. Until then Ack and Nack may be called again.
+// After an error, the client stops renewing the lease of the claim, so that the item becomes
+// claimable again. Until then, Ack and Nack may be called again.
 func (i *Item) Ack(ctx context.Context) error { return i.AckWith(ctx) }
 
-// AckWith is Ack and the program's writes in one transaction: both are done, or neither. So work
-// whose effect is in the store takes effect once, although items may be worked on more than once.
-// (After lost answers it also returns nil if the claim ended and another worker has done the item
-// since.)
+// AckWith performs Ack and the program's writes in one transaction: either both or neither. Work
+// whose effect is in the store thus takes effect once, although items may be processed more than
+// once. (After lost answers, it also returns nil if the claim ended and another worker has
+// processed the item since.)
 func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 	then := []store.Op{
 		i.revoke(), store.Delete{Key: i.q.item(i.id)}, store.Delete{Key: i.q.try(i.id)},
@@ -95,9 +96,9 @@ func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 	return nil
 }
 
-// Nack gives the item back: it can be claimed again after the delay, or becomes a dead letter if it
-// has had its last try. If the claim was lost, the item is claimable already, and Nack returns
-// [client.ErrLost]. If the context ends before the cluster answers, Nack continues in the
+// Nack returns the item to the queue: it can be claimed again after the delay, or becomes a dead
+// letter if this was its last try. If the claim was lost, the item is claimable already, and Nack
+// returns [client.ErrLost]. If the context ends before the cluster answers, Nack continues in the
 // background while the claim would be valid; the client's Close waits for it.
 func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 	then := []store.Op{i.revoke()}
@@ -105,7 +106,7 @@ func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 	case i.tries >= i.q.cfg.MaxTries:
 		then = append(then, i.q.burial(i.id, i.payload)...)
 	case delay > 0:
-		// The claim moves from the worker's lease to one that nobody renews.
+		// The claim moves from the worker's lease to one that is never renewed.
 		wait := leases.NewID()
 		then = []store.Op{
 			client.Grant{ID: wait, TTL: max(delay, minDelay)},
@@ -121,18 +122,18 @@ func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 	return fault.In("queue: nack", i.id, err)
 }
 
-// revoke ends the lease of the claim, as the first operation of a transaction where that can
-// be. So a watcher sees the claim go and then, if it goes, the item, and does not try for
-// it.
+// revoke returns the operation that ends the lease of the claim. It comes first in a transaction
+// where possible, so that a watcher sees the claim go and then the item, if that goes too, and does
+// not try to claim it.
 func (i *Item) revoke() store.Op { return i.lease.Ref().Revoke() }
 
-// finish ends the claim with a transaction, which does nothing unless the claim hangs on our
-// lease. The lease is kept alive until the outcome is known, so that a lost answer does
-// not lose the claim.
+// finish ends the claim with a transaction, which does nothing unless the claim is attached to our
+// lease. The lease is kept alive until the outcome is known, so that a lost answer does not lose
+// the claim.
 //
-// After a lost answer the condition does not hold if our transaction was done, and also if
-// the lease has ended in between. In both cases the claim is over. Then finish reports
-// whether the item is gone, which is all that matters: we finished it, or a later worker did.
+// After a lost answer, the condition fails if our transaction was done, and also if the lease has
+// ended since. In both cases the claim is over. Then finish reports whether the item is gone, which
+// is all that matters: either we finished it, or a later worker did.
 func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err error) {
 	if err := i.await(ctx); err != nil {
 		return false, err
@@ -167,7 +168,7 @@ func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err erro
 	}
 }
 
-// await waits until no other Ack or Nack of the item is under way.
+// await waits until no other Ack or Nack of the item is in progress.
 func (i *Item) await(ctx context.Context) error {
 	select {
 	case i.turn <- struct{}{}: // even if the context has ended
@@ -182,13 +183,14 @@ func (i *Item) await(ctx context.Context) error {
 	}
 }
 
-// Work is how Queue.Work works.
+// Work configures Queue.Work.
 type Work struct {
-	// Do works on an item. Its context ends when the claim ends, or the context of Work. If Do
-	// returns nil, Work acknowledges the item, unless Do did; otherwise Work gives it back.
+	// Do processes an item. Its context ends when the claim ends, or the context of Work. If Do
+	// returns nil, Work acknowledges the item, unless Do has done so; otherwise Work returns it to
+	// the queue.
 	Do func(ctx context.Context, i *Item) error
-	// Delay is the delay of items that are given back. It doubles with each try, up to a
-	// hundredfold; 1 s if 0, none if negative.
+	// Delay is the delay of items that are returned to the queue. It doubles with each try, up to a
+	// hundredfold. 0 means 1 s, and a negative value no delay.
 	Delay time.Duration
 	// Failed, if set, is called with each item that was not done, and the reason.
 	Failed func(i *Item, err error)
@@ -196,9 +198,8 @@ type Work struct {
 	Idle bool
 }
 
-// Work claims items and works on them, one after the other, until the context ends or a claim
-// fails, and returns the reason; client.ErrInvalid if w.Do is nil. Several goroutines may call
-// it.
+// Work claims and processes items, one after the other, until the context ends or a claim fails,
+// and returns the reason; or client.ErrInvalid if w.Do is nil. It may be called concurrently.
 func (q *Queue) Work(ctx context.Context, w Work) error {
 	if w.Do == nil {
 		return fault.In("queue: work on", q.prefix,
@@ -222,8 +223,9 @@ func (q *Queue) Work(ctx context.Context, w Work) error {
 	}
 }
 
-// workOn works on one item. It gives it back even if the context has ended, as long as the
-// claim would live anyway. If that fails, or Do panics, nobody keeps the claim alive.
+// workOn processes one item. It returns the item to the queue even if the context has ended, as
+// long as the claim would be valid. If that fails, or if Do panics, the claim is no longer kept
+// alive.
 func (q *Queue) workOn(ctx context.Context, i *Item, w *Work) error {
 	defer i.Close()
 	inner, cancel := tries.Both(ctx, i.Context())
@@ -237,12 +239,12 @@ func (q *Queue) workOn(ctx context.Context, i *Item, w *Work) error {
 	case err == nil:
 		return i.Ack(last)
 	case ctx.Err() != nil:
-		return fault.Join(err, i.Nack(last, 0)) // it is not the item's fault
+		return fault.Join(err, i.Nack(last, 0)) // not the item's fault
 	}
 	return fault.Join(err, i.Nack(last, w.after(i.tries)))
 }
 
-// after is the delay after so many tries, with jitter.
+// after returns the delay after the given number of tries, with jitter.
 func (w *Work) after(tries int64) time.Duration {
 	const longest = math.MaxInt64 / 2 // leaves room for the jitter
 	switch {

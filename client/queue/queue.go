@@ -17,20 +17,20 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// MaxBatch is how many items one call may push, requeue or discard.
+// MaxBatch is how many items one call can push, requeue or discard.
 const MaxBatch = 50
 
 // Config configures a Queue. All programs that use a queue should have the same settings.
 type Config struct {
 	// TTL is the TTL of the claims' leases: how long after a worker's death its items become
-	// claimable again. 10 s if 0.
+	// claimable again. 0 means 10 s.
 	TTL time.Duration
-	// MaxTries is how often an item is claimed before it goes to the dead letters; 20 if 0.
+	// MaxTries is how often an item is claimed before it becomes a dead letter. 0 means 20.
 	MaxTries int64
-	// MaxTime is how long the client keeps a claim alive at most. The item of a worker that hangs
-	// becomes claimable a TTL later. 0 means as long as the program lives.
+	// MaxTime limits how long the client keeps a claim alive. The item of a worker that hangs
+	// becomes claimable one TTL later. 0 means no limit.
 	MaxTime time.Duration
-	// Worker names this worker in lists of claims.
+	// Worker is the name of this worker in lists of claims.
 	Worker string
 }
 
@@ -38,28 +38,28 @@ type Config struct {
 // claimed again.
 //
 // An item with the ID O is the key NAME/item/O, from Push to Ack. While the key NAME/claim/O
-// exists, the item is claimed or delayed. That key is on the lease of the claim, or on a lease
-// that is not renewed and ends with the delay. So no program has to bring items back, and only
-// the cluster's clock counts. Each claim puts NAME/try/O: its version is how often the item was
-// claimed. Dead letters are NAME/dead/O.
+// exists, the item is claimed or delayed. That key is attached to the lease of the claim, or to a
+// lease that is not renewed and ends with the delay. Therefore no program has to return items to
+// the queue, and only the cluster's clock counts. Each claim writes NAME/try/O, whose version is
+// the number of times that the item was claimed. Dead letters are NAME/dead/O.
 //
-// O begins with a revision that the store had when Push was called. So if one Push returned
-// before another began, its item comes first, without a counter that every Push would have to
-// write.
+// O starts with the revision that the store had when Push was called. If one Push returned before
+// another was called, its item therefore comes first, without a counter that each Push would have
+// to write.
 //
-// Its methods may be called from any goroutine.
+// The methods are safe for concurrent use.
 type Queue struct {
 	c      *client.Client
 	prefix string
 	cfg    Config
-	// crowd rises with each race for an item that was lost, and falls slower with each that was
-	// won: how many others there seem to be. At most maxCrowd.
+	// crowd estimates how many other workers compete for items, up to maxCrowd. It increases with
+	// each lost race, and decreases more slowly with each race won.
 	crowd atomic.Int32
-	// lost counts the races that were lost.
+	// lost counts the lost races.
 	lost atomic.Int64
 }
 
-// New returns the queue of a name. It sends nothing.
+// New returns the queue with the given name. It sends nothing.
 func New(c *client.Client, name string, cfg Config) *Queue {
 	if cfg.TTL <= 0 {
 		cfg.TTL = tries.DefaultTTL
@@ -75,9 +75,9 @@ func (q *Queue) claim(id string) string { return q.prefix + "claim/" + id }
 func (q *Queue) try(id string) string   { return q.prefix + "try/" + id }
 func (q *Queue) dead(id string) string  { return q.prefix + "dead/" + id }
 
-// IDs begin with digits, as revisions do for as long as anybody lives. Only those keys count, so
-// that "q/item" can be the name of another queue than "q". That of "q/item/0" cannot: its keys lie
-// among those of "q".
+// IDs start with digits, as revisions will for any foreseeable time. Only keys of that form count,
+// so "q/item" can be the name of a queue other than "q". "q/item/0" cannot, because its keys would
+// be among those of "q".
 const (
 	firstID  = "0"
 	afterIDs = ":"
@@ -94,19 +94,19 @@ func (q *Queue) check() error {
 	return tries.CheckName("queue", name)
 }
 
-// from returns the range of the keys of one kind whose IDs are not before one.
+// from returns the range of the keys of a kind, starting with the given ID.
 func from(id string, kind func(id string) string) store.Range {
 	return store.Range{Key: kind(max(id, firstID)), End: kind(afterIDs)}
 }
 
-// idOf returns the ID of which a key of one kind is; false if it is one of another kind, or
-// another queue's. What is left of that has a slash.
+// idOf returns the ID of a key of the given kind. It returns false for keys of other kinds or other
+// queues: the rest of such a key contains a slash.
 func idOf(key string, kind func(id string) string) (id string, ok bool) {
 	id = strings.TrimPrefix(key, kind(""))
 	return id, tries.ValidID(id)
 }
 
-// newIDs returns IDs that come after those of all items that are pushed already.
+// newIDs returns IDs that sort after those of all items pushed so far.
 func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
 	if err := q.check(); err != nil {
 		return nil, err
@@ -123,24 +123,23 @@ func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
 	return ids, nil
 }
 
-// largePayload is the size from which on an item might come near to what a request may have.
+// largePayload is the size from which an item might come close to the limit of a request.
 const largePayload = 1 << 10
 
-// room is what makes the request that pushes items longer than the one that makes one of them a
-// dead letter or gives it back, as the key of a condition that always holds. So what could be
-// pushed can become a dead letter, whatever the largest request is that members take. Otherwise an
-// item that cannot become one would stop each worker that meets it.
+// room makes a request that pushes items longer than one that returns an item or makes it a dead
+// letter. It is the key of a condition that always holds. Thus every item that could be pushed can
+// become a dead letter, whatever the largest request that members accept. Otherwise, an item that
+// cannot would stop each worker that encounters it.
 func (q *Queue) room() string {
 	const keys, rest = 5, 256
 	return strings.Repeat("~", keys*len(q.item(""))+rest)
 }
 
-// minDelay is the shortest delay: the shortest TTL that members grant by default.
+// minDelay is the shortest delay, which is the shortest TTL that members grant by default.
 const minDelay = 100 * time.Millisecond
 
-// Push adds an item and returns its ID. The item cannot be claimed before the delay has passed. A
-// delay other than 0 is at least 100 ms, and may take longer than asked for if the leader
-// changes.
+// Push adds an item and returns its ID. The item cannot be claimed until the delay has passed. A
+// delay other than 0 is at least 100 ms, and may take longer than requested if the leader changes.
 func (q *Queue) Push(ctx context.Context, payload []byte, delay time.Duration) (string, error) {
 	ids, err := q.PushAll(ctx, [][]byte{payload}, delay)
 	if err != nil {
@@ -149,25 +148,25 @@ func (q *Queue) Push(ctx context.Context, payload []byte, delay time.Duration) (
 	return ids[0], nil
 }
 
-// PushAll adds up to MaxBatch items, in order: all of them or none.
+// PushAll adds up to MaxBatch items, in order: either all of them or none.
 //
-// After a lost answer the client does not push twice. If the cluster has forgotten the client
-// meanwhile, PushAll pushes the items again with the same IDs. That does nothing if one of them
-// still exists, but adds them a second time if all were done by then. After
-// [client.ErrUnknownOutcome] the items may be in the queue, or may yet be.
+// After a lost answer, the client does not push twice. If the cluster has forgotten the client in
+// the meantime, PushAll pushes the items again with the same IDs. That does nothing if one of them
+// still exists, but adds them a second time if all have been processed by then. After
+// [client.ErrUnknownOutcome], the items may be in the queue, or may yet be.
 func (q *Queue) PushAll(
 	ctx context.Context, payloads [][]byte, delay time.Duration,
 ) ([]string, error) {
 	if len(payloads) == 0 || len(payloads) > MaxBatch {
 		return nil, fault.In("queue: push to", q.prefix,
-			fmt.Errorf("%w: %d items in one call, 1 to %d may be",
+			fmt.Errorf("%w: %d items in one call, must be 1 to %d",
 				client.ErrInvalid, len(payloads), MaxBatch))
 	}
 	ids, err := q.newIDs(ctx, len(payloads))
 	if err != nil {
 		return nil, fault.In("queue: push to", q.prefix, err)
 	}
-	// They come together but go one by one: as long as one is there all were pushed.
+	// The items are added together but removed one by one: if one exists, all were pushed.
 	var t store.Txn
 	wait := leases.NewID()
 	if delay > 0 {
