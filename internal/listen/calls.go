@@ -19,14 +19,17 @@ const (
 
 // call returns the call of a context.
 func (all *Answers) call(ctx context.Context) call {
-	if v := all.visit(ctx); v != nil {
-		return call{Context: ctx, account: v.account, visit: v}
+	r, ok := remoteOf(ctx)
+	if r.sender == nil { // it is not a client's own connection of gRPC
+		if v := all.visit(ctx); v != nil {
+			return call{Context: ctx, account: v.account, visit: v}
+		}
+	}
+	if ok && r.account != nil && r.account.all == all {
+		return call{Context: ctx, account: r.account}
 	}
 	if a, ok := ctx.Value(accountKey{}).(*account); ok { // gRPC over net/http
 		return call{Context: ctx, account: a}
-	}
-	if r, ok := remoteOf(ctx); ok && r.account != nil && r.account.all == all {
-		return call{Context: ctx, account: r.account}
 	}
 	return call{Context: ctx, account: all.others}
 }
