@@ -58,6 +58,8 @@ func checkManifest(t *testing.T, path string, text []byte) {
 	}
 	var into any
 	switch head.APIVersion + " " + head.Kind {
+	case "v1 Pod":
+		into = new(corev1.Pod)
 	case "v1 Service":
 		into = new(corev1.Service)
 	case "apps/v1 StatefulSet":
