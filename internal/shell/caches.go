@@ -8,17 +8,17 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// Cache receives the messages to a coherent cache that is open at this member.
+// Cache receives the messages for a coherent cache that is open at this member.
 type Cache interface {
-	// Opened is the outcome of an OpenCache.
+	// Opened reports the outcome of an OpenCache.
 	Opened(term uint64, err error)
-	// Invalidated says what the cache must drop.
+	// Invalidated reports what the cache must drop.
 	Invalidated(i *replica.Invalidation)
-	// Reopen says that there is a new leader, which must learn what the cache has.
+	// Reopen reports that there is a new leader, which must learn what the cache has.
 	Reopen(term uint64)
 }
 
-// CacheMail is a message of a cache: it opens, acknowledges, or closes.
+// CacheMail is a message from a cache, which opens, acknowledges or closes.
 type CacheMail struct {
 	From   Cache
 	Of     fsm.Holding
@@ -27,9 +27,9 @@ type CacheMail struct {
 	Closed bool
 }
 
-// caches has the caches that are open at this member, by lease and token: the cache of an orphan
-// may be open beside that of a later lease with the same ID. A cache is open in one place: where
-// it was opened last.
+// caches contains the caches that are open at this member, by lease and token: the cache of an
+// orphan may still be open next to that of a later lease with the same ID. A cache is open in one
+// place only, the last where it was opened.
 type caches map[fsm.Holding]*cache
 
 type cache struct {
@@ -38,8 +38,8 @@ type cache struct {
 	term uint64
 }
 
-// says takes a message of a cache. A message from the place where the cache was opened before is
-// ignored: it may be older than messages from the new place.
+// says handles a message from a cache. A message from a place where the cache was opened earlier is
+// ignored, because it may be older than messages from the new place.
 func (c caches) says(r *replica.Replica, m *CacheMail) {
 	switch x := c[m.Of]; {
 	case m.Open != nil:
@@ -54,7 +54,7 @@ func (c caches) says(r *replica.Replica, m *CacheMail) {
 	}
 }
 
-// tell passes on the messages of the leader.
+// tell delivers the leader's messages to the caches.
 func (c caches) tell(out *replica.Output) {
 	for _, o := range out.Opened {
 		to := o.Owner.(Cache)
@@ -75,8 +75,8 @@ func (c caches) tell(out *replica.Output) {
 	}
 }
 
-// follow makes caches open anew if there is another leader than the one that knows them,
-// in the order of their tokens.
+// follow makes caches reopen if the leader is not the one that knows them, in the order of their
+// tokens.
 func (c caches) follow(s *replica.Status) {
 	if s.Leader == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// heardCache is a Cache that takes note of what it is told.
+// heardCache is a Cache that records what it is told.
 type heardCache struct{ heard []string }
 
 func (c *heardCache) Opened(term uint64, err error) {
@@ -26,16 +26,16 @@ func (c *heardCache) Reopen(term uint64) {
 	c.heard = append(c.heard, fmt.Sprintf("reopen %d", term))
 }
 
-// TestOpenCaches: what a cache has to be told goes where it was opened last, and it is opened
-// anew, once, when another member leads than the one that knows it.
+// TestOpenCaches: messages go to the place where a cache was last opened, and the cache is
+// reopened, once, when the leader is not the one that knows it.
 func TestOpenCaches(t *testing.T) {
 	old, last, other := &heardCache{}, &heardCache{}, &heardCache{}
-	heir := &heardCache{} // of a later lease of the same ID
+	heir := &heardCache{} // of a later lease with the same ID
 	c := caches{{ID: 7}: {to: last}, {ID: 8}: {to: other}, {ID: 7, Token: 1}: {to: heir, term: 9}}
 	c.tell(&replica.Output{
 		Opened: []replica.OpenCache{
-			{ID: 7, Owner: old, Err: lease.ErrExpiring}, // of the stream before
-			{ID: 6, Owner: old, Term: 3},                // and closed since
+			{ID: 7, Owner: old, Err: lease.ErrExpiring}, // from the previous stream
+			{ID: 6, Owner: old, Term: 3},                // closed since
 			{ID: 7, Owner: last, Term: 3},
 			{ID: 8, Owner: other, Err: lease.ErrNotFound},
 		},
@@ -49,7 +49,7 @@ func TestOpenCaches(t *testing.T) {
 	} {
 		before := len(last.heard)
 		if c.follow(&s); s.Leader == 0 && len(last.heard) > before {
-			t.Errorf("without a leader it heard %q", last.heard[before:])
+			t.Errorf("without a leader, it heard %q", last.heard[before:])
 		}
 	}
 	for _, x := range []struct {
@@ -67,9 +67,8 @@ func TestOpenCaches(t *testing.T) {
 	}
 }
 
-// TestCacheOfStreamThatWasLeft: what a cache says where it was opened before means nothing any
-// more, neither that it has dropped something, since it may have read that again, nor that it
-// is closed.
+// TestCacheOfStreamThatWasLeft: messages of a cache from a place where it was opened earlier are
+// ignored: both acknowledgments, since the cache may have read the keys again, and the closing.
 func TestCacheOfStreamThatWasLeft(t *testing.T) {
 	m := lead(t)
 	m.propose(&fsm.Grant{
@@ -98,7 +97,7 @@ func TestCacheOfStreamThatWasLeft(t *testing.T) {
 	m.mail.Reads = append(m.mail.Reads, &replica.Read{Fill: fill})
 	m.settle()
 	if fill.Term == 0 {
-		t.Fatal("the cache may not have what it reads")
+		t.Fatal("the cache was refused what it reads")
 	}
 	before := len(m.done)
 	m.mail.Proposals = append(m.mail.Proposals, &replica.Proposal{Command: &fsm.Put{Key: "c1"}})
@@ -107,7 +106,7 @@ func TestCacheOfStreamThatWasLeft(t *testing.T) {
 	say(left, CacheMail{Closed: true})
 	say(left, CacheMail{Of: fsm.Holding{ID: 8}, Closed: true}) // never opened
 	if len(m.done) != before || m.s.OpenCaches() != 1 {
-		t.Errorf("%d writes are done and %d caches open, by the word of a stream that was left",
+		t.Errorf("after messages from an old stream, %d writes are done and %d caches are open",
 			len(m.done)-before, m.s.OpenCaches())
 	}
 	say(last, ack(1))
@@ -122,8 +121,8 @@ func TestCacheOfStreamThatWasLeft(t *testing.T) {
 	}
 }
 
-// TestOpenedByLeaderOfBefore: a cache that hears at once that it is open and that another leads
-// opens anew; if there are many, in the order of their tokens.
+// TestOpenedByLeaderOfBefore: a cache that learns at the same time that it is open and that there
+// is a new leader is reopened; several caches are reopened in the order of their tokens.
 func TestOpenedByLeaderOfBefore(t *testing.T) {
 	s := &Shell{caches: make(caches), Status: replica.Status{Term: 4, Leader: 2}}
 	var want, reopened []lease.Token
@@ -135,11 +134,11 @@ func TestOpenedByLeaderOfBefore(t *testing.T) {
 		want = append(want, token)
 	}
 	if s.TellCaches(); !slices.Equal(reopened, want) {
-		t.Errorf("those with tokens %v open anew, want %v", reopened, want)
+		t.Errorf("reopened tokens %v, want %v", reopened, want)
 	}
 }
 
-// reopenedCache is a Cache that tells when it is opened anew.
+// reopenedCache is a Cache that reports when it is reopened.
 type reopenedCache struct {
 	heardCache
 	reopen func()

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestClockGoesBack: a boot time that goes back, by however little, is told as a jump,
-// and the instants never go back.
+// TestClockGoesBack: if boot time goes back, however little, a jump is reported, and the instants
+// do not go back.
 func TestClockGoesBack(t *testing.T) {
 	at := Reading{Boot: 100_000, Mono: 7}
 	c := clock{start: at}
@@ -19,15 +19,15 @@ func TestClockGoesBack(t *testing.T) {
 			t.Errorf("after a step of %d: at %d, want %d", step, now, want)
 		}
 		if step < 0 && !jumped {
-			t.Errorf("a step of %d is no jump", step)
+			t.Errorf("a step of %d is not reported as a jump", step)
 		}
 		last = now
 	}
 }
 
-// TestClockOfBoot: the instants are those of boot time, which runs on while the machine sleeps,
-// and a sleep is told; a clock that is read late is none. Nor may boot time stand still while the
-// monotonic clock goes on.
+// TestClockOfBoot: instants follow boot time, which continues while the machine is suspended, and a
+// suspension is reported as a jump, but a late reading is not. Neither may boot time stop while the
+// monotonic clock continues.
 func TestClockOfBoot(t *testing.T) {
 	at := Reading{Boot: 100_000, Mono: 7}
 	c := clock{start: at}

@@ -12,13 +12,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// names of those actions that are left out of a step in which there is nothing to do.
+// names are the names of the actions that are left out of a step without work for them.
 var names = map[Do]string{
 	Advance: "advance", LookAround: "look", Feed: "feed", Send: "send", Save: "save", Show: "show",
 	Follow: "follow", Publish: "publish", TellCaches: "tell", End: "end", Shrink: "shrink",
 }
 
-// cluster returns three members, of which the first leads and the others have heard of it.
+// cluster returns three members, the first of which is the leader and known to the others.
 func cluster(t *testing.T) []*member {
 	t.Helper()
 	var all []*member
@@ -35,7 +35,7 @@ func cluster(t *testing.T) []*member {
 	return all
 }
 
-// beat lets all members do what they do once a heartbeat.
+// beat lets all members do what they do at each heartbeat.
 func (m *member) beat() {
 	m.t.Helper()
 	for _, o := range m.others {
@@ -46,7 +46,7 @@ func (m *member) beat() {
 	}
 }
 
-// hears does one step with what came in, and compares what the driver did with what it should.
+// hears does one step with mail, and compares the actions of the driver with want.
 func (m *member) hears(what, want string, mail Mail) {
 	m.t.Helper()
 	mail.Persisted, mail.Messages = append(m.mail.Persisted, mail.Persisted...),
@@ -64,8 +64,8 @@ func (m *member) hears(what, want string, mail Mail) {
 	}
 }
 
-// TestNothingToDo: a driver is told to do what there is to do, and nothing else, in the order
-// that keeps the promises.
+// TestNothingToDo: a driver gets exactly the actions for which there is work, in the order that
+// keeps the guarantees.
 func TestNothingToDo(t *testing.T) {
 	all := cluster(t)
 	m := all[0]
@@ -102,7 +102,7 @@ func TestNothingToDo(t *testing.T) {
 		{From: 2, To: 1, Raft: &raftpb.Message{Type: raftpb.MsgHup.Enum(), From: new(uint64(2))}},
 	}})
 	if len(m.s.Refused) != 1 || m.s.Refused[0].From != 2 || m.s.Refused[0].Err == nil {
-		t.Errorf("refused are %v", m.s.Refused)
+		t.Errorf("refused: %v", m.s.Refused)
 	}
 	m.hears("what cannot be", "end", Mail{Messages: []*replica.Message{{
 		From: 2, To: 1,
@@ -113,8 +113,8 @@ func TestNothingToDo(t *testing.T) {
 	}}})
 }
 
-// TestActions is for what is hard to bring about: the driver has an action if, and only if, there
-// is something to do.
+// TestActions covers what is hard to provoke: the driver gets an action if and only if there is
+// work for it.
 func TestActions(t *testing.T) {
 	opened := replica.Output{Opened: []replica.OpenCache{{}}}
 	for _, c := range []struct {
@@ -141,12 +141,12 @@ func TestActions(t *testing.T) {
 		{name: "a member", do: End},
 	} {
 		if s := (&Shell{Out: c.out, Before: c.before}); s.begin(c.do) != c.want {
-			t.Errorf("%s: there is something to do: %v", c.name, !c.want)
+			t.Errorf("%s: has work: %v", c.name, !c.want)
 		}
 	}
 }
 
-// TestAlone: a member that waits for others to begin does not ask to be elected.
+// TestAlone: a member that waits for others to start does not campaign.
 func TestAlone(t *testing.T) {
 	for _, assembled := range []bool{false, true} {
 		m := startOf(t, replica.Config{ID: 1}, 1, 2, 3)
@@ -157,13 +157,13 @@ func TestAlone(t *testing.T) {
 			m.step()
 		}
 		if asked := len(m.others[1].mail.Messages) > 0; asked != assembled {
-			t.Errorf("assembled %v, asked to be elected %v", assembled, asked)
+			t.Errorf("assembled %v, campaigned %v", assembled, asked)
 		}
 	}
 }
 
-// TestDiskStuckEverywhere: members whose disks take nothing do not hand the lead to each other. The
-// leader offers it to each in turn, with ten elections between two offers.
+// TestDiskStuckEverywhere: members whose disks are all stuck do not pass the lead around. The
+// leader offers it to each in turn, with ten election timeouts between offers.
 func TestDiskStuckEverywhere(t *testing.T) {
 	all := cluster(t)
 	first := all[0]
@@ -183,7 +183,7 @@ func TestDiskStuckEverywhere(t *testing.T) {
 		}
 		first.settle()
 		if !first.s.Status.Leading {
-			t.Fatalf("it does not lead any more, after offers at %v", offers)
+			t.Fatalf("no longer the leader after offers at %v", offers)
 		}
 	}
 	if !slices.Equal(offers, []lease.Instant{0, yieldEvery * election, 2 * yieldEvery * election}) {
@@ -191,8 +191,8 @@ func TestDiskStuckEverywhere(t *testing.T) {
 	}
 }
 
-// TestDiskStuck: of two members whose disks take nothing the one that leads offers the lead to the
-// other at most once before the third leads.
+// TestDiskStuck: of two members with stuck disks, the leader offers the lead to the other at most
+// once before the third one leads.
 func TestDiskStuck(t *testing.T) {
 	for stuck := 1; stuck < 3; stuck++ {
 		all := cluster(t)
@@ -205,16 +205,16 @@ func TestDiskStuck(t *testing.T) {
 			}
 			first.settle()
 			if second.s.Status.Leading {
-				t.Fatal("the lead goes to a member whose disk takes nothing")
+				t.Fatal("the lead goes to a member with a stuck disk")
 			}
 		}
 		if !all[3-stuck].s.Status.Leading {
-			t.Error("the member with a good disk does not lead")
+			t.Error("the member with a good disk is not the leader")
 		}
 	}
 }
 
-// TestDiskStuckAlone: a leader whose disk takes nothing stays if nobody else can lead.
+// TestDiskStuckAlone: a leader with a stuck disk stays the leader if no other member can lead.
 func TestDiskStuckAlone(t *testing.T) {
 	m := lead(t)
 	m.around.DiskStuck = true
@@ -230,7 +230,7 @@ func TestDiskStuckAlone(t *testing.T) {
 }
 
 // TestDiskStuckAgain: a leader with a stuck disk and no active follower hands over at the first
-// heartbeat after one is back.
+// heartbeat after a follower is back.
 func TestDiskStuckAgain(t *testing.T) {
 	all := cluster(t)
 	m := all[0]
@@ -241,16 +241,16 @@ func TestDiskStuckAgain(t *testing.T) {
 	m.around.DiskStuck = true
 	m.pass(heartbeat)
 	if m.step(); m.yields {
-		t.Fatal("it hands over although no follower is active")
+		t.Fatal("hands over without an active follower")
 	}
 	m.settle() // the followers answer the heartbeat
 	m.pass(heartbeat)
 	if m.step(); !m.yields {
-		t.Error("it waits with a follower that is back")
+		t.Error("does not hand over to a follower that is back")
 	}
 }
 
-// TestUnknownCommand: a member stops at an entry that it cannot apply, and says why.
+// TestUnknownCommand: a member stops at an entry that it cannot apply, and reports why.
 func TestUnknownCommand(t *testing.T) {
 	m := startOf(t, replica.Config{ID: 1}, 1, 2)
 	m.others = []*member{m, start(t)}
@@ -267,12 +267,12 @@ func TestUnknownCommand(t *testing.T) {
 		}
 	}
 	if m.s.Err == nil {
-		t.Errorf("it goes on: status %+v", m.s.Status)
+		t.Errorf("not stopped: status %+v", m.s.Status)
 	}
 }
 
-// TestWait: a member sleeps until the next heartbeat, or until a lease ends before that; it does
-// not sleep while there is work.
+// TestWait: a member sleeps until the next heartbeat, or until a lease ends if that is earlier. It
+// does not sleep while there is work.
 func TestWait(t *testing.T) {
 	m := lead(t)
 	m.pass(heartbeat)
@@ -280,7 +280,7 @@ func TestWait(t *testing.T) {
 	sleeps := func(name string, want lease.TTL) {
 		t.Helper()
 		if m.step(); m.s.Wait != want {
-			t.Errorf("%s: it sleeps for %d, want %d", name, m.s.Wait, want)
+			t.Errorf("%s: sleeps for %d, want %d", name, m.s.Wait, want)
 		}
 	}
 	sleeps("after a heartbeat", heartbeat)
@@ -291,7 +291,7 @@ func TestWait(t *testing.T) {
 	m.grant(50)
 	at, ok := m.r.Next()
 	if !ok || at <= m.s.Now || at >= m.s.Now+50 {
-		t.Fatalf("at %d a lease of 50 ms has to be looked after at %d", m.s.Now, at)
+		t.Fatalf("at %d, a lease of 50 ms is due at %d", m.s.Now, at)
 	}
 	sleeps("until a lease has to be looked after", lease.TTL(at-m.s.Now))
 	m.pass(heartbeat - 30)
@@ -299,12 +299,12 @@ func TestWait(t *testing.T) {
 	sleeps("at the next heartbeat", heartbeat)
 	m.s.pace.next = m.s.Now - 5
 	if wait := m.s.sleep(); wait != 0 {
-		t.Errorf("it sleeps for %d although it is late", wait)
+		t.Errorf("sleeps for %d although it is late", wait)
 	}
 }
 
-// TestCleaning: what compaction frees is cleaned up a piece at a time, without sleep, and then
-// all see that the memory is free.
+// TestCleaning: what compaction frees is cleaned up in parts, without sleeping, and then everyone
+// sees that the memory is free.
 func TestCleaning(t *testing.T) {
 	m := lead(t)
 	value := make([]byte, 1000)
@@ -316,7 +316,7 @@ func TestCleaning(t *testing.T) {
 	steps := 0
 	for m.s.Wait = 0; m.s.Wait == 0 && steps < 10; steps++ {
 		if m.view.KV.Scrubbed() {
-			t.Error("all is clean after a part of it")
+			t.Error("all is clean after the first part")
 		}
 		m.step()
 	}
@@ -324,11 +324,11 @@ func TestCleaning(t *testing.T) {
 		t.Errorf("%d steps, all clean: %v", steps, m.view.KV.Scrubbed())
 	}
 	if m.hears("all is clean", "", Mail{}); m.s.Wait == 0 {
-		t.Error("it does not sleep")
+		t.Error("does not sleep afterwards")
 	}
 }
 
-// TestHeld: commands that wait for others are told, and wait until it was long enough.
+// TestHeld: commands that wait to be batched are reported, and wait until the delay is over.
 func TestHeld(t *testing.T) {
 	m := startOf(t, replica.Config{ID: 1, CommitDelay: true}, 1)
 	m.campaign()
@@ -348,12 +348,12 @@ func TestHeld(t *testing.T) {
 	m.mail.DelayOver = true
 	m.settle()
 	if m.s.Delayed || len(m.done) != before+1 {
-		t.Errorf("after it was long enough: delayed %v, %d answers", m.s.Delayed, len(m.done)-before)
+		t.Errorf("after the delay: delayed %v, %d answers", m.s.Delayed, len(m.done)-before)
 	}
 }
 
-// leadSoonSilent returns a member that leads, and to which a lease that nobody tends is silent
-// after a quarter of a second.
+// leadSoonSilent returns a leader for which a lease without a connection is silent after a quarter
+// of a second.
 func leadSoonSilent(t *testing.T) *member {
 	t.Helper()
 	m := startOf(t, replica.Config{
@@ -363,7 +363,7 @@ func leadSoonSilent(t *testing.T) *member {
 	return m
 }
 
-// TestNobodyTends: a lease that its holder's connection has left is silent soon.
+// TestNobodyTends: a lease whose holder's connection is gone becomes silent soon.
 func TestNobodyTends(t *testing.T) {
 	for _, left := range []bool{false, true} {
 		m := leadSoonSilent(t)
@@ -383,7 +383,7 @@ func TestNobodyTends(t *testing.T) {
 	}
 }
 
-// TestStallOfSilent: a stall that the clock has measured gives a silent lease nothing.
+// TestStallOfSilent: a stall that the clock has measured does not extend a silent lease.
 func TestStallOfSilent(t *testing.T) {
 	m := leadSoonSilent(t)
 	m.grant(60_000)
@@ -393,7 +393,7 @@ func TestStallOfSilent(t *testing.T) {
 	}
 	until, silent := m.r.Machine().Lessor().SilentUntil(7)
 	if !silent {
-		t.Fatal("nobody renews the lease, and it is not silent")
+		t.Fatal("the lease is not renewed, but not silent")
 	}
 	for range 10 {
 		m.pass(heartbeat)
@@ -406,17 +406,17 @@ func TestStallOfSilent(t *testing.T) {
 		m.settle()
 	}
 	if m.lives() {
-		t.Error("the lease lives on")
+		t.Error("the lease has not ended")
 	}
 }
 
-// TestRenewedTogether: leases that are renewed together are.
+// TestRenewedTogether: leases in one group of renewals are renewed.
 func TestRenewedTogether(t *testing.T) {
 	m := lead(t)
 	m.grant(60_000)
 	n := &replica.Renewals{IDs: []lease.ID{7}, TTLs: make([]lease.TTL, 1)}
 	m.mail.Together = []*replica.Renewals{n}
 	if m.settle(); n.Kept != 1 || n.TTLs[0] != 60_000 {
-		t.Errorf("%d leases are kept, for %v", n.Kept, n.TTLs)
+		t.Errorf("%d leases were renewed, for %v", n.Kept, n.TTLs)
 	}
 }

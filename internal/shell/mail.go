@@ -8,9 +8,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Mail has the inputs of a member since its last step. Each list is in order of arrival.
+// Mail contains the inputs of a member since its last step. Each list is in order of arrival.
 type Mail struct {
-	Messages  []*replica.Message // of other members
+	Messages  []*replica.Message // from other members
 	Proposals []*replica.Proposal
 	Reads     []*replica.Read
 	Renewals  []replica.Renewal
@@ -24,14 +24,14 @@ type Mail struct {
 	DelayOver bool // the commit delay is over
 }
 
-// Arrival is a snapshot that has arrived from another member and is not yet the newest.
+// Arrival is a snapshot that has arrived from another member and is not the newest one yet.
 type Arrival struct {
 	Message *raftpb.Message
 	Machine *fsm.Machine // the state that was built from it
 	Owner   any
 }
 
-// Emptied returns an empty Mail that has the memory of m.
+// Emptied returns an empty Mail that reuses the memory of m.
 func (m *Mail) Emptied() Mail {
 	clear(m.Messages)
 	clear(m.Proposals)
@@ -50,13 +50,13 @@ func (m *Mail) Emptied() Mail {
 	}
 }
 
-// Refusal is a message of another member that the replica refused.
+// Refusal is a message from another member that the replica refused.
 type Refusal struct {
 	From uint64
 	Err  error
 }
 
-// Declined is a snapshot that the replica did not take. Err is nil if the replica does not need
+// Declined is a snapshot that the replica did not accept. Err is nil if the replica does not need
 // it.
 type Declined struct {
 	Owner any

@@ -7,30 +7,31 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Saver is the order in which a member saves the messages of replica.Output.Append: what it
+// Saver defines the order in which a member saves the messages of replica.Output.Append: what it
 // writes, when it syncs, and when it reports a message as durable. The zero value has saved
-// nothing. It belongs to one goroutine, that of the disk.
+// nothing. It belongs to the goroutine of the disk.
 type Saver struct {
-	lazy    *raftpb.HardState // a hard state that may wait for the next write
+	lazy    *raftpb.HardState // a hard state that can wait for the next write
 	entries []*raftpb.Entry   // of the next write
 	bytes   int               // of their data
 	due     bool              // the next write must come before anything is reported
 	taken   []*raftpb.Message // not yet reported as durable
 	rest    []*raftpb.Message // of the batch, not yet saved
-	// overtaken says that what comes before the next snapshot is left out: see Overtaken.
+	// overtaken means that everything before the next snapshot is skipped: see Overtaken.
 	overtaken bool
 
 	term uint64 // those of the hard state that was written last
 	vote uint64
 }
 
-// Saving is one action of the disk, of three kinds.
+// Saving is an action of the disk. There are three kinds.
 type Saving struct {
-	// Install, if not nil, asks for a snapshot that has arrived: make it the newest one, durably.
+	// Install, if not nil, is a snapshot that has arrived: make it the newest one, durably.
 	Install *raftpb.Message
-	// Saved, if not empty, are durable now: report it. The Saver owns the memory.
+	// Saved, if not empty, are messages that are durable now: report them. The Saver owns the
+	// memory.
 	Saved []*raftpb.Message
-	// Otherwise write Entries, and State if it is not nil, durably and as one step.
+	// Otherwise, write Entries, and State if it is not nil, durably and in one step.
 	Entries []*raftpb.Entry
 	State   *raftpb.HardState
 }
@@ -45,16 +46,16 @@ func asksForSnapshot(m *raftpb.Message) bool {
 	return m.GetSnapshot().GetMetadata().GetIndex() != 0
 }
 
-// writeBytes is how much of entries is written at once, at most, but for the last message.
+// writeBytes limits the entries that are written at once, except for the last message.
 const writeBytes = 4 << 20
 
-// Save yields the actions that save messages, in order, as one write if it does not become too
-// large. So a follower catches up after many small messages came while its disk was busy. A caller
-// that stops before the end must not use the Saver again.
+// Save yields the actions that save messages, in order, combined into one write unless that becomes
+// too large. This lets a follower catch up after many small messages have arrived while its disk
+// was busy. A caller that stops early must not use the Saver again.
 //
-// A message with only a commit index need not be durable: losing it costs nothing, so it waits
-// for the next write. The responses of such a message, for instance one that tells a follower of
-// a commit, wait only for what was written before.
+// A message with only a commit index need not be durable: losing it costs nothing, so it waits for
+// the next write. The responses to such a message, for example one that tells a follower about a
+// commit, wait only for what was written before.
 func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 	return func(yield func(Saving) bool) {
 		for i, m := range batch {
@@ -82,12 +83,12 @@ func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 	}
 }
 
-// Votes saves the newest term and vote of all messages that wait, those of Save and those queued
+// Votes saves the newest term and vote of all waiting messages, those of Save and those queued
 // behind them, ahead of their entries. It returns the answers to candidates, which depend on
-// nothing else, as one durable message, nil if there are none.
+// nothing else, as one durable message, or nil if there are none.
 //
-// A voter has compared the candidate's log with its own, of which some is not durable. A crash can
-// only make that shorter, and so the vote right all the more.
+// A voter has compared the candidate's log with its own, part of which is not durable. A crash can
+// only make its own log shorter, and then the vote is all the more justified.
 func (s *Saver) Votes(
 	queued []*raftpb.Message, save func(term, vote uint64) error,
 ) (*raftpb.Message, error) {
@@ -124,10 +125,10 @@ func (s *Saver) Votes(
 	return durable, nil
 }
 
-// Overtaken reports whether a snapshot waits, in this batch or among those queued behind it, while
-// there is no room for the write that Save has yielded. When Raft took the snapshot it dropped all
-// entries before it. So the caller leaves the write out; the messages up to the snapshot are not
-// reported, and of them only the hard state is written.
+// Overtaken reports whether a snapshot is waiting, in this batch or among those queued behind it,
+// while there is no space for the write that Save has yielded. When Raft accepted the snapshot, it
+// dropped all entries before it, so the caller skips the write; the messages up to the snapshot are
+// not reported, and of them only the hard state is written.
 func (s *Saver) Overtaken(x *Saving, queued []*raftpb.Message) bool {
 	if !slices.ContainsFunc(s.rest, asksForSnapshot) &&
 		!slices.ContainsFunc(queued, asksForSnapshot) {
@@ -142,18 +143,18 @@ func isVote(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgVoteResp || m.GetType() == raftpb.MsgPreVoteResp
 }
 
-// Left returns the hard state that is not yet written, nil for none.
+// Left returns the hard state that has not been written yet, or nil.
 func (s *Saver) Left() *raftpb.HardState { return s.lazy }
 
-// needed reports whether a message must become durable: it has entries, or its responses promise
-// a snapshot, or a term or vote other than those written last.
+// needed reports whether a message must become durable: it has entries, or its responses promise a
+// snapshot, or a term or vote that differs from those last written.
 func (s *Saver) needed(m *raftpb.Message) bool {
 	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 &&
 		(asksForSnapshot(m) || m.Term != nil && m.GetTerm() != s.term ||
 			m.Vote != nil && m.GetVote() != s.vote)
 }
 
-// add adds entries to the next write. They replace those of the same index and all after them.
+// add adds entries to the next write. They replace any entries from their first index on.
 func (s *Saver) add(entries []*raftpb.Entry) {
 	if len(entries) == 0 {
 		return
@@ -164,11 +165,11 @@ func (s *Saver) add(entries []*raftpb.Entry) {
 	}
 	switch {
 	case keep == 0:
-		s.entries = slices.Clip(entries) // one message is the usual case
+		s.entries = slices.Clip(entries) // the usual case: one message
 	case keep < len(s.entries):
 		s.entries = append(slices.Clip(s.entries[:keep]), entries...)
 	default:
-		s.entries = append(s.entries, entries...) // to memory of its own, which grows by doubling
+		s.entries = append(s.entries, entries...) // copied to our own memory, which grows by doubling
 	}
 	for _, e := range entries {
 		s.bytes += len(e.GetData())
@@ -184,7 +185,7 @@ func (s *Saver) write(yield func(Saving) bool) bool {
 	return yield(x)
 }
 
-// settle writes what is due, and reports what is durable then.
+// settle writes what is due, and then reports what is durable.
 func (s *Saver) settle(yield func(Saving) bool) bool {
 	if s.due && !s.write(yield) {
 		return false

@@ -9,11 +9,11 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// TestSaver: a message is said to be durable after a write of what it carries and of what came
-// before it. All that has gathered shares one write, but for a snapshot, before which all is
-// settled. What need not be durable waits, and nobody is told of what nobody awaits. Method: what
-// is to be done for batches, one after another: w is a write with its entries and its commit
-// index.
+// TestSaver: a message is reported as durable only after a write of its content and of everything
+// before it. All messages that have accumulated share one write, except that everything before a
+// snapshot is completed first. What need not be durable waits, and what nobody awaits is not
+// reported. Method: the actions for batches, one after another: w is a write with its entries and
+// its commit index.
 func TestSaver(t *testing.T) {
 	var s Saver
 	say := []*raftpb.Message{{}}
@@ -69,22 +69,22 @@ func TestSaver(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 		if len(s.taken) > 0 {
-			t.Errorf("%s: %d messages are kept that are durable", c.name, len(s.taken))
+			t.Errorf("%s: %d durable messages are kept", c.name, len(s.taken))
 		}
 	}
 	if s.Left() != nil {
-		t.Errorf("%v is left", s.Left())
+		t.Errorf("%v is left to write", s.Left())
 	}
 	for range s.Save([]*raftpb.Message{state(2, 0, 30)}) {
-		t.Error("a commit index is written by itself")
+		t.Error("a commit index is written on its own")
 	}
 	if s.Left().GetCommit() != 30 {
-		t.Errorf("%v is left", s.Left())
+		t.Errorf("%v is left to write", s.Left())
 	}
 }
 
-// TestAwaited: somebody waits for what a follower acknowledges, for a leader's own entries, and
-// for a snapshot, but for nothing else.
+// TestAwaited: what is awaited is what a follower acknowledges, a leader's own entries, and a
+// snapshot, but nothing else.
 func TestAwaited(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -100,14 +100,14 @@ func TestAwaited(t *testing.T) {
 		{"an empty snapshot", &raftpb.Message{Snapshot: &raftpb.Snapshot{}}, false},
 	} {
 		if Awaited(c.m) != c.want {
-			t.Errorf("%s is awaited: %v", c.name, !c.want)
+			t.Errorf("%s: awaited is %v", c.name, !c.want)
 		}
 	}
 }
 
-// TestSaverStopped: after each thing that is to be done the disk may fail, and nothing more is to
-// be done then. Method: stop after the first, the second and so on; the language says no to a
-// sequence that goes on.
+// TestSaverStopped: the disk may fail after each action, and there must be no more actions after
+// that. Method: stop after the first, the second and so on; the runtime panics if a sequence
+// continues.
 func TestSaverStopped(t *testing.T) {
 	entry := &raftpb.Message{Entries: []*raftpb.Entry{{}}}
 	snapshot := &raftpb.Message{Snapshot: &raftpb.Snapshot{
@@ -124,16 +124,16 @@ func TestSaverStopped(t *testing.T) {
 		}
 		if did < stop {
 			if did != 5 {
-				t.Errorf("there are %d things to do", did)
+				t.Errorf("there are %d actions", did)
 			}
 			return
 		}
 	}
 }
 
-// TestVotesDoNotWait: while entries wait for room on the disk, the newest term and vote are saved, and
-// the answers to candidates are given, once. All else waits, and is reported later. If the vote
-// cannot be saved either, nothing is given.
+// TestVotesDoNotWait: while entries wait for space on the disk, the newest term and vote are saved,
+// and candidates are answered, once. Everything else waits, and is reported later. If the vote
+// cannot be saved either, candidates are not answered.
 func TestVotesDoNotWait(t *testing.T) {
 	response := func(kind raftpb.MessageType, term uint64) *raftpb.Message {
 		return &raftpb.Message{Type: &kind, Term: &term}
@@ -164,7 +164,7 @@ func TestVotesDoNotWait(t *testing.T) {
 		}
 		_, err := s.Votes([]*raftpb.Message{queued}, func(uint64, uint64) error { return full })
 		if !errors.Is(err, full) {
-			t.Errorf("error %v", err)
+			t.Errorf("error: %v", err)
 		}
 		for range 2 {
 			m, err := s.Votes([]*raftpb.Message{queued}, save)
@@ -181,7 +181,7 @@ func TestVotesDoNotWait(t *testing.T) {
 	}
 	want := "w[1]c5 vote8in3 MsgVoteResp2 MsgPreVoteResp3 MsgVoteResp3 said2"
 	if got := strings.Join(did, " "); got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
@@ -204,7 +204,7 @@ func said(x *Saving) string {
 }
 
 // TestSaverGrows: many small messages become one write, and their entries are copied a few times
-// each, not once for each message. Method: count allocations.
+// each rather than once per message. Method: count allocations.
 func TestSaverGrows(t *testing.T) {
 	batch := make([]*raftpb.Message, 4096)
 	for i := range batch {

@@ -13,83 +13,83 @@ import (
 // Do is the next action of a Shell's driver.
 type Do int
 
-// The actions of a step. A driver does each when [Shell.Next] returns it. An action without work
-// in a step is left out, unless it is marked "always".
+// The actions of a step. A driver performs each one when [Shell.Next] returns it. An action without
+// work is left out of a step, unless it is marked "always".
 const (
-	// TakeMail: take all inputs that have come, into Mail. Always.
+	// TakeMail: take all inputs that have arrived, into Mail. Always.
 	TakeMail Do = iota
-	// ReadClock: read the clocks, and call Read. Always, and after the mail was taken, so
-	// that nothing in it is newer than the reading: a renewal counts from then.
+	// ReadClock: read the clocks, and call Read. Always, and after the mail was taken, so that
+	// nothing in it is newer than the reading: renewals count from that time.
 	ReadClock
 	// Advance: log that every lease gets its full time again, because of Jumped or Stalled.
 	Advance
-	// LookAround: a heartbeat has passed; call Beat.
+	// LookAround: a heartbeat interval has passed; call Beat.
 	LookAround
 	// Feed: report what was Refused, and that Declined is not needed.
 	Feed
 	// Work: call Work, which may take a while. Always.
 	Work
-	// Ask: ask the processes of the members in Out.Ask whether they are there, over what carries
-	// messages, and call the replica's Answered in a task for each that answers. They
-	// answer without their cores.
+	// Ask: ask the processes of the members in Out.Ask whether they are running, over the transport
+	// of messages, and call the replica's Answered in a task for each one that answers. They answer
+	// without involving their cores.
 	Ask
 	// Send: send Out.Send.
 	Send
-	// Save: save Out.Append in order, without waiting for it. If Arrived is not nil, it is
-	// the owner of the snapshot that one of the messages asks for.
+	// Save: save Out.Append in order, without waiting for it. If Arrived is not nil, it is the
+	// owner of the snapshot that one of the messages asks for.
 	Save
 	// Show: make View the view that all goroutines read.
 	Show
-	// Follow: report that the replica's status was Before and is now Status.
+	// Follow: report that the replica's status has changed from Before to Status.
 	Follow
-	// Publish: tell watchers of Out.Changes, which the view shows already.
+	// Publish: send watchers Out.Changes, which the view already shows.
 	Publish
-	// Answer: answer Out.Proposals, Reads, Together, Groups and Renewals. Always. A client that is
-	// answered may read at once, and what it reads must show what it was told.
+	// Answer: answer Out.Proposals, Reads, Together, Groups and Renewals. Always. A client that
+	// gets an answer may read at once, and must then see what it was told.
 	Answer
 	// TellCaches: call TellCaches.
 	TellCaches
-	// End: stop for good, because of Err, or if that is nil because the member was removed.
+	// End: stop permanently, because of Err or, if that is nil, because the member was removed.
 	End
-	// Delay: if Delayed, have Mail.DelayOver set after the commit delay; otherwise stop that.
+	// Delay: if Delayed, have Mail.DelayOver set after the commit delay; otherwise cancel that.
 	// Always.
 	Delay
-	// Shrink: make View the view that all goroutines read; only its size differs.
+	// Shrink: make View the view that all goroutines read; only its size has changed.
 	Shrink
-	// Sleep: wait for mail, or for Wait. Always.
+	// Sleep: wait for mail, but no longer than Wait. Always.
 	Sleep
 )
 
-// order is the order of a step.
+// order is the order of actions in a step.
 var order = [...]Do{
 	TakeMail, ReadClock, Advance, LookAround, Feed, Work, Ask,
 	Send, Save, Show, Follow, Publish, Answer, TellCaches,
 	End, Delay, Shrink, Sleep,
 }
 
-// scrubBudget is how many records one step cleans up after a compaction: about a hundred
-// microseconds' worth.
+// scrubBudget is how many records a step cleans up after a compaction, which takes about a hundred
+// microseconds.
 const scrubBudget = 256
 
-// yieldEvery is how many election timeouts pass at least between two attempts to hand over: more
-// would not help if every disk is full.
+// yieldEvery is the minimum number of election timeouts between two attempts to hand over. More
+// attempts would not help if all disks are full.
 const yieldEvery = 10
 
-// Config has the parts of a Shell.
+// Config configures a Shell.
 type Config struct {
 	Replica *replica.Replica
-	// Start is the current reading of the clocks: the shell's instants begin here.
+	// Start is the current reading of the clocks, which becomes instant 0.
 	Start Reading
-	// Heartbeat is the length of Raft's tick, Election the shortest election timeout, both
-	// in milliseconds.
+	// Heartbeat is the length of Raft's tick, and Election the shortest election timeout, both in
+	// milliseconds.
 	Heartbeat, Election lease.TTL
 }
 
-// Shell is the shell of one member: see the package's comment. The driver reads the exported
-// fields when Next has returned an action that names them, and sets Mail.
+// Shell is the shell of one member: see the package comment. The driver reads the exported fields
+// after Next has returned an action that names them, and sets Mail.
 type Shell struct {
 	Mail Mail
-	Now  lease.Instant // of the last reading
+	Now  lease.Instant // the last reading
 	Out  replica.Output
 	View *fsm.View
 
@@ -106,20 +106,20 @@ type Shell struct {
 	clock  clock
 	pace   pace
 	caches caches
-	dirty  bool // the store may hold records that compaction has freed
-	at     int  // the place of the next action in order
+	dirty  bool // the store may contain records that compaction has freed
+	at     int  // index of the next action in order
 }
 
-// pace has the times of a member's periodic and delayed work, and whether it may lead.
+// pace keeps the times of a member's periodic and delayed work, and whether it may lead.
 type pace struct {
 	heartbeat, election lease.Instant
-	next                lease.Instant // of Raft's ticks
-	last                lease.Instant // the step before
+	next                lease.Instant // next tick of Raft
+	last                lease.Instant // previous step
 	mayYield            lease.Instant
-	stuck               bool // at the last heartbeat this member's disk took no log entries
+	stuck               bool // at the last heartbeat, this member's disk did not accept log entries
 }
 
-// New returns the shell of a replica that has done nothing yet.
+// New returns the shell of a replica that has not done anything yet.
 func New(c Config) *Shell {
 	return &Shell{
 		r: c.Replica, clock: clock{start: c.Start}, Status: c.Replica.Status(),
@@ -128,8 +128,8 @@ func New(c Config) *Shell {
 	}
 }
 
-// Next returns the driver's next action. The action before must be done. After Sleep a new step
-// begins; End is the last action.
+// Next returns the driver's next action. The previous one must have been completed. A new step
+// begins after Sleep; End is the last action.
 func (s *Shell) Next() Do {
 	for {
 		if s.Err != nil {
@@ -143,8 +143,7 @@ func (s *Shell) Next() Do {
 	}
 }
 
-// begin does the shell's own part of an action, and reports whether the driver has a part as
-// well.
+// begin does the shell's part of an action, and reports whether there is work for the driver too.
 func (s *Shell) begin(do Do) bool {
 	switch do {
 	case Advance:
@@ -160,7 +159,7 @@ func (s *Shell) begin(do Do) bool {
 	case Save:
 		return len(s.Out.Append) > 0
 	case Show:
-		s.Arrived = nil // Save has it
+		s.Arrived = nil // Save has returned it
 		if s.Out.Applied {
 			s.View = s.r.Machine().View()
 		}
@@ -168,7 +167,7 @@ func (s *Shell) begin(do Do) bool {
 	case Follow:
 		s.Before, s.Status = s.Status, s.r.Status()
 		return s.Before != s.Status
-	case Publish: // after a restore the hub was told of a state that shows the changes, too
+	case Publish: // after a restore, the hub already has a state that shows the changes
 		return len(s.Out.Changes) > 0 && !s.Out.Restored
 	case TellCaches:
 		return len(s.Out.Opened)+len(s.Out.Invalidations) > 0 ||
@@ -185,16 +184,16 @@ func (s *Shell) begin(do Do) bool {
 	return true
 }
 
-// Read takes a reading of the clocks.
+// Read records a reading of the clocks.
 func (s *Shell) Read(r Reading) { s.Now, s.Jumped = s.clock.read(r) }
 
-// Epoch returns the boot time at which the instants begin. Read may change it.
+// Epoch returns the boot time of instant 0. Read may change it.
 func (s *Shell) Epoch() lease.Instant { return s.clock.start.Boot }
 
-// advance moves the replica's clock. A member that did nothing for as long as an election takes
-// was stopped or starved. Holders could not renew meanwhile, through no fault of theirs (T1), so
-// leases get their full time again, as after a sleep. After a sleep it is unknown how much time
-// has passed: then silent leases get their remaining time again.
+// advance moves the replica's clock. A member that did nothing for as long as an election takes was
+// stopped or starved. Holders could not renew during that time, through no fault of their own (T1),
+// so leases get their full time again, as after a suspension. After a suspension, it is unknown how
+// much time has passed, so silent leases get their remaining time again.
 func (s *Shell) advance() bool {
 	s.r.Advance(s.Now)
 	s.Stalled = s.Now-s.pace.last > s.pace.election
@@ -209,17 +208,17 @@ func (s *Shell) advance() bool {
 	return false
 }
 
-// Around is what a member sees at a heartbeat.
+// Around is what a member observes at a heartbeat.
 type Around struct {
-	// Assembled says that Raft may tick: the member does not wait for other members to start.
+	// Assembled means that Raft may tick: the member is not waiting for other members to start.
 	Assembled bool
-	// DiskStuck says that the member's disk does not accept log entries.
+	// DiskStuck means that the member's disk does not accept log entries.
 	DiskStuck bool
 }
 
-// Beat is called once a heartbeat. It reports whether the leadership is being handed over because
-// this member's disk does not accept log entries: a leader applies only what is on its own disk,
-// so all clients would wait (T1). If no other member can lead, it stays leader.
+// Beat is called at each heartbeat. It reports whether the leadership is being handed over because
+// this member's disk does not accept log entries: a leader applies only what is on its own disk, so
+// all clients would have to wait (T1). If no other member can lead, this one stays the leader.
 func (s *Shell) Beat(a Around) (yields bool) {
 	s.pace.next = s.Now + s.pace.heartbeat
 	s.dirty, s.pace.stuck = true, a.DiskStuck
@@ -236,7 +235,7 @@ func (s *Shell) Beat(a Around) (yields bool) {
 	return true
 }
 
-// feed gives the inputs to the replica. Err is set if the replica cannot go on.
+// feed passes the inputs to the replica. It sets Err if the replica cannot continue.
 func (s *Shell) feed() bool {
 	m := &s.Mail
 	s.Refused, s.Declined = s.Refused[:0], s.Declined[:0]
@@ -254,7 +253,7 @@ func (s *Shell) feed() bool {
 	}
 	for _, msg := range m.Messages {
 		if s.pace.stuck && msg.Raft.GetType() == raftpb.MsgTimeoutNow {
-			continue // the leader stays and offers the lead to another member
+			continue // the leader stays, and offers the lead to another member
 		}
 		switch err := s.r.Step(msg); {
 		case errors.Is(err, replica.ErrImpossible):
@@ -286,7 +285,7 @@ func (s *Shell) feed() bool {
 	return len(s.Refused)+len(s.Declined) > 0
 }
 
-// install offers a snapshot to the replica, which asks for it with a message to be saved.
+// install offers a snapshot to the replica, which then asks for it in a message to be saved.
 func (s *Shell) install(a Arrival) {
 	taken, err := s.r.Restore(a.Message, a.Machine)
 	if !taken {
@@ -296,14 +295,14 @@ func (s *Shell) install(a Arrival) {
 	s.Arrived = a.Owner
 }
 
-// Work lets the replica work. Err is set if it cannot go on.
+// Work lets the replica work. It sets Err if the replica cannot continue.
 func (s *Shell) Work() {
 	s.Out = s.r.Take()
 	s.Err = s.Out.Failed
 }
 
-// TellCaches passes the leader's messages to the caches that are open at this member, and tells
-// them who leads.
+// TellCaches delivers the leader's messages to the caches that are open at this member, and tells
+// them about a new leader.
 func (s *Shell) TellCaches() {
 	s.caches.tell(&s.Out)
 	s.caches.follow(&s.Status)

@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// member drives the shell of a sole voter over a log in memory.
+// member drives the shell of a sole voter with a log in memory.
 type member struct {
 	t      *testing.T
 	s      *Shell
@@ -26,17 +26,17 @@ type member struct {
 	log    *raft.MemoryStorage
 	clocks Reading
 	mail   Mail
-	// unsynced are the messages that the disk has not made durable yet; sync makes it do so
-	// at once.
+	// unsynced contains the messages that the disk has not made durable yet; sync makes them
+	// durable at once.
 	unsynced []*raftpb.Message
 	sync     bool
 	// before is called before each action.
 	before func(Do)
 	around Around
-	// others are the members of the cluster, in the order of their IDs, if there are more.
+	// others are all members of the cluster, sorted by ID, if there is more than one.
 	others []*member
-	did    []Do // in the last step
-	yields bool // what the last Beat said
+	did    []Do // actions of the last step
+	yields bool // result of the last Beat
 	view   *fsm.View
 	done   []*replica.Proposal
 }
@@ -51,7 +51,7 @@ func start(t *testing.T) *member {
 	return startOf(t, replica.Config{ID: 1}, 1)
 }
 
-// startOf returns a member of a cluster with these voters.
+// startOf returns a member of a cluster with the given voters.
 func startOf(t *testing.T, c replica.Config, voters ...uint64) *member {
 	t.Helper()
 	log := raft.NewMemoryStorage()
@@ -84,7 +84,7 @@ func startOf(t *testing.T, c replica.Config, voters ...uint64) *member {
 	return m
 }
 
-// lead returns a member that leads and times leases.
+// lead returns a leader that times leases.
 func lead(t *testing.T) *member {
 	t.Helper()
 	m := start(t)
@@ -105,7 +105,7 @@ func (m *member) campaign() {
 	}
 }
 
-// step does one step.
+// step performs one step.
 func (m *member) step() {
 	m.did = m.did[:0]
 	for {
@@ -145,13 +145,13 @@ func (m *member) do(do Do) {
 	case Publish:
 		for _, c := range s.Out.Changes {
 			if shown := m.view.KV.Revision(); shown < c.Revision {
-				m.t.Errorf("an event of revision %d is published, and %d is shown", c.Revision, shown)
+				m.t.Errorf("an event of revision %d is published, but the view shows %d", c.Revision, shown)
 			}
 		}
 	case Answer:
 		for _, p := range s.Out.Proposals {
 			if shown := m.view.KV.Revision(); shown < p.Result.Revision {
-				m.t.Errorf("a write of revision %d is answered, and %d is shown", p.Result.Revision, shown)
+				m.t.Errorf("a write of revision %d is answered, but the view shows %d", p.Result.Revision, shown)
 			}
 		}
 		m.done = append(m.done, s.Out.Proposals...)
@@ -160,7 +160,7 @@ func (m *member) do(do Do) {
 	}
 }
 
-// persist makes durable what is to be.
+// persist makes messages durable.
 func (m *member) persist() {
 	for _, a := range m.unsynced {
 		if err := m.log.Append(a.GetEntries()); err != nil {
@@ -171,7 +171,7 @@ func (m *member) persist() {
 	m.unsynced = nil
 }
 
-// settle steps until there is no mail, for the others neither.
+// settle steps until there is no mail for any member.
 func (m *member) settle() {
 	m.t.Helper()
 	for range 100 {
@@ -187,17 +187,17 @@ func (m *member) settle() {
 			return
 		}
 	}
-	m.t.Fatal("does not come to rest")
+	m.t.Fatal("still busy")
 }
 
 func (m *member) rests() bool { return len(m.mail.Persisted)+len(m.mail.Messages) == 0 }
 
-// pass lets time pass, at which the machine is awake.
+// pass lets time pass while the machine is awake.
 func (m *member) pass(d lease.Instant) {
 	m.clocks.Boot, m.clocks.Mono = m.clocks.Boot+d, m.clocks.Mono+d
 }
 
-// propose has a command done.
+// propose executes a command.
 func (m *member) propose(c fsm.Command) {
 	m.t.Helper()
 	m.mail.Proposals = append(m.mail.Proposals, &replica.Proposal{Command: c})
@@ -216,16 +216,16 @@ func (m *member) grant(ttl lease.TTL) {
 	m.propose(&fsm.Grant{Terms: lease.Terms{ID: 7, TTL: ttl}})
 }
 
-// lives reports whether lease 7 is there.
+// lives reports whether lease 7 exists.
 func (m *member) lives() bool {
 	m.settle()
 	_, ok := m.r.Machine().Lessor().Lookup(7)
 	return ok
 }
 
-// TestRenewalCountsFromReceipt: a renewal counts from when it arrived, or later, however long the
-// step in which it is taken is held up before any of its actions. Method: a renewal arrives
-// before one action, and time passes before each.
+// TestRenewalCountsFromReceipt: a renewal counts from its arrival or later, however long the step
+// that takes it is delayed before any of its actions. Method: a renewal arrives before one action,
+// and time passes before each.
 func TestRenewalCountsFromReceipt(t *testing.T) {
 	for at := TakeMail; at <= Sleep; at++ {
 		m := lead(t)
@@ -241,29 +241,29 @@ func TestRenewalCountsFromReceipt(t *testing.T) {
 		}
 		m.step()
 		if arrived == 0 {
-			continue // there was nothing to do
+			continue // there was no work
 		}
 		m.step()
 		m.before = func(Do) {}
-		for m.clocks.Boot < arrived+1999 { // it never stands still
+		for m.clocks.Boot < arrived+1999 { // without ever stalling
 			m.pass(min(heartbeat, arrived+1999-m.clocks.Boot))
 			m.step()
 		}
 		if !m.lives() {
-			t.Errorf("a renewal before action %d: the lease is over before its time", at)
+			t.Errorf("a renewal before action %d: the lease ended too early", at)
 		}
 		for range 10 {
 			m.pass(heartbeat)
 			m.step()
 		}
 		if m.lives() {
-			t.Errorf("a renewal before action %d: the lease goes on", at)
+			t.Errorf("a renewal before action %d: the lease has not ended", at)
 		}
 	}
 }
 
-// TestAnswerShows: what is answered, or published, is in the view that is shown. Method: the
-// driver of this test looks at each answer and event.
+// TestAnswerShows: whatever is answered or published is in the view that is shown. Method: the
+// driver of this test checks each answer and event.
 func TestAnswerShows(t *testing.T) {
 	m := lead(t)
 	seen := make(map[Do]int)
@@ -272,11 +272,11 @@ func TestAnswerShows(t *testing.T) {
 		m.propose(&fsm.Put{Key: "k", Value: fmt.Append(nil, i)})
 	}
 	if seen[Show] < 3 || seen[Publish] < 3 {
-		t.Errorf("of three writes %d were shown and %d published", seen[Show], seen[Publish])
+		t.Errorf("%d of three writes were shown, and %d published", seen[Show], seen[Publish])
 	}
 }
 
-// TestAnswerDurable: nothing is answered before it is said to be durable.
+// TestAnswerDurable: nothing is answered before it is reported as durable.
 func TestAnswerDurable(t *testing.T) {
 	m := lead(t)
 	m.sync = false
@@ -295,8 +295,8 @@ func TestAnswerDurable(t *testing.T) {
 	}
 }
 
-// TestStoodStill: who stood still for longer than an election takes, or slept, gives every lease
-// its full time again before it ends any.
+// TestStoodStill: a member that stalled for longer than an election takes, or was suspended, gives
+// every lease its full time again before it ends any.
 func TestStoodStill(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -309,21 +309,21 @@ func TestStoodStill(t *testing.T) {
 		{name: "a sleep", asleep: jumpLimit + 1, refreshes: true},
 	} {
 		m := lead(t)
-		m.grant(lease.TTL(c.awake+c.asleep) - 10) // it is due then
+		m.grant(lease.TTL(c.awake+c.asleep) - 10) // due by now
 		m.pass(c.awake)
 		m.clocks.Boot += c.asleep
 		m.step()
 		if told := slices.Contains(m.did, Advance); told != c.refreshes {
-			t.Errorf("%s: told %v", c.name, told)
+			t.Errorf("%s: reported %v", c.name, told)
 		}
 		if got := m.lives(); got != c.refreshes {
-			t.Errorf("%s: the lease lives: %v", c.name, got)
+			t.Errorf("%s: the lease exists: %v", c.name, got)
 		}
 	}
 }
 
-// TestJumpOfSilent: a boot time that jumps ends no silent lease before its time. Nobody knows how
-// much time has passed, so what remained when that was replicated counts from now on.
+// TestJumpOfSilent: a jump of boot time does not end a silent lease early. Since it is unknown how
+// much time has passed, its remaining time, as last replicated, starts again.
 func TestJumpOfSilent(t *testing.T) {
 	const ttl = 5000
 	m := lead(t)
@@ -336,21 +336,21 @@ func TestJumpOfSilent(t *testing.T) {
 	}
 	pass(ttl / 2)
 	if _, silent := m.r.Machine().Lessor().SilentUntil(7); !silent {
-		t.Fatal("nobody renews the lease, and it is not silent")
+		t.Fatal("the lease is not renewed, but not silent")
 	}
 	m.clocks.Boot += 3600_000
 	pass(ttl/2 - heartbeat)
 	if !m.lives() {
-		t.Fatal("the lease ended before its time, by a clock that jumped")
+		t.Fatal("a jump of the clock ended the lease early")
 	}
 	pass(1000)
 	if m.lives() {
-		t.Error("the lease lives on")
+		t.Error("the lease has not ended")
 	}
 }
 
-// TestSecondArrival: of two snapshots that arrive together one is taken and the other declined,
-// and the one that was taken is told with the message that asks for it.
+// TestSecondArrival: if two snapshots arrive together, one is accepted and the other declined, and
+// the accepted one is returned with the message that asks for it.
 func TestSecondArrival(t *testing.T) {
 	m := start(t)
 	for owner := range 2 {
@@ -375,14 +375,14 @@ func TestSecondArrival(t *testing.T) {
 	}
 	m.step()
 	if arrived != 0 || len(m.s.Declined) != 1 || m.s.Declined[0].Owner != 1 {
-		t.Errorf("arrival %v is saved, declined are %+v", arrived, m.s.Declined)
+		t.Errorf("arrival %v is saved, declined %+v", arrived, m.s.Declined)
 	}
 	if m.step(); len(m.s.Declined) > 0 || m.s.Arrived != nil {
 		t.Errorf("declined again: %+v, arrived again: %v", m.s.Declined, m.s.Arrived)
 	}
 }
 
-// TestImpossible: a replica that is of no use any more does nothing more, nor does its driver.
+// TestImpossible: after the replica has failed, neither it nor its driver does anything more.
 func TestImpossible(t *testing.T) {
 	m := lead(t)
 	m.mail.Proposals = append(m.mail.Proposals, &replica.Proposal{Command: &fsm.Put{Key: "k"}})
@@ -390,13 +390,13 @@ func TestImpossible(t *testing.T) {
 	for range 3 {
 		m.step()
 		if !slices.Equal(m.did, []Do{End}) || !errors.Is(m.s.Err, replica.ErrImpossible) {
-			t.Fatalf("the driver is to do %v, because of %v", m.did, m.s.Err)
+			t.Fatalf("the driver's actions are %v, because of %v", m.did, m.s.Err)
 		}
 	}
 }
 
-// TestMailAgain: the memory of mail that was read is used again, and holds on to nothing. Method:
-// each list has one item, of which everything that can be nil is not.
+// TestMailAgain: the memory of mail that has been read is reused, and keeps nothing alive. Method:
+// each list has one item, in which everything that can be nil is not.
 func TestMailAgain(t *testing.T) {
 	m := Mail{
 		Messages: []*replica.Message{{}}, Proposals: []*replica.Proposal{{}}, Reads: []*replica.Read{{}},
@@ -408,7 +408,7 @@ func TestMailAgain(t *testing.T) {
 	}
 	again := m.Emptied()
 	if again.DelayOver {
-		t.Error("the delay is still over")
+		t.Error("DelayOver is still set")
 	}
 	was, is := reflect.ValueOf(m), reflect.ValueOf(again)
 	for i := range was.NumField() {
@@ -417,15 +417,15 @@ func TestMailAgain(t *testing.T) {
 			continue
 		}
 		if is.Field(i).Len() != 0 || is.Field(i).Cap() != 1 {
-			t.Errorf("%s: %d items, and room for %d", name, is.Field(i).Len(), is.Field(i).Cap())
+			t.Errorf("%s: %d items, capacity %d", name, is.Field(i).Len(), is.Field(i).Cap())
 		}
 		if was.Field(i).Len() != 1 {
-			t.Errorf("%s is not tried", name)
-		} else if name != "Abandoned" && name != "Ended" && !was.Field(i).Index(0).IsZero() { // that has no pointers
-			t.Errorf("%s holds on to what was in it", name)
+			t.Errorf("%s is not covered", name)
+		} else if name != "Abandoned" && name != "Ended" && !was.Field(i).Index(0).IsZero() { // these have no pointers
+			t.Errorf("%s keeps its items alive", name)
 		}
 	}
 }
 
-// discard says nothing but panics.
+// discard logs nothing, but panics.
 var discard = &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)}

@@ -6,9 +6,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestSnapshots: a snapshot is due when there are enough entries since the last one, and the log
-// is not small beside that, or when the log is long. There is one at a time. The log that a
-// member will need is kept.
+// TestSnapshots: a snapshot is due when there are enough entries since the last one and the log is
+// not small compared with it, or when the log is long. Only one is written at a time. The log that
+// another member will need is kept.
 func TestSnapshots(t *testing.T) {
 	s := Snapshots{Count: 100, Tail: 10}
 	s.Restored(1000, 0)
@@ -21,7 +21,7 @@ func TestSnapshots(t *testing.T) {
 	due(1099, 1000, false)
 	due(1100, 1000, true)
 	if keep := s.Begin(1100, s.Tail); keep != 1090 {
-		t.Errorf("the log goes up to %d", keep)
+		t.Errorf("the log is dropped up to %d", keep)
 	}
 	due(1200, 1000, false)
 	s.Ended(1100, 8000, true)
@@ -30,33 +30,33 @@ func TestSnapshots(t *testing.T) {
 	due(1400, 2000, true)
 	s.Hold(7, 1250)
 	if keep := s.Begin(1400, s.Tail); keep != 1250 {
-		t.Errorf("the log goes up to %d, member 7 needs more", keep)
+		t.Errorf("the log is dropped up to %d, but member 7 needs more", keep)
 	}
 	s.Release(7)
 	s.Ended(1400, 0, false)
 	due(1500, snapshotLogBytes, true)
 	if keep := s.Begin(5, s.Tail); keep != 0 {
-		t.Errorf("the log goes up to %d", keep)
+		t.Errorf("the log is dropped up to %d", keep)
 	}
 	s.Ended(1500, 8000, true)
 }
 
-// TestSnapshotOfBefore: a snapshot that a member begins with, or has received, counts as one that
-// it has written: one more is due when the log is no longer small beside it.
+// TestSnapshotOfBefore: a snapshot that a member starts with or has received counts like one that
+// it has written: the next is due when the log is no longer small compared with it.
 func TestSnapshotOfBefore(t *testing.T) {
 	s := Snapshots{Count: 300}
 	s.Restored(1000, 8000)
 	for _, index := range []uint64{1300, 1600} {
 		if s.Due(index, func() uint64 { return 1999 }) {
-			t.Errorf("one is due at %d after a log of 1999 bytes", index)
+			t.Errorf("due at %d with a log of 1999 bytes", index)
 		}
 	}
 	if !s.Due(2000, func() uint64 { return 2000 }) {
-		t.Error("none is due after a log of 2000 bytes")
+		t.Error("not due with a log of 2000 bytes")
 	}
 }
 
-// TestSnapshotLooks: the length of the log is looked up every 256 entries only, or as often as
+// TestSnapshotLooks: the length of the log is only checked every 256 entries, or as often as
 // snapshots may be written.
 func TestSnapshotLooks(t *testing.T) {
 	for _, c := range []struct {
@@ -70,25 +70,25 @@ func TestSnapshotLooks(t *testing.T) {
 			s.Due(index, func() uint64 { looks++; return 0 })
 		}
 		if looks != c.looks {
-			t.Errorf("with %d entries between snapshots it looks %d times, want %d", c.count, looks, c.looks)
+			t.Errorf("with %d entries between snapshots, %d checks, want %d", c.count, looks, c.looks)
 		}
 	}
 }
 
-// TestSnapshotOfManyEntries: as many entries as were asked for make a snapshot due, and one less
+// TestSnapshotOfManyEntries: the configured number of entries makes a snapshot due, and one less
 // does not.
 func TestSnapshotOfManyEntries(t *testing.T) {
 	for _, index := range []uint64{1299, 1300} {
 		s := Snapshots{Count: 300}
 		s.Restored(1000, 0)
 		if due := s.Due(index, func() uint64 { return 1 }); due != (index == 1300) {
-			t.Errorf("after %d entries of 300 one is due: %v", index-1000, due)
+			t.Errorf("after %d entries of 300, due: %v", index-1000, due)
 		}
 	}
 }
 
-// TestSnapshotOfLongLog: a log that is long is reason enough, whatever the number of its entries,
-// unless it is small beside the last snapshot.
+// TestSnapshotOfLongLog: a long log is reason enough, whatever its number of entries, unless it is
+// small compared with the last snapshot.
 func TestSnapshotOfLongLog(t *testing.T) {
 	for _, c := range []struct {
 		last, log uint64
@@ -108,23 +108,23 @@ func TestSnapshotOfLongLog(t *testing.T) {
 	}
 }
 
-// TestSnapshotFailed: a snapshot that did not become the newest counts for nothing, and ends.
+// TestSnapshotFailed: a snapshot that did not become the newest ends, but does not count.
 func TestSnapshotFailed(t *testing.T) {
 	s := Snapshots{Count: 100}
 	s.Begin(1000, 0)
 	if !s.Writing() {
-		t.Error("it is not being written")
+		t.Error("not being written")
 	}
 	if s.Ended(1000, 5000, false); s.Writing() {
-		t.Error("it is still being written")
+		t.Error("still being written")
 	}
 	if !s.Due(1001, func() uint64 { return 1 }) {
 		t.Error("the next one is not due")
 	}
 }
 
-// TestSnapshotsBeingSent: the log is kept for each member that is being sent a state, until it is
-// sent, and never for less than the tail.
+// TestSnapshotsBeingSent: the log is kept for each member that is being sent a state, until that is
+// done, and never less than the tail.
 func TestSnapshotsBeingSent(t *testing.T) {
 	var s Snapshots
 	s.Hold(7, 950)
@@ -133,7 +133,7 @@ func TestSnapshotsBeingSent(t *testing.T) {
 	keeps := func(want uint64) {
 		t.Helper()
 		if got := s.Begin(1000, 100); got != want {
-			t.Errorf("the log goes up to %d, want %d", got, want)
+			t.Errorf("the log is dropped up to %d, want %d", got, want)
 		}
 	}
 	keeps(800)
@@ -141,8 +141,8 @@ func TestSnapshotsBeingSent(t *testing.T) {
 	keeps(900)
 }
 
-// TestSnapshotAtRest: where the log hardly grows, a shorter one is enough for a snapshot, though
-// not a small one, and not twice a minute.
+// TestSnapshotAtRest: if the log hardly grows, a shorter one is enough for a snapshot, but not a
+// small one, and not twice a minute.
 func TestSnapshotAtRest(t *testing.T) {
 	const mib = 1 << 20
 	s := Snapshots{Count: 10_000, Tail: 10}
@@ -153,29 +153,29 @@ func TestSnapshotAtRest(t *testing.T) {
 			t.Errorf("after %d ms at %d with a log of %d bytes: %v", now, index, log, !want)
 		}
 	}
-	due(1_000, 1100, 2*mib, false) // it may still grow
+	due(1_000, 1100, 2*mib, false) // may still be growing
 	due(5_999, 1100, 2*mib, false) // too soon to look
-	due(6_000, 1100, 4*mib, false) // it does
+	due(6_000, 1100, 4*mib, false) // it is
 	due(11_000, 1101, 6*mib-1, true)
 	s.Begin(1101, 0)
 	due(2_000_000, 1102, 6*mib, false) // one is being written
 	s.Ended(1101, mib, true)
-	due(80_000, 1102, 9*mib, false)    // as much came since the snapshot, though it was as long before
+	due(80_000, 1102, 9*mib, false)    // grew as much since the snapshot, although it was as long before
 	due(1_059_575, 1102, 9*mib, false) // too soon after a large one
-	due(1_064_575, 1101, 9*mib, false) // nothing is applied since the last one
+	due(1_064_575, 1101, 9*mib, false) // nothing applied since the last one
 	due(1_064_575, 1102, 9*mib, true)
 	s.Begin(1102, 0)
 	s.Ended(1102, mib, true)
-	due(1_100_000, 1103, mib, false) // it may still grow
+	due(1_100_000, 1103, mib, false) // may still be growing
 	due(1_105_000, 1103, mib, false)
 	due(1_124_575, 1103, mib, true) // after a minute
 	s.Begin(1103, 0)
 	s.Ended(1103, mib, true)
-	due(1_190_000, 1104, mib, false) // it may still grow
+	due(1_190_000, 1104, mib, false) // may still be growing
 	due(1_195_000, 1104, mib, true)
 	s.Begin(1104, 0)
 	s.Ended(1104, mib, false)
-	due(1_200_000, 1104, mib, true) // the last one has failed
+	due(1_200_000, 1104, mib, true) // the last one failed
 	s.Begin(1104, 0)
 	s.Ended(1104, mib, true)
 	due(1_300_000, 1105, mib-1, false)
@@ -184,8 +184,8 @@ func TestSnapshotAtRest(t *testing.T) {
 	due(1_315_000, 1105, 3*mib, true) // its end was replaced
 }
 
-// TestSnapshotsOfLargeState: a member whose log grows slowly, but all the time, writes a large
-// state seldom.
+// TestSnapshotsOfLargeState: a member whose log grows slowly but steadily writes a large state
+// rarely.
 func TestSnapshotsOfLargeState(t *testing.T) {
 	const mib, hour = 1 << 20, 3_600_000
 	s := Snapshots{Count: 10_000}
@@ -200,6 +200,6 @@ func TestSnapshotsOfLargeState(t *testing.T) {
 		}
 	}
 	if written == 0 || written > 11 {
-		t.Errorf("it was written %d times in a day", written)
+		t.Errorf("written %d times in a day", written)
 	}
 }
