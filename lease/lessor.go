@@ -207,44 +207,6 @@ func (l *Lessor) alive(id ID) (slot uint32, ok bool) {
 	return slot, ok && !l.table.delayed(slot)
 }
 
-// Checkpoint sets or clears the checkpoints of leases. It skips a lease that does not exist or
-// has another token. It does not set the checkpoint of a lease that has changed since it was
-// found silent. A set checkpoint starts this member's own countdown at its current instant.
-func (l *Lessor) Checkpoint(list []Checkpoint) {
-	for i := range list {
-		if slot, ok := l.find(list[i].ID); ok {
-			l.checkpoint(slot, &list[i])
-		}
-	}
-}
-
-func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
-	r := l.table.record(slot)
-	switch {
-	case c.Remaining < 0 || r.token != c.Token:
-		return
-	case c.Remaining > 0 && c.Stamp != 0 && r.stamp != c.Stamp:
-		// Its time runs anew since: what remained then says nothing.
-		if l.tracker != nil {
-			l.tracker.reinstate(slot, isPending)
-		}
-		return
-	case c.Remaining > 0:
-		l.table.change(slot).remaining = c.Remaining
-		*l.countdown.grow(slot) = l.now.after(c.Remaining)
-	case l.table.delayed(slot):
-		return // a renewal that came too late
-	case r.remaining != 0:
-		r = l.table.change(slot)
-		r.remaining = 0
-		r.stamp++
-		l.countdown.clear(slot)
-	}
-	if l.tracker != nil {
-		l.tracker.checkpointed(slot)
-	}
-}
-
 // Lookup returns a copy of a lease, which may be Delayed.
 func (l *Lessor) Lookup(id ID) (Info, bool) {
 	slot, ok := l.table.find(id)

@@ -129,37 +129,6 @@ func (l *Lessor) Due(most int) []Due {
 	return l.tracker.decide(most)
 }
 
-// Silent returns the remaining time of up to most silent leases, ordered by ID, so that it can be
-// replicated. A lease is silent if it was not renewed for 2/5 of its TTL, or for
-// Config.CheckpointInterval if that is shorter, or for Config.Untended if it is untended. A lease
-// that stays silent is returned again after each further 2/5 of its TTL, but at the earliest
-// after a second and at the latest after CheckpointInterval; more often only for some time after
-// a promotion. Silent may return fewer leases than there are: see MoreSilent. It returns nothing
-// on a follower.
-func (l *Lessor) Silent(most int) []Checkpoint {
-	if l.tracker == nil {
-		return nil
-	}
-	return l.tracker.report(most)
-}
-
-// MoreSilent reports whether Silent has more to return. Next then returns now.
-func (l *Lessor) MoreSilent() bool { return l.tracker != nil && l.tracker.silents > 0 }
-
-// CheckpointAll makes Silent return every checkpointed lease again, with its current remaining
-// time, so that a primary that is about to stop need not wait for the next interval. It does
-// nothing on a follower.
-func (l *Lessor) CheckpointAll() {
-	if l.tracker == nil {
-		return
-	}
-	for slot := range l.table.top {
-		if l.table.record(slot).remaining != 0 {
-			l.tracker.hasten(slot)
-		}
-	}
-}
-
 // Reinstate takes back decisions of Due whose command was dropped. The caller must be certain
 // that the command will never be applied: otherwise a lease could be renewed and still expire
 // (T5). The leases are alive again, and due again at once. A lease that has another token by now
@@ -167,13 +136,6 @@ func (l *Lessor) CheckpointAll() {
 func (l *Lessor) Reinstate(due []Due) {
 	for i := range due {
 		l.reinstate(due[i].ID, due[i].Token, isExpiring)
-	}
-}
-
-// Unreport is like Reinstate, for the result of Silent: the leases are silent again.
-func (l *Lessor) Unreport(silent []Checkpoint) {
-	for i := range silent {
-		l.reinstate(silent[i].ID, silent[i].Token, isPending)
 	}
 }
 

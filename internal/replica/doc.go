@@ -28,8 +28,8 @@
 //   - confirm rounds (read.go, package confirm): reads and promises wait for a quorum's
 //     confirmation that began after them;
 //   - renewals (renew.go, renewals.go): promises to holders, one by one or as a batch;
-//   - the expirer (expire.go): which leases expire in the next entry, and whose remaining time is
-//     replicated;
+//   - the expirer (expire.go, checkpoint.go): which leases expire in the next entry, and whose
+//     remaining time is replicated;
 //   - remotes: the members that forward to this leader, and what is ready for each;
 //   - changes and health (members.go, health.go): changes of the membership, one at a time, if the
 //     cluster can afford them.

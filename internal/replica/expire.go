@@ -88,54 +88,6 @@ func (e *expirer) pause() {
 	e.refused = refusal{e.m.now + retryEvery, e.m.machine.Index()}
 }
 
-// checkpoint returns the command that replicates the remaining time of leases that are silent now,
-// and takes it for proposed; nil if it is not time for one.
-func (e *expirer) checkpoint() fsm.Command {
-	if e.checkpointing || e.waits() || e.m.now < e.silence && e.afterAll == nil {
-		return nil
-	}
-	silent := e.m.lessor.Silent(e.m.cfg.MaxExpire)
-	more := e.m.lessor.MoreSilent()
-	if len(silent) == 0 {
-		if !more {
-			e.checkpointedAll()
-		}
-		return nil
-	}
-	e.checkpointing = true
-	if !more {
-		e.silence = e.m.now + checkpointEvery
-	}
-	return &fsm.Checkpoint{Term: e.m.term, Leases: silent}
-}
-
-// checkpointed learns the outcome of a checkpoint.
-func (e *expirer) checkpointed(silent []lease.Checkpoint, applied bool) {
-	e.checkpointing = false
-	if !applied {
-		e.m.lessor.Unreport(silent)
-	}
-}
-
-// clear returns the command that clears the checkpoint of a lease, and takes it for proposed.
-func (e *expirer) clear(id lease.ID, token lease.Token) *fsm.Checkpoint {
-	e.clearing++
-	return &fsm.Checkpoint{Term: e.m.term, Leases: []lease.Checkpoint{{ID: id, Token: token}}}
-}
-
-// checkpointAll calls done once the remaining time of every silent lease is replicated.
-func (e *expirer) checkpointAll(done func()) {
-	e.m.lessor.CheckpointAll()
-	e.afterAll = done
-}
-
-func (e *expirer) checkpointedAll() {
-	if done := e.afterAll; done != nil {
-		e.afterAll = nil
-		done()
-	}
-}
-
 // mayRefresh reports whether all leases are to get their full TTL again, and nothing that was
 // decided before is under way.
 func (e *expirer) mayRefresh() bool {

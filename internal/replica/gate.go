@@ -11,8 +11,8 @@ import (
 
 // gate holds back commands that change what caches may have, until those caches have dropped it or
 // their leases have passed their expiry (C1). All commands of a leader pass it, whichever client
-// sent them and however they came. What caches have is known to package directory; the gate has
-// what that has to do with the log.
+// sent them and however they came. Directory.Admit (directory/write.go) decides which commands
+// wait; the gate connects it with the log.
 //
 // While no lease holds anything, a command costs the gate one comparison.
 type gate struct {

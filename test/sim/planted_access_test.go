@@ -1,8 +1,8 @@
 package sim
 
 const (
-	byGo      = "internal/fsm/by.go"
-	touchGo   = "internal/fsm/touch.go"
+	byGo      = "internal/fsm/permission.go"
+	touchGo   = "internal/fsm/permission_lease.go"
 	aheadGo   = "internal/fsm/ahead.go"
 	fsmRights = "internal/fsm/access.go"
 	decideGo  = "internal/access/decide.go"

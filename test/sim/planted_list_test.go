@@ -1,46 +1,47 @@
 package sim
 
 const (
-	lessorGo    = "lease/lessor.go"
-	trackerGo   = "lease/tracker.go"
-	promotionGo = "lease/promotion.go"
-	machineGo   = "internal/fsm/machine.go"
-	leasesGo    = "internal/fsm/leases.go"
-	fsmTxnGo    = "internal/fsm/txn.go"
-	eventGo     = "internal/fsm/event.go"
-	silenceGo   = "internal/fsm/silence.go"
-	namedGo     = "internal/fsm/named.go"
-	fsmSnapGo   = "internal/fsm/snapshot.go"
-	fsmRecordGo = "internal/fsm/codec_record.go"
-	fsmOnceGo   = "internal/fsm/once.go"
-	readGo      = "internal/replica/read.go"
-	confirmGo   = "internal/replica/confirm/queue.go"
-	renewGo     = "internal/replica/renew.go"
-	renewalsGo  = "internal/replica/renewals.go"
-	expireGo    = "internal/replica/expire.go"
-	proposeGo   = "internal/replica/propose.go"
-	forwardGo   = "internal/replica/forward.go"
-	relayGo     = "internal/replica/relay.go"
-	asksGo      = "internal/replica/asks.go"
-	remotesGo   = "internal/replica/remotes.go"
-	leaderGo    = "internal/replica/leader.go"
-	driverGo    = "internal/replica/driver.go"
-	inflightGo  = "internal/replica/inflight.go"
-	takeGo      = "internal/replica/take.go"
-	applyGo     = "internal/replica/apply.go"
-	installGo   = "internal/replica/install.go"
-	replicaGo   = "internal/replica/replica.go"
-	watcherGo   = "internal/watch/watcher.go"
-	hubGo       = "internal/watch/hub.go"
-	mvccEvents  = "internal/mvcc/events.go"
-	holderSet   = "internal/holder/set.go"
-	holderRenew = "internal/holder/renew.go"
-	changeGo    = "lease/change.go"
-	sessionGo   = "test/sim/session.go"
-	namesGo     = "test/sim/names.go"
-	locksGo     = "test/sim/locks.go"
-	saverGo     = "internal/shell/saver.go"
-	storageGo   = "internal/storage/writer.go"
+	lessorGo     = "lease/lessor.go"
+	trackerGo    = "lease/expiry.go"
+	promotionGo  = "lease/promotion.go"
+	machineGo    = "internal/fsm/machine.go"
+	leasesGo     = "internal/fsm/leases.go"
+	fsmTxnGo     = "internal/fsm/txn.go"
+	eventGo      = "internal/fsm/event.go"
+	silenceGo    = "internal/fsm/checkpoint.go"
+	checkpointGo = "lease/checkpoint.go"
+	namedGo      = "internal/fsm/resolve.go"
+	fsmSnapGo    = "internal/fsm/snapshot.go"
+	fsmRecordGo  = "internal/fsm/codec_record.go"
+	fsmOnceGo    = "internal/fsm/dedup.go"
+	readGo       = "internal/replica/read.go"
+	confirmGo    = "internal/replica/confirm/queue.go"
+	renewGo      = "internal/replica/renew.go"
+	renewalsGo   = "internal/replica/renewals.go"
+	expireGo     = "internal/replica/expire.go"
+	proposeGo    = "internal/replica/propose.go"
+	forwardGo    = "internal/replica/forward.go"
+	relayGo      = "internal/replica/relay.go"
+	asksGo       = "internal/replica/asks.go"
+	remotesGo    = "internal/replica/remotes.go"
+	leaderGo     = "internal/replica/leader.go"
+	driverGo     = "internal/replica/driver.go"
+	inflightGo   = "internal/replica/inflight.go"
+	takeGo       = "internal/replica/take.go"
+	applyGo      = "internal/replica/apply.go"
+	installGo    = "internal/replica/install.go"
+	replicaGo    = "internal/replica/replica.go"
+	watcherGo    = "internal/watch/watcher.go"
+	hubGo        = "internal/watch/hub.go"
+	mvccEvents   = "internal/mvcc/events.go"
+	holderSet    = "internal/holder/set.go"
+	holderRenew  = "internal/holder/renew.go"
+	changeGo     = "lease/change.go"
+	sessionGo    = "test/sim/session.go"
+	namesGo      = "test/sim/names.go"
+	locksGo      = "test/sim/locks.go"
+	saverGo      = "internal/shell/saver.go"
+	storageGo    = "internal/storage/writer.go"
 
 	simWatcherGo = "test/sim/watcher.go"
 )
@@ -172,7 +173,7 @@ var plantedCore = []planted{
 	}},
 	{"checkpoint counted from before it was applied", "rule 6", []edit{
 		{
-			lessorGo, "*l.countdown.grow(slot) = l.now.after(c.Remaining)",
+			checkpointGo, "*l.countdown.grow(slot) = l.now.after(c.Remaining)",
 			"*l.countdown.grow(slot) = l.now.after(c.Remaining / 2)",
 		},
 	}},
@@ -184,18 +185,21 @@ var plantedCore = []planted{
 	}},
 	{"silence is never checkpointed", "T9, L7", []edit{
 		{
-			expireGo, "if len(silent) == 0 {",
+			"internal/replica/checkpoint.go", "if len(silent) == 0 {",
 			"if len(silent) < 1000 {",
 		},
 	}},
 	{"silence is checkpointed once only", "T9, L7", []edit{
-		{trackerGo, "k.quiet = t.now.after(t.again(r.ttl))", "k.quiet = k.expiry"},
+		{checkpointGo, "k.quiet = t.now.after(t.again(r.ttl))", "k.quiet = k.expiry"},
 	}},
 	{"a checkpoint says more than is left", "L7", []edit{
-		{trackerGo, "remaining := TTL(k.expiry - t.now)", "remaining := max(r.ttl, TTL(k.expiry-t.now))"},
+		{
+			checkpointGo, "remaining := TTL(k.expiry - t.now)",
+			"remaining := max(r.ttl, TTL(k.expiry-t.now))",
+		},
 	}},
 	{"clearing a checkpoint keeps the countdown", "rule 6", []edit{
-		{lessorGo, "\t\tr.remaining = 0\n", "\t\tr.remaining = min(r.remaining, 500)\n"},
+		{checkpointGo, "\t\tr.remaining = 0\n", "\t\tr.remaining = min(r.remaining, 500)\n"},
 	}},
 	{"checkpoint without a fence of terms", "rule 6, T1", append([]edit{
 		{

@@ -1,9 +1,6 @@
 package lease
 
 import (
-	"cmp"
-	"slices"
-
 	"leasehold.dev/internal/wheel"
 )
 
@@ -264,22 +261,6 @@ func (t *tracker) hasten(slot uint32) {
 	t.place(slot)
 }
 
-// checkpointed learns that a checkpoint of a lease was set or cleared. The
-// primary goes on counting to the true expiry.
-func (t *tracker) checkpointed(slot uint32) {
-	k, r := t.timings.at(slot), t.table.record(slot)
-	if r.remaining != 0 {
-		t.part(slot, true)
-		t.unset(slot, isPending|isHeld|isSilent)
-		k.quiet = t.now.after(t.again(r.ttl))
-	} else {
-		// What was set before this is gone; a proposal that is under way will
-		// be applied after this, and stays pending.
-		k.quiet = min(k.quiet, t.now.after(t.cfg.silence(r.ttl)))
-	}
-	t.place(slot)
-}
-
 // decide takes up to most leases past their expiry, in order, and marks them.
 // They are fewer if it meets too many that are not due any more.
 func (t *tracker) decide(most int) []Due {
@@ -295,32 +276,6 @@ func (t *tracker) decide(most int) []Due {
 		late := TTL(t.now - k.expiry)
 		out = append(out, Due{ID: r.id, Token: r.token, Stamp: r.stamp, Late: late})
 	}
-	return out
-}
-
-// report takes up to most silent leases and marks them. They are fewer if it meets too many that
-// are not silent any more.
-func (t *tracker) report(most int) []Checkpoint {
-	var out []Checkpoint
-	for looks := most + t.cfg.AtOnce/8; t.silents > 0 && len(out) < most && looks > 0; looks-- {
-		slot := t.silent[0]
-		t.silent = t.silent[1:]
-		k, r := t.timings.at(slot), t.table.record(slot)
-		if k.state&isSilent == 0 {
-			continue // renewed, due or gone since
-		}
-		if k.expiry <= t.now { // the wheel has not fired yet
-			t.place(slot)
-			continue
-		}
-		t.unset(slot, isSilent)
-		k.state |= isPending
-		remaining := TTL(k.expiry - t.now)
-		out = append(out, Checkpoint{
-			ID: r.id, Token: r.token, Remaining: remaining, Stamp: r.stamp,
-		})
-	}
-	slices.SortFunc(out, func(a, b Checkpoint) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
 

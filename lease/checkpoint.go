@@ -1,0 +1,124 @@
+package lease
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Checkpoint sets or clears the checkpoints of leases. It skips a lease that does not exist or
+// has another token. It does not set the checkpoint of a lease that has changed since it was
+// found silent. A set checkpoint starts this member's own countdown at its current instant.
+func (l *Lessor) Checkpoint(list []Checkpoint) {
+	for i := range list {
+		if slot, ok := l.find(list[i].ID); ok {
+			l.checkpoint(slot, &list[i])
+		}
+	}
+}
+
+func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
+	r := l.table.record(slot)
+	switch {
+	case c.Remaining < 0 || r.token != c.Token:
+		return
+	case c.Remaining > 0 && c.Stamp != 0 && r.stamp != c.Stamp:
+		// Its time runs anew since: what remained then says nothing.
+		if l.tracker != nil {
+			l.tracker.reinstate(slot, isPending)
+		}
+		return
+	case c.Remaining > 0:
+		l.table.change(slot).remaining = c.Remaining
+		*l.countdown.grow(slot) = l.now.after(c.Remaining)
+	case l.table.delayed(slot):
+		return // a renewal that came too late
+	case r.remaining != 0:
+		r = l.table.change(slot)
+		r.remaining = 0
+		r.stamp++
+		l.countdown.clear(slot)
+	}
+	if l.tracker != nil {
+		l.tracker.checkpointed(slot)
+	}
+}
+
+// Silent returns the remaining time of up to most silent leases, ordered by ID, so that it can be
+// replicated. A lease is silent if it was not renewed for 2/5 of its TTL, or for
+// Config.CheckpointInterval if that is shorter, or for Config.Untended if it is untended. A lease
+// that stays silent is returned again after each further 2/5 of its TTL, but at the earliest
+// after a second and at the latest after CheckpointInterval; more often only for some time after
+// a promotion. Silent may return fewer leases than there are: see MoreSilent. It returns nothing
+// on a follower.
+func (l *Lessor) Silent(most int) []Checkpoint {
+	if l.tracker == nil {
+		return nil
+	}
+	return l.tracker.report(most)
+}
+
+// MoreSilent reports whether Silent has more to return. Next then returns now.
+func (l *Lessor) MoreSilent() bool { return l.tracker != nil && l.tracker.silents > 0 }
+
+// CheckpointAll makes Silent return every checkpointed lease again, with its current remaining
+// time, so that a primary that is about to stop need not wait for the next interval. It does
+// nothing on a follower.
+func (l *Lessor) CheckpointAll() {
+	if l.tracker == nil {
+		return
+	}
+	for slot := range l.table.top {
+		if l.table.record(slot).remaining != 0 {
+			l.tracker.hasten(slot)
+		}
+	}
+}
+
+// Unreport is like Reinstate, for the result of Silent: the leases are silent again.
+func (l *Lessor) Unreport(silent []Checkpoint) {
+	for i := range silent {
+		l.reinstate(silent[i].ID, silent[i].Token, isPending)
+	}
+}
+
+// checkpointed learns that a checkpoint of a lease was set or cleared. The
+// primary goes on counting to the true expiry.
+func (t *tracker) checkpointed(slot uint32) {
+	k, r := t.timings.at(slot), t.table.record(slot)
+	if r.remaining != 0 {
+		t.part(slot, true)
+		t.unset(slot, isPending|isHeld|isSilent)
+		k.quiet = t.now.after(t.again(r.ttl))
+	} else {
+		// What was set before this is gone; a proposal that is under way will
+		// be applied after this, and stays pending.
+		k.quiet = min(k.quiet, t.now.after(t.cfg.silence(r.ttl)))
+	}
+	t.place(slot)
+}
+
+// report takes up to most silent leases and marks them. They are fewer if it meets too many that
+// are not silent any more.
+func (t *tracker) report(most int) []Checkpoint {
+	var out []Checkpoint
+	for looks := most + t.cfg.AtOnce/8; t.silents > 0 && len(out) < most && looks > 0; looks-- {
+		slot := t.silent[0]
+		t.silent = t.silent[1:]
+		k, r := t.timings.at(slot), t.table.record(slot)
+		if k.state&isSilent == 0 {
+			continue // renewed, due or gone since
+		}
+		if k.expiry <= t.now { // the wheel has not fired yet
+			t.place(slot)
+			continue
+		}
+		t.unset(slot, isSilent)
+		k.state |= isPending
+		remaining := TTL(k.expiry - t.now)
+		out = append(out, Checkpoint{
+			ID: r.id, Token: r.token, Remaining: remaining, Stamp: r.stamp,
+		})
+	}
+	slices.SortFunc(out, func(a, b Checkpoint) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
