@@ -435,7 +435,7 @@ const mostUpdates = 10_000;
  * delivers each change once, in order, and the changes of a revision together. It ends with COMPACTED if the
  * cluster no longer has the next changes.
  */
-export class Watch implements Follower, AsyncIterable<Update>, AsyncDisposable {
+export class Watch implements AsyncIterable<Update>, AsyncDisposable {
   private readonly queue: Update[] = [];
   private part: Event[] = [];
   private first = true;
