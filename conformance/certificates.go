@@ -4,8 +4,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
 	"net"
@@ -14,62 +14,52 @@ import (
 	"time"
 )
 
-// certificates are an authority's, in files: ca.pem, and server.pem with server.key.
-type certificates struct {
-	dir  string
-	root *x509.Certificate
+// certificate is what members show, and what clients trust: it signs itself. Its files are
+// server.pem and server.key.
+type certificate struct {
+	dir string
+	*x509.Certificate
 }
 
-func (c *certificates) file(name string) string { return filepath.Join(c.dir, name) }
+func (c *certificate) file(name string) string { return filepath.Join(c.dir, name) }
 
-func newCertificates(dir string) (*certificates, error) {
-	c := &certificates{dir: dir}
+func newCertificate(dir string) (*certificate, error) {
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "conformance"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil, err
 	}
-	if c.root, err = x509.ParseCertificate(der); err != nil {
-		return nil, err
-	}
-	server := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "member"},
-		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	serverKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, err
 	}
-	serverDER, err := x509.CreateCertificate(rand.Reader, server, c.root, serverKey.Public(), key)
-	if err != nil {
+	c := &certificate{dir: dir}
+	if c.Certificate, err = x509.ParseCertificate(der); err != nil {
 		return nil, err
 	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(serverKey)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range []struct {
-		name, kind string
-		der        []byte
-	}{
-		{"ca.pem", "CERTIFICATE", der},
-		{"server.pem", "CERTIFICATE", serverDER},
-		{"server.key", "PRIVATE KEY", keyDER},
+	for name, block := range map[string]*pem.Block{
+		"server.pem": {Type: "CERTIFICATE", Bytes: der},
+		"server.key": {Type: "PRIVATE KEY", Bytes: private},
 	} {
-		text := pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der})
-		if err := os.WriteFile(c.file(f.name), text, 0o600); err != nil {
+		if err := os.WriteFile(c.file(name), pem.EncodeToMemory(block), 0o600); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
+}
+
+// client returns the TLS configuration of the runner's own client.
+func (c *certificate) client() *tls.Config {
+	pool := x509.NewCertPool()
+	pool.AddCert(c.Certificate)
+	return &tls.Config{RootCAs: pool}
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -30,7 +28,7 @@ type cluster struct {
 	binary  string
 	members []*member
 	relay   *member
-	certs   *certificates // nil without TLS
+	cert    *certificate // nil without TLS
 	admin   *clientv3.Client
 }
 
@@ -59,7 +57,7 @@ func startCluster(ctx context.Context, g given, binary, dir string) (_ *cluster,
 		}
 	}()
 	if g.TLS {
-		if c.certs, err = newCertificates(dir); err != nil {
+		if c.cert, err = newCertificate(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -98,10 +96,10 @@ func (c *cluster) configure() {
 		addr := process.MustFreeAddr()
 		url := "http://" + addr
 		var secure []string
-		if c.certs != nil {
+		if c.cert != nil {
 			url = "https://" + addr
 			secure = []string{
-				"--cert-file", c.certs.file("server.pem"), "--key-file", c.certs.file("server.key"),
+				"--cert-file", c.cert.file("server.pem"), "--key-file", c.cert.file("server.key"),
 			}
 		}
 		name := fmt.Sprintf("m%d", i)
@@ -123,8 +121,8 @@ func (c *cluster) connect() error {
 	for _, m := range c.members {
 		cfg.Endpoints = append(cfg.Endpoints, m.addr)
 	}
-	if c.certs != nil {
-		cfg.TLS = c.certs.client()
+	if c.cert != nil {
+		cfg.TLS = c.cert.client()
 	}
 	if c.given.Users && c.admin != nil {
 		cfg.Username, cfg.Password = "root", rootPassword
@@ -179,32 +177,24 @@ const (
 )
 
 func (c *cluster) addUsers(ctx context.Context) error {
-	steps := []func() error{
-		func() error { _, err := c.admin.UserAdd(ctx, "root", rootPassword); return err },
-		func() error { _, err := c.admin.RoleAdd(ctx, "root"); return err },
-		func() error { _, err := c.admin.UserGrantRole(ctx, "root", "root"); return err },
-		func() error { _, err := c.admin.UserAdd(ctx, "app", appPassword); return err },
-		func() error { _, err := c.admin.RoleAdd(ctx, "app"); return err },
-		func() error { return c.permit(ctx, "app", clientv3.PermissionType(clientv3.PermReadWrite)) },
-		func() error { _, err := c.admin.UserGrantRole(ctx, "app", "app"); return err },
-		func() error { _, err := c.admin.UserAdd(ctx, "reader", appPassword); return err },
-		func() error { _, err := c.admin.RoleAdd(ctx, "reader"); return err },
-		func() error { return c.permit(ctx, "reader", clientv3.PermissionType(clientv3.PermRead)) },
-		func() error { _, err := c.admin.UserGrantRole(ctx, "reader", "reader"); return err },
-		func() error { _, err := c.admin.AuthEnable(ctx); return err },
-		c.connect,
-	}
-	for _, f := range steps {
-		if err := f(); err != nil {
-			return fmt.Errorf("add users: %w", err)
+	var errs []error
+	add := func(user, password string, kind clientv3.PermissionType) {
+		_, err := c.admin.UserAdd(ctx, user, password)
+		errs = append(errs, err)
+		_, err = c.admin.RoleAdd(ctx, user)
+		errs = append(errs, err)
+		if user != "root" {
+			_, err = c.admin.RoleGrantPermission(ctx, user, "app/", "app0", kind)
+			errs = append(errs, err)
 		}
+		_, err = c.admin.UserGrantRole(ctx, user, user)
+		errs = append(errs, err)
 	}
-	return nil
-}
-
-func (c *cluster) permit(ctx context.Context, role string, kind clientv3.PermissionType) error {
-	_, err := c.admin.RoleGrantPermission(ctx, role, "app/", "app0", kind)
-	return err
+	add("root", rootPassword, 0)
+	add("app", appPassword, clientv3.PermissionType(clientv3.PermReadWrite))
+	add("reader", appPassword, clientv3.PermissionType(clientv3.PermRead))
+	_, err := c.admin.AuthEnable(ctx)
+	return errors.Join(append(errs, err, c.connect())...)
 }
 
 func (c *cluster) startRelay(ctx context.Context) error {
@@ -295,11 +285,4 @@ func (c *cluster) stop() {
 		}
 	}
 	_ = os.RemoveAll(c.dir)
-}
-
-// client returns the TLS configuration of the runner's own client.
-func (c *certificates) client() *tls.Config {
-	pool := x509.NewCertPool()
-	pool.AddCert(c.root)
-	return &tls.Config{RootCAs: pool}
 }

@@ -38,10 +38,10 @@ type driver struct {
 	ended error
 }
 
-// startDriver starts a driver. What it writes to its standard error goes to a log.
-func startDriver(command []string, log io.Writer) (*driver, error) {
+// startDriver starts a driver.
+func startDriver(command []string) (*driver, error) {
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stderr = log
+	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -109,7 +109,7 @@ func runMixed(ctx context.Context, s *settings, dir string) error {
 // start starts a client's process, or a new one after the last was killed.
 func (m *mixed) start(name string) error {
 	c := m.clients[name]
-	d, err := startDriver(c.command, os.Stderr)
+	d, err := startDriver(c.command)
 	if err != nil {
 		return err
 	}

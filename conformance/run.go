@@ -65,9 +65,9 @@ func (r *run) connect(name string, with args) error {
 		a[key] = value
 	}
 	scheme := "http://"
-	if r.cluster.certs != nil {
+	if r.cluster.cert != nil {
 		scheme = "https://"
-		a["ca"] = r.cluster.certs.file("ca.pem")
+		a["ca"] = r.cluster.cert.file("server.pem")
 	}
 	var list []string
 	for _, m := range r.cluster.targets() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -140,13 +139,7 @@ func (u *suite) driver(name string) (*driver, error) {
 	if d := u.drivers[name]; d != nil {
 		return d, nil
 	}
-	log, err := os.OpenFile(filepath.Join(u.dir, u.language+"-"+name+".log"),
-		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	d, err := startDriver(u.settings.drivers[u.language], os.Stderr)
-	_ = log.Close()
+	d, err := startDriver(u.settings.drivers[u.language])
 	if err == nil {
 		u.drivers[name] = d
 	}
