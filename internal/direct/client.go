@@ -17,13 +17,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ErrNotSpoken means that the other end does not speak this protocol. It may speak gRPC.
-var ErrNotSpoken = errors.New("direct: the other end does not speak " + Protocol)
+// ErrNotSpoken means that the peer does not speak this protocol. It may speak gRPC.
+var ErrNotSpoken = errors.New("direct: the peer does not speak " + Protocol)
 
-// Open opens the stream of a method, with the context's outgoing metadata, over a connection,
-// which is the stream's from then on and closed when the context or the stream ends, or if Open
-// fails. It returns when the server has greeted. The error is ErrNotSpoken if it has
-// answered something else, or has ended the connection. (One that resets it may mean the same.)
+// Open opens a stream of a method on a connection, with the outgoing metadata of ctx. The stream
+// owns the connection, and closes it when ctx or the stream ends, or if Open fails. Open returns
+// once the server has greeted. The error is ErrNotSpoken if the server has answered anything else,
+// or has closed the connection. (A reset connection may mean the same.)
 func Open(
 	ctx context.Context, c net.Conn, method string, codec encoding.CodecV2,
 ) (grpc.ClientStream, error) {
@@ -41,20 +41,20 @@ func Open(
 	return s, nil
 }
 
-// clientStream implements grpc.ClientStream. One goroutine may receive and another one send.
+// clientStream implements grpc.ClientStream. One goroutine may receive while another sends.
 type clientStream struct {
 	ctx   context.Context
 	c     net.Conn
 	codec encoding.CodecV2
 	close func()
-	end   func() // close, and forget the context
+	end   func() // close, and release the context
 
-	// What follows belongs to the goroutine that receives.
+	// The following fields belong to the receiving goroutine.
 	in      reader
 	header  head
 	trailer head
-	greeted bool  // the header is there
-	why     error // why the stream has ended, once it has
+	greeted bool  // the header has been received
+	why     error // why the stream has ended, if it has
 }
 
 func (s *clientStream) begin(method string) error {
@@ -63,7 +63,7 @@ func (s *clientStream) begin(method string) error {
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	var opening bytes.Buffer // in one packet
+	var opening bytes.Buffer // to be sent in one packet
 	fmt.Fprintf(&opening, "%s %s\n", Protocol, method)
 	_ = writeFrame(&opening, flagMetadata, mem.BufferSlice{mem.SliceBuffer(text)})
 	_, err = s.c.Write(opening.Bytes())
@@ -80,7 +80,7 @@ func (s *clientStream) begin(method string) error {
 	return err
 }
 
-// Header implements grpc.ClientStream. It is for the goroutine that receives, once it has received.
+// Header implements grpc.ClientStream. Only the receiving goroutine may call it, after a RecvMsg.
 func (s *clientStream) Header() (metadata.MD, error) { return s.header, s.why }
 
 // Trailer implements grpc.ClientStream.
@@ -92,8 +92,8 @@ func (s *clientStream) CloseSend() error { return writeFrame(s.c, flagMetadata, 
 // Context implements grpc.ClientStream.
 func (s *clientStream) Context() context.Context { return s.ctx }
 
-// SendMsg implements grpc.ClientStream. It returns when the kernel has taken the message. After an
-// error that is io.EOF RecvMsg says why.
+// SendMsg implements grpc.ClientStream. It returns when the kernel has accepted the message. If it
+// returns io.EOF, RecvMsg returns the reason.
 func (s *clientStream) SendMsg(m any) error {
 	data, err := s.codec.Marshal(m)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *clientStream) RecvMsg(m any) error {
 	return s.why
 }
 
-// reason is what a caller is told.
+// reason returns the error for the caller.
 func (s *clientStream) reason(err error) error {
 	switch {
 	case s.ctx.Err() != nil:
@@ -130,10 +130,10 @@ func (s *clientStream) reason(err error) error {
 	case status.Code(err) != codes.Unknown || s.trailer != nil:
 		return err
 	}
-	return status.Errorf(codes.Unavailable, "the connection is lost: %v", err)
+	return status.Errorf(codes.Unavailable, "connection lost: %v", err)
 }
 
-// receive reads a frame, and reports whether it was a message.
+// receive reads a frame, and reports whether it contained a message.
 func (s *clientStream) receive(m any) (done bool, err error) {
 	flags, size, err := s.in.head()
 	switch {

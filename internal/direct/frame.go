@@ -17,14 +17,15 @@ import (
 
 const (
 	headSize = 5
-	// chunk is how much is read at once of a frame that is longer than the buffer, until it is
-	// known that the rest comes, too. The pools of gRPC have buffers of this size, and then of
-	// largest: what is between the two is not theirs, or a little more than a chunk would cost that.
+	// chunk is how much of a frame longer than the buffer is read at once, until it is known that
+	// more arrives. The pools of gRPC have buffers of this size, and the next size is largest:
+	// sizes in between are not pooled, or else a little more than a chunk would cost as much as
+	// that.
 	chunk   = 32 << 10
 	largest = 1 << 20
 )
 
-// poolFor returns where a buffer is to come from.
+// poolFor returns the pool for a buffer of the given size.
 func poolFor(size int) mem.BufferPool {
 	if size > chunk && size < largest/2 {
 		return mem.NopBufferPool{}
@@ -38,28 +39,28 @@ var (
 	errLongLine = errors.New("direct: the first line is too long")
 )
 
-// bufferSize is what an end reads at once, unless it knows of a longer message.
+// bufferSize is how much is read at once, unless a longer message is known to follow.
 const bufferSize = 512
 
 // buffers are for readers that have something to read.
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// reader reads frames. Its buffer holds what comes at once with a frame's head, so that a small
-// message is read by one system call.
+// reader reads frames. Its buffer receives what arrives together with a frame's head, so that a
+// small message takes one system call.
 type reader struct {
 	c    net.Conn
-	buf  *[bufferSize]byte // nil if nothing is in it
-	r, w int               // what is unread in the buffer
-	// most bounds the bytes of a message that is longer than the buffer; 0 does not.
+	buf  *[bufferSize]byte // nil if empty
+	r, w int               // the unread part of the buffer
+	// most limits the size of messages longer than the buffer; 0 means no limit.
 	most int
-	// hold is told of memory for a message that is longer than the buffer, before there is any. What
-	// it returns is called when the message has larger memory, was decoded or has failed. Nil holds
-	// nothing.
+	// hold is called before memory is allocated for a message longer than the buffer. The function
+	// it returns is called when the message has moved to larger memory, was decoded, or has failed.
+	// If hold is nil, nothing is recorded.
 	hold    func(bytes int) (release func(), err error)
 	release func() // nil if nothing is held
 }
 
-// fill reads until so many bytes, at most the buffer's, are there.
+// fill reads until n bytes are available, at most the size of the buffer.
 func (r *reader) fill(n int) error {
 	if r.w-r.r >= n {
 		return nil
@@ -70,7 +71,7 @@ func (r *reader) fill(n int) error {
 	return err
 }
 
-// makeRoom lets the buffer end with room for more.
+// makeRoom gets a buffer if there is none, and moves the unread bytes to its start.
 func (r *reader) makeRoom() {
 	if r.buf == nil {
 		r.buf = buffers.Get().(*[bufferSize]byte)
@@ -81,7 +82,7 @@ func (r *reader) makeRoom() {
 	}
 }
 
-// giveBack gives the buffer back if nothing is in it.
+// giveBack returns the buffer to the pool if it is empty.
 func (r *reader) giveBack() {
 	if r.buf != nil && r.r == r.w {
 		buffers.Put(r.buf)
@@ -89,7 +90,7 @@ func (r *reader) giveBack() {
 	}
 }
 
-// line reads until the end of a line, which it leaves out.
+// line reads a line, and returns it without its end.
 func (r *reader) line(most int) (string, error) {
 	for n := 1; n <= most; n++ {
 		if err := r.fill(n); err != nil {
@@ -119,7 +120,7 @@ func (r *reader) head() (flags byte, size int, err error) {
 	return head[0], int(n), nil
 }
 
-// body reads what a frame has. It is to be freed, before more is read.
+// body reads the data of a frame. The caller must free it before reading more.
 func (r *reader) body(size int) (mem.Buffer, error) {
 	if size <= bufferSize {
 		if err := r.fill(size); err != nil {
@@ -132,8 +133,8 @@ func (r *reader) body(size int) (mem.Buffer, error) {
 	return r.longBody(size)
 }
 
-// longBody is body, of what is longer than the buffer. There is memory for the beginning first, and
-// for more when that has come: a head is no reason to have much.
+// longBody is body for data longer than the buffer. It allocates memory for the beginning first,
+// and for more when that has arrived: a head alone is no reason to allocate much.
 func (r *reader) longBody(size int) (mem.Buffer, error) {
 	var pool mem.BufferPool = mem.NopBufferPool{}
 	b := new([]byte)
@@ -160,7 +161,7 @@ func (r *reader) longBody(size int) (mem.Buffer, error) {
 	}
 }
 
-// enlarge takes a larger buffer in the place of one, with what that has.
+// enlarge replaces a buffer by a larger one with the same content.
 func (r *reader) enlarge(b **[]byte, pool *mem.BufferPool, size int) error {
 	var release func()
 	var err error
@@ -181,7 +182,7 @@ func (r *reader) enlarge(b **[]byte, pool *mem.BufferPool, size int) error {
 	return nil
 }
 
-// letGo says that nothing is held any more.
+// letGo reports that nothing is held any longer.
 func (r *reader) letGo() {
 	if r.release != nil {
 		r.release()
@@ -189,7 +190,7 @@ func (r *reader) letGo() {
 	}
 }
 
-// message reads a message of a frame whose head was read.
+// message reads the message of a frame whose head has been read.
 func (r *reader) message(size int, codec encoding.CodecV2, m any) error {
 	if r.most > 0 && size > max(r.most, bufferSize) {
 		return status.Errorf(codes.ResourceExhausted,
@@ -208,10 +209,10 @@ func (r *reader) message(size int, codec encoding.CodecV2, m any) error {
 	return nil
 }
 
-// undecodable is a message that is there and cannot be understood.
+// undecodable is the error for a complete message that cannot be decoded.
 type undecodable struct{ error }
 
-// GRPCStatus makes gRPC's status of it.
+// GRPCStatus returns the error as a gRPC status.
 func (u undecodable) GRPCStatus() *status.Status {
 	if s, ok := status.FromError(u.error); ok {
 		return s
@@ -219,10 +220,10 @@ func (u undecodable) GRPCStatus() *status.Status {
 	return status.Newf(codes.Internal, "direct: a message cannot be decoded: %v", u.error)
 }
 
-// metadata reads what a frame of metadata has.
+// metadata reads the data of a metadata frame.
 func (r *reader) metadata(size int) (head, error) {
 	if size > maxHead {
-		return nil, fmt.Errorf("direct: %d bytes of metadata, and %d may be", size, maxHead)
+		return nil, fmt.Errorf("direct: %d bytes of metadata, more than %d", size, maxHead)
 	}
 	b, err := r.body(size)
 	if err != nil {
@@ -247,7 +248,7 @@ func writeFrame(c io.Writer, flags byte, data mem.BufferSlice) error {
 	have := headSize
 	for _, part := range data {
 		for rest := part.ReadOnlyData(); len(rest) > 0; {
-			if have == 0 && len(rest) >= len(*b) { // nothing gathered, so nothing to copy
+			if have == 0 && len(rest) >= len(*b) { // nothing gathered, so no need to copy
 				if _, err := c.Write(rest); err != nil {
 					return err
 				}

@@ -14,17 +14,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// head is metadata as it goes over a connection.
+// head is metadata in the form in which it is sent.
 type head = metadata.MD
 
 const (
 	keyStatus  = "grpc-status"
 	keyDetails = "grpc-status-details-bin"
-	binary64   = "-bin" // how names of values end that may be any bytes
-	lineCost   = 32     // what a line counts besides, as over HTTP/2 (RFC 7541, 4.1)
+	binary64   = "-bin" // suffix of names whose values may be any bytes
+	lineCost   = 32     // overhead of a line, as in HTTP/2 (RFC 7541, 4.1)
 )
 
-// encodeHead returns the lines of metadata, in the order of their names.
+// encodeHead returns the lines of metadata, sorted by name.
 func encodeHead(md head) (string, error) {
 	names := make([]string, 0, len(md))
 	for name := range md {
@@ -38,23 +38,23 @@ func encodeHead(md head) (string, error) {
 				value = base64.RawStdEncoding.EncodeToString([]byte(value))
 			}
 			if !printable(value) || strings.ContainsAny(name, ": \r\n") {
-				return "", fmt.Errorf("direct: metadata %q has what cannot be sent", name)
+				return "", fmt.Errorf("direct: metadata %q contains bytes that cannot be sent", name)
 			}
 			fmt.Fprintf(&b, "%s: %s\r\n", name, value)
 		}
 	}
 	if b.Len() > maxHead {
-		return "", fmt.Errorf("direct: %d bytes of metadata, and %d may be", b.Len(), maxHead)
+		return "", fmt.Errorf("direct: %d bytes of metadata, more than %d", b.Len(), maxHead)
 	}
 	return b.String(), nil
 }
 
-// printable reports whether a value is what gRPC lets be one.
+// printable reports whether gRPC permits the value.
 func printable(value string) bool {
 	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// parseHead is the reverse.
+// parseHead is the inverse of encodeHead.
 func parseHead(text string) (head, error) {
 	md := make(head)
 	for cost := 0; text != ""; {
@@ -79,7 +79,7 @@ func parseHead(text string) (head, error) {
 	return md, nil
 }
 
-// mostDetails bounds what is said of an end, so that there is room for what else is.
+// mostDetails limits the details of how a stream has ended, to leave room for other metadata.
 const mostDetails = maxHead / 4
 
 // encodeEnd returns the metadata that says how a stream has ended.
@@ -89,17 +89,18 @@ func encodeEnd(err error) head {
 		s = status.FromContextError(err)
 	}
 	details, err := proto.Marshal(s.Proto())
-	if err != nil || len(details) > mostDetails { // the text may be long, or no UTF-8
+	if err != nil || len(details) > mostDetails { // the text may be too long, or not valid UTF-8
 		text := s.Message()
 		text = strings.ToValidUTF8(text[:min(len(text), mostDetails-16)], "")
-		details, _ = proto.Marshal(&spb.Status{Code: int32(s.Code()), Message: text}) // it cannot fail
+		details, _ = proto.Marshal(&spb.Status{Code: int32(s.Code()), Message: text}) // cannot fail
 	}
 	return head{
 		keyStatus: {fmt.Sprint(int(s.Code()))}, keyDetails: {string(details)},
 	}
 }
 
-// decodeEnd is the reverse. It reports whether the metadata says that a stream has ended.
+// decodeEnd is the inverse of encodeEnd. It reports whether the metadata says that a stream has
+// ended.
 func decodeEnd(md head) (ended bool, err error) {
 	if len(md[keyStatus]) == 0 {
 		return false, nil

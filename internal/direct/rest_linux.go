@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Rest lets a stream have no goroutine that receives while its client says nothing: the server
-// waits for all such connections with one goroutine, and begins another one when something comes. A
-// nil Rest never rests.
+// Rest allows a stream to have no receiving goroutine while its client is idle: the server waits
+// for all such connections in one goroutine, and starts another when something arrives. A nil Rest
+// never rests.
 type Rest struct {
 	stream *serverStream
-	raw    syscall.RawConn // of the socket
+	raw    syscall.RawConn // the socket
 	poller *poller
 	id     uint64
 
@@ -26,13 +26,14 @@ type Rest struct {
 
 type restKey struct{}
 
-// RestOf returns the Rest of the stream whose context it is, nil if it cannot rest.
+// RestOf returns the Rest of the stream with the given context, or nil if it cannot rest.
 func RestOf(ctx context.Context) *Rest {
 	r, _ := ctx.Value(restKey{}).(*Rest)
 	return r
 }
 
-// withRest returns a context that leads to the stream's Rest, if its connection has a socket.
+// withRest returns a context from which RestOf gets the stream's Rest, if its connection has a
+// socket.
 func (g *serverStream) withRest(ctx context.Context) context.Context {
 	raw := socketOf(g.raw)
 	if raw == nil {
@@ -46,8 +47,8 @@ func (g *serverStream) withRest(ctx context.Context) context.Context {
 	return context.WithValue(ctx, restKey{}, g.rest)
 }
 
-// socketOf returns the socket of a connection, nil if there is none. What wraps one has a method
-// that returns it.
+// socketOf returns the socket of a connection, or nil if there is none. A wrapper of one has a
+// method that returns it.
 func socketOf(c net.Conn) syscall.RawConn {
 	if outer, ok := c.(interface{ Socket() net.Conn }); ok {
 		c = outer.Socket()
@@ -60,13 +61,13 @@ func socketOf(c net.Conn) syscall.RawConn {
 	return nil
 }
 
-// Await waits for so long at most, and reports whether there may be something to receive. It is for
-// the goroutine that receives.
+// Await waits at most d, and reports whether there may be something to receive. Only the receiving
+// goroutine may call it.
 func (r *Rest) Await(d time.Duration) bool { return r == nil || r.stream.await(d) }
 
-// Begin begins a rest, after Await has reported false, and reports whether it did: then the
-// goroutine that receives is to end. Wake is called by a new one when there is something to
-// receive, or when the stream ends.
+// Begin starts a rest after Await has returned false, and reports whether it did. If so, the
+// receiving goroutine must end. A new one calls wake when there is something to receive, or when
+// the stream ends.
 func (r *Rest) Begin(wake func()) bool {
 	if r == nil {
 		return false
@@ -83,7 +84,7 @@ func (r *Rest) Begin(wake func()) bool {
 	return r.wake != nil
 }
 
-// end ends a rest, if there is one.
+// end ends the rest, if there is one.
 func (r *Rest) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +96,7 @@ func (r *Rest) end() {
 	r.wake = nil
 }
 
-// close ends all rest, as the stream ends.
+// close ends all rests, because the stream ends.
 func (r *Rest) close() {
 	if r == nil {
 		return
@@ -106,8 +107,8 @@ func (r *Rest) close() {
 	r.end()
 }
 
-// await is [Rest.Await]. With a time that is over it looks only at what was read before, also in
-// TLS; if the socket has something, the poller says so at once.
+// await implements [Rest.Await]. If d has already passed, it only checks what has been read before,
+// also by TLS; if the socket has data, the poller reports that at once.
 func (g *serverStream) await(d time.Duration) bool {
 	g.receiving.Lock()
 	defer g.receiving.Unlock()
@@ -123,17 +124,17 @@ func (g *serverStream) await(d time.Duration) bool {
 	return false
 }
 
-// readBy sets by when something must have been read, unless the stream has ended.
+// readBy sets the deadline for reading, unless the stream has ended.
 func (g *serverStream) readBy(at time.Time) bool {
 	g.ending.Lock()
 	defer g.ending.Unlock()
 	return g.ctx.Err() == nil && g.c.SetReadDeadline(at) == nil
 }
 
-// poller waits for the connections of all streams that rest. It has an epoll of its own, and Go's
-// poller waits for that as for any file: one goroutine waits, and no thread. A connection has a
-// number that no other ever has, so an event of one that was closed is never taken for one of the
-// next with the same file descriptor.
+// poller waits for the connections of all streams at rest. It has its own epoll instance, for which
+// Go's poller waits as for any file: one goroutine waits, and no thread. Each connection has a
+// number that is never reused, so that an event of a closed connection is never taken for one of
+// the next with the same file descriptor.
 type poller struct {
 	file   *os.File
 	raw    syscall.RawConn
@@ -145,13 +146,13 @@ type poller struct {
 	last  uint64
 }
 
-// newPoller returns a poller that runs until it is closed.
+// newPoller returns a poller, which runs until it is closed.
 func newPoller() (*poller, error) {
 	fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if err := syscall.SetNonblock(fd, true); err != nil { // so that os watches it
+	if err := syscall.SetNonblock(fd, true); err != nil { // so that os polls it
 		return nil, errors.Join(os.NewSyscallError("fcntl", err), syscall.Close(fd))
 	}
 	p := &poller{file: os.NewFile(uintptr(fd), "epoll"), rests: make(map[uint64]*Rest)}
@@ -167,8 +168,9 @@ func (p *poller) close() {
 	p.wg.Wait()
 }
 
-// Where many streams rest, one has something to say at nearly any time. To wait a moment then for
-// what others say saves most of the wake-ups of threads, which are most of what a renewal costs.
+// If many streams rest, there is something to receive for one of them nearly all the time. Pausing
+// briefly to collect more events then saves most of the wake-ups of threads, which are most of the
+// cost of a renewal.
 const (
 	many  = 256
 	pause = 4 * time.Millisecond
@@ -219,7 +221,7 @@ func (p *poller) add(r *Rest) error {
 
 func (p *poller) remove(r *Rest) {
 	p.forget(r)
-	_ = p.control(r, syscall.EPOLL_CTL_DEL, 0) // if it is closed, the kernel has forgotten it
+	_ = p.control(r, syscall.EPOLL_CTL_DEL, 0) // if it is closed, the kernel has removed it
 }
 
 func (p *poller) forget(r *Rest) {

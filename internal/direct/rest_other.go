@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Rest is nil here: no stream rests.
+// Rest is always nil here: no stream rests.
 type Rest struct{}
 
 // RestOf returns nil.

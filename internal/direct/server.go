@@ -21,46 +21,48 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// Options say how streams are served.
+// Options configure a server.
 type Options struct {
-	// Credentials make the handshake of a connection, as those of a grpc.Server do.
+	// Credentials perform the handshake of a connection, as for a grpc.Server.
 	Credentials credentials.TransportCredentials
 	// Codec encodes and decodes messages.
 	Codec encoding.CodecV2
-	// Interceptors surround a handler, outermost first.
+	// Interceptors wrap a handler, outermost first.
 	Interceptors []intercept.Stream
-	// Panics makes errors of the panics of handlers. Nil ends the process.
+	// Panics converts panics of handlers to errors. If it is nil, a panic ends the process.
 	Panics intercept.Panics
-	// MaxMessage bounds the bytes of a message that a client sends.
+	// MaxMessage limits the size of a client's messages.
 	MaxMessage int
-	// Requests bounds what clients can cost before their messages are complete; nil bounds nothing.
+	// Requests limits what clients can cost before their messages are complete; nil means no
+	// limits.
 	Requests Requests
-	// Patience is how long a client may take until it has sent its metadata.
+	// Patience is how long a client may take to send its metadata.
 	Patience time.Duration
 }
 
-// Requests bounds what clients can cost before their messages are complete.
+// Requests limits what clients can cost before their messages are complete.
 type Requests interface {
-	// Stream begins the account of a stream, whose connection end closes, or refuses it. The stream
-	// gets the context that it returns.
+	// Stream opens the account of a stream, whose connection is closed by end, or refuses it. The
+	// stream gets the returned context.
 	Stream(ctx context.Context, from string, end func()) (context.Context, Account, error)
 }
 
-// Account is what a stream costs. Its methods but Close are called by the goroutine that receives.
+// Account tracks what a stream costs. All methods except Close are called by the receiving
+// goroutine.
 type Account interface {
 	// Wait waits until the next message may be received.
 	Wait() error
-	// Came notes that a whole message has come.
+	// Came records that a message has arrived completely.
 	Came()
-	// Hold says that the stream needs so many bytes for a message of which no more has come than
-	// what it has said before. Release is called when it needs more or no longer any.
+	// Hold records that the stream needs the given memory for a message of which no more has
+	// arrived than earlier calls covered. Release is called when it needs more, or none.
 	Hold(bytes int) (release func(), err error)
-	// Close ends the account, and wakes Wait.
+	// Close closes the account, and wakes Wait.
 	Close()
 }
 
-// Server serves streams. Its methods may be called from several goroutines, but no service is to be
-// registered once it serves.
+// Server serves streams. Its methods are safe for concurrent use, but services must be registered
+// before it serves.
 type Server struct {
 	o       Options
 	methods map[string]*intercept.Method
@@ -68,8 +70,8 @@ type Server struct {
 
 	mu     sync.Mutex
 	closed bool
-	conns  map[net.Conn]*serverStream // nil before the stream has begun
-	poller *poller                    // nil until a stream could rest
+	conns  map[net.Conn]*serverStream // nil before the stream has started
+	poller *poller                    // nil until the first stream that can rest
 }
 
 var _ grpc.ServiceRegistrar = (*Server)(nil)
@@ -82,8 +84,8 @@ func NewServer(o Options) *Server {
 	}
 }
 
-// RegisterService implements grpc.ServiceRegistrar. Of the service only the methods that stream
-// both ways can be called.
+// RegisterService implements grpc.ServiceRegistrar. Only bidirectional streaming methods of the
+// service can be called.
 func (s *Server) RegisterService(d *grpc.ServiceDesc, service any) {
 	for _, m := range d.Streams {
 		if !m.ClientStreams || !m.ServerStreams {
@@ -100,7 +102,7 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, service any) {
 	}
 }
 
-// Serve serves the connections of a listener until that is closed. It returns why it ended.
+// Serve serves the connections of a listener until that is closed, and returns why it ended.
 func (s *Server) Serve(l net.Listener) error {
 	for {
 		c, err := l.Accept()
@@ -108,7 +110,7 @@ func (s *Server) Serve(l net.Listener) error {
 			return err
 		}
 		if !s.enter(c) {
-			_ = c.Close() // nobody is served any more
+			_ = c.Close() // the server has stopped
 			continue
 		}
 		go s.serve(c)
@@ -126,7 +128,7 @@ func (s *Server) enter(c net.Conn) bool {
 	return true
 }
 
-// begin notes that the stream of a connection begins. It reports whether it may.
+// begin records that the stream of a connection starts, and reports whether it may.
 func (s *Server) begin(g *serverStream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,14 +136,14 @@ func (s *Server) begin(g *serverStream) bool {
 	return !s.closed
 }
 
-// GracefulStop lets no connection in any more, and returns when all streams have ended. Connections
-// without one are closed: it need not come.
+// GracefulStop accepts no more connections, and returns when all streams have ended. Connections
+// without a stream are closed, as one might never start.
 func (s *Server) GracefulStop() {
 	s.mu.Lock()
 	s.closed = true
 	for c, g := range s.conns {
 		if g == nil {
-			go c.Close() //nolint:errcheck // TLS may wait until it has said goodbye
+			go c.Close() //nolint:errcheck // TLS may wait for its goodbye to be sent
 		}
 	}
 	s.mu.Unlock()
@@ -149,17 +151,17 @@ func (s *Server) GracefulStop() {
 	s.stopPolling()
 }
 
-// poll returns the poller of all streams that rest, nil if there can be none.
+// poll returns the poller of all streams at rest, or nil if none is available.
 func (s *Server) poll() *poller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.poller == nil {
-		s.poller, _ = newPoller() // without one each stream has its goroutines
+		s.poller, _ = newPoller() // without one, each stream keeps its goroutines
 	}
 	return s.poller
 }
 
-// stopPolling ends the poller if no stream will come any more.
+// stopPolling closes the poller if there will be no more streams.
 func (s *Server) stopPolling() {
 	s.mu.Lock()
 	p := s.poller
@@ -175,7 +177,7 @@ func (s *Server) stopPolling() {
 	}
 }
 
-// Stop ends all connections at once.
+// Stop closes all connections at once.
 func (s *Server) Stop() {
 	defer s.stopPolling()
 	s.mu.Lock()
@@ -183,7 +185,7 @@ func (s *Server) Stop() {
 	s.closed = true
 	for c, g := range s.conns {
 		go func() {
-			_ = c.Close() // its stream learns of it; TLS may wait until it has said goodbye
+			_ = c.Close() // ends its stream; TLS may wait for its goodbye to be sent
 			if g != nil {
 				g.rest.close()
 			}
@@ -191,9 +193,9 @@ func (s *Server) Stop() {
 	}
 }
 
-// serve serves a connection until its stream has ended or pauses.
+// serve serves a connection until its stream ends or pauses.
 func (s *Server) serve(raw net.Conn) {
-	_ = raw.SetDeadline(time.Now().Add(s.o.Patience)) // if that fails, so does what follows
+	_ = raw.SetDeadline(time.Now().Add(s.o.Patience)) // if that fails, so does the rest
 	c, info, err := s.o.Credentials.ServerHandshake(raw)
 	if err != nil {
 		s.leave(raw)
@@ -203,7 +205,7 @@ func (s *Server) serve(raw net.Conn) {
 	m, err := g.begin(info)
 	switch {
 	case err != nil && status.Code(err) == codes.Unknown, err == nil && !s.begin(g):
-		g.close() // the connection is to blame, and not what the client wants
+		g.close() // the connection failed, not the request
 	case err != nil:
 		g.end(err)
 	default:
@@ -218,7 +220,7 @@ func (s *Server) serve(raw net.Conn) {
 	}
 }
 
-// leave forgets a connection, of which all is said.
+// leave removes a connection that is finished.
 func (s *Server) leave(raw net.Conn) {
 	s.mu.Lock()
 	delete(s.conns, raw)
@@ -228,32 +230,32 @@ func (s *Server) leave(raw net.Conn) {
 	s.wg.Done()
 }
 
-// past is a deadline that wakes what waits for a connection.
+// past is a deadline that wakes anything waiting for a connection.
 var past = time.Unix(1, 0)
 
-// serverStream implements grpc.ServerStream. As gRPC says, one goroutine may receive and another
-// one send; what is told of headers is the business of the latter.
+// serverStream implements grpc.ServerStream. As in gRPC, one goroutine may receive while another
+// sends; headers are for the latter.
 type serverStream struct {
 	server  *Server
 	raw     net.Conn
 	c       net.Conn // over raw
 	call    *intercept.Call
 	in      reader
-	account Account // nil if nothing is bounded
+	account Account // nil if there are no limits
 	ctx     context.Context
 	cancel  context.CancelFunc
 	header  head
 	trailer head
-	sent    bool  // the header
+	sent    bool  // the header was sent
 	rest    *Rest // nil if it cannot rest
-	// ending guards the deadline for reading, which is past once the stream has ended.
+	// ending guards the deadline for reading, which is in the past once the stream has ended.
 	ending sync.Mutex
-	// receiving is held while a message is received, and guards through.
+	// receiving is locked while a message is being received, and guards through.
 	receiving sync.Mutex
-	through   bool // no message follows from the client
+	through   bool // the client sends no more messages
 }
 
-// begin greets the client, and reads what it wants. An error that has no code of gRPC is of the
+// begin greets the client and reads its request. An error without a gRPC code is about the
 // connection.
 func (g *serverStream) begin(info credentials.AuthInfo) (*intercept.Method, error) {
 	line, err := g.in.line(maxMethod)
@@ -287,7 +289,7 @@ func (g *serverStream) begin(info credentials.AuthInfo) (*intercept.Method, erro
 	})
 	g.ctx, g.cancel = context.WithCancel(metadata.NewIncomingContext(g.withRest(ctx), md))
 	if r := g.server.o.Requests; r != nil {
-		end := func() { go g.c.Close() } //nolint:errcheck // nothing more is said
+		end := func() { go g.c.Close() } //nolint:errcheck // nothing more to send
 		if g.ctx, g.account, err = r.Stream(g.ctx, g.c.RemoteAddr().String(), end); err != nil {
 			g.cancel()
 			return nil, err
@@ -297,7 +299,7 @@ func (g *serverStream) begin(info credentials.AuthInfo) (*intercept.Method, erro
 	return method, nil
 }
 
-// serve serves the stream until it has ended or pauses.
+// serve serves the stream until it ends or pauses.
 func (g *serverStream) serve() {
 	paused, err := g.call.Serve()
 	if paused {
@@ -307,9 +309,8 @@ func (g *serverStream) serve() {
 	g.end(err)
 }
 
-// silence sees to it that no message is received any more. What the client still sends is thrown
-// away, in pieces: a goroutine that received what is left would take the inside of a message for
-// one.
+// silence makes sure that no more messages are received. What the client still sends is discarded
+// in pieces: a goroutine that received the rest might take the middle of a message for a new one.
 func (g *serverStream) silence() {
 	g.cancel()
 	if g.account != nil {
@@ -320,7 +321,7 @@ func (g *serverStream) silence() {
 	g.ending.Unlock()
 	g.rest.close()
 	g.receiving.Lock()
-	defer g.receiving.Unlock() // nobody receives now, or later: the context has ended
+	defer g.receiving.Unlock() // nobody receives now or later, as the context has ended
 }
 
 // close closes the connection.
@@ -332,7 +333,7 @@ func (g *serverStream) close() {
 	g.server.leave(g.raw)
 }
 
-// end tells the client how the stream has ended, and waits for a moment until it has heard that.
+// end tells the client how the stream has ended, and waits briefly until it has received that.
 func (g *serverStream) end(err error) {
 	defer g.close()
 	_ = g.c.SetDeadline(time.Now().Add(farewellTime))
@@ -344,7 +345,7 @@ func (g *serverStream) end(err error) {
 	}
 }
 
-// Context implements grpc.ServerStream. It ends when the connection has failed, or the handler has
+// Context implements grpc.ServerStream. It ends when the connection has failed or the handler has
 // returned.
 func (g *serverStream) Context() context.Context { return g.ctx }
 
@@ -379,7 +380,7 @@ func (g *serverStream) sendHead(md head) error {
 // SetTrailer implements grpc.ServerStream.
 func (g *serverStream) SetTrailer(md metadata.MD) { g.trailer = metadata.Join(g.trailer, md) }
 
-// SendMsg implements grpc.ServerStream. It returns when the kernel has taken the message.
+// SendMsg implements grpc.ServerStream. It returns when the kernel has accepted the message.
 func (g *serverStream) SendMsg(m any) error {
 	data, err := g.server.o.Codec.Marshal(m)
 	if err != nil {
@@ -395,7 +396,7 @@ func (g *serverStream) SendMsg(m any) error {
 	return nil
 }
 
-// lost ends the stream whose connection has failed.
+// lost ends the stream after its connection has failed.
 func (g *serverStream) lost() error {
 	g.cancel()
 	return status.FromContextError(context.Canceled).Err()
@@ -426,7 +427,7 @@ func (g *serverStream) RecvMsg(m any) error {
 	case status.Code(err) != codes.Unknown:
 		return err
 	}
-	_ = g.c.SetWriteDeadline(past) // wakes a goroutine that sends to a client that reads nothing
+	_ = g.c.SetWriteDeadline(past) // wakes a goroutine that sends to a client that does not read
 	return g.lost()
 }
 
