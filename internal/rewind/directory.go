@@ -1,10 +1,10 @@
 package rewind
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -124,33 +124,18 @@ func Examine(path string) (*Directory, error) {
 
 // read reads and applies the records.
 func (d *Directory) read() error {
-	records, failed := make(chan storage.Record), make(chan error, 1)
-	stop := make(chan struct{})
-	go func() {
-		defer close(records)
+	var err error
+	next, stop := iter.Pull(func(yield func(storage.Record) bool) {
 		want := storage.Wanted{Chunks: true}
-		failed <- storage.Inspect(storage.Config{Dir: d.Path}, want, func(r storage.Record) error {
-			switch v := r.Value.(type) { // the iterator reuses the data
-			case storage.Chunk:
-				v.Data = bytes.Clone(v.Data)
-				r.Value = v
-			case storage.LogEntry:
-				v.Data = bytes.Clone(v.Data)
-				r.Value = v
-			}
-			select {
-			case records <- r:
-				return nil
-			case <-stop:
+		err = storage.Inspect(storage.Config{Dir: d.Path}, want, func(r storage.Record) error {
+			if !yield(r) {
 				return errStop
 			}
+			return nil
 		})
-	}()
-	wrong := d.apply(records)
-	close(stop)
-	for range records { // wait until the directory is closed
-	}
-	err := <-failed
+	})
+	wrong := d.apply(next)
+	stop()
 	switch {
 	case errors.Is(err, storage.ErrLocked):
 		d.Condition, d.Why = Running, err
@@ -221,50 +206,46 @@ func (d *Directory) classify(wrong error) {
 // apply restores the snapshot and applies the whole log after it. A single member cannot know which
 // of these entries were committed, but they include everything acknowledged. The error describes
 // damage.
-func (d *Directory) apply(records <-chan storage.Record) error {
+func (d *Directory) apply(next func() (storage.Record, bool)) error {
 	stale := false
-	for r := range records {
-		for more := true; more; { // load may return the record after the snapshot
-			more = false
-			if r.Err != nil {
-				return fmt.Errorf("%s: %w", r.Kind, r.Err)
+	for r, ok := next(); ok; r, ok = next() {
+		if _, isChunk := r.Value.(storage.Chunk); isChunk {
+			var err error
+			if r, err = d.load(r, next); err != nil {
+				return fmt.Errorf("snapshot: %w", err)
 			}
-			switch v := r.Value.(type) {
-			case storage.Identity:
-				d.Cluster, d.Member, d.Name = v.Cluster, v.Member, v.Name
-			case storage.HardState:
-				d.commit = v.Commit
-			case storage.Chunk:
-				var err error
-				if r, more, err = d.load(v, records); err != nil {
-					return fmt.Errorf("snapshot: %w", err)
-				}
-			case storage.LogEntry:
-				var err error
-				if stale, err = d.entry(v, stale); err != nil {
-					return fmt.Errorf("log entry %d: %w", v.Index, err)
-				}
+		}
+		if r.Err != nil {
+			return fmt.Errorf("%s: %w", r.Kind, r.Err)
+		}
+		switch v := r.Value.(type) {
+		case storage.Identity:
+			d.Cluster, d.Member, d.Name = v.Cluster, v.Member, v.Name
+		case storage.HardState:
+			d.commit = v.Commit
+		case storage.LogEntry:
+			var err error
+			if stale, err = d.entry(v, stale); err != nil {
+				return fmt.Errorf("log entry %d: %w", v.Index, err)
 			}
 		}
 	}
 	return nil
 }
 
-// load restores the snapshot that starts with the given chunk. It returns the record that follows
-// it, if any.
+// load restores the snapshot that starts with the chunk r. It returns the last record that it read,
+// which is not a chunk if the snapshot ends early.
 func (d *Directory) load(
-	first storage.Chunk, records <-chan storage.Record,
-) (after storage.Record, more bool, err error) {
-	chunk, number := &first, uint32(0)
+	r storage.Record, next func() (storage.Record, bool),
+) (last storage.Record, err error) {
+	number := uint32(0)
 	m, err := fsm.Restore(machineConfig(), func() ([]byte, bool, error) {
-		c := chunk
-		if chunk = nil; c == nil {
-			r, ok := <-records
-			next, isChunk := r.Value.(storage.Chunk)
-			if after, more = r, ok && !isChunk; !ok || more {
-				return nil, false, r.Err
-			}
-			c = &next
+		if number > 0 {
+			r, _ = next()
+		}
+		c, isChunk := r.Value.(storage.Chunk)
+		if !isChunk {
+			return nil, false, r.Err
 		}
 		if c.Number != number {
 			return nil, false, fmt.Errorf("chunk %d is missing", number)
@@ -275,7 +256,7 @@ func (d *Directory) load(
 	if err == nil {
 		d.machine, d.Index, d.Term = m, m.Index(), m.Term()
 	}
-	return after, more, err
+	return r, err
 }
 
 // entry applies a log entry. A log without the snapshot's last entry is stale: all of it was
