@@ -116,11 +116,14 @@ func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 // bootstrap makes the first segment, then the identity, then the first commit. Without an identity,
 // and with that commit, the identity was lost; see clear.
 func (d *Disk) bootstrap(id Identity, conf *raftpb.ConfState) error {
-	// MkdirAll syncs the parents of what it makes, but the directory may have been there. The parent
-	// of a mount point can be unreadable, or on a file system that syncs no directories.
-	err := syncDir(d.fs, filepath.Join(d.cfg.Dir, ".."))
-	if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EINVAL) {
-		return err
+	// Any of the parents may be new. One that is not can be unreadable, or on a file system that
+	// syncs no directories.
+	for dir := filepath.Clean(d.cfg.Dir); dir != filepath.Dir(dir); {
+		dir = filepath.Dir(dir)
+		err := syncDir(d.fs, dir)
+		if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EINVAL) {
+			return err
+		}
 	}
 	if len(d.segments) == 0 {
 		first, err := d.spares.take()

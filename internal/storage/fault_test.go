@@ -283,25 +283,29 @@ func TestIdentityIsDurable(t *testing.T) {
 	}
 }
 
-// TestBootstrapSyncsParent: the name of the data directory is durable before the member has an
-// identity, also if the directory was there before.
-func TestBootstrapSyncsParent(t *testing.T) {
+// TestBootstrapSyncsParents: the names of the data directory and of its parents are durable before the
+// member has an identity, also if they were there before. One of them may be unreadable.
+func TestBootstrapSyncsParents(t *testing.T) {
 	files := crashfs.New()
-	fatal(t, files.MkdirAll("parent/data"))
-	var synced bool
+	synced := map[string]bool{}
 	files.Before = func(op crashfs.Op) error {
-		synced = synced || op.Kind == crashfs.SyncDir && op.Name == "parent"
-		if op.Kind == crashfs.Rename && op.Name == "parent/data/identity" && !synced {
-			t.Error("the identity is written first")
+		switch {
+		case op.Kind == crashfs.SyncDir:
+			synced[op.Name] = true
+		case op.Kind == crashfs.Open && op.Name == "top/secret":
+			return syscall.EACCES
+		case op.Kind == crashfs.Rename && op.Name == "top/secret/parent/data/identity":
+			if !synced["top"] || !synced["top/secret/parent"] {
+				t.Errorf("the identity is written after the sync of %v", synced)
+			}
 		}
 		return nil
 	}
 	c := sweepConfig(files)
-	c.Dir = "parent/data"
-	d := open(t, c)
-	fatal(t, d.Close())
-	if !synced {
-		t.Error("the parent is not synced")
+	c.Dir = "top/secret/parent/data"
+	fatal(t, open(t, c).Close())
+	if len(synced) == 0 {
+		t.Error("nothing was synced")
 	}
 }
 

@@ -3,16 +3,14 @@ package storage
 import (
 	"errors"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 )
 
 // An FS is the file system of a data directory. Names are paths of the operating system. What a
 // directory lists is durable after the Sync of its Dir, what a file holds after its own.
 type FS interface {
-	// MkdirAll creates a directory and its parents, and makes them durable.
+	// MkdirAll creates a directory and its parents.
 	MkdirAll(dir string) error
 	// List returns the names in a directory, without the directory.
 	List(dir string) ([]string, error)
@@ -86,24 +84,7 @@ type OS struct{}
 var _ FS = OS{}
 
 // MkdirAll implements FS.
-func (o OS) MkdirAll(dir string) error {
-	var parents []string
-	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
-		if _, err := os.Stat(d); !errors.Is(err, fs.ErrNotExist) || d == filepath.Dir(d) {
-			break
-		}
-		parents = append(parents, filepath.Dir(d))
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	for _, p := range parents {
-		if err := syncDir(o, p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (OS) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o700) }
 
 // List implements FS.
 func (OS) List(dir string) ([]string, error) {
