@@ -14,11 +14,11 @@ import (
 	"unicode/utf8"
 )
 
-// A stranger reads a backup by docs/formats.md alone, without calling any of our packages. Field
-// names are those that the document gives for the output.
+// A stranger reads a backup by docs/formats.md and the comment of package fsm alone, without calling
+// any of our packages. Field names are those that the documents give for the output.
 type stranger struct {
-	b       []byte
-	writers *[]any // the writers of versions of keys so far
+	b     []byte
+	names *[]any // the writers and long keys so far
 }
 
 // fields are the fields of a record, or of a value in it. Zero values are omitted.
@@ -301,17 +301,24 @@ func (s *stranger) version() map[string]any {
 	f.set("tombstone", flags&1 != 0)
 	f.set("modRevision", s.sv())
 	f.set("sub", s.sv())
-	f.set("key", s.text())
+	named := func() any {
+		n := s.uv()
+		if n == 0 {
+			*s.names = append(*s.names, s.text())
+			n = uint64(len(*s.names))
+		}
+		return (*s.names)[n-1]
+	}
+	if flags&8 != 0 {
+		f.set("key", named())
+	} else {
+		f.set("key", s.text())
+	}
 	if flags&2 != 0 {
 		f.set("lease", s.id())
 	}
 	if flags&4 != 0 {
-		n := s.uv()
-		if n == 0 {
-			*s.writers = append(*s.writers, s.text())
-			n = uint64(len(*s.writers))
-		}
-		f.set("writtenFor", (*s.writers)[n-1])
+		f.set("writtenFor", named())
 	}
 	if flags&1 == 0 {
 		f.set("value", s.text())
@@ -438,7 +445,7 @@ func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 			break
 		}
 		sum := binary.BigEndian.Uint32(s.take(4))
-		chunk := stranger{s.take(int(n)), s.writers}
+		chunk := stranger{s.take(int(n)), s.names}
 		if crc32.Checksum(chunk.b, table) != sum {
 			t.Fatal("the checksum of a chunk is wrong")
 		}
@@ -462,8 +469,9 @@ func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 	return out
 }
 
-// Goal: docs/formats.md alone is enough to write a program that reads backups. Method: such a
-// program reads a backup with each kind of record, and gets the fields that a dump prints.
+// Goal: docs/formats.md and the comment of package fsm are enough to write a program that reads
+// backups. Method: such a program reads a backup with each kind of record, and gets the fields that a
+// dump prints.
 func TestStrangerReadsBackup(t *testing.T) {
 	file := corpusBackup(t)
 	want := (&stranger{file, new([]any)}).backup(t)

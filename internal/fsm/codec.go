@@ -33,8 +33,8 @@ type decoder struct {
 	mem *slabs // nil until a command is taken
 	// views says that values of which the store makes a copy are left where they are.
 	views bool
-	// writers are those of the records before, of all chunks of a snapshot.
-	writers *writerNames
+	// names are those of the records before, of all chunks of a snapshot.
+	names *nameTable
 }
 
 // putValue takes the value of a put.

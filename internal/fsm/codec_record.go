@@ -262,58 +262,70 @@ const (
 	recordTombstone byte = 1 << iota
 	recordLease
 	recordWriter
+	recordLongKey
 )
 
-// writerNames are the writers of the versions in a snapshot, in the order in which they come: the
-// first version of each has 0 and its name, the others its number.
-type writerNames struct {
+// nameTable has the texts that versions in a snapshot share, their writers and long keys, in the
+// order in which they come: the first version with a text has 0 and it, the others its number.
+type nameTable struct {
 	numbers map[string]uint64 // of an encoder
-	names   []string          // of a decoder
-	lost    bool              // records are missing, so new names get no number
+	texts   []string          // of a decoder
+	lost    bool              // records are missing, so new texts get no number
 }
 
-func (w *writerNames) append(b []byte, name string) []byte {
-	if n := w.numbers[name]; n != 0 {
-		return binary.AppendUvarint(b, n)
+// longKey is the length from which on a key is in the table: a short one takes less memory where
+// it is.
+const longKey = 64
+
+func (n *nameTable) append(b []byte, name string) []byte {
+	if at := n.numbers[name]; at != 0 {
+		return binary.AppendUvarint(b, at)
 	}
-	if w.numbers == nil {
-		w.numbers = make(map[string]uint64)
+	if n.numbers == nil {
+		n.numbers = make(map[string]uint64)
 	}
-	w.numbers[name] = uint64(len(w.numbers)) + 1
+	n.numbers[name] = uint64(len(n.numbers)) + 1
 	return encoding.AppendBytes(binary.AppendUvarint(b, 0), name)
 }
 
-func (d *decoder) writer() (name string) {
-	n := d.Uvarint()
+// named takes a text of the table.
+func (d *decoder) named(what string) (text string) {
+	n, t := d.Uvarint(), d.names
 	switch {
-	case n > uint64(len(d.writers.names)):
-		if d.writers.lost {
+	case n > uint64(len(t.texts)):
+		if t.lost {
 			return fmt.Sprintf("?%d", n)
 		}
-		d.Fail("a record's writer")
+		d.Fail(what)
 	case n > 0:
-		return d.writers.names[n-1]
+		return t.texts[n-1]
 	default:
-		if name = d.Text(); name == "" {
-			d.Fail("a record's writer")
+		if text = d.Text(); text == "" {
+			d.Fail(what)
 		}
-		if !d.writers.lost {
-			d.writers.names = append(d.writers.names, name)
+		if !t.lost {
+			t.texts = append(t.texts, text)
 		}
 	}
-	return name
+	return text
 }
 
-func appendRecord(b []byte, r *mvcc.Record, w *writerNames) []byte {
+func appendRecord(b []byte, r *mvcc.Record, names *nameTable) []byte {
+	long := len(r.Key) >= longKey
 	b = append(b, encoding.Flag(r.Tombstone, recordTombstone)|
-		encoding.Flag(r.Lease != 0, recordLease)|encoding.Flag(r.WrittenFor != "", recordWriter))
+		encoding.Flag(r.Lease != 0, recordLease)|encoding.Flag(r.WrittenFor != "", recordWriter)|
+		encoding.Flag(long, recordLongKey))
 	b = binary.AppendVarint(binary.AppendVarint(b, r.ModRevision), r.Sub)
-	b = encoding.AppendBytes(b, r.Key)
+	if long {
+		b = names.append(b, r.Key)
+	} else {
+		b = encoding.AppendBytes(b, r.Key)
+	}
 	if r.Lease != 0 {
 		b = appendID(b, lease.ID(r.Lease))
 	}
 	if r.WrittenFor != "" {
-		b = w.append(b, r.WrittenFor)
+		b = names.append(b, r.WrittenFor)
 	}
 	if r.Tombstone {
 		return b
@@ -323,15 +335,19 @@ func appendRecord(b []byte, r *mvcc.Record, w *writerNames) []byte {
 }
 
 func (d *decoder) record() mvcc.Record {
-	f := d.Flags("a record", recordTombstone|recordLease|recordWriter)
+	f := d.Flags("a record", recordTombstone|recordLease|recordWriter|recordLongKey)
 	r := mvcc.Record{Tombstone: f&recordTombstone != 0}
 	r.ModRevision, r.Sub = d.Varint(), d.Varint()
-	r.Key = d.Text()
+	if f&recordLongKey != 0 {
+		r.Key = d.named("a long key")
+	} else {
+		r.Key = d.Text()
+	}
 	if f&recordLease != 0 {
 		r.Lease = int64(d.id())
 	}
 	if f&recordWriter != 0 {
-		r.WrittenFor = d.writer()
+		r.WrittenFor = d.named("a record's writer")
 	}
 	if !r.Tombstone {
 		if r.Value = d.View(); len(r.Value) > mvcc.ShortValue {

@@ -420,6 +420,9 @@ func everything(t testing.TB) *Machine {
 	expire(t, m, full.Terms.ID)
 	mustApply(t, m, &Grant{Terms: lease.Terms{ID: 8, TTL: 500}})
 	mustApply(t, m, &Put{Key: "f", Lease: 8})
+	for range 2 {
+		mustApply(t, m, &Put{Key: strings.Repeat("k", longKey), Value: []byte("v")})
+	}
 	expire(t, m, 8)
 	mustApply(t, m, &AuthEnable{})
 	root := access.Caller{User: "root", Revision: m.meta.access.Revision()}

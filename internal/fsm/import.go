@@ -39,7 +39,7 @@ func (im *Import) Encode(write func(chunk []byte) error) error {
 		e.record(tagLease, func(b []byte) []byte { return appendInfo(b, &info) })
 	}
 	for r := range im.Keys {
-		e.record(tagRecord, func(b []byte) []byte { return appendRecord(b, &r, &e.writers) })
+		e.record(tagRecord, func(b []byte) []byte { return appendRecord(b, &r, &e.names) })
 	}
 	total := e.records
 	e.record(tagTrailer, func(b []byte) []byte { return binary.AppendUvarint(b, total) })

@@ -8,7 +8,7 @@ import (
 // A Record is one record of a snapshot, for readers of the records and not of the state
 // that they make.
 type Record struct {
-	// Kind is the record's name, as docs/formats.md has it.
+	// Kind is the record's name, as the package's comment has it.
 	Kind string
 	// Value is a struct of what it has.
 	Value any
@@ -20,7 +20,7 @@ type Scanner struct {
 	version byte // of the header, 0 before it
 	records uint64
 	ended   bool // the trailer was there
-	writers writerNames
+	names   nameTable
 }
 
 // Records yields the records of the next chunk; values may be parts of it. An error is yielded
@@ -29,7 +29,7 @@ type Scanner struct {
 func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		d := &decoder{
-			Decoder: snapshotFormat.Decoder(s.version, chunk), writers: &s.writers,
+			Decoder: snapshotFormat.Decoder(s.version, chunk), names: &s.names,
 		}
 		for d.Len() > 0 {
 			r := s.record(d)
@@ -44,9 +44,9 @@ func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 	}
 }
 
-// Lost notes that records are missing here. Later records name their writers by number; a number
-// that was not in use before is returned in place of a name.
-func (s *Scanner) Lost() { s.writers.lost = true }
+// Lost notes that records are missing here. Later records name their writers and long keys by
+// number; a number that was not in use before is returned in place of a name.
+func (s *Scanner) Lost() { s.names.lost = true }
 
 // End returns an error if the snapshot goes on after the chunks that there were.
 func (s *Scanner) End() error {

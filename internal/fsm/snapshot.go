@@ -149,7 +149,7 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 		e.record(tagAccount, func(b []byte) []byte { return appendAccount(b, r) })
 	})
 	for r := range v.KV.Records() {
-		e.record(tagRecord, func(b []byte) []byte { return appendRecord(b, &r, &e.writers) })
+		e.record(tagRecord, func(b []byte) []byte { return appendRecord(b, &r, &e.names) })
 	}
 	total := e.records
 	e.record(tagTrailer, func(b []byte) []byte { return binary.AppendUvarint(b, total) })
@@ -174,7 +174,7 @@ type encoder struct {
 	write   func([]byte) error
 	b       []byte
 	records uint64
-	writers writerNames
+	names   nameTable
 	err     error
 }
 
@@ -214,7 +214,7 @@ func rebuild(
 ) (*Machine, error) {
 	m := New(c)
 	r := &restorer{m: m, next: next, d: &decoder{
-		Decoder: snapshotFormat.Decoder(0, nil), writers: new(writerNames),
+		Decoder: snapshotFormat.Decoder(0, nil), names: new(nameTable),
 	}}
 	state, err := r.head()
 	if err != nil {
@@ -323,7 +323,7 @@ func (r *restorer) tag() byte {
 			return 0
 		}
 		r.d = &decoder{
-			Decoder: snapshotFormat.Decoder(r.d.Version(), chunk), writers: r.d.writers,
+			Decoder: snapshotFormat.Decoder(r.d.Version(), chunk), names: r.d.names,
 		}
 	}
 	r.records++

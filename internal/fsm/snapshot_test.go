@@ -70,7 +70,7 @@ func TestBadSnapshots(t *testing.T) {
 		return record(tagRecord, func(b []byte) []byte {
 			return appendRecord(b, &mvcc.Record{KeyValue: mvcc.KeyValue{
 				Key: "k", CreateRevision: 2, ModRevision: 2, Version: 1, Lease: on,
-			}}, new(writerNames))
+			}}, new(nameTable))
 		})
 	}
 	for name, c := range map[string]struct {
@@ -202,4 +202,33 @@ func comparisonRecord(index byte, members ...byte) func([]byte) []byte {
 		}
 		return b
 	})
+}
+
+// TestLongKeyOnce: a snapshot has a long key once, however many versions it has. Otherwise a state within
+// its quota could have a snapshot that no disk has room for.
+func TestLongKeyOnce(t *testing.T) {
+	m := New(Config{})
+	long := strings.Repeat("long", 50_000)
+	for i := range 50 {
+		m.Begin(uint64(i+1), 1)
+		for _, key := range []string{long, long + "er", "short"} {
+			m.Apply(&Put{Key: key, Value: []byte("v")})
+		}
+	}
+	all := chunks(t, m)
+	bytes := 0
+	for _, c := range all {
+		bytes += len(c)
+	}
+	if bytes > 3*len(long) {
+		t.Errorf("a snapshot of two keys of %d bytes has %d bytes", len(long), bytes)
+	}
+	restored, err := Restore(Config{}, source(all...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := m.Image().Hash()
+	if got, err := restored.Image().Hash(); got != want || err != nil {
+		t.Errorf("the restored state differs: %x, want %x, %v", got, want, err)
+	}
 }
