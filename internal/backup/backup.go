@@ -1,6 +1,14 @@
 // Package backup is the form of the files that "leasehold snapshot save" writes: the chunks of a
 // snapshot, with checksums, the ID of the cluster before them and a SHA-256 after them. What is in
 // the chunks of the state is package fsm's.
+//
+// It is also the form of a piece, a part of a copied log: the line "leasehold log 1"; the IDs of
+// the cluster and of the restore (0 for none), 8 bytes each, big-endian; the index and the term of
+// the entry before the first, uvarints; the list of marks (index uvarint, time in milliseconds
+// since 1970 varint); the list of entries (type, one byte, term uvarint, data with its length
+// before it); and the SHA-256 of all that. A list begins with its count, a uvarint. A mark says
+// that the entries up to its index were committed by its time, on the clock of the member that
+// copied them; the last mark is that of the last entry. Types and data are those of the log.
 package backup
 
 import (
