@@ -9,37 +9,38 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ErrTooManyFailures means that so many logins have failed that the password is not looked at.
+// ErrTooManyFailures means that too many logins have failed for the password to be checked.
 var ErrTooManyFailures = errors.New(
 	"login: too many logins failed; wait some seconds, then log in again")
 
-// How many logins may fail in a row, and how soon one more may. A user has many times what an
-// address has: so from one address nobody can keep a user from logging in from another.
+// The number of logins that may fail in a row, and the time after which another may. A user has
+// many times the allowance of an address, so nobody can lock out a user from a single address.
 const (
-	failuresPeriod = 5 * time.Second // of an address, and of a user at an address where it is known
+	failuresPeriod = 5 * time.Second // per address, and per user at an address where the user is known
 	userFactor     = 10
 )
 
-// maxTracked bounds what is kept of each kind. What was used longest ago goes first.
+// maxTracked limits the number of entries of each kind. The least recently used ones are evicted
+// first.
 const maxTracked = 1 << 14
 
-// Failures bounds the passwords that strangers can try.
+// Failures limits the passwords that strangers can try.
 //
-// A login that fails costs one of its address and one of its user. Callers that have none left are
-// refused before their password is looked at, until one is there again. A user that has logged in
-// from an address counts there for itself: whatever strangers try, it can log in from there.
-// Logins that succeed cost nothing.
+// A failed login costs one try of its address and one of its user. Callers without tries left are
+// refused before their password is checked, until another try has accrued. A user who has logged in
+// from an address has separate tries there, so that the user can log in from there whatever
+// strangers try. Successful logins cost nothing.
 type Failures struct {
-	most int // in a row, of an address; 0: no bound
+	most int // in a row, per address; 0: no limit
 	now  func() time.Time
 
 	mu        sync.Mutex // guards what follows
 	users     buckets
 	addresses buckets
-	known     buckets // by user and address, of logins that succeeded
+	known     buckets // by user and address of successful logins
 }
 
-// newFailures returns a Failures that lets so many logins in a row fail from an address; 0 is any
+// newFailures returns a Failures that allows most failures in a row per address; 0 means any
 // number.
 func newFailures(most int) *Failures {
 	return &Failures{
@@ -61,7 +62,7 @@ func (f *Failures) check(user, address string) error {
 	if b, ok := f.known.Get(pair{user, address}); ok {
 		return mayFail(b, now)
 	}
-	// Nothing is made up here: what costs no failure must not push out what others have left.
+	// No bucket is created here: a login that has not failed must not evict those of others.
 	if b, ok := f.addresses.Get(pair{address: address}); ok && b.TokensAt(now) < 1 {
 		return ErrTooManyFailures
 	}
@@ -78,7 +79,7 @@ func mayFail(b *rate.Limiter, now time.Time) error {
 	return nil
 }
 
-// note takes what came of a login.
+// note records the outcome of a login.
 func (f *Failures) note(user, address string, right bool) {
 	if f.most == 0 {
 		return
@@ -95,7 +96,7 @@ func (f *Failures) note(user, address string, right bool) {
 	}
 }
 
-// of returns what a failed login of a user from an address costs one of.
+// of returns the buckets from which a failed login of user at address takes a try.
 func (f *Failures) of(user, address string) []*rate.Limiter {
 	if b, ok := f.known.Get(pair{user, address}); ok {
 		return []*rate.Limiter{b}
@@ -106,7 +107,7 @@ func (f *Failures) of(user, address string) []*rate.Limiter {
 // pair is a user, an address, or both.
 type pair struct{ user, address string }
 
-// buckets has a bucket for each of those that were used last.
+// buckets contains a bucket for each of the most recently used pairs.
 type buckets struct {
 	limit rate.Limit
 	burst int
@@ -117,7 +118,7 @@ func newBuckets(limit rate.Limit, burst int) buckets {
 	return buckets{limit, burst, newLRU[pair, *rate.Limiter](maxTracked)}
 }
 
-// newLRU returns the memory of the keys that were used last.
+// newLRU returns an LRU cache for size keys.
 func newLRU[K comparable, V any](size int) *simplelru.LRU[K, V] {
 	l, err := simplelru.NewLRU[K, V](size, nil)
 	if err != nil {
@@ -126,7 +127,7 @@ func newLRU[K comparable, V any](size int) *simplelru.LRU[K, V] {
 	return l
 }
 
-// at returns the bucket of somebody, a full one if there was none.
+// at returns the bucket of a pair; a full one if there was none.
 func (b *buckets) at(of pair) *rate.Limiter {
 	l, ok := b.Get(of)
 	if !ok {

@@ -11,26 +11,26 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// defaultTTL is the lifetime of JWTs if the option ttl does not say.
+// defaultTTL is the lifetime of JWTs without the option ttl.
 const defaultTTL = 5 * time.Minute
 
-// claims are what a token says, as in etcd.
+// claims are the claims of a token, as in etcd.
 type claims struct {
 	Username string `json:"username"`
-	// Revision is that of users and roles when the user logged in.
+	// Revision is the revision of users and roles at the login.
 	Revision *uint64 `json:"revision"`
 	jwt.RegisteredClaims
 }
 
-// jsonWebTokens gives tokens that anybody with the public key can check.
+// jsonWebTokens issues tokens that anyone with the public key can check.
 type jsonWebTokens struct {
 	method jwt.SigningMethod
-	sign   any // nil: this member cannot
+	sign   any // nil: this member cannot sign
 	verify any
 	ttl    time.Duration
 	now    func() time.Time
 	parser *jwt.Parser
-	times  *jwt.Validator // of a token's claims
+	times  *jwt.Validator // for the claims of a token
 
 	mu   sync.Mutex // guards what follows
 	seen seen[claims]
@@ -68,8 +68,8 @@ func newJWT(options map[string]string, now func() time.Time) (*jsonWebTokens, er
 	if err := j.takeKeys(public, private); err != nil {
 		return nil, fmt.Errorf("--auth-token: %w", err)
 	}
-	// A token that names another method than ours, HS256 with the public key for its secret above
-	// all, is refused before a key is looked at.
+	// A token with a signing method other than ours is refused before the key is used, above all
+	// HS256 with the public key as its secret.
 	rules := []jwt.ParserOption{
 		jwt.WithValidMethods([]string{j.method.Alg()}), jwt.WithExpirationRequired(),
 		jwt.WithTimeFunc(now),
@@ -78,7 +78,7 @@ func newJWT(options map[string]string, now func() time.Time) (*jsonWebTokens, er
 	return j, nil
 }
 
-// readKey reads a file with a key. As in etcd no name is no key.
+// readKey reads a key file. As in etcd, an empty name means that there is no key.
 func readKey(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
@@ -86,7 +86,7 @@ func readKey(file string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// takeKeys parses the keys for the method: both, one, or for a secret the private one.
+// takeKeys parses the keys for the method: both, either or, for a secret, the private one.
 func (j *jsonWebTokens) takeKeys(public, private []byte) error {
 	files, err := keyFiles{public, private}, error(nil)
 	switch j.method.(type) {
@@ -109,10 +109,10 @@ func (j *jsonWebTokens) takeKeys(public, private []byte) error {
 	return err
 }
 
-// keyFiles is what is in the files of keys.
+// keyFiles contains the contents of the key files.
 type keyFiles struct{ public, private []byte }
 
-// take sets the keys of j. One that signs can verify, too.
+// take sets the keys of j. A key that can sign can also verify.
 func take[Pub, Priv any](
 	j *jsonWebTokens, p keyFiles, pub func([]byte) (Pub, error), priv func([]byte) (Priv, error),
 ) error {
@@ -167,7 +167,8 @@ func (j *jsonWebTokens) Check(token string, _ Users) (Caller, error) {
 	return Caller{User: c.Username, Revision: *c.Revision, HasRevision: true}, nil
 }
 
-// find returns what a token says whose signature was good before, if it counts by the clock.
+// find returns the claims of a token whose signature has been verified before, if it is valid at
+// this time.
 func (j *jsonWebTokens) find(token string) (claims, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -178,7 +179,7 @@ func (j *jsonWebTokens) find(token string) (claims, bool) {
 	return *c, true
 }
 
-// note remembers that the signature of a token is good, and forgets tokens that have ended.
+// note remembers that a token's signature is valid, and forgets tokens that have expired.
 func (j *jsonWebTokens) note(token string, c claims) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -11,52 +11,52 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// MaxPassword is the longest password in bytes. bcrypt does not look at more.
+// MaxPassword is the longest password in bytes. bcrypt ignores the rest.
 const MaxPassword = 72
 
-// maxWaiting bounds the logins that wait for their turn.
+// maxWaiting limits the number of waiting logins.
 const maxWaiting = 1024
 
-// These errors are told to callers that set a password or log in.
+// Errors returned to callers that set a password or log in.
 var (
 	// ErrPasswordTooLong means that a new password has more than 72 bytes.
 	ErrPasswordTooLong = errors.New("login: a password may have at most 72 bytes")
-	// ErrBusy means that too many logins wait already.
+	// ErrBusy means that too many logins are already waiting.
 	ErrBusy = errors.New("login: too many logins at a time")
 )
 
-// A TooShortError refuses a new password.
+// A TooShortError reports that a new password is too short.
 type TooShortError struct{ Least int }
 
-// Error says how long it must be.
+// Error says how long the password must be.
 func (e *TooShortError) Error() string {
 	return fmt.Sprintf("login: a password needs at least %d characters (--min-password-length)",
 		e.Least)
 }
 
-// Passwords makes and checks hashes of passwords.
+// Passwords computes and checks hashes of passwords.
 //
-// A hash is dear on purpose (50 ms of a processor by default), so only half of the processors, at
-// least one, work on hashes at a time. The others go on to renew leases, however many clients
-// log in.
+// Hashing is expensive on purpose (50 ms of CPU time by default), so at most half of the
+// processors, but at least one, compute hashes at the same time. The others continue to renew
+// leases, however many clients log in.
 type Passwords struct {
 	cost     int
-	least    int // characters of a new password
+	least    int // minimum length of new passwords, in characters
 	failures *Failures
 
-	turns   chan struct{} // filled by calls that work
-	waiting chan struct{} // filled by calls that work or wait
+	turns   chan struct{} // one element per running call
+	waiting chan struct{} // one element per running or waiting call
 
-	nobody func() []byte // a hash that stands for a user who does not exist
+	nobody func() []byte // the hash used for unknown users
 }
 
-// PasswordOptions is what [NewPasswords] takes.
+// PasswordOptions configures [NewPasswords].
 type PasswordOptions struct {
-	// Cost is that of new hashes, see [CheckCost].
+	// Cost is the cost of new hashes, see [CheckCost].
 	Cost int
-	// Least is how many characters a new password needs.
+	// Least is the minimum length of new passwords, in characters.
 	Least int
-	// Failures is how many logins may fail in a row from one address; 0: any number.
+	// Failures is how many logins may fail in a row from one address; 0 means any number.
 	Failures int
 }
 
@@ -72,14 +72,14 @@ func NewPasswords(o PasswordOptions) *Passwords {
 		nobody: sync.OnceValue(func() []byte {
 			hash, err := bcrypt.GenerateFromPassword([]byte("nobody"), o.Cost)
 			if err != nil {
-				panic("login: " + err.Error()) // the cost was not checked
+				panic("login: " + err.Error()) // the caller did not check the cost
 			}
 			return hash
 		}),
 	}
 }
 
-// CheckCost reports whether a cost is one of bcrypt's.
+// CheckCost reports whether bcrypt supports the cost.
 func CheckCost(cost int) bool { return cost >= bcrypt.MinCost && cost <= bcrypt.MaxCost }
 
 // Hash returns the hash of a new password.
@@ -97,25 +97,24 @@ func (p *Passwords) Hash(ctx context.Context, password string) ([]byte, error) {
 	return bcrypt.GenerateFromPassword([]byte(password), p.cost)
 }
 
-// Login is an attempt to log in by a password.
+// Login is an attempt to log in with a password.
 type Login struct {
 	User, Password string
-	// Address is what counts of where it comes from: who has one must not have many.
+	// Address identifies the origin of the login. It must be something of which nobody has many.
 	Address string
-	// Hash is that of the user's password, nil if there is none.
+	// Hash is the hash of the user's password, or nil if there is none.
 	Hash []byte
 }
 
-// Check reports whether the hash of a login is that of its password. Without a hash it takes as
-// long as with one and reports false, so that nobody learns from the time which users there are.
-// Only a password that no user can have is refused at once: those that wait for their turn take
-// little memory. The error is ErrTooManyFailures when the user or the address must wait, see
-// [Failures].
+// Check reports whether the password of a login matches the hash. Without a hash it takes as long
+// as with one and returns false, so that the time does not reveal which users exist. Only a
+// password that no user can have is refused at once, so that waiting logins take little memory. The
+// error is ErrTooManyFailures if the user or the address must wait, see [Failures].
 func (p *Passwords) Check(ctx context.Context, l Login) (bool, error) {
 	if err := p.failures.check(l.User, l.Address); err != nil {
 		return false, err
 	}
-	if len(l.Password) > MaxPassword { // bcrypt would take it for its first bytes
+	if len(l.Password) > MaxPassword { // bcrypt would only compare the first bytes
 		p.failures.note(l.User, l.Address, false)
 		return false, nil
 	}
@@ -124,7 +123,7 @@ func (p *Passwords) Check(ctx context.Context, l Login) (bool, error) {
 	}
 	defer p.leave()
 	if err := p.failures.check(l.User, l.Address); err != nil {
-		return false, err // many were let in together, and failed
+		return false, err // many were admitted at once, and failed
 	}
 	hash := l.Hash
 	if len(hash) == 0 {

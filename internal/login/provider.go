@@ -7,51 +7,52 @@ import (
 	"time"
 )
 
-// These errors are what becomes of a token.
+// Errors about tokens.
 var (
-	// ErrInvalid means that a token is forged, has ended, or is of a login that counts no more.
+	// ErrInvalid means that a token is forged, has expired, or is from a login that is no longer
+	// valid.
 	ErrInvalid = errors.New("login: invalid token")
-	// ErrRefused means that there is no such user, or that the password is another one.
+	// ErrRefused means that the user does not exist, or that the password is wrong.
 	ErrRefused = errors.New("login: no such user or a wrong password")
-	// ErrVerifyOnly means that this member has no private key to sign tokens with.
+	// ErrVerifyOnly means that this member has no private key for signing tokens.
 	ErrVerifyOnly = errors.New("login: token signing attempted with verify-only key")
-	// ErrNoTokens means that this member gives no tokens, for --auth-token is empty.
+	// ErrNoTokens means that this member issues no tokens, because --auth-token is empty.
 	ErrNoTokens = errors.New("login: this member does not issue tokens")
 )
 
-// Caller is whom a token stands for.
+// Caller is the user that a token identifies.
 type Caller struct {
 	User string
-	// Revision is that of users and roles when the user logged in. Simple tokens do not have one:
-	// they are checked against the users as they are now.
+	// Revision is the revision of users and roles at the login. Simple tokens have none: they are
+	// checked against the current users.
 	Revision uint64
-	// HasRevision says that the token has a revision.
+	// HasRevision reports whether the token has a revision.
 	HasRevision bool
 }
 
-// Users is what tokens are checked against: the users as a member knows them now.
+// Users is what tokens are checked against: the users as this member currently knows them.
 type Users interface {
-	// Hash returns the hash of a user's password. It is false for a user who has none.
+	// Hash returns the hash of a user's password. It returns false for a user who has none.
 	Hash(user string) ([]byte, bool)
-	// Revision is that of the users and roles.
+	// Revision returns the revision of the users and roles.
 	Revision() uint64
-	// Key returns the public key of a member's simple tokens, "" if it has none.
+	// Key returns the public key of a member's simple tokens, or "" if it has none.
 	Key(member uint64) string
 }
 
-// Provider gives and checks tokens.
+// Provider issues and checks tokens.
 type Provider interface {
-	// Give returns a token for a user whose password was checked against u.
+	// Give returns a token for a user whose password has been checked against u.
 	Give(user string, u Users) (string, error)
-	// Check returns whom a token stands for. Its error is ErrInvalid.
+	// Check returns the caller that a token identifies. Its error is ErrInvalid.
 	Check(token string, u Users) (Caller, error)
-	// Key returns the public key that all members need to check tokens that this one gives next, nil
-	// if they need none or know it. It calls now for the users as they are. What they once knew and
-	// do not know any more is never to be known again: then it is another key.
+	// Key returns the public key that all members need to check the next tokens of this one, or nil
+	// if they need none or know it already. It calls now for the current users. A key that they
+	// once knew and have forgotten must never be used again: in that case, Key returns a new one.
 	Key(now func() Users) []byte
 }
 
-// Options is what [Parse] needs to know.
+// Options configures [Parse].
 type Options struct {
 	// Token is --auth-token: "simple", "jwt,OPTION=VALUE,...", or empty for none.
 	Token string
@@ -63,7 +64,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Parse returns the Provider that o describes. It reads the files of keys that o names.
+// Parse returns the Provider described by o. It reads the key files that o names.
 func Parse(o Options) (Provider, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -84,7 +85,7 @@ func Parse(o Options) (Provider, error) {
 	return nil, fmt.Errorf("--auth-token %q is neither simple nor jwt", kind)
 }
 
-// split takes --auth-token to pieces.
+// split parses --auth-token.
 func split(text string) (string, map[string]string, error) {
 	kind, rest, more := strings.Cut(text, ",")
 	options := make(map[string]string)
@@ -103,7 +104,7 @@ func split(text string) (string, map[string]string, error) {
 	return kind, options, nil
 }
 
-// none gives no tokens.
+// none issues no tokens.
 type none struct{}
 
 // Give implements Provider.

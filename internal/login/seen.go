@@ -7,18 +7,18 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// maxSeen bounds the tokens that a member remembers.
+// maxSeen limits the number of tokens that a member remembers.
 const maxSeen = 1 << 16
 
-// seen remembers what is known of tokens that were checked, of those that were used last. A token
-// is found by its hash with a seed that nobody knows, and has to be equal then: where the search
-// ends tells a stranger nothing of another token.
+// seen remembers what is known about the most recently used tokens. A token is looked up by its
+// hash with a secret seed, and must then be equal, so that the duration of a lookup reveals nothing
+// about other tokens.
 type seen[T any] struct {
 	seed maphash.Seed
 	*simplelru.LRU[uint64, *entry[T]]
 }
 
-// entry is a token, and what is known of it.
+// entry is a token, and what is known about it.
 type entry[T any] struct {
 	token string
 	known T
@@ -28,7 +28,7 @@ func newSeen[T any]() seen[T] {
 	return seen[T]{maphash.MakeSeed(), newLRU[uint64, *entry[T]](maxSeen)}
 }
 
-// find returns what is known of a token that is used now, to be changed, or nil.
+// find returns what is known about a token that is being used, for modification, or nil.
 func (s *seen[T]) find(token string) *T {
 	if x, ok := s.Get(maphash.String(s.seed, token)); ok && x.token == token {
 		return &x.known
@@ -36,10 +36,10 @@ func (s *seen[T]) find(token string) *T {
 	return nil
 }
 
-// note remembers what is known of a token, and forgets tokens that are over, from the one that was
-// used longest ago on until one is not over. That may be this one, too.
+// note remembers what is known about a token, and forgets tokens that are over, starting with the
+// least recently used one, until it finds one that is not over. It may forget the new token, too.
 func (s *seen[T]) note(token string, known T, over func(*T) bool) {
-	// The token may be a piece of a much longer header.
+	// The token may be part of a much longer header.
 	s.Add(maphash.String(s.seed, token), &entry[T]{strings.Clone(token), known})
 	for {
 		_, last, ok := s.GetOldest()

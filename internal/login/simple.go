@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// A simple token is, in base64: the member (8 bytes), the time of the login (8), the seal, random
-// bytes (16) so that no two logins have the same token, the user's name, and the signature of all
-// that.
+// A simple token contains, in base64: the member (8 bytes), the time of the login (8), the seal,
+// random bytes (16) that make the tokens of two logins different, the user's name, and the
+// signature of all that.
 const (
 	sealAt   = 16
 	sealLen  = 16
@@ -24,19 +24,19 @@ const (
 	longest  = 4096
 )
 
-// MaxName is the longest name of a user that a token can be for.
+// MaxName is the longest user name for which there can be a token.
 const MaxName = longest - shortest
 
 var encoding = base64.RawURLEncoding.Strict()
 
-// simple gives tokens that end when they have not been used for a while.
+// simple issues tokens that expire when they have not been used for a while.
 //
-// etcd sends each login through the log, so that all members know its token. Here the log has a
-// public key for each member that was logged in at since its start, and the members check the
-// signature: nothing in the log or a backup makes a token, and a login costs no entry. As in etcd
-// a token is renewed by use at the member where it is used. A member that has not seen it yet
-// counts from the login, by the clock of the machine: so these must not be apart by more than
-// the tokens' TTL, or clients log in again and again.
+// etcd sends each login through the log, so that all members know its token. Here the log contains
+// a public key for each member that has issued a token since it started, and members check the
+// signature: nobody can make a token from the log or a backup, and a login takes no log entry. As
+// in etcd, a token is renewed by use, but only at the member where it is used. A member that has
+// not seen it yet counts from the login, by the machine's clock: if clocks differ by more than the
+// TTL of the tokens, clients have to log in again and again.
 type simple struct {
 	ttl    time.Duration
 	now    func() time.Time
@@ -44,19 +44,19 @@ type simple struct {
 
 	mu  sync.Mutex // guards what follows
 	key ed25519.PrivateKey
-	// used says that there are tokens of the key.
+	// used means that tokens have been issued with the key.
 	used bool
-	// seen are tokens that were checked. Of more, those that were used longest ago live only as
-	// long as if they had not been used.
+	// seen contains tokens that have been checked. If there are too many, the least recently used
+	// ones expire as if they had not been used.
 	seen seen[use]
 }
 
-// use is a token that was checked.
+// use is a token that has been checked.
 type use struct {
 	user   string
-	hash   []byte // of the password that the token is of
+	hash   []byte // of the password that was used for the token
 	member uint64
-	key    string    // of the member
+	key    string    // the member's key
 	at     time.Time // when the token was used last
 }
 
@@ -71,8 +71,8 @@ func newSimple(o Options) (*simple, error) {
 	}, nil
 }
 
-// Key implements Provider. After access control was disabled the key is another one: the tokens of
-// before do not count again when it is enabled.
+// Key implements Provider. After access control has been disabled, there is a new key, so that
+// earlier tokens do not become valid again when it is enabled.
 func (s *simple) Key(now func() Users) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *simple) Key(now func() Users) []byte {
 	return public
 }
 
-// sealOf binds a token to the password of its user: a token of an older one counts no more.
+// sealOf binds a token to the password of its user: after a change, older tokens are invalid.
 func sealOf(hash []byte) [sealLen]byte {
 	sum := sha256.Sum256(append([]byte("leasehold simple token\x00"), hash...))
 	return [sealLen]byte(sum[:sealLen])
@@ -125,16 +125,15 @@ func (s *simple) Check(token string, u Users) (Caller, error) {
 	return Caller{User: k.user}, nil
 }
 
-// counts reports whether the user still has the password of the login, and the member that gave
-// the token its key: it has another one after a restart, and none after authentication was
-// disabled.
+// counts reports whether the user still has the password of the login, and the issuing member still
+// has its key. A member has a new key after a restart, and none after authentication was disabled.
 func (k *use) counts(u Users) bool {
 	hash, ok := u.Hash(k.user)
 	return ok && bytes.Equal(hash, k.hash) && u.Key(k.member) == k.key
 }
 
-// find returns whose a token is that was used here, has not ended since, and still counts. Each
-// call passes here: it looks at the users as they are, and computes nothing.
+// find returns the user of a token that has been used here, has not expired since, and is still
+// valid. It is called for every request: it checks the current users, and computes nothing.
 func (s *simple) find(token string, u Users) (user string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +146,7 @@ func (s *simple) find(token string, u Users) (user string, ok bool) {
 	return k.user, true
 }
 
-// open reads a token that this member has not seen, or that has ended or did not count then.
+// open checks a token that this member has not seen, or that had expired or was invalid then.
 func (s *simple) open(token string, u Users) (use, bool) {
 	b, err := encoding.DecodeString(token)
 	if err != nil || len(b) < shortest || len(b) > longest {
@@ -172,7 +171,7 @@ func (s *simple) open(token string, u Users) (use, bool) {
 	return k, age.Abs() < s.ttl
 }
 
-// note remembers that a token was used, and forgets those that have ended.
+// note records the use of a token, and forgets those that have expired.
 func (s *simple) note(token string, k use) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
