@@ -1,6 +1,6 @@
-// Package supervise runs a program while something is held, and stops it before that can be held by
-// another: it is asked to stop (SIGTERM), then killed, by this process or, while that is stopped,
-// by a watchdog.
+// Package supervise runs a program while something is held, and stops the program before another
+// can hold it: the program is asked to terminate (SIGTERM), and later killed, by this process or,
+// while this process is stopped, by a watchdog.
 package supervise
 
 import (
@@ -21,34 +21,34 @@ import (
 	"leasehold.dev/internal/subprocess"
 )
 
-// child is a command that is run under a tenure.
+// child is a command that runs under a tenure.
 type child struct {
 	cmd     *exec.Cmd
-	done    chan struct{} // closed when it has ended
-	err     error         // how, set before
+	done    chan struct{} // closed when the command has ended
+	err     error         // result of the command, set before done is closed
 	signals chan os.Signal
 	notify  func(chan<- os.Signal, ...os.Signal) (stop func())
-	// insistent says that who asks it to end for the second time wants that for certain.
+	// Insistent means that the second request to terminate kills the command.
 	Insistent bool
-	waiting   *app.Interrupt // of what was waited for before, nil for nothing
-	leave     func()         // gives back what startChild has taken of the terminal
+	waiting   *app.Interrupt // the interrupt of the preceding wait, or nil
+	leave     func()         // returns the terminal to this process group
 	watchdog  guard
 }
 
-// guard kills process groups at their deadlines; [watchdog] is one.
+// guard kills process groups at their deadlines. [watchdog] is one.
 type guard interface {
 	arm(group int, deadline time.Time)
 	disarm(group int)
 }
 
-// A Supervisor starts programs, and ends them in time.
+// A Supervisor starts programs, and stops them in time.
 type Supervisor struct {
 	*app.App
 
 	once     sync.Once
-	watchdog *watchdog // for all programs of the process; nil before, or if it cannot be started
+	watchdog *watchdog // for all programs; nil before the first, or if it cannot be started
 
-	Waiting *app.Interrupt // of what a command waits for before it runs a program; nil for nothing
+	Waiting *app.Interrupt // the interrupt of a wait before the program, or nil
 }
 
 // startedWatchdog returns the watchdog, or one that does nothing if it cannot be started.
@@ -66,22 +66,22 @@ func (s *Supervisor) startedWatchdog() *watchdog {
 	return s.watchdog
 }
 
-// InterruptWaiting makes the first signal end a context, until stop is called or a program is
-// started, to which the signal is passed on then.
+// InterruptWaiting makes the first signal cancel a context, until stop is called, or until a
+// program is started, which then gets the signal.
 func (s *Supervisor) InterruptWaiting(cancel context.CancelCauseFunc) (stop func()) {
 	logger.SurviveBrokenPipe()
 	s.Waiting = s.CancelBySignal(cancel)
 	return s.Waiting.Stop
 }
 
-// Start starts a program, in a process group of its own where there is such a thing, so that what
-// it has started itself is ended with it. From then on the signals that this process receives are
-// for the program.
+// Start starts a program, in its own process group on systems that have them, so that programs that
+// it starts are stopped with it. From then on, signals to this process are forwarded to the
+// program.
 func (s *Supervisor) Start(stdin io.Reader, command, env []string) (*child, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(append([]string{}, s.Env...), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, withReader(s.Stdout), withReader(s.Stderr)
-	cmd.WaitDelay = time.Second // what it has left behind may have its output open
+	cmd.WaitDelay = time.Second // processes left behind may keep its output open
 	c := &child{
 		cmd: cmd, done: make(chan struct{}), signals: make(chan os.Signal, 16), waiting: s.Waiting,
 		notify: s.Relay, watchdog: s.startedWatchdog(),
@@ -99,8 +99,8 @@ func (s *Supervisor) Start(stdin io.Reader, command, env []string) (*child, erro
 	return c, nil
 }
 
-// withReader returns an output for a command, or nil, which discards, if its reader is gone
-// already: a shell would end by SIGPIPE when it prints what it was asked to end by.
+// withReader returns an output for a command, or nil, which discards the output, if the reader has
+// gone: otherwise, a shell that prints while it terminates would be killed by SIGPIPE.
 func withReader(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && readerGone(f) {
 		return nil
@@ -108,7 +108,7 @@ func withReader(w io.Writer) io.Writer {
 	return w
 }
 
-// run starts the command and waits for its end.
+// run starts the command, and waits for it to end.
 func (c *child) run(started chan<- error) {
 	logger.SurviveBrokenPipe()
 	defer stayOnThread()()
@@ -126,7 +126,7 @@ func (c *child) run(started chan<- error) {
 	close(c.done)
 }
 
-// A Tenure is what a program runs under: see [client.Hold]. A lease is one, too.
+// A Tenure is what a program runs under: a [client.Hold] or a lease.
 type Tenure interface {
 	ValidUntil() time.Time
 	Context() context.Context
@@ -134,16 +134,16 @@ type Tenure interface {
 	Err() error
 }
 
-// Notice is how long before the end of a tenure a command is asked to end (term), and when
-// it is ended without being asked (kill).
+// Notice is how long before the end of a tenure a command is asked to terminate (Term), and when it
+// is killed (Kill).
 type Notice struct{ Term, Kill time.Duration }
 
-// DefaultNotice is the notice that is right for a TTL.
+// DefaultNotice returns the notice for a TTL.
 func DefaultNotice(ttl time.Duration) Notice { return Notice{Term: ttl / 4, Kill: ttl / 40} }
 
-// Under waits until the command has ended, and sees to it that it does before the tenure
-// is over; lost says that it had to. A command that was asked to end is not told if
-// the tenure is put off after all: it may go on with its ending for so long.
+// Under waits until the command has ended, and makes sure that it ends before the tenure does; lost
+// reports whether that was necessary. A command that has been asked to terminate is not told if the
+// tenure is extended after all: it may take that much longer.
 func (c *child) Under(t Tenure, n Notice) (lost bool) {
 	group := c.cmd.Process.Pid
 	defer c.watchdog.disarm(group)
@@ -161,7 +161,7 @@ func (c *child) Under(t Tenure, n Notice) (lost bool) {
 			asked, lost = true, true
 			c.signal(syscall.SIGTERM)
 		}
-		// The tenure may be renewed: wake and arm the watchdog again well before its deadline.
+		// The tenure may be renewed: wake up, and set the watchdog again, well before the deadline.
 		wait := min(left-n.Kill, max((left-n.Kill)/2, 5*time.Millisecond))
 		if !asked {
 			wait = min(wait, left-n.Term)
@@ -170,7 +170,7 @@ func (c *child) Under(t Tenure, n Notice) (lost bool) {
 		select {
 		case <-c.done:
 			timer.Stop()
-			// If this process was stopped, the watchdog has killed it.
+			// If this process was stopped, the watchdog has killed the command.
 			return lost || time.Until(until) <= n.Kill && c.killed()
 		case s := <-c.signals:
 			if c.Insistent && (s == syscall.SIGINT || s == syscall.SIGTERM) {
@@ -187,13 +187,13 @@ func (c *child) Under(t Tenure, n Notice) (lost bool) {
 	}
 }
 
-// killed reports whether SIGKILL has ended the command.
+// killed reports whether the command was ended by SIGKILL.
 func (c *child) killed() bool {
 	s, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return ok && s.Signaled() && s.Signal() == syscall.SIGKILL
 }
 
-// Exit is the error that has the exit code of the command.
+// Exit returns the error with the exit code of the command.
 func (c *child) Exit() error {
 	var e *exec.ExitError
 	switch {
@@ -209,9 +209,9 @@ func (c *child) Exit() error {
 	case app.ExitTaken, app.ExitNoCore, app.ExitLost, app.ExitBadArgs:
 		return app.WithCode(app.ExitOwn, fmt.Errorf("the command itself has exited with %d", code))
 	default:
-		return app.Reported(code) // it has told why itself
+		return app.Reported(code) // the command itself has reported why
 	}
 }
 
-// WatchdogCommand is the argument with which this program is [Watchdog].
+// WatchdogCommand is the argument that makes this program run [Watchdog].
 const WatchdogCommand = "_watchdog"

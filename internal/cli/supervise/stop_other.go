@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// passedOn are the signals that go to the command.
+// passedOn lists the signals that are forwarded to the command.
 var passedOn = []os.Signal{os.Interrupt, syscall.SIGTERM}
 
-// ownGroup does nothing here: what the command has started itself is not ended with it.
+// ownGroup does nothing here: processes started by the command are not stopped with it.
 func ownGroup(io.Reader) (attr *syscall.SysProcAttr, leave func()) { return nil, func() {} }
 
 // stayOnThread does nothing here.
@@ -20,8 +20,8 @@ func stayOnThread() (leave func()) { return func() {} }
 // signal sends a signal to the command.
 func (c *child) signal(s os.Signal) { _ = c.cmd.Process.Signal(s) }
 
-// kill ends the command.
+// kill kills the command.
 func (c *child) kill() { _ = c.cmd.Process.Kill() }
 
-// readerGone reports nothing here.
+// readerGone always returns false here.
 func readerGone(*os.File) bool { return false }

@@ -14,15 +14,15 @@ import (
 	"leasehold.dev/internal/subprocess"
 )
 
-// passedOn are the signals that go to the command.
+// passedOn lists the signals that are forwarded to the command.
 var passedOn = []os.Signal{
 	unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
 	unix.SIGWINCH, unix.SIGCONT,
 }
 
-// ownGroup puts a command into a process group of its own, which has the terminal if this
-// one had it, until leave is called; and has the kernel kill it when this process is gone,
-// if the kernel does such a thing: nobody would end it in time any more.
+// ownGroup puts a command into its own process group. If this process group has the terminal, the
+// command's group gets it until leave is called. The kernel, if it supports that, kills the command
+// when this process is gone, since nothing else would stop it in time.
 func ownGroup(stdin io.Reader) (attr *syscall.SysProcAttr, leave func()) {
 	attr = subprocess.EndWithUs()
 	attr.Setpgid = true
@@ -32,32 +32,31 @@ func ownGroup(stdin io.Reader) (attr *syscall.SysProcAttr, leave func()) {
 	}
 	fd := int(f.Fd())
 	if group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil || group != unix.Getpgrp() {
-		return attr, func() {} // no terminal, or not ours to give
+		return attr, func() {} // no terminal, or not in the foreground
 	}
 	attr.Foreground, attr.Ctty = true, fd
 	return attr, func() {
-		signal.Ignore(unix.SIGTTOU) // this process is in the background until it is done
+		signal.Ignore(unix.SIGTTOU) // this process is in the background until the next call
 		_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, unix.Getpgrp())
 		signal.Reset(unix.SIGTTOU)
 	}
 }
 
-// stayOnThread keeps the goroutine on its thread until the function that it returns is
-// called: Linux takes the end of the thread that started a command for the end of
-// its parent.
+// stayOnThread keeps the goroutine on its thread until the returned function is called: Linux
+// treats the end of the thread that started a command as the end of its parent.
 func stayOnThread() (leave func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread
 }
 
-// signal sends a signal to the command, and to what it has started.
+// signal sends a signal to the command and the processes it has started.
 func (c *child) signal(s os.Signal) {
 	if n, ok := s.(syscall.Signal); ok {
-		_ = syscall.Kill(-c.cmd.Process.Pid, n) // if there is nobody any more, that is as good
+		_ = syscall.Kill(-c.cmd.Process.Pid, n) // it does not matter if they have gone
 	}
 }
 
-// kill ends the command, and what it has started.
+// kill kills the command and the processes it has started.
 func (c *child) kill() { c.signal(syscall.SIGKILL) }
 
 // readerGone reports whether a file is a pipe without a reader.

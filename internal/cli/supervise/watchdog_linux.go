@@ -17,13 +17,13 @@ import (
 	"leasehold.dev/internal/subprocess"
 )
 
-// watchdog is a process that kills commands at their deadlines, so that a command does not
-// outlive its lock while this process is stopped. A nil watchdog does nothing.
+// watchdog is a process that kills commands at their deadlines, so that a command does not outlive
+// its lock while this process is stopped. A nil watchdog does nothing.
 type watchdog struct{ to io.Writer }
 
-// startWatchdog starts this program as a watchdog. The watchdog has a process group of its own:
-// what stops this process's group does not stop it. It ends, and kills what it watches, when this
-// process ends.
+// startWatchdog starts this program as a watchdog. The watchdog has its own process group, so that
+// stopping this process's group does not stop it. When this process ends, it kills what it watches,
+// and exits.
 func startWatchdog(program string) (*watchdog, error) {
 	from, to, err := os.Pipe()
 	if err != nil {
@@ -41,7 +41,8 @@ func startWatchdog(program string) (*watchdog, error) {
 	return &watchdog{to}, nil
 }
 
-// send sends a line. It does not wait long: a watchdog that is stopped must not stop this process.
+// send sends a line. It does not wait long, since a watchdog that is stopped must not block this
+// process.
 func (w *watchdog) send(group int, at int64) {
 	if to, ok := w.to.(*os.File); ok {
 		_ = to.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
@@ -49,7 +50,7 @@ func (w *watchdog) send(group int, at int64) {
 	_, _ = fmt.Fprintf(w.to, "%d %d\n", group, at)
 }
 
-// arm sets the deadline of a process group, on the clock that counts suspension.
+// arm sets the deadline of a process group, on a clock that includes suspension.
 func (w *watchdog) arm(group int, deadline time.Time) {
 	if w == nil {
 		return
@@ -58,19 +59,20 @@ func (w *watchdog) arm(group int, deadline time.Time) {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return
 	}
-	// The clock is read before the time left: a pause in between shortens the deadline.
+	// The clock is read before the remaining time, so that a pause in between shortens the
+	// deadline.
 	w.send(group, max(now.Nano()+int64(time.Until(deadline)), 1))
 }
 
-// disarm forgets a process group.
+// disarm removes a process group.
 func (w *watchdog) disarm(group int) {
 	if w != nil {
 		w.send(group, 0)
 	}
 }
 
-// Watchdog kills process groups with SIGKILL at their deadlines. Each line of the input has a
-// group and its new deadline in nanoseconds of CLOCK_BOOTTIME, or 0 to forget the group. When the
+// Watchdog kills process groups with SIGKILL at their deadlines. Each line of the input contains a
+// group and its new deadline, in nanoseconds of CLOCK_BOOTTIME, or 0 to remove the group. When the
 // input ends, Watchdog kills all groups that it still watches, and returns.
 func Watchdog(from io.Reader) {
 	signal.Ignore(passedOn...)
@@ -90,7 +92,7 @@ func watchGroups(from io.Reader, kill func(group int)) {
 		if timer == nil && at > 0 {
 			fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 			if err != nil {
-				kill(group) // it could not be killed later
+				kill(group) // could not be killed later
 				continue
 			}
 			timer = os.NewFile(uintptr(fd), "timer")
@@ -105,7 +107,7 @@ func watchGroups(from io.Reader, kill func(group int)) {
 			continue
 		}
 		if at == 0 {
-			_ = timer.Close() // this ends its Read
+			_ = timer.Close() // ends its Read
 			delete(timers, group)
 			continue
 		}
