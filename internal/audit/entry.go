@@ -1,6 +1,6 @@
-// Package audit keeps the log of who did what: one line of JSON for each record, in a file that is
-// rotated or on a stream. What stands in a record is for its callers to say; that no name, key or
-// error can forge a line or a field is this package's promise.
+// Package audit keeps a log of who did what: one line of JSON per record, in a file that is
+// rotated, or on a stream. Callers decide what a record contains; this package guarantees that no
+// name, key or error can forge a line or a field.
 package audit
 
 import (
@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Outcome is what came of a call.
+// Outcome is the outcome of a call.
 type Outcome string
 
 // The outcomes.
@@ -21,32 +21,32 @@ const (
 	Failed Outcome = "failed"
 )
 
-// maxText bounds each text of a record, in bytes. maxKeys bounds its keys.
+// maxText limits each text of a record, in bytes, and maxKeys the number of keys.
 const (
 	maxText = 512
 	maxKeys = 64
 )
 
-// Entry is one record. What is zero or empty is left out.
+// Entry is one record. Zero and empty fields are omitted.
 type Entry struct {
 	Time time.Time
 	// Event is what happened: "call", or the event of a lease.
 	Event string
-	// Principal is who did it, empty for nobody.
+	// Principal is who did it, or empty if nobody.
 	Principal Text
-	// Address is where the call came from, and Trace the trace that its caller says it is part of.
+	// Address is where the call came from, and Trace the trace to which the caller says it belongs.
 	Address Text
 	Trace   Text
 	Call    Text
-	// Target is the user, role or member that the call is about, and Detail what of it.
+	// Target is the user, role or member that the call concerns, and Detail gives details.
 	Target, Detail Text
-	// Keys are keys, and ranges of keys. More says how many there were beyond them.
+	// Keys are keys and ranges of keys. More is the number of further ones.
 	Keys []Range
 	More int
-	// Lease is the ID of a lease, which stands in the record as commands print it, and Name its name.
+	// Lease is the ID of a lease, written as commands print it, and Name is its name.
 	Lease int64
 	Name  Text
-	// Owner is what a lease says of its owner, which is no principal.
+	// Owner is the owner that a lease names, which is not a principal.
 	Owner Text
 	// Seq is the number of the event of a lease.
 	Seq      uint64
@@ -58,13 +58,13 @@ type Entry struct {
 // Range is a key or, with an end, a range of keys.
 type Range struct{ Key, End Text }
 
-// Reset makes the entry empty, to be used again.
+// Reset empties the entry, for reuse.
 func (e *Entry) Reset() {
 	clear(e.Keys)
 	*e = Entry{Keys: e.Keys[:0]}
 }
 
-// AddKey adds a key, or a range of keys, unless there are many already.
+// AddKey adds a key or a range of keys, unless there are too many already.
 func (e *Entry) AddKey(key, end []byte) {
 	if len(e.Keys) >= maxKeys {
 		e.More++
@@ -73,16 +73,17 @@ func (e *Entry) AddKey(key, end []byte) {
 	e.Keys = append(e.Keys, Range{cut(key), cut(end)})
 }
 
-// Text is text of anybody. In JSON it is a string if it is UTF-8 and not long. Else it is an object
-// with its first bytes in base64, and whether there were more: so no text looks like another.
+// Text is text from anyone. In JSON it is a string if it is valid UTF-8 and not long. Otherwise it
+// is an object with its first bytes in base64, and whether there were more, so that no text looks
+// like another.
 type Text string
 
-// cut returns as much of b as a record has, and one byte more if there is more.
+// cut returns as much of b as a record may contain, plus one byte if there is more.
 func cut(b []byte) Text { return Text(b[:min(len(b), maxText+1)]) }
 
 // append appends the record as a line.
 //
-// Package json would take several times as long, for each write of a busy member.
+// Package json would take several times as long, for each write on a busy member.
 func (e *Entry) append(b []byte) []byte {
 	b = append(b, `{"time":"`...)
 	b = e.Time.UTC().AppendFormat(b, time.RFC3339Nano)
@@ -139,13 +140,13 @@ func number(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(append(append(b, `,"`...), name...), `":`...), n, 10)
 }
 
-// append appends the text as a value of JSON.
+// append appends the text as a JSON value.
 func (t Text) append(b []byte) []byte {
 	switch {
 	case len(t) <= maxText && plain(t):
 		return append(append(append(b, '"'), t...), '"')
 	case len(t) <= maxText && utf8.ValidString(string(t)):
-		quoted, _ := json.Marshal(string(t)) // of a string it never fails
+		quoted, _ := json.Marshal(string(t)) // never fails for a string
 		return append(b, quoted...)
 	}
 	b = append(b, `{"base64":"`...)
@@ -154,7 +155,7 @@ func (t Text) append(b []byte) []byte {
 	return append(strconv.AppendBool(b, len(t) > maxText), '}')
 }
 
-// plain reports whether a text stands in JSON as it is.
+// plain reports whether a text needs no escaping in JSON.
 func plain(t Text) bool {
 	for i := range len(t) {
 		if c := t[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {

@@ -15,51 +15,52 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// errUnwritten means that a record could not be written, so that its call is not to go on.
+// errUnwritten means that a record could not be written, and that its call must not proceed.
 var errUnwritten = errors.New("audit: the audit log cannot be written")
 
-// While nothing must wait for them, records are written together, when there are so many bytes of
-// them or after so long. So many bytes wait at most, while the disk is slow.
+// Unless something waits for them, records are written in batches: when there are batchBytes of
+// them, or after batchTime. While the disk is slow, at most maxWaiting bytes wait.
 const (
 	batchBytes = 64 << 10
 	batchTime  = 100 * time.Millisecond
 	maxWaiting = 16 << 20
-	maxSpare   = 4 * batchBytes // of the memory of a batch, that the next one takes
+	maxSpare   = 4 * batchBytes // memory of a batch that is reused by the next one
 )
 
-// hungTime is how long a write may take. After it the disk counts as broken until the write ends.
+// hungTime is how long a write may take. After that, the disk counts as broken until the write
+// ends.
 const hungTime = 5 * time.Second
 
-// Log writes records. Its methods may be called from several goroutines.
+// Log writes records. Its methods are safe for concurrent use.
 type Log struct {
 	to   io.WriteCloser
 	stop bool
 
 	mu      sync.Mutex // guards what follows
 	next    *batch
-	writing *batch // the one that is being written, or nil
-	spare   []byte // of a batch that was written, for the next one
-	running bool   // the goroutine that writes
+	writing *batch // the batch that is being written, or nil
+	spare   []byte // memory of a written batch, for the next one
+	running bool   // the writing goroutine is running
 	broken  bool   // the last write failed, or hangs
 	hung    bool   // the write has taken longer than hungTime
 
-	torn bool          // what was written last may be half a line; the writing goroutine's
-	full chan struct{} // capacity 1: there is a batch
+	torn bool          // the last write may have ended inside a line; used by the writing goroutine
+	full chan struct{} // capacity 1: there is a batch to write
 
 	written, dropped prometheus.Counter
 }
 
-// batch is records that are written together.
+// batch is a group of records that are written together.
 type batch struct {
 	text  []byte
 	count int
-	done  chan struct{} // closed when it is written
-	err   error         // of the write, set before
+	done  chan struct{} // closed when the batch is written
+	err   error         // of the write, set before done is closed
 }
 
 func newBatch(memory []byte) *batch { return &batch{text: memory, done: make(chan struct{})} }
 
-// Open returns a log. It writes nothing yet, but opens the file.
+// Open returns a log. It opens the file, but does not write anything yet.
 func Open(o Options) (*Log, error) {
 	l := &Log{stop: o.WhenFull == stop, next: newBatch(nil), full: make(chan struct{}, 1)}
 	l.written, l.dropped = counter("records_total", "Records written to the audit log."),
@@ -70,7 +71,7 @@ func Open(o Options) (*Log, error) {
 	case "stderr":
 		l.to = unclosed{os.Stderr}
 	default:
-		// The library makes a file when it writes first. Whether it can is to be known now.
+		// The library creates a file at the first write. Find out now whether it can.
 		f, err := os.OpenFile(filepath.Clean(o.File), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("audit: %w", err)
@@ -86,8 +87,8 @@ func Open(o Options) (*Log, error) {
 	return l, nil
 }
 
-// endsInsideLine reports whether the last line of a file is not whole, as after a machine that
-// failed while it was written. One that cannot be read is taken for whole.
+// endsInsideLine reports whether the last line of a file is incomplete, for example because the
+// machine failed during a write. A file that cannot be read counts as complete.
 func endsInsideLine(file string) bool {
 	info, err := os.Stat(file)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -97,18 +98,19 @@ func endsInsideLine(file string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close() // it was only read
+	defer f.Close() // only read
 	var last [1]byte
 	_, err = f.ReadAt(last[:], info.Size()-1)
 	return err == nil && last[0] != '\n'
 }
 
-// rotated is a file that takes more at once than it may hold: lumberjack refuses that. It names old
-// files by the millisecond, and of two with one name only the later stays: so what is large waits.
+// rotated is a file that can take larger writes than its maximum size, which lumberjack refuses.
+// Lumberjack names old files by the millisecond, and of two files with the same name only the later
+// one remains, so large writes are delayed.
 type rotated struct{ lumberjack.Logger }
 
-// Write writes whole lines that are no longer together than a file may be. No record is longer;
-// if one were, two files would have a part of it each.
+// Write writes complete lines, which together are no longer than a file may be. No record is longer
+// than that; if one were, it would be split between two files.
 func (r *rotated) Write(text []byte) (n int, err error) {
 	for most := max(r.MaxSize, 1) << 20; err == nil && n < len(text); {
 		part := text[n:min(len(text), n+most)]
@@ -127,7 +129,7 @@ func (r *rotated) Write(text []byte) (n int, err error) {
 	return n, err
 }
 
-// unclosed is a stream of the process.
+// unclosed is a standard stream of the process, which is not closed.
 type unclosed struct{ io.Writer }
 
 // Close implements io.Closer.
@@ -139,13 +141,13 @@ func counter(name, help string) prometheus.Counter {
 	})
 }
 
-// Collectors are the metrics of the log.
+// Collectors returns the metrics of the log.
 func (l *Log) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{l.written, l.dropped}
 }
 
-// Ready returns an error if records cannot be written, and calls are not to go on without. After a
-// failure it tries once more.
+// Ready returns an error if records cannot be written and calls must not proceed without them.
+// After a failure it tries once more.
 func (l *Log) Ready() error {
 	if !l.stop {
 		return nil
@@ -162,7 +164,7 @@ func (l *Log) Ready() error {
 	return l.Record(&Entry{Time: time.Now(), Event: "resumed"})
 }
 
-// Record takes a record. If it is to stop calls its error is errUnwritten, and else nil.
+// Record adds a record. If calls must stop, the error is errUnwritten; otherwise it is nil.
 func (l *Log) Record(e *Entry) error {
 	var memory [512]byte
 	line := e.append(memory[:0])
@@ -192,8 +194,8 @@ func (l *Log) Record(e *Entry) error {
 	return nil
 }
 
-// Flush writes what waits, and waits for a write that is under way. What cannot be written is
-// dropped; then its error is errUnwritten.
+// Flush writes what is waiting, and waits for a write in progress. Records that cannot be written
+// are dropped; then the error is errUnwritten.
 func (l *Log) Flush() error {
 	l.mu.Lock()
 	b := l.next
@@ -207,7 +209,7 @@ func (l *Log) Flush() error {
 	return l.flush(b)
 }
 
-// flush returns what came of the write of a batch, which has a record. It does not wait for a disk
+// flush returns the result of writing a batch that contains a record. It does not wait for a disk
 // that hangs.
 func (l *Log) flush(b *batch) error {
 	l.mu.Lock()
@@ -231,7 +233,7 @@ func (l *Log) flush(b *batch) error {
 	return fmt.Errorf("%w: no answer from the disk for %v", errUnwritten, hungTime)
 }
 
-// write writes batches until none waits.
+// write writes batches until there are none.
 func (l *Log) write() {
 	l.mu.Lock()
 	for l.next.count > 0 {
@@ -261,7 +263,7 @@ func (l *Log) writeBatch(b *batch) {
 	l.mu.Unlock()
 	b.text = nil
 	if err != nil {
-		// Whole lines of it may be there: to count too many is the safe mistake.
+		// Complete lines may have been written: counting too many is the safe mistake.
 		l.dropped.Add(float64(b.count))
 		b.err = fmt.Errorf("%w: %w", errUnwritten, err)
 		return
@@ -269,7 +271,7 @@ func (l *Log) writeBatch(b *batch) {
 	l.written.Add(float64(b.count))
 }
 
-// Run writes records together until ctx ends, and then those that are left.
+// Run writes records in batches until ctx ends, and then the remaining ones.
 func (l *Log) Run(ctx context.Context, failed func(error)) {
 	tick := time.NewTicker(batchTime)
 	defer tick.Stop()

@@ -6,18 +6,20 @@ import (
 	"slices"
 )
 
-// Options says what is recorded, and where.
+// Options configures what is recorded, and where.
 type Options struct {
-	// File is where records go: a file, "stdout" or "stderr". Empty: there are none.
+	// File is the destination of records: a file, "stdout" or "stderr". If it is empty, there are
+	// no records.
 	File string
-	// Level is "changes": of users, roles, members, settings and leases; "writes": of keys as well;
-	// or "reads": these as well. What is denied is always recorded. Default "changes".
+	// Level is "changes", for changes to users, roles, members, settings and leases; "writes", for
+	// changes to keys as well; or "reads", for reads as well. Denied calls are always recorded. The
+	// default is "changes".
 	Level string
-	// WhenFull says what becomes of a call whose record cannot be written: "drop" drops and counts
-	// the record, "stop" refuses the call. Default "drop".
+	// WhenFull is what happens to a call whose record cannot be written: "drop" drops and counts
+	// the record, "stop" refuses the call. The default is "drop".
 	WhenFull string
-	// MaxMegabytes is the size at which a file is rotated, and MaxFiles how many old ones are kept;
-	// 0: all. Defaults 100 and 10.
+	// MaxMegabytes is the size at which a file is rotated, and MaxFiles the number of old files
+	// that are kept; 0 keeps all. The defaults are 100 and 10.
 	MaxMegabytes, MaxFiles int
 }
 
@@ -26,7 +28,7 @@ const (
 	stop = "stop"
 )
 
-// Levels are those of Options, each with less than those after it.
+// Levels are the values of Options.Level, each of which records less than those after it.
 var Levels = []string{"changes", "writes", "reads"}
 
 // Defaults returns the default options.
@@ -34,7 +36,7 @@ func Defaults() Options {
 	return Options{Level: Levels[0], WhenFull: drop, MaxMegabytes: 100, MaxFiles: 10}
 }
 
-// Check says what of the options cannot be.
+// Check returns an error if the options are invalid.
 func (o *Options) Check() error {
 	switch {
 	case !slices.Contains(Levels, o.Level):

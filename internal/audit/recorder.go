@@ -27,7 +27,8 @@ import (
 // Member is the member whose calls and leases are recorded.
 type Member interface {
 	View() *fsm.View
-	// OnLeaseNews has f called after the view has new events of leases, until stop is called.
+	// OnLeaseNews arranges for f to be called after the view has new events of leases, until stop
+	// is called.
 	OnLeaseNews(f func()) (stop func())
 }
 
@@ -39,7 +40,7 @@ type Recorder struct {
 	logger *slog.Logger
 }
 
-// NewRecorder opens the audit log of a member. It returns nil if o names no file.
+// NewRecorder opens the audit log of a member. It returns nil if o does not name a file.
 func NewRecorder(o Options, of Member, logger *slog.Logger) (*Recorder, error) {
 	if o.File == "" {
 		return nil, nil
@@ -59,15 +60,16 @@ func (a *Recorder) Collectors() []prometheus.Collector {
 	return a.log.Collectors()
 }
 
-// entries are for the records of calls that have one request.
+// entries are for the records of calls with a single request.
 var entries = sync.Pool{New: func() any { return new(Entry) }}
 
-// errNoAudit refuses what could not be recorded, and withholds the answer of what could not.
+// errNoAudit refuses a call that cannot be recorded, or withholds the answer of one that could not
+// be.
 var errNoAudit = status.Error(codes.Unavailable,
 	"leasehold: the audit log of this member cannot be written, and --audit-log-when-full is stop")
 
-// Unary is a grpc.UnaryServerInterceptor. It comes after the logins, which find out who calls.
-// Calls that they refuse are passed to Refused instead.
+// Unary is a grpc.UnaryServerInterceptor. It comes after authentication, which identifies the
+// caller. Calls that authentication refuses are passed to Refused instead.
 func (a *Recorder) Unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -93,8 +95,8 @@ func (a *Recorder) Unary(
 	return resp, err
 }
 
-// Refused records a call that the logins refused with err. It returns the error to answer with. req
-// is nil for a stream.
+// Refused records a call that authentication refused with err. It returns the error with which to
+// answer. req is nil for a stream.
 func (a *Recorder) Refused(ctx context.Context, req any, method string, err error) error {
 	if a == nil {
 		return err
@@ -107,7 +109,7 @@ func (a *Recorder) Refused(ctx context.Context, req any, method string, err erro
 	return err
 }
 
-// record writes an entry about a call that ended with err.
+// record writes an entry for a call that ended with err.
 func (a *Recorder) record(e *Entry, err error) error {
 	e.Time, e.Event, e.Outcome = time.Now(), "call", OK
 	if err != nil {
@@ -119,15 +121,15 @@ func (a *Recorder) record(e *Entry, err error) error {
 	return a.log.Record(e)
 }
 
-// principalOf returns the name of who makes a call, empty for nobody.
+// principalOf returns the name of the caller, or "" if there is none.
 func principalOf(ctx context.Context) Text { return Text(api.CallerOf(ctx).User) }
 
 // addressOf returns where a call comes from.
 func addressOf(ctx context.Context) Text { return Text(api.Address(ctx)) }
 
-// traceOf returns the ID of the trace that a call's headers name (W3C Trace Context), "" for none.
+// traceOf returns the ID of the trace in a call's headers (W3C Trace Context), or "".
 func traceOf(ctx context.Context) Text {
-	parent := metadata.ValueFromIncomingContext(ctx, "traceparent") // does not copy all headers
+	parent := metadata.ValueFromIncomingContext(ctx, "traceparent") // without copying all headers
 	if len(parent) != 1 {
 		return ""
 	}
@@ -140,8 +142,8 @@ func traceOf(ctx context.Context) Text {
 	return Text(c.TraceID().String())
 }
 
-// refusals are errors of etcd's that say that somebody may not do something, with codes that others
-// have, too.
+// refusals are the errors of etcd's API that mean that someone may not do something, with codes
+// that other errors have too.
 var refusals = map[string]bool{
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty):                 true,
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthFailed):                true,
@@ -158,7 +160,8 @@ func isDenied(err error) bool {
 		refusals[s.Message()]
 }
 
-// Run writes records together, and records the events of leases after a number, until ctx ends.
+// Run writes records in batches, and records the events of leases after the given number, until ctx
+// ends.
 func (a *Recorder) Run(ctx context.Context, at uint64) {
 	done := make(chan struct{})
 	go func() { defer close(done); a.followLeases(ctx, at) }()
@@ -169,8 +172,8 @@ func (a *Recorder) Run(ctx context.Context, at uint64) {
 	<-done
 }
 
-// followLeases records the events of leases after a number until ctx ends. After a start those
-// since the last snapshot come again, with the numbers that they had.
+// followLeases records the events of leases after the given number until ctx ends. After a start,
+// the events since the last snapshot are repeated, with the same numbers.
 func (a *Recorder) followLeases(ctx context.Context, at uint64) {
 	news := make(chan struct{}, 1)
 	stop := a.member.OnLeaseNews(func() {
@@ -190,13 +193,13 @@ func (a *Recorder) followLeases(ctx context.Context, at uint64) {
 	a.recordLeases(at)
 }
 
-// recordLeases records the events after a number, and returns that of the last one.
+// recordLeases records the events after the given number, and returns the number of the last one.
 func (a *Recorder) recordLeases(at uint64) uint64 {
 	all := a.member.View().LeaseEvents
 	for at < all.Last() {
 		events, err := all.After(at)
 		if errors.Is(err, fsm.ErrEventsCompacted) || len(events) == 0 {
-			_ = a.log.Record(&Entry{ // it counts what it cannot write
+			_ = a.log.Record(&Entry{ // counts what it cannot write
 				Time: time.Now(), Event: "lease events lost", Seq: all.Last(),
 				Detail: "a snapshot brought them, or there were too many at a time",
 			})
@@ -216,7 +219,7 @@ func (a *Recorder) recordLeases(at uint64) uint64 {
 	return at
 }
 
-// Close writes what is left, after the last call.
+// Close writes the remaining records, after the last call.
 func (a *Recorder) Close() {
 	if err := a.log.Close(); err != nil {
 		a.logger.Error("the last records of the audit log are lost", "error", err)

@@ -11,20 +11,20 @@ import (
 	native "leasehold.dev/api/leasehold/v1"
 )
 
-// level is the lowest level that records a call. Denied calls are always recorded. The first levels
-// are those of Levels.
+// level is the lowest level at which a call is recorded. Denied calls are always recorded. The
+// first levels correspond to Levels.
 type level uint8
 
 const (
-	// changes: who may do what, members and settings, and grants and ends of leases.
+	// changes: permissions, members and settings, and grants and ends of leases.
 	changes level = iota
-	writes        // and of keys
+	writes        // also of keys
 	reads
-	never   // such as renewals, of which there are very many, and parts of other calls
-	unknown // a request that is missing in levelOf
+	never   // such as renewals, which are very frequent, and parts of other calls
+	unknown // the request is missing in levelOf
 )
 
-// levelOf returns the level of a request, over whichever API it came.
+// levelOf returns the level of a request of any API.
 func levelOf(req any) level {
 	switch r := req.(type) {
 	case *pb.AlarmRequest:
@@ -73,14 +73,14 @@ func levelOf(req any) level {
 	return unknown
 }
 
-// What requests of both APIs say of themselves. No other part of one is ever looked at: values,
-// passwords and secrets are not.
+// What requests of both APIs reveal. No other part of a request is ever read, in particular no
+// values, passwords or secrets.
 type (
 	withKey  interface{ GetKey() []byte }
 	withEnd  interface{ GetRangeEnd() []byte }
 	withKeys interface{ GetKeys() [][]byte }
 	withName interface{ GetName() string }
-	// withBytesName is a lock or an election.
+	// withBytesName is a request about a lock or an election.
 	withBytesName interface{ GetName() []byte }
 	withUser      interface{ GetUser() string }
 	withRole      interface{ GetRole() string }
@@ -91,14 +91,14 @@ type (
 	withID        interface{ GetId() int64 }
 )
 
-// entryOf returns what an entry says of a request.
+// entryOf returns the entry for a request.
 func entryOf(req any) *Entry {
 	e := new(Entry)
 	fill(e, req)
 	return e
 }
 
-// fill has an empty entry say what entries say of a request.
+// fill fills an empty entry from a request.
 func fill(e *Entry, req any) {
 	addKeys(e, req)
 	addLease(e, req)
@@ -146,7 +146,7 @@ func fill(e *Entry, req any) {
 	}
 }
 
-// limitsOf says whose limits they are.
+// limitsOf returns whose limits are meant.
 func limitsOf(l *native.Limits) string {
 	switch {
 	case l.GetUser() != "":
@@ -158,7 +158,7 @@ func limitsOf(l *native.Limits) string {
 	}
 }
 
-// addKeys adds the keys of a request, of all parts of a transaction.
+// addKeys adds the keys of a request, including all parts of a transaction.
 func addKeys(e *Entry, req any) {
 	switch r := req.(type) {
 	case *pb.TxnRequest:
@@ -176,7 +176,7 @@ func addKeys(e *Entry, req any) {
 		}
 		return
 	}
-	if r, ok := req.(withBytesName); ok { // of a lock or an election
+	if r, ok := req.(withBytesName); ok { // a lock or an election
 		e.AddKey(r.GetName(), nil)
 	}
 	if r, ok := req.(withKeys); ok {

@@ -30,29 +30,29 @@ func (a *Recorder) Stream(
 	return s, s.ended, nil
 }
 
-// auditedStream is a stream of which is recorded what is asked and answered on it.
+// auditedStream is a stream whose requests and answers are recorded.
 type auditedStream struct {
 	grpc.ServerStream
 	ctx    context.Context
 	audit  *Recorder
 	call   string
-	single bool // of one request
-	// from is where the stream comes from, trace what it was opened with.
+	single bool // has a single request
+	// from is where the stream comes from, and trace the trace with which it was opened.
 	from, trace Text
 
 	mu    sync.Mutex // guards what follows
 	asked *Entry
-	level level // of asked
-	// requests are those of leasehold.v1 that wait for their answers, by their IDs.
+	level level // level of asked
+	// requests are those of leasehold.v1 that have not been answered, by ID.
 	requests map[uint64]pending
-	// watches are those of etcd's that were asked for and are not made yet.
+	// watches are those of etcd's API that were requested and have not been created.
 	watches []pending
 }
 
 // pending is a request without an answer.
 type pending struct {
 	entry    *Entry
-	recorded bool // also if it is done
+	recorded bool // also if it succeeds
 }
 
 // Context implements grpc.ServerStream.
@@ -91,7 +91,7 @@ func (s *auditedStream) RecvMsg(m any) error {
 
 var requestBody = (*native.Request)(nil).ProtoReflect().Descriptor().Oneofs().ByName("body")
 
-// bodyOf returns the message in a request, nil if there is none.
+// bodyOf returns the message in a request, or nil if there is none.
 func bodyOf(q *native.Request) any {
 	f := q.ProtoReflect().WhichOneof(requestBody)
 	if f == nil || f.Kind() != protoreflect.MessageKind {
@@ -100,12 +100,12 @@ func bodyOf(q *native.Request) any {
 	return q.ProtoReflect().Get(f).Message().Interface()
 }
 
-// ask notes a request, and reports whether it will be recorded whatever comes of it.
+// ask notes a request, and reports whether it will be recorded whatever its outcome.
 func (s *auditedStream) ask(q *native.Request) bool {
 	body := bodyOf(q)
 	level := levelOf(body)
 	recorded := level <= s.audit.level
-	// What is not recorded can still be denied, but for what nobody needs a right for.
+	// What is not recorded can still be denied, unless it needs no permission.
 	if body == nil || !recorded && !s.audit.member.View().Access.Enabled() {
 		return false
 	}
@@ -135,12 +135,13 @@ func (s *auditedStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// answer records a request that is answered.
+// answer records a request that has been answered.
 func (s *auditedStream) answer(x *native.Response) error {
 	s.mu.Lock()
 	p, ok := s.requests[x.GetId()]
 	if x.GetMore() {
-		// It goes on; it is recorded now if it is to be, and later only if it is denied then.
+		// It continues. It is recorded now if it is to be at all, and later only if it is then
+		// denied.
 		if ok && p.recorded {
 			s.requests[x.GetId()] = pending{entry: p.entry}
 		}
@@ -167,7 +168,7 @@ func (s *auditedStream) answer(x *native.Response) error {
 
 var responseBody = (*native.Response)(nil).ProtoReflect().Descriptor().Oneofs().ByName("body")
 
-// answerOf returns the message in a response, nil if there is none.
+// answerOf returns the message in a response, or nil if there is none.
 func answerOf(x *native.Response) any {
 	f := x.ProtoReflect().WhichOneof(responseBody)
 	if f == nil {
@@ -176,7 +177,7 @@ func answerOf(x *native.Response) any {
 	return x.ProtoReflect().Get(f).Message().Interface()
 }
 
-// watch records that a watch of etcd's API is made, or that it is denied, then or later.
+// watch records that a watch of etcd's API has been created or denied, now or later.
 func (s *auditedStream) watch(r *pb.WatchResponse) error {
 	p := pending{entry: new(Entry)}
 	s.mu.Lock()
@@ -200,7 +201,7 @@ func (s *auditedStream) watch(r *pb.WatchResponse) error {
 	return s.record(p.entry, err)
 }
 
-// ended records a call of one request, and one that was denied.
+// ended records a call with a single request, or one that was denied.
 func (s *auditedStream) ended(err error) error {
 	s.mu.Lock()
 	e, recorded := s.asked, s.asked != nil && s.level <= s.audit.level
@@ -217,7 +218,7 @@ func (s *auditedStream) ended(err error) error {
 	return err
 }
 
-// record writes an entry of the stream.
+// record writes an entry for the stream.
 func (s *auditedStream) record(e *Entry, err error) error {
 	if e.Call == "" {
 		e.Call = Text(s.call)
