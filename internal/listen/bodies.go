@@ -134,6 +134,9 @@ func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(error
 		end(why)
 		b.Interrupt()
 	})
+	if c := countedOf(r.Context()); c != nil && c.isKnown.Load() {
+		b.sender.known.Store(true) // a request before it has logged in
+	}
 	return b
 }
 

@@ -111,34 +111,6 @@ func TestStrangersMakeRoom(t *testing.T) {
 	})
 }
 
-// Goal: a host that opens one connection after another keeps none of another host out, however
-// slow that is to be vouched for. Method: connections of one host fill the limit again and again
-// while one of another host waits.
-func TestCrowdKeepsNobodyOut(t *testing.T) {
-	limit := NewLimit(10, "", slog.New(slog.DiscardHandler))
-	limit.CloseStrangers(time.Hour)
-	admit := func(from string) *counted {
-		a, b := net.Pipe()
-		t.Cleanup(func() { _, _ = a.Close(), b.Close() })
-		c := &counted{Conn: visitor{a, from}, limit: limit, site: Site(from)}
-		if !limit.admit(c) {
-			t.Fatal("there is no room")
-		}
-		return c
-	}
-	slow := admit("10.0.0.2:1000")
-	crowd := admit("10.0.0.3:1000")
-	for i := range 1000 {
-		admit(fmt.Sprintf("10.0.0.3:%d", 1001+i))
-	}
-	limit.mu.Lock()
-	defer limit.mu.Unlock()
-	if slow.gone || !crowd.gone || limit.held != 10 {
-		t.Errorf("gone: the slow one %v, the first of the crowd %v; held %d",
-			slow.gone, crowd.gone, limit.held)
-	}
-}
-
 // Goal: strangers of one site leave room for those of another, and for connections on which a caller
 // has logged in, however many there may be in all, and none is closed for its age.
 func TestStrangersHaveANumber(t *testing.T) {

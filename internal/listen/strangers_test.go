@@ -711,3 +711,33 @@ func TestRequestsOverHTTPAreSlowedDown(t *testing.T) {
 		})
 	}
 }
+
+// Goal: once a caller has logged in over an HTTP connection, its next requests are not a stranger's,
+// even where only a member can check a token, as at a relay. Method: a connection is vouched for, and
+// carries far more requests than a burst.
+func TestRequestsAfterLogin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := NewLimit(10, "", slog.New(slog.DiscardHandler))
+		limit.BoundStrangers(5)
+		near, far := net.Pipe()
+		defer near.Close()
+		defer far.Close()
+		c := &counted{Conn: visitor{near, "10.0.0.1:1"}, limit: limit, site: "10.0.0.1"}
+		limit.admit(c)
+		all := NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(strangerCalls, Nobody)
+		ctx := newAnswers().ConnContext(t.Context(), c)
+		c.vouched()
+		began := time.Now()
+		for range 5 * siteBurst {
+			r := httptest.NewRequest("POST", "/", nil).WithContext(ctx)
+			b, err := all.Body(httptest.NewRecorder(), r, func(error) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Done()
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("requests of a client that has logged in waited %v", took)
+		}
+	})
+}
