@@ -147,7 +147,7 @@ func (q *waitQueue) attempt(
 		return nil, r.Succeeded, err
 	case !r.Succeeded:
 		if q.permitsKey != "" {
-			if err := q.agree(ctx, r.Results[1].Range.KVs, permits); err != nil {
+			if err := q.storePermits(ctx, r.Results[1].Range.KVs, permits); err != nil {
 				return nil, false, err
 			}
 		}
@@ -156,9 +156,9 @@ func (q *waitQueue) attempt(
 	return q.newTicket(key, r, handle), true, nil
 }
 
-// agree stores the number of permits if there is none, and fails if it is different. If the answer
-// is lost, the next attempt to take a ticket shows whether it was stored.
-func (q *waitQueue) agree(ctx context.Context, stored []store.KV, permits string) error {
+// storePermits stores the number of permits if there is none, and fails if it is different. If the
+// answer is lost, the next attempt to take a ticket shows whether it was stored.
+func (q *waitQueue) storePermits(ctx context.Context, stored []store.KV, permits string) error {
 	switch {
 	case len(stored) == 0:
 		_, err := q.session.client.Txn(ctx, store.Txn{
