@@ -184,13 +184,9 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 	results, ttls := r.GetRenew().GetResults(), r.GetRenew().GetTtlMs()
 	var lost map[lease.ID]*LostError
 	ttls = ttls[:min(len(ttls), len(b.Leases))]
-	joined := r.GetRenew().GetJoined()
 	for i, ttl := range ttls {
 		if ttl > 0 {
 			k.set.Renewed(b.Seq, b.Leases[i].ID, lease.TTL(ttl))
-			if i < len(joined) && joined[i] != 0 {
-				k.set.Joined(b.Seq, b.Leases[i].ID, lease.GroupID(joined[i]))
-			}
 		}
 	}
 	k.groupsLocked(&b, r)
@@ -209,6 +205,11 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 			if l := k.leases[lease.ID(res.Id)]; l != nil && (refused == 0 || l.info.TTL < refused) {
 				refused = l.info.TTL
 			}
+		}
+	}
+	for i, g := range r.GetRenew().GetJoined() {
+		if g != 0 && i < len(b.Leases) {
+			k.set.Joined(b.Seq, b.Leases[i].ID, lease.GroupID(g))
 		}
 	}
 	if len(results)+len(ttls) == 0 && !r.GetMore() {

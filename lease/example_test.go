@@ -146,7 +146,7 @@ func ExampleLessor_RenewGroup() {
 		l.Join(g, id+1, 0)
 	}
 	l.Revoke(2)
-	l.Leave(g, 3)
+	l.Leave(g, 3, lease.LastRenewal)
 
 	l.Advance(300)
 	l.RenewGroup(g)

@@ -42,17 +42,22 @@ func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
 }
 
 // Leave takes a lease out of a group, if it is in it, because nothing keeps it alive any more. It
-// lives on from the last renewal, and is untended.
-func (l *Lessor) Leave(g GroupID, id ID) {
+// lives on from its own last renewal, or from the group's at asOf if that is later, and is
+// untended. LastRenewal stands for the group's last one. The caller certifies that the holder was
+// promised nothing by a later renewal of the group.
+func (l *Lessor) Leave(g GroupID, id ID, asOf Instant) {
 	if l.tracker == nil {
 		return
 	}
 	if slot, ok := l.find(id); ok && g != 0 && l.tracker.groupOf(slot) == g {
-		l.tracker.part(slot, false)
+		l.tracker.partAsOf(slot, false, asOf)
 		l.tracker.abandon(slot)
 		l.tracker.place(slot)
 	}
 }
+
+// LastRenewal is later than any renewal of a group; see Lessor.Leave.
+const LastRenewal Instant = math.MaxInt64
 
 // GroupOf returns the group that a lease is in, 0 for none.
 func (l *Lessor) GroupOf(id ID) GroupID {
@@ -222,14 +227,18 @@ func (t *tracker) join(slot uint32, id GroupID) bool {
 
 // part takes a lease out of its group, if it is in one. The caller places it. Report says that the
 // group's keeper is to learn of it.
-func (t *tracker) part(slot uint32, report bool) {
+func (t *tracker) part(slot uint32, report bool) { t.partAsOf(slot, report, LastRenewal) }
+
+// partAsOf is part for a lease that the group's renewals after an instant do not count for.
+func (t *tracker) partAsOf(slot uint32, report bool, asOf Instant) {
 	g := t.groupAt(slot)
 	if g == nil {
 		return
 	}
 	k := t.timings.at(slot)
-	k.expiry = max(k.expiry, g.renewed.after(g.ttl))
-	k.quiet = min(max(k.quiet, g.quiet), g.abandoned)
+	asOf = min(asOf, g.renewed)
+	k.expiry = max(k.expiry, asOf.after(g.ttl))
+	k.quiet = min(max(k.quiet, asOf.after(t.cfg.silence(g.ttl))), g.abandoned)
 	if k.prev == 0 {
 		g.first = k.next
 	} else {

@@ -194,8 +194,12 @@ func (m *model) groups() {
 		if l := m.twin.leases[id]; l != nil && m.choose(2) == 0 {
 			g = l.group
 		}
-		m.primary.Leave(g, id)
-		m.twin.leave(g, id)
+		asOf := LastRenewal
+		if m.choose(2) == 0 {
+			asOf = m.twin.now - Instant(m.span())
+		}
+		m.primary.Leave(g, id, asOf)
+		m.twin.leave(g, id, asOf)
 	case 8:
 		left, ok := m.primary.Left(g)
 		want, wantOK := m.twin.left(g)

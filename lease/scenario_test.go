@@ -229,7 +229,11 @@ var commands = map[string]func(s *scenario, a args) string{
 		return "ok"
 	},
 	"leave": func(s *scenario, a args) string {
-		a.on(s).Leave(a.group(), a.id())
+		asOf := LastRenewal
+		if a.has("as-of") {
+			asOf = Instant(a.ttl("as-of"))
+		}
+		a.on(s).Leave(a.group(), a.id(), asOf)
 		return "ok"
 	},
 	"renew-group": func(s *scenario, a args) string {

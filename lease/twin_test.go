@@ -91,9 +91,15 @@ func (t *twin) part(l *twinLease, report bool) {
 	delete(t.groups, id)
 }
 
-func (t *twin) leave(id GroupID, lease ID) {
+func (t *twin) leave(id GroupID, lease ID, asOf Instant) {
 	if l := t.leases[lease]; l != nil && l.group == id && id != 0 {
+		g := t.groups[id]
+		last := *g
+		if asOf < g.renewed { // what the group was then
+			g.renewed, g.quiet = asOf, asOf+g.quiet-g.renewed
+		}
 		t.part(l, false)
+		*g = twinGroup{ttl: last.ttl, renewed: last.renewed, quiet: last.quiet, left: g.left}
 		t.abandon(lease)
 	}
 }

@@ -97,5 +97,10 @@ func (n *node) RenewAll(r *replica.Renewals) error {
 
 // EndKeeper implements native.Renewer.
 func (n *node) EndKeeper(by replica.Keeper) {
-	n.inbox.put(func(m *mail) { m.Ended = append(m.Ended, by) })
+	// In the order of its renewals, or those would begin groups that nobody ends.
+	end := &replica.Renewals{GroupRenewals: replica.GroupRenewals{Keeper: by, End: true}}
+	n.inbox.put(func(m *mail) {
+		m.Together = append(m.Together, end)
+		m.renewing += end.Size()
+	})
 }

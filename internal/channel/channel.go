@@ -39,7 +39,7 @@ type Channel struct {
 	shut    bool         // nothing more is sent
 	over    bool         // the channel has ended
 	why     error        // with the link
-	idle    idle
+	receive func()       // see Rest; nil if somebody receives
 
 	sending sync.Mutex // held while a message is sent
 
@@ -91,7 +91,7 @@ func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 
 // endLocked notes that the channel has ended, and returns what is to be called for that.
 func (c *Channel) endLocked() (cancel func()) {
-	c.over, c.why, c.idle.renewing = true, c.link.why, nil
+	c.over, c.why = true, c.link.why
 	c.tellLocked()
 	notify(c.roomy)
 	return c.cancel
@@ -119,7 +119,6 @@ func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
 		if !over && fits {
 			c.room -= len(f.Piece) + cost
 			c.link.pushLocked(f, c)
-			c.sentLocked()
 		}
 		why := c.why
 		c.link.mu.Unlock()
@@ -139,18 +138,14 @@ func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
 	}
 }
 
-// CloseSend says that no more messages follow, once renewals in columns were answered. Any
-// goroutine may call it, and a message of which not all was sent is never whole then.
+// CloseSend says that no more messages follow. Any goroutine may call it, and a message of which
+// not all was sent is never whole then.
 func (c *Channel) CloseSend() {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
-	c.idle.closing = true
-	if !c.over && !c.shut && len(c.idle.renewing) == 0 {
-		c.shutLocked()
+	if c.over || c.shut {
+		return
 	}
-}
-
-func (c *Channel) shutLocked() {
 	c.shut = true
 	c.link.pushLocked(&pb.RelayFrame{Channel: c.id, Through: true}, c)
 	notify(c.roomy)
@@ -198,15 +193,15 @@ func (c *Channel) Rest(receive func()) bool {
 	if c.hasNewsLocked() {
 		return false
 	}
-	c.idle.receive = receive
+	c.receive = receive
 	return true
 }
 
 // tellLocked tells who receives that there is something, or will be no more.
 func (c *Channel) tellLocked() {
 	notify(c.came)
-	if f := c.idle.receive; f != nil {
-		c.idle.receive = nil
+	if f := c.receive; f != nil {
+		c.receive = nil
 		go f()
 	}
 }
@@ -330,8 +325,51 @@ func (c *Channel) End(e *pb.RelayEnd) {
 		return
 	}
 	l.pushLocked(&pb.RelayFrame{Channel: c.id, End: e}, c)
-	c.over, c.pieces, c.idle.renewing = true, nil, nil
+	c.over, c.pieces = true, nil
 	delete(l.channels, c.id)
 	c.tellLocked()
 	notify(c.roomy)
+}
+
+// SendJoined tells the relay which leases have joined its groups.
+func (c *Channel) SendJoined(j *pb.RelayJoined) {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if !c.over {
+		c.link.pushLocked(&pb.RelayFrame{Channel: c.id, Joined: j}, c)
+	}
+}
+
+// Deliver adds a message to those that have come, which the other end has not sent. Its room is the
+// caller's to bound: see Behind.
+func (c *Channel) Deliver(message []byte) {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if !c.over && !c.through {
+		c.pieces = append(c.pieces, piece{bytes: message, whole: true, free: true})
+		c.tellLocked()
+	}
+}
+
+// Behind returns how many frames wait to be sent, and how many pieces to be received.
+func (c *Channel) Behind() int {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	return c.queued + len(c.pieces)
+}
+
+// Keeper returns what the member's Link.TakeGroups was given, 0 for none.
+func (c *Channel) Keeper() uint64 { return c.link.keeper }
+
+type contextKey struct{}
+
+// Context returns a context that knows the channel of its call.
+func (c *Channel) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, contextKey{}, c)
+}
+
+// Of returns the channel of the call whose context it is, nil if the call came without a relay.
+func Of(ctx context.Context) *Channel {
+	c, _ := ctx.Value(contextKey{}).(*Channel)
+	return c
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,13 +21,13 @@ import (
 
 // pipe is one end of a stream in memory, which holds one message.
 type pipe struct {
-	out chan<- *Message
-	in  <-chan *Message
+	out chan<- []*pb.RelayFrame
+	in  <-chan []*pb.RelayFrame
 	end <-chan struct{}
 }
 
 // Send implements Stream.
-func (p pipe) Send(m *Message) error {
+func (p pipe) Send(m []*pb.RelayFrame) error {
 	select {
 	case p.out <- m:
 		return nil
@@ -36,7 +37,7 @@ func (p pipe) Send(m *Message) error {
 }
 
 // Recv implements Stream.
-func (p pipe) Recv() (*Message, error) {
+func (p pipe) Recv() ([]*pb.RelayFrame, error) {
 	select {
 	case m := <-p.in:
 		return m, nil
@@ -55,16 +56,8 @@ type served struct {
 // joined runs f with a relay's end of a link and the calls of the member's, in virtual time.
 func joined(t *testing.T, most int, f func(t *testing.T, relay *Link, calls <-chan served)) {
 	t.Helper()
-	joinedTo(t, most, nil, f)
-}
-
-// joinedTo is joined to a member that takes renewals in columns, if there is a renewer.
-func joinedTo(
-	t *testing.T, most int, r Renewer, f func(t *testing.T, relay *Link, calls <-chan served),
-) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		up, down := make(chan *Message, 1), make(chan *Message, 1)
+		up, down := make(chan []*pb.RelayFrame, 1), make(chan []*pb.RelayFrame, 1)
 		end := make(chan struct{})
 		calls := make(chan served, 16)
 		relay := New(pipe{up, down, end}, most, nil)
@@ -73,7 +66,6 @@ func joinedTo(
 			calls <- served{c, call, ctx}
 			return cancel
 		})
-		member.TakeRenewals(r)
 		for _, l := range []*Link{relay, member} {
 			go func() { _ = l.Run(t.Context()) }() // it ends with the stream
 		}
@@ -217,9 +209,9 @@ func TestShortFirst(t *testing.T) {
 	send(t, long, make([]byte, 2*pieceSize))
 	send(t, long, []byte("after"))
 	send(t, short, []byte("renewal"))
-	m, _, _ := l.next()
+	frames, _ := l.next()
 	var order []string
-	for _, f := range m.Frames {
+	for _, f := range frames {
 		switch {
 		case f.Call != nil:
 			order = append(order, "open "+f.Call.Method)
@@ -232,8 +224,8 @@ func TestShortFirst(t *testing.T) {
 		t.Errorf("the order is %s, not %s", got, want)
 	}
 	send(t, long, []byte("short again"))
-	if m, _, _ := l.next(); len(m.Frames) != 1 || len(l.long) > 0 || long.long != 0 {
-		t.Errorf("%d frames; %d wait", len(m.Frames), len(l.long))
+	if frames, _ := l.next(); len(frames) != 1 || len(l.long) > 0 || long.long != 0 {
+		t.Errorf("%d frames; %d wait", len(frames), len(l.long))
 	}
 }
 
@@ -339,8 +331,7 @@ func TestBatches(t *testing.T) {
 	}
 	frames := 0
 	for {
-		m, _, _ := l.next()
-		list := m.Frames
+		list, _ := l.next()
 		if frames += len(list); len(list) == 0 {
 			break
 		}
@@ -410,11 +401,11 @@ func TestProtocol(t *testing.T) {
 		},
 	} {
 		l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
-		if err := l.takeFrames(frames); !errors.Is(err, errProtocol) {
+		if err := l.take(frames); !errors.Is(err, errProtocol) {
 			t.Errorf("%s: %v", name, err)
 		}
 		l = New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
-		if err := l.takeFrames(frames[:len(frames)-1]); err != nil {
+		if err := l.take(frames[:len(frames)-1]); err != nil {
 			t.Errorf("%s, before the last: %v", name, err)
 		}
 	}
@@ -453,7 +444,7 @@ func TestReadsNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := New(nil, 1<<20, refuse)
 			for i := range uint64(2 * maxFree) {
-				err := l.takeFrames(frames(i + 1))
+				err := l.take(frames(i + 1))
 				if i%1024 == 0 {
 					synctest.Wait()
 				}
@@ -471,7 +462,7 @@ func TestReadsNothing(t *testing.T) {
 	// What was sent does not count.
 	l := New(nil, 1<<20, refuse)
 	for range 2 * maxFree {
-		if err := l.takeFrames([]*pb.RelayFrame{{}}); err != nil {
+		if err := l.take([]*pb.RelayFrame{{}}); err != nil {
 			t.Fatal(err)
 		}
 		l.next()
@@ -486,11 +477,11 @@ func TestTooManyCalls(t *testing.T) {
 	take := func(id uint64, call *pb.RelayCall) []*pb.RelayFrame {
 		t.Helper()
 		frames := []*pb.RelayFrame{{Channel: id, Call: call}, {Channel: id, Whole: true}}
-		if err := l.takeFrames(frames); err != nil {
+		if err := l.take(frames); err != nil {
 			t.Fatal(err)
 		}
-		m, _, _ := l.next()
-		return m.Frames
+		frames, _ = l.next()
+		return frames
 	}
 	refused := func(out []*pb.RelayFrame, id uint64) bool {
 		return len(out) == 1 && out[0].Channel == id &&
@@ -508,7 +499,45 @@ func TestTooManyCalls(t *testing.T) {
 		t.Errorf("%d calls are accepted", accepted)
 	}
 	over := []*pb.RelayFrame{{Channel: 2, End: &pb.RelayEnd{}}}
-	if err := l.takeFrames(over); err != nil || len(take(maxChannels+3, &pb.RelayCall{})) != 0 {
+	if err := l.take(over); err != nil || len(take(maxChannels+3, &pb.RelayCall{})) != 0 {
 		t.Errorf("after the end of another: %v", err)
+	}
+}
+
+// Goal: what is said about groups of leases comes to who takes that, in order, of a channel with the
+// channel, and to nobody else; and a message that is delivered at the relay comes like the member's.
+func TestGroupFrames(t *testing.T) {
+	var got []string
+	take := func(c *Channel, f *pb.RelayFrame) {
+		got = append(got, fmt.Sprint(c != nil, f.Joined.GetRounds(), f.Round.GetNumber(),
+			f.Outcome.GetNumber()))
+		if c != nil {
+			c.Deliver([]byte("answer"))
+		}
+	}
+	l := New(nil, 1<<20, nil)
+	l.TakeGroups(7, take)
+	c := open(t, l, "call")
+	if err := l.take([]*pb.RelayFrame{
+		{Outcome: &pb.RelayRoundOutcome{Number: 1}},
+		{Channel: c.id, Joined: &pb.RelayJoined{Rounds: 2}},
+		{Channel: c.id + 1, Joined: &pb.RelayJoined{Rounds: 3}},
+		{Round: &pb.RelayRound{Number: 4}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"false 0 0 1", "true 2 0 0", "false 0 4 0"}; !slices.Equal(got, want) {
+		t.Errorf("took %q, want %q", got, want)
+	}
+	wants(t, c, []byte("answer"))
+	l.next()
+	l.SendGroups(&pb.RelayFrame{Round: &pb.RelayRound{Number: 5}})
+	c.SendJoined(&pb.RelayJoined{Rounds: 6})
+	if out, _ := l.next(); len(out) != 2 || out[0].Round.GetNumber() != 5 ||
+		out[1].Joined.GetRounds() != 6 || out[1].Channel != c.id || c.Keeper() != 7 {
+		t.Errorf("sent %v", out)
+	}
+	if n := c.Behind(); n != 0 {
+		t.Errorf("%d are behind", n)
 	}
 }

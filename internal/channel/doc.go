@@ -6,5 +6,6 @@
 // receives from the stream never waits, so the memory of an end is bounded by its channels.
 //
 // Short messages pass long ones of other channels, so that a renewal does not wait for a large
-// answer to another client. Renewals of all channels travel together, in columns (renewals.go).
+// answer to another client. Renewals of groups of leases are about no channel, and go over channel
+// 0.
 package channel

@@ -42,21 +42,10 @@ var ErrLost = errors.New("the way to the member is lost")
 // errProtocol is wrapped by what one end says of the other.
 var errProtocol = errors.New("the other end does not keep to the protocol of relays")
 
-// Message is one of the stream, from a relay or to it. What is in columns comes before the frames.
-type Message struct {
-	Frames   []*pb.RelayFrame
-	Renewals *pb.RelayRenewals  // from a relay
-	Renewed  []*pb.RelayRenewed // to a relay
-}
-
-func (m *Message) isEmpty() bool {
-	return len(m.Frames) == 0 && m.Renewals == nil && len(m.Renewed) == 0
-}
-
-// Stream is a stream of messages.
+// Stream is a stream of messages, which are frames.
 type Stream interface {
-	Send(*Message) error
-	Recv() (*Message, error)
+	Send(frames []*pb.RelayFrame) error
+	Recv() (frames []*pb.RelayFrame, err error)
 }
 
 // Accept begins to serve a channel, and must not block. What it returns is called once, when
@@ -71,14 +60,15 @@ type Link struct {
 	wake   chan struct{}
 	done   chan struct{} // closed when the link has ended
 	heard  chan struct{} // capacity 1: something has come
+	groups func(*Channel, *pb.RelayFrame)
+	keeper uint64
 
 	mu       sync.Mutex // guards what follows
 	channels map[uint64]*Channel
 	newest   uint64
 	short    []*pb.RelayFrame // to be sent, before those of long
 	long     []*pb.RelayFrame
-	free     int // frames of both that need no room
-	columns  columns
+	free     int   // frames of both that need no room
 	finish   error // why it ends when all is sent; nil if it does not
 	why      error // it has ended; nil while it has not
 }
@@ -92,27 +82,36 @@ func New(s Stream, most int, accept Accept) *Link {
 	}
 }
 
+// TakeGroups says what takes the frames about groups of leases: f is called with their channel, nil
+// for channel 0. It must not block. At a member, keeper is that of the relay's groups. It is to be
+// called before Run.
+func (l *Link) TakeGroups(keeper uint64, f func(c *Channel, frame *pb.RelayFrame)) {
+	l.keeper, l.groups = keeper, f
+}
+
+// SendGroups sends a frame about groups of leases.
+func (l *Link) SendGroups(f *pb.RelayFrame) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why == nil {
+		l.pushLocked(f, nil)
+	}
+}
+
 // Run carries frames until the stream, the context or the link ends, and returns why. One
 // goroutine, which receives, ends with the stream, and so may outlive Run.
 func (l *Link) Run(ctx context.Context) error {
 	go l.receiveAll()
-	due := time.NewTimer(maxLinger)
-	defer due.Stop()
 	for {
-		m, wait, finish := l.next()
+		frames, finish := l.next()
 		switch {
-		case !m.isEmpty():
+		case len(frames) > 0:
 		case finish != nil:
 			l.End(finish)
 			return l.reason()
 		default:
-			if wait > 0 {
-				due.Reset(wait)
-			}
 			select {
 			case <-l.wake:
-				continue
-			case <-due.C:
 				continue
 			case <-l.done:
 				return l.reason()
@@ -121,7 +120,7 @@ func (l *Link) Run(ctx context.Context) error {
 				return l.reason()
 			}
 		}
-		if err := l.stream.Send(m); err != nil {
+		if err := l.stream.Send(frames); err != nil {
 			if errors.Is(err, io.EOF) { // who receives learns why
 				<-l.done
 			}
@@ -247,28 +246,22 @@ func (l *Link) addLocked(id uint64) *Channel {
 }
 
 // take takes a message. An error ends the link.
-func (l *Link) take(m *Message) error {
-	if err := l.renew(m.Renewals); err != nil {
-		return err
-	}
-	for _, r := range m.Renewed {
-		if err := l.renewed(r); err != nil {
-			return err
-		}
-	}
-	return l.takeFrames(m.Frames)
-}
-
-func (l *Link) takeFrames(frames []*pb.RelayFrame) error {
-	var cancels []func()
-	defer func() { callAll(cancels) }()
+func (l *Link) take(frames []*pb.RelayFrame) error {
+	var after []func() // what is to be called without the lock
+	defer func() { callAll(after) }()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range frames {
 		if l.why != nil {
 			return l.why
 		}
+		about := f.Joined != nil || f.Round != nil || f.Outcome != nil
 		switch {
+		case f.Channel == 0 && about:
+			if l.groups != nil {
+				after = append(after, func() { l.groups(nil, f) })
+			}
+			continue
 		case f.Channel == 0:
 			if l.accept != nil {
 				l.pushLocked(&pb.RelayFrame{}, nil)
@@ -292,11 +285,14 @@ func (l *Link) takeFrames(frames []*pb.RelayFrame) error {
 		if c == nil {
 			continue // it has ended here, which the other end does not know yet
 		}
+		if about && l.groups != nil {
+			after = append(after, func() { l.groups(c, f) })
+		}
 		if err := c.takeLocked(f); err != nil {
 			return err
 		}
 		if f.End != nil {
-			cancels = append(cancels, c.endLocked())
+			after = append(after, c.endLocked())
 			delete(l.channels, c.id)
 		}
 	}
@@ -342,31 +338,19 @@ func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 	notify(l.wake)
 }
 
-// next returns the next message, empty if there is nothing to be sent. Then wait says when there
-// will be, if it is known and not 0, and finish why the link ends.
-func (l *Link) next() (m *Message, wait time.Duration, finish error) {
-	answers, size := l.takeAnswers()
-	m = &Message{Renewed: answers}
+// next returns the frames of the next message, none if there is nothing to be sent. Then finish
+// says why the link ends.
+func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m.Frames = l.framesLocked(size)
-	if rows := l.columns.rows; rows != nil {
-		if wait = time.Until(l.columns.due); wait <= 0 || len(m.Frames) > 0 {
-			m.Renewals, l.columns.rows = rows, nil
-		}
-	}
-	return m, wait, l.finish
-}
-
-// framesLocked takes the frames of the next message, which has so many bytes already.
-func (l *Link) framesLocked(size int) (out []*pb.RelayFrame) {
+	size := 0
 	for _, from := range []*[]*pb.RelayFrame{&l.short, &l.long} {
 		n := 0
 		for ; n < len(*from) && size < maxBatch; n++ {
 			f := (*from)[n]
 			(*from)[n] = nil
 			size += len(f.Piece) + cost
-			if f.Call != nil || f.Header != nil || f.End != nil {
+			if len(f.Piece) == 0 {
 				size += proto.Size(f)
 			}
 			out = append(out, f)
@@ -384,7 +368,7 @@ func (l *Link) framesLocked(size int) (out []*pb.RelayFrame) {
 			*from = nil
 		}
 	}
-	return out
+	return out, l.finish
 }
 
 // notify puts a token into a channel of capacity 1 that may have one.

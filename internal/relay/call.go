@@ -93,11 +93,16 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	defer cancel(nil)
 	p := &passage{
 		stream: s, channel: c, ctx: ctx, end: cancel, large: r.large, read: make(chan struct{}),
-		renews: method == pb.StreamService_Open_FullMethodName, renewals: r.count.renewals,
+		renewals: r.count.renewals,
 	}
-	if p.renews || method == pb.StoreService_Watch_FullMethodName {
+	streams := method == pb.StreamService_Open_FullMethodName
+	if streams {
+		p.keeping = w.keeping
+		defer w.keeping.begin(c)()
+	}
+	if streams || method == pb.StoreService_Watch_FullMethodName {
 		p.watches = &watching{
-			merger: r.merger, way: w, call: call, ctx: ctx, fail: cancel, stream: p.renews,
+			merger: r.merger, way: w, call: call, ctx: ctx, fail: cancel, stream: streams,
 			wake: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),
 		}
 		defer p.watches.close()
@@ -124,8 +129,8 @@ type passage struct {
 	stopping atomic.Bool         // the relay is
 	through  atomic.Bool         // the client sends nothing more
 	read     chan struct{}       // closed when nothing more is read
-	renews   bool                // renewals may come, which go in columns
-	renewals prometheus.Counter  // those that do
+	keeping  *keeping            // what answers renewals; nil if none may come
+	renewals prometheus.Counter  // those that it answers
 	watches  *watching           // nil if none may come that can be merged
 }
 
@@ -134,7 +139,7 @@ type passage struct {
 func (p *passage) stop() {
 	p.stopping.Store(true)
 	if p.sent.Load() {
-		p.channel.CloseSend()
+		p.closeSend()
 	}
 }
 
@@ -158,7 +163,7 @@ func (p *passage) up() {
 		switch err := p.stream.RecvMsg(&m); {
 		case errors.Is(err, io.EOF):
 			p.through.Store(true)
-			p.channel.CloseSend()
+			p.closeSend()
 			return
 		case err != nil:
 			return // the context ends, too
@@ -168,9 +173,27 @@ func (p *passage) up() {
 		}
 		p.sent.Store(true)
 		if p.stopping.Load() {
-			p.channel.CloseSend()
+			p.closeSend()
 		}
 	}
+}
+
+// closeSend says that the client sends nothing more.
+func (p *passage) closeSend() {
+	if p.keeping == nil {
+		p.channel.CloseSend()
+		return
+	}
+	p.keeping.closeSend(p.channel)
+}
+
+// renew lets a renewal wait for a round, if it may.
+func (p *passage) renew(message []byte) bool {
+	if p.keeping == nil || !p.keeping.renew(p.channel, message) {
+		return false
+	}
+	p.renewals.Inc()
+	return true
 }
 
 func (p *passage) sendUp(b []byte) error {

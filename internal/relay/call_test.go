@@ -26,13 +26,13 @@ import (
 
 // pipe is one end of a stream in memory.
 type pipe struct {
-	out chan<- *channel.Message
-	in  <-chan *channel.Message
+	out chan<- []*pb.RelayFrame
+	in  <-chan []*pb.RelayFrame
 	end <-chan struct{}
 }
 
 // Send implements channel.Stream.
-func (p pipe) Send(m *channel.Message) error {
+func (p pipe) Send(m []*pb.RelayFrame) error {
 	select {
 	case p.out <- m:
 		return nil
@@ -42,7 +42,7 @@ func (p pipe) Send(m *channel.Message) error {
 }
 
 // Recv implements channel.Stream.
-func (p pipe) Recv() (*channel.Message, error) {
+func (p pipe) Recv() ([]*pb.RelayFrame, error) {
 	select {
 	case m := <-p.in:
 		return m, nil
@@ -148,10 +148,11 @@ func carried(t *testing.T, serve func(*channel.Channel), f func(*testing.T, *Rel
 func carriedTo(t *testing.T, accept channel.Accept, f func(*testing.T, *Relay)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		up, down := make(chan *channel.Message, 1), make(chan *channel.Message, 1)
+		up, down := make(chan []*pb.RelayFrame, 1), make(chan []*pb.RelayFrame, 1)
 		end := make(chan struct{})
 		member := channel.New(pipe{down, up, end}, 1<<20, accept)
-		w := &way{Link: channel.New(pipe{up, down, end}, 1<<20, nil)}
+		w := &way{Link: channel.New(pipe{up, down, end}, 1<<20, nil), keeping: newKeeping()}
+		w.keeping.over(w.Link)
 		for _, l := range []*channel.Link{w.Link, member} {
 			go func() { _ = l.Run(t.Context()) }() // it ends with the stream
 		}

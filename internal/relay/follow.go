@@ -42,6 +42,7 @@ var (
 // way is the stream to one member.
 type way struct {
 	*channel.Link
+	keeping  *keeping
 	endpoint string
 	end      func() // of the connection
 }
@@ -210,9 +211,8 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 	}
 	late := time.AfterFunc(connectTime, func() { cancel(errSilent) })
 	s, err := pb.NewRelayServiceClient(conn).Relay(open)
-	var first *pb.RelayResponse
 	if err == nil {
-		first, err = s.Recv() // that it is the relay of the member
+		_, err = s.Recv() // that it is the relay of the member
 	}
 	if !late.Stop() {
 		err = errSilent
@@ -221,26 +221,18 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 		end()
 		return nil, err
 	}
-	w := &way{linkOf(s, first), at.Endpoint, end}
+	w := &way{channel.New(messages{s}, math.MaxInt32, nil), newKeeping(), at.Endpoint, end}
+	w.keeping.over(w.Link)
 	m.all.Go(func() {
 		defer end()
 		err := w.Run(open)
+		w.keeping.close()
 		if ctx.Err() == nil {
 			m.log.Info("a way to a member has ended", "endpoint", w.endpoint, "why", err)
 		}
 		m.lose(w, err)
 	})
 	return w, nil
-}
-
-// linkOf returns the relay's end of a stream, on which a member has sent the first message.
-// Renewals in columns would be lost at one that does not know them.
-func linkOf(s pb.RelayService_RelayClient, first *pb.RelayResponse) *channel.Link {
-	l := channel.New(messages{s}, math.MaxInt32, nil)
-	if first.TakesRenewals {
-		l.SendRenewals()
-	}
-	return l
 }
 
 // watch ends a way to a member that is silent, and one that is left when nobody needs it.
@@ -308,18 +300,14 @@ type messages struct {
 }
 
 // Send implements channel.Stream.
-func (s messages) Send(m *channel.Message) error {
-	return s.RelayService_RelayClient.Send(
-		&pb.RelayRequest{Frames: m.Frames, Renewals: m.Renewals})
+func (s messages) Send(frames []*pb.RelayFrame) error {
+	return s.RelayService_RelayClient.Send(&pb.RelayRequest{Frames: frames})
 }
 
 // Recv implements channel.Stream.
-func (s messages) Recv() (*channel.Message, error) {
+func (s messages) Recv() ([]*pb.RelayFrame, error) {
 	m, err := s.RelayService_RelayClient.Recv()
-	if err != nil {
-		return nil, err
-	}
-	return &channel.Message{Frames: m.Frames, Renewed: m.Renewed}, nil
+	return m.GetFrames(), err
 }
 
 // there reports whether there is a way to a member.

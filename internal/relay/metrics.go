@@ -32,7 +32,7 @@ func newMetrics(more ...prometheus.Collector) *metrics {
 		calls:     counter("calls_total", "Calls and streams of clients."),
 		connects:  counter("connects_total", "How often the relay has turned to a member."),
 		renewals: counter("renewals_total",
-			"Requests to renew leases that went to the member in columns."),
+			"Requests to renew leases that the relay answered by renewals of groups."),
 		watches: gauge("watches", "Open watches of clients over leasehold.v1 that can be merged."),
 		shared:  gauge("shared_watches", "Watches at the member that several of clients share."),
 	}

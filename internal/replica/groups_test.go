@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -27,7 +28,7 @@ func (g groupsOf) join(ids ...lease.ID) []lease.GroupID {
 	return b.Joined
 }
 
-func (g groupsOf) ask(r GroupRenewals) []RenewedGroup {
+func (g groupsOf) ask(r GroupRenewals) []holder.RenewedGroup {
 	g.t.Helper()
 	r.Keeper = g.by
 	b := &Renewals{Owner: "groups", GroupRenewals: r}
@@ -47,9 +48,9 @@ func (g groupsOf) ask(r GroupRenewals) []RenewedGroup {
 	return b.Renewed
 }
 
-func (g groupsOf) renew(id lease.GroupID) RenewedGroup {
+func (g groupsOf) renew(id lease.GroupID) holder.RenewedGroup {
 	g.t.Helper()
-	return g.ask(GroupRenewals{Renew: []lease.GroupID{id}})[0]
+	return g.ask(GroupRenewals{Round: holder.Round{Renew: []lease.GroupID{id}}})[0]
 }
 
 // TestGroups: leases join groups of a keeper by their TTLs. A renewal of a group says which leases
@@ -85,7 +86,7 @@ func TestGroups(t *testing.T) {
 	if r := a.renew(g); r.TTL != 10_000 || !slices.Equal(r.Left, []lease.ID{2}) {
 		t.Errorf("after another keeper took a lease: %+v", r)
 	}
-	a.ask(GroupRenewals{Leave: []lease.ID{3, 6}})
+	a.ask(GroupRenewals{Round: holder.Round{Leave: []holder.Leaving{{ID: 3}, {ID: 6}}}})
 	if m.m.Lessor().GroupOf(3) != 0 || m.m.Lessor().GroupOf(6) == 0 {
 		t.Error("lease 3 has not left, or another keeper's has")
 	}
@@ -95,7 +96,7 @@ func TestGroups(t *testing.T) {
 	if again := a.join(3); again[0] == 0 || again[0] == g {
 		t.Errorf("joined %v, want another group than %d", again, g)
 	}
-	m.r.EndKeeper(1)
+	m.r.RenewAll(&Renewals{GroupRenewals: GroupRenewals{Keeper: 1, End: true}})
 	if r := a.renew(joined[3]); r.TTL != 0 {
 		t.Errorf("a group outlives its keeper: %+v", r)
 	}
@@ -143,5 +144,56 @@ func TestGroupsAndAccess(t *testing.T) {
 	m.settle()
 	if r := a.renew(g); g == 0 || r.TTL != 0 {
 		t.Errorf("group %d was renewed: %+v", g, r)
+	}
+}
+
+// TestKeepersAreForgotten: a renewal that comes after the end of its keeper leaves nothing for ever.
+func TestKeepersAreForgotten(t *testing.T) {
+	m := lead(t)
+	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 10_000}}})
+	m.settle()
+	for by := range Keeper(10 * minRoom) {
+		m.r.RenewAll(&Renewals{GroupRenewals: GroupRenewals{Keeper: by + 1, End: true}})
+		groupsOf{m, by + 1}.join(1) // and the lease leaves the group of the keeper before
+	}
+	if n := len(m.r.lead.keepers.of); n > 2*minRoom {
+		t.Errorf("there are %d keepers, of which one has a group", n)
+	}
+}
+
+// TestGroupRounds: a lease leaves as of a renewal of its group, and only the group that it is asked to
+// leave. A join says how many rounds were answered before it. A fresh round finds no groups.
+func TestGroupRounds(t *testing.T) {
+	m := lead(t)
+	for id := range lease.ID(2) {
+		m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: id + 1, TTL: 10_000}}})
+	}
+	m.settle()
+	a := groupsOf{m, 1}
+	g := a.join(1, 2)[0]
+	round := func(r holder.Round) holder.RenewedGroup {
+		t.Helper()
+		m.now += 1000
+		m.r.Advance(m.now)
+		r.Renew = []lease.GroupID{g}
+		return a.ask(GroupRenewals{Round: r})[0]
+	}
+	first := round(holder.Round{Number: 1})
+	second := round(holder.Round{Number: 2, Leave: []holder.Leaving{{ID: 2, Group: g + 1}}})
+	if first.TTL != 10_000 || second.At != first.At+1000 || m.m.Lessor().GroupOf(2) != g {
+		t.Errorf("renewed %+v and %+v", first, second)
+	}
+	round(holder.Round{Number: 3, Leave: []holder.Leaving{{ID: 2, Group: g, AsOf: first.At}}})
+	if at, _ := m.m.Lessor().Expiry(2); at != first.At+10_001 {
+		t.Errorf("the lease that has left may end at %d, not %d", at, first.At+10_001)
+	}
+	b := together(2)
+	b.Keeper = 1
+	m.r.RenewAll(b)
+	if m.settle(); b.Joined[0] != g || b.Rounds != 3 {
+		t.Errorf("joined %v after %d rounds", b.Joined, b.Rounds)
+	}
+	if r := round(holder.Round{Number: 4, Fresh: true}); r.TTL != 0 {
+		t.Errorf("a fresh round renews %+v", r)
 	}
 }

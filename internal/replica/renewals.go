@@ -32,7 +32,7 @@ type Renewals struct {
 }
 
 // Size is how many things a Renewals asks for.
-func (b *Renewals) Size() int { return len(b.IDs) + len(b.Renew) + len(b.Leave) }
+func (b *Renewals) Size() int { return max(1, len(b.IDs)+len(b.Renew)+len(b.Leave)) }
 
 // RenewAll is Renew for many. They are the replica's until all are answered.
 func (r *Replica) RenewAll(b *Renewals) {
@@ -63,6 +63,9 @@ func (l *leadership) renewAll(b *Renewals) {
 	b.tokens, b.changes = make([]lease.Token, len(b.IDs)), l.m.lessor.Changes()
 	var token lease.Token
 	l.keepers.renew(&b.GroupRenewals)
+	if b.End {
+		return
+	}
 	if b.Keeper != 0 {
 		b.Joined = make([]lease.GroupID, len(b.IDs))
 	}
@@ -114,10 +117,9 @@ func (l *leadership) settleAll(b *Renewals) {
 		}
 	}
 	for i, g := range b.Joined {
-		if g != 0 && l.m.lessor.GroupOf(b.IDs[i]) != g {
-			b.Joined[i] = 0
-		}
+		b.Joined[i] = l.keepers.joined(b.IDs[i], g)
 	}
+	b.Rounds = l.keepers.rounds(b.Keeper)
 	if b.asks() {
 		l.keepers.settle(&b.GroupRenewals)
 		l.m.out.Groups = append(l.m.out.Groups, b)

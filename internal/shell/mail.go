@@ -16,7 +16,6 @@ type Mail struct {
 	Renewals  []replica.Renewal
 	Together  []*replica.Renewals
 	Abandoned []lease.ID
-	Ended     []replica.Keeper // whose streams have ended
 	Caches    []CacheMail
 	Persisted []*raftpb.Message // messages of replica.Output.Append that are durable
 	Tasks     []func()          // other work with the replica
@@ -46,7 +45,7 @@ func (m *Mail) Emptied() Mail {
 		Messages: m.Messages[:0], Proposals: m.Proposals[:0], Reads: m.Reads[:0],
 		Renewals: m.Renewals[:0], Together: m.Together[:0], Abandoned: m.Abandoned[:0],
 		Caches: m.Caches[:0], Persisted: m.Persisted[:0], Tasks: m.Tasks[:0],
-		Arrivals: m.Arrivals[:0], Ended: m.Ended[:0],
+		Arrivals: m.Arrivals[:0],
 	}
 }
 

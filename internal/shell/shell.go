@@ -270,9 +270,6 @@ func (s *Shell) feed() bool {
 		s.r.RenewAll(r)
 	}
 	s.r.Abandon(m.Abandoned)
-	for _, by := range m.Ended {
-		s.r.EndKeeper(by)
-	}
 	for i := range m.Caches {
 		s.caches.says(s.r, &m.Caches[i])
 	}

@@ -401,7 +401,7 @@ func TestMailAgain(t *testing.T) {
 	m := Mail{
 		Messages: []*replica.Message{{}}, Proposals: []*replica.Proposal{{}}, Reads: []*replica.Read{{}},
 		Renewals: []replica.Renewal{{Owner: t}}, Together: []*replica.Renewals{{}},
-		Abandoned: []lease.ID{7}, Ended: []replica.Keeper{7},
+		Abandoned: []lease.ID{7},
 		Caches:    []CacheMail{{Ack: &replica.AckCache{}}},
 		Persisted: []*raftpb.Message{{}}, Tasks: []func(){func() {}}, Arrivals: []Arrival{{Owner: t}},
 		DelayOver: true,
@@ -421,7 +421,7 @@ func TestMailAgain(t *testing.T) {
 		}
 		if was.Field(i).Len() != 1 {
 			t.Errorf("%s is not covered", name)
-		} else if name != "Abandoned" && name != "Ended" && !was.Field(i).Index(0).IsZero() { // these have no pointers
+		} else if name != "Abandoned" && !was.Field(i).Index(0).IsZero() { // these have no pointers
 			t.Errorf("%s keeps its items alive", name)
 		}
 	}

@@ -30,7 +30,7 @@ type renewedGroups struct {
 	holder.Batch
 	// kept are the leases that the client keeps alive.
 	kept    []lease.ID
-	renewed []replica.RenewedGroup
+	renewed []holder.RenewedGroup
 	// extended are the leases that the client believes in for longer because of the answer.
 	extended []lease.ID
 }
@@ -66,7 +66,7 @@ func (k *keeper) disconnect() {
 	}
 	w.at(max(w.now+w.exp(w.p.Delay), s.last), func() {
 		if p := s.proc; p != nil && !p.dead {
-			p.mail.Ended = append(p.mail.Ended, s.id)
+			p.mail.ended = append(p.mail.ended, s.id)
 			p.wake(w.now)
 		}
 	})
@@ -131,7 +131,10 @@ func (q *call) admitEarly(p *process) bool {
 func newGroupRenewals(q *call) *replica.Renewals {
 	r := &replica.Renewals{Owner: renewals{q}}
 	g := q.op.Groups
-	r.Keeper, r.Renew, r.Leave = q.stream.id, g.Groups, g.Leave
+	r.Keeper, r.Renew = q.stream.id, g.Groups
+	for _, id := range g.Leave {
+		r.Leave = append(r.Leave, holder.Leaving{ID: id, AsOf: lease.LastRenewal})
+	}
 	return r
 }
 

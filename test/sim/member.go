@@ -32,6 +32,7 @@ type member struct {
 type mail struct {
 	shell.Mail
 	calls []*call
+	ended []replica.Keeper // whose streams have ended, after the calls
 }
 
 // process is a member's process: what server/core.go is, in virtual time. What it does, and in

@@ -179,6 +179,11 @@ func (p *process) take() {
 	p.afterPause(&m)
 	p.s.Mail = m.Mail
 	p.arrive(m.calls)
+	for _, by := range m.ended {
+		p.s.Mail.Together = append(p.s.Mail.Together, &replica.Renewals{
+			GroupRenewals: replica.GroupRenewals{Keeper: by, End: true},
+		})
+	}
 	clear(m.calls)
 	p.calls = m.calls
 }

@@ -23,10 +23,8 @@ const (
 )
 
 type RelayRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Frames []*RelayFrame          `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
-	// To be taken before the frames.
-	Renewals      *RelayRenewals `protobuf:"bytes,2,opt,name=renewals,proto3" json:"renewals,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Frames        []*RelayFrame          `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -68,20 +66,9 @@ func (x *RelayRequest) GetFrames() []*RelayFrame {
 	return nil
 }
 
-func (x *RelayRequest) GetRenewals() *RelayRenewals {
-	if x != nil {
-		return x.Renewals
-	}
-	return nil
-}
-
 type RelayResponse struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Frames []*RelayFrame          `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
-	// To be taken before the frames.
-	Renewed []*RelayRenewed `protobuf:"bytes,2,rep,name=renewed,proto3" json:"renewed,omitempty"`
-	// In the first message: the member takes renewals in columns.
-	TakesRenewals bool `protobuf:"varint,3,opt,name=takes_renewals,json=takesRenewals,proto3" json:"takes_renewals,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Frames        []*RelayFrame          `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -123,198 +110,6 @@ func (x *RelayResponse) GetFrames() []*RelayFrame {
 	return nil
 }
 
-func (x *RelayResponse) GetRenewed() []*RelayRenewed {
-	if x != nil {
-		return x.Renewed
-	}
-	return nil
-}
-
-func (x *RelayResponse) GetTakesRenewals() bool {
-	if x != nil {
-		return x.TakesRenewals
-	}
-	return false
-}
-
-// RelayRenewals are requests of clients to renew leases, each of which came over a stream of
-// StreamService in a message of its own, with the leases named by ids: at least one each, and 1,024
-// in all at most. They take no room.
-type RelayRenewals struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// By place: the channel, the ID of the request, and how many leases it names. The last is empty
-	// if each names one.
-	Channels []uint64 `protobuf:"varint,1,rep,packed,name=channels,proto3" json:"channels,omitempty"`
-	Requests []uint64 `protobuf:"varint,2,rep,packed,name=requests,proto3" json:"requests,omitempty"`
-	Leases   []uint32 `protobuf:"varint,3,rep,packed,name=leases,proto3" json:"leases,omitempty"`
-	// The IDs of the leases of all requests, one after the other, and their tokens, 0 for any.
-	Ids           []int64  `protobuf:"fixed64,4,rep,packed,name=ids,proto3" json:"ids,omitempty"`
-	Tokens        []uint64 `protobuf:"fixed64,5,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RelayRenewals) Reset() {
-	*x = RelayRenewals{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RelayRenewals) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RelayRenewals) ProtoMessage() {}
-
-func (x *RelayRenewals) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RelayRenewals.ProtoReflect.Descriptor instead.
-func (*RelayRenewals) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *RelayRenewals) GetChannels() []uint64 {
-	if x != nil {
-		return x.Channels
-	}
-	return nil
-}
-
-func (x *RelayRenewals) GetRequests() []uint64 {
-	if x != nil {
-		return x.Requests
-	}
-	return nil
-}
-
-func (x *RelayRenewals) GetLeases() []uint32 {
-	if x != nil {
-		return x.Leases
-	}
-	return nil
-}
-
-func (x *RelayRenewals) GetIds() []int64 {
-	if x != nil {
-		return x.Ids
-	}
-	return nil
-}
-
-func (x *RelayRenewals) GetTokens() []uint64 {
-	if x != nil {
-		return x.Tokens
-	}
-	return nil
-}
-
-// RelayRenewed says what became of RelayRenewals, or of a part of them.
-type RelayRenewed struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// As in RelayRenewals: those all of whose leases were renewed, and the TTL of each lease.
-	Channels []uint64 `protobuf:"varint,2,rep,packed,name=channels,proto3" json:"channels,omitempty"`
-	Requests []uint64 `protobuf:"varint,3,rep,packed,name=requests,proto3" json:"requests,omitempty"`
-	Leases   []uint32 `protobuf:"varint,4,rep,packed,name=leases,proto3" json:"leases,omitempty"`
-	TtlMs    []int64  `protobuf:"varint,5,rep,packed,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// Those of which more is to be said, or nothing is known yet. The relay sends the client's
-	// message, as any other.
-	UnansweredChannels []uint64 `protobuf:"varint,6,rep,packed,name=unanswered_channels,json=unansweredChannels,proto3" json:"unanswered_channels,omitempty"`
-	UnansweredRequests []uint64 `protobuf:"varint,7,rep,packed,name=unanswered_requests,json=unansweredRequests,proto3" json:"unanswered_requests,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
-}
-
-func (x *RelayRenewed) Reset() {
-	*x = RelayRenewed{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RelayRenewed) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RelayRenewed) ProtoMessage() {}
-
-func (x *RelayRenewed) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RelayRenewed.ProtoReflect.Descriptor instead.
-func (*RelayRenewed) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *RelayRenewed) GetHeader() *Header {
-	if x != nil {
-		return x.Header
-	}
-	return nil
-}
-
-func (x *RelayRenewed) GetChannels() []uint64 {
-	if x != nil {
-		return x.Channels
-	}
-	return nil
-}
-
-func (x *RelayRenewed) GetRequests() []uint64 {
-	if x != nil {
-		return x.Requests
-	}
-	return nil
-}
-
-func (x *RelayRenewed) GetLeases() []uint32 {
-	if x != nil {
-		return x.Leases
-	}
-	return nil
-}
-
-func (x *RelayRenewed) GetTtlMs() []int64 {
-	if x != nil {
-		return x.TtlMs
-	}
-	return nil
-}
-
-func (x *RelayRenewed) GetUnansweredChannels() []uint64 {
-	if x != nil {
-		return x.UnansweredChannels
-	}
-	return nil
-}
-
-func (x *RelayRenewed) GetUnansweredRequests() []uint64 {
-	if x != nil {
-		return x.UnansweredRequests
-	}
-	return nil
-}
-
 // RelayFrame is about one channel. The frames of a channel are in order; those of other
 // channels may come between them.
 type RelayFrame struct {
@@ -338,14 +133,21 @@ type RelayFrame struct {
 	Header *RelayHeader `protobuf:"bytes,7,opt,name=header,proto3" json:"header,omitempty"`
 	// Ends the channel: from a member how the call has ended, from a relay that nobody waits for
 	// it any more.
-	End           *RelayEnd `protobuf:"bytes,8,opt,name=end,proto3" json:"end,omitempty"`
+	End *RelayEnd `protobuf:"bytes,8,opt,name=end,proto3" json:"end,omitempty"`
+	// From a member: leases that the client renewed by ids over a stream of StreamService are in groups
+	// of the relay now.
+	Joined *RelayJoined `protobuf:"bytes,9,opt,name=joined,proto3" json:"joined,omitempty"`
+	// On channel 0, from a relay: renews its groups.
+	Round *RelayRound `protobuf:"bytes,10,opt,name=round,proto3" json:"round,omitempty"`
+	// On channel 0, from a member: the outcome of a round.
+	Outcome       *RelayRoundOutcome `protobuf:"bytes,11,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RelayFrame) Reset() {
 	*x = RelayFrame{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[4]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -357,7 +159,7 @@ func (x *RelayFrame) String() string {
 func (*RelayFrame) ProtoMessage() {}
 
 func (x *RelayFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[4]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -370,7 +172,7 @@ func (x *RelayFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayFrame.ProtoReflect.Descriptor instead.
 func (*RelayFrame) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{4}
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RelayFrame) GetChannel() uint64 {
@@ -429,6 +231,335 @@ func (x *RelayFrame) GetEnd() *RelayEnd {
 	return nil
 }
 
+func (x *RelayFrame) GetJoined() *RelayJoined {
+	if x != nil {
+		return x.Joined
+	}
+	return nil
+}
+
+func (x *RelayFrame) GetRound() *RelayRound {
+	if x != nil {
+		return x.Round
+	}
+	return nil
+}
+
+func (x *RelayFrame) GetOutcome() *RelayRoundOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+// RelayJoined says which leases of a renewal are in groups. The relay may answer the client's later
+// renewals of a lease, with the same token or none, by a round that it sends after they arrived: until
+// an outcome says that the lease has left, or the channel ends.
+type RelayJoined struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many rounds of the relay the member had answered by then. If the relay has the outcome of a
+	// later round, or has sent a later one that takes the lease out, the lease does not count as joined.
+	Rounds uint64 `protobuf:"varint,1,opt,name=rounds,proto3" json:"rounds,omitempty"`
+	// By place: the lease, its token in the client's request, its group, and the group's TTL.
+	Ids           []int64  `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Tokens        []uint64 `protobuf:"fixed64,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
+	Groups        []uint64 `protobuf:"fixed64,4,rep,packed,name=groups,proto3" json:"groups,omitempty"`
+	TtlMs         []int64  `protobuf:"varint,5,rep,packed,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayJoined) Reset() {
+	*x = RelayJoined{}
+	mi := &file_leasehold_v1_relay_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayJoined) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayJoined) ProtoMessage() {}
+
+func (x *RelayJoined) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_relay_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayJoined.ProtoReflect.Descriptor instead.
+func (*RelayJoined) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RelayJoined) GetRounds() uint64 {
+	if x != nil {
+		return x.Rounds
+	}
+	return 0
+}
+
+func (x *RelayJoined) GetIds() []int64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *RelayJoined) GetTokens() []uint64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *RelayJoined) GetGroups() []uint64 {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *RelayJoined) GetTtlMs() []int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return nil
+}
+
+// RelayRound takes leases out of groups, and then renews groups. A relay sends the next one when it has
+// the outcome of the one before, or waits for it no more.
+type RelayRound struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 for the first round of the stream; each is one more than the one before.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// By place: a lease that leaves, its group, and the latest at_ms of an outcome by which the relay has
+	// answered a renewal of the lease, 0 for none. Later renewals of the group do not count for it.
+	Leave       []int64  `protobuf:"fixed64,2,rep,packed,name=leave,proto3" json:"leave,omitempty"`
+	LeaveGroups []uint64 `protobuf:"fixed64,3,rep,packed,name=leave_groups,json=leaveGroups,proto3" json:"leave_groups,omitempty"`
+	LeaveAsOf   []int64  `protobuf:"varint,4,rep,packed,name=leave_as_of,json=leaveAsOf,proto3" json:"leave_as_of,omitempty"`
+	// The groups to be renewed.
+	Groups []uint64 `protobuf:"fixed64,5,rep,packed,name=groups,proto3" json:"groups,omitempty"`
+	// All groups of the relay end before that, as an earlier round has no outcome.
+	Fresh         bool `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayRound) Reset() {
+	*x = RelayRound{}
+	mi := &file_leasehold_v1_relay_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayRound) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayRound) ProtoMessage() {}
+
+func (x *RelayRound) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_relay_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayRound.ProtoReflect.Descriptor instead.
+func (*RelayRound) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RelayRound) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RelayRound) GetLeave() []int64 {
+	if x != nil {
+		return x.Leave
+	}
+	return nil
+}
+
+func (x *RelayRound) GetLeaveGroups() []uint64 {
+	if x != nil {
+		return x.LeaveGroups
+	}
+	return nil
+}
+
+func (x *RelayRound) GetLeaveAsOf() []int64 {
+	if x != nil {
+		return x.LeaveAsOf
+	}
+	return nil
+}
+
+func (x *RelayRound) GetGroups() []uint64 {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *RelayRound) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
+}
+
+// RelayRoundOutcome is sent once a majority has confirmed that the member led when it received the
+// round.
+type RelayRoundOutcome struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// As of before the round.
+	Header        *Header       `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`
+	Groups        []*RelayGroup `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayRoundOutcome) Reset() {
+	*x = RelayRoundOutcome{}
+	mi := &file_leasehold_v1_relay_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayRoundOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayRoundOutcome) ProtoMessage() {}
+
+func (x *RelayRoundOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_relay_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayRoundOutcome.ProtoReflect.Descriptor instead.
+func (*RelayRoundOutcome) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RelayRoundOutcome) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RelayRoundOutcome) GetHeader() *Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *RelayRoundOutcome) GetGroups() []*RelayGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+// RelayGroup is a group of a round.
+type RelayGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The TTL of the group's leases, 0 if the group is over, so that none was renewed.
+	TtlMs int64 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// When it was renewed, by the member's clock.
+	AtMs int64 `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// Leases that are not in the group any more, and may not have been renewed.
+	Left          []int64 `protobuf:"fixed64,4,rep,packed,name=left,proto3" json:"left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayGroup) Reset() {
+	*x = RelayGroup{}
+	mi := &file_leasehold_v1_relay_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayGroup) ProtoMessage() {}
+
+func (x *RelayGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_relay_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayGroup.ProtoReflect.Descriptor instead.
+func (*RelayGroup) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RelayGroup) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RelayGroup) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *RelayGroup) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *RelayGroup) GetLeft() []int64 {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
 // RelayCall is what a relay knows of a call.
 type RelayCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -447,7 +578,7 @@ type RelayCall struct {
 
 func (x *RelayCall) Reset() {
 	*x = RelayCall{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[5]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -459,7 +590,7 @@ func (x *RelayCall) String() string {
 func (*RelayCall) ProtoMessage() {}
 
 func (x *RelayCall) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[5]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -472,7 +603,7 @@ func (x *RelayCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayCall.ProtoReflect.Descriptor instead.
 func (*RelayCall) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{5}
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RelayCall) GetMethod() string {
@@ -520,7 +651,7 @@ type RelayHeaderField struct {
 
 func (x *RelayHeaderField) Reset() {
 	*x = RelayHeaderField{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[6]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +663,7 @@ func (x *RelayHeaderField) String() string {
 func (*RelayHeaderField) ProtoMessage() {}
 
 func (x *RelayHeaderField) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[6]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +676,7 @@ func (x *RelayHeaderField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayHeaderField.ProtoReflect.Descriptor instead.
 func (*RelayHeaderField) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{6}
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RelayHeaderField) GetName() string {
@@ -571,7 +702,7 @@ type RelayHeader struct {
 
 func (x *RelayHeader) Reset() {
 	*x = RelayHeader{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[7]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +714,7 @@ func (x *RelayHeader) String() string {
 func (*RelayHeader) ProtoMessage() {}
 
 func (x *RelayHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[7]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +727,7 @@ func (x *RelayHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayHeader.ProtoReflect.Descriptor instead.
 func (*RelayHeader) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{7}
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RelayHeader) GetHeaders() []*RelayHeaderField {
@@ -620,7 +751,7 @@ type RelayEnd struct {
 
 func (x *RelayEnd) Reset() {
 	*x = RelayEnd{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[8]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -632,7 +763,7 @@ func (x *RelayEnd) String() string {
 func (*RelayEnd) ProtoMessage() {}
 
 func (x *RelayEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[8]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -645,7 +776,7 @@ func (x *RelayEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayEnd.ProtoReflect.Descriptor instead.
 func (*RelayEnd) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{8}
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RelayEnd) GetCode() int32 {
@@ -680,28 +811,11 @@ var File_leasehold_v1_relay_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_relay_proto_rawDesc = "" +
 	"\n" +
-	"\x18leasehold/v1/relay.proto\x12\fleasehold.v1\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\"y\n" +
+	"\x18leasehold/v1/relay.proto\x12\fleasehold.v1\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\"@\n" +
 	"\fRelayRequest\x120\n" +
-	"\x06frames\x18\x01 \x03(\v2\x18.leasehold.v1.RelayFrameR\x06frames\x127\n" +
-	"\brenewals\x18\x02 \x01(\v2\x1b.leasehold.v1.RelayRenewalsR\brenewals\"\x9e\x01\n" +
+	"\x06frames\x18\x01 \x03(\v2\x18.leasehold.v1.RelayFrameR\x06frames\"A\n" +
 	"\rRelayResponse\x120\n" +
-	"\x06frames\x18\x01 \x03(\v2\x18.leasehold.v1.RelayFrameR\x06frames\x124\n" +
-	"\arenewed\x18\x02 \x03(\v2\x1a.leasehold.v1.RelayRenewedR\arenewed\x12%\n" +
-	"\x0etakes_renewals\x18\x03 \x01(\bR\rtakesRenewals\"\x89\x01\n" +
-	"\rRelayRenewals\x12\x1a\n" +
-	"\bchannels\x18\x01 \x03(\x04R\bchannels\x12\x1a\n" +
-	"\brequests\x18\x02 \x03(\x04R\brequests\x12\x16\n" +
-	"\x06leases\x18\x03 \x03(\rR\x06leases\x12\x10\n" +
-	"\x03ids\x18\x04 \x03(\x10R\x03ids\x12\x16\n" +
-	"\x06tokens\x18\x05 \x03(\x06R\x06tokens\"\x85\x02\n" +
-	"\fRelayRenewed\x12,\n" +
-	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x1a\n" +
-	"\bchannels\x18\x02 \x03(\x04R\bchannels\x12\x1a\n" +
-	"\brequests\x18\x03 \x03(\x04R\brequests\x12\x16\n" +
-	"\x06leases\x18\x04 \x03(\rR\x06leases\x12\x15\n" +
-	"\x06ttl_ms\x18\x05 \x03(\x03R\x05ttlMs\x12/\n" +
-	"\x13unanswered_channels\x18\x06 \x03(\x04R\x12unansweredChannels\x12/\n" +
-	"\x13unanswered_requests\x18\a \x03(\x04R\x12unansweredRequests\"\x8a\x02\n" +
+	"\x06frames\x18\x01 \x03(\v2\x18.leasehold.v1.RelayFrameR\x06frames\"\xa8\x03\n" +
 	"\n" +
 	"RelayFrame\x12\x18\n" +
 	"\achannel\x18\x01 \x01(\x04R\achannel\x12+\n" +
@@ -711,7 +825,35 @@ const file_leasehold_v1_relay_proto_rawDesc = "" +
 	"\x04room\x18\x05 \x01(\x04R\x04room\x12\x18\n" +
 	"\athrough\x18\x06 \x01(\bR\athrough\x121\n" +
 	"\x06header\x18\a \x01(\v2\x19.leasehold.v1.RelayHeaderR\x06header\x12(\n" +
-	"\x03end\x18\b \x01(\v2\x16.leasehold.v1.RelayEndR\x03end\"\xb8\x01\n" +
+	"\x03end\x18\b \x01(\v2\x16.leasehold.v1.RelayEndR\x03end\x121\n" +
+	"\x06joined\x18\t \x01(\v2\x19.leasehold.v1.RelayJoinedR\x06joined\x12.\n" +
+	"\x05round\x18\n" +
+	" \x01(\v2\x18.leasehold.v1.RelayRoundR\x05round\x129\n" +
+	"\aoutcome\x18\v \x01(\v2\x1f.leasehold.v1.RelayRoundOutcomeR\aoutcome\"~\n" +
+	"\vRelayJoined\x12\x16\n" +
+	"\x06rounds\x18\x01 \x01(\x04R\x06rounds\x12\x10\n" +
+	"\x03ids\x18\x02 \x03(\x10R\x03ids\x12\x16\n" +
+	"\x06tokens\x18\x03 \x03(\x06R\x06tokens\x12\x16\n" +
+	"\x06groups\x18\x04 \x03(\x06R\x06groups\x12\x15\n" +
+	"\x06ttl_ms\x18\x05 \x03(\x03R\x05ttlMs\"\xab\x01\n" +
+	"\n" +
+	"RelayRound\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
+	"\x05leave\x18\x02 \x03(\x10R\x05leave\x12!\n" +
+	"\fleave_groups\x18\x03 \x03(\x06R\vleaveGroups\x12\x1e\n" +
+	"\vleave_as_of\x18\x04 \x03(\x03R\tleaveAsOf\x12\x16\n" +
+	"\x06groups\x18\x05 \x03(\x06R\x06groups\x12\x14\n" +
+	"\x05fresh\x18\x06 \x01(\bR\x05fresh\"\x8b\x01\n" +
+	"\x11RelayRoundOutcome\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12,\n" +
+	"\x06header\x18\x02 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x120\n" +
+	"\x06groups\x18\x03 \x03(\v2\x18.leasehold.v1.RelayGroupR\x06groups\"\\\n" +
+	"\n" +
+	"RelayGroup\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x15\n" +
+	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x13\n" +
+	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\x12\n" +
+	"\x04left\x18\x04 \x03(\x10R\x04left\"\xb8\x01\n" +
 	"\tRelayCall\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x128\n" +
 	"\aheaders\x18\x02 \x03(\v2\x1e.leasehold.v1.RelayHeaderFieldR\aheaders\x12\x1d\n" +
@@ -745,40 +887,44 @@ func file_leasehold_v1_relay_proto_rawDescGZIP() []byte {
 }
 
 var (
-	file_leasehold_v1_relay_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+	file_leasehold_v1_relay_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 	file_leasehold_v1_relay_proto_goTypes  = []any{
-		(*RelayRequest)(nil),     // 0: leasehold.v1.RelayRequest
-		(*RelayResponse)(nil),    // 1: leasehold.v1.RelayResponse
-		(*RelayRenewals)(nil),    // 2: leasehold.v1.RelayRenewals
-		(*RelayRenewed)(nil),     // 3: leasehold.v1.RelayRenewed
-		(*RelayFrame)(nil),       // 4: leasehold.v1.RelayFrame
-		(*RelayCall)(nil),        // 5: leasehold.v1.RelayCall
-		(*RelayHeaderField)(nil), // 6: leasehold.v1.RelayHeaderField
-		(*RelayHeader)(nil),      // 7: leasehold.v1.RelayHeader
-		(*RelayEnd)(nil),         // 8: leasehold.v1.RelayEnd
-		(*Header)(nil),           // 9: leasehold.v1.Header
+		(*RelayRequest)(nil),      // 0: leasehold.v1.RelayRequest
+		(*RelayResponse)(nil),     // 1: leasehold.v1.RelayResponse
+		(*RelayFrame)(nil),        // 2: leasehold.v1.RelayFrame
+		(*RelayJoined)(nil),       // 3: leasehold.v1.RelayJoined
+		(*RelayRound)(nil),        // 4: leasehold.v1.RelayRound
+		(*RelayRoundOutcome)(nil), // 5: leasehold.v1.RelayRoundOutcome
+		(*RelayGroup)(nil),        // 6: leasehold.v1.RelayGroup
+		(*RelayCall)(nil),         // 7: leasehold.v1.RelayCall
+		(*RelayHeaderField)(nil),  // 8: leasehold.v1.RelayHeaderField
+		(*RelayHeader)(nil),       // 9: leasehold.v1.RelayHeader
+		(*RelayEnd)(nil),          // 10: leasehold.v1.RelayEnd
+		(*Header)(nil),            // 11: leasehold.v1.Header
 	}
 )
 
 var file_leasehold_v1_relay_proto_depIdxs = []int32{
-	4,  // 0: leasehold.v1.RelayRequest.frames:type_name -> leasehold.v1.RelayFrame
-	2,  // 1: leasehold.v1.RelayRequest.renewals:type_name -> leasehold.v1.RelayRenewals
-	4,  // 2: leasehold.v1.RelayResponse.frames:type_name -> leasehold.v1.RelayFrame
-	3,  // 3: leasehold.v1.RelayResponse.renewed:type_name -> leasehold.v1.RelayRenewed
-	9,  // 4: leasehold.v1.RelayRenewed.header:type_name -> leasehold.v1.Header
-	5,  // 5: leasehold.v1.RelayFrame.call:type_name -> leasehold.v1.RelayCall
-	7,  // 6: leasehold.v1.RelayFrame.header:type_name -> leasehold.v1.RelayHeader
-	8,  // 7: leasehold.v1.RelayFrame.end:type_name -> leasehold.v1.RelayEnd
-	6,  // 8: leasehold.v1.RelayCall.headers:type_name -> leasehold.v1.RelayHeaderField
-	6,  // 9: leasehold.v1.RelayHeader.headers:type_name -> leasehold.v1.RelayHeaderField
-	6,  // 10: leasehold.v1.RelayEnd.trailers:type_name -> leasehold.v1.RelayHeaderField
-	0,  // 11: leasehold.v1.RelayService.Relay:input_type -> leasehold.v1.RelayRequest
-	1,  // 12: leasehold.v1.RelayService.Relay:output_type -> leasehold.v1.RelayResponse
-	12, // [12:13] is the sub-list for method output_type
-	11, // [11:12] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	2,  // 0: leasehold.v1.RelayRequest.frames:type_name -> leasehold.v1.RelayFrame
+	2,  // 1: leasehold.v1.RelayResponse.frames:type_name -> leasehold.v1.RelayFrame
+	7,  // 2: leasehold.v1.RelayFrame.call:type_name -> leasehold.v1.RelayCall
+	9,  // 3: leasehold.v1.RelayFrame.header:type_name -> leasehold.v1.RelayHeader
+	10, // 4: leasehold.v1.RelayFrame.end:type_name -> leasehold.v1.RelayEnd
+	3,  // 5: leasehold.v1.RelayFrame.joined:type_name -> leasehold.v1.RelayJoined
+	4,  // 6: leasehold.v1.RelayFrame.round:type_name -> leasehold.v1.RelayRound
+	5,  // 7: leasehold.v1.RelayFrame.outcome:type_name -> leasehold.v1.RelayRoundOutcome
+	11, // 8: leasehold.v1.RelayRoundOutcome.header:type_name -> leasehold.v1.Header
+	6,  // 9: leasehold.v1.RelayRoundOutcome.groups:type_name -> leasehold.v1.RelayGroup
+	8,  // 10: leasehold.v1.RelayCall.headers:type_name -> leasehold.v1.RelayHeaderField
+	8,  // 11: leasehold.v1.RelayHeader.headers:type_name -> leasehold.v1.RelayHeaderField
+	8,  // 12: leasehold.v1.RelayEnd.trailers:type_name -> leasehold.v1.RelayHeaderField
+	0,  // 13: leasehold.v1.RelayService.Relay:input_type -> leasehold.v1.RelayRequest
+	1,  // 14: leasehold.v1.RelayService.Relay:output_type -> leasehold.v1.RelayResponse
+	14, // [14:15] is the sub-list for method output_type
+	13, // [13:14] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_v1_relay_proto_init() }
@@ -794,7 +940,7 @@ func file_leasehold_v1_relay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_v1_relay_proto_rawDesc), len(file_leasehold_v1_relay_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

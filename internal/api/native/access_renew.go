@@ -46,25 +46,6 @@ func (r *renewable) beLocked(a asker) {
 	}
 }
 
-// complete reports whether all of some leases are known to be held. Then it puts the tokens under
-// which they are in the place of those that are 0: with these a renewal is of that lease, or of
-// none.
-func (r *renewable) complete(a asker, ids []int64, tokens []uint64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.beLocked(a)
-	for i, id := range ids {
-		known := uint64(r.of[lease.ID(id)])
-		if known == 0 || tokens[i] != 0 && tokens[i] != known {
-			return false
-		}
-	}
-	for i, id := range ids {
-		tokens[i] = uint64(r.of[lease.ID(id)])
-	}
-	return true
-}
-
 // add remembers a lease.
 func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
 	if r == nil || token == 0 {

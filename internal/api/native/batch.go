@@ -8,6 +8,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
@@ -35,6 +36,9 @@ type batch struct {
 	// groups says that nothing is known yet of the groups that were asked for, or that it was told.
 	// Renewed of asks has it otherwise.
 	groups groupsState
+	// joined, if it is not nil, takes the leases that have joined groups, in the place of the
+	// response.
+	joined func(*pb.RelayJoined)
 	// denied are the leases, by place, that the caller may not renew. Asks has no lease there.
 	denied map[int]lease.ID
 	// lost are the leases of which the last response says that they are gone. It belongs to
@@ -75,7 +79,8 @@ func newBatch(r *pb.RenewRequest, h *pb.Header) *batch {
 		b.asks.Renew = append(b.asks.Renew, lease.GroupID(g))
 	}
 	for _, id := range r.Leave {
-		b.asks.Leave = append(b.asks.Leave, lease.ID(id))
+		b.asks.Leave = append(b.asks.Leave,
+			holder.Leaving{ID: lease.ID(id), AsOf: lease.LastRenewal})
 	}
 	if len(r.Groups)+len(r.Leave) > 0 {
 		b.groups = groupsOpen
@@ -258,6 +263,7 @@ func (b *batch) respond() *pb.RenewResponse {
 			}
 		}
 		b.told = true
+		b.respondJoined(resp)
 	}
 	b.answered, b.singles = true, nil
 	resp.Results = b.results(rest)
@@ -275,42 +281,30 @@ func (b *batch) respond() *pb.RenewResponse {
 	return resp
 }
 
-// joined returns the groups that leases have joined, by place; nil if none has. It is only for the
-// first response, and only if that is sent at once: it must not come after a later one that says
-// that a lease has left.
-func (b *batch) joined() (groups []uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.together {
-		return nil
+// respondJoined says which leases have joined groups.
+func (b *batch) respondJoined(resp *pb.RenewResponse) {
+	if !slices.ContainsFunc(b.asks.Joined, func(g lease.GroupID) bool { return g != 0 }) {
+		return
 	}
+	if b.joined == nil {
+		resp.Joined = make([]uint64, len(b.asks.IDs))
+		for i, g := range b.asks.Joined {
+			if b.asks.TTLs[i] > 0 {
+				resp.Joined[i] = uint64(g)
+			}
+		}
+		return
+	}
+	j := &pb.RelayJoined{Rounds: b.asks.Rounds}
 	for i, g := range b.asks.Joined {
 		if g != 0 && b.asks.TTLs[i] > 0 {
-			if groups == nil {
-				groups = make([]uint64, len(b.asks.IDs))
-			}
-			groups[i] = uint64(g)
+			j.Ids = append(j.Ids, int64(b.asks.IDs[i]))
+			j.Tokens = append(j.Tokens, uint64(b.token(i)))
+			j.Groups = append(j.Groups, uint64(g))
+			j.TtlMs = append(j.TtlMs, int64(b.asks.TTLs[i]))
 		}
 	}
-	return groups
-}
-
-// ttlsLocked returns by place the TTL of each lease that was renewed, 0 for one that was not, and
-// -1 for one without an outcome. It is for a batch without responses.
-func (b *batch) ttlsLocked() []int64 {
-	out := make([]int64, len(b.asks.IDs))
-	for i := range out {
-		switch {
-		case b.together && b.asks.TTLs[i] != 0:
-			out[i] = int64(b.asks.TTLs[i])
-		case b.known == nil || !b.known[i]:
-			out[i] = -1
-		}
-	}
-	for _, o := range b.singles {
-		out[o.place] = int64(o.ttl)
-	}
-	return out
+	b.joined(j)
 }
 
 // results returns the results for outcomes, in the order of the request.

@@ -3,6 +3,7 @@ package native
 import (
 	"bytes"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -355,5 +356,32 @@ func TestRestIsToldLast(t *testing.T) {
 	}
 	if got := b.end().GetResults(); len(got) != 1 || got[0].Id != 2 {
 		t.Errorf("the last response: %v", got)
+	}
+}
+
+// TestLateJoins: leases join groups however long the confirm round takes, and whichever part of the
+// answer says so.
+func TestLateJoins(t *testing.T) {
+	for name, first := range map[string]func(b *bench, to RenewedAll){
+		"at once": func(*bench, RenewedAll) {},
+		"late":    func(b *bench, _ RenewedAll) { b.pass(3 * partly) },
+		"after a part": func(b *bench, to RenewedAll) {
+			to.RenewedOne(3, 0, lease.ErrNotFound)
+			b.pass(3 * partly)
+			b.only()
+		},
+	} {
+		onStream(t, func(b *bench) {
+			to, asks := columnsOf(b)
+			first(b, to)
+			asks.Joined = []lease.GroupID{7, 0, 7, 0}
+			asks.Kept = 0
+			keep(asks, 0, 1, 2)
+			b.pass(2 * partly)
+			joined := b.only().GetRenew().GetJoined()
+			if !slices.Equal(joined, []uint64{7, 0, 7, 0}) {
+				t.Errorf("%s: joined %v", name, joined)
+			}
+		})
 	}
 }

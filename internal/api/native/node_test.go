@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
@@ -231,11 +232,11 @@ func (n *fakeNode) join(r *replica.Renewals, i int) {
 
 func (n *fakeNode) renewGroups(r *replica.Renewals) {
 	l := n.machine.Lessor()
-	for _, id := range r.Leave {
-		l.Leave(lease.GroupID(r.Keeper), id)
+	for _, x := range r.Leave {
+		l.Leave(lease.GroupID(r.Keeper), x.ID, x.AsOf)
 	}
 	for _, g := range r.Renew {
-		done := replica.RenewedGroup{ID: g}
+		done := holder.RenewedGroup{ID: g}
 		if g == lease.GroupID(r.Keeper) {
 			done.TTL, _ = l.RenewGroup(g)
 			done.Left, _ = l.Left(g)

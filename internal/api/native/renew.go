@@ -136,8 +136,15 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	case len(unsure) > 0:
 		return t.renewSlowly(q, r)
 	}
-	if t.relay == nil && (r.Join && b.columns || b.groups != noGroups) {
-		b.asks.Keeper = t.drawKeeper()
+	switch {
+	case t.relay != nil && b.columns:
+		// The relay keeps the groups, of which the client does not know.
+		b.asks.Keeper, b.joined = replica.Keeper(t.relay.Keeper()), t.relay.SendJoined
+	case t.relay == nil && (r.Join && b.columns || b.groups != noGroups):
+		if t.keeper.Load() == 0 {
+			t.keeper.Store(lastKeeper.Add(1))
+		}
+		b.asks.Keeper = replica.Keeper(t.keeper.Load())
 	}
 	soon := min(partly, time.Until(q.until)-q.haste)
 	t.mu.Lock()
@@ -199,14 +206,6 @@ func (t *stream) part(q *request, m *pb.RenewResponse) {
 	q.part(m)
 }
 
-// drawKeeper returns the keeper of the stream's groups.
-func (t *stream) drawKeeper() replica.Keeper {
-	if t.keeper.Load() == 0 {
-		t.keeper.Store(lastKeeper.Add(1))
-	}
-	return replica.Keeper(t.keeper.Load())
-}
-
 // lastKeeper is the last keeper that this process has drawn.
 var lastKeeper atomic.Uint64
 
@@ -216,7 +215,6 @@ func (t *stream) renewed(q *request) (later bool) {
 	resp := q.renewals.end()
 	lost := q.renewals.lost
 	if len(lost) == 0 || !t.isOpen(q.id) {
-		resp.Joined = q.renewals.joined()
 		q.response = resp
 		return false
 	}

@@ -94,9 +94,7 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 		renewable: new(renewable), by: api.Caller(ctx),
 	}
 	t.rest = direct.RestOf(ctx)
-	if t.relay = channel.Of(ctx); t.relay != nil {
-		t.relay.SetServer(t)
-	}
+	t.relay = channel.Of(ctx)
 	// That the connection or the relay has ended, what receives and sends learn by themselves.
 	if _, ends := ctx.Deadline(); resume != nil && (ends || inner != outer) {
 		context.AfterFunc(ctx, t.waker.wake)
@@ -372,7 +370,7 @@ func (t *stream) freeLocked(q *request) {
 }
 
 // enter notes a request as open. A client that uses an ID again could not tell the
-// answers apart. A renewal may come late that a relay has sent in columns before.
+// answers apart. A renewal may come late that a relay was to answer by a round.
 func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 	_, renews := r.Body.(*pb.Request_Renew)
 	t.mu.Lock()

@@ -49,8 +49,17 @@ func (c *Calls) hasService(name string) bool {
 	return ok
 }
 
-// renewer returns what takes the renewals of streams in columns, nil if there is none.
-func (c *Calls) renewer() channel.Renewer {
-	r, _ := c.methods[pb.StreamService_Open_FullMethodName].impl.(channel.Renewer)
-	return r
+// A Keeper keeps groups of leases for relays. TakeGroups lets it take what a link, which does not
+// run yet, says about them, until end is called.
+type Keeper interface {
+	TakeGroups(l *channel.Link) (end func())
+}
+
+// takeGroups is TakeGroups of the service of streams, if there is one.
+func (c *Calls) takeGroups(l *channel.Link) (end func()) {
+	k, ok := c.methods[pb.StreamService_Open_FullMethodName].impl.(Keeper)
+	if !ok {
+		return func() {}
+	}
+	return k.TakeGroups(l)
 }

@@ -69,17 +69,13 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 	if err := s.o.May(ctx); err != nil {
 		return api.NativeError(err, api.ReadReason(err))
 	}
-	// So that the relay knows that it is one.
-	renewer := s.calls.renewer()
-	if err := g.Send(&pb.RelayResponse{TakesRenewals: renewer != nil}); err != nil {
+	if err := g.Send(&pb.RelayResponse{}); err != nil { // so that the relay knows that it is one
 		return err
 	}
 	r := &relay{service: s, ctx: ctx, large: semaphore.NewWeighted(mostLarge)}
 	r.unary, r.stream = r.chains()
 	r.link = channel.New(messages{g}, s.o.MaxMessage, r.accept)
-	if renewer != nil {
-		r.link.TakeRenewals(renewer)
-	}
+	defer s.calls.takeGroups(r.link)()
 	defer r.wait()
 	defer r.link.End(context.Canceled)
 	go r.watch(changed, cancel)
@@ -98,18 +94,14 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 type messages struct{ pb.RelayService_RelayServer }
 
 // Send implements channel.Stream.
-func (g messages) Send(m *channel.Message) error {
-	return g.RelayService_RelayServer.Send(
-		&pb.RelayResponse{Frames: m.Frames, Renewed: m.Renewed})
+func (g messages) Send(frames []*pb.RelayFrame) error {
+	return g.RelayService_RelayServer.Send(&pb.RelayResponse{Frames: frames})
 }
 
 // Recv implements channel.Stream.
-func (g messages) Recv() (*channel.Message, error) {
+func (g messages) Recv() ([]*pb.RelayFrame, error) {
 	m, err := g.RelayService_RelayServer.Recv()
-	if err != nil {
-		return nil, err
-	}
-	return &channel.Message{Frames: m.Frames, Renewals: m.Renewals}, nil
+	return m.GetFrames(), err
 }
 
 // relay is one stream of a relay.

@@ -9,7 +9,7 @@ import { escaped, memberID, number, object, size, span } from "./text.js";
 // counters are those whose rates are shown.
 const counters = relay ? [
   ["calls and streams", "leasehold_relay_calls_total"],
-  ["renewals in columns", "leasehold_relay_renewals_total"],
+  ["renewals by groups", "leasehold_relay_renewals_total"],
 ] : [
   ["grants", "leasehold_leases_granted_total"],
   ["renewals", "leasehold_lease_renewals_total"],

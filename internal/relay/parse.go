@@ -3,31 +3,12 @@ package relay
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"leasehold.dev/internal/channel"
+	"leasehold.dev/lease"
 )
 
-const (
-	// maxRenewed bounds the leases of a request that goes in columns, and maxMessage the bytes of its
-	// message, which can have fields that say nothing: the relay keeps it until it is answered.
-	maxRenewed = 64
-	maxMessage = 2 << 10
-	// leastTimeout is the shortest time, in milliseconds, that a client may give a request that goes
-	// in columns, which have no place for it: a member waits that long in no case.
-	leastTimeout = 10_000
-)
-
-// renew sends a message in columns, if it is a renewal and nothing else.
-func (p *passage) renew(message []byte) bool {
-	if !p.renews {
-		return false
-	}
-	r, ok := parseRenewal(message)
-	if !ok || !p.channel.Renew(message, r) {
-		return false
-	}
-	p.renewals.Inc()
-	return true
-}
+// leastTimeout is the shortest time, in milliseconds, that a client may give a renewal that the
+// relay answers: a member waits that long in no case.
+const leastTimeout = 10_000
 
 // The numbers of fields, in stream.proto and leases.proto.
 const (
@@ -37,34 +18,39 @@ const (
 	fieldRenew    = 9
 	fieldIDs      = 2
 	fieldTokens   = 3
+	fieldJoin     = 4
 )
+
+// renewal is a request of a client to renew leases, by place with their tokens, 0 for any.
+type renewal struct {
+	request uint64
+	ids     []lease.ID
+	tokens  []lease.Token
+}
 
 // parseRenewal returns what a message of StreamService.Open asks to renew. It reports false if the
 // message says anything else: a field that is not known here may change what it means, so that the
-// member is to read it. A large one is left to it, too.
-func parseRenewal(message []byte) (r channel.Renewal, ok bool) {
-	if len(message) > maxMessage {
-		return r, false
-	}
+// member is to read it.
+func parseRenewal(message []byte) (r renewal, ok bool) {
 	requests := 0
 	ok = eachField(message, func(n protowire.Number, _ uint64, request []byte) bool {
 		requests++
 		return n == fieldRequests && requests == 1 && parseRequest(request, &r)
 	})
-	if r.Tokens == nil {
-		r.Tokens = make([]uint64, len(r.IDs))
+	if r.tokens == nil {
+		r.tokens = make([]lease.Token, len(r.ids))
 	}
-	return r, ok && len(r.IDs) > 0 && len(r.IDs) <= maxRenewed && len(r.Tokens) == len(r.IDs)
+	return r, ok && len(r.ids) > 0 && len(r.tokens) == len(r.ids)
 }
 
-func parseRequest(request []byte, r *channel.Renewal) bool {
+func parseRequest(request []byte, r *renewal) bool {
 	return eachField(request, func(n protowire.Number, v uint64, b []byte) bool {
 		switch {
 		case n == fieldID && b == nil:
-			r.Request = v
+			r.request = v
 		case n == fieldTimeout && b == nil:
 			return v == 0 || v >= leastTimeout
-		case n == fieldRenew && b != nil && r.IDs == nil:
+		case n == fieldRenew && b != nil && r.ids == nil:
 			return parseRenew(b, r)
 		default:
 			return false
@@ -73,9 +59,12 @@ func parseRequest(request []byte, r *channel.Renewal) bool {
 	})
 }
 
-func parseRenew(b []byte, r *channel.Renewal) bool {
+func parseRenew(b []byte, r *renewal) bool {
 	return eachField(b, func(n protowire.Number, _ uint64, column []byte) bool {
-		if column == nil || len(column)%8 != 0 {
+		if column == nil {
+			return n == fieldJoin // the member's groups are the relay's
+		}
+		if len(column)%8 != 0 {
 			return false
 		}
 		for len(column) > 0 {
@@ -83,9 +72,9 @@ func parseRenew(b []byte, r *channel.Renewal) bool {
 			column = column[size:]
 			switch n {
 			case fieldIDs:
-				r.IDs = append(r.IDs, int64(v))
+				r.ids = append(r.ids, lease.ID(v))
 			case fieldTokens:
-				r.Tokens = append(r.Tokens, v)
+				r.tokens = append(r.tokens, lease.Token(v))
 			default:
 				return false
 			}

@@ -93,8 +93,8 @@ func (r *running) metric(t testing.TB, name string) (value string) {
 	return value
 }
 
-// Goal: renewals of many clients go to the member in columns, each client hears what it would hear
-// at a member, also that its lease is gone and why, and what else it asks for is done in between.
+// Goal: renewals of many clients are answered by rounds, but for the first of each lease; each client
+// hears what it would hear at a member, also that its lease is gone and why, and what else it asks for is done in between.
 func TestRenewalsThroughRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -123,8 +123,9 @@ func TestRenewalsThroughRelay(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := r.metric(t, "leasehold_relay_renewals_total"); n != fmt.Sprint(sessions*renewals) {
-			t.Errorf("%s renewals went in columns", n)
+		want := fmt.Sprint(sessions * (renewals - 1))
+		if n := r.metric(t, "leasehold_relay_renewals_total"); n != want {
+			t.Errorf("%s renewals are answered by rounds, not %s", n, want)
 		}
 		first, second := all[0], all[1]
 		first.ask(t, &pb.Request{Body: &pb.Request_Revoke{Revoke: &pb.RevokeRequest{
@@ -211,6 +212,62 @@ func TestStreamsRestBehindRelay(t *testing.T) {
 					t.Errorf("put of session %d: %v", i, put)
 				}
 			}
+		}
+	})
+}
+
+// remaining returns for how long a lease will certainly live on, below 0 if there is none.
+func (s *session) remaining(t testing.TB, id int64) time.Duration {
+	t.Helper()
+	l := s.ask(t, &pb.Request{Body: &pb.Request_Describe{
+		Describe: &pb.DescribeRequest{Id: id},
+	}}).GetDescribe().GetLease()
+	if l == nil {
+		return -1
+	}
+	return time.Duration(l.RemainingMs) * time.Millisecond
+}
+
+// Goal: the lease of a client that is gone, or silent, ends a TTL after its last renewal, although
+// others behind the same relay are renewed with it until the relay notices.
+func TestDeadClientBehindRelay(t *testing.T) {
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		conn, other := dial(t, r.endpoint), dial(t, r.endpoint)
+		alive, gone, silent := newSession(t, conn), newSession(t, other), newSession(t, conn)
+		var last time.Time
+		for range 3 {
+			last = time.Now()
+			for _, s := range []*session{gone, silent, alive} {
+				s.renew(t)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		rounds := func(until time.Duration) {
+			for time.Since(last) < until {
+				alive.renew(t)
+				time.Sleep(5 * time.Second)
+			}
+		}
+		rounds(15 * time.Second)
+		_ = other.Close()
+		rounds(40 * time.Second)
+		// A renewal waits for a round, and what is said of a lease is rounded: a second is plenty.
+		for name, s := range map[string]*session{"gone": gone, "silent": silent} {
+			left, want := alive.remaining(t, s.lease.Id), time.Minute-time.Since(last)
+			if left < want-time.Second || left > want+time.Second {
+				t.Errorf("the client is %s: its lease lives on for %v, not %v", name, left, want)
+			}
+		}
+		rounds(62 * time.Second)
+		for name, s := range map[string]*session{"gone": gone, "silent": silent} {
+			if left := alive.remaining(t, s.lease.Id); left >= 0 {
+				t.Errorf("the client is %s, and its lease lives on for %v", name, left)
+			}
+		}
+		if left := alive.remaining(t, alive.lease.Id); left < 50*time.Second {
+			t.Errorf("the lease of the client that is there lives on for %v", left)
 		}
 	})
 }

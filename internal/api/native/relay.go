@@ -1,0 +1,69 @@
+package native
+
+import (
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api/relayed"
+	"leasehold.dev/internal/channel"
+	"leasehold.dev/internal/holder"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+var _ relayed.Keeper = (*streams)(nil)
+
+// TakeGroups implements relayed.Keeper.
+func (s *streams) TakeGroups(l *channel.Link) (end func()) {
+	by := lastKeeper.Add(1)
+	l.TakeGroups(by, func(_ *channel.Channel, f *pb.RelayFrame) {
+		if f.Round != nil {
+			s.round(l, replica.Keeper(by), f.Round)
+		}
+	})
+	return func() { s.node.EndKeeper(replica.Keeper(by)) }
+}
+
+// round renews groups of a relay. If that is not possible, the outcome names none of them, and the
+// relay lets its clients renew their leases by themselves.
+func (s *streams) round(l *channel.Link, by replica.Keeper, r *pb.RelayRound) {
+	o := &roundOutcome{link: l, header: s.headerNow()} // as of before, see leases.renew
+	o.asks.Owner, o.asks.Keeper, o.asks.Number, o.asks.Fresh = o, by, r.Number, r.Fresh
+	fits := len(r.Leave) == len(r.LeaveGroups) && len(r.Leave) == len(r.LeaveAsOf)
+	for i := 0; fits && i < len(r.Leave); i++ {
+		o.asks.Leave = append(o.asks.Leave, holder.Leaving{
+			ID: lease.ID(r.Leave[i]), Group: lease.GroupID(r.LeaveGroups[i]),
+			AsOf: lease.Instant(r.LeaveAsOf[i]),
+		})
+	}
+	for _, g := range r.Groups {
+		o.asks.Renew = append(o.asks.Renew, lease.GroupID(g))
+	}
+	if !fits || len(r.Leave)+len(r.Groups) == 0 || s.node.RenewAll(&o.asks) != nil {
+		o.RenewedGroups()
+	}
+}
+
+// roundOutcome makes the outcome of a round. It implements RenewedAll.
+type roundOutcome struct {
+	link   *channel.Link
+	header *pb.Header
+	asks   replica.Renewals
+}
+
+// RenewedGroups implements RenewedAll.
+func (o *roundOutcome) RenewedGroups() {
+	out := &pb.RelayRoundOutcome{Number: o.asks.Number, Header: o.header}
+	for _, g := range o.asks.Renewed {
+		its := &pb.RelayGroup{Id: uint64(g.ID), TtlMs: int64(g.TTL), AtMs: int64(g.At)}
+		for _, id := range g.Left {
+			its.Left = append(its.Left, int64(id))
+		}
+		out.Groups = append(out.Groups, its)
+	}
+	o.link.SendGroups(&pb.RelayFrame{Outcome: out})
+}
+
+// RenewedTogether implements RenewedAll: no lease is renewed by itself.
+func (o *roundOutcome) RenewedTogether() {}
+
+// RenewedOne implements RenewedAll.
+func (o *roundOutcome) RenewedOne(int, lease.TTL, error) {}

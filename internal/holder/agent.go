@@ -1,0 +1,334 @@
+package holder
+
+import (
+	"container/list"
+	"maps"
+	"slices"
+
+	"leasehold.dev/lease"
+)
+
+// An Agent keeps leases alive for holders that renew them through it: the clients of a relay, or of
+// a follower. It renews them in groups of the lessor, which hears of a lease only when it joins or
+// leaves.
+//
+// The agent promises nothing itself. A holder's request waits for a round, a renewal of groups that
+// is sent after the request arrived, and gets that round's outcome. A lease whose holder falls
+// silent leaves its group as of the last round that answered a request, so the lessor ends it when
+// it would have without the agent.
+//
+// One round is under way at a time, and the lessor takes each once. It reports with each join how
+// many rounds it had answered; a join that a later answer may have revoked does not count. If a
+// round has no answer, all groups end, and the next round tells the lessor so (Reset). Thus the
+// order in which answers arrive makes no difference.
+//
+// H identifies a holder to which requests are answered, and R is the caller's request. An Agent is
+// pure, as a Set is. The zero Agent is empty.
+type Agent[H comparable, R any] struct {
+	leases map[lease.ID]*kept[H, R]
+	groups map[lease.GroupID]*agentGroup[H, R]
+	sent   uint64 // the last round
+	told   uint64 // the last round with an answer; sent, or one below
+	fresh  bool   // the lessor may have groups that ended here
+	// leave has the leases that are to leave their groups with the next round, and leaving those
+	// that do so with the round under way.
+	leave, leaving map[lease.ID]Leaving
+	waiting        int // requests without an outcome
+}
+
+// kept is a lease that is in a group.
+type kept[H comparable, R any] struct {
+	id    lease.ID
+	by    H
+	token lease.Token // of the request that joined, 0 for any
+	group *agentGroup[H, R]
+	heard instant       // when its holder was heard last
+	asOf  lease.Instant // see Leaving
+	place *list.Element // in the group's leases
+}
+
+// agentGroup is a group of the lessor.
+type agentGroup[H comparable, R any] struct {
+	id     lease.GroupID
+	ttl    lease.TTL
+	leases list.List    // of *kept, by heard
+	asked  []request[R] // what the round under way answers
+	next   []request[R] // what the round after that answers
+}
+
+type request[R any] struct {
+	id lease.ID
+	of R
+}
+
+// Leaving is a lease that leaves a group. AsOf is the At of the last renewal of the group that its
+// holder was told of, 0 for none.
+type Leaving struct {
+	ID    lease.ID
+	Group lease.GroupID
+	AsOf  lease.Instant
+}
+
+// RenewedGroup is the outcome of the renewal of a group.
+type RenewedGroup struct {
+	ID lease.GroupID
+	// TTL is that of the leases, 0 if the group is over: then nothing was renewed.
+	TTL lease.TTL
+	// At is the lessor's instant of the renewal.
+	At lease.Instant
+	// Left are leases that are not in the group any more; see [lease.Lessor.Left].
+	Left []lease.ID
+}
+
+// Round is a message to the lessor: the leases leave their groups, and then the groups are renewed.
+type Round struct {
+	Number uint64
+	// Fresh says that all groups of the keeper end before.
+	Fresh bool
+	Leave []Leaving
+	Renew []lease.GroupID
+}
+
+// Answer is the outcome of a request for a lease. A TTL of 0 means that the lease is in no group
+// any more, so the request has to be sent to the lessor by itself.
+type Answer[R any] struct {
+	ID  lease.ID
+	Of  R
+	TTL lease.TTL
+}
+
+// A lease leaves its group when its holder has been silent for as long as the lessor waits before
+// it checkpoints a lease: two fifths of the TTL, or longestSilence.
+const longestSilence = lease.TTL(60_000)
+
+func (g *agentGroup[H, R]) silentAt(k *kept[H, R]) instant {
+	return plus(k.heard, min(g.ttl/5*2, longestSilence))
+}
+
+// Waits reports whether there is something for the round after the one under way.
+func (a *Agent[H, R]) Waits() bool {
+	for _, g := range a.groups {
+		if len(g.next) > 0 {
+			return true
+		}
+	}
+	return len(a.leave) > 0
+}
+
+// Waiting returns how many requests have no outcome.
+func (a *Agent[H, R]) Waiting() int { return a.waiting }
+
+// Keeps returns the TTL of a lease that is in a group, and was renewed by its holder with the same
+// token, or a request without one: then Renew takes requests for it. It returns 0 for any other.
+func (a *Agent[H, R]) Keeps(by H, id lease.ID, token lease.Token) lease.TTL {
+	k := a.leases[id]
+	if k == nil || k.by != by || token != 0 && token != k.token {
+		return 0
+	}
+	return k.group.ttl
+}
+
+// Renew takes a request for a lease that the agent keeps.
+func (a *Agent[H, R]) Renew(now instant, id lease.ID, of R) {
+	k := a.leases[id]
+	k.heard = now
+	k.group.leases.MoveToBack(k.place)
+	k.group.next = append(k.group.next, request[R]{id, of})
+	a.waiting++
+}
+
+// Join is the lessor's word that a lease is in a group since its holder renewed it by itself, and
+// was when the lessor had answered so many rounds.
+type Join[H comparable] struct {
+	By     H
+	ID     lease.ID
+	Token  lease.Token // of the request, 0 for any
+	Group  lease.GroupID
+	TTL    lease.TTL
+	Rounds uint64
+}
+
+// Joined takes the lessor's word that a lease has joined a group.
+func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
+	k := a.leases[j.ID]
+	if k != nil && k.group.id != j.Group {
+		k = nil
+	}
+	if _, leaves := a.leaving[j.ID]; j.Rounds < a.told || leaves && j.Rounds < a.sent {
+		if k == nil { // else that it is in the group is known from a later join
+			a.part(j.ID)
+			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // else the lessor might keep it for nobody
+		}
+		return
+	}
+	if k != nil {
+		k.by, k.token = j.By, j.Token
+		return
+	}
+	asOf := a.leave[j.ID].AsOf
+	delete(a.leave, j.ID)
+	a.part(j.ID)
+	to := a.groups[j.Group]
+	if to == nil {
+		if a.groups == nil {
+			a.groups = make(map[lease.GroupID]*agentGroup[H, R])
+			a.leases = make(map[lease.ID]*kept[H, R])
+		}
+		to = &agentGroup[H, R]{id: j.Group, ttl: j.TTL}
+		a.groups[j.Group] = to
+	}
+	k = &kept[H, R]{
+		id: j.ID, by: j.By, token: j.Token, group: to, heard: now, asOf: asOf,
+	}
+	k.place = to.leases.PushBack(k)
+	a.leases[j.ID] = k
+}
+
+// Leave takes a lease of a holder out of its group, as nobody keeps it alive any more. It reports
+// false if the lease is in none.
+func (a *Agent[H, R]) Leave(by H, id lease.ID) (ok bool) {
+	k := a.leases[id]
+	if k == nil || k.by != by {
+		return false
+	}
+	a.part(id)
+	a.toLeave(Leaving{id, k.group.id, k.asOf})
+	return true
+}
+
+func (a *Agent[H, R]) toLeave(l Leaving) {
+	if a.leave == nil {
+		a.leave = make(map[lease.ID]Leaving)
+	}
+	l.AsOf = max(l.AsOf, a.leave[l.ID].AsOf)
+	a.leave[l.ID] = l
+}
+
+// part forgets a lease.
+func (a *Agent[H, R]) part(id lease.ID) *kept[H, R] {
+	k := a.leases[id]
+	if k != nil {
+		delete(a.leases, id)
+		k.group.leases.Remove(k.place)
+	}
+	return k
+}
+
+// Next returns the round that is to be sent now. It returns ok=false if one is under way, or there
+// is nothing to ask.
+func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
+	if a.UnderWay() {
+		return Round{}, false
+	}
+	a.dropSilent(now)
+	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
+		if g := a.groups[id]; len(g.next) > 0 {
+			g.asked, g.next = g.next, nil
+			r.Renew = append(r.Renew, id)
+		}
+	}
+	ids := slices.Sorted(maps.Keys(a.leave))
+	a.leaving = make(map[lease.ID]Leaving)
+	for _, id := range ids[:min(len(ids), maxLeave)] {
+		r.Leave = append(r.Leave, a.leave[id])
+		a.leaving[id] = a.leave[id]
+		delete(a.leave, id)
+	}
+	if len(r.Renew)+len(r.Leave) == 0 {
+		return Round{}, false
+	}
+	a.sent++
+	r.Number, r.Fresh = a.sent, a.fresh
+	return r, true
+}
+
+// dropSilent takes those leases out of their groups whose holders are silent.
+func (a *Agent[H, R]) dropSilent(now instant) {
+	for _, g := range a.groups {
+		for e := g.leases.Front(); e != nil; e = g.leases.Front() {
+			k := e.Value.(*kept[H, R])
+			if g.silentAt(k) > now {
+				break
+			}
+			a.Leave(k.by, k.id)
+		}
+	}
+}
+
+// SilentAt returns when the next lease is to leave because its holder is silent.
+func (a *Agent[H, R]) SilentAt() (at instant, ok bool) {
+	for _, g := range a.groups {
+		if e := g.leases.Front(); e != nil {
+			if its := g.silentAt(e.Value.(*kept[H, R])); !ok || its < at {
+				at, ok = its, true
+			}
+		}
+	}
+	return at, ok
+}
+
+// Answered takes the outcome of a round, and returns the requests that it answers. It ignores the
+// answer to any round but the one under way.
+func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answer[R]) {
+	if number != a.sent || !a.UnderWay() {
+		return nil
+	}
+	a.told, a.fresh, a.leaving = a.sent, false, nil
+	for _, r := range groups {
+		g := a.groups[r.ID]
+		if g == nil {
+			continue
+		}
+		for _, id := range r.Left {
+			if k := a.leases[id]; k != nil && k.group == g {
+				a.part(id)
+			}
+		}
+		if r.TTL != g.ttl {
+			out = a.dissolve(g, out)
+			continue
+		}
+		for _, n := range g.asked {
+			x := Answer[R]{ID: n.id, Of: n.of}
+			if k := a.leases[n.id]; k != nil && k.group == g {
+				k.asOf, x.TTL = r.At, r.TTL
+			}
+			out = append(out, x)
+		}
+		g.asked = nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
+		if g := a.groups[id]; len(g.asked) > 0 { // the answer does not name it
+			out = a.dissolve(g, out)
+		} else if g.leases.Len() == 0 && len(g.next) == 0 {
+			delete(a.groups, id)
+		}
+	}
+	a.waiting -= len(out)
+	return out
+}
+
+// dissolve forgets a group, and fails the requests that wait for it.
+func (a *Agent[H, R]) dissolve(g *agentGroup[H, R], out []Answer[R]) []Answer[R] {
+	for g.leases.Len() > 0 {
+		a.part(g.leases.Front().Value.(*kept[H, R]).id)
+	}
+	for _, n := range slices.Concat(g.asked, g.next) {
+		out = append(out, Answer[R]{ID: n.id, Of: n.of})
+	}
+	delete(a.groups, g.id)
+	return out
+}
+
+// Reset ends all groups, as a round has no answer in time, or the lessor is another one. It returns
+// the requests without an outcome.
+func (a *Agent[H, R]) Reset() (out []Answer[R]) {
+	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
+		out = a.dissolve(a.groups[id], out)
+	}
+	*a = Agent[H, R]{sent: a.sent, told: a.sent, fresh: true}
+	return out
+}
+
+// UnderWay reports whether a round has no answer yet.
+func (a *Agent[H, R]) UnderWay() bool { return a.sent != a.told }

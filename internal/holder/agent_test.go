@@ -1,0 +1,378 @@
+package holder
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// agent is an Agent of holders with names, whose requests are numbers.
+type agent struct {
+	Agent[string, int]
+	t *testing.T
+}
+
+func newAgent(t *testing.T) *agent { return &agent{t: t} }
+
+// joined has leases of holder "h" join group 1 now.
+func (a *agent) joined(now lease.Instant, rounds uint64, ids ...lease.ID) {
+	for _, id := range ids {
+		a.Joined(now, Join[string]{
+			By: "h", ID: id, Token: 9, Group: 1, TTL: 1000, Rounds: rounds,
+		})
+	}
+}
+
+// next wants a round.
+func (a *agent) next(now lease.Instant) Round {
+	a.t.Helper()
+	r, ok := a.Next(now)
+	if !ok {
+		a.t.Fatal("there is no round")
+	}
+	return r
+}
+
+// answer answers the round under way, for group 1.
+func (a *agent) answer(r Round, ttl lease.TTL, at lease.Instant, left ...lease.ID) (out string) {
+	for _, x := range a.Answered(r.Number, []RenewedGroup{{ID: 1, TTL: ttl, At: at, Left: left}}) {
+		out += fmt.Sprintf("%d:%d ", x.Of, x.TTL)
+	}
+	return out
+}
+
+// TestAgentAnswersByRounds: a request is answered by a round that is sent after it, and one at a time
+// is under way. What the lessor says has left is not renewed.
+func TestAgentAnswersByRounds(t *testing.T) {
+	a := newAgent(t)
+	if a.joined(0, 0, 1, 2, 3); a.Keeps("h", 1, 9) != 1000 || a.Keeps("h", 1, 0) != 1000 ||
+		a.Keeps("h", 1, 8) != 0 || a.Keeps("g", 1, 9) != 0 || a.Keeps("h", 4, 9) != 0 {
+		t.Error("it keeps something else than it was told")
+	}
+	a.Renew(100, 1, 10)
+	r := a.next(100)
+	a.Renew(101, 1, 11)
+	a.Renew(101, 2, 12)
+	a.Renew(101, 3, 13)
+	if _, ok := a.Next(101); ok || !a.UnderWay() || a.Waiting() != 4 {
+		t.Error("two rounds are under way")
+	}
+	if got := a.answer(r, 1000, 5); got != "10:1000 " {
+		t.Errorf("the first round answers %q", got)
+	}
+	if got := a.answer(r, 1000, 5); got != "" {
+		t.Errorf("the first round answers %q once more", got)
+	}
+	r = a.next(102)
+	if got := a.answer(r, 1000, 6, 2); got != "11:1000 12:0 13:1000 " || a.Keeps("h", 2, 9) != 0 {
+		t.Errorf("the second round answers %q", got)
+	}
+	a.Renew(103, 1, 14)
+	r = a.next(103)
+	a.Renew(104, 3, 15)
+	if got := a.answer(r, 0, 0); got != "14:0 15:0 " || a.Keeps("h", 1, 9)+a.Keeps("h", 3, 9) != 0 {
+		t.Errorf("a round that finds the group over answers %q", got)
+	}
+	a.joined(105, 3, 1)
+	a.Renew(105, 1, 16)
+	r = a.next(105)
+	a.Joined(106, Join[string]{By: "h", ID: 1, Group: 2, TTL: 500, Rounds: 3})
+	if got := a.answer(r, 1000, 7, 1); got != "16:0 " || a.Keeps("h", 1, 0) != 500 {
+		t.Errorf("the round of a group that a lease has left for another answers %q", got)
+	}
+	if a.Waiting() != 0 || a.Waits() {
+		t.Error("something waits")
+	}
+}
+
+// TestAgentLeaves: a lease leaves as of the last round that answered its holder: when the holder is
+// silent for two fifths of the TTL, or gone. What was asked meanwhile is not answered by that round.
+func TestAgentLeaves(t *testing.T) {
+	a := newAgent(t)
+	a.joined(0, 0, 1, 2, 3)
+	a.Renew(100, 1, 10)
+	a.Renew(100, 2, 11)
+	a.answer(a.next(100), 1000, 7100)
+	a.Renew(300, 1, 12)
+	a.answer(a.next(300), 1000, 7300)
+	if at, ok := a.SilentAt(); !ok || at != 400 {
+		t.Errorf("the first lease is silent at %d, %v", at, ok)
+	}
+	want := []Leaving{{3, 1, 0}}
+	if r := a.next(400); len(r.Renew) != 0 || !slices.Equal(r.Leave, want) {
+		t.Errorf("at 400 %+v", r)
+	} else {
+		a.answer(r, 1000, 1)
+	}
+	a.joined(400, 3, 1, 2)
+	a.Renew(450, 1, 13)
+	r := a.next(450)
+	if a.Leave("g", 1) || !a.Leave("h", 1) || a.Leave("h", 1) {
+		t.Error("a lease leaves for another holder, or twice")
+	}
+	if got := a.answer(r, 1000, 7450); got != "13:0 " {
+		t.Errorf("the round answers %q", got)
+	}
+	want = []Leaving{{1, 1, 7300}, {2, 1, 7100}}
+	if r := a.next(500); !slices.Equal(r.Leave, want) {
+		t.Errorf("at 500 %+v, want %v", r, want)
+	}
+}
+
+// TestAgentJoins: a lease does not count as joined if an answer came before that may have said that
+// it has left, or if a round under way takes it out. Then it leaves, since the lessor may have it in
+// the group for nobody. A join takes a leave back that was not sent.
+func TestAgentJoins(t *testing.T) {
+	a := newAgent(t)
+	a.joined(0, 0, 1, 2)
+	a.Renew(1, 1, 10)
+	a.answer(a.next(1), 1000, 1)
+	a.joined(2, 0, 3) // the answer was given after the join
+	if a.Keeps("h", 3, 9) != 0 {
+		t.Error("a join counts that an answer may have revoked")
+	}
+	a.Leave("h", 1)
+	a.joined(2, 1, 1)
+	if r := a.next(3); a.Keeps("h", 1, 9) == 0 || !slices.Equal(r.Leave, []Leaving{{3, 1, 0}}) {
+		t.Errorf("after a join the round is %+v", r)
+	} else {
+		a.answer(r, 1000, 1)
+	}
+	a.joined(4, 2, 1)
+	a.Leave("h", 1)
+	r := a.next(4)
+	a.joined(5, 2, 1)
+	if a.Keeps("h", 1, 9) != 0 {
+		t.Error("a join counts while a round takes the lease out")
+	}
+	a.joined(5, 3, 1)
+	if a.Keeps("h", 1, 9) == 0 {
+		t.Error("a join does not count that came after the leave")
+	}
+	a.answer(r, 1000, 1)
+}
+
+// TestAgentManyLeave: a round is of a bounded size.
+func TestAgentManyLeave(t *testing.T) {
+	a := newAgent(t)
+	for id := range lease.ID(maxLeave + 1) {
+		a.joined(0, 0, id+1)
+		a.Leave("h", id+1)
+	}
+	for _, want := range []int{maxLeave, 1} {
+		r := a.next(0)
+		if len(r.Leave) != want {
+			t.Errorf("%d leases leave, not %d", len(r.Leave), want)
+		}
+		a.answer(r, 1000, 1)
+	}
+}
+
+// promises is a lessor, and an agent that keeps the leases of holders alive through a network that
+// delays, reorders and repeats messages, and loses some.
+type promises struct {
+	*testing.T
+	rand   *rand.Rand
+	now    lease.Instant
+	lessor *lease.Lessor
+	agent  Agent[int, sent]
+	resets int
+	late   lease.Instant // when the round under way is given up
+	taken  uint64        // the last round that the lessor took
+	group  lease.GroupID
+	mail   []delivery
+	// until is when each lease is valid until, as its holder believes.
+	until map[lease.ID]lease.Instant
+	// active are the leases whose holders live: those with higher IDs are gone.
+	active lease.ID
+	kept   int // requests that rounds have answered
+	ended  map[lease.ID]int
+}
+
+// sent is a request of a holder.
+type sent struct {
+	id lease.ID
+	at lease.Instant
+}
+
+type delivery struct {
+	at lease.Instant
+	do func()
+}
+
+const promisedTTL = 1000
+
+func (p *promises) send(do func()) {
+	for range 1 + p.rand.IntN(10)/9 { // perhaps twice
+		if p.rand.IntN(100) > 0 {
+			p.mail = append(p.mail, delivery{p.now + lease.Instant(p.rand.IntN(150)), do})
+		}
+	}
+}
+
+// holds notes that a request was answered.
+func (p *promises) holds(r sent) {
+	p.until[r.id] = max(p.until[r.id], r.at+promisedTTL)
+}
+
+// renew renews a lease through the agent, as its holder.
+func (p *promises) renew(r sent) {
+	if p.agent.Keeps(0, r.id, 0) != 0 {
+		p.agent.Renew(p.now, r.id, r)
+		return
+	}
+	p.alone(r)
+}
+
+// alone renews a lease by itself, and lets it join.
+func (p *promises) alone(r sent) {
+	p.send(func() {
+		n, err := p.lessor.Renew(r.id, 0)
+		if err != nil || n.Clear {
+			return
+		}
+		if !p.lessor.HasGroup(p.group) {
+			p.group++
+			p.lessor.OpenGroup(p.group, promisedTTL)
+		}
+		j := Join[int]{ID: r.id, Group: p.group, TTL: promisedTTL, Rounds: p.taken}
+		in := p.lessor.Join(p.group, r.id, 0)
+		p.send(func() {
+			p.holds(r)
+			if in {
+				p.agent.Joined(p.now, j)
+			}
+		})
+	})
+}
+
+// round sends a round if there is one, or gives the one up that has no answer in time.
+func (p *promises) round() {
+	if p.agent.UnderWay() && p.now > p.late {
+		p.resets++
+		for _, x := range p.agent.Reset() {
+			p.alone(x.Of)
+		}
+	}
+	r, ok := p.agent.Next(p.now)
+	if !ok {
+		return
+	}
+	p.late = p.now + lease.Instant(100+p.rand.IntN(300))
+	p.send(func() {
+		if r.Number <= p.taken {
+			return
+		}
+		p.taken = r.Number
+		if r.Fresh {
+			p.lessor.EndGroup(p.group, false)
+		}
+		for _, l := range r.Leave {
+			p.lessor.Leave(l.Group, l.ID, l.AsOf)
+		}
+		var out []RenewedGroup
+		for _, g := range r.Renew {
+			ttl, ok := p.lessor.RenewGroup(g)
+			x := RenewedGroup{ID: g, TTL: ttl, At: p.now}
+			if ok {
+				x.Left, _ = p.lessor.Left(g)
+			}
+			out = append(out, x)
+		}
+		p.send(func() {
+			for _, x := range p.agent.Answered(r.Number, out) {
+				if x.TTL > 0 {
+					p.kept++
+					p.holds(x.Of)
+				} else {
+					p.alone(x.Of)
+				}
+			}
+		})
+	})
+}
+
+// step lets a millisecond pass.
+func (p *promises) step() {
+	p.now++
+	p.lessor.Advance(p.now)
+	slices.SortStableFunc(p.mail, func(a, b delivery) int { return cmp.Compare(a.at, b.at) })
+	for len(p.mail) > 0 && p.mail[0].at <= p.now {
+		do := p.mail[0].do
+		p.mail = p.mail[1:]
+		do()
+	}
+	for id := range lease.ID(6) {
+		if id++; id > p.active {
+			break
+		}
+		switch p.rand.IntN(1200) {
+		case 0:
+			p.agent.Leave(0, id)
+		case 1:
+			// A hand-over, say: its holder, which has agreed, believes nothing any more.
+			delete(p.until, id)
+			if l, ok := p.lessor.Lookup(id); ok {
+				_, _ = p.lessor.ChangeTTL(id, l.Token, l.TTL)
+			}
+		case 2, 3, 4, 5:
+			p.renew(sent{id, p.now})
+		}
+	}
+	if p.rand.IntN(5) == 0 {
+		p.round()
+	}
+	for _, d := range p.lessor.Due(100) {
+		if p.until[d.ID] > p.now {
+			p.Fatalf("at %d lease %d ends, and its holder believes until %d", p.now, d.ID, p.until[d.ID])
+		}
+		p.lessor.Expire(d)
+		if _, err := p.lessor.Grant(lease.Terms{ID: d.ID, TTL: promisedTTL}); err != nil {
+			p.Fatal(err)
+		}
+		delete(p.until, d.ID)
+		p.ended[d.ID]++
+	}
+}
+
+// TestAgentPromises: no holder that renews through an agent believes longer than the lessor does,
+// whatever the network does to messages between the two, and no lease lives on for nobody.
+func TestAgentPromises(t *testing.T) {
+	kept, resets := 0, 0
+	for seed := range uint64(60) {
+		p := &promises{
+			T: t, rand: rand.New(rand.NewPCG(seed, 1)), lessor: lease.New(lease.Config{}),
+			until: make(map[lease.ID]lease.Instant), active: 6, ended: make(map[lease.ID]int),
+		}
+		p.lessor.Promote(0)
+		for id := range lease.ID(6) {
+			if _, err := p.lessor.Grant(lease.Terms{ID: id + 1, TTL: promisedTTL}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 10_000 {
+			p.step()
+		}
+		p.active = 3
+		for range 2 * promisedTTL {
+			p.step()
+		}
+		clear(p.ended)
+		for range 5 * promisedTTL {
+			p.step()
+		}
+		for id := range lease.ID(3) {
+			if n := p.ended[id+4]; n < 3 {
+				t.Errorf("seed %d: a lease whose holder is gone ended %d times in five TTLs", seed, n)
+			}
+		}
+		kept, resets = kept+p.kept, resets+p.resets
+	}
+	if kept == 0 || resets == 0 {
+		t.Errorf("rounds have answered %d requests, and the agent was reset %d times", kept, resets)
+	}
+}

@@ -1,0 +1,301 @@
+package relay
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/channel"
+	"leasehold.dev/internal/holder"
+	"leasehold.dev/lease"
+)
+
+const (
+	// A renewal waits at the relay for others, for a hundredth of the TTL of its leases, but no
+	// longer than maxLinger.
+	lingerShare = 100
+	maxLinger   = 150 * time.Millisecond
+	// maxAnswers bounds the answers of a client that it has not taken, and maxWaiting the bytes of
+	// its renewals that wait for a round.
+	maxAnswers = 64
+	maxWaiting = 64 << 10
+	// roundTime is how long a round may take. Then all renewals that wait go to the member over
+	// their clients' streams, where it says why it does not answer.
+	roundTime = time.Second
+)
+
+// keeping keeps the leases of clients alive that renew them over streams to one member. The first
+// renewal of a lease goes to the member, which checks it, and says that the lease has joined a
+// group of the relay. Those that follow are answered by rounds: see holder.Agent.
+type keeping struct {
+	began time.Time // when its clock was 0
+	link  *channel.Link
+
+	mu      sync.Mutex // guards what follows
+	agent   holder.Agent[*channel.Channel, place]
+	clients map[*channel.Channel]*tended
+	timer   *time.Timer
+	due     time.Time // when a round is to be sent; zero if nothing waits for one
+	late    time.Time // when the round under way has taken too long
+	closed  bool
+}
+
+// tended is what is kept alive for a client's stream.
+type tended struct {
+	joined  map[lease.ID]struct{}
+	waiting int  // bytes of renewals that wait for a round
+	through bool // the client sends nothing more
+}
+
+// waiting is a renewal that waits for a round.
+type waiting struct {
+	renewal
+	channel *channel.Channel
+	message []byte
+	ttls    []int64
+	open    int // leases without an outcome
+	failed  bool
+}
+
+// place is one of the leases of a renewal.
+type place struct {
+	*waiting
+	at int
+}
+
+func newKeeping() *keeping {
+	k := &keeping{began: time.Now(), clients: make(map[*channel.Channel]*tended)}
+	k.timer = time.AfterFunc(time.Hour, k.step)
+	k.timer.Stop()
+	return k
+}
+
+// over says which link the rounds go over. It is called before that runs.
+func (k *keeping) over(l *channel.Link) {
+	k.link = l
+	l.TakeGroups(0, k.take)
+}
+
+// take takes what the member says about groups.
+func (k *keeping) take(c *channel.Channel, f *pb.RelayFrame) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch j, o := f.Joined, f.Outcome; {
+	case k.closed:
+	case j != nil && c != nil:
+		k.joinLocked(c, j)
+	case o != nil:
+		groups := make([]holder.RenewedGroup, len(o.Groups))
+		for i, g := range o.Groups {
+			groups[i] = holder.RenewedGroup{
+				ID: lease.GroupID(g.Id), TTL: lease.TTL(g.TtlMs), At: lease.Instant(g.AtMs),
+			}
+			for _, id := range g.Left {
+				groups[i].Left = append(groups[i].Left, lease.ID(id))
+			}
+		}
+		k.answerLocked(o.Header, k.agent.Answered(o.Number, groups))
+	}
+	k.armLocked()
+}
+
+func (k *keeping) joinLocked(c *channel.Channel, j *pb.RelayJoined) {
+	its := k.clients[c]
+	n := len(j.Ids)
+	if its == nil || len(j.Tokens) != n || len(j.Groups) != n || len(j.TtlMs) != n {
+		return // the client has gone, and the group will fall silent without it
+	}
+	for i, id := range j.Ids {
+		k.agent.Joined(k.now(), holder.Join[*channel.Channel]{
+			By: c, ID: lease.ID(id), Token: lease.Token(j.Tokens[i]),
+			Group: lease.GroupID(j.Groups[i]), TTL: lease.TTL(j.TtlMs[i]), Rounds: j.Rounds,
+		})
+		its.joined[lease.ID(id)] = struct{}{}
+	}
+}
+
+// now is the agent's clock.
+func (k *keeping) now() lease.Instant { return lease.Instant(time.Since(k.began).Milliseconds()) }
+
+// begin notes the stream of a client, until the call of end.
+func (k *keeping) begin(c *channel.Channel) (end func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.clients[c] = &tended{joined: make(map[lease.ID]struct{})}
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for id := range k.clients[c].joined {
+			if k.agent.Leave(c, id) {
+				k.dueLocked(time.Now())
+			}
+		}
+		delete(k.clients, c)
+	}
+}
+
+// renew takes a message of a client's stream, if it is a renewal and nothing else, of leases that
+// are all in groups.
+func (k *keeping) renew(c *channel.Channel, message []byte) bool {
+	if len(message) > maxWaiting {
+		return false
+	}
+	r, ok := parseRenewal(message)
+	if !ok {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	its := k.clients[c]
+	if k.closed || its == nil || its.through || its.waiting+len(message) > maxWaiting ||
+		c.Behind() >= maxAnswers {
+		return false
+	}
+	linger := maxLinger
+	for i, id := range r.ids {
+		ttl := k.agent.Keeps(c, id, r.tokens[i])
+		if ttl == 0 {
+			return false
+		}
+		linger = min(linger, time.Duration(ttl)*time.Millisecond/lingerShare)
+	}
+	w := &waiting{
+		renewal: r, channel: c, message: message, ttls: make([]int64, len(r.ids)), open: len(r.ids),
+	}
+	its.waiting += len(message)
+	now := k.now()
+	for i, id := range r.ids {
+		k.agent.Renew(now, id, place{w, i})
+	}
+	k.dueLocked(time.Now().Add(linger))
+	return true
+}
+
+// dueLocked lets a round be sent at a time, or before.
+func (k *keeping) dueLocked(at time.Time) {
+	if k.due.IsZero() || at.Before(k.due) {
+		k.due = at
+		k.armLocked()
+	}
+}
+
+// armLocked lets step be called when there is something to do.
+func (k *keeping) armLocked() {
+	if k.due.IsZero() && k.agent.Waits() {
+		k.due = time.Now().Add(maxLinger)
+	}
+	at := k.due
+	if k.agent.UnderWay() {
+		at = k.late
+	} else if silent, ok := k.agent.SilentAt(); ok {
+		its := k.began.Add(time.Duration(silent) * time.Millisecond)
+		if at.IsZero() || its.Before(at) {
+			at = its
+		}
+	}
+	if at.IsZero() || k.closed {
+		k.timer.Stop()
+	} else {
+		k.timer.Reset(time.Until(at))
+	}
+}
+
+// step sends a round, or gives the one up that has no outcome in time.
+func (k *keeping) step() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return
+	}
+	now := time.Now()
+	if k.agent.UnderWay() && !now.Before(k.late) {
+		k.answerLocked(nil, k.agent.Reset())
+	}
+	if r, ok := k.agent.Next(k.now()); ok {
+		k.due, k.late = time.Time{}, now.Add(roundTime)
+		k.link.SendGroups(&pb.RelayFrame{Round: roundOf(r)})
+	} else if !k.agent.UnderWay() {
+		k.due = time.Time{} // what was due has gone
+	}
+	k.armLocked()
+}
+
+func roundOf(r holder.Round) *pb.RelayRound {
+	out := &pb.RelayRound{Number: r.Number, Fresh: r.Fresh}
+	for _, l := range r.Leave {
+		out.Leave = append(out.Leave, int64(l.ID))
+		out.LeaveGroups = append(out.LeaveGroups, uint64(l.Group))
+		out.LeaveAsOf = append(out.LeaveAsOf, int64(l.AsOf))
+	}
+	for _, g := range r.Renew {
+		out.Groups = append(out.Groups, uint64(g))
+	}
+	return out
+}
+
+// answerLocked answers the renewals that have all outcomes. Those of which a lease was not renewed
+// go to the member.
+func (k *keeping) answerLocked(h *pb.Header, list []holder.Answer[place]) {
+	for _, a := range list {
+		w := a.Of.waiting
+		w.ttls[a.Of.at] = int64(a.TTL)
+		w.failed = w.failed || a.TTL == 0
+		if w.open--; w.open > 0 {
+			continue
+		}
+		its := k.clients[w.channel]
+		if its == nil {
+			continue // the call is over
+		}
+		its.waiting -= len(w.message)
+		last := its.through && its.waiting == 0
+		if w.failed {
+			go w.passOn(last)
+			continue
+		}
+		w.channel.Deliver(renewedMessage(h, w.request, w.ttls))
+		if last {
+			w.channel.CloseSend()
+		}
+	}
+}
+
+// passOn sends a renewal to the member, as any other message. An error means that the call is over.
+func (w *waiting) passOn(last bool) {
+	if w.channel.Send(context.Background(), w.message) == nil && last {
+		w.channel.CloseSend()
+	}
+}
+
+// closeSend says that the client sends nothing more, once all of its renewals are answered.
+func (k *keeping) closeSend(c *channel.Channel) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if its := k.clients[c]; its != nil && its.waiting > 0 {
+		its.through = true
+		return
+	}
+	c.CloseSend()
+}
+
+// renewedMessage is what a client hears of a renewal.
+func renewedMessage(h *pb.Header, request uint64, ttls []int64) []byte {
+	b, err := proto.Marshal(&pb.ServerMessage{Responses: []*pb.Response{{
+		Id: request, Body: &pb.Response_Renew{Renew: &pb.RenewResponse{Header: h, TtlMs: ttls}},
+	}}})
+	if err != nil {
+		panic(err) // numbers can always be encoded
+	}
+	return b
+}
+
+// close ends the keeping, as the link has ended.
+func (k *keeping) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	k.timer.Stop()
+}

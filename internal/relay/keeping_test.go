@@ -1,0 +1,162 @@
+package relay
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/channel"
+)
+
+// kept is a relay's end of a link to a member that is the test.
+type kept struct {
+	*testing.T
+	*keeping
+	sent   chan []*pb.RelayFrame
+	frames []*pb.RelayFrame // that came and were not taken
+	come   chan []*pb.RelayFrame
+}
+
+// keeps runs f with one, in virtual time.
+func keeps(t *testing.T, f func(k *kept)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		k := &kept{
+			T: t, keeping: newKeeping(),
+			sent: make(chan []*pb.RelayFrame, 100), come: make(chan []*pb.RelayFrame, 100),
+		}
+		l := channel.New(pipe{k.sent, k.come, end}, 1<<20, nil)
+		k.over(l)
+		go func() { _ = l.Run(t.Context()) }() // it ends with the stream
+		f(k)
+		k.close()
+		close(end)
+	})
+}
+
+// client opens a stream of a client, and has lease 1 join group 5, after so many rounds.
+func (k *kept) client(token, rounds uint64) *channel.Channel {
+	k.Helper()
+	c, err := k.link.Open(&pb.RelayCall{})
+	if err != nil {
+		k.Fatal(err)
+	}
+	k.begin(c)
+	k.come <- []*pb.RelayFrame{{Channel: k.next().Channel, Joined: &pb.RelayJoined{
+		Rounds: rounds,
+		Ids:    []int64{1}, Tokens: []uint64{token}, Groups: []uint64{5}, TtlMs: []int64{10_000},
+	}}}
+	synctest.Wait()
+	return c
+}
+
+// next returns the next frame that the relay sends, nil if it sends none for a minute.
+func (k *kept) next() *pb.RelayFrame {
+	for len(k.frames) == 0 {
+		select {
+		case k.frames = <-k.sent:
+		case <-time.After(time.Minute):
+			return nil
+		}
+	}
+	f := k.frames[0]
+	k.frames = k.frames[1:]
+	return f
+}
+
+// asks sends a renewal of lease 1, and reports whether it waits for a round.
+func (k *kept) asks(c *channel.Channel, token uint64) bool {
+	b, err := proto.Marshal(renewalOf(7, &pb.RenewRequest{Ids: []int64{1}, Tokens: []uint64{token}}))
+	if err != nil {
+		k.Fatal(err)
+	}
+	return k.renew(c, b)
+}
+
+func (k *kept) outcome(number uint64, groups ...*pb.RelayGroup) {
+	k.come <- []*pb.RelayFrame{{Outcome: &pb.RelayRoundOutcome{Number: number, Groups: groups}}}
+	synctest.Wait()
+}
+
+// TestKeeping: a renewal waits for a hundredth of the TTL, and is answered by the outcome of the
+// round after that. Only the client that the member has checked, with the same token, is.
+func TestKeeping(t *testing.T) {
+	keeps(t, func(k *kept) {
+		c := k.client(9, 0)
+		other, err := k.link.Open(&pb.RelayCall{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.begin(other)
+		k.next()
+		if k.asks(other, 9) || k.asks(c, 8) {
+			t.Error("a renewal waits that the member has not checked")
+		}
+		began := time.Now()
+		if !k.asks(c, 9) {
+			t.Fatal("the renewal does not wait")
+		}
+		r := k.next().GetRound()
+		if took := time.Since(began); took != 100*time.Millisecond || r.GetNumber() != 1 ||
+			!slices.Equal(r.Groups, []uint64{5}) {
+			t.Errorf("after %v the relay sends %v", took, r)
+		}
+		if c.Behind() != 0 {
+			t.Error("it is answered before the outcome")
+		}
+		k.outcome(1, &pb.RelayGroup{Id: 5, TtlMs: 10_000, AtMs: 77})
+		b, err := c.Recv(t.Context())
+		m := new(pb.ServerMessage)
+		if err != nil || proto.Unmarshal(b, m) != nil || m.Responses[0].Id != 7 ||
+			!slices.Equal(m.Responses[0].GetRenew().GetTtlMs(), []int64{10_000}) {
+			t.Errorf("the client receives %v, %v", m, err)
+		}
+		// Then nothing is heard of the client.
+		began = time.Now().Add(-100 * time.Millisecond)
+		r = k.next().GetRound()
+		if took := time.Since(began); took != 4*time.Second || len(r.GetGroups()) != 0 ||
+			!slices.Equal(r.GetLeave(), []int64{1}) || !slices.Equal(r.LeaveAsOf, []int64{77}) {
+			t.Errorf("%v after the last renewal the relay sends %v", took, r)
+		}
+	})
+}
+
+// TestKeepingFails: a renewal goes to the member over the client's stream if its lease has left its
+// group, or if the round has no outcome within a second; and the groups are over then.
+func TestKeepingFails(t *testing.T) {
+	for name, answer := range map[string]func(k *kept){
+		"left": func(k *kept) {
+			k.outcome(1, &pb.RelayGroup{Id: 5, TtlMs: 10_000, Left: []int64{1}})
+		},
+		"over":     func(k *kept) { k.outcome(1, &pb.RelayGroup{Id: 5}) },
+		"not told": func(k *kept) { k.outcome(1) },
+		"late":     func(*kept) {},
+	} {
+		keeps(t, func(k *kept) {
+			c := k.client(9, 0)
+			if !k.asks(c, 9) || k.next().GetRound().GetNumber() != 1 {
+				t.Fatal("there is no round")
+			}
+			k.closeSend(c)
+			answer(k)
+			if f := k.next(); f.GetChannel() == 0 || len(f.GetPiece()) == 0 {
+				t.Errorf("%s: the relay sends %v", name, f)
+			}
+			if f := k.next(); !f.GetThrough() || c.Behind() != 0 {
+				t.Errorf("%s: then the relay sends %v, and the client has %d answers", name, f, c.Behind())
+			}
+			k.outcome(1, &pb.RelayGroup{Id: 5, TtlMs: 10_000})
+			if next := k.client(9, 1); c.Behind() != 0 || !k.asks(next, 9) {
+				t.Errorf("%s: a renewal does not wait after another join", name)
+			}
+			if r := k.next().GetRound(); r.GetNumber() != 2 || r.Fresh != (name == "late") {
+				t.Errorf("%s: the next round is %v", name, r)
+			}
+		})
+	}
+}
