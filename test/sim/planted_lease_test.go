@@ -114,6 +114,10 @@ var plantedLeases = []planted{
 		{"lease/keys.go", "bound, full := l.table.bound(slot), ", "bound, full := false, "},
 	}},
 
+	{"a leave is lost", "L2", []edit{
+		{"internal/replica/groups.go", "range r.Leave {", "range r.Leave[:0] {"},
+	}},
+
 	{"a grant that is repeated renews nothing", "T3", []edit{
 		{leasesGo, "case info.Token <= last && c.Renew:", "case false:"},
 	}},
