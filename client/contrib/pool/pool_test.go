@@ -70,7 +70,7 @@ func TestPool(t *testing.T) {
 		}
 		_, err := p.Acquire(ctx, pool.Request{Want: had})
 		if !errors.Is(err, pool.ErrNoneFree) || !rig.Blames(err, a.Lease().ID()) ||
-			!strings.Contains(err.Error(), `of "a" has`) {
+			!strings.Contains(err.Error(), `of "a" holds`) {
 			t.Errorf("Acquire of a held ID: %v", err)
 		}
 		if _, err := p.Acquire(ctx, pool.Request{Want: "6"}); !errors.Is(err, client.ErrInvalid) {
