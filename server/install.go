@@ -27,10 +27,9 @@ var errNotTaken = errors.New("server: the snapshot was not installed")
 // older than the membership which the other member is part of. Until the stream
 // has ended, the log after the image is kept.
 func (p *peers) sendSnapshot(m *replica.Message) {
-	c := p.core
-	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
-	index, term := image.View.Index, c.replica.Status().Term
-	c.snap.Hold(m.To, index)
+	image, conf := p.replica.Machine().Image(), p.replica.ConfState()
+	index, term := image.View.Index, p.replica.Status().Term
+	p.snap.Hold(m.To, index)
 	p.wg.Go(func() {
 		begin, to := time.Now(), fmt.Sprintf("%x", m.To)
 		bytes, err := p.stream(m, image, conf)
@@ -42,11 +41,11 @@ func (p *peers) sendSnapshot(m *replica.Message) {
 			p.log.Info("sent a snapshot", "to", to, "index", index, "bytes", bytes,
 				"took", time.Since(begin))
 		}
-		c.inbox.task(func() {
-			c.snap.Release(m.To)
+		p.inbox.task(func() {
+			p.snap.Release(m.To)
 			if err == nil {
 				delete(p.resends, m.To)
-				c.replica.SnapshotSent(m.To, true)
+				p.replica.SnapshotSent(m.To, true)
 				return
 			}
 			p.resend(m.To, term)
@@ -67,9 +66,9 @@ func (p *peers) resend(to, term uint64) {
 	pause := min(max(2*p.resends[to], leastResend), mostResend)
 	p.resends[to] = pause
 	time.AfterFunc(pause, func() {
-		p.core.inbox.task(func() {
-			if p.core.replica.Status().Term == term {
-				p.core.replica.SnapshotSent(to, false)
+		p.inbox.task(func() {
+			if p.replica.Status().Term == term {
+				p.replica.SnapshotSent(to, false)
 			}
 		})
 	})
@@ -123,13 +122,13 @@ func (p *peers) Snapshot(
 		return fmt.Errorf("%w: no snapshot follows a %s", replica.ErrMessage, m.Raft.GetType())
 	}
 	meta := m.Raft.GetSnapshot().GetMetadata()
-	if meta.GetIndex() <= p.core.view.Load().Index {
+	if meta.GetIndex() <= p.view().Index {
 		// What the sender wanted is so: it goes on after the snapshot. Told of a
 		// failure it would begin where it began, and if its log does not reach back
 		// so far, send the snapshot again, for ever.
 		return nil
 	}
-	w, err := p.core.disk.NewSnapshot(storage.SnapshotMeta{
+	w, err := p.disk.NewSnapshot(storage.SnapshotMeta{
 		Index: meta.GetIndex(), Term: meta.GetTerm(), ConfState: meta.GetConfState(),
 	})
 	if err != nil {
@@ -146,7 +145,7 @@ func (p *peers) Snapshot(
 		}
 		return err
 	}
-	return p.core.offer(ctx, &arrival{
+	return p.inbox.offer(ctx, &arrival{
 		message: m.Raft, machine: machine, writer: w, done: make(chan error, 1),
 	})
 }
@@ -200,8 +199,8 @@ func (a *arrival) mail() shell.Arrival {
 }
 
 // offer gives an arrival to the core and waits for what becomes of it.
-func (c *core) offer(ctx context.Context, a *arrival) error {
-	if !c.inbox.put(func(m *mail) { m.Arrivals = append(m.Arrivals, a.mail()) }) {
+func (b *inbox) offer(ctx context.Context, a *arrival) error {
+	if !b.put(func(m *mail) { m.Arrivals = append(m.Arrivals, a.mail()) }) {
 		a.refuse(errStopped)
 	}
 	select {

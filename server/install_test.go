@@ -76,7 +76,7 @@ func testStopDropsSnapshot(t *testing.T) {
 	refused("in the inbox", a)
 
 	a = arrive(t, s)
-	if err := s.core.offer(t.Context(), a); !errors.Is(err, errStopped) {
+	if err := s.core.inbox.offer(t.Context(), a); !errors.Is(err, errStopped) {
 		t.Errorf("after the stop: %v", err)
 	}
 

@@ -21,18 +21,34 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/member/identity"
+	"leasehold.dev/internal/member/metrics"
+	"leasehold.dev/internal/member/timing"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
 	"leasehold.dev/lease"
 )
+
+// others is how to reach the other members, and who they are if there is no state that names any.
+type others struct {
+	way    transport.Way
+	known  []fsm.Member
+	panics *listen.Panics
+}
 
 // peers connects the core with the other members. Its methods as a
 // transport.Handler run on the transport's goroutines, and leave what comes
 // in the core's inbox.
 type peers struct {
 	*transport.Transport
-	core   *core
-	member uint64
+	inbox   *inbox
+	replica *replica.Replica // for tasks, and where the core calls
+	snap    *snapshotter
+	disk    *storage.Disk
+	view    func() *fsm.View
+	metrics *metrics.Metrics
+	tracer  *timing.Tracer
+	member  uint64
 	*identity.Peers
 	machineConfig fsm.Config // of the snapshots that arrive
 	log           *slog.Logger
@@ -51,23 +67,27 @@ type peers struct {
 
 var _ transport.Handler = (*peers)(nil)
 
-// newPeers returns the connections of a member, none of which is open yet.
-func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
+// newPeers returns the connections of a member, none of which is open yet. stop stops the member
+// for good.
+func newPeers(
+	cfg Config, c *core, id storage.Identity, o others, stop func(error),
+) *peers {
 	p := &peers{
-		core: s.core, machineConfig: machineConfig(s.cfg), member: s.node.member,
-		log: s.cfg.Logger, known: known,
+		inbox: c.inbox, replica: c.replica, snap: c.snap, disk: c.disk, view: c.view.Load,
+		metrics: c.metrics, tracer: c.tracer,
+		machineConfig: machineConfig(cfg), member: id.Member, log: cfg.Logger, known: o.known,
 		resends: make(map[uint64]time.Duration),
 		Peers: identity.NewPeers(identity.PeersConfig{
-			Disk: s.core.disk, Dir: s.cfg.DataDir, Logger: s.cfg.Logger, View: s.node.View,
-			Versions: s.cfg.versions(), Stop: s.expel,
+			Disk: c.disk, Dir: cfg.DataDir, Logger: cfg.Logger, View: c.view.Load,
+			Versions: cfg.versions(), Stop: stop,
 		}),
 		undecodable: rate.Sometimes{Interval: time.Second},
 	}
 	p.Transport = transport.New(transport.Config{
-		Cluster: s.node.cluster, Self: p.member, Process: rand.Uint64() | 1,
-		Incarnation: p.Incarnation(), Formats: transport.Formats(s.cfg.versions()),
-		Version: p.clusterVersion, Way: way,
-		Handler: p, Logger: s.cfg.Logger, Panics: s.panics,
+		Cluster: id.Cluster, Self: p.member, Process: rand.Uint64() | 1,
+		Incarnation: p.Incarnation(), Formats: transport.Formats(cfg.versions()),
+		Version: p.clusterVersion, Way: o.way,
+		Handler: p, Logger: cfg.Logger, Panics: o.panics,
 		RoundTrip: p.answered,
 	})
 	return p
@@ -91,9 +111,9 @@ func (p *peers) update(members []fsm.Member) {
 	if len(leaving) > 0 {
 		members = slices.Concat(members, leaving)
 		time.AfterFunc(farewell, func() {
-			p.core.inbox.task(func() {
-				p.update(p.core.view.Load().Members)
-				p.core.metrics.Forget(leaving)
+			p.inbox.task(func() {
+				p.update(p.view().Members)
+				p.metrics.Forget(leaving)
 			})
 		})
 	}
@@ -141,40 +161,40 @@ func (p *peers) Receive(from uint64, data []byte) {
 		})
 		return
 	}
-	p.core.tracer.Arrived(m)
-	p.core.inbox.putMessage(m)
+	p.tracer.Arrived(m)
+	p.inbox.putMessage(m)
 }
 
 // connected tells the replica how long the connections to other members stand.
 // The core calls it.
 func (p *peers) connected(now lease.Instant) {
-	for _, m := range p.core.view.Load().Members {
+	for _, m := range p.view().Members {
 		if since, ok := p.Since(m.ID); ok {
-			p.core.replica.Connected(m.ID, now-lease.Instant(time.Since(since).Milliseconds()))
+			p.replica.Connected(m.ID, now-lease.Instant(time.Since(since).Milliseconds()))
 		}
 	}
 }
 
 // answered notes how long a member took to answer.
 func (p *peers) answered(member uint64, took time.Duration) {
-	p.core.metrics.Answered(member, took)
+	p.metrics.Answered(member, took)
 	ms := lease.TTL((took + time.Millisecond - 1) / time.Millisecond)
-	p.core.inbox.task(func() { p.core.replica.Answered(member, ms) })
+	p.inbox.task(func() { p.replica.Answered(member, ms) })
 }
 
 // Unreachable implements transport.Handler.
 func (p *peers) Unreachable(member uint64) {
-	p.core.inbox.task(func() { p.core.replica.Unreachable(member) })
+	p.inbox.task(func() { p.replica.Unreachable(member) })
 }
 
 // Gone implements transport.Handler.
 func (p *peers) Gone(member uint64) {
-	p.core.inbox.task(func() { p.core.replica.Gone(member) })
+	p.inbox.task(func() { p.replica.Gone(member) })
 }
 
 // clusterVersion is what this member says of the cluster version when it opens a stream.
 func (p *peers) clusterVersion() (number uint8, decided uint64) {
-	v := p.core.view.Load().Version
+	v := p.view().Version
 	return v.Number, v.Decided
 }
 

@@ -28,7 +28,6 @@ import (
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
-	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
@@ -65,7 +64,6 @@ type Server struct {
 	stopped  chan struct{}
 	// expelled ends, with the reason, when others say that this member must not go on.
 	expelled context.Context
-	expel    context.CancelCauseFunc
 	once     sync.Once
 }
 
@@ -103,11 +101,14 @@ func newServer(cfg Config) (*Server, error) {
 		panics: listen.NewPanics(cfg.Logger),
 		ready:  make(chan struct{}), stopped: make(chan struct{}),
 	}
-	if s.core, err = newCore(cfg, disk, b.Machine); err != nil {
+	expelled, expel := context.WithCancelCause(context.Background())
+	s.expelled = expelled
+	s.core, err = newCore(cfg, b, others{way, b.Known, s.panics}, expel)
+	if err != nil {
 		return nil, errors.Join(err, disk.Close())
 	}
+	s.peers = s.core.peers
 	id, _ := disk.Identity()
-	s.expelled, s.expel = context.WithCancelCause(context.Background())
 	s.node = &node{
 		core: s.core, cluster: id.Cluster, member: id.Member,
 		short: make(chan struct{}, 1), stopped: s.stopped, expelled: s.expelled.Done(),
@@ -115,12 +116,11 @@ func newServer(cfg Config) (*Server, error) {
 	s.node.limits = api.NewRateLimiter(func() *access.State { return s.node.View().Access },
 		cfg.Access.MetricsPrincipals)
 	if err := s.equip(cfg); err != nil {
+		s.peers.close()
 		s.core.commitDelay.close()
 		return nil, errors.Join(err, disk.Close())
 	}
 	s.entrance = newEntrance(s.node)
-	s.peers = newPeers(s, way, b.Known)
-	s.core.peers = s.peers
 	s.core.metrics.Register(s.measured())
 	return s, nil
 }
@@ -153,7 +153,11 @@ func (s *Server) equip(cfg Config) (err error) {
 	return err
 }
 
-func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error) {
+// newCore returns the core of a member and what belongs to it. expel stops the member for good.
+func newCore(
+	cfg Config, b identity.Booted, o others, expel func(error),
+) (*core, error) {
+	disk, machine := b.Disk, b.Machine
 	clock, err := newClock(cfg.Host)
 	if err != nil {
 		return nil, err
@@ -163,8 +167,10 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		Provider: cfg.TracerProvider, SlowAfter: cfg.GRPC.WarnAfter, Logger: cfg.Logger,
 	})
 	measured := metrics.New(cfg.Logger, cfg.HTTP.Collectors...)
+	box := newInbox()
 	w := &writer{
 		disk: disk, log: cfg.Logger, metrics: measured, tracer: tracer, wake: make(chan struct{}, 1),
+		persist: box.persisted,
 	}
 	r, err := newReplica(cfg, id.Member, machine, w)
 	if err != nil {
@@ -178,7 +184,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	machine.CountAfter(logged)
 	c := &core{
 		replica: r, dir: cfg.DataDir, disk: disk,
-		inbox: newInbox(), clock: clock, log: cfg.Logger,
+		inbox: box, clock: clock, log: cfg.Logger,
 		metrics: measured, tracer: tracer, writer: w,
 		began:    beginning{voters: r.ConfState().GetVoters(), logged: logged},
 		election: cfg.Raft.ElectionTimeout,
@@ -197,7 +203,6 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		return api.NewHistory(c.view.Load().KV)
 	}, watch.Options{})
 	c.waitQueues = waitqueue.New(c.hub, func() *mvcc.View { return c.view.Load().KV })
-	w.persist = c.inbox.persisted
 	if c.commitDelay, err = newCommitDelay(cfg.Host, c.endDelay); err != nil {
 		return nil, err
 	}
@@ -209,6 +214,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	}
 	c.snap.Restored(machine.Index(), disk.Usage().SnapshotBytes)
 	c.snap.newest(machine.Version().Number, machine.Index())
+	c.peers = newPeers(cfg, c, id, o, expel)
 	return c, nil
 }
 
