@@ -114,6 +114,12 @@ var plantedLeases = []planted{
 		{"lease/keys.go", "bound, full := l.table.bound(slot), ", "bound, full := false, "},
 	}},
 
+	{"a follower renews groups by itself", "L1", []edit{
+		{
+			"internal/replica/groups.go", "\t\tg.Renewed[i].ID = id\n",
+			"\t\tg.Renewed[i].ID, g.Renewed[i].TTL = id, 2500\n",
+		},
+	}},
 	{"a leave is lost", "L2", []edit{
 		{"internal/replica/groups.go", "range r.Leave {", "range r.Leave[:0] {"},
 	}},
