@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -45,7 +46,11 @@ type keeping struct {
 
 // tended is what is kept alive for a client's stream.
 type tended struct {
-	joined  map[lease.ID]struct{}
+	// joined are the leases to take out of their groups when the stream ends. Some may have left
+	// before. Such leases are removed when there are room leases.
+	joined map[lease.ID]struct{}
+	room   int
+
 	waiting int  // bytes of renewals that wait for a round
 	through bool // the client sends nothing more
 }
@@ -115,7 +120,15 @@ func (k *keeping) joinLocked(c *channel.Channel, j *pb.RelayJoined) {
 		})
 		its.joined[lease.ID(id)] = struct{}{}
 	}
+	if len(its.joined) > its.room {
+		maps.DeleteFunc(its.joined, func(id lease.ID, _ struct{}) bool {
+			return k.agent.Keeps(c, id, 0) == 0
+		})
+		its.room = 2*len(its.joined) + minJoined
+	}
 }
+
+const minJoined = 64
 
 // now is the agent's clock.
 func (k *keeping) now() lease.Instant { return lease.Instant(time.Since(k.began).Milliseconds()) }

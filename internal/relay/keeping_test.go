@@ -10,6 +10,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/channel"
+	"leasehold.dev/lease"
 )
 
 // kept is a relay's end of a link to a member that is the test.
@@ -159,4 +160,23 @@ func TestKeepingFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestJoinedIsBounded: what a relay remembers for a client depends on the leases that it keeps, and
+// not on those that it has ever kept.
+func TestJoinedIsBounded(t *testing.T) {
+	keeps(t, func(k *kept) {
+		c := k.client(7, 0)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for id := int64(2); id < 10_000; id++ {
+			k.joinLocked(c, &pb.RelayJoined{
+				Ids: []int64{id}, Tokens: []uint64{7}, Groups: []uint64{5}, TtlMs: []int64{10_000},
+			})
+			k.agent.Leave(c, lease.ID(id))
+		}
+		if n := len(k.clients[c].joined); n > 2*minJoined {
+			t.Errorf("%d leases are remembered, and one is kept", n)
+		}
+	})
 }
