@@ -42,9 +42,11 @@ type kept[H comparable, R any] struct {
 	by    H
 	token lease.Token // of the request that joined, 0 for any
 	group *agentGroup[H, R]
-	heard instant       // when its holder was heard last
-	asOf  lease.Instant // see Leaving
-	place *list.Element // in the group's leases
+	heard instant // when its holder was heard last
+	// rounds is how many rounds the lessor had answered when it last joined.
+	rounds uint64
+	asOf   lease.Instant // see Leaving
+	place  *list.Element // in the group's leases
 }
 
 // agentGroup is a group of the lessor.
@@ -156,13 +158,12 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 	}
 	if _, leaves := a.leaving[j.ID]; j.Rounds < a.told || leaves && j.Rounds < a.sent {
 		if k == nil { // else that it is in the group is known from a later join
-			a.part(j.ID)
 			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // else the lessor might keep it for nobody
 		}
 		return
 	}
 	if k != nil {
-		k.by, k.token = j.By, j.Token
+		k.by, k.token, k.rounds = j.By, j.Token, max(k.rounds, j.Rounds)
 		return
 	}
 	asOf := a.leave[j.ID].AsOf
@@ -178,10 +179,18 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 		a.groups[j.Group] = to
 	}
 	k = &kept[H, R]{
-		id: j.ID, by: j.By, token: j.Token, group: to, heard: now, asOf: asOf,
+		id: j.ID, by: j.By, token: j.Token, group: to, heard: now, rounds: j.Rounds, asOf: asOf,
 	}
 	k.place = to.leases.PushBack(k)
 	a.leases[j.ID] = k
+}
+
+// Unwanted takes the lessor's word that a lease has joined a group, for a holder that has gone
+// meanwhile. The lease leaves unless another holder keeps it.
+func (a *Agent[H, R]) Unwanted(j Join[H]) {
+	if a.leases[j.ID] == nil {
+		a.toLeave(Leaving{ID: j.ID, Group: j.Group})
+	}
 }
 
 // Leave takes a lease of a holder out of its group, as nobody keeps it alive any more. It reports
@@ -280,8 +289,13 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 			continue
 		}
 		for _, id := range r.Left {
-			if k := a.leases[id]; k != nil && k.group == g {
-				a.part(id)
+			k := a.leases[id]
+			if k == nil || k.group != g {
+				continue
+			}
+			a.part(id)
+			if k.rounds+1 >= number { // it may have joined again since it left
+				a.toLeave(Leaving{id, g.id, k.asOf})
 			}
 		}
 		if r.TTL != g.ttl {

@@ -376,3 +376,43 @@ func TestAgentPromises(t *testing.T) {
 		t.Errorf("rounds have answered %d requests, and the agent was reset %d times", kept, resets)
 	}
 }
+
+// TestAgentLeavesAfterRejoin: a lease leaves its group at the lessor and joins again, before the
+// outcome of a round says that it has left. The lessor may have it in the group, so it leaves.
+func TestAgentLeavesAfterRejoin(t *testing.T) {
+	a := newAgent(t)
+	a.joined(0, 0, 1, 2)
+	a.Renew(100, 2, 10)
+	r := a.next(100)
+	a.joined(100, 0, 1) // again, and perhaps after it has left
+	a.answer(r, 1000, 5, 1)
+	if r = a.next(101); len(r.Leave) != 1 || r.Leave[0] != (Leaving{ID: 1, Group: 1}) {
+		t.Errorf("the next round is %+v, want lease 1 to leave", r)
+	}
+	a.Answered(r.Number, nil)
+	// One that has joined before an earlier outcome is not in the group any more.
+	a.Renew(102, 2, 11)
+	r = a.next(102)
+	a.answer(r, 1000, 6, 2)
+	if _, ok := a.Next(103); ok {
+		t.Error("a lease leaves that the lessor has not")
+	}
+}
+
+// TestAgentLateJoin: the answer to a join of an earlier group comes after that to the join of
+// another. The lease stays in the group that it is in, and leaves it when its holder falls silent.
+func TestAgentLateJoin(t *testing.T) {
+	a := newAgent(t)
+	a.joined(0, 0, 2)
+	a.Renew(0, 2, 10)
+	a.answer(a.next(0), 1000, 5)
+	a.Joined(1, Join[string]{By: "h", ID: 1, Token: 9, Group: 7, TTL: 2000, Rounds: 1})
+	a.joined(2, 0, 1)
+	if a.Keeps("h", 1, 9) != 2000 {
+		t.Error("lease 1 is not in its group")
+	}
+	a.answer(a.next(3), 0, 0) // lease 1 leaves group 1, in case it is there
+	if !a.Leave("h", 1) || !slices.Equal(a.next(4).Leave, []Leaving{{ID: 1, Group: 7}}) {
+		t.Error("lease 1 does not leave group 7")
+	}
+}

@@ -90,7 +90,7 @@ func (k *keeping) take(c *channel.Channel, f *pb.RelayFrame) {
 	defer k.mu.Unlock()
 	switch j, o := f.Joined, f.Outcome; {
 	case k.closed:
-	case j != nil && c != nil:
+	case j != nil:
 		k.joinLocked(c, j)
 	case o != nil:
 		groups := make([]holder.RenewedGroup, len(o.Groups))
@@ -110,17 +110,22 @@ func (k *keeping) take(c *channel.Channel, f *pb.RelayFrame) {
 func (k *keeping) joinLocked(c *channel.Channel, j *pb.RelayJoined) {
 	its := k.clients[c]
 	n := len(j.Ids)
-	if its == nil || len(j.Tokens) != n || len(j.Groups) != n || len(j.TtlMs) != n {
-		return // the client has gone, and the group will fall silent without it
+	if len(j.Tokens) != n || len(j.Groups) != n || len(j.TtlMs) != n {
+		return
 	}
 	for i, id := range j.Ids {
-		k.agent.Joined(k.now(), holder.Join[*channel.Channel]{
+		join := holder.Join[*channel.Channel]{
 			By: c, ID: lease.ID(id), Token: lease.Token(j.Tokens[i]),
 			Group: lease.GroupID(j.Groups[i]), TTL: lease.TTL(j.TtlMs[i]), Rounds: j.Rounds,
-		})
+		}
+		if its == nil { // the client has gone; others would keep the group, and the lease with it
+			k.agent.Unwanted(join)
+			continue
+		}
+		k.agent.Joined(k.now(), join)
 		its.joined[lease.ID(id)] = struct{}{}
 	}
-	if len(its.joined) > its.room {
+	if its != nil && len(its.joined) > its.room {
 		maps.DeleteFunc(its.joined, func(id lease.ID, _ struct{}) bool {
 			return k.agent.Keeps(c, id, 0) == 0
 		})

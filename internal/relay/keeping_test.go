@@ -180,3 +180,22 @@ func TestJoinedIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestKeepingClientGone: a client's connection ends before the member says that its lease has joined
+// a group of the relay. The lease leaves: other clients keep the group, and would keep the lease.
+func TestKeepingClientGone(t *testing.T) {
+	keeps(t, func(k *kept) {
+		c, err := k.link.Open(&pb.RelayCall{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := k.next().Channel
+		k.begin(c)()
+		k.come <- []*pb.RelayFrame{{Channel: id, Joined: &pb.RelayJoined{
+			Ids: []int64{1}, Tokens: []uint64{9}, Groups: []uint64{5}, TtlMs: []int64{10_000},
+		}}}
+		if r := k.next().GetRound(); !slices.Equal(r.GetLeave(), []int64{1}) {
+			t.Errorf("the relay sends %v, want lease 1 to leave", r)
+		}
+	})
+}

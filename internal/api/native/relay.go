@@ -37,7 +37,12 @@ func (s *streams) round(l *channel.Link, by replica.Keeper, r *pb.RelayRound) {
 	for _, g := range r.Groups {
 		o.asks.Renew = append(o.asks.Renew, lease.GroupID(g))
 	}
-	if !fits || len(r.Leave)+len(r.Groups) == 0 || s.node.RenewAll(&o.asks) != nil {
+	if !fits || len(r.Leave)+len(r.Groups) == 0 {
+		o.RenewedGroups()
+		return
+	}
+	// Without an outcome the relay ends all groups, and so no leave is lost.
+	if err := s.node.RenewAll(&o.asks); err != nil && len(r.Leave) == 0 {
 		o.RenewedGroups()
 	}
 }
