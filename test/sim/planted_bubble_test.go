@@ -3,7 +3,8 @@ package sim
 const (
 	clientCallGo  = "client/call.go"
 	clientWatchGo = "client/watch.go"
-	columnsGo     = "internal/channel/renewals.go"
+	agentGo       = "internal/holder/agent.go"
+	keepingGo     = "internal/relay/keeping.go"
 	mergeGo       = "internal/relay/merge.go"
 	watchingGo    = "internal/relay/watching.go"
 )
@@ -38,39 +39,23 @@ var plantedBubble = []planted{
 			"\t\ts.unsure, s.number = s.unsure || s.kind != read, number{}\n\t\treturn true\n",
 		},
 	}},
-	{"a relay answers a renewal by what it was told of the one before", "L1", []edit{
-		{columnsGo, "\trows.Leases = countOne(rows.Leases, len", `
-			var ttls []int64
-			for _, id := range r.IDs {
-				ttls = append(ttls, c.idle.told[id].Milliseconds())
-			}
-			if allRenewed(ttls) {
-				b := renewedMessage(&pb.Header{}, r.Request, ttls)
-				c.pieces = append(c.pieces, piece{bytes: b, whole: true, free: true})
-				c.tellLocked()
-				delete(c.idle.renewing, r.Request)
-			}
-			rows.Leases = countOne(rows.Leases, len`},
-		{columnsGo, "\tc.idle.others++\n\tclear(c.idle.told)\n", ""},
-		{columnsGo, "if r.others != c.idle.others {", "if false {"},
+	{"a relay answers a renewal by a round that was sent before it arrived", "L1", []edit{
+		{agentGo, "\tk.group.next = append(k.group.next, request[R]{id, of})\n", `
+	if a.UnderWay() && len(k.group.asked) > 0 {
+		k.group.asked = append(k.group.asked, request[R]{id, of})
+	} else {
+		k.group.next = append(k.group.next, request[R]{id, of})
+	}
+`},
 	}},
 	{"a relay counts a renewal from when it hears of it", "L1", []edit{
-		{columnsGo, "type inColumns struct {\n", "type inColumns struct {\n\tat time.Time\n"},
-		{columnsGo, "inColumns{message, r.IDs,", "inColumns{time.Now(), message, r.IDs,"},
-		{columnsGo, "\t\t\tc.pieces = append(c.pieces, piece{bytes: messages[i],", `
-			for k := range ttls[i] {
-				ttls[i][k] += time.Since(asked.at).Milliseconds()
-			}
-			messages[i] = renewedMessage(r.Header, request, ttls[i])
-			c.pieces = append(c.pieces, piece{bytes: messages[i],`},
+		{
+			keepingGo, "w.ttls[a.Of.at] = int64(a.TTL)\n", "w.ttls[a.Of.at] = int64(a.TTL) + " +
+				"time.Since(k.late.Add(-roundTime)).Milliseconds()\n",
+		},
 	}},
 	{"a relay doubles the TTL of an answer", "L1", []edit{
-		{columnsGo, "\t\tttls[i] = r.TtlMs[from:to]\n", `
-			ttls[i] = r.TtlMs[from:to]
-			for k := range ttls[i] {
-				ttls[i][k] *= 2
-			}
-`},
+		{keepingGo, "w.ttls[a.Of.at] = int64(a.TTL)\n", "w.ttls[a.Of.at] = 2 * int64(a.TTL)\n"},
 	}},
 	{"a watch that joins others in a relay misses what they were told last", "W1", []edit{
 		{mergeGo, "\t\tif !f.give(t) {\n\t\t\treturn false\n\t\t}\n\t}\n\tg.joined", `
