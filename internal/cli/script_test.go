@@ -327,7 +327,7 @@ var varying = []struct{ re, with string }{
 		`(true|false)([,│ ]+)(true|false)([,│ ]+)\d+([,│ ]+)\d+([,│ ]+)\d+`,
 		`$1$2$3${4}TERM${5}INDEX${6}INDEX`,
 	},
-	{`lease [0-9a-f]{16} (of "me" has|of owner "a"|is first)`, `lease LEASE $1`},
+	{`lease [0-9a-f]{16} (of "me" (?:has|holds)|of owner "a"|is first)`, `lease LEASE $1`},
 	{ // whichever is seen first, the end of the lease or that of its key
 		`lost: its lease was revoked|the lease is gone: revoked by "127\.0\.0\.1:\d+"`,
 		`lost: its lease was revoked`,

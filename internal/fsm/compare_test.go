@@ -136,7 +136,7 @@ func TestComparisonInSnapshot(t *testing.T) {
 
 // The hash of a state is compared between releases, so in a cluster version it does not change.
 func TestHashDoesNotChange(t *testing.T) {
-	if h, err := everything(t).Image().Hash(); err != nil || h != 0xdfd885c6 {
+	if h, err := everything(t).Image().Hash(); err != nil || h != 0xecdfce65 {
 		t.Errorf("the hash is %#08x, %v", h, err)
 	}
 }
