@@ -18,16 +18,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// On a full disk a log of this length is worth a snapshot, which needs room itself.
+// On a full disk, a log of this length is worth a snapshot, which itself needs room.
 const reliefLogBytes = 1 << 20
 
-// While attempts fail, the pauses between them double between these bounds.
+// Failed attempts back off exponentially between these bounds.
 const (
 	leastRetry = 30 * 1000 * lease.TTL(1)
 	mostRetry  = 16 * leastRetry
 )
 
-// backOff is when to try again what has failed. It is the core's.
+// backOff schedules the retry of what has failed. It belongs to the core.
 type backOff struct {
 	next  lease.Instant // the next attempt
 	pause lease.TTL     // before it, 0 if nothing has failed
@@ -43,48 +43,47 @@ func (b *backOff) due(now lease.Instant) bool {
 	return true
 }
 
-// over says that the last attempt did not fail: after the next one the pauses begin anew.
+// over records success: after the next failure, the shortest pause applies again.
 func (b *backOff) over() { b.pause = 0 }
 
-// snapshotter writes snapshots on a goroutine of its own, one at a time, from
-// an immutable image; the core goes on meanwhile. When, shell.Snapshots says, which belongs to
-// the core's goroutine.
+// snapshotter writes snapshots of immutable images, one at a time, on a goroutine of its own.
+// shell.Snapshots, which the core owns, decides when.
 type snapshotter struct {
 	disk    *storage.Disk
 	log     *slog.Logger
 	metrics *metrics.Metrics
 	wg      sync.WaitGroup
 	shell.Snapshots
-	relief backOff // of those that are written because the disk is full
-	retry  backOff // of those that are due
-	told   bool    // the log has it that they fail
+	relief backOff // for those that are written because the disk is full
+	retry  backOff // for those that are due
+	told   bool    // the failure has been logged
 	// hashing says that the hash of the state is being computed.
 	hashing bool
 	// version is the cluster version of the newest snapshot, and index where that stands.
 	version atomic.Uint32
 	index   atomic.Uint64
 	speaks  version.Range // what this member speaks
-	// uncopied is the index after which the log is not in the backups yet; 0 if this member makes
-	// none.
+	// uncopied is the index after which the log has not been copied to the backups; 0 if this
+	// member makes none.
 	uncopied atomic.Uint64
 }
 
-// newest notes which snapshot is the newest.
+// newest records the newest snapshot.
 func (s *snapshotter) newest(v byte, index uint64) {
 	s.version.Store(uint32(v))
 	s.index.Store(index)
 }
 
-// settled reports whether the newest snapshot is of the cluster version and stands behind where
-// that was decided. Else the log behind it may have something of any version that there was since.
+// settled reports whether the newest snapshot is of the cluster version and was taken after that
+// was decided. Otherwise the log after it may contain records of any version in between.
 func (s *snapshotter) settled(v fsm.ClusterVersion) bool {
 	return v.Number == byte(s.version.Load()) && v.Decided <= s.index.Load()
 }
 
-// follow is called by the core when the state has moved on, and once a heartbeat. When the cluster
-// version was decided, a snapshot of it is written. Unless it has risen the whole log before
-// the snapshot goes: then nothing of a version before is left that an earlier release would
-// read, and [node.storageVersion] says so.
+// follow is called by the core when the state has moved on, and once a heartbeat. After a change of
+// the cluster version it writes a snapshot. Unless the version has risen, it then drops the whole
+// log before the snapshot, so that nothing is left that an earlier release cannot read, and
+// [node.storageVersion] reports that.
 func (s *snapshotter) follow(c *core) {
 	now, was := c.replica.Machine().Version(), byte(s.version.Load())
 	if s.settled(now) || s.Writing() || !s.retry.due(c.shell.Now) {
@@ -97,19 +96,19 @@ func (s *snapshotter) follow(c *core) {
 	s.begin(c, tail)
 }
 
-// storageVersion returns the newest cluster version of which something is on disk that this member
-// reads when it starts.
+// storageVersion returns the newest cluster version of any record on disk that this member would
+// read at a start.
 func (n *node) storageVersion() byte {
 	v := n.View().Version
 	if v.Decided > n.snap.index.Load() {
-		return n.snap.speaks.Newest // what was in between, nobody knows any more
+		return n.snap.speaks.Newest // versions in between are unknown
 	}
 	return max(byte(n.snap.version.Load()), v.Number)
 }
 
 // applied is called by the core when the state has moved on.
 func (s *snapshotter) applied(c *core) {
-	s.follow(c) // first, for it may have to drop more of the log
+	s.follow(c) // first, since it may drop more of the log
 	if s.Due(c.replica.Machine().Index(), s.disk.LogBytes) && s.retry.due(c.shell.Now) {
 		s.begin(c, s.Tail)
 	}
@@ -119,18 +118,18 @@ func (s *snapshotter) applied(c *core) {
 func (s *snapshotter) rest(c *core) {
 	now, index := c.shell.Now, c.replica.Machine().Index()
 	if now < s.retry.next {
-		return // before DueAtRest would count one that is not begun
+		return // DueAtRest would count a snapshot that is not started
 	}
 	if s.DueAtRest(now, index, s.disk.LogBytes) && s.retry.due(now) {
 		s.begin(c, s.Tail)
 	}
 }
 
-// relieve is called by the core once a heartbeat. While the disk is full, a snapshot lets go of
-// the log before it.
+// relieve is called by the core once a heartbeat. While the disk is full, a snapshot frees the log
+// before it.
 func (s *snapshotter) relieve(c *core, full bool) {
 	if !full {
-		s.relief = backOff{} // a disk that is full again needs one at once
+		s.relief = backOff{} // a disk that fills up again needs one at once
 		return
 	}
 	if s.Writing() || s.disk.LogBytes() < reliefLogBytes || !s.relief.due(c.shell.Now) {
@@ -140,11 +139,11 @@ func (s *snapshotter) relieve(c *core, full bool) {
 	s.begin(c, 0)
 }
 
-// begin starts to write a snapshot of the present state.
+// begin starts to write a snapshot of the current state.
 func (s *snapshotter) begin(c *core, tail uint64) {
 	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
 	keep := s.Begin(image.View.Index, tail)
-	if tail > 0 { // else room is needed, or the whole log has to go
+	if tail > 0 { // with 0, room is needed or the whole log must go
 		keep = s.keepUncopied(keep)
 	}
 	s.wg.Go(func() {
@@ -159,11 +158,11 @@ func (s *snapshotter) begin(c *core, tail uint64) {
 	})
 }
 
-// maxUncopied is how much of the log is kept, at most, for backups that cannot be made.
+// maxUncopied bounds how much of the log is kept for backups that cannot be made.
 const maxUncopied = 256 << 20
 
-// keepUncopied returns up to which index the log may be dropped, of which keep is one, if it is
-// still to be copied.
+// keepUncopied returns the index up to which the log may be dropped: keep, or less if the backups
+// still need it.
 func (s *snapshotter) keepUncopied(keep uint64) uint64 {
 	from := s.uncopied.Load()
 	if from == 0 || from >= keep || s.disk.BytesAfter(from) > maxUncopied {
@@ -172,7 +171,7 @@ func (s *snapshotter) keepUncopied(keep uint64) uint64 {
 	return from
 }
 
-// ended notes what became of a snapshot. The log is told once, until one is written, why they fail.
+// ended records the outcome of a snapshot. A failure is logged once, until a snapshot succeeds.
 func (s *snapshotter) ended(index uint64, err error) {
 	switch {
 	case err == nil:

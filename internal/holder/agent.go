@@ -82,10 +82,11 @@ type RenewedGroup struct {
 	Left []lease.ID
 }
 
-// Round is a message to the lessor: the leases leave their groups, and then the groups are renewed.
+// Round is a message to the lessor: the leases in Leave leave their groups, and then the groups in
+// Renew are renewed.
 type Round struct {
 	Number uint64
-	// Fresh says that all groups of the keeper end before.
+	// Fresh says that all groups of the agent end before this round.
 	Fresh bool
 	Leave []Leaving
 	Renew []lease.GroupID
@@ -251,7 +252,7 @@ func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
 	return r, true
 }
 
-// dropSilent takes those leases out of their groups whose holders are silent.
+// dropSilent removes leases with silent holders from their groups.
 func (a *Agent[H, R]) dropSilent(now instant) {
 	for _, g := range a.groups {
 		for e := g.leases.Front(); e != nil; e = g.leases.Front() {
@@ -334,8 +335,8 @@ func (a *Agent[H, R]) dissolve(g *agentGroup[H, R], out []Answer[R]) []Answer[R]
 	return out
 }
 
-// Reset ends all groups, as a round has no answer in time, or the lessor is another one. It returns
-// the requests without an outcome.
+// Reset ends all groups, because a round timed out or the lessor has changed. It returns the
+// requests without an outcome.
 func (a *Agent[H, R]) Reset() (out []Answer[R]) {
 	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
 		out = a.dissolve(a.groups[id], out)

@@ -19,16 +19,16 @@ const (
 	// longer than maxLinger.
 	lingerShare = 100
 	maxLinger   = 150 * time.Millisecond
-	// maxAnswers bounds the answers of a client that it has not taken, and maxWaiting the bytes of
-	// its renewals that wait for a round.
+	// maxAnswers bounds a client's untaken answers, and maxWaiting the bytes of its renewals that
+	// wait for a round.
 	maxAnswers = 64
 	maxWaiting = 64 << 10
-	// roundTime is how long a round may take. Then all renewals that wait go to the member over
-	// their clients' streams, where it says why it does not answer.
+	// roundTime is how long a round may take. After that, waiting renewals go to the member on
+	// their clients' streams, and it says why it is not answering.
 	roundTime = time.Second
 )
 
-// keeping keeps the leases of clients alive that renew them over streams to one member. The first
+// keeping keeps alive the leases that clients renew over streams to one member. The first
 // renewal of a lease goes to the member, which checks it, and says that the lease has joined a
 // group of the relay. Those that follow are answered by rounds: see holder.Agent.
 type keeping struct {
@@ -46,8 +46,8 @@ type keeping struct {
 
 // tended is what is kept alive for a client's stream.
 type tended struct {
-	// joined are the leases to take out of their groups when the stream ends. Some may have left
-	// before. Such leases are removed when there are room leases.
+	// joined are the leases to take out of their groups when the stream ends. Those that have left
+	// already are removed once there are room entries.
 	joined map[lease.ID]struct{}
 	room   int
 
@@ -78,7 +78,7 @@ func newKeeping() *keeping {
 	return k
 }
 
-// over says which link the rounds go over. It is called before that runs.
+// over sets the link for rounds. It must be called before the link runs.
 func (k *keeping) over(l *channel.Link) {
 	k.link = l
 	l.TakeGroups(0, k.take)
@@ -138,7 +138,7 @@ const minJoined = 64
 // now is the agent's clock.
 func (k *keeping) now() lease.Instant { return lease.Instant(time.Since(k.began).Milliseconds()) }
 
-// begin notes the stream of a client, until the call of end.
+// begin registers a client's stream, and end unregisters it.
 func (k *keeping) begin(c *channel.Channel) (end func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -192,7 +192,7 @@ func (k *keeping) renew(c *channel.Channel, message []byte) bool {
 	return true
 }
 
-// dueLocked lets a round be sent at a time, or before.
+// dueLocked schedules a round for a time or earlier.
 func (k *keeping) dueLocked(at time.Time) {
 	if k.due.IsZero() || at.Before(k.due) {
 		k.due = at
@@ -200,7 +200,7 @@ func (k *keeping) dueLocked(at time.Time) {
 	}
 }
 
-// armLocked lets step be called when there is something to do.
+// armLocked sets the timer for step.
 func (k *keeping) armLocked() {
 	if k.due.IsZero() && k.agent.Waits() {
 		k.due = time.Now().Add(maxLinger)
@@ -221,7 +221,7 @@ func (k *keeping) armLocked() {
 	}
 }
 
-// step sends a round, or gives the one up that has no outcome in time.
+// step sends a round, or gives up one that has timed out.
 func (k *keeping) step() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -254,8 +254,8 @@ func roundOf(r holder.Round) *pb.RelayRound {
 	return out
 }
 
-// answerLocked answers the renewals that have all outcomes. Those of which a lease was not renewed
-// go to the member.
+// answerLocked answers the renewals whose outcomes are complete. A renewal with a lease that was
+// not renewed goes to the member.
 func (k *keeping) answerLocked(h *pb.Header, list []holder.Answer[place]) {
 	for _, a := range list {
 		w := a.Of.waiting
@@ -310,7 +310,7 @@ func renewedMessage(h *pb.Header, request uint64, ttls []int64) []byte {
 	return b
 }
 
-// close ends the keeping, as the link has ended.
+// close stops the keeping when the link has ended.
 func (k *keeping) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -29,7 +29,8 @@ func (f *flags) addMember() {
 		"Time without a leader after which a follower starts an election, in milliseconds. If it "+
 			"is not set, a leader that hangs or is cut off is replaced sooner, usually in 0.3 s")
 	fs.BoolVar(&c.Raft.PreVote, "pre-vote", c.Raft.PreVote,
-		"Ask for votes before an election, so that a member that was cut off causes none")
+		"Ask for votes before an election, so that a member that was cut off does not disrupt the "+
+			"cluster")
 	fs.DurationVar(&c.Raft.CompareEvery, "corrupt-check-time", c.Raft.CompareEvery,
 		"Interval at which members compare hashes of their states. A member that differs from "+
 			"the majority stops, and the CORRUPT alarm names it (0: never)")
@@ -79,15 +80,15 @@ func (f *flags) addLease() {
 		"Longest TTL of a cache's lease, which is how long a write may wait for a dead cache "+
 			"(at most 10m)")
 	fs.DurationVar(&l.CheckpointInterval, "lease-checkpoint-interval", l.CheckpointInterval,
-		"Longest time without a renewal before a lease's remaining time is replicated, and "+
-			"between two replications (at least 100ms; a lease with a TTL of less than 2.5 times that "+
+		"Longest silence of a lease before its remaining time is replicated, and interval between "+
+			"replications (at least 100ms; a lease with a TTL of less than 2.5 times that "+
 			"is replicated sooner)")
 	fs.DurationVar(&l.Untended, "lease-untended", l.Untended,
 		"As --lease-checkpoint-interval, for an untended lease: after its grant, after the "+
 			"stream that renewed it has ended, and after an election")
 	fs.IntVar(&l.SpreadRate, "lease-spread-rate", l.SpreadRate,
-		"Largest number of leases that may become due in a second after an election; the others "+
-			"end later")
+		"Largest number of leases per second that become due after an election; the others end "+
+			"later")
 	fs.IntVar(&l.MaxKeys, "lease-max-keys", l.MaxKeys,
 		"Largest number of keys attached to a lease; its end deletes them all in one step")
 }
@@ -133,7 +134,8 @@ func (f *flags) addBackup() {
 	fs.IntVar(&b.Keep, "backup-keep", b.Keep,
 		"Number of full backups to keep, with the log since the oldest")
 	fs.DurationVar(&b.Interval, "backup-log-interval", b.Interval,
-		"Interval at which the log is copied; later writes are lost if all members are")
+		"Interval at which the log is copied; if all members are lost, so are the writes since the "+
+			"last copy")
 	fs.StringVar(&b.CredentialsFile, "backup-credentials-file", "",
 		"File with the credentials for a bucket, like ~/.aws/credentials, read for each request "+
 			"(default: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the AWS role "+
@@ -145,13 +147,13 @@ func (f *flags) addClientSecurity() {
 	fs.StringVar(&t.CertFile, "cert-file", "", "Certificate for clients (PEM)")
 	fs.StringVar(&t.KeyFile, "key-file", "", "Key of the certificate (PEM)")
 	fs.StringVar(&t.TrustedCAFile, "trusted-ca-file", "",
-		"CA certificates that must have signed the certificates of clients (PEM)")
+		"CA certificates to verify the certificates of clients (PEM)")
 	fs.BoolVar(&t.ClientCertAuth, "client-cert-auth", false, "Require a certificate from clients")
 	fs.StringVar(&t.CRLFile, "client-crl-file", "", "List of revoked client certificates")
 	fs.Var(list{&t.AllowedCNs}, "client-cert-allowed-cn",
-		"Common names of which a client certificate must have one")
+		"Allowed common names of client certificates")
 	fs.Var(list{&t.AllowedHostnames}, "client-cert-allowed-hostname",
-		"Hosts of which a client certificate must name one")
+		"Allowed hosts of client certificates")
 	fs.BoolVar(&t.Auto, "auto-tls", false,
 		"Make a self-signed certificate for clients, and keep it in the data directory")
 	c := &f.cfg.Access
@@ -167,7 +169,7 @@ func (f *flags) addClientSecurity() {
 	fs.IntVar(&c.BcryptCost, "bcrypt-cost", c.BcryptCost,
 		"Cost of hashing a new password, 4 to 31; each step doubles it")
 	fs.IntVar(&c.MinPassword, "min-password-length", c.MinPassword,
-		"Length of the shortest new password, in characters (0: any, as in etcd)")
+		"Minimum length of a new password, in characters (0: any, as in etcd)")
 	fs.IntVar(&c.MaxFailedLogins, "max-failed-logins", c.MaxFailedLogins,
 		"Number of failed logins in a row from an address, after which one in five seconds is "+
 			"accepted (0: unlimited)")
@@ -197,14 +199,14 @@ func (f *flags) addPeerSecurity() {
 		"Certificate for connections to other members (PEM, default --peer-cert-file)")
 	fs.StringVar(&t.ClientKeyFile, "peer-client-key-file", "", "Key of that certificate (PEM)")
 	fs.StringVar(&t.TrustedCAFile, "peer-trusted-ca-file", "",
-		"CA certificates that must have signed the certificates of members (PEM)")
+		"CA certificates to verify the certificates of members (PEM)")
 	fs.BoolVar(&t.ClientCertAuth, "peer-client-cert-auth", false,
 		"Require a certificate from other members")
 	fs.StringVar(&t.CRLFile, "peer-crl-file", "", "List of revoked member certificates")
 	fs.Var(list{&t.AllowedCNs}, "peer-cert-allowed-cn",
-		"Common names of which a member's certificate must have one")
+		"Allowed common names of members' certificates")
 	fs.Var(list{&t.AllowedHostnames}, "peer-cert-allowed-hostname",
-		"Hosts of which a member's certificate must name one")
+		"Allowed hosts of members' certificates")
 	fs.StringVar(&f.cfg.PeerTokenFile, "peer-token-file", "",
 		"File with a random secret of at least 32 bytes, the same for all members. Members "+
 			"without it are refused (head -c 32 /dev/urandom | base64)")

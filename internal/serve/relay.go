@@ -80,8 +80,7 @@ func (f *relayFlags) addMembers() {
 	fs.Var(endpoints{list{&c.Endpoints}}, "endpoints",
 		"Client addresses of the members: HOST:PORT,... or https://HOST:PORT,...")
 	fs.StringVar(&t.TrustedCAFile, "cacert", "",
-		"CA certificates that must have signed the certificates of members (PEM, default: the "+
-			"system's)")
+		"CA certificates to verify the certificates of members (PEM, default: the system's)")
 	fs.StringVar(&t.CertFile, "cert", "", "Certificate for connections to members (PEM)")
 	fs.StringVar(&t.KeyFile, "key", "", "Key of that certificate (PEM)")
 	fs.BoolVar(&f.skipVerify, "insecure-skip-tls-verify", false,
@@ -99,13 +98,13 @@ func (f *relayFlags) addClients() {
 	fs.StringVar(&t.CertFile, "cert-file", "", "Certificate for clients (PEM)")
 	fs.StringVar(&t.KeyFile, "key-file", "", "Key of the certificate (PEM)")
 	fs.StringVar(&t.TrustedCAFile, "trusted-ca-file", "",
-		"CA certificates that must have signed the certificates of clients (PEM)")
+		"CA certificates to verify the certificates of clients (PEM)")
 	fs.BoolVar(&t.ClientCertAuth, "client-cert-auth", false, "Require a certificate from clients")
 	fs.StringVar(&t.CRLFile, "client-crl-file", "", "List of revoked client certificates")
 	fs.Var(list{&t.AllowedCNs}, "client-cert-allowed-cn",
-		"Common names of which a client certificate must have one")
+		"Allowed common names of client certificates")
 	fs.Var(list{&t.AllowedHostnames}, "client-cert-allowed-hostname",
-		"Hosts of which a client certificate must name one")
+		"Allowed hosts of client certificates")
 	fs.Var(list{&t.CipherSuites}, "cipher-suites", "Cipher suites of TLS 1.2 (default: Go's)")
 	t.MinVersion = "TLS1.2"
 	fs.StringVar(&t.MinVersion, "tls-min-version", t.MinVersion, "'TLS1.2' or 'TLS1.3'")

@@ -12,14 +12,14 @@ const (
 	// maxSpares is how many segments are kept when the log gets shorter.
 	maxSpares = 3
 
-	// spareRetry is how often it is tried again to make a spare.
+	// spareRetry is the interval between attempts to make a spare.
 	spareRetry = time.Second
 )
 
-// spares makes the segments after the current one ahead, of zeros or of those that the log no
-// longer needs, on a goroutine of its own. Each is open, and has its name durably. While there is
-// none, and none can be made, the disk is full: the current segment has what is left. So it is
-// after any error: nothing in a spare was acknowledged, and the next attempt makes it anew.
+// spares prepares the next segments, of zeros or from segments that the log no longer needs, on a
+// goroutine of its own. Each spare is open and its name is durable. If there is no spare and none
+// can be made, the disk counts as full, and only the rest of the current segment is left. The same
+// holds after any error: nothing in a spare was acknowledged, and the next attempt makes it again.
 type spares struct {
 	fs     FS
 	path   func(name string) string
@@ -30,9 +30,9 @@ type spares struct {
 
 	last uint64 // number of the newest spare, or of the current segment
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed sync.Cond
-	ready   []*segment // in the order of their numbers
+	ready   []*segment // by number
 	err     error      // why the last attempt to make one failed
 	freed   []*segment
 
@@ -50,7 +50,7 @@ func newSpares(cfg *Config, path func(name string) string) *spares {
 	return s
 }
 
-// start begins to make spares.
+// start starts the goroutine.
 func (s *spares) start() {
 	if s.inline {
 		s.tend()
@@ -74,7 +74,7 @@ func (s *spares) start() {
 	}()
 }
 
-// stop ends the goroutine. It is called once.
+// stop ends the goroutine. It must be called only once.
 func (s *spares) stop() {
 	close(s.quit)
 	if s.ended != nil {
@@ -96,10 +96,10 @@ func (s *spares) kick() {
 	}
 }
 
-// bytes returns how many bytes the spares have.
+// bytes returns the size of all spares.
 func (s *spares) bytes() int64 { return int64(s.count()) * s.size }
 
-// state reports whether there is a spare. The error is ErrNoSpace, and says why there can be none.
+// state reports whether there is a spare. The error, an ErrNoSpace, says why there can be none.
 func (s *spares) state() (ready bool, err error) {
 	s.mu.Lock()
 	ready, err = len(s.ready) > 0, s.fullLocked()
@@ -117,7 +117,7 @@ func (s *spares) fullLocked() error {
 	return fmt.Errorf("%w: %w", ErrNoSpace, s.err)
 }
 
-// take returns the next segment, for which it waits while one is being made.
+// take returns the next segment. It waits while one is being made.
 func (s *spares) take() (*segment, error) {
 	defer s.kick()
 	s.mu.Lock()
@@ -133,7 +133,7 @@ func (s *spares) take() (*segment, error) {
 	return next, nil
 }
 
-// recycle makes spares of segments, which are durably out of the log, or removes them.
+// recycle turns segments, which are durably out of the log, into spares, or removes them.
 func (s *spares) recycle(freed []*segment) {
 	if len(freed) == 0 {
 		return
@@ -144,7 +144,7 @@ func (s *spares) recycle(freed []*segment) {
 	s.kick()
 }
 
-// tend recycles what there is, and makes a spare if there is none.
+// tend recycles segments, and makes a spare if there is none.
 func (s *spares) tend() error {
 	s.mu.Lock()
 	freed := s.freed
@@ -180,7 +180,7 @@ func (s *spares) count() int {
 
 func (s *spares) file(number uint64) string { return s.path(segmentName(number)) }
 
-// add hands out the file that has the next number.
+// add adds a file, which has the next number, as the next spare.
 func (s *spares) add(f File) {
 	s.last++
 	s.mu.Lock()
@@ -191,7 +191,7 @@ func (s *spares) add(f File) {
 // drop closes a file and removes it.
 func (s *spares) drop(f File, number uint64) {
 	ignoreClose(f)
-	if err := s.fs.Remove(s.file(number)); err != nil { // the next Open removes it
+	if err := s.fs.Remove(s.file(number)); err != nil { // otherwise the next Open removes it
 		s.logger.Warn("storage: cannot remove a file", "path", s.file(number), "error", err.Error())
 	}
 }
@@ -206,7 +206,7 @@ func (s *spares) create() error {
 		}
 	}
 	if err != nil {
-		_ = s.fs.Remove(name) // what stays is removed by the next Open
+		_ = s.fs.Remove(name) // the next Open removes leftovers
 		return fmt.Errorf("make %s of %d bytes: %w", name, s.size, err)
 	}
 	s.add(f)
@@ -216,7 +216,7 @@ func (s *spares) create() error {
 // reuse gives a segment the next number, or removes it if it is damaged or there are enough. A
 // crash can bring back its old name, which Open then removes.
 func (s *spares) reuse(old *segment) {
-	number, name := s.last+1, old.number // old.number stays: it may still be read
+	number, name := s.last+1, old.number // old.number stays, since it may still be read
 	switch {
 	case old.size != s.size || s.count() >= maxSpares:
 	case !s.sound(old.file, number):

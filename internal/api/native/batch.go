@@ -13,49 +13,47 @@ import (
 	"leasehold.dev/lease"
 )
 
-// batch gathers the outcomes of a call's renewals. It implements RenewedAll.
+// batch collects the outcomes of the renewals in one request. It implements RenewedAll.
 type batch struct {
 	asks    replica.Renewals
 	header  *pb.Header
-	columns bool // asked in columns, and so to be answered
-	// tell is called once, when all outcomes are known or the batch is cut, unless somebody waits
-	// by then. It may be nil if somebody does.
+	columns bool // the request has columns, so the response has, too
+	// tell is called once, when all outcomes are known or the batch is cut, unless done is set. It
+	// may be nil if wait is called.
 	tell func()
 
-	mu   sync.Mutex    // guards what follows
-	late *time.Timer   // after which somebody waits; may be nil
-	done chan struct{} // closed when all outcomes are known, or the batch is cut; nil: nobody waits
-	open int           // leases without an outcome
+	mu   sync.Mutex    // guards the fields below
+	late *time.Timer   // calls wait later; may be nil
+	done chan struct{} // closed when all outcomes are known or the batch is cut; nil before wait
+	open int           // number of leases without an outcome
 	over bool          // no response will follow
-	// together says that the leases with a TTL in asks are renewed, and told that this was
-	// in a response.
+	// together is set once the leases with a TTL in asks are renewed, and told once a response has
+	// included them.
 	together, told bool
-	answered       bool      // there was a response
-	singles        []outcome // of the others; those that were in a response are gone
+	answered       bool      // there has been a response
+	singles        []outcome // outcomes of other leases that have not been in a response
 	known          []bool    // by place: there is, or was, a single; nil for none
-	// groups says that nothing is known yet of the groups that were asked for, or that it was told.
-	// Renewed of asks has it otherwise.
+	// groups is the state of the outcome about groups, which is in asks.Renewed.
 	groups groupsState
-	// joined, if it is not nil, takes the leases that have joined groups, in the place of the
-	// response.
+	// joined, unless nil, receives the leases that have joined groups, instead of the response.
 	joined func(*pb.RelayJoined)
-	// denied are the leases, by place, that the caller may not renew. Asks has no lease there.
+	// denied are the leases, by place, that the caller may not renew. They are not in asks.
 	denied map[int]lease.ID
-	// lost are the leases of which the last response says that they are gone. It belongs to
-	// who asked for that response.
+	// lost are the leases that the last response reported as gone. It belongs to the goroutine that
+	// took the response.
 	lost []lostLease
 }
 
-// groupsState says how far a batch is with what it asks about groups.
+// groupsState is the state of a batch's requests about groups.
 type groupsState uint8
 
 const (
-	noGroups groupsState = iota // nothing is to be told
+	noGroups groupsState = iota // nothing to report
 	groupsOpen
 	groupsKnown
 )
 
-// outcome is what became of the renewal at a place.
+// outcome is the outcome of the renewal at a place.
 type outcome struct {
 	place  int
 	reason pb.Reason
@@ -95,8 +93,8 @@ func newBatch(r *pb.RenewRequest, h *pb.Header) *batch {
 	return b
 }
 
-// deny leaves the leases at some places of a request out of what is asked. Of them no more is told
-// than the request says.
+// deny removes leases of a request from what is asked. The response repeats only what the request
+// says of them.
 func (b *batch) deny(places map[int]bool, r *pb.RenewRequest) {
 	for i := range places {
 		if b.denied == nil {
@@ -106,7 +104,7 @@ func (b *batch) deny(places map[int]bool, r *pb.RenewRequest) {
 		if len(r.Leases) > 0 {
 			b.denied[i] = lease.ID(r.Leases[i].Id)
 		}
-		b.asks.IDs[i] = 0 // of no lease
+		b.asks.IDs[i] = 0 // no lease
 	}
 }
 
@@ -126,7 +124,7 @@ func (b *batch) RenewedGroups() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
-		return // a client without an answer takes its groups for over
+		return // a client without an answer considers its groups ended
 	}
 	b.groups = groupsKnown
 	b.settle(1)
@@ -151,14 +149,14 @@ func (b *batch) RenewedOne(place int, ttl lease.TTL, err error) {
 	b.settle(1)
 }
 
-// settle notes that outcomes are known.
+// settle counts outcomes.
 func (b *batch) settle(n int) {
 	if b.open -= n; b.open == 0 {
 		b.finish()
 	}
 }
 
-// finish lets the answer be made: by what waits, or else by the owner.
+// finish wakes the waiter, or else calls tell.
 func (b *batch) finish() {
 	if b.late != nil {
 		b.late.Stop()
@@ -170,8 +168,8 @@ func (b *batch) finish() {
 	}
 }
 
-// wait returns a channel that is closed when there is nothing to wait for, nil if the owner was
-// told so already.
+// wait returns a channel that is closed when there is nothing left to wait for, or nil if tell was
+// called already.
 func (b *batch) wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -202,7 +200,7 @@ func (b *batch) waitAfter(d time.Duration, f func(done <-chan struct{})) {
 	})
 }
 
-// cut ends the waiting: what is not known yet will not be.
+// cut stops waiting. Unknown outcomes stay unknown.
 func (b *batch) cut() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -212,8 +210,8 @@ func (b *batch) cut() {
 	}
 }
 
-// take returns a response that tells what is known and was not told before, nil if that
-// is nothing, or the rest: then the last response tells it.
+// take returns a response with the new outcomes. It returns nil if there are none, or if all are
+// known: then end returns them.
 func (b *batch) take() *pb.RenewResponse {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,7 +221,7 @@ func (b *batch) take() *pb.RenewResponse {
 	return b.respond()
 }
 
-// end returns a response that tells the rest: what is not known will not be.
+// end returns the final response, in which unknown outcomes are reported as such.
 func (b *batch) end() *pb.RenewResponse {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,7 +239,7 @@ func (b *batch) end() *pb.RenewResponse {
 	return b.respond()
 }
 
-// respond returns a response that tells what none told before.
+// respond returns a response with everything that no earlier response has reported.
 func (b *batch) respond() *pb.RenewResponse {
 	resp, rest := &pb.RenewResponse{Header: b.header}, b.singles
 	column := b.columns && !b.answered
@@ -281,7 +279,7 @@ func (b *batch) respond() *pb.RenewResponse {
 	return resp
 }
 
-// respondJoined says which leases have joined groups.
+// respondJoined reports the leases that have joined groups.
 func (b *batch) respondJoined(resp *pb.RenewResponse) {
 	if !slices.ContainsFunc(b.asks.Joined, func(g lease.GroupID) bool { return g != 0 }) {
 		return
@@ -326,7 +324,7 @@ func (b *batch) results(list []outcome) []*pb.RenewResult {
 	return out
 }
 
-// token returns the token that the request has at a place, 0 for none.
+// token returns the token at a place of the request, or 0.
 func (b *batch) token(place int) lease.Token {
 	if b.asks.Tokens == nil {
 		return 0

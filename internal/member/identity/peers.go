@@ -21,36 +21,36 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// newIncarnation returns a random number for a data directory that begins.
+// newIncarnation returns a random number for a new data directory.
 func newIncarnation() uint64 { return rand.Uint64() | 1 }
 
-// Peers recognizes the other members by their data, as they do this one.
+// Peers recognizes the other members by their data, and is recognized by them.
 //
-// A member that has lost its data comes back under its old ID, but with another incarnation,
-// and no member that knows the old one takes a message from it. The replicated state has the
-// incarnations of members that have served. Before there is such a state each member notes
-// whom it meets; and a founder takes no part before all other founders have noted it, or a
-// majority has and the others cannot be reached. So founders with empty directories found
-// nothing while one that they can reach remembers a cluster.
+// A member that has lost its data comes back under its old ID with another incarnation, and no
+// member that knows the old one accepts its messages. The replicated state has the incarnations of
+// members that have served. Until such a state exists, members record whom they meet. A founder
+// stays passive until all other founders have recorded it, or a majority has and the rest are
+// unreachable. So founders with empty directories do not found a cluster while a member that they
+// can reach remembers one.
 type Peers struct {
 	c        PeersConfig
 	self     storage.Identity
 	complete atomic.Bool // this member takes part
 
-	copied     atomic.Uint64 // times that a process was refused as a copy of a member
-	lastCopied atomic.Int64  // when that was one of this member, in milliseconds since 1970
-	// Between lines of the log about copies of this member, and of others.
+	copied     atomic.Uint64 // number of times that a process was refused as a copy of a member
+	lastCopied atomic.Int64  // when a copy of this member was refused last, in milliseconds since 1970
+	// Rate limits of log lines about copies of this member, and of others.
 	ownCopyLogged, copiesLogged rate.Sometimes
 
-	mu      sync.Mutex // guards what follows, and the saving of noted
+	mu      sync.Mutex // guards the fields below, and the saving of noted
 	noted   storage.Peers
-	missing map[uint64]string // founders that have not noted this member: name by ID
-	spare   int               // how many of them may be missing in the end
-	waited  bool              // those that are missing had their time
+	missing map[uint64]string // founders that have not recorded this member: name by ID
+	spare   int               // how many of them may still be missing when the wait ends
+	waited  bool              // the wait is over
 	logged  map[uint64]bool   // members and clusters that were logged
 }
 
-// PeersConfig is what Peers are made of.
+// PeersConfig configures Peers.
 type PeersConfig struct {
 	Disk   *storage.Disk
 	Dir    string // of the disk
@@ -85,13 +85,13 @@ func NewPeers(c PeersConfig) *Peers {
 	return p
 }
 
-// Incarnation returns that of this member's data.
+// Incarnation returns the incarnation of this member's data.
 func (p *Peers) Incarnation() uint64 { return p.self.Incarnation }
 
 // Assembled reports whether this member may take part: vote, and acknowledge entries.
 func (p *Peers) Assembled() bool { return p.complete.Load() }
 
-// AwaitFounders begins to wait for the other founders, if there is need, until stop is called.
+// AwaitFounders waits for the other founders, if necessary, until stop is called.
 func (p *Peers) AwaitFounders(wait time.Duration) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +114,7 @@ func (p *Peers) AwaitFounders(wait time.Duration) (stop func()) {
 	return func() { t.Stop() }
 }
 
-// Missing returns the names of the founders that have not noted this member.
+// Missing returns the names of the founders that have not recorded this member.
 func (p *Peers) Missing() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +126,7 @@ func (p *Peers) names() string {
 	return strings.Join(slices.Sorted(maps.Values(p.missing)), ",")
 }
 
-// takePartLocked lets this founder take part if enough others have noted it.
+// takePartLocked lets this founder take part if enough others have recorded it.
 func (p *Peers) takePartLocked() error {
 	n := len(p.missing)
 	if p.complete.Load() || n > p.spare || n > 0 && !p.waited {
@@ -147,7 +147,7 @@ func (p *Peers) takePartLocked() error {
 	return nil
 }
 
-// note returns the incarnation that a member has, and notes it if it is the first.
+// note returns the recorded incarnation of a member, and records the given one if it is the first.
 func (p *Peers) note(member, incarnation uint64) (known uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +162,7 @@ func (p *Peers) note(member, incarnation uint64) (known uint64, err error) {
 	return incarnation, nil
 }
 
-// notedBy takes in that another founder has noted this member.
+// notedBy takes in that another founder has recorded this member.
 func (p *Peers) notedBy(member uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,11 +170,11 @@ func (p *Peers) notedBy(member uint64) error {
 	return p.takePartLocked()
 }
 
-// recognize reports whether a member is the one that this one remembers.
+// recognize reports whether a member is the one that this member remembers.
 func (p *Peers) recognize(member, incarnation uint64) error {
 	m, ok := p.c.View().Member(member)
 	if !ok {
-		return nil // it takes no part here before the state names it; then it is asked again
+		return nil // a member that the state does not name has no part yet; it is asked again
 	}
 	known := m.Incarnation
 	if known == 0 {
@@ -217,13 +217,12 @@ func (p *Peers) Met(member, incarnation uint64) error {
 	return err
 }
 
-// Expelled implements transport.Handler. A member that has not applied its own
-// removal, because nobody sends it anything any more, learns of it so.
+// Expelled implements transport.Handler. A member that missed its own removal learns of it here.
 func (p *Peers) Expelled(by uint64, why error) {
 	v := p.c.View()
 	_, known := v.Member(by)
 	if errors.Is(why, transport.ErrLost) && !known && len(v.Members) > 0 && p.Assembled() {
-		// A member of before a restore, say, which does not know that there was one.
+		// Perhaps a member from before a restore, which does not know of it.
 		if p.news(by) {
 			p.c.Logger.Error("refused by a member that is not in this cluster, and remembers this one "+
 				"with other data; stop it", "member", fmt.Sprintf("%x", by))
@@ -246,11 +245,11 @@ func (p *Peers) Expelled(by uint64, why error) {
 	p.c.Stop(ErrRemoved)
 }
 
-// Copies returns how often a process was refused as the copy of a member.
+// Copies returns how many times a process was refused as a copy of a member.
 func (p *Peers) Copies() uint64 { return p.copied.Load() }
 
-// Copied implements transport.Handler. The process that was refused stops. The other one goes
-// on: all that the cluster has been told under this ID since it is connected is its own.
+// Copied implements transport.Handler. The process that was refused stops. The other one continues:
+// everything sent under this ID since it connected is its own.
 func (p *Peers) Copied(member uint64) {
 	p.copied.Add(1)
 	id := fmt.Sprintf("%x", member)
@@ -270,23 +269,23 @@ func (p *Peers) Copied(member uint64) {
 	})
 }
 
-// copyPause is the least time between two lines of the log about copies of this member, or of
-// others. A copy that is started again and again is refused as often.
+// copyPause is the shortest interval between two log lines about copies of this member, or of
+// others, which may restart in a loop.
 const copyPause = time.Minute
 
-// CopyRefused reports whether a process with this member's identity was refused lately.
+// CopyRefused reports whether a process with this member's identity was refused recently.
 func (p *Peers) CopyRefused(now time.Time) bool {
 	last := p.lastCopied.Load()
 	return last != 0 && now.Sub(time.UnixMilli(last)) < copyShown
 }
 
-// copyShown is for how long the status of a member tells that a copy was refused.
+// copyShown is how long the status of a member shows that a copy was refused.
 const copyShown = 10 * time.Minute
 
-// Claimed implements transport.Handler. A member that has just founded a cluster alone, and that
-// another cluster takes for one of its own, was started with an empty directory by mistake: were
-// it to go on, there would be two clusters where clients know of one. A member whose cluster is
-// older is no such mistake, but the other cluster's configuration is.
+// Claimed implements transport.Handler. A member that has just founded a cluster of one, and that
+// another cluster claims as its own, was started with an empty directory by mistake. If it
+// continued, there would be two clusters where clients know of one. If its cluster is older, the
+// other cluster is misconfigured.
 func (p *Peers) Claimed(cluster, by uint64) {
 	v := p.c.View()
 	if len(v.Members) == 1 && len(v.Removed) == 0 && p.claim(time.Now()) {
@@ -310,8 +309,8 @@ func (p *Peers) Claimed(cluster, by uint64) {
 // young is how long after its founding a cluster of one may be a mistake.
 const young = 10 * time.Minute
 
-// claim reports whether this member was founded lately when another cluster claimed it first, and
-// notes that: it must not get old by being started again and again.
+// claim reports whether this member had been founded recently when another cluster first claimed
+// it, and records that, so that restarts do not make it look older.
 func (p *Peers) claim(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -329,8 +328,8 @@ func (p *Peers) claim(now time.Time) bool {
 	return true
 }
 
-// ResetClaim begins to wait until this member, if another cluster has claimed it before, has been
-// left alone for as long as it may be a mistake: then the claim is dropped. stop ends that.
+// ResetClaim drops the claim of another cluster if none is made for as long as young, until stop is
+// called.
 func (p *Peers) ResetClaim() (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -348,7 +347,7 @@ func (p *Peers) ResetClaim() (stop func()) {
 	return func() { t.Stop() }
 }
 
-// news reports whether a member or a cluster was not logged yet, and notes that it is.
+// news reports whether a member or a cluster has not been logged yet, and records it.
 func (p *Peers) news(id uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -359,11 +358,11 @@ func (p *Peers) news(id uint64) bool {
 	return true
 }
 
-// maxLogged bounds how many others are logged.
+// maxLogged bounds how many other members are logged.
 const maxLogged = 64
 
-// agree says why a member that opens a stream cannot be in a cluster with this one. Of the two the
-// one whose cluster version was decided later knows it.
+// agree returns why a member that opens a stream cannot be in this member's cluster, or nil. The
+// member with the later decision on the cluster version is right.
 func (p *Peers) agree(v transport.Visitor) error {
 	own, its := p.c.View(), version.Range(v.Formats)
 	switch {

@@ -13,15 +13,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// places note when indexes of the log got where. All instants are nanoseconds since epoch. The core
-// writes all but synced, which belongs to the writer of the log.
+// places records when log indexes reached each stage. All instants are nanoseconds since epoch. The
+// core writes everything but synced, which belongs to the writer of the log.
 type places struct {
 	appended, committed, applied place
 	worked                       span          // the core's last work
 	now                          lease.Instant // when that began
 	leads                        bool
 
-	written uint64 // the last index that was written; the writer's
+	written uint64 // the last index that was written; belongs to the writer
 
 	mu     sync.Mutex // guards synced
 	synced place
@@ -32,13 +32,13 @@ var epoch = time.Now().Add(-time.Nanosecond)
 
 func sinceEpoch() int64 { return int64(time.Since(epoch)) }
 
-// span is from when to when something was done.
+// span is when something began and ended.
 type span struct{ from, to int64 }
 
-// place is when the newest indexes got to one place. All indexes up to a mark's got there with it.
+// place records when one stage was reached. A mark covers all indexes up to its own.
 type place struct {
 	marks [1024]mark
-	n     int // of all that there were
+	n     int // number of marks made so far
 }
 
 type mark struct {
@@ -46,7 +46,7 @@ type mark struct {
 	span
 }
 
-// note notes that an index has come.
+// note adds a mark.
 func (p *place) note(index uint64, s span) {
 	if p.n > 0 && p.marks[(p.n-1)%len(p.marks)].index == index {
 		return
@@ -55,8 +55,8 @@ func (p *place) note(index uint64, s span) {
 	p.n++
 }
 
-// of returns when an index came, after some instant; zeros if that is not known. If another leader
-// has overwritten the entry, the last time counts.
+// of returns when an index arrived, after a given instant, or zeros if that is unknown. If another
+// leader has overwritten the entry, the last time counts.
 func (p *place) of(index uint64, after int64) (s span) {
 	last := uint64(math.MaxUint64)
 	for n := p.n - 1; n >= max(p.n-len(p.marks), 0); n-- {
@@ -67,12 +67,12 @@ func (p *place) of(index uint64, after int64) (s span) {
 		s, last = m.span, m.index
 	}
 	if p.n > len(p.marks) {
-		return span{} // it may have come before the oldest that is known
+		return span{} // it may have arrived before the oldest mark
 	}
 	return s
 }
 
-// Appending notes what the core gives to the writer.
+// Appending records what the core passes to the writer.
 func (t *Tracer) Appending(messages []*raftpb.Message) {
 	if t == nil {
 		return
@@ -85,7 +85,7 @@ func (t *Tracer) Appending(messages []*raftpb.Message) {
 	}
 }
 
-// Wrote notes what the writer has written, from begin on, and how long it took.
+// Wrote records what the writer has written, when it began, and how long it took.
 func (t *Tracer) Wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	if t == nil {
 		return
@@ -99,7 +99,7 @@ func (t *Tracer) Wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	t.log.mu.Unlock()
 }
 
-// Worked notes when the core began to work, also by the replica's clock, and how long it took.
+// Worked records when the core began to work, also by the replica's clock, and how long it took.
 func (t *Tracer) Worked(begin time.Time, took time.Duration, now lease.Instant) {
 	if t != nil {
 		from := int64(begin.Sub(epoch))
@@ -107,7 +107,7 @@ func (t *Tracer) Worked(begin time.Time, took time.Duration, now lease.Instant) 
 	}
 }
 
-// Done returns when the core's last work was done.
+// Done returns when the core's last work ended.
 func (t *Tracer) Done() int64 {
 	if t == nil {
 		return 0
@@ -115,7 +115,7 @@ func (t *Tracer) Done() int64 {
 	return t.log.worked.to
 }
 
-// Follow notes what the work has brought about.
+// Follow records the result of the work.
 func (t *Tracer) Follow(s *replica.Status) {
 	if t != nil {
 		t.log.committed.note(s.Index, span{t.log.worked.from, t.log.worked.from})
@@ -129,13 +129,13 @@ func (p *places) instant(at lease.Instant) int64 {
 	return p.worked.from - int64(p.now-at)*int64(time.Millisecond)
 }
 
-// entryTimes is when an entry got where; 0 where that is not known.
+// entryTimes is when an entry reached each stage; 0 if unknown.
 type entryTimes struct {
 	appended, committed, applied int64
 	synced                       span
 }
 
-// times returns when an entry got where, after some instant. Only the core may call it.
+// times returns when an entry reached each stage, after a given instant. Only the core may call it.
 func (p *places) times(index uint64, after int64) (s entryTimes) {
 	s.appended = p.appended.of(index, after).to
 	if s.committed = p.committed.of(index, after).to; s.committed != 0 {
@@ -149,12 +149,12 @@ func (p *places) times(index uint64, after int64) (s entryTimes) {
 }
 
 // Stages are the instants of a request to the core, for the call that makes it. The core sets all
-// but call and asked; an instant is 0 if it is not known.
+// of them but call and asked. An instant is 0 if it is unknown.
 type Stages struct {
 	call     *Call // nil if the call is not timed, or not yet
 	asked    int64
 	answered int64
-	known    bool // what follows is set: the call is traced, or the answer was not fast
+	known    bool // the fields below are set: the call is traced, or the answer was not fast
 	leads    bool
 	index    uint64 // of its entry
 	wait     replica.CacheWait
@@ -170,10 +170,10 @@ func (t *Tracer) Now() int64 {
 	return sinceEpoch()
 }
 
-// Timed reports whether there is a call that is timed.
+// Timed reports whether a call is timed.
 func (s *Stages) Timed() bool { return s.call != nil }
 
-// Answered notes the core's answer to a command, or to a read, which has no index.
+// Answered records the core's answer to a command, or to a read, which has no index.
 func (s *Stages) Answered(p *replica.Proposal, now int64) {
 	if s.call == nil {
 		return
@@ -188,8 +188,8 @@ func (s *Stages) Answered(p *replica.Proposal, now int64) {
 	}
 }
 
-// Close adds the Stages to their call. If the call has given up waiting, lost says so, and what the
-// core may still set is not read.
+// Close adds the Stages to their call. If lost is set, the caller has given up waiting, and the
+// fields that the core may still write are not read.
 func (s *Stages) Close(command, lost bool) {
 	c := s.call
 	if c == nil {
@@ -241,8 +241,8 @@ func (s *Stages) closeCommand(c *Call) {
 	c.part(apply, s.committed, s.applied)
 }
 
-// Requested returns the stages of a request of a stream, with its trace, nil for none. It was asked
-// at the instant that Now returned.
+// Requested returns the stages of a request of a stream, with its trace or nil. Asked is what Now
+// returned when it was made.
 func Requested(of native.Traced, asked int64) Stages {
 	s := Stages{asked: asked}
 	if of != nil {
@@ -251,8 +251,8 @@ func Requested(of native.Traced, asked int64) Stages {
 	return s
 }
 
-// EndRequest notes the answer to a request of a stream. A request without a trace is told if it
-// took long.
+// EndRequest records the answer to a request of a stream. A request without a trace is reported if
+// it was slow.
 func (t *Tracer) EndRequest(s *Stages, p *replica.Proposal, to native.Answered, now int64) {
 	if s.call == nil {
 		if s.asked == 0 || !t.slow.mayBe(now-s.asked) {
