@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -20,7 +19,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"leasehold.dev/internal/binding/issuertest"
 	"leasehold.dev/internal/fsm"
@@ -285,8 +283,4 @@ func testWrongBindings(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-func metadataContext(ctx context.Context, token string) context.Context {
-	return metadata.NewIncomingContext(ctx, metadata.Pairs("token", token))
 }
