@@ -27,19 +27,22 @@ type Channel struct {
 	roomy  chan struct{} // capacity 1: there is room
 
 	// Guarded by the link's mu.
-	pieces  []piece // that have come
-	unspent int     // what has come and was not given back, by what it costs
-	taken   int     // of it, what was taken
-	through bool    // no more will come
-	room    int     // for what is sent
-	queued  int     // frames that wait to be sent
-	long    int     // those of them in the link's long
-	header  header
-	end     *pb.RelayEnd // of the other end
-	shut    bool         // nothing more is sent
-	over    bool         // the channel has ended
-	why     error        // with the link
-	receive func()       // see Rest; nil if somebody receives
+	pieces []piece // that have come
+	// delivered are whole messages from this side: see Deliver. They may overtake the pieces of
+	// other messages.
+	delivered [][]byte
+	unspent   int  // what has come and was not given back, by what it costs
+	taken     int  // of it, what was taken
+	through   bool // no more will come
+	room      int  // for what is sent
+	queued    int  // frames that wait to be sent
+	long      int  // those of them in the link's long
+	header    header
+	end       *pb.RelayEnd // of the other end
+	shut      bool         // nothing more is sent
+	over      bool         // the channel has ended
+	why       error        // with the link
+	receive   func()       // see Rest; nil if somebody receives
 
 	sending sync.Mutex // held while a message is sent
 
@@ -182,7 +185,9 @@ func (c *Channel) hasNews() bool {
 	return c.hasNewsLocked()
 }
 
-func (c *Channel) hasNewsLocked() bool { return len(c.pieces) > 0 || c.through || c.over }
+func (c *Channel) hasNewsLocked() bool {
+	return len(c.pieces)+len(c.delivered) > 0 || c.through || c.over
+}
 
 // Rest calls receive, on a goroutine of its own, when there is something to receive: until then
 // nobody need wait for that. It reports false if there is something now. Only who receives may call
@@ -226,6 +231,9 @@ func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, er
 	for {
 		list, err := c.received()
 		for _, p := range list {
+			if p.free {
+				return p.bytes, nil
+			}
 			if len(c.buffer)+len(p.bytes) > c.link.most {
 				return nil, status.Errorf(codes.ResourceExhausted,
 					"leasehold: a message has more than %d bytes", c.link.most)
@@ -262,6 +270,13 @@ func (c *Channel) received() (list []piece, err error) {
 	l := c.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(c.delivered) > 0 {
+		list = []piece{{bytes: c.delivered[0], whole: true, free: true}}
+		if c.delivered = c.delivered[1:]; len(c.delivered) == 0 {
+			c.delivered = nil
+		}
+		return list, nil
+	}
 	n := 0
 	for n < len(c.pieces) {
 		n++
@@ -289,9 +304,7 @@ func (c *Channel) received() (list []piece, err error) {
 		c.pieces = nil
 	}
 	for _, p := range list {
-		if !p.free {
-			c.taken += len(p.bytes) + cost
-		}
+		c.taken += len(p.bytes) + cost
 	}
 	// Not for each message, or there would be twice as many frames.
 	if c.taken >= window/2 && !c.over {
@@ -325,7 +338,7 @@ func (c *Channel) End(e *pb.RelayEnd) {
 		return
 	}
 	l.pushLocked(&pb.RelayFrame{Channel: c.id, End: e}, c)
-	c.over, c.pieces = true, nil
+	c.over, c.pieces, c.delivered = true, nil, nil
 	delete(l.channels, c.id)
 	c.tellLocked()
 	notify(c.roomy)
@@ -335,9 +348,11 @@ func (c *Channel) End(e *pb.RelayEnd) {
 func (c *Channel) SendJoined(j *pb.RelayJoined) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
-	if !c.over {
-		c.link.pushLocked(&pb.RelayFrame{Channel: c.id, Joined: j}, c)
+	f, via := &pb.RelayFrame{Channel: c.id, Joined: j}, c
+	if c.over {
+		via = nil // the relay must hear of it all the same, or the leases would stay in their groups
 	}
+	c.link.pushLocked(f, via)
 }
 
 // Deliver adds a message to those that have come, which the other end has not sent. Its room is the
@@ -346,7 +361,7 @@ func (c *Channel) Deliver(message []byte) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	if !c.over && !c.through {
-		c.pieces = append(c.pieces, piece{bytes: message, whole: true, free: true})
+		c.delivered = append(c.delivered, message)
 		c.tellLocked()
 	}
 }
@@ -355,7 +370,7 @@ func (c *Channel) Deliver(message []byte) {
 func (c *Channel) Behind() int {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
-	return c.queued + len(c.pieces)
+	return c.queued + len(c.pieces) + len(c.delivered)
 }
 
 // Keeper returns what the member's Link.TakeGroups was given, 0 for none.

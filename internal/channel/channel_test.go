@@ -526,7 +526,9 @@ func TestGroupFrames(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"false 0 0 1", "true 2 0 0", "false 0 4 0"}; !slices.Equal(got, want) {
+	// The third is about a client that has gone.
+	if want := []string{"false 0 0 1", "true 2 0 0", "false 3 0 0", "false 0 4 0"}; !slices.Equal(
+		got, want) {
 		t.Errorf("took %q, want %q", got, want)
 	}
 	wants(t, c, []byte("answer"))
@@ -540,4 +542,34 @@ func TestGroupFrames(t *testing.T) {
 	if n := c.Behind(); n != 0 {
 		t.Errorf("%d are behind", n)
 	}
+	c.End(&pb.RelayEnd{})
+	l.next()
+	c.SendJoined(&pb.RelayJoined{Rounds: 7})
+	if out, _ := l.next(); len(out) != 1 || out[0].Joined.GetRounds() != 7 {
+		t.Errorf("after the end of the call sent %v", out)
+	}
+}
+
+// TestDeliverBetweenPieces: a message that is delivered while another one has come in part does not
+// become a part of it.
+func TestDeliverBetweenPieces(t *testing.T) {
+	l := New(nil, 1<<20, nil)
+	c := open(t, l, "call")
+	piece := func(text string, whole bool) {
+		t.Helper()
+		f := &pb.RelayFrame{Channel: c.id, Piece: []byte(text), Whole: whole}
+		if err := l.take([]*pb.RelayFrame{f}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	piece("long ", false)
+	token := make(chan struct{}, 1)
+	token <- struct{}{}
+	if _, err := c.RecvOr(t.Context(), token); !errors.Is(err, ErrOther) { // which takes the piece
+		t.Fatal(err)
+	}
+	c.Deliver([]byte("answer"))
+	wants(t, c, []byte("answer"))
+	piece("message", true)
+	wants(t, c, []byte("long message"))
 }

@@ -282,8 +282,11 @@ func (l *Link) take(frames []*pb.RelayFrame) error {
 			c.cancel = l.accept(c, f.Call)
 		}
 		c := l.channels[f.Channel]
-		if c == nil {
-			continue // it has ended here, which the other end does not know yet
+		if c == nil { // it has ended here, which the other end does not know yet
+			if about && l.groups != nil {
+				after = append(after, func() { l.groups(nil, f) })
+			}
+			continue
 		}
 		if about && l.groups != nil {
 			after = append(after, func() { l.groups(c, f) })

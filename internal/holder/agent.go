@@ -1,6 +1,7 @@
 package holder
 
 import (
+	"cmp"
 	"container/list"
 	"maps"
 	"slices"
@@ -32,7 +33,7 @@ type Agent[H comparable, R any] struct {
 	fresh  bool   // the lessor may have groups that ended here
 	// leave has the leases that are to leave their groups with the next round, and leaving those
 	// that do so with the round under way.
-	leave, leaving map[lease.ID]Leaving
+	leave, leaving map[departure]Leaving
 	waiting        int // requests without an outcome
 }
 
@@ -42,25 +43,33 @@ type kept[H comparable, R any] struct {
 	by    H
 	token lease.Token // of the request that joined, 0 for any
 	group *agentGroup[H, R]
-	heard instant // when its holder was heard last
-	// rounds is how many rounds the lessor had answered when it last joined.
-	rounds uint64
-	asOf   lease.Instant // see Leaving
-	place  *list.Element // in the group's leases
+	heard instant       // when its holder was last heard from
+	asOf  lease.Instant // see Leaving
+	place *list.Element // in the group's leases
 }
 
 // agentGroup is a group of the lessor.
 type agentGroup[H comparable, R any] struct {
 	id     lease.GroupID
 	ttl    lease.TTL
-	leases list.List    // of *kept, by heard
-	asked  []request[R] // what the round under way answers
-	next   []request[R] // what the round after that answers
+	leases list.List       // of *kept, by heard
+	asked  []request[H, R] // answered by the round under way
+	next   []request[H, R] // answered by the round after that
 }
 
-type request[R any] struct {
-	id lease.ID
-	of R
+// request is a holder's request. A round answers it only if the lease is still kept for that holder
+// under that token: another holder may have taken the lease over since.
+type request[H comparable, R any] struct {
+	id    lease.ID
+	by    H
+	token lease.Token
+	of    R
+}
+
+// departure identifies a lease that is to leave a group.
+type departure struct {
+	id    lease.ID
+	group lease.GroupID
 }
 
 // Leaving is a lease that leaves a group. AsOf is the At of the last renewal of the group that its
@@ -118,6 +127,9 @@ func (a *Agent[H, R]) Waits() bool {
 	return len(a.leave) > 0
 }
 
+// LeavesWait reports whether leases wait to leave with the next round.
+func (a *Agent[H, R]) LeavesWait() bool { return len(a.leave) > 0 }
+
 // Waiting returns how many requests have no outcome.
 func (a *Agent[H, R]) Waiting() int { return a.waiting }
 
@@ -136,7 +148,7 @@ func (a *Agent[H, R]) Renew(now instant, id lease.ID, of R) {
 	k := a.leases[id]
 	k.heard = now
 	k.group.leases.MoveToBack(k.place)
-	k.group.next = append(k.group.next, request[R]{id, of})
+	k.group.next = append(k.group.next, request[H, R]{id, k.by, k.token, of})
 	a.waiting++
 }
 
@@ -157,18 +169,20 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 	if k != nil && k.group.id != j.Group {
 		k = nil
 	}
-	if _, leaves := a.leaving[j.ID]; j.Rounds < a.told || leaves && j.Rounds < a.sent {
+	d := departure{j.ID, j.Group}
+	if _, leaves := a.leaving[d]; j.Rounds < a.told || leaves && j.Rounds < a.sent {
 		if k == nil { // else that it is in the group is known from a later join
 			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // else the lessor might keep it for nobody
 		}
 		return
 	}
 	if k != nil {
-		k.by, k.token, k.rounds = j.By, j.Token, max(k.rounds, j.Rounds)
+		k.by, k.token, k.heard = j.By, j.Token, now
+		k.group.leases.MoveToBack(k.place)
 		return
 	}
-	asOf := a.leave[j.ID].AsOf
-	delete(a.leave, j.ID)
+	asOf := a.leave[d].AsOf
+	delete(a.leave, d)
 	a.part(j.ID)
 	to := a.groups[j.Group]
 	if to == nil {
@@ -180,7 +194,7 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 		a.groups[j.Group] = to
 	}
 	k = &kept[H, R]{
-		id: j.ID, by: j.By, token: j.Token, group: to, heard: now, rounds: j.Rounds, asOf: asOf,
+		id: j.ID, by: j.By, token: j.Token, group: to, heard: now, asOf: asOf,
 	}
 	k.place = to.leases.PushBack(k)
 	a.leases[j.ID] = k
@@ -189,7 +203,7 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 // Unwanted takes the lessor's word that a lease has joined a group, for a holder that has gone
 // meanwhile. The lease leaves unless another holder keeps it.
 func (a *Agent[H, R]) Unwanted(j Join[H]) {
-	if a.leases[j.ID] == nil {
+	if k := a.leases[j.ID]; k == nil || k.group.id != j.Group {
 		a.toLeave(Leaving{ID: j.ID, Group: j.Group})
 	}
 }
@@ -208,10 +222,11 @@ func (a *Agent[H, R]) Leave(by H, id lease.ID) (ok bool) {
 
 func (a *Agent[H, R]) toLeave(l Leaving) {
 	if a.leave == nil {
-		a.leave = make(map[lease.ID]Leaving)
+		a.leave = make(map[departure]Leaving)
 	}
-	l.AsOf = max(l.AsOf, a.leave[l.ID].AsOf)
-	a.leave[l.ID] = l
+	d := departure{l.ID, l.Group}
+	l.AsOf = max(l.AsOf, a.leave[d].AsOf)
+	a.leave[d] = l
 }
 
 // part forgets a lease.
@@ -237,12 +252,14 @@ func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
 			r.Renew = append(r.Renew, id)
 		}
 	}
-	ids := slices.Sorted(maps.Keys(a.leave))
-	a.leaving = make(map[lease.ID]Leaving)
-	for _, id := range ids[:min(len(ids), maxLeave)] {
-		r.Leave = append(r.Leave, a.leave[id])
-		a.leaving[id] = a.leave[id]
-		delete(a.leave, id)
+	list := slices.SortedFunc(maps.Keys(a.leave), func(x, y departure) int {
+		return cmp.Or(cmp.Compare(x.id, y.id), cmp.Compare(x.group, y.group))
+	})
+	a.leaving = make(map[departure]Leaving)
+	for _, d := range list[:min(len(list), MaxLeave)] {
+		r.Leave = append(r.Leave, a.leave[d])
+		a.leaving[d] = a.leave[d]
+		delete(a.leave, d)
 	}
 	if len(r.Renew)+len(r.Leave) == 0 {
 		return Round{}, false
@@ -295,9 +312,7 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 				continue
 			}
 			a.part(id)
-			if k.rounds+1 >= number { // it may have joined again since it left
-				a.toLeave(Leaving{id, g.id, k.asOf})
-			}
+			a.toLeave(Leaving{id, g.id, k.asOf}) // it may have joined again since it left
 		}
 		if r.TTL != g.ttl {
 			out = a.dissolve(g, out)
@@ -305,7 +320,7 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 		}
 		for _, n := range g.asked {
 			x := Answer[R]{ID: n.id, Of: n.of}
-			if k := a.leases[n.id]; k != nil && k.group == g {
+			if k := a.leases[n.id]; k != nil && k.group == g && k.by == n.by && k.token == n.token {
 				k.asOf, x.TTL = r.At, r.TTL
 			}
 			out = append(out, x)

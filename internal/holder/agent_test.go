@@ -117,9 +117,15 @@ func TestAgentLeaves(t *testing.T) {
 	if got := a.answer(r, 1000, 7450); got != "13:0 " {
 		t.Errorf("the round answers %q", got)
 	}
-	want = []Leaving{{1, 1, 7300}, {2, 1, 7100}}
+	want = []Leaving{{1, 1, 7300}}
 	if r := a.next(500); !slices.Equal(r.Leave, want) {
 		t.Errorf("at 500 %+v, want %v", r, want)
+	} else {
+		a.answer(r, 1000, 7500)
+	}
+	want = []Leaving{{2, 1, 7100}} // which renewed by itself at 400
+	if r := a.next(800); !slices.Equal(r.Leave, want) {
+		t.Errorf("at 800 %+v, want %v", r, want)
 	}
 }
 
@@ -159,11 +165,11 @@ func TestAgentJoins(t *testing.T) {
 // TestAgentManyLeave: a round is of a bounded size.
 func TestAgentManyLeave(t *testing.T) {
 	a := newAgent(t)
-	for id := range lease.ID(maxLeave + 1) {
+	for id := range lease.ID(MaxLeave + 1) {
 		a.joined(0, 0, id+1)
 		a.Leave("h", id+1)
 	}
-	for _, want := range []int{maxLeave, 1} {
+	for _, want := range []int{MaxLeave, 1} {
 		r := a.next(0)
 		if len(r.Leave) != want {
 			t.Errorf("%d leases leave, not %d", len(r.Leave), want)
@@ -389,13 +395,38 @@ func TestAgentLeavesAfterRejoin(t *testing.T) {
 	if r = a.next(101); len(r.Leave) != 1 || r.Leave[0] != (Leaving{ID: 1, Group: 1}) {
 		t.Errorf("the next round is %+v, want lease 1 to leave", r)
 	}
-	a.Answered(r.Number, nil)
-	// One that has joined before an earlier outcome is not in the group any more.
-	a.Renew(102, 2, 11)
-	r = a.next(102)
-	a.answer(r, 1000, 6, 2)
-	if _, ok := a.Next(103); ok {
-		t.Error("a lease leaves that the lessor has not")
+}
+
+// TestAgentNewHolder: a request that waits for a round is not answered by the renewal of a lease
+// that another holder has since, or the same one under another token.
+func TestAgentNewHolder(t *testing.T) {
+	for name, j := range map[string]Join[string]{
+		"another holder": {By: "g", ID: 1, Token: 9, Group: 1, TTL: 1000, Rounds: 1},
+		"another token":  {By: "h", ID: 1, Token: 10, Group: 1, TTL: 1000, Rounds: 1},
+	} {
+		a := newAgent(t)
+		a.joined(0, 0, 1, 2)
+		a.Renew(100, 2, 10)
+		r := a.next(100)
+		a.Renew(101, 1, 11) // for the next round
+		a.answer(r, 1000, 5)
+		a.Joined(102, j)
+		a.Renew(103, 1, 12)
+		if got := a.answer(a.next(103), 1000, 6); got != "11:0 12:1000 " {
+			t.Errorf("%s: the round answers %q", name, got)
+		}
+	}
+}
+
+// TestAgentTwoGroups: a lease that may be in two groups at the lessor leaves both.
+func TestAgentTwoGroups(t *testing.T) {
+	a := newAgent(t)
+	a.Joined(0, Join[string]{By: "h", ID: 1, Token: 9, Group: 7, TTL: 2000})
+	a.Leave("h", 1)
+	a.Unwanted(Join[string]{By: "g", ID: 1, Group: 1})
+	want := []Leaving{{ID: 1, Group: 1}, {ID: 1, Group: 7}}
+	if r := a.next(1); !slices.Equal(r.Leave, want) {
+		t.Errorf("%v leave, want %v", r.Leave, want)
 	}
 }
 

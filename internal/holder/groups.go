@@ -14,9 +14,9 @@ import (
 // group is forgotten when one of its renewals has no answer, or the connection ends: the leases
 // are valid as they were, and are renewed by themselves, and join again.
 
-// maxLeave is how many leases leave with one batch at most. If so many wait to leave, they do not
+// MaxLeave is how many leases leave with one batch at most. If so many wait to leave, they do not
 // wait for the next renewal of a group.
-const maxLeave = 1024
+const MaxLeave = 1024
 
 // Joined says that a lease of a batch, which was just renewed, is in a group of the lessor.
 func (s *Set) Joined(seq uint64, id lease.ID, g lease.GroupID) {
@@ -173,7 +173,7 @@ func (s *Set) dueGroups(b *Batch, soon instant) {
 		b.Groups = append(b.Groups, lease.GroupID(g.ID))
 	}
 	b.Leave = slices.Sorted(maps.Keys(s.leave))
-	b.Leave = b.Leave[:min(len(b.Leave), maxLeave)]
+	b.Leave = b.Leave[:min(len(b.Leave), MaxLeave)]
 	for _, id := range b.Leave {
 		delete(s.leave, id)
 		if l := s.leases[id]; l != nil {

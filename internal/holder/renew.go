@@ -21,7 +21,7 @@ func (s *Set) Due(most int) (b Batch, ok bool) {
 	soon := plus(s.now, max(s.cfg.Gather, min(first.TTL, first.bound)/gatherPart))
 	s.seq++
 	b.Seq = s.seq
-	if first.members != nil || len(s.leave) >= maxLeave {
+	if first.members != nil || len(s.leave) >= MaxLeave {
 		s.dueGroups(&b, soon)
 	}
 	for len(b.Leases) < most && len(b.Groups)+len(b.Leave) == 0 {

@@ -202,7 +202,10 @@ func (k *keeping) dueLocked(at time.Time) {
 
 // armLocked sets the timer for step.
 func (k *keeping) armLocked() {
-	if k.due.IsZero() && k.agent.Waits() {
+	switch {
+	case k.agent.LeavesWait():
+		k.due = time.Now()
+	case k.due.IsZero() && k.agent.Waits():
 		k.due = time.Now().Add(maxLinger)
 	}
 	at := k.due

@@ -145,17 +145,29 @@ func TestKeepingFails(t *testing.T) {
 			}
 			k.closeSend(c)
 			answer(k)
-			if f := k.next(); f.GetChannel() == 0 || len(f.GetPiece()) == 0 {
-				t.Errorf("%s: the relay sends %v", name, f)
+			rounds, frames := uint64(1), 2
+			if name == "left" {
+				frames = 3 // a round in which the lease leaves, in case that it has joined again
 			}
-			if f := k.next(); !f.GetThrough() || c.Behind() != 0 {
-				t.Errorf("%s: then the relay sends %v, and the client has %d answers", name, f, c.Behind())
+			var own []*pb.RelayFrame // of the client's stream
+			for range frames {
+				f := k.next()
+				if r := f.GetRound(); r != nil {
+					rounds = r.Number
+					k.outcome(rounds)
+					continue
+				}
+				own = append(own, f)
+			}
+			if len(own) != 2 || own[0].GetChannel() == 0 || len(own[0].GetPiece()) == 0 ||
+				!own[1].GetThrough() || c.Behind() != 0 {
+				t.Errorf("%s: the relay sends %v, and the client has %d answers", name, own, c.Behind())
 			}
 			k.outcome(1, &pb.RelayGroup{Id: 5, TtlMs: 10_000})
-			if next := k.client(9, 1); c.Behind() != 0 || !k.asks(next, 9) {
+			if next := k.client(9, rounds); c.Behind() != 0 || !k.asks(next, 9) {
 				t.Errorf("%s: a renewal does not wait after another join", name)
 			}
-			if r := k.next().GetRound(); r.GetNumber() != 2 || r.Fresh != (name == "late") {
+			if r := k.next().GetRound(); r.GetNumber() != rounds+1 || r.Fresh != (name == "late") {
 				t.Errorf("%s: the next round is %v", name, r)
 			}
 		})

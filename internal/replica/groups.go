@@ -67,7 +67,7 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	its := k.need(by)
 	g := its.groups[n.TTL]
 	if !k.m.lessor.HasGroup(g) {
-		if g == 0 && len(its.groups) >= maxGroups && !k.prune(its.groups) {
+		if g == 0 && len(its.groups) >= MaxGroups && !k.prune(its.groups) {
 			return 0
 		}
 		k.m.lastGroup++
@@ -81,8 +81,8 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	return g
 }
 
-// maxGroups bounds the groups of a keeper. Those that are over count until others need their place.
-const maxGroups = 64
+// MaxGroups bounds the groups of a keeper. Those that are over count until others need their place.
+const MaxGroups = 64
 
 // prune forgets groups that are over, and reports whether there were any.
 func (k *keepers) prune(groups map[lease.TTL]lease.GroupID) bool {

@@ -40,11 +40,11 @@ var plantedBubble = []planted{
 		},
 	}},
 	{"a relay answers a renewal by a round that was sent before it arrived", "L1", []edit{
-		{agentGo, "\tk.group.next = append(k.group.next, request[R]{id, of})\n", `
+		{agentGo, "\tk.group.next = append(k.group.next, request[H, R]{id, k.by, k.token, of})\n", `
 	if a.UnderWay() && len(k.group.asked) > 0 {
-		k.group.asked = append(k.group.asked, request[R]{id, of})
+		k.group.asked = append(k.group.asked, request[H, R]{id, k.by, k.token, of})
 	} else {
-		k.group.next = append(k.group.next, request[R]{id, of})
+		k.group.next = append(k.group.next, request[H, R]{id, k.by, k.token, of})
 	}
 `},
 	}},

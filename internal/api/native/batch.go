@@ -112,6 +112,9 @@ func (b *batch) deny(places map[int]bool, r *pb.RenewRequest) {
 func (b *batch) RenewedTogether() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.joined != nil {
+		b.reportJoined() // even if nobody waits for the response: the leases are in the groups
+	}
 	if b.over {
 		return
 	}
@@ -279,20 +282,22 @@ func (b *batch) respond() *pb.RenewResponse {
 	return resp
 }
 
-// respondJoined reports the leases that have joined groups.
+// respondJoined reports the leases that have joined groups of a client's stream.
 func (b *batch) respondJoined(resp *pb.RenewResponse) {
-	if !slices.ContainsFunc(b.asks.Joined, func(g lease.GroupID) bool { return g != 0 }) {
+	if b.joined != nil ||
+		!slices.ContainsFunc(b.asks.Joined, func(g lease.GroupID) bool { return g != 0 }) {
 		return
 	}
-	if b.joined == nil {
-		resp.Joined = make([]uint64, len(b.asks.IDs))
-		for i, g := range b.asks.Joined {
-			if b.asks.TTLs[i] > 0 {
-				resp.Joined[i] = uint64(g)
-			}
+	resp.Joined = make([]uint64, len(b.asks.IDs))
+	for i, g := range b.asks.Joined {
+		if b.asks.TTLs[i] > 0 {
+			resp.Joined[i] = uint64(g)
 		}
-		return
 	}
+}
+
+// reportJoined reports to the relay which leases have joined its groups.
+func (b *batch) reportJoined() {
 	j := &pb.RelayJoined{Rounds: b.asks.Rounds}
 	for i, g := range b.asks.Joined {
 		if g != 0 && b.asks.TTLs[i] > 0 {
@@ -302,7 +307,9 @@ func (b *batch) respondJoined(resp *pb.RenewResponse) {
 			j.TtlMs = append(j.TtlMs, int64(b.asks.TTLs[i]))
 		}
 	}
-	b.joined(j)
+	if len(j.Ids) > 0 {
+		b.joined(j)
+	}
 }
 
 // results returns the results for outcomes, in the order of the request.

@@ -27,7 +27,8 @@ func (s *streams) TakeGroups(l *channel.Link) (end func()) {
 func (s *streams) round(l *channel.Link, by replica.Keeper, r *pb.RelayRound) {
 	o := &roundOutcome{link: l, header: s.headerNow()} // as of before, see leases.renew
 	o.asks.Owner, o.asks.Keeper, o.asks.Number, o.asks.Fresh = o, by, r.Number, r.Fresh
-	fits := len(r.Leave) == len(r.LeaveGroups) && len(r.Leave) == len(r.LeaveAsOf)
+	fits := len(r.Leave) == len(r.LeaveGroups) && len(r.Leave) == len(r.LeaveAsOf) &&
+		len(r.Leave) <= holder.MaxLeave && len(r.Groups) <= replica.MaxGroups
 	for i := 0; fits && i < len(r.Leave); i++ {
 		o.asks.Leave = append(o.asks.Leave, holder.Leaving{
 			ID: lease.ID(r.Leave[i]), Group: lease.GroupID(r.LeaveGroups[i]),
