@@ -3,7 +3,6 @@ package sim
 const (
 	clientCallGo  = "client/call.go"
 	clientWatchGo = "client/watch.go"
-	agentGo       = "internal/holder/agent.go"
 	keepingGo     = "internal/relay/keeping.go"
 	mergeGo       = "internal/relay/merge.go"
 	watchingGo    = "internal/relay/watching.go"
@@ -39,19 +38,21 @@ var plantedBubble = []planted{
 			"\t\ts.unsure, s.number = s.unsure || s.kind != read, number{}\n\t\treturn true\n",
 		},
 	}},
-	{"a relay answers a renewal by a round that was sent before it arrived", "L1", []edit{
-		{agentGo, "\tk.group.next = append(k.group.next, request[H, R]{id, k.by, k.token, of})\n", `
-	if a.UnderWay() && len(k.group.asked) > 0 {
-		k.group.asked = append(k.group.asked, request[H, R]{id, k.by, k.token, of})
-	} else {
-		k.group.next = append(k.group.next, request[H, R]{id, k.by, k.token, of})
+	{"a relay answers a renewal by itself", "L1", []edit{
+		{keepingGo, "\tits.waiting += len(message)\n", `
+	for i, id := range r.ids {
+		w.ttls[i] = int64(k.agent.Keeps(c, id, 0))
 	}
+	c.Deliver(renewedMessage(&pb.Header{}, w.request, w.ttls))
+	return true
 `},
 	}},
 	{"a relay counts a renewal from when it hears of it", "L1", []edit{
+		{keepingGo, "type waiting struct {\n", "type waiting struct {\n\tat time.Time\n"},
+		{keepingGo, "\tw := &waiting{\n", "\tw := &waiting{\n\t\tat: time.Now(),\n"},
 		{
-			keepingGo, "w.ttls[a.Of.at] = int64(a.TTL)\n", "w.ttls[a.Of.at] = int64(a.TTL) + " +
-				"time.Since(k.late.Add(-roundTime)).Milliseconds()\n",
+			keepingGo, "w.ttls[a.Of.at] = int64(a.TTL)\n",
+			"w.ttls[a.Of.at] = int64(a.TTL) + time.Since(w.at).Milliseconds()\n",
 		},
 	}},
 	{"a relay doubles the TTL of an answer", "L1", []edit{
