@@ -11,6 +11,214 @@ import (
 	"leasehold.dev/lease"
 )
 
+// holders returns a state with access control in which alice may hold the names [x/, x0), bob may
+// see them, carol may manage them, and dave has no role. Alice has the leases 1, without a name,
+// and 2, of the name x/2. Lease 3, without a name, belongs to nobody. Bob has 4 of the name y/4,
+// which only root may hold; and 5 has the name x/5 and belongs to nobody, as 6 does. Lease 1 has
+// the key k1, and lease 6 the key k6. All but dave may write.
+func holders(t testing.TB) *Machine {
+	t.Helper()
+	m := New(Config{})
+	for _, c := range []Command{
+		&UserAdd{Name: "root", NoPassword: true}, &UserGrantRole{"root", "root"}, &AuthEnable{},
+	} {
+		mustApply(t, m, c)
+	}
+	for user, kind := range map[string]access.Kind{
+		"alice": access.Hold, "bob": access.See, "carol": access.Manage, "dave": 0,
+	} {
+		mustApply(t, m, as(m, "root", &UserAdd{Name: user, NoPassword: true}))
+		if kind == 0 {
+			continue
+		}
+		for _, c := range []Command{
+			&RoleAdd{user}, &UserGrantRole{user, user},
+			&RoleGrant{user, access.Permission{Kind: kind, Key: "x/", End: "x0"}},
+			&RoleGrant{user, access.Permission{Kind: access.ReadWrite, Key: "a", End: "\x00"}},
+		} {
+			mustApply(t, m, as(m, "root", c))
+		}
+	}
+	for _, terms := range []lease.Terms{
+		{ID: 1, Principal: "alice"},
+		{ID: 2, Principal: "alice", Name: "x/2", Secret: lease.Secret{2}},
+		{ID: 3},
+		{ID: 4, Principal: "bob", Name: "y/4"},
+		{ID: 5, Name: "x/5"},
+		{ID: 6},
+	} {
+		terms.TTL = 1000
+		mustApply(t, m, as(m, "root", &Grant{Terms: terms}))
+	}
+	mustApply(t, m, as(m, "root", &Put{Key: "k6", Lease: 6}))
+	mustApply(t, m, as(m, "root", &Put{Key: "k1", Lease: 1}))
+	return m
+}
+
+// Goal: a lease belongs to a user, and its name to users that may hold it. Method: a table of
+// commands, by whom they are done; root may do all of them, and nobody else may.
+func TestPermitLeases(t *testing.T) {
+	grant := func(name, principal string) Command {
+		return &Grant{Terms: lease.Terms{ID: 9, TTL: 1000, Name: name, Principal: principal}}
+	}
+	in := func(op Op) Command { return &Txn{Else: []Op{op}} }
+	if_ := func(c Compare) Command { return &Txn{Compare: []Compare{c}} }
+	for name, c := range map[string]struct {
+		c   Command
+		may string
+	}{
+		"grant":                   {grant("", ""), "alice bob carol dave"},
+		"grant to alice":          {grant("", "alice"), "alice"},
+		"grant of a name":         {grant("x/9", ""), "alice carol"},
+		"of one that is not mine": {grant("z", ""), ""},
+		"of a name to alice":      {grant("x/9", "alice"), "alice carol"},
+		"of a name to bob":        {grant("x/9", "bob"), "carol"},
+		"revoke":                  {&Revoke{ID: 1}, "alice"},
+		"revoke a name":           {&Revoke{Name: "x/2"}, "alice carol"},
+		"revoke nobody's":         {&Revoke{ID: 3}, "alice bob carol dave"}, // as in etcd
+		"revoke without the name": {&Revoke{ID: 4}, ""},
+		"revoke nobody's name":    {&Revoke{ID: 5}, "carol"},
+		"change the TTL":          {&ChangeTTL{ID: 1, Token: 1, TTL: 7}, "alice"},
+		"change that of a name":   {&ChangeTTL{ID: 2, Token: 2, TTL: 7}, "alice carol"},
+		"change nobody's":         {&ChangeTTL{ID: 3, Token: 3, TTL: 7}, ""},
+		"hand over":               {&HandOver{ID: 1, Token: 1, Owner: "x"}, "alice"},
+		"hand a name over":        {&HandOver{Name: "x/2", Token: 2, Principal: "carol"}, "carol"},
+		"hand it over to alice":   {&HandOver{Name: "x/2", Token: 2, Principal: "alice"}, "alice carol"},
+		"hand over to who sees":   {&HandOver{Name: "x/2", Token: 2, Principal: "bob"}, ""},
+		"hand over to nobody":     {&HandOver{ID: 1, Token: 1, Principal: "gone"}, ""},
+		"hand over to dave":       {&HandOver{ID: 1, Token: 1, Principal: "dave"}, ""},
+		"resume":                  {&Resume{ID: 2, Secret: lease.Secret{2}}, "alice carol"},
+		"renew":                   {in(Op{Touch: &Touch{ID: 1}}), "alice"},
+		"renew a name":            {in(Op{Touch: &Touch{Name: "x/2"}}), "alice carol"},
+		"renew nobody's":          {in(Op{Touch: &Touch{ID: 3}}), "alice bob carol dave"},
+		"renew nobody's keys":     {in(Op{Touch: &Touch{ID: 6}}), "alice bob carol"},
+		"revoke nobody's keys":    {&Revoke{ID: 6}, "alice bob carol"},
+		"renew without the name":  {in(Op{Touch: &Touch{ID: 4}}), ""},
+		"put on":                  {&Put{Key: "k", Lease: 1}, "alice"},
+		"put on a name":           {&Put{Key: "k", LeaseName: "x/2"}, "alice carol"},
+		"put on nobody's":         {&Put{Key: "k", Lease: 3}, "alice bob carol"},
+		"put without the name":    {&Put{Key: "k", Lease: 4}, ""},
+		"move on":                 {&Put{Key: "k6", IgnoreValue: true, Lease: 1}, "alice"},
+		"move on a name":          {&Put{Key: "k6", IgnoreValue: true, LeaseName: "x/2"}, "alice carol"},
+		"move without the name":   {&Put{Key: "k6", IgnoreValue: true, Lease: 4}, ""},
+		"move in it":              {in(Op{Put: &Put{Key: "k6", IgnoreValue: true, Lease: 1}}), "alice"},
+		// Off a lease, and onto a lease of nobody, the right to the key decides.
+		"move off":     {&Put{Key: "k1", IgnoreValue: true}, "alice bob carol"},
+		"move alice's": {&Put{Key: "k1", IgnoreValue: true, Lease: 3}, "alice bob carol"},
+		"revoke in it": {in(Op{Revoke: &Revoke{ID: 1}}), "alice"},
+		"grant in it":  {in(Op{Grant: grant("x/9", "alice").(*Grant)}), "alice carol"},
+		"token": {
+			if_(Compare{Target: TargetNameToken, Key: "x/2", Number: 2}), "alice bob carol",
+		},
+		"token of bob's":    {if_(Compare{Target: TargetNameToken, Key: "y/4"}), "bob"},
+		"token of no lease": {if_(Compare{Target: TargetNameToken, Key: "y/5"}), ""},
+		"lease of a name": {
+			if_(Compare{Target: TargetLeaseName, Key: "k", Value: []byte("x/2")}), "alice bob carol",
+		},
+		"lease of a name of a key": {
+			if_(Compare{Target: TargetLeaseName, Key: "A", Value: []byte("x/2")}), "",
+		},
+		"whether it is here": {if_(Compare{Target: TargetLeaseAlive, Number: 1}), "alice bob carol dave"},
+	} {
+		for _, user := range []string{"alice", "bob", "carol", "dave", "root"} {
+			m := holders(t)
+			want := access.ErrPermissionDenied
+			if user == "root" || slices.Contains(strings.Fields(c.may), user) {
+				want = nil
+			}
+			r := apply(t, m, as(m, user, c.c))
+			if name == "hand over to who sees" || name == "hand over to nobody" {
+				want = access.ErrPermissionDenied // root, too
+			}
+			if !errors.Is(r.Err, want) || (r.Err == nil) != (want == nil) {
+				t.Errorf("%s by %s: %v, not %v", name, user, r.Err, want)
+			}
+		}
+	}
+}
+
+// A refusal tells the name of a lease to who has named the lease by it, and to nobody else that may
+// not see it.
+func TestRefusalTellsName(t *testing.T) {
+	m := holders(t)
+	for _, c := range []struct {
+		c    Command
+		want bool
+	}{{&Revoke{Name: "x/2"}, true}, {&Revoke{ID: 2}, false}, {&Put{Key: "k", Lease: 2}, false}} {
+		r := apply(t, m, as(m, "dave", c.c))
+		if told := strings.Contains(fmt.Sprint(r.Err), "x/2"); told != c.want {
+			t.Errorf("%+v: %v", c.c, r.Err)
+		}
+	}
+}
+
+// Goal: a request ID is its user's: nobody is told of the lease of another by using it again.
+// Method: two users grant with the same request ID, also after a restore.
+func TestRequestOfAnother(t *testing.T) {
+	m := holders(t)
+	grant := func(id lease.ID, user string) Result {
+		return apply(t, m, as(m, user, (&Grant{Terms: lease.Terms{
+			ID: id, TTL: 1000, RequestID: "r", Principal: user,
+		}}).Repeatable()))
+	}
+	if r := grant(9, "alice"); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if r := grant(9, "bob"); !errors.Is(r.Err, lease.ErrExists) {
+		t.Errorf("bob is told of alice's lease: %+v", r)
+	}
+	m = restored(t, m)
+	if r := grant(9, "alice"); r.Err != nil {
+		t.Errorf("alice is not told of hers: %v", r.Err)
+	}
+	if info, _ := m.lessor.Lookup(9); info.Principal != "alice" {
+		t.Errorf("lease 9 belongs to %q after a restore", info.Principal)
+	}
+}
+
+// A lease that is handed over belongs to the next user, and to the same one if none is named. Only
+// a user that may manage the name gives it to another one.
+func TestHandOverToAUser(t *testing.T) {
+	m := holders(t)
+	mustApply(t, m, as(m, "alice", &HandOver{Name: "x/2", Token: 2, Owner: "a2"}))
+	info, _ := m.lessor.Lookup(2)
+	if info.Principal != "alice" || info.Owner != "a2" {
+		t.Errorf("after a hand-over among alice's processes: %+v", info)
+	}
+	mustApply(t, m, as(m, "carol", &HandOver{Name: "x/2", Token: info.Token, Principal: "alice"}))
+	info, _ = m.lessor.Lookup(2)
+	mustApply(t, m, as(m, "carol", &HandOver{Name: "x/2", Token: info.Token, Principal: "carol"}))
+	if info, _ = m.lessor.Lookup(2); info.Principal != "carol" {
+		t.Errorf("after a hand-over to carol: %+v", info)
+	}
+	r := apply(t, m, as(m, "alice", &Revoke{ID: 2}))
+	if !errors.Is(r.Err, access.ErrPermissionDenied) {
+		t.Errorf("alice revokes carol's lease: %v", r.Err)
+	}
+}
+
+// A user that may not hold a name any more can do nothing with the lease that it has of it, and a
+// role has permissions on keys and on names of the same range.
+func TestNameTakenAway(t *testing.T) {
+	m := holders(t)
+	mustApply(t, m, as(m, "root", &RoleGrant{"alice", access.Permission{
+		Kind: access.Read, Key: "x/", End: "x0",
+	}}))
+	mustApply(t, m, as(m, "alice", &ChangeTTL{ID: 2, Token: 2, TTL: 7}))
+	mustApply(t, m, as(m, "root", &RoleRevoke{Role: "alice", Key: "x/", End: "x0", Names: true}))
+	for _, c := range []Command{
+		&ChangeTTL{ID: 2, Token: 2, TTL: 7}, &Revoke{ID: 2}, &Resume{ID: 2, Secret: lease.Secret{2}},
+	} {
+		if r := apply(t, m, as(m, "alice", c)); !errors.Is(r.Err, access.ErrPermissionDenied) {
+			t.Errorf("%T: %v", c, r.Err)
+		}
+	}
+	r, _ := m.meta.access.Role("alice")
+	if len(r.Permissions) != 2 {
+		t.Errorf("the permissions on keys are %+v", r.Permissions)
+	}
+}
+
 // Goal: a renewal is decided as in the log where a member can do it quickly, and left undecided
 // where it takes a longer look. Method: leases of holders, and by whom each may be renewed.
 func TestMayRenew(t *testing.T) {
