@@ -12,7 +12,7 @@ import (
 )
 
 // waiter is the owner of a proposal or a read. The core calls answered, on its own goroutine,
-// when the outcome is there, with the instant since epoch if that is of interest.
+// when the outcome is there, with what Tracer.Now returned if anything is timed.
 type waiter interface{ answered(now int64) }
 
 // answered implements waiter.
@@ -60,7 +60,7 @@ type submission struct {
 	all  []submitted // its memory does not move
 	left int         // not answered
 
-	asked int64 // when, since epoch; 0 if that is of no interest
+	asked int64 // what Tracer.Now returned
 }
 
 var submissions = sync.Pool{New: func() any { return new(submission) }}

@@ -41,8 +41,8 @@ type writer struct {
 	spent   atomic.Bool           // nor for commands that free some
 	wake    chan struct{}
 
-	// began is when the write under way began, since the epoch; 0 if none is. No disk is
-	// slow while the machine sleeps, so it is of Go's clock, which is no system call.
+	// began is the uptime at which the write in progress began, or 0. The monotonic clock stands
+	// still while the machine is suspended, when no disk is slow.
 	began atomic.Int64
 
 	// usual is about how long a sync takes, in nanoseconds.
@@ -74,13 +74,14 @@ func (w *writer) abandon() {
 // stuck reports whether a write has taken longer than limit.
 func (w *writer) stuck(limit time.Duration) bool {
 	began := w.began.Load()
-	return began != 0 && sinceEpoch()-began > int64(limit)
+	return began != 0 && uptime()-began > int64(limit)
 }
 
-// epoch is before all writes.
-var epoch = time.Now().Add(-time.Nanosecond)
+// started is before all writes.
+var started = time.Now().Add(-time.Nanosecond)
 
-func sinceEpoch() int64 { return int64(time.Since(epoch)) }
+// uptime returns nanoseconds since started, by the monotonic clock. It is never 0.
+func uptime() int64 { return int64(time.Since(started)) }
 
 // put leaves messages to be written. Those that nobody waits for, as the one that tells of
 // the commit of what was just written, wait for the next: to wake the writer, and it the
@@ -147,7 +148,7 @@ func (w *writer) take(spare []*raftpb.Message) []*raftpb.Message {
 
 // writeAll saves what has gathered, as shell.Saver says.
 func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
-	w.began.Store(sinceEpoch())
+	w.began.Store(uptime())
 	defer w.began.Store(0)
 	for x := range w.order.Save(batch) {
 		switch {
@@ -170,7 +171,7 @@ func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
 
 // settle lets the disk show that the last write was acknowledged.
 func (w *writer) settle() error {
-	w.began.Store(sinceEpoch())
+	w.began.Store(uptime())
 	defer w.began.Store(0)
 	if err := w.disk.Settle(); err != nil && !errors.Is(err, storage.ErrNoSpace) {
 		return err

@@ -111,7 +111,7 @@ func (u users) Key(member uint64) string {
 	return m.TokenKey
 }
 
-// LogIn implements etcd.Node.
+// LogIn checks a password and returns a token. A refusal does not reveal whether the user exists.
 func (l *Logins) LogIn(ctx context.Context, user, password string) (string, error) {
 	if len(user) > login.MaxName {
 		return "", login.ErrRefused // it would be in the log and, while it waits, in memory
@@ -163,7 +163,7 @@ func (l *Logins) publishTokenKey(ctx context.Context) error {
 	return errors.Join(err, res.Err)
 }
 
-// HashPassword implements etcd.Node.
+// HashPassword returns the hash of a new password.
 func (l *Logins) HashPassword(ctx context.Context, password string) ([]byte, error) {
 	return l.passwords.Hash(ctx, password)
 }
