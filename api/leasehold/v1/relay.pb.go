@@ -131,11 +131,11 @@ type RelayFrame struct {
 	Through bool `protobuf:"varint,6,opt,name=through,proto3" json:"through,omitempty"`
 	// The header of the answer.
 	Header *RelayHeader `protobuf:"bytes,7,opt,name=header,proto3" json:"header,omitempty"`
-	// Ends the channel: from a member how the call has ended, from a relay that nobody waits for
-	// it any more.
+	// Ends the channel. From a member, it is the status of the call; from a relay, the client has
+	// given up.
 	End *RelayEnd `protobuf:"bytes,8,opt,name=end,proto3" json:"end,omitempty"`
-	// From a member: leases that the client renewed by ids over a stream of StreamService are in groups
-	// of the relay now.
+	// From a member: leases that the client renewed by ID on a stream of StreamService have joined
+	// groups of the relay.
 	Joined *RelayJoined `protobuf:"bytes,9,opt,name=joined,proto3" json:"joined,omitempty"`
 	// On channel 0, from a relay: renews its groups.
 	Round *RelayRound `protobuf:"bytes,10,opt,name=round,proto3" json:"round,omitempty"`
@@ -252,15 +252,16 @@ func (x *RelayFrame) GetOutcome() *RelayRoundOutcome {
 	return nil
 }
 
-// RelayJoined says which leases of a renewal are in groups. The relay may answer the client's later
-// renewals of a lease, with the same token or none, by a round that it sends after they arrived: until
-// an outcome says that the lease has left, or the channel ends.
+// RelayJoined lists the leases of a renewal that have joined groups. Until an outcome says that a
+// lease has left, or the channel ends, the relay may answer the client's later renewals of it, with the
+// same token or none, with the outcome of a round that it sends after they arrived.
 type RelayJoined struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many rounds of the relay the member had answered by then. If the relay has the outcome of a
-	// later round, or has sent a later one that takes the lease out, the lease does not count as joined.
+	// The number of the relay's rounds that the member had answered by then. If the relay has received
+	// the outcome of a later round, or has sent a later one in which the lease leaves, the lease does
+	// not count as joined.
 	Rounds uint64 `protobuf:"varint,1,opt,name=rounds,proto3" json:"rounds,omitempty"`
-	// By place: the lease, its token in the client's request, its group, and the group's TTL.
+	// Parallel lists: the lease, its token in the client's request, its group, and the group's TTL.
 	Ids           []int64  `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	Tokens        []uint64 `protobuf:"fixed64,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
 	Groups        []uint64 `protobuf:"fixed64,4,rep,packed,name=groups,proto3" json:"groups,omitempty"`
@@ -334,20 +335,21 @@ func (x *RelayJoined) GetTtlMs() []int64 {
 	return nil
 }
 
-// RelayRound takes leases out of groups, and then renews groups. A relay sends the next one when it has
-// the outcome of the one before, or waits for it no more.
+// RelayRound removes leases from groups and then renews groups. A relay sends the next one when it has
+// received the outcome of the one before, or has given it up.
 type RelayRound struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 for the first round of the stream; each is one more than the one before.
+	// Counts from 1.
 	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// By place: a lease that leaves, its group, and the latest at_ms of an outcome by which the relay has
-	// answered a renewal of the lease, 0 for none. Later renewals of the group do not count for it.
+	// Parallel lists, of at most 1,024 leases: a lease that leaves, its group, and the at_ms of the last
+	// outcome with which the relay answered a renewal of the lease, or 0. Later renewals of the group do
+	// not extend the lease.
 	Leave       []int64  `protobuf:"fixed64,2,rep,packed,name=leave,proto3" json:"leave,omitempty"`
 	LeaveGroups []uint64 `protobuf:"fixed64,3,rep,packed,name=leave_groups,json=leaveGroups,proto3" json:"leave_groups,omitempty"`
 	LeaveAsOf   []int64  `protobuf:"varint,4,rep,packed,name=leave_as_of,json=leaveAsOf,proto3" json:"leave_as_of,omitempty"`
-	// The groups to be renewed.
+	// The groups to renew, at most 64.
 	Groups []uint64 `protobuf:"fixed64,5,rep,packed,name=groups,proto3" json:"groups,omitempty"`
-	// All groups of the relay end before that, as an earlier round has no outcome.
+	// An earlier round had no outcome, so all groups of the relay end first.
 	Fresh         bool `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -430,7 +432,7 @@ func (x *RelayRound) GetFresh() bool {
 type RelayRoundOutcome struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// As of before the round.
+	// From before the round.
 	Header        *Header       `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`
 	Groups        []*RelayGroup `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -492,11 +494,11 @@ func (x *RelayRoundOutcome) GetGroups() []*RelayGroup {
 type RelayGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The TTL of the group's leases, 0 if the group is over, so that none was renewed.
+	// The TTL of the group's leases, or 0 if the group has ended and nothing was renewed.
 	TtlMs int64 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// When it was renewed, by the member's clock.
 	AtMs int64 `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
-	// Leases that are not in the group any more, and may not have been renewed.
+	// Leases that have left the group since the last outcome. They may not have been renewed.
 	Left          []int64 `protobuf:"fixed64,4,rep,packed,name=left,proto3" json:"left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
