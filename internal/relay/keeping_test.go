@@ -10,6 +10,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/channel"
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
 )
 
@@ -208,6 +209,39 @@ func TestKeepingClientGone(t *testing.T) {
 		}}}
 		if r := k.next().GetRound(); !slices.Equal(r.GetLeave(), []int64{1}) {
 			t.Errorf("the relay sends %v, want lease 1 to leave", r)
+		}
+	})
+}
+
+// TestLeavesGoAtOnce: the leases of a client that has gone leave with rounds that follow one another
+// without a pause.
+func TestLeavesGoAtOnce(t *testing.T) {
+	keeps(t, func(k *kept) {
+		c, err := k.link.Open(&pb.RelayCall{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := k.begin(c)
+		k.next()
+		const leases = 2*holder.MaxLeave + 1
+		j := &pb.RelayJoined{}
+		for id := range int64(leases) {
+			j.Ids, j.Tokens = append(j.Ids, id+1), append(j.Tokens, 7)
+			j.Groups, j.TtlMs = append(j.Groups, 5), append(j.TtlMs, 10_000)
+		}
+		k.take(c, &pb.RelayFrame{Joined: j})
+		began, left := time.Now(), 0
+		end()
+		for number := uint64(1); left < leases; number++ {
+			r := k.next().GetRound()
+			if r.GetNumber() != number || len(r.GetLeave()) == 0 {
+				t.Fatalf("round %d is %v", number, r)
+			}
+			left += len(r.Leave)
+			k.outcome(number)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("%d leases leave within %v", left, took)
 		}
 	})
 }
