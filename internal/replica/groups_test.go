@@ -133,7 +133,7 @@ func TestGroupsEndWithLeadership(t *testing.T) {
 }
 
 // TestGroupsAndAccess: a change of users or roles takes all leases out of their groups in its
-// revision.
+// revision. A renewal that was authorized before the change joins none.
 func TestGroupsAndAccess(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 10_000}}})
@@ -144,6 +144,35 @@ func TestGroupsAndAccess(t *testing.T) {
 	m.settle()
 	if r := a.renew(g); g == 0 || r.TTL != 0 {
 		t.Errorf("group %d was renewed: %+v", g, r)
+	}
+	for _, now := range []bool{false, true} {
+		b := together(1)
+		if b.Keeper = a.by; now {
+			b.Access = m.m.Access()
+		}
+		m.r.RenewAll(b)
+		m.settle()
+		if joined := b.Joined[0] != 0; joined != now {
+			t.Errorf("authorized after the change %v: joined %v", now, joined)
+		}
+	}
+}
+
+// TestMaxGroups: a keeper has a bounded number of groups. One that is over gives its place to another.
+func TestMaxGroups(t *testing.T) {
+	m := lead(t)
+	a := groupsOf{m, 1}
+	for id := range lease.ID(MaxGroups + 2) {
+		ttl := 10_000 + lease.TTL(id)
+		m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: id + 1, TTL: ttl}}})
+		m.settle()
+		joined := a.join(id + 1)[0] != 0
+		if joined != (id != MaxGroups) {
+			t.Errorf("lease %d joined: %v", id+1, joined)
+		}
+		if id == MaxGroups { // the first group ends
+			a.ask(GroupRenewals{Round: holder.Round{Leave: []holder.Leaving{{ID: 1}}}})
+		}
 	}
 }
 
