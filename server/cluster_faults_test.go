@@ -1,12 +1,9 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/url"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +12,7 @@ import (
 
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/test/certs"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -31,49 +29,6 @@ func snapshotHeader(from, to, index uint64) []byte {
 		}},
 	}}
 	return m.AppendTo(nil)
-}
-
-// lockedBuffer is a log that a test reads while members write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) contains(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.b.String(), text)
-}
-
-func (l *lockedBuffer) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), text)
-}
-
-// text returns all that was written.
-func (l *lockedBuffer) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-// line returns the first line that has a text, "" if none has.
-func (l *lockedBuffer) line(text string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.b.String()) {
-		if strings.Contains(line, text) {
-			return line
-		}
-	}
-	return ""
 }
 
 // Two of three members are a cluster; the third may come later.
@@ -151,7 +106,7 @@ func testForeignDataDirectory(t *testing.T) {
 		}
 	}
 	configs[2].DataDir, configs[2].Host = other[2].DataDir, other[2].Host
-	var log lockedBuffer
+	var log harness.Log
 	configs[0].Logger = slog.New(slog.NewTextHandler(&log, nil))
 	stranger := begin(t, configs[2])
 	members := runAll(t, configs[:2]...)
@@ -160,7 +115,7 @@ func testForeignDataDirectory(t *testing.T) {
 		t.Errorf("the other cluster's key is here: %q", got)
 	}
 	eventually(t, "the log of a member says what is wrong", func() bool {
-		return log.contains("cluster")
+		return log.Contains("cluster")
 	})
 	if stranger.has("k") != "none" {
 		t.Error("it took entries of this cluster")
@@ -213,7 +168,7 @@ func testPeerTLSFiles(t *testing.T) {
 			urls[0].Scheme = "unixs"
 		}
 	}
-	var log lockedBuffer
+	var log harness.Log
 	configs[0].Logger = slog.New(slog.NewTextHandler(&log, nil))
 	configs[2].PeerTLS = peerTLS(foreign, configs[2].Name)
 	stranger := begin(t, configs[2])
@@ -223,7 +178,7 @@ func testPeerTLSFiles(t *testing.T) {
 		t.Error(got)
 	}
 	eventually(t, "the log says why the third is kept out", func() bool {
-		return log.contains("certificate")
+		return log.Contains("certificate")
 	})
 	if stranger.has("k") != "none" {
 		t.Error("it took entries")

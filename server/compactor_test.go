@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -131,18 +132,18 @@ func testNameAway(t *testing.T) {
 	if _, err := r.node.ProposeOwn(t.Context(), alarm); err != nil {
 		t.Fatal(err)
 	}
-	var log lockedBuffer
+	var log harness.Log
 	a := &compactor{node: r.node, log: slog.New(slog.NewTextHandler(&log, nil))}
 	now := time.Now()
 	a.nameAway(now)
 	a.nameAway(now.Add(awayAfter - 1))
-	if log.contains("4d") {
+	if log.Contains("4d") {
 		t.Error("it is named at once")
 	}
 	a.nameAway(now.Add(awayAfter))
 	a.nameAway(now.Add(2 * awayAfter))
-	if log.count("member=4d") != 1 {
-		t.Errorf("it is named %d times", log.count("member=4d"))
+	if log.Count("member=4d") != 1 {
+		t.Errorf("it is named %d times", log.Count("member=4d"))
 	}
 	alarm.Off = true
 	if _, err := r.node.ProposeOwn(t.Context(), alarm); err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"leasehold.dev/test/crashfs"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/tier"
 )
 
@@ -19,7 +20,7 @@ func TestLeaderWithFailedDisk(t *testing.T) {
 	t.Parallel()
 	configs := clusterConfigs(t, 3)
 	failed := make(map[string]*atomic.Bool)
-	logs := make(map[string]*lockedBuffer)
+	logs := make(map[string]*harness.Log)
 	for i := range configs {
 		fails := new(atomic.Bool)
 		files := crashfs.New()
@@ -30,7 +31,7 @@ func TestLeaderWithFailedDisk(t *testing.T) {
 			return nil
 		}
 		c := &configs[i]
-		failed[c.Name], logs[c.Name] = fails, new(lockedBuffer)
+		failed[c.Name], logs[c.Name] = fails, new(harness.Log)
 		c.Host = withFiles(files)
 		c.Logger = slog.New(slog.NewTextHandler(logs[c.Name], nil))
 	}
@@ -46,7 +47,7 @@ func TestLeaderWithFailedDisk(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	first.stop = func() error { return nil }
-	before, _, cut := strings.Cut(logs[first.cfg.Name].text(), "cutting off calls")
+	before, _, cut := strings.Cut(logs[first.cfg.Name].String(), "cutting off calls")
 	// Nobody led for a while, or the news of that and of the next leader came together.
 	ledBy := func(m *running) int {
 		return strings.LastIndex(before, "name="+m.cfg.Name+" term=")

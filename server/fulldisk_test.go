@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/crashfs"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -30,7 +31,7 @@ func TestFullDisk(t *testing.T) { virtual.Test(t, testFullDisk) }
 func testFullDisk(t *testing.T) {
 	files := crashfs.New()
 	c := testConfig(t.TempDir())
-	var log lockedBuffer
+	var log harness.Log
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	c.Host = withFiles(files)
 	m := run(t, c)
@@ -63,7 +64,7 @@ func testFullDisk(t *testing.T) {
 		})
 	}
 	first, err := m.core.disk.FirstIndex()
-	if err != nil || first <= 3 || !log.contains("wrote a snapshot") {
+	if err != nil || first <= 3 || !log.Contains("wrote a snapshot") {
 		t.Errorf("the log begins at %d: %v", first, err)
 	}
 	fillDisk(t, m, files)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/member/identity"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -25,11 +26,11 @@ func testHealthyLife(t *testing.T) {
 		members[i].put(t, "k", "v")
 	}
 	for i := range logs {
-		if line := logs[i].line("ready to serve"); !strings.Contains(line, "max-connections=") {
+		if line := logs[i].Line("ready to serve"); !strings.Contains(line, "max-connections=") {
 			t.Errorf("a member does not say how many connections it takes: %s", line)
 		}
 		for _, level := range []string{"level=WARN", "level=ERROR"} {
-			if line := logs[i].line(level); line != "" {
+			if line := logs[i].Line(level); line != "" {
 				t.Errorf("%s: %s", configs[i].Name, line)
 			}
 		}
@@ -37,10 +38,10 @@ func testHealthyLife(t *testing.T) {
 }
 
 // founded runs members that found a cluster, and one that is added to them as a voter.
-func founded(t *testing.T, n int) ([]*running, []Config, []lockedBuffer) {
+func founded(t *testing.T, n int) ([]*running, []Config, []harness.Log) {
 	t.Helper()
 	configs := clusterConfigs(t, n+1)
-	logs := make([]lockedBuffer, len(configs))
+	logs := make([]harness.Log, len(configs))
 	for i := range configs {
 		configs[i].Logger = slog.New(slog.NewTextHandler(&logs[i], nil))
 		configs[i].Cluster.FoundersWait = time.Minute

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/member/identity"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -36,7 +37,7 @@ func TestCopiedData(t *testing.T) { virtual.Test(t, testCopiedData) }
 func testCopiedData(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	onDisk(configs...)
-	logs := make([]lockedBuffer, 3)
+	logs := make([]harness.Log, 3)
 	for i := range configs {
 		configs[i].Logger = slog.New(slog.NewTextHandler(&logs[i], nil))
 	}
@@ -64,12 +65,12 @@ func testCopiedData(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	eventually(t, "the others know", func() bool {
-		return members[0].peers.Copies() > 0 && logs[0].contains("identity of one member") ||
-			members[2].peers.Copies() > 0 && logs[2].contains("identity of one member")
+		return members[0].peers.Copies() > 0 && logs[0].Contains("identity of one member") ||
+			members[2].peers.Copies() > 0 && logs[2].Contains("identity of one member")
 	})
 	eventually(t, "the one that goes on is told", func() bool {
 		return rest.peers.CopyRefused(time.Now()) &&
-			logs[1].contains("a copy of this member's data directory")
+			logs[1].Contains("a copy of this member's data directory")
 	})
 	if e := rest.node.Status().Errors; len(e) != 1 || !strings.Contains(e[0], "copy") {
 		t.Errorf("its status has the errors %q", e)

@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -49,14 +50,14 @@ func TestFoundersWait(t *testing.T) { virtual.Test(t, testFoundersWait) }
 
 func testFoundersWait(t *testing.T) {
 	configs := clusterConfigs(t, 3)
-	var log lockedBuffer
+	var log harness.Log
 	for i := range configs {
 		configs[i].Cluster.FoundersWait = 0
 	}
 	configs[0].Logger = slog.New(slog.NewTextHandler(&log, nil))
 	first, second := begin(t, configs[0]), begin(t, configs[1])
 	eventually(t, "the two have met", func() bool { return first.peers.Missing() == "m3" })
-	if !log.contains("missing=m2,m3") {
+	if !log.Contains("missing=m2,m3") {
 		t.Error("the log does not say for whom it waits")
 	}
 	if first.peers.Assembled() || second.peers.Assembled() {

@@ -18,6 +18,7 @@ import (
 	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/test/crashfs"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -103,7 +104,7 @@ func TestSnapshotsAreResent(t *testing.T) { virtual.Test(t, testSnapshotsAreRese
 func testSnapshotsAreResent(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	full := make(map[string]*atomic.Bool)
-	var log lockedBuffer
+	var log harness.Log
 	for i := range configs {
 		c := &configs[i]
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -131,7 +132,7 @@ func testSnapshotsAreResent(t *testing.T) {
 	full[late.cfg.Name].Store(true)
 	began := time.Now()
 	back := begin(t, late.cfg)
-	tries := func() int { return log.count("could not send a snapshot") }
+	tries := func() int { return log.Count("could not send a snapshot") }
 	eventually(t, "it is tried", func() bool { return tries() >= 4 })
 	if n, most := tries(), 2+time.Since(began)/leastResend; time.Duration(n) > most {
 		t.Errorf("%d tries; there was time for %d", n, most)

@@ -15,6 +15,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/wire"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -71,7 +72,7 @@ func testStreamEndsInMetrics(t *testing.T) {
 // counted, and whether some were cut off.
 func endsByStop(t *testing.T) (wrong []string, cut bool) {
 	t.Helper()
-	var log lockedBuffer
+	var log harness.Log
 	c := testConfig(shortDir(t))
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	r := run(t, c)
@@ -91,7 +92,7 @@ func endsByStop(t *testing.T) (wrong []string, cut bool) {
 				fmt.Sprintf("%s: ended by code as %v, of which the clients %d", method, got, n))
 		}
 	}
-	return wrong, log.contains(cutOff)
+	return wrong, log.Contains(cutOff)
 }
 
 // endings are how many streams of a method have ended, by code.

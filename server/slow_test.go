@@ -13,22 +13,23 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
 // allSlow has every call logged, in text.
-func allSlow(c Config, log *lockedBuffer) Config {
+func allSlow(c Config, log *harness.Log) Config {
 	c.GRPC.WarnAfter = 1
 	c.Logger = slog.New(slog.NewTextHandler(log, nil))
 	return c
 }
 
 // slowCall waits for the line about a slow call, and returns which parts it names.
-func slowCall(t *testing.T, log *lockedBuffer, call string) (line string, parts []string) {
+func slowCall(t *testing.T, log *harness.Log, call string) (line string, parts []string) {
 	t.Helper()
 	want := "call=" + call + " "
-	eventually(t, "the log has "+call, func() bool { return log.contains(want) })
-	line = log.line(want)
+	eventually(t, "the log has "+call, func() bool { return log.Contains(want) })
+	line = log.Line(want)
 	for _, m := range regexp.MustCompile(`([a-z-]+)-ms=[0-9.]+`).FindAllStringSubmatch(line, -1) {
 		parts = append(parts, m[1])
 	}
@@ -37,7 +38,7 @@ func slowCall(t *testing.T, log *lockedBuffer, call string) (line string, parts 
 
 // checkSlow checks the line about a slow call: it names parts, and beside the sync, which may be
 // over before the call asks for it to be known, and what took less than a microsecond, all.
-func checkSlow(t *testing.T, log *lockedBuffer, call string, want ...string) {
+func checkSlow(t *testing.T, log *harness.Log, call string, want ...string) {
 	t.Helper()
 	line, parts := slowCall(t, log, call)
 	for _, p := range parts {
@@ -67,8 +68,8 @@ func TestSlowCalls(t *testing.T) { virtual.Test(t, testSlowCalls) }
 
 func testSlowCalls(t *testing.T) {
 	configs := clusterConfigs(t, 3)
-	logs := make([]lockedBuffer, len(configs))
-	byName := map[string]*lockedBuffer{}
+	logs := make([]harness.Log, len(configs))
+	byName := map[string]*harness.Log{}
 	for i := range configs {
 		configs[i] = allSlow(configs[i], &logs[i])
 		byName[configs[i].Name] = &logs[i]

@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/crashfs"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -38,7 +39,7 @@ func testSnapshotsThatFail(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Raft.SnapshotCount = 5
 	c.Host = withFiles(files)
-	var log lockedBuffer
+	var log harness.Log
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	m := run(t, c)
 	begin := time.Now()
@@ -46,14 +47,14 @@ func testSnapshotsThatFail(t *testing.T) {
 	for i := range 200 {
 		m.put(t, fmt.Sprint("k", i), "v")
 	}
-	eventually(t, "it is told", func() bool { return log.contains("could not write a snapshot") })
-	n, lines := tries.Load(), log.count("could not write a snapshot")
+	eventually(t, "it is told", func() bool { return log.Contains("could not write a snapshot") })
+	n, lines := tries.Load(), log.Count("could not write a snapshot")
 	pauses := time.Since(begin).Milliseconds() / int64(leastRetry)
 	if int64(n) > 1+pauses || lines != 1 {
 		t.Errorf("%d tries, %d lines of the log", n, lines)
 	}
-	if !strings.Contains(log.line("could not write a snapshot"), syscall.EMFILE.Error()) {
-		t.Errorf("no reason: %s", log.line("could not write a snapshot"))
+	if !strings.Contains(log.Line("could not write a snapshot"), syscall.EMFILE.Error()) {
+		t.Errorf("no reason: %s", log.Line("could not write a snapshot"))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/api/web"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -32,13 +33,13 @@ func testUI(t *testing.T) {
 		metrics := conf.URLs.ListenClient[0]
 		metrics.Path += "m"
 		conf.URLs.ListenMetrics = append(conf.URLs.ListenMetrics, metrics)
-		var log lockedBuffer
+		var log harness.Log
 		conf.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		conf.URLs.AdvertiseClient = []url.URL{{Scheme: "http", Host: "leases.example:2379"}}
 		run(t, conf)
-		told := log.contains(" page=http://leases.example:2379/ui/\n")
+		told := log.Contains(" page=http://leases.example:2379/ui/\n")
 		if told != (c.code == 200) {
-			t.Errorf("--ui=%s, gateway %t: it said %s", c.ui, c.gateway, log.text())
+			t.Errorf("--ui=%s, gateway %t: it said %s", c.ui, c.gateway, log.String())
 		}
 		code, text := getPage(t, conf.URLs.ListenClient[0].Path, "/ui/")
 		if code != c.code || !strings.Contains(text, c.want) {

@@ -9,6 +9,7 @@ import (
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -22,7 +23,7 @@ func testWarnOfAddresses(t *testing.T) {
 	v := *s.node.View()
 	v.Members = append(v.Members[:1:1], other)
 	for _, loud := range []bool{false, true} {
-		var log lockedBuffer
+		var log harness.Log
 		loudly := &Server{cfg: c, node: &node{core: &core{}, member: s.node.member}}
 		loudly.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		loudly.node.core.view.Store(s.node.View())
@@ -34,7 +35,7 @@ func testWarnOfAddresses(t *testing.T) {
 		loudly.warnOfAddresses()
 		loudly.warnOfMembers()
 		for _, words := range []string{"without TLS", "unspecified address", "the same name"} {
-			if log.contains(words) != loud {
+			if log.Contains(words) != loud {
 				t.Errorf("the log says %q: %v", words, !loud)
 			}
 		}
@@ -70,25 +71,25 @@ func testWarnOfStrangers(t *testing.T) {
 		m := &Server{node: &node{core: &core{}}}
 		m.node.core.view.Store(&fsm.View{Access: c.users})
 		m.cfg.URLs.ListenClientHTTP, m.cfg.ClientTLS = urls, c.tls
-		var log lockedBuffer
+		var log harness.Log
 		m.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		m.warnOfStrangers()
-		if lines := log.count("\n"); c.lacks == "" && lines != 0 || c.lacks != "" && lines != 1 {
-			t.Errorf("%+v: %d lines: %s", c, lines, log.text())
+		if lines := log.Count("\n"); c.lacks == "" && lines != 0 || c.lacks != "" && lines != 1 {
+			t.Errorf("%+v: %d lines: %s", c, lines, log.String())
 		}
 		for _, word := range []string{"TLS", "access"} {
-			if log.contains(word) != strings.Contains(c.lacks, word) {
-				t.Errorf("%+v: whether it says %s: %s", c, word, log.text())
+			if log.Contains(word) != strings.Contains(c.lacks, word) {
+				t.Errorf("%+v: whether it says %s: %s", c, word, log.String())
 			}
 		}
-		if _, at, _ := strings.Cut(c.lacks, "["); c.lacks != "" && !log.contains("["+at) {
-			t.Errorf("%+v: the log does not say where: %s", c, log.text())
+		if _, at, _ := strings.Cut(c.lacks, "["); c.lacks != "" && !log.Contains("["+at) {
+			t.Errorf("%+v: the log does not say where: %s", c, log.String())
 		}
-		var quiet lockedBuffer
+		var quiet harness.Log
 		m.cfg.Logger = slog.New(slog.NewTextHandler(&quiet, nil))
 		m.cfg.Access.Insecure = true
-		if m.warnOfStrangers(); quiet.text() != "" {
-			t.Errorf("%+v: with --insecure: %s", c, quiet.text())
+		if m.warnOfStrangers(); quiet.String() != "" {
+			t.Errorf("%+v: with --insecure: %s", c, quiet.String())
 		}
 	}
 }
@@ -122,7 +123,7 @@ func testWarnOfMembersAsTheyAre(t *testing.T) {
 		if err := m.stop(); err != nil {
 			t.Fatal(err)
 		}
-		var log lockedBuffer
+		var log harness.Log
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		m = run(t, c)
 		current := make(chan bool, 1)
@@ -130,7 +131,7 @@ func testWarnOfMembersAsTheyAre(t *testing.T) {
 			m.core.inbox.task(func() { current <- m.core.began.current })
 			return <-current
 		})
-		if log.contains("the same name") == removed {
+		if log.Contains("the same name") == removed {
 			t.Errorf("removed %v: it warns %v", removed, removed)
 		}
 		if !removed {
@@ -164,9 +165,9 @@ func testWarnOfVoters(t *testing.T) {
 		{of(4, 1), of(5, 0), false},
 		{of(1, 1), of(2, 0), false},
 	} {
-		var log lockedBuffer
+		var log harness.Log
 		warnOfVoters(slog.New(slog.NewTextHandler(&log, nil)), c.before, c.now)
-		if log.contains("even number") != c.warns {
+		if log.Contains("even number") != c.warns {
 			t.Errorf("from %d to %d: %v", len(c.before), len(c.now), !c.warns)
 		}
 	}

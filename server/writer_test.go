@@ -21,6 +21,7 @@ import (
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/test/crashfs"
+	"leasehold.dev/test/harness"
 )
 
 // TestWriterSyncs: a message is said to be durable after a sync of what it carries and of
@@ -115,7 +116,7 @@ func TestWriterSyncs(t *testing.T) {
 // finds that it has room again. Method: a disk in memory of a size that the test chooses.
 func TestWriterLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _, files := newWriter(t, new(lockedBuffer), oneSegment)
+		w, _, files := newWriter(t, new(harness.Log), oneSegment)
 		n := &node{core: &core{writer: w}}
 		n.view.Store(&fsm.View{})
 		n.status.put(new(replica.Status))
@@ -148,7 +149,7 @@ const oneSegment = storage.SegmentBytes * 3 / 2
 
 // newWriter returns a writer to a disk in memory of a size, 0 for no limit.
 func newWriter(
-	t *testing.T, log *lockedBuffer, limit int64,
+	t *testing.T, log *harness.Log, limit int64,
 ) (w *writer, first uint64, files *crashfs.FS) {
 	t.Helper()
 	files = crashfs.New()
@@ -157,7 +158,7 @@ func newWriter(
 	return w, first, files
 }
 
-func newWriterTo(t *testing.T, log *lockedBuffer, files *crashfs.FS) (w *writer, first uint64) {
+func newWriterTo(t *testing.T, log *harness.Log, files *crashfs.FS) (w *writer, first uint64) {
 	t.Helper()
 	disk, err := storage.Open(storage.Config{Dir: "data", FS: files})
 	if err != nil {
@@ -195,7 +196,7 @@ func awaited(index uint64) *raftpb.Message {
 // before the writer ends. Nobody is told twice.
 func TestWriterRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuffer
+		var log harness.Log
 		w, first, _ := newWriter(t, &log, 0)
 		said := 0
 		w.persist = func(*raftpb.Message) { said++ }
@@ -232,8 +233,8 @@ func TestWriterRuns(t *testing.T) {
 		w.put([]*raftpb.Message{awaited(first + 1), awaited(first + 2)})
 		synctest.Wait()
 		is("more entries", first+2, first+1, 3)
-		if w.began.Load() != 0 || w.full.Load() || log.text() != "" {
-			t.Errorf("a write is under way, or the disk is full; the log has %q", log.text())
+		if w.began.Load() != 0 || w.full.Load() || log.String() != "" {
+			t.Errorf("a write is under way, or the disk is full; the log has %q", log.String())
 		}
 		var syncs dto.Metric
 		if err := w.metrics.Sync.Write(&syncs); err != nil {
@@ -255,7 +256,7 @@ func TestWriterRuns(t *testing.T) {
 // given and durable; and the entries, which come with an earlier term, do not take it back.
 func TestWriterVotesOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, first, files := newWriter(t, new(lockedBuffer), oneSegment)
+		w, first, files := newWriter(t, new(harness.Log), oneSegment)
 		persisted := make(chan *raftpb.Message, 1<<16)
 		w.persist = func(m *raftpb.Message) { persisted <- m }
 		ctx, cancel := context.WithCancel(t.Context())
@@ -314,7 +315,7 @@ func TestWriterVotesOnFullDisk(t *testing.T) {
 // the entries when it took the snapshot, so they are neither written nor acknowledged.
 func TestWriterInstallsOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, first, files := newWriter(t, new(lockedBuffer), oneSegment)
+		w, first, files := newWriter(t, new(harness.Log), oneSegment)
 		persisted := make(chan *raftpb.Message, 1<<16)
 		w.persist = func(m *raftpb.Message) { persisted <- m }
 		ctx, cancel := context.WithCancel(t.Context())
@@ -380,7 +381,7 @@ func TestWriterInstallsOnFullDisk(t *testing.T) {
 // TestWriterSettles: a second after the last write the disk gets an empty commit, once.
 func TestWriterSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, first, files := newWriter(t, new(lockedBuffer), 0)
+		w, first, files := newWriter(t, new(harness.Log), 0)
 		var writes atomic.Int64
 		synctest.Wait() // the disk makes its spare
 		files.Before = func(op crashfs.Op) error {
@@ -410,7 +411,7 @@ func TestWriterSettles(t *testing.T) {
 // it has room again, and tells the log each once.
 func TestWriterLooksByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuffer
+		var log harness.Log
 		w, _, files := newWriter(t, &log, oneSegment)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -428,8 +429,8 @@ func TestWriterLooksByItself(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if log.count("the disk is full") != 1 || log.count("the disk has room again") != 1 {
-			t.Errorf("the log has\n%s", log.text())
+		if log.Count("the disk is full") != 1 || log.Count("the disk has room again") != 1 {
+			t.Errorf("the log has\n%s", log.String())
 		}
 	})
 }
@@ -439,7 +440,7 @@ func TestWriterLooksByItself(t *testing.T) {
 func TestWriterWaitsForRoom(t *testing.T) {
 	for _, ends := range []string{"there is room", "the member stops", "the disk fails"} {
 		synctest.Test(t, func(t *testing.T) {
-			w, first, files := newWriter(t, new(lockedBuffer), oneSegment)
+			w, first, files := newWriter(t, new(harness.Log), oneSegment)
 			time.Sleep(time.Second) // fake time: the disk is found full
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -477,7 +478,7 @@ func TestWriterWaitsForRoom(t *testing.T) {
 // writer: the log would go on behind what is not there.
 func TestWriterInstalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuffer
+		var log harness.Log
 		w, _, _ := newWriter(t, &log, 0)
 		w.abandon() // of none
 		const installed = "installed a snapshot"
@@ -512,8 +513,8 @@ func TestWriterInstalls(t *testing.T) {
 		if told, ends := install(100, true, false); told != nil || ends != nil {
 			t.Errorf("its sender is told %v, and the writer ends with %v", told, ends)
 		}
-		if at := w.disk.Usage().SnapshotIndex; at != 100 || log.count(installed) != 1 {
-			t.Errorf("the newest is at %d, and the log has %q", at, log.text())
+		if at := w.disk.Usage().SnapshotIndex; at != 100 || log.Count(installed) != 1 {
+			t.Errorf("the newest is at %d, and the log has %q", at, log.String())
 		}
 		if told, ends := install(200, true, true); told == nil || !errors.Is(ends, told) {
 			t.Errorf("of a broken one its sender is told %v, and the writer ends with %v", told, ends)
@@ -523,8 +524,8 @@ func TestWriterInstalls(t *testing.T) {
 		if ends == nil || !strings.Contains(ends.Error(), "no snapshot at index 300 has arrived") {
 			t.Errorf("without a snapshot the writer ends with %v", ends)
 		}
-		if log.count(installed) != 1 {
-			t.Errorf("the log has %q", log.text())
+		if log.Count(installed) != 1 {
+			t.Errorf("the log has %q", log.String())
 		}
 	})
 }
@@ -543,7 +544,7 @@ func TestWriterHangsAlone(t *testing.T) {
 			}
 			return nil
 		}
-		w, first := newWriterTo(t, new(lockedBuffer), files)
+		w, first := newWriterTo(t, new(harness.Log), files)
 		ctx, cancel := context.WithCancel(t.Context())
 		large := awaited(first)
 		large.Entries[0].Data = make([]byte, storage.SegmentBytes)
@@ -579,7 +580,7 @@ func TestWriterInstallsInTime(t *testing.T) {
 			}
 			return nil
 		}
-		w, _ := newWriterTo(t, new(lockedBuffer), files)
+		w, _ := newWriterTo(t, new(harness.Log), files)
 		meta := storage.SnapshotMeta{
 			Index: 100, Term: 2, ConfState: &raftpb.ConfState{Voters: []uint64{1}},
 		}

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/relay"
 	"leasehold.dev/test/certs"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/virtual"
 )
@@ -306,7 +306,7 @@ func TestGatewaySettings(t *testing.T) {
 			{web.Settings{UI: web.UIOn}, 404, 404, "Not Found"},
 			{web.Settings{}, 404, 404, "Not Found"},
 		} {
-			var log buffer
+			var log harness.Log
 			s := serveHTTP(t, relay.Config{
 				Endpoints: inprocess.Endpoints(m), HTTP: c.settings,
 				Logger: slog.New(slog.NewTextHandler(&log, nil)),
@@ -317,8 +317,8 @@ func TestGatewaySettings(t *testing.T) {
 			if code, text := s.get("POST", "/v3/kv/range", `{"key":"YQ=="}`); code != c.call {
 				t.Errorf("%+v: %d %s", c.settings, code, text)
 			}
-			if told := strings.Contains(log.text(), "page="+s.url+"/ui/"); told != (c.page == 200) {
-				t.Errorf("%+v: it said %s", c.settings, log.text())
+			if told := strings.Contains(log.String(), "page="+s.url+"/ui/"); told != (c.page == 200) {
+				t.Errorf("%+v: it said %s", c.settings, log.String())
 			}
 		}
 		bad := relay.Config{
@@ -334,7 +334,7 @@ func TestGatewaySettings(t *testing.T) {
 // Goal: a relay that stops ends the streams of its gateway, and says why; none has to be cut off.
 func TestGatewayStops(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
-		var log buffer
+		var log harness.Log
 		s := serveHTTP(t, relay.Config{
 			Endpoints: inprocess.Endpoints(inprocess.Run(t, 1)), HTTP: web.DefaultSettings(),
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
@@ -356,27 +356,8 @@ func TestGatewayStops(t *testing.T) {
 				t.Errorf("a stream ends with %q, %v", text, err)
 			}
 		}
-		if strings.Contains(log.text(), "cutting off") {
-			t.Error("streams were cut off:", log.text())
+		if strings.Contains(log.String(), "cutting off") {
+			t.Error("streams were cut off:", log.String())
 		}
 	})
-}
-
-// buffer is a buffer that several may use.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) text() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

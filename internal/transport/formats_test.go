@@ -38,7 +38,7 @@ func TestFormats(t *testing.T) {
 				from, to := way[0], way[1]
 				if c.want == 0 {
 					words := "this one speaks " + to.cfg.Formats.String()
-					until(t, words, func() bool { return from.log.count(words) > 0 })
+					until(t, words, func() bool { return from.log.Count(words) > 0 })
 					err := from.sendSnapshotTo(t.Context(), to.cfg.Self, nil, chunks(1, 1))
 					if !errors.Is(err, errFormats) {
 						t.Errorf("snapshot: %v", err)

@@ -11,13 +11,13 @@ import (
 	"net"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -126,7 +126,7 @@ type member struct {
 	tb   testing.TB
 	mux  *listen.Mux
 	url  url.URL
-	log  *lines
+	log  *harness.Log
 	once sync.Once
 
 	insisted []string // texts of insist that came, and may come again
@@ -176,7 +176,7 @@ func start(tb testing.TB, id uint64, o options) *member {
 	if o.limit != nil {
 		l = o.limit.Listener(l)
 	}
-	m := &member{recorder: newRecorder(), tb: tb, url: o.url, log: new(lines)}
+	m := &member{recorder: newRecorder(), tb: tb, url: o.url, log: new(harness.Log)}
 	m.Transport = New(Config{
 		Cluster: max(o.cluster, 1), Self: id, Process: processes.Add(1),
 		Formats:     cmp.Or(o.formats, Formats{1, 1}),
@@ -315,24 +315,6 @@ func until(tb testing.TB, what string, ok func() bool) {
 
 // pause lets d pass, for tests that show that something does not happen.
 func pause(d time.Duration) { <-time.After(d) }
-
-// lines is a log.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) count(word string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), word)
-}
 
 // chunks is a source of n chunks for SendSnapshot.
 func chunks(n, size int) func() ([]byte, error) {

@@ -46,7 +46,7 @@ func testMetAnother(t *testing.T) {
 	a.other.Store(&other)
 	a.Update([]Peer{b.peer(2)})
 	a.Send(2, bytesMessage("to somebody"))
-	until(t, "it says so", func() bool { return a.log.count("that is another") > 0 })
+	until(t, "it says so", func() bool { return a.log.Count("that is another") > 0 })
 	if _, ok := a.Since(2); ok {
 		t.Error("it counts as connected")
 	}

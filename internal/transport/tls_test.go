@@ -85,7 +85,7 @@ func testTLSRefused(t *testing.T) {
 		a := start(t, 1, c.o)
 		a.Update([]Peer{c.to})
 		a.Send(2, bytesMessage("x"))
-		until(t, name, func() bool { return a.log.count(c.word) > 0 })
+		until(t, name, func() bool { return a.log.Count(c.word) > 0 })
 		if _, err := Describe(t.Context(), c.to.URLs[0], inMemory(Way{TLS: c.o.client})); err == nil {
 			t.Errorf("%s: got an answer", name)
 		}

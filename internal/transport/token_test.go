@@ -51,7 +51,7 @@ func testStrangerWithoutToken(t *testing.T) {
 			b.Update([]Peer{a.peer(1), b.peer(2)})
 			b.Send(1, bytesMessage("obey"))
 			until(t, "it is refused", func() bool { // it tries again and again
-				return b.log.count(c.words) > 0 && (c.heard == "" || a.log.count(c.heard) > 0)
+				return b.log.Count(c.words) > 0 && (c.heard == "" || a.log.Count(c.heard) > 0)
 			})
 			if len(a.got)+len(a.admits) > 0 {
 				t.Error("the stranger was let in")
@@ -132,7 +132,7 @@ func TestProofThroughMiddle(t *testing.T) {
 			}
 			a := start(t, 1, o)
 			a.Update([]Peer{a.peer(1), {ID: 2, URLs: []url.URL{middle}}})
-			until(t, "it is refused", func() bool { return b.log.count("may terminate TLS") > 0 })
+			until(t, "it is refused", func() bool { return b.log.Count("may terminate TLS") > 0 })
 			if len(b.admits) > 0 {
 				t.Error("a proof that was passed on let a member in")
 			}

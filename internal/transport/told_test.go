@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"leasehold.dev/test/harness"
 )
 
 // TestLinesAreRationed: a stranger that connects and lets go, under one ID or under many, and
@@ -15,7 +17,7 @@ import (
 // members that the cluster does not know, and of one that it does.
 func TestLinesAreRationed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := new(lines)
+		log := new(harness.Log)
 		m := &member{recorder: newRecorder(), tb: t, log: log}
 		m.Transport = New(Config{
 			Cluster: 1, Self: 1, Process: 1, Formats: Formats{1, 1}, Handler: m.recorder,
@@ -29,7 +31,7 @@ func TestLinesAreRationed(t *testing.T) {
 			"one stranger":           func(int) uint64 { return 7 },
 			"a stranger of many IDs": func(i int) uint64 { return uint64(i) + 8 },
 		} {
-			before := log.count("\n")
+			before := log.Count("\n")
 			for i := range minutes * 120 {
 				l := newLink(m.Transport, Peer{ID: ids(i)}, nil)
 				l.failed(&remoteError{fmt.Sprint("go away ", i)}, 0)
@@ -41,7 +43,7 @@ func TestLinesAreRationed(t *testing.T) {
 				l.cancel()
 				time.Sleep(time.Second / 2)
 			}
-			if n := log.count("\n") - before; n > (kinds+1)*(minutes+1) {
+			if n := log.Count("\n") - before; n > (kinds+1)*(minutes+1) {
 				t.Errorf("%s: %d lines in %d minutes", name, n, minutes)
 			}
 		}

@@ -63,7 +63,7 @@ func testLarge(t *testing.T) {
 			t.Fatalf("received %.20q of %d bytes, want %.20q", got, len(got), text)
 		}
 	}
-	if want(t, a.unreachable) != 2 || a.log.count("more than the largest") != 1 {
+	if want(t, a.unreachable) != 2 || a.log.Count("more than the largest") != 1 {
 		t.Error("the loss was not told")
 	}
 }
@@ -141,7 +141,7 @@ func TestGoneAndBack(t *testing.T) {
 			a.meet(again, "two")
 			again.meet(a, "three")
 			never(t, "gone again", a.gone)
-			if n := a.log.count("no connection"); n > 4 {
+			if n := a.log.Count("no connection"); n > 4 {
 				t.Errorf("%d lines in the log for one break", n)
 			}
 			again.stop()
@@ -235,7 +235,7 @@ func testSilenceIsNotGone(t *testing.T) {
 	if want(t, a.unreachable) != 2 {
 		t.Fatal("wrong member")
 	}
-	until(t, "the silence is in the log", func() bool { return a.log.count("not answered") == 1 })
+	until(t, "the silence is in the log", func() bool { return a.log.Count("not answered") == 1 })
 	never(t, "gone", a.gone)
 	f.resume()
 	a.meet(b, "two")
@@ -304,7 +304,7 @@ func testRefused(t *testing.T) {
 			}
 			a.Update([]Peer{b.peer(c.to)})
 			a.Send(c.to, bytesMessage("x"))
-			until(t, c.words, func() bool { return a.log.count(c.words) == 1 })
+			until(t, c.words, func() bool { return a.log.Count(c.words) == 1 })
 			never(t, "gone", a.gone)
 			never(t, "removed", a.removed)
 			never(t, "received", b.got)
@@ -354,7 +354,7 @@ func testCorrupt(t *testing.T) {
 		!strings.Contains(remote.Text, "corrupt frame") {
 		t.Errorf("the sender got %v", err)
 	}
-	if b.log.count("corrupt frame") != 1 {
+	if b.log.Count("corrupt frame") != 1 {
 		t.Error("not in the log")
 	}
 	a.meet(b, "after")

@@ -16,6 +16,7 @@ import (
 
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/backup/target"
+	"leasehold.dev/test/harness"
 )
 
 // memory is a target in memory that can be made to fail.
@@ -236,25 +237,7 @@ type world struct {
 	history backup.History
 	stop    context.CancelFunc
 	ctx     context.Context
-	log     *lines
-}
-
-// lines records log output.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log     *harness.Log
 }
 
 // inBubble runs a test in virtual time. The log starts with entries 1 to 10 of term 1.
@@ -265,7 +248,7 @@ func inBubble(t *testing.T, test func(*testing.T, *world)) {
 		defer stop()
 		w := &world{
 			t: t, target: new(memory), raft: &raft{terms: make([]uint64, 1)},
-			history: backup.History{Cluster: 7}, ctx: ctx, stop: stop, log: new(lines),
+			history: backup.History{Cluster: 7}, ctx: ctx, stop: stop, log: new(harness.Log),
 		}
 		w.raft.write(10, 1)
 		test(t, w)

@@ -1,41 +1,18 @@
 package timing
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/test/harness"
 )
-
-// buffer is a log that several goroutines write.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) text() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-func (b *buffer) contains(text string) bool { return strings.Contains(b.text(), text) }
-
-func (b *buffer) count(text string) int { return strings.Count(b.text(), text) }
 
 // Goal: when very many calls are slow, few of them have a line in a while, and the log says how
 // many have none; and later there are lines again. Method: a window of virtual time, and one that
@@ -43,7 +20,7 @@ func (b *buffer) count(text string) int { return strings.Count(b.text(), text) }
 func TestSlowCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var log buffer
+		var log harness.Log
 		tr := &Tracer{slow: newSlowLog(time.Nanosecond, slog.New(slog.NewTextHandler(&log, nil)))}
 		call := func(n int) {
 			for range n {
@@ -52,15 +29,15 @@ func TestSlowCallsAreBounded(t *testing.T) {
 		}
 		lines := func(calls int, left ...int) {
 			t.Helper()
-			if got := log.count("call=s/m "); got != calls {
+			if got := log.Count("call=s/m "); got != calls {
 				t.Errorf("%d lines, want %d", got, calls)
 			}
-			if got := log.count("left-out="); got != len(left) {
+			if got := log.Count("left-out="); got != len(left) {
 				t.Errorf("what is left out is told of %d times", got)
 			}
 			for _, n := range left {
-				if !log.contains(fmt.Sprintf("left-out=%d\n", n)) {
-					t.Errorf("%d calls are not left out: %s", n, log.text())
+				if !log.Contains(fmt.Sprintf("left-out=%d\n", n)) {
+					t.Errorf("%d calls are not left out: %s", n, log.String())
 				}
 			}
 		}
@@ -94,13 +71,13 @@ func TestSlowIsWhatTakesLong(t *testing.T) {
 		{v3lockpb.Lock_Lock_FullMethodName, 100 * limit, limit - 1, false},
 		{v3lockpb.Lock_Lock_FullMethodName, 100 * limit, limit, true},
 	} {
-		var log buffer
+		var log harness.Log
 		tr := &Tracer{slow: newSlowLog(time.Duration(limit), slog.New(slog.NewTextHandler(&log, nil)))}
 		call := &Call{tracer: tr, name: c.name, begun: 1}
 		call.asking = c.asking
 		tr.slow.look(call, 1+c.took, nil)
-		if log.contains("call=") != c.slow {
-			t.Errorf("%+v: %s", c, log.text())
+		if log.Contains("call=") != c.slow {
+			t.Errorf("%+v: %s", c, log.String())
 		}
 		tr.slow.endWindow()
 	}
@@ -110,7 +87,7 @@ func TestSlowIsWhatTakesLong(t *testing.T) {
 // queue. Method: Stages that the test makes.
 func TestSlowParts(t *testing.T) {
 	const unit = int64(time.Millisecond)
-	var log buffer
+	var log harness.Log
 	tr := &Tracer{slow: newSlowLog(1, slog.New(slog.NewTextHandler(&log, nil)))}
 	defer tr.slow.endWindow()
 	begun := int64(1)
@@ -133,7 +110,7 @@ func TestSlowParts(t *testing.T) {
 	const want = `msg="slow call" call=s/m took-ms=205 code=Unknown leader=true ` +
 		"checks-ms=10 queue-ms=30 cache-wait-ms=60 commit-ms=50 log-sync-ms=39 " +
 		"apply-ms=20 confirm-ms=20\n"
-	if got := log.text(); !strings.HasSuffix(got, want) {
+	if got := log.String(); !strings.HasSuffix(got, want) {
 		t.Errorf("got  %swant %s", got, want)
 	}
 }
@@ -142,7 +119,7 @@ func TestSlowParts(t *testing.T) {
 // Method: a call that stops waiting after a while of virtual time.
 func TestSlowWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log buffer
+		var log harness.Log
 		tr := &Tracer{slow: newSlowLog(1, slog.New(slog.NewTextHandler(&log, nil)))}
 		defer tr.slow.endWindow()
 		call := &Call{tracer: tr, name: "/s/m", begun: sinceEpoch()}
@@ -150,7 +127,7 @@ func TestSlowWithoutAnswer(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		s.Close(true, true)
 		call.End(errors.New("secret"))
-		if got, want := log.text(), "code=Unknown no-answer-ms=2000\n"; !strings.HasSuffix(got, want) {
+		if got, want := log.String(), "code=Unknown no-answer-ms=2000\n"; !strings.HasSuffix(got, want) {
 			t.Errorf("got  %swant %s", got, want)
 		}
 	})

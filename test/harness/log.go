@@ -1,0 +1,43 @@
+package harness
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+)
+
+// Log is a log in memory. It is safe for concurrent use.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String returns everything that was written.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Contains reports whether a text was written.
+func (l *Log) Contains(text string) bool { return strings.Contains(l.String(), text) }
+
+// Count returns how many times a text was written.
+func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }
+
+// Line returns the first line that has a text, or "".
+func (l *Log) Line(text string) string {
+	for line := range strings.Lines(l.String()) {
+		if strings.Contains(line, text) {
+			return line
+		}
+	}
+	return ""
+}
