@@ -160,17 +160,24 @@ func testFollowerWithFullDisk(t *testing.T) {
 	first.put(t, "k", "x")
 }
 
-// TestTwoFullDisks: with two full disks of three, the member with room comes to lead, and the lead
-// does not move on from there. Writes go on once one disk has room.
-func TestTwoFullDisks(t *testing.T) { virtual.Test(t, testTwoFullDisks) }
-
-func testTwoFullDisks(t *testing.T) {
+// onDisks returns the configurations of three members, and their disks by name.
+func onDisks(t *testing.T) ([]Config, map[string]*crashfs.FS) {
+	t.Helper()
 	configs := clusterConfigs(t, 3)
 	disks := make(map[string]*crashfs.FS)
 	for i := range configs {
 		disks[configs[i].Name] = crashfs.New()
 		configs[i].Host = withFiles(disks[configs[i].Name])
 	}
+	return configs, disks
+}
+
+// TestTwoFullDisks: with two full disks of three, the member with room comes to lead, and the lead
+// does not move on from there. Writes go on once one disk has room.
+func TestTwoFullDisks(t *testing.T) { virtual.Test(t, testTwoFullDisks) }
+
+func testTwoFullDisks(t *testing.T) {
+	configs, disks := onDisks(t)
 	first, others := leader(t, runAll(t, configs...))
 	second, roomy := others[0], others[1]
 	all := []*running{first, second, roomy}
@@ -212,12 +219,7 @@ func testTwoFullDisks(t *testing.T) {
 func TestPlannedStopBesideFullDisk(t *testing.T) { virtual.Test(t, testPlannedStopBesideFullDisk) }
 
 func testPlannedStopBesideFullDisk(t *testing.T) {
-	configs := clusterConfigs(t, 3)
-	disks := make(map[string]*crashfs.FS)
-	for i := range configs {
-		disks[configs[i].Name] = crashfs.New()
-		configs[i].Host = withFiles(disks[configs[i].Name])
-	}
+	configs, disks := onDisks(t)
 	first, others := leader(t, runAll(t, configs...))
 	full, roomy := others[0], others[1]
 	if full.node.member > roomy.node.member {

@@ -45,6 +45,23 @@ func onDisk(t *testing.T) Config {
 	return c
 }
 
+// restored returns the state of a new member that is restored from a backup.
+func restored(t *testing.T, backup []byte) *fsm.Machine {
+	t.Helper()
+	c := onDisk(t)
+	if err := Restore(bytes.NewReader(backup), c, RestoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(c, transport.Way{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Disk.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Machine
+}
+
 // T27: tokens never repeat, however often and in whatever order backups are
 // restored.
 func TestTokensAfterRestore(t *testing.T) {
@@ -72,29 +89,14 @@ func TestTokensAfterRestore(t *testing.T) {
 		}
 		return backupOf(t, m)
 	}
-	restore := func(backup []byte) *fsm.Machine {
-		t.Helper()
-		c := onDisk(t)
-		if err := Restore(bytes.NewReader(backup), c, RestoreOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		b, err := Open(c, transport.Way{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Disk.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return b.Machine
-	}
 	first := machineWith(t, 0)
 	a := backupOf(t, first)
 	live("first", first)
-	b := live("second, of a", restore(a))
-	live("third, of a", restore(a))
-	c := live("fourth, of b", restore(b))
-	live("fifth, of a", restore(a))
-	live("sixth, of c", restore(c))
+	b := live("second, of a", restored(t, a))
+	live("third, of a", restored(t, a))
+	c := live("fourth, of b", restored(t, b))
+	live("fifth, of a", restored(t, a))
+	live("sixth, of c", restored(t, c))
 }
 
 // A directory that holds something is left alone; one that is empty is as good as
@@ -217,18 +219,7 @@ func TestRevisionsAfterRestore(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	last := int64(0)
 	for range 3 {
-		c := onDisk(t)
-		if err := Restore(bytes.NewReader(good), c, RestoreOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		b, err := Open(c, transport.Way{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Disk.Close(); err != nil {
-			t.Fatal(err)
-		}
-		v := b.Machine.View().KV
+		v := restored(t, good).View().KV
 		if v.Revision() <= last || v.Revision() < defaultBump || v.Compacted() != v.Revision() {
 			t.Errorf("revision %d, compacted %d, after %d", v.Revision(), v.Compacted(), last)
 		}
