@@ -344,7 +344,8 @@ func TestLeaseEnds(t *testing.T) {
 	})
 }
 
-// TestLimits: a cache stays within its limits, and reports what it evicts.
+// TestLimits checks that a cache stays within its limits and reports its evictions to the cluster,
+// so that no write waits for a key that the cache no longer has.
 func TestLimits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)

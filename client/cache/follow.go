@@ -128,7 +128,7 @@ func (f *Follower) Close() {
 	f.asOf.Store(nil)
 }
 
-// Age returns an upper bound of the age of the data in memory, and false if there is no data.
+// Age returns how stale the data in memory can be at most, and false if there is none.
 func (f *Follower) Age() (time.Duration, bool) {
 	m := f.asOf.Load()
 	if m == nil {
@@ -322,7 +322,7 @@ func (f *Follower) addProbe(a probe, known int64) {
 // maxProbes limits the number of probes that wait for the ranges to catch up.
 const maxProbes = 16
 
-// updateAsOfLocked computes the moment as of which all ranges are complete.
+// updateAsOfLocked sets asOf to the latest time for which every range is known to be complete.
 func (f *Follower) updateAsOfLocked() {
 	done := 0
 	for i, a := range f.probes {

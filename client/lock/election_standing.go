@@ -92,8 +92,8 @@ func (s *standing) next(ctx context.Context) error {
 	return err
 }
 
-// await waits until the candidate of a lease is the first, or is no longer the first. Before the
-// first read, no candidate is the first.
+// await waits until the candidate that holds the lease own leads the order (first), or no longer
+// does (!first). No candidate leads before the first read.
 func (s *standing) await(ctx context.Context, own lease.ID, first bool) error {
 	for (s.first() == own) != first {
 		if err := s.next(ctx); err != nil {

@@ -155,8 +155,8 @@ func (n *Node) Token() lease.Token { return n.lease.Token() }
 // ValidUntil returns when the node counts as down, unless the lease is renewed.
 func (n *Node) ValidUntil() time.Time { return n.lease.ValidUntil() }
 
-// Context returns a context that ends when the node's lease is no longer valid, before others can
-// see the node as down. Its cause is the reason.
+// Context returns a context that is canceled when the node's lease is no longer valid, before
+// anyone else can see the node as down. Its cause says why.
 func (n *Node) Context() context.Context { return n.lease.Context() }
 
 // Err returns nil as long as the node's lease is valid, and then the reason why not. It reads the
@@ -287,8 +287,8 @@ func (n *Node) forget(ctx context.Context, id lease.ID) error {
 	return err
 }
 
-// Context returns a context that ends when this node must stop being the primary, which is before
-// another node can be the primary, and when this node is down. Its cause is the reason.
+// Context returns a context that is canceled when this node is down or must stop acting as the
+// primary, before another node can take over. Its cause says why.
 func (p *Primacy) Context() context.Context { return p.ctx }
 
 // Err returns nil as long as this node is the primary, and then the reason why not. It reads the

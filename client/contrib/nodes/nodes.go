@@ -19,9 +19,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Set is a set of nodes, one of which is the primary, as the cluster sees them. A node is up as
-// long as its lease NAME/up/ID exists, and the primary is the node that holds the lease
-// NAME/primary. Only these leases count, never the clocks of nodes.
+// Set is a group of nodes, at most one of which is the primary. A node is up while its lease
+// NAME/up/ID exists, and the primary is the node that holds the lease NAME/primary. The cluster
+// decides by these leases alone, never by a node's clock.
 //
 // The methods are safe for concurrent use.
 type Set struct {
@@ -127,7 +127,7 @@ func idOf(key string, kind func(id string) string) (id string, ok bool) {
 	return id, tries.ValidID(id)
 }
 
-// Node returns what is known about one node. An unknown node is Down.
+// Node returns the state of the node with this ID. A node that the view does not list is Down.
 func (v *View) Node(id string) Info {
 	for _, n := range v.Nodes {
 		if n.ID == id {

@@ -18,8 +18,8 @@ func isRead(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetReadRange) }
 func isOrder(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetPut) && !isTake(r) }
 func isTake(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetGrant) }
 
-// Goal: if the cluster refuses a request, the call returns the error and does not go on. A node
-// that could not be recorded is not up. Method: each request of each call is refused.
+// TestRefused has the cluster refuse each request of each call in turn. The call must return the
+// error and stop, and a node that could not be recorded must not be up.
 func TestRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -132,9 +132,8 @@ func unsureThenRefused(n int) *pb.Response {
 	return rig.Refused(n)
 }
 
-// Goal: if one try of a change may have been done, or may yet be, the error says so, whatever the
-// outcome of the next try; but what is attached to a lease ends with it. Method: the outcome of the
-// first try is unknown, and the second is refused.
+// TestUnknownOutcome leaves the outcome of a change's first attempt unknown and has the second one
+// refused. The error must say both: that the outcome is unknown, and why the cluster refused.
 func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -172,8 +171,8 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 }
 
-// Goal: an order attached to the lease of a node that is down is void, whatever its outcome.
-// Method: the node leaves while the outcome is unknown.
+// TestOrderVoid has a node leave while the outcome of an order to switch to it is unknown. The order
+// is attached to the node's lease, so whether or not it was recorded, it is void.
 func TestOrderVoid(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -191,8 +190,8 @@ func TestOrderVoid(t *testing.T) {
 	})
 }
 
-// Goal: a change with an unknown outcome is made in the end, and the role is taken. Method: the
-// first try was done, or was not; then the cluster has forgotten the client.
+// TestUnsureIsRetried leaves the outcome of a change's first attempt unknown, whether or not it was
+// made, and has the cluster forget the client. The change must be made all the same.
 func TestUnsureIsRetried(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

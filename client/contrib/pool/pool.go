@@ -31,9 +31,10 @@ var (
 
 // Pool leases the IDs or addresses of a set, each to one holder at a time.
 //
-// The holder of the ID N holds the lease named POOL/held/N, of which there is only one (L4), and
-// the key of the same name, which shows others when the ID becomes free. POOL/was/N names the last
-// owner of N, and POOL/last/OWNER the last ID of OWNER; both only express preferences.
+// Whoever holds the ID N holds the lease named POOL/held/N, and no two leases have the same name
+// (L4). A key of that name is attached to the lease, so that others can watch for the ID to become
+// free. POOL/was/N names the last owner of N, and POOL/last/OWNER the last ID of OWNER; both are
+// only hints for the choice of an ID.
 //
 // The methods are safe for concurrent use.
 type Pool struct {
@@ -394,8 +395,8 @@ func (l *Loan) ID() string { return l.id }
 // Lease returns the lease that holds the ID.
 func (l *Loan) Lease() *client.Lease { return l.lease }
 
-// Context returns a context that ends when the ID must no longer be used, which is before another
-// program can have it.
+// Context returns a context that is canceled when the ID must no longer be used, before another
+// program can get it.
 func (l *Loan) Context() context.Context { return l.lease.Context() }
 
 // Err returns nil as long as the ID may be used, and then the reason why not. It reads the clock.

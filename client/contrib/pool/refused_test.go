@@ -22,8 +22,8 @@ import (
 
 var one = pool.Spec{First: 1, Last: 1}
 
-// Goal: if the cluster refuses a request, the call returns the error and does not go on. Method:
-// each request of each call is refused, the nth of its kind.
+// TestRefused has the cluster refuse each request of each call in turn, counted by kind. The call
+// must return the error and stop.
 func TestRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
