@@ -264,8 +264,12 @@ func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
 	at := len(data) - 1
 	u.last = data[at]
 	bytes := u.last.ReadOnlyData()
-	if mem.IsBelowBufferPoolingThreshold(cap(bytes)) { // gRPC would not tell when it is written
-		bytes = append(make([]byte, 0, smallAnswer), bytes...)
+	// gRPC would not tell when a tiny buffer is written. And its pools have buffers of 1 MiB for
+	// whatever does not fit into 32 KiB, which thousands of unread answers must not occupy.
+	if mem.IsBelowBufferPoolingThreshold(cap(bytes)) || cap(bytes) > 2*len(bytes) {
+		bytes = append(make([]byte, 0, max(smallAnswer, len(bytes))), bytes...)
+		u.last.Free()
+		u.last = mem.SliceBuffer(bytes)
 	}
 	data[at] = mem.NewBuffer(&bytes, u)
 	return data

@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // encodingStream encodes what is sent, and forgets it.
@@ -151,4 +153,31 @@ func TestSmallMessagesAreCounted(t *testing.T) {
 			t.Errorf("%d bytes are unread when all were read", n)
 		}
 	})
+}
+
+// Goal: an answer that waits occupies about as much memory as is counted for it, whatever buffer it
+// was encoded into. Method: messages of several sizes are encoded by gRPC's codec, which takes
+// buffers of 1 MiB for some.
+func TestUnreadAnswersOccupyWhatIsCounted(t *testing.T) {
+	all := newAnswers()
+	codec := all.Codec(encoding.GetCodecV2(proto.Name))
+	for _, size := range []int{3 << 10, 20 << 10, 33 << 10, 200 << 10, 700 << 10, 2 << 20} {
+		m := &call{Context: t.Context(), account: all.others}
+		m.message = wrapperspb.Bytes(make([]byte, size))
+		data, err := codec.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		occupied := 0
+		for _, part := range data {
+			occupied += cap(part.ReadOnlyData())
+		}
+		if counted := int(all.bytes()); counted < size || occupied > 2*counted {
+			t.Errorf("an answer of %d bytes occupies %d, and %d are counted", size, occupied, counted)
+		}
+		data.Free()
+		if left := all.bytes(); left != 0 {
+			t.Errorf("%d bytes are counted after an answer of %d was written", left, size)
+		}
+	}
 }
