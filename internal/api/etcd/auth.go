@@ -241,7 +241,7 @@ func (s *authService) RoleGet(
 	resp := &pb.AuthRoleGetResponse{Header: s.header(v)}
 	for _, p := range role.Permissions {
 		if p.Kind > access.ReadWrite {
-			continue // on names of leases, which etcd's clients do not know
+			continue // on names of leases, which etcd's clients do not have
 		}
 		resp.Perm = append(resp.Perm, &authpb.Permission{
 			PermType: authpb.Permission_Type(p.Kind), Key: []byte(p.Key), RangeEnd: []byte(p.End),

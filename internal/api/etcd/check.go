@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errCompare refuses a condition that is not in the API.
+// errCompare rejects a condition that is not in the API.
 var errCompare = status.Error(codes.InvalidArgument, "etcdserver: invalid compare in txn request")
 
 func checkRange(r *pb.RangeRequest) error {

@@ -20,8 +20,8 @@ func encodePlain(e *mvcc.Event) []byte { return encodeEvent(e, false) }
 
 func encodeFull(e *mvcc.Event) []byte { return encodeEvent(e, true) }
 
-// encodedSize is the length of encoded, without encoding: the caller may have to wait, and many
-// may.
+// encodedSize is the length of encoded, without encoding: the caller may have to wait, and there
+// may be many callers.
 func encodedSize(e *api.Event, prev bool) int {
 	change := e.Change()
 	return blockSize(eventSize(change, told(change), prev && change.Prev != nil))

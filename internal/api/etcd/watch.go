@@ -73,7 +73,7 @@ type watchStream struct {
 	ended   chan error // receives once, if receiving fails
 
 	// What follows belongs to send.
-	watchers map[int64]*watcher // that the client knows of
+	watchers map[int64]*watcher // known to the client
 	// allowed and who are the users, roles and caller for which the watchers were last checked.
 	allowed *access.State
 	who     access.Caller
@@ -257,7 +257,7 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 			w.asked--
 			w.askProgress()
 		} else if len(w.watchers) == 0 {
-			return nil // no client to tell, as in etcd
+			return nil // no answer, as in etcd
 		}
 	case watch.Created:
 		if b.Err == nil {
@@ -297,7 +297,7 @@ func (w *watchStream) control(b *watch.Batch[*api.Event]) *pb.WatchResponse {
 	return resp
 }
 
-// began records a watcher that the client is about to be told of.
+// began records a watcher whose creation is about to be reported to the client.
 func (w *watchStream) began(b *watch.Batch[*api.Event]) {
 	t := b.Tag.(*watcher)
 	w.watchers[b.ID] = t

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// guard refuses unknown hosts, answers browsers' questions about origins, and refuses what foreign
-// pages could send.
+// guard rejects unknown hosts, answers browsers' CORS preflights, and rejects what pages of other
+// origins could send.
 func (o Options) guard(next http.Handler) http.Handler {
 	return o.hosts(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.addCORS(w, r)
@@ -23,10 +23,10 @@ func (o Options) guard(next http.Handler) http.Handler {
 		case http.MethodOptions:
 			w.WriteHeader(http.StatusOK)
 			return
-		case http.MethodGet, http.MethodHead: // change nothing; a browser keeps the answers
+		case http.MethodGet, http.MethodHead: // change nothing; the browser withholds the answers
 		default:
 			if origin := r.Header.Get("Origin"); !o.mayCall(origin, r.Host) {
-				// Browsers send some requests of foreign pages without asking first.
+				// Browsers send some requests of foreign pages without a preflight.
 				o.Logger.Warn("refused a request of a page of another origin", "origin", origin)
 				text := fmt.Sprintf("Pages of %q may not call this server.", origin)
 				if isOrigin(origin) {
@@ -37,11 +37,11 @@ func (o Options) guard(next http.Handler) http.Handler {
 			}
 		}
 		if rest, old := strings.CutPrefix(r.URL.Path, "/v3beta/"); old {
-			r.URL.Path = "/v3/" + rest // as etcd does, for clients of its 3.3
+			r.URL.Path = "/v3/" + rest // like etcd, for clients of etcd 3.3
 		}
 		if strings.HasPrefix(r.URL.Path, "/v1/") && r.Method == http.MethodPost && !isJSON(r) {
-			// A form, or text, which browsers send for any page, is no call of ours. Under /v3/
-			// it is: curl -d, and clients of etcd that name no type, are answered there.
+			// A form or text, which browsers send for any page, is rejected here. It is not under
+			// /v3/: curl -d, and etcd clients that set no type, are answered there.
 			writeJSON(w, http.StatusUnsupportedMediaType, failure{
 				Code:    int(codes.InvalidArgument),
 				Message: "a request under /v1/ needs the header Content-Type: application/json",
@@ -52,15 +52,15 @@ func (o Options) guard(next http.Handler) http.Handler {
 	}))
 }
 
-// isJSON reports whether a request says that its body is JSON.
+// isJSON reports whether a request declares a JSON body.
 func isJSON(r *http.Request) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return err == nil && kind == "application/json"
 }
 
-// hosts refuses requests that name a host which is not this server: those of a page of another site
+// hosts rejects requests that name a host other than this server: those of a page of another site
 // whose name was made to resolve to this machine (DNS rebinding, CVE-2018-5702). TLS needs no such
-// check, since no certificate is for such a name.
+// check, since no certificate is valid for such a name.
 func (o Options) hosts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := hostName(r.Host); r.TLS == nil && !o.isHost(host, r) {
@@ -74,9 +74,9 @@ func (o Options) hosts(next http.Handler) http.Handler {
 	})
 }
 
-// isHost reports whether a request may name a host. Without a list, what came to a loopback address
-// must name an address, localhost, or a name of this server: no machine but this one can have meant
-// another, and a browser of this machine is the one that is misled.
+// isHost reports whether a request may name a host. Without a list, a request to a loopback address
+// must name an address, localhost, or a name of this server: it comes from this machine, and can
+// only mean this machine, unless a browser was misled.
 func (o Options) isHost(host string, r *http.Request) bool {
 	if len(o.HostWhitelist) > 0 {
 		return slices.Contains(o.HostWhitelist, "*") || slices.Contains(o.HostWhitelist, host)
@@ -91,15 +91,15 @@ func (o Options) isHost(host string, r *http.Request) bool {
 		strings.HasSuffix(name, ".localhost") || slices.Contains(o.Hosts, name)
 }
 
-// mayCall reports whether pages of origin may call this host: its own, and those on the
-// list. Programs that are no browsers name no origin.
+// mayCall reports whether pages of origin may call this host: its own pages, and those on the list.
+// Programs other than browsers send no origin.
 func (o Options) mayCall(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return origin == "" || slices.Contains(o.CORS, origin) || err == nil && u.Host == host
 }
 
-// isOrigin reports whether a text can be on the list of origins: it is SCHEME://HOST[:PORT] as
-// browsers send that, in lower case and without the scheme's own port. "null" cannot, which stands
+// isOrigin reports whether a text can be on the list of origins: SCHEME://HOST[:PORT] as browsers
+// send it, in lower case and without the scheme's default port. "null" cannot be, because it stands
 // for many pages, nor can a pattern.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
@@ -125,7 +125,7 @@ func (o Options) addCORS(w http.ResponseWriter, r *http.Request) {
 	h.Add("Access-Control-Allow-Headers", "accept, content-type, authorization")
 }
 
-// hostName returns the host of a Host header, without its port.
+// hostName returns the host of a Host header, without the port.
 func hostName(header string) string {
 	if host, _, err := net.SplitHostPort(header); err == nil {
 		return host

@@ -8,22 +8,22 @@ import (
 	"io"
 )
 
-// maxBuffer is the longest message after which the memory that it took is kept for the next.
+// maxBuffer is the longest message whose memory is kept for the next one.
 const maxBuffer = 16 << 10
 
-// body is a request body. Each message in it may have limit bytes: a watch's
-// body has many and no end, so a limit on the whole would break it.
+// body is a request body. The limit applies to each message in it, because a watch's body is an
+// endless series of messages.
 type body struct {
 	io.ReadCloser
 	limit, left int64
 	broken      bool // the connection failed
 	fail        context.CancelCauseFunc
 	duplex      bool           // more messages may follow, at any time
-	silent      bool           // nothing of the next one is there
-	behind      bool           // something of the next one came with the last
-	unread      []byte         // of what a decoder had read, and no other has read since
-	begun       func()         // something of another message is there
-	arrived     func(rest int) // the message, or the last of it, is there, and so much behind it
+	silent      bool           // nothing of the next message has arrived
+	behind      bool           // part of the next message arrived with the last one
+	unread      []byte         // read by an earlier decoder and not used yet
+	begun       func()         // called when part of another message has arrived
+	arrived     func(rest int) // called when a message has arrived, with the number of bytes after it
 	ended       chan struct{}  // closed when the request has been answered
 }
 
@@ -55,16 +55,16 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hasText reports whether there is more than space between messages.
+// hasText reports whether there is anything but space between messages.
 func hasText(data []byte) bool { return len(bytes.TrimLeft(data, " \t\r\n")) > 0 }
 
-// decode decodes the next message. It tells the request what is wrong with it, because the gateway
-// drops the errors it meets in a stream.
+// decode decodes the next message. It passes errors to the request, because the gateway drops the
+// errors of a stream.
 func (b *body) decode(dec *decoder, v any) error {
 	b.left = b.limit
 	if b.behind {
 		b.behind = false
-		b.begun() // now: before, the call may not have taken the last
+		b.begun() // not earlier: the call may not have read the last message
 	}
 	err := dec.Decode(v)
 	switch {
@@ -72,8 +72,8 @@ func (b *body) decode(dec *decoder, v any) error {
 		b.next(dec)
 		return nil
 	case err == nil:
-		// To its end, which not every call of the gateway looks for, and while
-		// the wait is still bounded.
+		// Read to the end, which not every call of the gateway does, while the wait is still
+		// bounded.
 		_, _ = io.Copy(io.Discard, b)
 		return nil
 	case errors.Is(err, io.EOF), b.broken && !b.duplex:
@@ -85,15 +85,15 @@ func (b *body) decode(dec *decoder, v any) error {
 	}
 	b.fail(err)
 	if b.duplex {
-		// The gateway would close its stream now, and the call behind could end
-		// well before it sees that it is cancelled: nobody would be told.
+		// The gateway would close its stream now, and the call could end before it notices that it
+		// was canceled, without an answer to the client.
 		<-b.ended
 	}
 	return err
 }
 
-// next goes on to the next message of a stream. Until that begins it keeps no more than a little
-// memory, and no time runs.
+// next prepares for the next message of a stream. Until that begins, the body keeps little memory,
+// and no timeout runs.
 func (b *body) next(dec *decoder) {
 	rest := append(dec.rest(), b.unread...)
 	b.arrived(len(rest))

@@ -31,7 +31,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// services has the services of the gateway: etcd's, lock and election among them, and those of
+// services has the services of the gateway: etcd's, including lock and election, and those of
 // leasehold.v1.
 var services = []protoreflect.FileDescriptor{
 	etcdserverpb.File_rpc_proto, v3lockpb.File_v3lockpb_v3lock_proto,
@@ -41,16 +41,16 @@ var services = []protoreflect.FileDescriptor{
 
 // These errors end a request before it reaches the member.
 var (
-	// errTooLarge means that its JSON is longer than allowed.
+	// errTooLarge means that the JSON is longer than allowed.
 	errTooLarge = errors.New("web: request body is too large")
-	// errTooMany means that too much of requests has come whose JSON is not complete.
+	// errTooMany means that incomplete requests use too much memory.
 	errTooMany = errors.New("web: too many incomplete requests")
-	// errTooSlow means that its JSON did not arrive in time.
+	// errTooSlow means that the JSON did not arrive in time.
 	errTooSlow = errors.New("web: request body did not arrive in time")
 )
 
-// traceOf returns what headers say of the trace that a call is part of. What gRPC has no place for
-// in its headers is no such word, and would fail the call.
+// traceOf returns the trace headers of a call. Values that gRPC cannot transmit are not trace
+// headers, and would fail the call.
 func traceOf(h http.Header) metadata.MD {
 	md := metadata.MD{}
 	for _, name := range []string{"traceparent", "tracestate"} {
@@ -62,7 +62,7 @@ func traceOf(h http.Header) metadata.MD {
 	return md
 }
 
-// unprintable reports whether a text has bytes that no header of gRPC may have.
+// unprintable reports whether a text has bytes that gRPC headers cannot have.
 func unprintable(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
@@ -78,7 +78,7 @@ func newGateway(o Options) (http.Handler, error) {
 			}},
 		}),
 		runtime.WithMetadata(func(ctx context.Context, r *http.Request) metadata.MD {
-			md, _ := metadata.FromOutgoingContext(ctx) // which the mux would replace
+			md, _ := metadata.FromOutgoingContext(ctx) // otherwise the mux would replace it
 			return metadata.Join(md, traceOf(r.Header))
 		}),
 		runtime.WithErrorHandler(func(ctx context.Context, mux *runtime.ServeMux,
@@ -102,18 +102,18 @@ func newGateway(o Options) (http.Handler, error) {
 	}, nil
 }
 
-// gateway gives each request a body that is bounded and tells why it is bad.
+// gateway bounds the body of each request and reports what is wrong with it.
 type gateway struct {
 	mux      *runtime.ServeMux
 	limit    int64         // bytes of JSON in one message
-	patience time.Duration // until the first message is there
+	patience time.Duration // until the first message has arrived
 	requests *listen.Requests
 }
 
 // ServeHTTP implements http.Handler.
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if isDuplex(r.URL.Path) {
-		// Answers flow while the client still sends. HTTP/2 needs no such help.
+		// Answers are sent while the client still sends. HTTP/2 does this anyway.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	} else if r.ContentLength > g.limit {
 		writeJSON(w, http.StatusRequestEntityTooLarge,
@@ -130,8 +130,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer counted.Done()
-	// Not a deadline of the connection alone: net/http would then cancel the
-	// request without the reason.
+	// A deadline of the connection would not be enough: net/http would then cancel the request
+	// without the reason.
 	late := time.AfterFunc(g.patience, func() {
 		cancel(errTooSlow)
 		counted.Interrupt()
@@ -149,25 +149,24 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mux.ServeHTTP(w, r)
 }
 
-// dropForgedAddress removes headers by which a client would make up its address. The library
-// appends the address of the connection to what a proxy says; a socket has none.
+// dropForgedAddress removes headers with which a client could forge its address. The library
+// appends the address of the connection to what a proxy sets; a Unix socket has no address.
 func dropForgedAddress(r *http.Request) {
 	if _, _, err := net.SplitHostPort(r.RemoteAddr); err != nil {
 		r.Header.Del("X-Forwarded-For")
 	}
 }
 
-// isDuplex reports whether a client may send messages one after the other.
+// isDuplex reports whether a client may send a series of messages.
 func isDuplex(path string) bool {
 	return path == "/v3/watch" || strings.HasSuffix(path, "/lease/keepalive")
 }
 
-// marshaler is the gateway's JSON, with three differences. protojson puts spaces
-// between tokens or does not, differently from build to build; here they never
-// are. And a decoder reports what is wrong with a message to the request's
-// body, because the gateway drops the errors it meets in a stream. And a field that a
-// message of leasehold.v1 does not have is refused: what it was to say, a misspelt condition
-// or TTL, would go unheard. Messages of etcd's may have any, as there.
+// marshaler is the gateway's JSON, with three differences. protojson varies the spaces between
+// tokens from build to build; here there are never any. A decoder reports errors to the request's
+// body, because the gateway drops the errors of a stream. And a message of leasehold.v1 must not
+// have unknown fields: a misspelled condition or TTL would be ignored. Messages of etcd's may have
+// them, as in etcd.
 type marshaler struct{ runtime.JSONPb }
 
 // Marshal implements runtime.Marshaler.
@@ -194,14 +193,14 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error { return b.decode(dec, v) })
 }
 
-// ours is how the packages of leasehold.v1's messages begin.
+// ours is the prefix of the packages of leasehold.v1's messages.
 const ours = "leasehold."
 
-// decoder decodes messages of one type, and knows whether they may have unknown fields.
+// decoder decodes messages of one type, which may or may not have unknown fields.
 type decoder struct {
 	*marshaler
 	r    io.Reader
-	json *json.Decoder // nil before the first message, and when the buffer is to be given back
+	json *json.Decoder // nil before the first message, and to free the buffer
 }
 
 // Decode implements runtime.Decoder.
@@ -230,12 +229,12 @@ func (d *decoder) Decode(v any) error {
 	return err
 }
 
-// findUnknown returns the first field of a JSON message, or of a message in it, that the message
-// does not have; nil if there is none.
+// findUnknown returns the first field in a JSON message, or in a message nested in it, that the
+// message type does not have; nil if there is none.
 func findUnknown(m protoreflect.MessageDescriptor, text json.RawMessage) *unknownFieldError {
 	var fields map[string]json.RawMessage
 	if strings.HasPrefix(string(m.FullName()), "google.") || json.Unmarshal(text, &fields) != nil {
-		return nil // it has a JSON form of its own, or it is no object
+		return nil // it has a JSON form of its own, or is not an object
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		f := m.Fields().ByJSONName(name)
@@ -261,7 +260,7 @@ func findUnknown(m protoreflect.MessageDescriptor, text json.RawMessage) *unknow
 	return nil
 }
 
-// rest returns what was read behind the last message.
+// rest returns what was read after the last message.
 func (d *decoder) rest() []byte {
 	if d.json == nil {
 		return nil
@@ -270,7 +269,7 @@ func (d *decoder) rest() []byte {
 	return rest
 }
 
-// unknownFieldError refuses a field that a message does not have.
+// unknownFieldError rejects a field that a message does not have.
 type unknownFieldError struct{ message, field string }
 
 // Error implements error.
@@ -278,8 +277,8 @@ func (e *unknownFieldError) Error() string {
 	return fmt.Sprintf("%s has no field %s", e.message, e.field)
 }
 
-// cause returns, for a request that its decoder gave up, the decoder's error as
-// a gRPC status, and err otherwise.
+// cause returns the decoder's error as a gRPC status, for a request that the decoder canceled, and
+// err otherwise.
 func cause(ctx context.Context, err error) error {
 	why := context.Cause(ctx)
 	switch {

@@ -17,13 +17,13 @@ type probes struct {
 	lg     *slog.Logger
 }
 
-// check is one part of a health page; nil is good.
+// check is one check of a health page; nil means healthy.
 type check struct {
 	name string
 	run  func(context.Context) error
 }
 
-// add registers the pages, and one below each page for each of its checks.
+// add registers the pages, and a subpage for each of their checks.
 func (p *probes) add(mux *http.ServeMux) {
 	local := check{"serializable_read", p.read(true)}
 	mux.HandleFunc("/health", onlyGet(p.serveHealth))
@@ -41,8 +41,8 @@ func (p *probes) addPage(mux *http.ServeMux, path string, checks ...check) {
 	}
 }
 
-// page runs the checks but those named by ?exclude=. It answers "ok", with
-// ?verbose after a line for each check, or 503 with all lines.
+// page runs the checks except those named by ?exclude=. It answers "ok", after a line for each
+// check with ?verbose, or 503 with all lines.
 func (p *probes) page(checks []check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
@@ -76,8 +76,8 @@ func (p *probes) page(checks []check) http.HandlerFunc {
 	}
 }
 
-// serveHealth is etcd's older page. Unlike its writer's other answers this one
-// carries no JSON content type in etcd, and probes compare the whole answer.
+// serveHealth is etcd's older page. As in etcd it has no JSON content type, because probes compare
+// the whole answer.
 func (p *probes) serveHealth(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
 	defer cancel()
@@ -85,7 +85,7 @@ func (p *probes) serveHealth(w http.ResponseWriter, r *http.Request) {
 	reason := p.reason(ctx, query["exclude"], query.Get("serializable") == "true")
 	if reason != "" {
 		p.lg.Warn("health check failed", "path", "/health", "reason", reason)
-		text, _ := json.Marshal(reason) // a string always can be
+		text, _ := json.Marshal(reason) // a string can always be encoded
 		http.Error(w, `{"health":"false","reason":`+string(text)+`}`,
 			http.StatusServiceUnavailable)
 		return
@@ -94,7 +94,7 @@ func (p *probes) serveHealth(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(`{"health":"true","reason":""}`))
 }
 
-// reason says why the member is not healthy; empty if it is.
+// reason returns why the member is unhealthy, or "".
 func (p *probes) reason(ctx context.Context, excluded []string, serializable bool) string {
 	for _, alarm := range p.health.Alarms() {
 		if !slices.Contains(excluded, alarm) {

@@ -15,18 +15,18 @@ import (
 // loopbackBuffer is the size of the in-memory pipe, in bytes each way.
 const loopbackBuffer = 256 << 10
 
-// What gRPC keeps, at most, of the answers of a call, and of all calls, that the gateway has not
-// read. A client that does not read its stream of JSON holds the gateway up, and what has come
-// this far is on no account of its connection (listen.Answers). These are the least that gRPC
-// takes, and do not grow with what has come through before.
+// Bounds on the unread answers that gRPC keeps for one call of the gateway, and for all of them. A
+// client that does not read its JSON stream blocks the gateway, and answers that have come this far
+// do not count for its connection (listen.Answers). These are the smallest sizes that gRPC accepts,
+// and are fixed.
 const (
 	loopbackStream = 64 << 10
 	loopbackAll    = 1 << 20
 )
 
-// Loopback returns a listener for the member's gRPC server and a connection to
-// it that stays inside the process: it works whatever the member listens on, a
-// unix socket or mutual TLS, and costs no system call. The caller closes both.
+// Loopback returns a listener for the member's gRPC server and an in-process connection to it: it
+// works whatever the member listens on, such as a Unix socket or mutual TLS, and needs no system
+// call. The caller closes both.
 func Loopback() (net.Listener, *grpc.ClientConn, error) {
 	l := bufconn.Listen(loopbackBuffer)
 	conn, err := grpc.NewClient("passthrough:///loopback",
@@ -36,7 +36,7 @@ func Loopback() (net.Listener, *grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStaticStreamWindowSize(loopbackStream),
 		grpc.WithStaticConnWindowSize(loopbackAll),
-		// The server decides what is too large; answers may be of any size.
+		// The server decides what is too large; answers may have any size.
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 	)

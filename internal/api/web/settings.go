@@ -5,27 +5,26 @@ import (
 	"slices"
 )
 
-// Settings say which of the gateway and the page there is, and whom they answer. Members and
-// relays are told them alike.
+// Settings say whether the gateway and the page are served, and to whom. Members and relays have
+// them in common.
 type Settings struct {
 	// Gateway serves the JSON gateway.
 	Gateway bool
-	// UI is one of the values below. The page needs the gateway: one that could ask nothing is of
-	// no use.
+	// UI is one of the values below. The page needs the gateway.
 	UI string
 	// CORS and HostWhitelist are those of [Options].
 	CORS, HostWhitelist []string
 }
 
-// The values of Settings.UI. "" is UIOff where there is no gateway.
+// The values of Settings.UI. "" means UIOff without a gateway.
 const (
 	UIOff, UIReadOnly, UIOn = "off", "read-only", "on"
 )
 
-// DefaultSettings are all that there is, for programs and for the server's own pages.
+// DefaultSettings serve everything, to programs and to the server's own pages.
 func DefaultSettings() Settings { return Settings{Gateway: true, UI: UIOn} }
 
-// Check says what is wrong, in terms of the flags of the commands.
+// Check returns what is wrong, in terms of the command flags.
 func (s *Settings) Check() error {
 	if !slices.Contains([]string{UIOff, UIReadOnly, UIOn}, s.UI) && (s.Gateway || s.UI != "") {
 		return fmt.Errorf("--ui %q is not one of off, read-only, on", s.UI)
@@ -40,5 +39,5 @@ func (s *Settings) Check() error {
 	return nil
 }
 
-// HasPage reports whether there is a page for people.
+// HasPage reports whether the page for browsers is served.
 func (s *Settings) HasPage() bool { return s.Gateway && s.UI != UIOff }

@@ -1,11 +1,10 @@
-// Package web is the HTTP side of a client port: the JSON gateway under /v3/,
-// /version, /health, /livez, /readyz, /metrics, the page for people under /ui/, and, if asked for,
-// /debug/pprof. What it answers, and how, is etcd's, so that etcd's probes,
-// dashboards and HTTP clients work unchanged.
+// Package web is the HTTP side of a client port: the JSON gateway under /v3/, /version, /health,
+// /livez, /readyz, /metrics, the page for browsers under /ui/, and optionally /debug/pprof. Its
+// behavior is etcd's, so that etcd's probes, dashboards and HTTP clients work unchanged.
 //
-// The package knows the wire and nothing behind it: it calls the member's gRPC
-// services through an in-process connection ([Loopback]), and learns its state
-// through the small interfaces declared here.
+// The package depends only on the protocol: it calls the member's gRPC services through an
+// in-process connection ([Loopback]), and gets its state through the small interfaces declared
+// here.
 package web
 
 import (
@@ -25,20 +24,18 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// Health is what the health pages ask of a member. Its methods are called from
-// many goroutines.
+// Health is a member's health. Its methods are called from many goroutines.
 type Health interface {
-	// HasLeader reports whether this member knows who leads.
+	// HasLeader reports whether this member knows the leader.
 	HasLeader() bool
 	// Learner reports whether this member has no vote yet.
 	Learner() bool
-	// Alarms returns the names of the alarms that are raised, as in etcd:
-	// "NOSPACE", "CORRUPT".
+	// Alarms returns the names of the raised alarms, as in etcd: "NOSPACE", "CORRUPT".
 	Alarms() []string
-	// Disk returns why the disk of this member is a reason to call another one, nil if it is not.
+	// Disk returns why clients should use another member because of this member's disk, or nil.
 	Disk() error
-	// Read reads a key, with a confirm round or, if serializable, from this
-	// member alone, and returns why it could not.
+	// Read reads a key, with a confirm round or, if serializable, from this member alone, and
+	// returns an error if it could not.
 	Read(ctx context.Context, serializable bool) error
 }
 
@@ -47,73 +44,72 @@ type Versions struct {
 	Server  string `json:"etcdserver"`
 	Cluster string `json:"etcdcluster"`
 	Storage string `json:"storage"`
-	// Leasehold is not etcd's. The versions above it are those that etcd's clients go by, but for
-	// that of the storage.
+	// Leasehold is not part of etcd's answer. The versions above are those that etcd's clients
+	// expect, except Storage.
 	Leasehold Leasehold `json:"leasehold"`
 }
 
-// Leasehold is what /version says of this server under its own name.
+// Leasehold describes this server under its own name.
 type Leasehold struct {
 	Release string `json:"release"`
 	Cluster string `json:"cluster"`
 	// Held says that a downgrade holds the cluster's version.
 	Held bool `json:"held,omitempty"`
-	// Speaks is the cluster versions that the server speaks.
+	// Speaks are the cluster versions that the server supports.
 	Speaks string `json:"speaks"`
-	// Relay says that the server is a relay, of which all above but Release is not known.
+	// Relay says that the server is a relay, which knows only its Release.
 	Relay bool `json:"relay,omitempty"`
-	// WaitsFor are the members that keep the cluster's version from rising: others speak a newer
-	// one.
+	// WaitsFor are the members that keep the cluster version from rising although others support a
+	// newer one.
 	WaitsFor []string `json:"waitsFor,omitempty"`
 }
 
-// Options is what [New] takes. A part whose field is nil is not served.
+// Options configure [New]. A part whose field is nil is not served.
 type Options struct {
 	// Health answers the health pages.
 	Health Health
-	// Versions answers /version. It is a function because the cluster's version
-	// is not known at once.
+	// Versions answers /version. It is a function because the cluster version is not known from the
+	// start.
 	Versions func() Versions
-	// Gatherer is where /metrics gets its numbers.
+	// Gatherer provides the metrics for /metrics.
 	Gatherer prometheus.Gatherer
-	// Conn leads to the member's own gRPC server; see [Loopback]. Nil switches the
-	// gateway off.
+	// Conn is a connection to the member's own gRPC server; see [Loopback]. Nil disables the
+	// gateway.
 	Conn *grpc.ClientConn
-	// Bound bounds the answers of the gateway that its clients do not read. Nil: nothing does.
+	// Bound bounds the gateway's unread answers. Nil means no bound.
 	Bound func(http.Handler) http.Handler
-	// MaxRequestBytes is the largest gRPC request, in bytes. One JSON message may
-	// be twice that, because base64 and names make it longer. Default 1.5 MiB.
+	// MaxRequestBytes is the largest gRPC request, in bytes. A JSON message may be twice as long,
+	// because of base64 and names. Default 1.5 MiB.
 	MaxRequestBytes int64
-	// GRPC takes the gRPC requests of TLS clients that offer HTTP/1.1 as well as
-	// HTTP/2, for which the connection went to the HTTP server. It is the
-	// *grpc.Server.
+	// GRPC serves the gRPC requests of TLS clients that offer HTTP/1.1 as well as HTTP/2, whose
+	// connections go to the HTTP server. It is the *grpc.Server.
 	GRPC http.Handler
-	// Requests has the accounts of requests that are not complete. Default: one of its own.
+	// Requests tracks incomplete requests. Default: a tracker of its own.
 	Requests *listen.Requests
-	// UI answers "/ui" and everything below "/ui/": the page for people.
+	// UI answers "/ui" and everything below "/ui/": the page for browsers.
 	UI http.Handler
 	// Pprof serves /debug/pprof/.
 	Pprof bool
-	// CORS lists the origins, beside its own, whose pages browsers may let call this
-	// port.
+	// CORS lists the origins, beside its own, whose pages may call this port from a browser.
 	CORS []string
-	// HostWhitelist lists the hosts that unencrypted requests may name. One "*": all. Empty: all,
-	// but to a loopback address only addresses, localhost, and Hosts.
+	// HostWhitelist lists the hosts that unencrypted requests may name. "*" means all. If it is
+	// empty all are allowed, except that at a loopback address only addresses, localhost and Hosts
+	// are.
 	HostWhitelist []string
-	// Hosts are the names under which this server is reached, in lower case.
+	// Hosts are this server's host names, in lower case.
 	Hosts []string
-	// Logger is told of failed checks. Default: none.
+	// Logger logs failed checks. Default: none.
 	Logger *slog.Logger
 
-	bodyTimeout time.Duration // until a request's first message is there
+	bodyTimeout time.Duration // until a request's first message has arrived
 }
 
-// probeTimeout bounds the reads behind a health page. It is above etcd's
-// election timeout, so that an election alone does not fail a linearizable one.
+// probeTimeout bounds the reads of a health page. It exceeds etcd's election timeout, so that an
+// election alone does not fail a linearizable read.
 const probeTimeout = 5 * time.Second
 
-// mostScrapes bounds the requests for /metrics in progress: each has all metrics in memory until
-// its client has read them. If there are more, the oldest of the address with the most is closed.
+// mostScrapes bounds the concurrent requests for /metrics: each keeps all metrics in memory until
+// its client has read them. Beyond it, the oldest request of the address with the most is closed.
 const mostScrapes = 16
 
 // New returns the handler of a client port. The gateway works until ctx ends.
@@ -121,7 +117,7 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 	o = o.withDefaults()
 	all, mux := http.NewServeMux(), http.NewServeMux()
 	all.Handle("/", o.Requests.Handler(mux))
-	all.Handle("/livez", mux) // a flood of strangers must not have a supervisor kill the process
+	all.Handle("/livez", mux) // a flood of requests must not make a supervisor kill the process
 	o.addStatus(mux)
 	if o.Conn != nil {
 		g, err := newGateway(o)
@@ -145,7 +141,7 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 		mux.Handle("/ui", o.UI)
 		mux.Handle("/ui/", o.UI)
 		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-			// Relative, because there may be a prefix before it that this member does not know.
+			// Relative, because a proxy may add a prefix that this member does not know.
 			w.Header().Set("Location", "ui/")
 			w.WriteHeader(http.StatusFound)
 		})
@@ -163,13 +159,13 @@ func NewStatus(o Options) http.Handler {
 	all.Handle("/livez", mux)
 	o.addStatus(mux)
 	mux.HandleFunc("/", notFound)
-	o.HostWhitelist = nil // which is of the clients' ports
+	o.HostWhitelist = nil // it applies to client ports
 	return o.hosts(all)
 }
 
-// NewServer returns an http.Server for h with time limits that keep slow or
-// silent clients from piling up. Requests, endless streams too, end with ctx:
-// cancel it before Shutdown, or Shutdown waits for them.
+// NewServer returns an http.Server for h with timeouts that keep slow or silent clients from
+// accumulating. Requests, including endless streams, end with ctx: cancel it before Shutdown, or
+// Shutdown waits for them.
 func NewServer(ctx context.Context, h http.Handler, lg *slog.Logger) *http.Server {
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
@@ -202,7 +198,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// addStatus adds the pages that tell how the member is.
+// addStatus adds the pages about the member's status.
 func (o Options) addStatus(mux *http.ServeMux) {
 	if o.Health != nil {
 		p := &probes{health: o.Health, lg: o.Logger}
@@ -220,9 +216,8 @@ func (o Options) addStatus(mux *http.ServeMux) {
 	}
 }
 
-// dispatch sends gRPC requests to o.GRPC and all others to next. A TLS client
-// that offers both HTTP versions is served by net/http (see listen.Mux); this
-// is where its gRPC requests leave it.
+// dispatch sends gRPC requests to o.GRPC and all others to next. A TLS client that offers both HTTP
+// versions is served by net/http (see listen.Mux), and its gRPC requests are separated here.
 func (o Options) dispatch(next http.Handler) http.Handler {
 	if o.GRPC == nil {
 		return next
@@ -236,7 +231,7 @@ func (o Options) dispatch(next http.Handler) http.Handler {
 	})
 }
 
-// onlyGet answers every other method as etcd does.
+// onlyGet rejects every other method as etcd does.
 func onlyGet(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -260,10 +255,10 @@ func notFound(w http.ResponseWriter, _ *http.Request) {
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	data, err := json.Marshal(v)
-	if err != nil { // only structs of strings and numbers come here
+	if err != nil { // only structs of strings and numbers are passed
 		panic(errors.Join(errors.New("web: cannot marshal an answer"), err))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(data) // the client may be gone; nobody is left to tell
+	_, _ = w.Write(data) // the client may be gone
 }
