@@ -2,18 +2,18 @@ package lease
 
 import "crypto/subtle"
 
-// held finds the lease that is alive under a token.
+// held finds the live lease with an ID and a token.
 func (l *Lessor) held(id ID, token Token) (slot uint32, ok bool) {
 	slot, ok = l.alive(id)
 	return slot, ok && l.table.record(slot).token == token
 }
 
-// ChangeTTL gives a lease another TTL, which runs anew. It returns a *TTLError, or
-// ErrNotFound if there is no lease of that ID and token, or it is delayed.
+// ChangeTTL changes the TTL of a lease, which starts over. It returns a *TTLError, or ErrNotFound
+// if there is no lease with that ID and token, or it is delayed.
 //
-// On the current primary the lease ends no earlier than before. A later primary knows only the
-// new TTL. So only the holder may ask for a change, and it must count with it from the moment
-// just before it sends: until it knows the outcome it takes the lease as valid only for the
+// On the current primary the lease ends no earlier than before. A later primary knows only the new
+// TTL. So only the holder may request a change, and it must take it into account from just before
+// it sends the request: until it knows the outcome, it considers the lease valid only for the
 // smaller of the two TTLs, counted from just before it sent the change or a later renewal.
 func (l *Lessor) ChangeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	if err := l.checkTTL(ttl); err != nil {
@@ -37,7 +37,7 @@ func (l *Lessor) Touch(id ID, token Token) (Info, error) {
 	return l.touch(slot), nil
 }
 
-// touch lets a lease's TTL run anew.
+// touch restarts the TTL of a lease.
 func (l *Lessor) touch(slot uint32) Info {
 	l.anew(slot)
 	if l.tracker != nil {
@@ -46,13 +46,14 @@ func (l *Lessor) touch(slot uint32) Info {
 	return l.table.info(slot)
 }
 
-// HandOver gives a lease, with its name and keys, to another owner. It uses only the Owner,
-// Principal and Secret of to. The TTL starts anew, and the lease gets a new token and secret: the
-// old ones and the request ID are no longer valid. It returns ErrNotFound if there is no lease of
-// that ID and token, or if it is delayed.
+// HandOver transfers a lease, with its name and keys, to another owner. It uses only the Owner,
+// Principal and Secret of to. The TTL starts over, and the lease gets a new token and secret: the
+// old ones and the request ID become invalid. It returns ErrNotFound if there is no lease with that
+// ID and token, or if it is delayed.
 //
-// The holder must stop before it asks. If it does not learn the outcome, it may look the lease
-// up: if the lease still has the old token, the hand-over has not happened yet, but still may.
+// The holder must stop before it requests the hand-over. If it does not learn the outcome, it may
+// look up the lease: if that still has the old token, the hand-over has not happened yet, but still
+// may.
 func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	slot, ok := l.held(id, token)
 	if !ok {
@@ -67,12 +68,12 @@ func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	return l.succeed(slot, x), nil
 }
 
-// Resume gives a lease to another process of its owner, which knows the secret. The TTL starts
-// anew, and the lease gets a new token: the old one and the request ID are no longer valid. It
-// returns ErrNotFound, also if the secret is wrong or the lease has none.
+// Resume transfers a lease to another process of its owner, which knows the secret. The TTL starts
+// over, and the lease gets a new token: the old one and the request ID become invalid. It returns
+// ErrNotFound, also if the secret is wrong or the lease has none.
 //
-// The earlier process may go on until it learns of the change, at its next renewal: only the
-// token tells the two apart.
+// The previous process may continue until its next renewal, when it learns of the change: only the
+// token distinguishes the two.
 func (l *Lessor) Resume(id ID, s Secret) (Info, error) {
 	slot, ok := l.alive(id)
 	if !ok || s == (Secret{}) || !s.equal(l.table.extra(slot).some().secret) {
@@ -82,12 +83,12 @@ func (l *Lessor) Resume(id ID, s Secret) (Info, error) {
 	return l.succeed(slot, l.table.amend(slot)), nil
 }
 
-// equal takes the same time wherever two secrets differ, which is nobody's business.
+// equal compares two secrets in constant time.
 func (s Secret) equal(t Secret) bool { return subtle.ConstantTimeCompare(s[:], t[:]) == 1 }
 
-// succeed begins the next incarnation of a lease, which does not count for bytes now, under a new
-// token. A grant that is repeated late must not find it, and give the new token to the old
-// holder.
+// succeed begins the next incarnation of a lease, with a new token. The caller has subtracted the
+// lease from bytes. A late repetition of the grant must not find the lease, and give the new token
+// to the old holder.
 func (l *Lessor) succeed(slot uint32, x *extra) Info {
 	x.requestID = ""
 	l.table.bytes += l.table.bytesOf(slot)

@@ -22,7 +22,7 @@ func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
 	case c.Remaining < 0 || r.token != c.Token:
 		return
 	case c.Remaining > 0 && c.Stamp != 0 && r.stamp != c.Stamp:
-		// Its time runs anew since: what remained then says nothing.
+		// Its time has started over since; what remained then is obsolete.
 		if l.tracker != nil {
 			l.tracker.reinstate(slot, isPending)
 		}
@@ -81,8 +81,8 @@ func (l *Lessor) Unreport(silent []Checkpoint) {
 	}
 }
 
-// checkpointed learns that a checkpoint of a lease was set or cleared. The
-// primary goes on counting to the true expiry.
+// checkpointed records that a checkpoint of a lease was set or cleared. The primary keeps counting
+// to the true expiry.
 func (t *tracker) checkpointed(slot uint32) {
 	k, r := t.timings.at(slot), t.table.record(slot)
 	if r.remaining != 0 {
@@ -90,15 +90,15 @@ func (t *tracker) checkpointed(slot uint32) {
 		t.unset(slot, isPending|isHeld|isSilent)
 		k.quiet = t.now.after(t.again(r.ttl))
 	} else {
-		// What was set before this is gone; a proposal that is under way will
-		// be applied after this, and stays pending.
+		// An earlier checkpoint is gone. A proposal in flight will be applied after this, and
+		// stays pending.
 		k.quiet = min(k.quiet, t.now.after(t.cfg.silence(r.ttl)))
 	}
 	t.place(slot)
 }
 
-// report takes up to most silent leases and marks them. They are fewer if it meets too many that
-// are not silent any more.
+// report returns up to most silent leases and marks them. It returns fewer if many leases in the
+// queue are no longer silent.
 func (t *tracker) report(most int) []Checkpoint {
 	var out []Checkpoint
 	for looks := most + t.cfg.AtOnce/8; t.silents > 0 && len(out) < most && looks > 0; looks-- {

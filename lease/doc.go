@@ -1,5 +1,5 @@
-// Package lease is a lease engine: a table of time-bound promises, the keys
-// that are attached to them, and the countdowns that say when each may end.
+// Package lease is a lease engine: a table of time-bound promises, the keys attached to them, and
+// the countdowns that determine when each may end.
 //
 // Every member of a cluster has a [Lessor] and feeds it the same replicated commands
 // ([Lessor.Grant], [Lessor.Revoke], [Lessor.Expire], [Lessor.ChangeTTL], [Lessor.Touch],
@@ -14,7 +14,7 @@
 // Leases that are kept alive together can be in one group ([Lessor.OpenGroup], [Lessor.Join]):
 // [Lessor.RenewGroup] renews them all at the cost of one.
 //
-// # The contract
+// # Contract
 //
 // The caller owns the clock. Before any other call it sets the current instant with
 // [Lessor.Advance], on primaries and followers. An [Instant] counts milliseconds, rounded down,
@@ -27,9 +27,9 @@
 // and will never be applied. Until then an expiring lease refuses renewal. A renewal whose
 // [Renewal.Clear] is set is acknowledged only after a Checkpoint that clears has been applied.
 //
-// A Lessor is owned by one goroutine. It returns copies. Any goroutine may read a [View].
+// One goroutine owns a Lessor, which returns only copies. Any goroutine may read a [View].
 //
-// # What it does not do
+// # Limits
 //
 // It reads no clock and no random numbers, starts no goroutine, takes no lock and does no I/O. It
 // does not end a bound lease whose key was deleted (see [Lessor.Loose]), store keys or values,

@@ -1,8 +1,8 @@
 package lease
 
-// dueQueue holds leases that are past their expiry, by expiry and then ID: a heap.
+// dueQueue is a heap of leases past their expiry, ordered by expiry and then ID.
 //
-// An entry is stale if its lease has another expiry now, or is not there.
+// An entry is stale if its lease has another expiry now, or is gone.
 //
 // Invariant: no entry comes before its parent, which for entry i is entry (i-1)/fanOut.
 type dueQueue struct {
@@ -15,11 +15,11 @@ type dueEntry struct {
 	placed
 }
 
-// fanOut keeps the heap flat, since each level misses the cache when a million leases are due: it
-// has ten then, where a binary one has twenty.
+// fanOut keeps the heap flat, because each level is a cache miss when a million leases are due: it
+// then has ten levels, and a binary heap twenty.
 const fanOut = 4
 
-// before says which of two entries is to be taken first.
+// before reports whether e must be taken before o.
 func (e *dueEntry) before(o *dueEntry) bool {
 	return e.expiry < o.expiry || e.expiry == o.expiry && e.id < o.id
 }
@@ -40,7 +40,7 @@ func (q *dueQueue) push(e dueEntry) {
 	*hole = e
 }
 
-// pop takes the first lease. The queue must not be empty.
+// pop removes the first lease. The queue must not be empty.
 func (q *dueQueue) pop() dueEntry {
 	hole := q.entries.at(0)
 	first := *hole
@@ -58,7 +58,7 @@ func (q *dueQueue) pop() dueEntry {
 	return first
 }
 
-// firstOf returns which of the children that begin with a certain one is to be taken first.
+// firstOf returns the first in order among the siblings that begin with a child.
 func (q *dueQueue) firstOf(child uint32) uint32 {
 	first, e := child, q.entries.at(child)
 	for i := child + 1; i < min(child+fanOut, q.len); i++ {

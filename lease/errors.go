@@ -17,25 +17,25 @@ var (
 	// ErrBadID means an ID that is not above zero.
 	ErrBadID = errors.New("lease: bad id")
 
-	// ErrBound means that the lease is bound to one key, and takes no other.
+	// ErrBound means that the lease is bound to one key, and accepts no other.
 	ErrBound = errors.New("lease: bound to another key")
 
-	// ErrExpiring means that the end of the lease is decided and the outcome is not known yet.
-	// The lease may become alive again, so a caller that can wait may try again when the outcome
+	// ErrExpiring means that the decision to end the lease was made and its outcome is not known
+	// yet. The lease may become alive again, so a caller that can wait may retry once the outcome
 	// is known.
 	ErrExpiring = errors.New("lease: expiring")
 
 	// ErrNotPrimary means that this member does not time leases.
 	ErrNotPrimary = errors.New("lease: not primary")
 
-	// ErrCorrupt means that a State to recover from contradicts itself.
+	// ErrCorrupt means that a State for recovery contradicts itself.
 	ErrCorrupt = errors.New("lease: corrupt state")
 )
 
 // A TTLError reports a TTL outside [Min, Max].
 type TTLError struct{ Got, Min, Max TTL }
 
-// Error says which bound was missed.
+// Error describes the bounds.
 func (e *TTLError) Error() string {
 	return fmt.Sprintf("lease: ttl %d ms is not within %d and %d ms", e.Got, e.Min, e.Max)
 }
@@ -46,7 +46,7 @@ type NameError struct {
 	Holder Info
 }
 
-// Error says who holds the name.
+// Error identifies the holder of the name.
 func (e *NameError) Error() string {
 	switch h := &e.Holder; {
 	case h.Delayed:
@@ -65,7 +65,7 @@ type KeyLimitError struct {
 	Limit int
 }
 
-// Error says which lease is full.
+// Error identifies the lease.
 func (e *KeyLimitError) Error() string {
 	return fmt.Sprintf("lease: lease %016x has %d keys attached, the most it may", e.ID, e.Limit)
 }

@@ -4,47 +4,44 @@ import (
 	"leasehold.dev/internal/wheel"
 )
 
-// flags are where a lease is on its way from alive to gone. A lease with none
-// is simply alive.
+// flags are the stages of a lease between alive and gone. A lease without flags is simply alive.
 type flags uint8
 
 const (
-	isDue      flags = 1 << iota // past its expiry, not yet decided about
-	isExpiring                   // its end is decided, the outcome is not known
-	isSilent                     // to be checkpointed, not yet proposed
-	isPending                    // a checkpoint is proposed, the outcome is not known
-	isHeld                       // pending and past its expiry: the outcome is awaited first
+	isDue      flags = 1 << iota // past its expiry, not decided yet
+	isExpiring                   // the decision to end it is in flight
+	isSilent                     // needs a checkpoint, not proposed yet
+	isPending                    // a checkpoint is in flight
+	isHeld                       // pending and past its expiry: the outcome comes first
 )
 
-// timing is what the primary alone knows of a lease.
+// timing is the primary's own data about a lease.
 type timing struct {
 	// expiry is the first instant at which the lease may end.
 	expiry Instant
-	// quiet is the instant from which on the lease is silent.
+	// quiet is the instant from which the lease is silent.
 	quiet Instant
 	state flags
-	// delayed says that what ends at expiry is the lock delay of a lease that
-	// is over. It never goes back.
+	// delayed says that expiry ends the lock delay of a lease that has ended. It is never reset.
 	delayed bool
-	// group is the place of the group that the lease is in, and prev and next are its neighbours'
-	// slots there; all plus 1, and 0 for none. Then expiry and quiet are of before it joined.
+	// group is the index of the lease's group, and prev and next are the slots of its neighbors
+	// there; all plus 1, and 0 for none. While it is set, expiry and quiet are those from before
+	// the lease joined.
 	group, prev, next uint32
 }
 
 // tracker times the leases of a primary.
 //
-// A renewal only changes the two instants of a lease. Its entry in the wheel
-// stays and fires at the old time, when place looks at the instants again: so a
-// lease that is renewed costs the wheel one move in half its TTL, however often
-// it is renewed.
+// A renewal changes only the two instants of a lease. Its entry in the wheel stays and fires at the
+// old time, when place checks the instants again. So a renewed lease costs the wheel one move per
+// half TTL, however often it is renewed.
 //
-// A lease that was there before this member was primary is met before anything
-// else is done with it: see promotion.
+// A lease that existed before the promotion is met before anything else is done with it: see
+// promotion.
 //
-// Invariants: a live lease that was met is in exactly one of the wheel, a group, isDue,
-// isExpiring and isHeld; at most one proposal of the tracker about a lease is
-// under way, so isExpiring excludes isPending; the wheel's instant is not after
-// expiry, and without flags not after quiet.
+// Invariants: a live lease that was met is in exactly one of the wheel, a group, isDue, isExpiring
+// and isHeld; at most one proposal of the tracker about a lease is in flight, so isExpiring
+// excludes isPending; the wheel's instant is not after expiry, and without flags not after quiet.
 type tracker struct {
 	cfg       *Config
 	table     *table          // read only
@@ -60,7 +57,7 @@ type tracker struct {
 	silents   int      // leases with isSilent
 	// nearMisses counts renewals.
 	nearMisses uint64
-	// promotion is nil when all leases are met.
+	// promotion is nil once all leases are met.
 	promotion *promotion
 	groups    groups
 }
@@ -73,7 +70,7 @@ func newTracker(l *Lessor) *tracker {
 	}
 }
 
-// advance moves the clock, and does a part of what there is to do by now.
+// advance moves the clock, and does part of the work that is due.
 func (t *tracker) advance(now Instant) {
 	t.now = now
 	t.wheel.Advance(int64(now), t.cfg.AtOnce, t.place)
@@ -81,21 +78,21 @@ func (t *tracker) advance(now Instant) {
 	t.meetMore()
 }
 
-// start begins to time a lease that was just granted.
+// start begins to time a new lease.
 func (t *tracker) start(slot uint32) {
 	ttl := t.table.record(slot).ttl
 	t.resume(slot, t.now.after(ttl), t.now.after(t.cfg.untended(ttl)))
 }
 
-// resume begins to time a lease that was there before this member was primary.
+// resume begins to time a lease that existed before the promotion.
 func (t *tracker) resume(slot uint32, expiry, quiet Instant) {
 	*t.timings.grow(slot) = timing{expiry: expiry, quiet: quiet, delayed: t.table.delayed(slot)}
 	t.place(slot)
 }
 
-// restart begins to time the next incarnation of a lease, or its lock delay. What was
-// proposed about it before is void. Without a delay a promise to the holder
-// before may still run, and nothing is taken back from it.
+// restart begins to time the next incarnation of a lease, or its lock delay. Earlier proposals
+// about it are void. Without a lock delay, a promise to the previous holder may still be valid, and
+// is not shortened.
 func (t *tracker) restart(slot uint32, delayed bool) {
 	t.part(slot, true)
 	t.unset(slot, isDue|isSilent)
@@ -108,8 +105,7 @@ func (t *tracker) restart(slot uint32, delayed bool) {
 	t.place(slot)
 }
 
-// expiry returns the first instant at which a lease may end: one whose end is
-// decided, at once.
+// expiry returns the first instant at which a lease may end: 0 if the decision to end it was made.
 func (t *tracker) expiry(slot uint32) Instant {
 	k := t.timings.at(slot)
 	if k.state&isExpiring != 0 {
@@ -118,8 +114,8 @@ func (t *tracker) expiry(slot uint32) Instant {
 	return t.end(slot)
 }
 
-// end returns the first instant at which a lease may end unless it is renewed, by itself or with
-// its group.
+// end returns the first instant at which a lease may end unless it is renewed, alone or with its
+// group.
 func (t *tracker) end(slot uint32) Instant {
 	k := t.timings.at(slot)
 	if g := t.groupAt(slot); g != nil {
@@ -136,15 +132,15 @@ func (t *tracker) forget(slot uint32) {
 	t.timings.clear(slot)
 }
 
-// place puts a lease where its instants and flags say: among the due or the
-// silent, or into the wheel until there is something to do about it.
+// place puts a lease where its instants and flags require: among the due or the silent leases, or
+// into the wheel until something is due.
 func (t *tracker) place(slot uint32) {
 	k := t.timings.at(slot)
 	switch {
 	case k.state&(isDue|isExpiring) != 0 || k.group != 0:
 	case k.expiry <= t.now && k.state&isPending != 0:
-		// Deciding now would leave two proposals under way, and nobody could
-		// tell which of them was dropped if one is.
+		// Deciding now would leave two proposals in flight; if one of them is dropped, it would be
+		// unclear which.
 		t.wheel.Remove(slot) // it may not have fired yet
 		k.state |= isHeld
 	case k.expiry <= t.now:
@@ -165,7 +161,7 @@ func (t *tracker) place(slot uint32) {
 	}
 }
 
-// unset takes flags off a lease and keeps the queues in step.
+// unset clears flags of a lease and keeps the queues in step.
 func (t *tracker) unset(slot uint32, f flags) {
 	k := t.timings.at(slot)
 	f &= k.state
@@ -173,7 +169,7 @@ func (t *tracker) unset(slot uint32, f flags) {
 	if f&isDue != 0 {
 		t.dues--
 		if t.dues == 0 {
-			t.due = dueQueue{} // but for stale entries it was empty
+			t.due = dueQueue{} // apart from stale entries it was empty
 		}
 	}
 	if f&isSilent != 0 {
@@ -184,10 +180,10 @@ func (t *tracker) unset(slot uint32, f flags) {
 	}
 }
 
-// nearMiss is of which part of its TTL less was left of a lease whose renewal was nearly too late.
+// nearMiss is the fraction of the TTL (1/nearMiss) below which a renewal counts as a near miss.
 const nearMiss = 4
 
-// renew starts a lease's TTL anew, if the token is its own, or 0.
+// renew restarts a lease's TTL, if the token is its own or 0.
 func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	k, r := t.timings.at(slot), t.table.record(slot)
 	if k.delayed || token != 0 && token != r.token {
@@ -199,13 +195,13 @@ func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	if t.end(slot) < t.now.after(r.ttl/nearMiss) {
 		t.nearMisses++
 	}
-	// A promotion may have given more than a TTL; a renewal takes nothing back.
+	// A promotion may have given more than a TTL; a renewal does not shorten that.
 	k.expiry = max(k.expiry, t.now.after(r.ttl))
 	k.quiet = t.now.after(t.cfg.silence(r.ttl))
 	n := Renewal{TTL: r.ttl, Token: r.token}
 	if k.state != 0 || r.remaining != 0 {
-		// Rare: the entry in the wheel may be too late for the new instants, or
-		// not be there. What is checkpointed stays so until that is cleared.
+		// Rare: the entry in the wheel may be too late for the new instants, or missing. A
+		// checkpointed lease stays so until that is cleared.
 		n.Clear = k.state&isPending != 0 || r.remaining != 0
 		t.unset(slot, isDue|isSilent|isHeld)
 		t.place(slot)
@@ -213,8 +209,8 @@ func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	return n, nil
 }
 
-// touch starts a lease's TTL anew, because a command says so. What was proposed
-// about it before is void, but it is still under way.
+// touch restarts a lease's TTL, as required by a command. An earlier proposal about it is void, but
+// still in flight.
 func (t *tracker) touch(slot uint32) {
 	t.part(slot, true)
 	k, ttl := t.timings.at(slot), t.table.record(slot).ttl
@@ -224,19 +220,19 @@ func (t *tracker) touch(slot uint32) {
 	t.place(slot)
 }
 
-// abandon makes a lease silent soon unless it is renewed. One in a group is tended.
+// abandon makes a lease silent soon unless it is renewed. A lease in a group is tended.
 func (t *tracker) abandon(slot uint32) {
 	k, r := t.timings.at(slot), t.table.record(slot)
 	quiet := t.now.after(t.cfg.untended(r.ttl))
 	if k.state != 0 || r.remaining != 0 || k.quiet <= quiet || k.group != 0 {
-		return // on its way already, or known to be silent
+		return // in progress already, or known to be silent
 	}
 	k.quiet = quiet
 	t.place(slot)
 }
 
-// reinstate takes back the proposal about a lease, if there is one of the kinds
-// in f: it was dropped, or the lease has changed since it was made.
+// reinstate withdraws the proposal about a lease, if it is of a kind in f: it was dropped, or the
+// lease has changed since.
 func (t *tracker) reinstate(slot uint32, f flags) {
 	if t.timings.at(slot).state&f == 0 {
 		return
@@ -245,15 +241,15 @@ func (t *tracker) reinstate(slot uint32, f flags) {
 	t.place(slot)
 }
 
-// again is how long a lease that is checkpointed now may stay silent until that is done
-// once more. After a promotion this grows with the age of the tracker: members that restart
-// every few seconds would else count the same time again and again.
+// again returns how long a lease that is checkpointed now may stay silent until the next
+// checkpoint. After a promotion this grows with the age of the tracker: otherwise members that
+// restart every few seconds would count the same time again and again.
 func (t *tracker) again(ttl TTL) TTL {
 	age := TTL(t.now - t.began)
 	return min(t.cfg.again(ttl), max(t.cfg.untended(ttl), age))
 }
 
-// hasten makes a lease silent now, unless there is something under way about it.
+// hasten makes a lease silent now, unless a proposal about it is in flight.
 func (t *tracker) hasten(slot uint32) {
 	t.meet(slot)
 	k := t.timings.at(slot)
@@ -261,8 +257,8 @@ func (t *tracker) hasten(slot uint32) {
 	t.place(slot)
 }
 
-// decide takes up to most leases past their expiry, in order, and marks them.
-// They are fewer if it meets too many that are not due any more.
+// decide returns up to most leases past their expiry, in order, and marks them. It returns fewer if
+// many leases in the queue are no longer due.
 func (t *tracker) decide(most int) []Due {
 	var out []Due
 	for looks := most + t.cfg.AtOnce/8; t.dues > 0 && len(out) < most && looks > 0; looks-- {

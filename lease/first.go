@@ -12,12 +12,12 @@ import (
 // argument.
 func (v View) First(after ID, most int, want func(*Info) bool) []Info {
 	var first placedHeap
-	var candidate Info // here, so that not each is an allocation
+	var candidate Info // here, to avoid an allocation per lease
 	for i, p := range v.pages {
 		for j := range p.records {
 			id := p.records[j].id
 			if id <= after || len(first) == most && (most == 0 || id > first[0].id) {
-				continue // ID 0 is a free slot, and no more than after
+				continue // free slots have ID 0, which is never above after
 			}
 			if want != nil {
 				if candidate = p.info(uint32(j)); !want(&candidate) {
@@ -38,7 +38,7 @@ func (v View) First(after ID, most int, want func(*Info) bool) []Info {
 	return out
 }
 
-// placedHeap has the lease with the largest ID on top.
+// placedHeap has the largest ID on top.
 type placedHeap []placed
 
 // Len implements heap.Interface.

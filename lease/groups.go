@@ -9,13 +9,13 @@ import (
 // GroupID identifies a group. The caller chooses it, above all earlier ones.
 type GroupID uint64
 
-// OpenGroup opens an empty group for leases of a TTL, on a primary. It panics if the ID is not
+// OpenGroup creates an empty group for leases of a TTL, on a primary. It panics if the ID is not
 // above that of every earlier group.
 //
-// A group is leases that are renewed together. It exists only on the primary that opened it, and
-// only while it is renewed: when it falls silent it is over, and its leases live on from its last
-// renewal as if each had been renewed by itself then. However many leases a group has, it costs
-// no more than a lease as long as none joins or leaves.
+// The leases of a group are renewed together. A group exists only on the primary that created it,
+// and only while it is renewed: when it falls silent it ends, and its leases live on from its last
+// renewal as if each had been renewed alone. However many leases a group has, it costs no more than
+// one lease unless leases join or leave.
 func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 	if g <= l.lastGroup {
 		panic("lease: a group's ID is used twice")
@@ -26,10 +26,10 @@ func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 	}
 }
 
-// Join takes a lease into a group. Usually it was just renewed. It leaves any other group. Join
-// reports whether the lease is in the group now. It is not if the group is over, if the lease has
-// another TTL or, unless the token is 0, another token, or if it is silent, has a checkpoint that
-// is to be cleared first, or its end is decided.
+// Join moves a lease into a group, usually just after a renewal. It leaves any other group. Join
+// reports whether the lease is in the group now. It is not if the group has ended, if the lease has
+// another TTL or, unless the token is 0, another token, or if it is silent, has a checkpoint to
+// clear first, or is expiring.
 func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
 	if l.tracker == nil {
 		return false
@@ -41,10 +41,10 @@ func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
 	return l.tracker.join(slot, g)
 }
 
-// Leave takes a lease out of a group, if it is in it, because nothing keeps it alive any more. It
-// lives on from its own last renewal, or from the group's at asOf if that is later, and is
-// untended. LastRenewal stands for the group's last one. The caller certifies that the holder was
-// promised nothing by a later renewal of the group.
+// Leave removes a lease from a group, if it is in it, because nothing keeps it alive any more. It
+// lives on from its own last renewal, or from the group's last one at or before asOf if that is
+// later, and is untended. LastRenewal stands for the group's last one. The caller guarantees that
+// the holder was promised nothing by a later renewal of the group.
 func (l *Lessor) Leave(g GroupID, id ID, asOf Instant) {
 	if l.tracker == nil {
 		return
@@ -71,14 +71,14 @@ func (l *Lessor) GroupOf(id ID) GroupID {
 	return l.tracker.groupOf(slot)
 }
 
-// HasGroup reports whether there is a group that is not over.
+// HasGroup reports whether a group exists and has not ended.
 func (l *Lessor) HasGroup(g GroupID) bool {
 	return l.tracker != nil && l.tracker.liveGroup(g) != nil
 }
 
 // RenewGroup renews all leases of a group. The keeper may be told only after a quorum has confirmed
-// that this member still leads, and together with what Left returns then. It returns the TTL of the
-// leases, and ok=false if the group is over: then nothing is renewed.
+// that this member still leads, and together with the result of Left at that time. RenewGroup
+// returns the TTL of the leases, or ok=false if the group has ended: then nothing is renewed.
 func (l *Lessor) RenewGroup(g GroupID) (ttl TTL, ok bool) {
 	if l.tracker == nil {
 		return 0, false
@@ -91,9 +91,9 @@ func (l *Lessor) RenewGroup(g GroupID) (ttl TTL, ok bool) {
 	return p.ttl, true
 }
 
-// Left returns the leases that have left a group since the last call, but for those that
-// Lessor.Leave took out: they have ended or changed, or joined another group. It returns ok=false
-// if the group is over, which all of its leases have left.
+// Left returns the leases that have left a group since the last call, except those removed by
+// Lessor.Leave: they have ended or changed, or joined another group. It returns ok=false if the
+// group has ended, which all its leases have left.
 func (l *Lessor) Left(g GroupID) (left []ID, ok bool) {
 	if l.tracker == nil {
 		return nil, false
@@ -106,7 +106,7 @@ func (l *Lessor) Left(g GroupID) (left []ID, ok bool) {
 	return left, true
 }
 
-// EndGroup ends a group. Its leases are untended, if they are kept alive no more.
+// EndGroup ends a group. Untended says that its leases are no longer kept alive.
 func (l *Lessor) EndGroup(g GroupID, untended bool) {
 	if l.tracker == nil {
 		return
@@ -119,15 +119,16 @@ func (l *Lessor) EndGroup(g GroupID, untended bool) {
 	}
 }
 
-// group is leases of one TTL that are renewed together. They are in a list, linked by their
+// group has leases of one TTL that are renewed together. They are in a list linked through their
 // timings.
 type group struct {
 	id      GroupID
-	place   uint32 // in groups.list
+	place   uint32 // index in groups.list
 	ttl     TTL
 	renewed Instant
-	quiet   Instant // from which on it is silent
-	// abandoned bounds when its leases are silent: nothing has kept them alive since some instant.
+	quiet   Instant // when it becomes silent
+	// abandoned bounds when its leases become silent: nothing has kept them alive since some
+	// instant.
 	abandoned Instant
 	first     uint32 // slot + 1; 0: none
 	len       int
@@ -135,18 +136,18 @@ type group struct {
 	over      bool
 }
 
-// maxLeft bounds what is kept for Lessor.Left. A group that more leases leave at a time is over.
+// maxLeft bounds the list for Lessor.Left. A group that more leases leave at a time ends.
 const maxLeft = 10_000
 
-// groups are those of a tracker.
+// groups are the groups of a tracker.
 //
-// Invariants: a group that is not over is in of and in the wheel; one that is over is in over until
-// all leases have left it.
+// Invariants: a group that has not ended is in of and in the wheel; one that has ended is in over
+// until all leases have left it.
 type groups struct {
 	list []*group
 	free []uint32
 	of   map[GroupID]*group
-	// wheel has each group at an instant that is not after it falls silent.
+	// wheel has each group at an instant not after it becomes silent.
 	wheel *wheel.Wheel
 	over  []*group
 }
@@ -170,13 +171,13 @@ func (t *tracker) openGroup(id GroupID, ttl TTL) {
 	gs.wheel.Add(g.place, int64(g.quiet))
 }
 
-// renew notes a renewal. The group's entry in the wheel stays, as that of a lease does.
+// renew records a renewal. The group's entry in the wheel stays, as a lease's does.
 func (g *group) renew(t *tracker) {
 	g.renewed, g.quiet = t.now, t.now.after(t.cfg.silence(g.ttl))
 }
 
-// liveGroup returns a group that is not over. One that is silent is over, even if the wheel has
-// not fired yet.
+// liveGroup returns a group that has not ended. A silent one has ended, even if the wheel has not
+// fired yet.
 func (t *tracker) liveGroup(id GroupID) *group {
 	g := t.groups.of[id]
 	if g != nil && g.quiet <= t.now {
@@ -186,7 +187,7 @@ func (t *tracker) liveGroup(id GroupID) *group {
 	return g
 }
 
-// groupOf returns the group that the lease in a slot is in, 0 for none.
+// groupOf returns the group of the lease in a slot, 0 for none.
 func (t *tracker) groupOf(slot uint32) GroupID {
 	if g := t.groupAt(slot); g != nil {
 		return g.id
@@ -194,7 +195,7 @@ func (t *tracker) groupOf(slot uint32) GroupID {
 	return 0
 }
 
-// groupAt returns the group that the lease in a slot is in, nil for none.
+// groupAt returns the group of the lease in a slot, nil for none.
 func (t *tracker) groupAt(slot uint32) *group {
 	if k := t.timings.at(slot); k.group != 0 {
 		return t.groups.list[k.group-1]
@@ -202,7 +203,7 @@ func (t *tracker) groupAt(slot uint32) *group {
 	return nil
 }
 
-// join takes a lease into a group, and out of the wheel.
+// join moves a lease into a group, and out of the wheel.
 func (t *tracker) join(slot uint32, id GroupID) bool {
 	g, k, r := t.liveGroup(id), t.timings.at(slot), t.table.record(slot)
 	switch {
@@ -225,11 +226,11 @@ func (t *tracker) join(slot uint32, id GroupID) bool {
 	return true
 }
 
-// part takes a lease out of its group, if it is in one. The caller places it. Report says that the
-// group's keeper is to learn of it.
+// part removes a lease from its group, if it is in one. The caller must place it. Report says that
+// the group's keeper must learn of it.
 func (t *tracker) part(slot uint32, report bool) { t.partAsOf(slot, report, LastRenewal) }
 
-// partAsOf is part for a lease that the group's renewals after an instant do not count for.
+// partAsOf is part for a lease that the group's renewals after an instant do not cover.
 func (t *tracker) partAsOf(slot uint32, report bool, asOf Instant) {
 	g := t.groupAt(slot)
 	if g == nil {
@@ -260,7 +261,7 @@ func (t *tracker) partAsOf(slot uint32, report bool, asOf Instant) {
 	}
 }
 
-// settle takes a lease out of its group if that is over, or silent.
+// settle removes a lease from its group if that has ended, or is silent.
 func (t *tracker) settle(slot uint32) {
 	if g := t.groupAt(slot); g != nil && (g.over || g.quiet <= t.now) {
 		if !g.over {
@@ -271,9 +272,9 @@ func (t *tracker) settle(slot uint32) {
 	}
 }
 
-// dissolve ends a group: nothing joins or renews it any more. Its leases leave it by and by. In
-// which step one does makes no difference, because it gets the same instants in any, and because
-// everything that is done with a lease begins with settle.
+// dissolve ends a group: nothing joins or renews it any more. Its leases leave it over time. It
+// does not matter in which step, because a lease gets the same instants in any step, and every
+// operation on a lease begins with settle.
 func (t *tracker) dissolve(g *group) {
 	g.over = true
 	delete(t.groups.of, g.id)
@@ -281,8 +282,8 @@ func (t *tracker) dissolve(g *group) {
 	t.groups.over = append(t.groups.over, g)
 }
 
-// advanceGroups dissolves the groups that are silent by now, and has as many leases leave them as
-// there is time for at once.
+// advanceGroups dissolves the groups that are silent, and removes as many of their leases as one
+// step has time for.
 func (t *tracker) advanceGroups() {
 	gs := &t.groups
 	gs.wheel.Advance(int64(t.now), t.cfg.AtOnce, func(place uint32) {
@@ -313,7 +314,7 @@ func (t *tracker) advanceGroups() {
 	}
 }
 
-// nextGroup returns an instant before which there is nothing to do about groups.
+// nextGroup returns an instant before which nothing is due for groups.
 func (t *tracker) nextGroup() (Instant, bool) {
 	if len(t.groups.over) > 0 {
 		return t.now, true

@@ -10,26 +10,25 @@ import (
 
 const (
 	bucketSize = 512
-	// bucketFull is how many leases a bucket holds at most.
+	// bucketFull is the most leases that a bucket holds.
 	bucketFull = bucketSize / 8 * 7
 	// bucketUsual is how many it holds on average.
 	bucketUsual = bucketSize / 5 * 3
-	// together is how many tags are looked at in one step.
+	// together is how many tags are compared in one step.
 	together = 8
 )
 
-// index finds the slot of a lease by its ID. It does not hold the ID again: that
-// is in the record, so a lease costs about 9 bytes here, and in a map 20 to 37.
+// index finds the slot of a lease by its ID. It does not repeat the ID, which is in the record, so
+// a lease costs about 9 bytes here; in a map it would cost 20 to 37.
 //
-// It is an extendible hash table: the first bits of an ID's hash choose a place
-// in the directory, which grows by doubling; the bucket there holds all IDs whose
-// hashes begin with its own, fewer bits, and splits when it is full. So there is
-// never more to move than one bucket. In a bucket the search is linear, eight
-// leases at a step, since one that is nearly full has long runs. The hashes differ from
-// process to process, and nothing that is seen depends on them.
+// It is an extendible hash table. The first bits of an ID's hash select an entry of the directory,
+// which grows by doubling. The bucket there holds all IDs whose hashes begin with the bucket's own,
+// fewer bits, and splits when it is full. So at most one bucket moves at a time. Search within a
+// bucket is linear, eight leases per step, because a nearly full bucket has long runs. The hashes
+// differ between processes, and no result depends on them.
 //
-// Invariants: the directory has 1<<depth places; a bucket is in all those whose
-// first bits are its own.
+// Invariants: the directory has 1<<depth entries; a bucket is in all those whose first bits are its
+// own.
 type index struct {
 	seed      maphash.Seed
 	depth     uint8
@@ -37,11 +36,11 @@ type index struct {
 	len       int
 }
 
-// bucket holds slots, each plus 1, 0 for none; beside each are eight bits of the
-// hash, so that hardly a record is looked at in vain.
+// bucket holds slots, each plus 1, 0 for none. Each has a tag of eight bits of the hash, so that
+// few records are read in vain.
 //
-// Invariants: from where its hash wants it to where it is, there is no gap; a tag is 0
-// where there is no slot; the last tags are those of the first slots again.
+// Invariants: there is no gap between the position that a hash selects and the entry's position; a
+// tag is 0 where there is no slot; the last tags repeat those of the first slots.
 type bucket struct {
 	slots [bucketSize]uint32
 	tags  [bucketSize + together]uint8
@@ -49,7 +48,7 @@ type bucket struct {
 	depth uint8
 }
 
-// newIndex returns an index with room for some leases.
+// newIndex returns an index with room for size leases.
 func newIndex(size int) index {
 	x := index{seed: maphash.MakeSeed()}
 	for size>>x.depth > bucketUsual {
@@ -66,25 +65,25 @@ func (x *index) hash(id ID) uint64 { return maphash.Comparable(x.seed, id) }
 
 func (x *index) bucket(hash uint64) *bucket { return x.directory[hash>>(64-x.depth)] }
 
-// tag is never that of an empty place.
+// tag is never the tag of an empty position.
 func tag(hash uint64) uint8 { return max(1, uint8(hash>>9)) }
 
 // lows has a 1 in each byte.
 const lows = 0x0101010101010101
 
-// zeros sets the first bit of each byte of x that is 0. It may set that of a byte 1 that
-// comes after one that is 0, of none else.
+// zeros sets the first bit of each byte of x that is 0. It may also set that of a byte 1 after a
+// byte 0, but no other.
 func zeros(x uint64) uint64 { return (x - lows) &^ x & (lows << 7) }
 
-// eight returns the tags from a place on.
+// eight returns the eight tags from a position on.
 func (b *bucket) eight(at uint64) uint64 { return binary.LittleEndian.Uint64(b.tags[at:]) }
 
-// place returns the place of the first byte that zeros has found in the tags from at on.
+// place returns the position of the first byte that zeros found in the tags from at on.
 func place(at, found uint64) uint64 {
 	return (at + uint64(bits.TrailingZeros64(found))/8) % bucketSize
 }
 
-// set fills a place, or empties it.
+// set fills or empties a position.
 func (b *bucket) set(at uint64, entry uint32, tag uint8) {
 	b.slots[at], b.tags[at] = entry, tag
 	if at < together {
@@ -92,8 +91,8 @@ func (b *bucket) set(at uint64, entry uint32, tag uint8) {
 	}
 }
 
-// find returns the slot of a lease. It is mostly asked for the same one several times, and of a
-// million leases neither its place in the index nor its record is in the processor's cache.
+// find returns the slot of a lease. Callers often ask for the same lease several times. Among a
+// million leases, neither its position in the index nor its record is in the processor's cache.
 func (t *table) find(id ID) (slot uint32, ok bool) {
 	if id != 0 && t.found < t.top && t.record(t.found).id == id {
 		return t.found, true
@@ -106,7 +105,7 @@ func (t *table) find(id ID) (slot uint32, ok bool) {
 	return t.found, true
 }
 
-// seek returns where in the index a lease is.
+// seek returns the position of a lease in the index.
 func (t *table) seek(id ID) (b *bucket, at uint64, ok bool) {
 	hash := t.index.hash(id)
 	b = t.index.bucket(hash)
@@ -123,19 +122,19 @@ func (t *table) seek(id ID) (b *bucket, at uint64, ok bool) {
 	}
 }
 
-// lookup is a lease that is looked for.
+// lookup is a lease to find.
 type lookup struct {
 	id  ID
-	key string // that names it, if one does
+	key string // a key that names it, if any
 
 	hash   uint64
 	bucket *bucket
-	tags   uint64 // the first that seek looks at
-	entry  uint32 // slot + 1, 0: not found
+	tags   uint64 // the first tags that seek compares
+	entry  uint32 // slot + 1, or 0 if not found
 }
 
-// findAll finds many leases. It does each step for all before the next one: so the processor
-// fetches from memory what it needs for several leases at a time.
+// findAll finds many leases. It does each step for all of them before the next step, so that the
+// processor fetches memory for several leases at a time.
 func (t *table) findAll(some []lookup) {
 	t.fetch(some)
 	for i := range some {
@@ -167,13 +166,13 @@ func (t *table) fetch(some []lookup) {
 	}
 }
 
-// matches finds a tag in the eight that come before the first empty place.
+// matches finds a tag among the eight that come before the first empty position.
 func matches(tags uint64, tag uint8) uint64 {
 	empty := zeros(tags)
 	return zeros(tags^lows*uint64(tag)) & (empty&-empty - 1)
 }
 
-// enter adds a lease, which is in its slot already, to the index.
+// enter adds a lease, which is already in its slot, to the index.
 func (t *table) enter(id ID, slot uint32) {
 	x := &t.index
 	hash := x.hash(id)
@@ -184,8 +183,8 @@ func (t *table) enter(id ID, slot uint32) {
 	x.len++
 }
 
-// enterAll makes the index of a table whose slots below top all have a lease. Two with the same ID
-// are an error.
+// enterAll builds the index of a table whose slots below top all have a lease. It fails if two have
+// the same ID.
 func (t *table) enterAll() error {
 	t.index = newIndex(int(t.top))
 	var some [64]lookup
@@ -216,7 +215,7 @@ func (b *bucket) add(hash uint64, entry uint32) {
 	b.used++
 }
 
-// split makes two buckets of the one where a hash belongs.
+// split splits the bucket of a hash in two.
 func (t *table) split(hash uint64) {
 	x := &t.index
 	old := x.bucket(hash)
@@ -248,7 +247,7 @@ func (t *table) split(hash uint64) {
 	copy(x.directory[first+places/2:], half)
 }
 
-// leave removes a lease, which is in its slot still, from the index.
+// leave removes a lease, which is still in its slot, from the index.
 func (t *table) leave(id ID) {
 	b, hole, ok := t.seek(id)
 	if !ok {
@@ -256,7 +255,7 @@ func (t *table) leave(id ID) {
 	}
 	for at := (hole + 1) % bucketSize; b.slots[at] != 0; at = (at + 1) % bucketSize {
 		home := t.index.hash(t.record(b.slots[at]-1).id) % bucketSize
-		// It may fill the hole unless that lies before where its hash wants it.
+		// It may fill the hole unless that precedes the position that its hash selects.
 		if (at-home)%bucketSize >= (at-hole)%bucketSize {
 			b.set(hole, b.slots[at], b.tags[at])
 			hole = at

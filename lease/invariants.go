@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// CheckInvariants walks the whole state and returns the first contradiction. It is for tests and
-// for the simulator, and slow.
+// CheckInvariants walks the whole state and returns the first contradiction. It is slow, and meant
+// for tests and the simulator.
 func (l *Lessor) CheckInvariants() error {
 	if err := l.table.checkInvariants(); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (a *attachments) checkInvariants(t *table) error {
 	return nil
 }
 
-// behind says whether there may be more leases than one Advance looks at.
+// behind reports whether there may be more leases than one Advance looks at.
 func (t *tracker) behind() bool {
 	at, ok := t.wheel.Next()
 	group, some := t.nextGroup()
@@ -296,7 +296,7 @@ func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 	return ""
 }
 
-// checkGroups checks that the groups' lists have the leases that are in groups.
+// checkGroups checks the groups' lists against the leases in groups.
 func (t *tracker) checkGroups() error {
 	members, over := 0, 0
 	for place, g := range t.groups.list {

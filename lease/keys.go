@@ -19,12 +19,11 @@ type keyList struct {
 	count uint32
 }
 
-// attachments says which key is attached to which lease. A lease without keys
-// costs eight bytes here, a key 32 and its place in the map.
+// attachments has the lease of each attached key. A lease without keys costs eight bytes here, a
+// key 32 and its entry in the map.
 //
-// Invariants: owner[k] == e if and only if entries[e] is in use with key k, and
-// e is then in the list of entries[e].slot, and in no other; a list's count is
-// its length.
+// Invariants: owner[k] == e if and only if entries[e] is in use with key k, and e is then in the
+// list of entries[e].slot, and in no other; a list's count is its length.
 type attachments struct {
 	owner   map[string]uint32
 	entries paged[attachment] // numbered from 1
@@ -37,7 +36,7 @@ func newAttachments() *attachments {
 	return &attachments{owner: make(map[string]uint32)}
 }
 
-// attach links a key that is attached to no lease.
+// attach links a key that is not attached.
 func (a *attachments) attach(slot uint32, key string) {
 	n := a.free
 	if n != 0 {
@@ -57,7 +56,7 @@ func (a *attachments) attach(slot uint32, key string) {
 	a.owner[key] = n
 }
 
-// detach unlinks a key, if it is attached, from the lease in a slot.
+// detach unlinks a key, if it is attached, and returns the slot of its lease.
 func (a *attachments) detach(key string) (slot uint32, ok bool) {
 	n, ok := a.owner[key]
 	if !ok {
@@ -80,7 +79,7 @@ func (a *attachments) detach(key string) (slot uint32, ok bool) {
 	return slot, true
 }
 
-// release gives entry n up.
+// release frees entry n.
 func (a *attachments) release(n uint32) {
 	*a.entries.at(n) = attachment{next: a.free}
 	a.free = n
@@ -110,11 +109,11 @@ func (a *attachments) detachAll(slot uint32) []string {
 	return out
 }
 
-// Attach attaches a key to a lease; a key that is attached to another moves. It
-// returns ErrNotFound, also for a delayed lease, ErrBound, or a *KeyLimitError.
+// Attach attaches a key to a lease; if the key is attached to another lease, it moves. It returns
+// ErrNotFound, also for a delayed lease, ErrBound, or a *KeyLimitError.
 //
-// A lease whose end is decided still takes keys. The log orders the two commands: either the key
-// is deleted with the lease, or the lease is not found (T21).
+// An expiring lease still accepts keys. The log orders the two commands: either the key is deleted
+// with the lease, or the lease is not found (T21).
 func (l *Lessor) Attach(id ID, key string) error {
 	if err := l.CheckAttach(id, key); err != nil {
 		return err
@@ -124,7 +123,7 @@ func (l *Lessor) Attach(id ID, key string) error {
 	return nil
 }
 
-// CheckAttach returns what Attach would, and attaches nothing.
+// CheckAttach returns what Attach would return, without attaching the key.
 func (l *Lessor) CheckAttach(id ID, key string) error {
 	slot, ok := l.alive(id)
 	if !ok {
@@ -175,7 +174,7 @@ func (l *Lessor) reattach(some []lookup) error {
 	return nil
 }
 
-// move attaches a key to the lease in a slot, wherever it is.
+// move attaches a key to the lease in a slot, wherever the key is now.
 func (l *Lessor) move(slot uint32, key string) {
 	if n, ok := l.keys.owner[key]; ok {
 		if l.keys.entries.at(n).slot == slot {
@@ -201,7 +200,7 @@ func (l *Lessor) Detach(key string) {
 	}
 }
 
-// Loose reports whether a lease is bound and has no key any more, so that it should be revoked.
+// Loose reports whether a bound lease has lost its key, so that it should be revoked.
 func (l *Lessor) Loose(id ID) bool {
 	slot, ok := l.table.find(id)
 	return ok && l.table.bound(slot) && l.keys.lists.get(slot).count == 0

@@ -7,20 +7,18 @@ import (
 
 // Lessor holds every lease and the keys attached to it.
 //
-// Lessor never reads a clock, starts a goroutine or does I/O. It is not safe
-// for concurrent use.
+// Lessor never reads a clock, starts a goroutine or does I/O. It is not safe for concurrent use.
 type Lessor struct {
 	cfg Config
-	// now is the instant that Advance last told.
+	// now is the instant passed to the last Advance.
 	now   Instant
 	table *table
 	keys  *attachments
-	kept  int // keys of leases that keep them
-	// countdown says, for a checkpointed lease, from which instant of this
-	// member's own clock on it may end; 0 means that this member has recovered
-	// the lease, which counts since counting.
+	kept  int // number of keys on leases that keep them
+	// countdown is, for a checkpointed lease, the instant of this member's own clock from which it
+	// may end; 0 means that this member has recovered the lease, which then counts from counting.
 	countdown paged[Instant]
-	// counting is the first promotion after this member recovered the leases, 0 before that.
+	// counting is the instant of the first promotion after this member recovered the leases, or 0.
 	counting Instant
 	// tracker times the leases. It is nil unless this member is primary.
 	tracker    *tracker
@@ -38,8 +36,8 @@ func New(c Config) *Lessor {
 // ErrBadID, a *TTLError (also for a bad lock delay), ErrExists, or a *NameError.
 // A delayed lease keeps its ID and its name from others.
 //
-// For a repeated request (a live lease of that ID or name has the same RequestID and Owner) Grant
-// returns the lease that the first request created. Its countdown goes on: see Remaining (T3).
+// For a repeated request (a live lease with that ID or name has the same RequestID and Owner) Grant
+// returns the lease that the first request created. Its countdown continues: see Remaining (T3).
 func (l *Lessor) Grant(t Terms) (Info, error) {
 	if err := l.CheckTerms(&t); err != nil {
 		return Info{}, err
@@ -83,17 +81,17 @@ func (l *Lessor) checkTTL(ttl TTL) error {
 	return nil
 }
 
-// Repeats says whether t is the request that created the lease held, which is
-// alive: Grant then returns that lease.
+// Repeats reports whether t is the request that created the live lease held, so that Grant returns
+// that lease.
 func (t *Terms) Repeats(held *Info) bool {
 	if held.Delayed {
-		return false // it is over
+		return false // it has ended
 	}
 	return t.RequestID != "" && t.RequestID == held.RequestID && t.Owner == held.Owner &&
 		t.Name == held.Name && t.Principal == held.Principal
 }
 
-// nextToken never repeats itself, nor reaches into the next generation.
+// nextToken returns a new token. It never repeats one or reaches into the next generation.
 func (l *Lessor) nextToken() Token {
 	l.lastToken++
 	if g := uint64(l.lastToken >> generationShift); g != l.generation {
@@ -124,8 +122,8 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 	}
 	r := l.table.record(slot)
 	if r.token != d.Token {
-		// Another incarnation of the ID. If its end has been decided too, that is
-		// another decision, whose outcome is still open.
+		// Another incarnation of the ID. If a decision to end it was made as well, that is a
+		// different one, whose outcome is still open.
 		return Ended{}, false
 	}
 	if r.stamp != d.Stamp {
@@ -143,8 +141,8 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 	return e, true
 }
 
-// delay begins the lock delay of a lease that has expired. It runs like the TTL
-// of another lease, of which nobody can do anything but revoke it.
+// delay begins the lock delay of an expired lease. It runs like the TTL of a lease that can only be
+// revoked.
 func (l *Lessor) delay(slot uint32) Ended {
 	x, r := l.table.amend(slot), l.table.change(slot)
 	y := x.some()
@@ -157,8 +155,8 @@ func (l *Lessor) delay(slot uint32) Ended {
 	return Ended{Info: l.table.info(slot)}
 }
 
-// anew is what every replicated change that lets a lease's time run anew has in
-// common: a checkpoint, and a decision that is under way, are void.
+// anew is common to all replicated changes that restart a lease's time: a checkpoint, and a
+// decision in flight, become void.
 func (l *Lessor) anew(slot uint32) {
 	r := l.table.change(slot)
 	r.stamp++
@@ -183,8 +181,8 @@ func (l *Lessor) end(slot uint32) Ended {
 	return e
 }
 
-// find says in which slot a lease is that is to be changed, or asked for its times. A primary
-// has met it then.
+// find returns the slot of a lease that is about to be changed or asked for its times. On a primary
+// the lease has then been met.
 func (l *Lessor) find(id ID) (slot uint32, ok bool) {
 	if slot, ok = l.table.find(id); ok {
 		l.meet(slot)
@@ -192,8 +190,8 @@ func (l *Lessor) find(id ID) (slot uint32, ok bool) {
 	return slot, ok
 }
 
-// meet has a primary time the lease in a slot, if it does not yet, and take it out of its group if
-// that is over.
+// meet makes a primary time the lease in a slot, if it does not yet, and removes the lease from its
+// group if that has ended.
 func (l *Lessor) meet(slot uint32) {
 	if l.tracker != nil {
 		l.tracker.meet(slot)
@@ -228,9 +226,8 @@ func (l *Lessor) Whose(id ID) (name, principal string, ok bool) {
 	return name, principal, true
 }
 
-// Charge charges a lease to an account, "" for none, until it is charged to another one or has
-// ended. This is only a note for the caller, which decides what it means. If there is no such
-// lease, Charge does nothing.
+// Charge charges a lease to an account, "" for none, until it is charged to another one or ends.
+// The engine gives accounts no meaning. If there is no such lease, Charge does nothing.
 func (l *Lessor) Charge(id ID, account string) {
 	if slot, ok := l.table.find(id); ok {
 		l.table.charge(slot, account)
@@ -320,8 +317,8 @@ func (l *Lessor) SilentUntil(id ID) (at Instant, ok bool) {
 	return l.counted(slot), true
 }
 
-// counted returns from which instant on a checkpointed lease may end, by this member's countdown,
-// which has not begun yet if it has recovered the lease and was not primary since.
+// counted returns the instant from which a checkpointed lease may end, by this member's countdown.
+// If the member has recovered the lease and was not primary since, the countdown has not begun.
 func (l *Lessor) counted(slot uint32) Instant {
 	if at := l.countdown.get(slot); at != 0 {
 		return at
@@ -333,9 +330,9 @@ func (l *Lessor) counted(slot uint32) Instant {
 	return since.after(l.table.record(slot).remaining)
 }
 
-// Expiry returns the first instant at which the primary may end a lease, also if the end is
-// decided already. No promise to the holder reaches beyond it. ok=false means that there is no
-// such lease, or this is a follower.
+// Expiry returns the first instant at which the primary may end a lease, even if the decision was
+// already made. No promise to the holder reaches beyond it. ok=false means that there is no such
+// lease, or this is a follower.
 func (l *Lessor) Expiry(id ID) (at Instant, ok bool) {
 	slot, ok := l.find(id)
 	if !ok || l.tracker == nil {
@@ -357,12 +354,11 @@ func (l *Lessor) Leases() iter.Seq[Info] {
 	}
 }
 
-// DrawToken returns the next token. No lease has it or gets it, and it is never drawn again. Like
-// Grant it is a replicated operation.
+// DrawToken returns the next token. No lease has it or will get it, and it is never drawn again.
+// Like Grant it is a replicated operation.
 func (l *Lessor) DrawToken() Token { return l.nextToken() }
 
-// LastToken returns the last token given out, to a lease or drawn. Every later token is
-// larger.
+// LastToken returns the last token assigned to a lease or drawn. Every later token is larger.
 func (l *Lessor) LastToken() Token { return l.lastToken }
 
 // Len returns the number of leases.

@@ -6,18 +6,16 @@ import (
 	"strings"
 )
 
-// maxNames is how many names a page of the index holds at most.
+// maxNames is the most names on a page of the index.
 const maxNames = 256
 
-// names says which lease holds a name, in the order of the names.
+// names maps names to leases, in the order of the names.
 //
-// It is an ordered list of small sorted pages: to find a name costs two binary
-// searches, to add or remove one moves at most a page of names and, once in a
-// while, the list of pages. A View shares the pages, as it does those of the
-// table.
+// It is an ordered list of small sorted pages. Finding a name costs two binary searches; adding or
+// removing one moves at most a page of names and, occasionally, the list of pages. A View shares
+// the pages, as it does those of the table.
 //
-// Invariants: no page is empty, names ascend within pages and from one to the
-// next.
+// Invariants: no page is empty, and names ascend within pages and across pages.
 type names struct {
 	pages []*namePage
 	len   int
@@ -25,7 +23,7 @@ type names struct {
 
 type namePage struct {
 	entries []nameEntry
-	// epoch is the table's when the page was made or copied: see page.epoch.
+	// epoch is the table's when the page was created or copied: see page.epoch.
 	epoch uint64
 }
 
@@ -36,8 +34,8 @@ type nameEntry struct {
 
 func byName(e nameEntry, name string) int { return cmp.Compare(e.name, name) }
 
-// seek returns where a name is, or would be: in which page, and where in that.
-// Without pages it is page 0.
+// seek returns the page and position of a name, or where it would be. Without pages it returns page
+// 0.
 func (n *names) seek(name string) (page, at int, ok bool) {
 	page, ok = slices.BinarySearchFunc(n.pages, name, func(p *namePage, name string) int {
 		return cmp.Compare(p.entries[0].name, name)
@@ -53,7 +51,7 @@ func (n *names) seek(name string) (page, at int, ok bool) {
 	return page, at, ok
 }
 
-// find returns the slot of the lease that holds a name.
+// find returns the slot of the lease with a name.
 func (n *names) find(name string) (slot uint32, ok bool) {
 	page, at, ok := n.seek(name)
 	if !ok {
@@ -62,8 +60,7 @@ func (n *names) find(name string) (slot uint32, ok bool) {
 	return n.pages[page].entries[at].slot, true
 }
 
-// mutable returns a page to be written: a copy, if a View may hold the one
-// there was.
+// mutable returns a page for writing: a copy, if a View may hold the page.
 func (n *names) mutable(page int, epoch uint64) *namePage {
 	p := n.pages[page]
 	if p.epoch != epoch {
@@ -73,7 +70,7 @@ func (n *names) mutable(page int, epoch uint64) *namePage {
 	return p
 }
 
-// add adds a name that is not there.
+// add adds a new name.
 func (n *names) add(name string, slot uint32, epoch uint64) {
 	n.len++
 	page, at, _ := n.seek(name)
@@ -82,8 +79,8 @@ func (n *names) add(name string, slot uint32, epoch uint64) {
 	}
 	p := n.mutable(page, epoch)
 	if len(p.entries) == maxNames {
-		// Half of them go to a page of their own; none, if the new name is the
-		// last of all, so that names that only ascend fill their pages.
+		// Half of the names move to a new page. If the new name is the last of all none move, so
+		// that ascending names fill their pages.
 		half := maxNames / 2
 		if at == maxNames && page == len(n.pages)-1 {
 			half = maxNames
@@ -99,7 +96,7 @@ func (n *names) add(name string, slot uint32, epoch uint64) {
 	p.entries = slices.Insert(p.entries, at, nameEntry{name, slot})
 }
 
-// remove removes a name that is there.
+// remove removes an existing name.
 func (n *names) remove(name string, epoch uint64) {
 	n.len--
 	page, at, _ := n.seek(name)
@@ -129,5 +126,5 @@ func (n *names) within(prefix string, yield func(nameEntry) bool) {
 	}
 }
 
-// snapshot returns the names as they are, for a View.
+// snapshot returns the current names, for a View.
 func (n *names) snapshot() names { return names{slices.Clone(n.pages), n.len} }

@@ -1,8 +1,7 @@
 package lease
 
-// Everything that is kept for each lease sits in pages of pageSize slots. Pages
-// never move, so that a table that grows to millions is never copied, and they
-// are of sizes that the allocator hands out without waste.
+// All data per lease is in pages of pageSize slots. Pages never move, so a table that grows to
+// millions is never copied, and their sizes match the allocator's size classes.
 const (
 	pageBits = 8
 	pageSize = 1 << pageBits
@@ -14,10 +13,10 @@ type paged[T any] struct {
 	pages []*[pageSize]T
 }
 
-// at returns element i, whose page is there.
+// at returns element i, whose page must exist.
 func (p *paged[T]) at(i uint32) *T { return &p.pages[i>>pageBits][i&(pageSize-1)] }
 
-// get returns a copy of element i, zero if it was never grown to.
+// get returns a copy of element i, or zero if its page does not exist.
 func (p *paged[T]) get(i uint32) (v T) {
 	if n := int(i >> pageBits); n < len(p.pages) && p.pages[n] != nil {
 		v = p.pages[n][i&(pageSize-1)]
@@ -25,7 +24,7 @@ func (p *paged[T]) get(i uint32) (v T) {
 	return v
 }
 
-// grow makes the page of element i, if need be, and returns the element.
+// grow returns element i, and creates its page if necessary.
 func (p *paged[T]) grow(i uint32) *T {
 	n := int(i >> pageBits)
 	for n >= len(p.pages) {
@@ -37,7 +36,7 @@ func (p *paged[T]) grow(i uint32) *T {
 	return p.at(i)
 }
 
-// clear zeroes element i, and makes no page for that.
+// clear zeroes element i without creating its page.
 func (p *paged[T]) clear(i uint32) {
 	if n := int(i >> pageBits); n < len(p.pages) && p.pages[n] != nil {
 		var zero T

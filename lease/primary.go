@@ -2,11 +2,11 @@ package lease
 
 import "fmt"
 
-// Advance moves the clock to now. Followers need it too, for the countdowns of
-// checkpointed leases. It panics if now is before the previous call's.
+// Advance moves the clock to now. Followers need it too, for the countdowns of checkpointed leases.
+// It panics if now is before the previous call's.
 //
-// A primary looks at no more than Config.AtOnce leases whose time has come, so that a call takes
-// some milliseconds at most. As long as there may be more, Next returns now.
+// A primary processes at most Config.AtOnce leases whose time has come, so that a call takes at
+// most some milliseconds. While there may be more, Next returns now.
 func (l *Lessor) Advance(now Instant) {
 	if now < l.now {
 		panic(fmt.Sprintf("lease: clock goes back from %d to %d", l.now, now))
@@ -19,15 +19,15 @@ func (l *Lessor) Advance(now Instant) {
 
 // Promote makes this member the primary, which times leases from now on. Because renewals are not
 // replicated, every lease gets its full TTL. Only a checkpointed lease ends by this member's own
-// countdown, so that a silent lease ends however often the primary changes (T9, L7).
-// The other leases are untended at first: those that are not renewed soon become silent (see
-// Config.Untended), so several changes in a row extend a lease no more than one. Checkpointed
-// leases are checkpointed again after the same time, then after twice that time, and so on: so
-// they end even if all members restart again and again. If more than Config.SpreadRate leases
-// would end within a second, the rest end later. It panics if now is before the previous Advance.
+// countdown, so that a silent lease ends however often the primary changes (T9, L7). The other
+// leases are untended at first: those that are not renewed soon become silent (see
+// Config.Untended), so several changes in a row extend a lease no more than one does. Checkpointed
+// leases are checkpointed again after the same time, then after twice that time, and so on, so that
+// they end even if all members restart repeatedly. If more than Config.SpreadRate leases would end
+// within a second, the rest end later. It panics if now is before the previous Advance.
 //
-// Promote looks at no more than Config.AtOnce leases, and so does each Advance, until all are
-// timed. Their times all count from now.
+// Promote processes at most Config.AtOnce leases, and so does each Advance, until all are timed.
+// Their times all count from now.
 func (l *Lessor) Promote(now Instant) {
 	l.Demote()
 	l.Advance(now)
@@ -38,13 +38,12 @@ func (l *Lessor) Promote(now Instant) {
 	l.tracker.promote()
 }
 
-// Demote makes this member a follower, which does not time leases. It forgets all expiries; the
-// countdowns of checkpointed leases go on.
+// Demote makes this member a follower, which does not time leases. It drops all expiries; the
+// countdowns of checkpointed leases continue.
 func (l *Lessor) Demote() { l.tracker = nil }
 
-// Recount starts the countdown of every checkpointed lease anew, from its checkpoint, for when
-// the clock may not have measured the time since. On a primary it takes effect at the next
-// Promote.
+// Recount restarts the countdown of every checkpointed lease from its checkpoint, for when the
+// clock may not have measured the time since. On a primary it takes effect at the next Promote.
 func (l *Lessor) Recount() {
 	for slot := range l.table.top {
 		if r := l.table.record(slot); r.remaining != 0 {
@@ -54,9 +53,9 @@ func (l *Lessor) Recount() {
 	}
 }
 
-// Renew starts the full TTL of a lease anew at the current instant. The holder may be told only
-// after a quorum has confirmed that this member still leads; see Renewal.Clear, too. The token is
-// the holder's, or 0 for any: a renewal with the token of an earlier incarnation of the ID renews
+// Renew restarts the full TTL of a lease at the current instant. The holder may be told only after
+// a quorum has confirmed that this member still leads; see also Renewal.Clear. The token is the
+// holder's, or 0 for any: a renewal with the token of an earlier incarnation of the ID renews
 // nothing (T28). It returns ErrNotPrimary, ErrNotFound, also for a delayed lease, or ErrExpiring
 // (T5).
 func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
@@ -70,11 +69,11 @@ func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	return l.tracker.renew(slot, token)
 }
 
-// Fetch has the processor fetch what Renew reads of some leases, and changes nothing. Of a million
-// leases hardly any is in the processor's caches, and to wait for many at the same time takes not
-// much longer than for one. It takes 64 at most, so that the first are still there when they are
-// renewed, and returns how many it has taken; and, so that it reads the times at all, the latest
-// expiry of these. On a follower there is none.
+// Fetch prefetches into the processor's cache what Renew reads of some leases. Among a million
+// leases few are in the cache, and waiting for many at once takes little longer than for one. It
+// fetches at most 64, so that the first are still cached when they are renewed, and returns how
+// many. So that the reads are not optimized away, it also returns the latest expiry of these
+// leases, or 0 on a follower.
 func (l *Lessor) Fetch(ids []ID) (n int, latest Instant) {
 	var all [64]lookup
 	n = min(len(ids), len(all))
@@ -87,7 +86,7 @@ func (l *Lessor) Fetch(ids []ID) (n int, latest Instant) {
 	}
 	l.table.findAll(some)
 	for i := range some {
-		// Of one that was not found, that is a slot without timing.
+		// For a lease that was not found this is a slot without timing.
 		latest = max(latest, l.tracker.timings.get(some[i].entry-1).expiry)
 	}
 	return n, latest
@@ -102,8 +101,8 @@ func (l *Lessor) NearMisses() uint64 {
 	return l.tracker.nearMisses
 }
 
-// maxUntended is how many leases a new primary checkpoints early, at most. More
-// of them would keep the log busy when everybody waits for it.
+// maxUntended is the most leases that a new primary checkpoints early. More would keep the log busy
+// when everybody waits for it.
 const maxUntended = 100_000
 
 // Abandon marks a lease as untended: its holder's connection has ended, for instance. The lease
@@ -139,8 +138,8 @@ func (l *Lessor) Reinstate(due []Due) {
 	}
 }
 
-// reinstate looks at no stamp: within one incarnation of a lease there is one proposal at a time,
-// and it is still under way if the lease has changed since.
+// reinstate ignores the stamp: within one incarnation of a lease there is one proposal at a time,
+// and it is still in flight if the lease has changed since.
 func (l *Lessor) reinstate(id ID, token Token, f flags) {
 	if l.tracker == nil {
 		return
@@ -160,7 +159,7 @@ func (l *Lessor) Next() (at Instant, ok bool) {
 	return l.tracker.next()
 }
 
-// NextDue is like Next, but only for Due: for a caller that does not take silent leases now.
+// NextDue is like Next, but only for Due, for a caller that does not call Silent now.
 func (l *Lessor) NextDue() (at Instant, ok bool) {
 	if l.tracker == nil {
 		return 0, false

@@ -1,9 +1,8 @@
 package lease
 
-// promotion is what a primary has yet to learn of the leases that were there before it: those of
-// millions are not met in one step. Nobody can tell in which step a lease is met, because it is
-// given the same instants then as in the first, and because everything that is done with a
-// lease begins with that.
+// promotion is a new primary's progress through the leases that existed before it. Millions of
+// leases are not processed in one step. It does not matter in which step a lease is met, because it
+// gets the same instants in any step, and every operation on a lease begins with that.
 //
 // Invariant: a lease in a slot below reached, or from end on, is met.
 type promotion struct {
@@ -12,7 +11,7 @@ type promotion struct {
 	reached, end uint32
 }
 
-// promote has a tracker time all leases from its beginning on.
+// promote makes a tracker time all leases from its beginning.
 func (t *tracker) promote() {
 	p := &promotion{
 		silence: t.cfg.untended,
@@ -25,7 +24,7 @@ func (t *tracker) promote() {
 	t.meetMore()
 }
 
-// meetMore meets as many leases as there is time for at once.
+// meetMore meets as many leases as one step has time for.
 func (t *tracker) meetMore() {
 	p := t.promotion
 	if p == nil {
@@ -41,8 +40,7 @@ func (t *tracker) meetMore() {
 	}
 }
 
-// meet begins to time the lease in a slot, if it was there before this member was primary and is
-// not timed yet.
+// meet begins to time the lease in a slot, if it existed before the promotion and is not timed yet.
 func (t *tracker) meet(slot uint32) {
 	p := t.promotion
 	if p == nil || slot < p.reached || slot >= p.end || t.timings.get(slot).expiry != 0 {

@@ -2,10 +2,10 @@ package lease
 
 import "fmt"
 
-// Recover replaces everything except the clock by a saved state, which has no keys: see Reattach.
+// Recover replaces everything except the clock with a saved state, which has no keys: see Reattach.
 // The countdown of a checkpointed lease starts at the next promotion. It returns an error, and
-// changes nothing, if the state contradicts itself, and panics on a primary. The Lessor takes over
-// the leases that State.Add added, so the caller must not use the state again.
+// changes nothing, if the state contradicts itself, and panics on a primary. The Lessor takes
+// ownership of the leases from State.Add, so the caller must not use the state again.
 func (l *Lessor) Recover(s State) error {
 	if l.tracker != nil {
 		panic("lease: recover while primary")
@@ -34,12 +34,12 @@ func (l *Lessor) Recover(s State) error {
 
 // added has the leases of a State that are not in its list.
 type added struct {
-	// table is nil if no lease was added. It has no index until complete makes one.
+	// table is nil if no lease was added. It has no index until complete builds one.
 	table *table
 	// newest is the largest token of a lease, and its is the ID of that lease.
 	newest Token
 	its    ID
-	err    error // why the first lease that could not be added was refused
+	err    error // why the first lease that could not be added was rejected
 }
 
 // Add adds a lease to the state. Unlike a list in Leases, it keeps a million leases in memory only
@@ -61,7 +61,7 @@ func (s *State) Add(i *Info) {
 	a.table.store(*i)
 }
 
-// complete returns the table with its index. Making the index at the end takes half as long as
+// complete returns the table with its index. Building the index at the end takes half as long as
 // growing it lease by lease.
 func (a *added) complete() *table {
 	if a.table == nil {
@@ -93,8 +93,8 @@ func (s *State) CheckTokens() error {
 	return nil
 }
 
-// plausible says what is wrong with a lease that is to be added to t. It does not look for another
-// lease with the same ID.
+// plausible returns an error if a lease cannot be added to t. It does not look for another lease
+// with the same ID.
 func (t *table) plausible(i *Info) error {
 	switch {
 	case i.ID <= 0:

@@ -1,14 +1,13 @@
 package lease
 
-// spreader thins out the expiries that a promotion gives, so that no second
-// has more than its share to end. It never makes one earlier, and needs no
-// order: every lease takes the first place that is free at or after its own
-// expiry.
+// spreader spreads the expiries after a promotion, so that no second has more than its share. It
+// never makes one earlier, and needs no order: each lease takes the first free position at or after
+// its own expiry.
 type spreader struct {
 	rate int64
 	now  Instant
-	// seconds tells of each second after the promotion how many places are
-	// taken, or, once it is full, from which later second to look on.
+	// seconds has, for each second after the promotion, the number of positions taken or, once it
+	// is full, the later second at which to continue the search.
 	seconds map[int64]second
 }
 
@@ -30,13 +29,13 @@ func (s *spreader) spread(expiry Instant) Instant {
 	if n == own {
 		return expiry
 	}
-	// Evenly over the second that it was moved to.
+	// Evenly over the second to which it was moved.
 	at := s.now + Instant(n*1000+place*1000/s.rate)
 	return max(expiry, at)
 }
 
-// free returns the first second from n on that is not full. Full ones are
-// skipped in one step the next time, so that a pile-up stays linear.
+// free returns the first second from n on that is not full. It shortens the path across full ones
+// for the next search, so that a pile-up stays linear.
 func (s *spreader) free(n int64) int64 {
 	to := n
 	for s.seconds[to].taken >= s.rate {

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// record is the part of a lease that every lease has. It holds no pointer, so
-// the garbage collector never looks into a page of records.
+// record is the part that every lease has. It contains no pointers, so the garbage collector does
+// not scan pages of records.
 type record struct {
 	id        ID // 0: the slot is free
 	ttl       TTL
 	token     Token
-	remaining TTL // as checkpointed; 0: not checkpointed
+	remaining TTL // as of the checkpoint; 0: not checkpointed
 	stamp     uint64
 }
 
-// extra is what only some leases have. It is never changed, only replaced (see
-// table.amend), so a View may share it.
+// extra is what only some leases have. It is immutable, and only replaced (see table.amend), so a
+// View may share it.
 type extra struct {
 	name, owner, requestID string
 	principal              string
@@ -25,18 +25,18 @@ type extra struct {
 	rare                   *rare // nil: all zero
 }
 
-// rare is what few of them have. It is never changed either.
+// rare is what few of those have. It is immutable too.
 type rare struct {
 	lockDelay TTL
-	// outlived is the TTL of a lease that is delayed: the ttl in its record is
-	// that of the delay, which runs as any other. 0 means that it is not delayed.
+	// outlived is the TTL of a delayed lease: the ttl in its record is that of the delay, which
+	// runs like any other. 0 means that the lease is not delayed.
 	outlived TTL
 	secret   Secret
 	keepKeys bool
 	bound    bool
 }
 
-// some returns what is rare about a lease that may have nothing of it.
+// some returns the rare part of a lease, which may be empty.
 func (x *extra) some() rare {
 	if x == nil || x.rare == nil {
 		return rare{}
@@ -44,22 +44,21 @@ func (x *extra) some() rare {
 	return *x.rare
 }
 
-// page holds pageSize leases. extras is nil until one of them has any, and accounts until one of
-// them is on one.
+// page holds pageSize leases. extras is nil until a lease has any, and accounts until a lease is
+// charged to one.
 type page struct {
 	records  *[pageSize]record
 	extras   *[pageSize]*extra
 	accounts *[pageSize]string
-	// epoch is the table's when the page was made or copied. If it is older, a
-	// View may hold the page, and it is copied before it is written.
+	// epoch is the table's when the page was created or copied. If it is older, a View may hold the
+	// page, which is then copied before it is written.
 	epoch uint64
 }
 
 // table is the replicated part of the engine: leases in slots.
 //
-// Invariants: find(id) is s if and only if slot s holds the lease id; names
-// likewise for the leases with a name; every slot below top is in index or in
-// free, not in both.
+// Invariants: find(id) is s if and only if slot s holds the lease id; likewise names for the leases
+// with a name; every slot below top is either in index or in free.
 type table struct {
 	pages []*page
 	epoch uint64
@@ -67,31 +66,29 @@ type table struct {
 	names names
 	free  []uint32
 	top   uint32
-	found uint32 // the slot that find has returned last; another lease may be there by now
-	// changes counts the writes to pages, and may count more.
+	found uint32 // the last result of find; the slot may hold another lease by now
+	// changes counts the writes to pages, or more.
 	changes uint64
 	bytes   int64 // Invariant: the sum of Terms.Bytes
-	charged int   // Invariant: how many leases are on an account
+	charged int   // Invariant: the number of leases charged to an account
 }
 
-// AttachBytes is about the memory that an attached key takes. KeepBytes is added if the lease
-// keeps its keys: when the lease ends they are stored once more, without a lease, and take that
-// much more.
+// AttachBytes is the approximate memory of an attached key. KeepBytes is added if the lease keeps
+// its keys: when the lease ends they are stored again, without a lease, and take that much more.
 const (
 	AttachBytes = 100
 	KeepBytes   = 200
 )
 
-// These are about what a lease takes in memory, its times and its places in index and wheel
-// included; what it has that only some have, and its place in names; and a label: all besides
-// their texts.
+// Approximate memory of a lease, including its times and its positions in index and wheel; of an
+// extra, with its position in names; and of a label: all without their texts.
 const (
 	leaseBytes = 200
 	extraBytes = 160
 	labelBytes = 100
 )
 
-// Bytes returns about how many bytes a lease of these terms takes, without its keys.
+// Bytes returns the approximate size of a lease with these terms, without its keys.
 func (t *Terms) Bytes() int64 {
 	texts := len(t.Name) + len(t.Owner) + len(t.RequestID) + len(t.Principal)
 	n := leaseBytes + texts
@@ -124,13 +121,12 @@ func newTable(size int) *table {
 	return &table{index: newIndex(size)}
 }
 
-// record returns the record in a slot, to be read.
+// record returns the record in a slot, for reading.
 func (t *table) record(slot uint32) *record {
 	return &t.pages[slot>>pageBits].records[slot&(pageSize-1)]
 }
 
-// mutable returns the page of a slot, to be written: a copy, if a View may hold
-// the one there was.
+// mutable returns the page of a slot, for writing: a copy, if a View may hold the page.
 func (t *table) mutable(slot uint32) *page {
 	t.changes++
 	p := &t.pages[slot>>pageBits]
@@ -150,13 +146,12 @@ func (t *table) mutable(slot uint32) *page {
 	return *p
 }
 
-// change returns the record in a slot, to be written.
+// change returns the record in a slot, for writing.
 func (t *table) change(slot uint32) *record {
 	return &t.mutable(slot).records[slot&(pageSize-1)]
 }
 
-// amend returns a copy of what only some leases have, to be written, that
-// replaces the one in a slot.
+// amend replaces the extra in a slot with a copy, and returns the copy for writing.
 func (t *table) amend(slot uint32) *extra {
 	p := t.mutable(slot)
 	if p.extras == nil {
@@ -171,19 +166,19 @@ func (t *table) amend(slot uint32) *extra {
 	return c
 }
 
-// delayed says whether the lease in a slot has expired, and its lock delay runs.
+// delayed reports whether the lease in a slot has expired and is in its lock delay.
 func (t *table) delayed(slot uint32) bool {
 	x := t.extra(slot)
 	return x != nil && x.rare != nil && x.rare.outlived != 0
 }
 
-// bound says whether the lease in a slot ends with its key.
+// bound reports whether the lease in a slot ends with its key.
 func (t *table) bound(slot uint32) bool {
 	x := t.extra(slot)
 	return x != nil && x.rare != nil && x.rare.bound
 }
 
-// keeps says whether the keys of the lease in a slot stay when it expires.
+// keeps reports whether the keys of the lease in a slot stay when it expires.
 func (t *table) keeps(slot uint32) bool {
 	x := t.extra(slot)
 	return x != nil && x.rare != nil && x.rare.keepKeys
@@ -191,7 +186,7 @@ func (t *table) keeps(slot uint32) bool {
 
 func (t *table) extra(slot uint32) *extra { return t.pages[slot>>pageBits].extra(slot) }
 
-// extra returns what only some leases have, nil for the others.
+// extra returns the extra in a slot, or nil.
 func (p *page) extra(slot uint32) *extra {
 	if p.extras == nil {
 		return nil
@@ -199,7 +194,7 @@ func (p *page) extra(slot uint32) *extra {
 	return p.extras[slot&(pageSize-1)]
 }
 
-// account returns the account that the lease in a slot is on, "" for none.
+// account returns the account of the lease in a slot, "" for none.
 func (p *page) account(slot uint32) string {
 	if p.accounts == nil {
 		return ""
@@ -207,7 +202,7 @@ func (p *page) account(slot uint32) string {
 	return p.accounts[slot&(pageSize-1)]
 }
 
-// charge puts the lease in a slot on an account, "" for none.
+// charge charges the lease in a slot to an account, "" for none.
 func (t *table) charge(slot uint32, account string) {
 	p := t.mutable(slot)
 	if p.account(slot) != "" {
@@ -248,7 +243,7 @@ func (p *page) info(slot uint32) Info {
 
 func (t *table) info(slot uint32) Info { return t.pages[slot>>pageBits].info(slot) }
 
-// insert puts a lease into a free slot. Its ID and name must not be there yet.
+// insert puts a lease into a free slot. Its ID and name must be new.
 func (t *table) insert(i Info) uint32 {
 	slot := t.store(i)
 	t.found = slot
@@ -256,7 +251,7 @@ func (t *table) insert(i Info) uint32 {
 	return slot
 }
 
-// store is insert, but for the index.
+// store is insert without the index.
 func (t *table) store(i Info) uint32 {
 	slot := t.top
 	if n := len(t.free); n > 0 {
@@ -296,7 +291,7 @@ func (t *table) store(i Info) uint32 {
 func (x *extra) setRare(y rare) {
 	x.rare = nil
 	if y != (rare{}) {
-		kept := y // else y would be on the heap for every lease
+		kept := y // otherwise y would escape for every lease
 		x.rare = &kept
 	}
 }
@@ -317,13 +312,13 @@ func (t *table) remove(slot uint32) {
 	t.free = append(t.free, slot)
 }
 
-// placed is a lease's ID and where it is.
+// placed is a lease's ID and slot.
 type placed struct {
 	id   ID
 	slot uint32
 }
 
-// inOrder returns the leases in pages, of which there are n, by ID.
+// inOrder returns the n leases in pages, ordered by ID.
 func inOrder(pages []*page, n int) []placed {
 	out := make([]placed, 0, n)
 	for i, p := range pages {

@@ -8,15 +8,15 @@ type ID int64
 // TTL is a lifetime in milliseconds.
 type TTL int64
 
-// Instant is a point on the engine's clock: milliseconds since some fixed
-// beginning, rounded down, never negative. It is not wall time.
+// Instant is a point on the engine's clock: milliseconds since some fixed origin, rounded down,
+// never negative. It is not wall time.
 type Instant int64
 
 // Token is a fencing token: larger than that of every earlier grant, never
 // used twice. Its high 16 bits are the generation (see [State]).
 type Token uint64
 
-// Terms are what a grant asks for.
+// Terms are the terms of a grant.
 type Terms struct {
 	// ID of the lease, chosen by the proposer of the grant; above zero.
 	ID ID
@@ -24,17 +24,17 @@ type Terms struct {
 	TTL TTL
 	// Name, if not empty, is held by at most one live lease.
 	Name string
-	// Owner is what the holder calls itself. It grants no permissions.
+	// Owner is the holder's label. It grants no permissions.
 	Owner string
 	// Principal, if not empty, is the user that the lease belongs to. The engine uses it only to
 	// recognize a repeated request, which has the same Principal.
 	Principal string
-	// RequestID, if not empty, tells a repeated request from a second one (T3).
+	// RequestID, if not empty, distinguishes a repeated request from a second one (T3).
 	RequestID string
 	// Labels are free for the owner's use.
 	Labels map[string]string
 	// LockDelay is how long the name and the keys stay taken after the lease has expired, so that
-	// requests of the old holder that are still on their way cannot meet those of the next. 0
+	// requests of the old holder that are still in flight cannot mix with those of the next. 0
 	// means no delay.
 	LockDelay TTL
 	// KeepKeys says that the keys are detached, and stay, when the lease expires. A revocation
@@ -66,9 +66,9 @@ type Info struct {
 	Delayed bool
 }
 
-// Ended tells what remains to be done after the end of a lease.
+// Ended describes what remains to be done after the end of a lease.
 type Ended struct {
-	// Info is the lease as it is now or, if it has ended, as it was last.
+	// Info is the current state of the lease or, if it has ended, its last state.
 	Info
 	// Gone says that the lease was removed. Otherwise its lock delay has begun, and there is
 	// nothing to do yet.
@@ -88,8 +88,8 @@ type Due struct {
 	ID    ID
 	Token Token
 	Stamp uint64
-	// Late is how long after its expiry the end of the lease was decided. It is only for
-	// measurement: Expire ignores it, and it need not be replicated.
+	// Late is the delay between the expiry of the lease and the decision. It is only a measurement:
+	// Expire ignores it, and it need not be replicated.
 	Late TTL
 }
 
@@ -136,8 +136,8 @@ type Config struct {
 	// SpreadRate is how many leases may newly end within one second after a promotion. If more
 	// would, the others end later. Zero means 100,000.
 	SpreadRate int
-	// AtOnce bounds how many leases one call of Lessor.Advance (those whose time has come),
-	// Lessor.Promote, Lessor.Due or Lessor.Silent looks at. Zero means 32,768, which take some
+	// AtOnce bounds the leases that one call of Lessor.Advance (those whose time has come),
+	// Lessor.Promote, Lessor.Due or Lessor.Silent processes. Zero means 32,768, which take some
 	// milliseconds.
 	AtOnce int
 }
@@ -151,8 +151,8 @@ const (
 	defaultAtOnce                 = 32_768
 )
 
-// minAgain bounds how often a lease with a short TTL is checkpointed. A restart of all
-// members takes about as long, and nothing is promised about that time anyway.
+// minAgain bounds how often a lease with a short TTL is checkpointed. A restart of all members
+// takes about as long, and no promise depends on that time anyway.
 const minAgain TTL = 1000
 
 func (c Config) withDefaults() Config {
@@ -174,19 +174,19 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// silence is how long a lease of this TTL may go unrenewed before it is
-// checkpointed. A holder that renews every third of its TTL never is.
+// silence returns how long a lease with this TTL may go unrenewed before it is checkpointed. A
+// holder that renews every third of its TTL never is.
 func (c *Config) silence(ttl TTL) TTL {
 	return min(max(ttl/5*2, 1), c.CheckpointInterval)
 }
 
-// again is how long after a checkpoint of a lease the next one is due, if the lease stays
-// silent. A restart of all members gives the lease that much more time, at most.
+// again returns the time from a checkpoint to the next one of a lease that stays silent. A restart
+// of all members extends the lease by at most that time.
 func (c *Config) again(ttl TTL) TTL {
 	return min(max(ttl/5*2, minAgain), c.CheckpointInterval)
 }
 
-// untended is silence for a lease that nobody tends.
+// untended is silence for a lease that is untended.
 func (c *Config) untended(ttl TTL) TTL {
 	if c.Untended <= 0 {
 		return c.silence(ttl)
@@ -194,8 +194,8 @@ func (c *Config) untended(ttl TTL) TTL {
 	return min(c.silence(ttl), c.Untended)
 }
 
-// after is the first instant by which at least ttl has passed since some
-// moment within t. It stops at the end of time instead of wrapping (T24).
+// after returns the first instant by which at least ttl has passed since any moment within t. It
+// saturates instead of wrapping around (T24).
 func (t Instant) after(ttl TTL) Instant {
 	if ttl >= TTL(math.MaxInt64-int64(t)) {
 		return math.MaxInt64

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// View is an immutable picture of the replicated part of a Lessor. Any goroutine may read it
-// while the Lessor changes. It costs memory for the leases that change while the View is in use.
+// View is an immutable view of the replicated part of a Lessor. Any goroutine may read it while the
+// Lessor changes. It costs memory for the leases that change while the View is in use.
 type View struct {
 	pages []*page
 	names names
@@ -21,20 +21,20 @@ type State struct {
 	// Leases are the leases, in any order. View.State leaves it nil, because
 	// View.All yields them one by one, for Add.
 	Leases []Info
-	// LastToken is the last token given out.
+	// LastToken is the last token assigned.
 	LastToken uint64
-	// Generation grows with every restore from a backup, so that later tokens are larger than
-	// those that were given out after the backup was taken (T27).
+	// Generation increases with every restore from a backup, so that later tokens are larger than
+	// those assigned after the backup was taken (T27).
 	Generation uint64
 
 	added added
 }
 
-// generationShift is where in a token the generation begins. A counter of 48
-// bits lasts 89 years at 100,000 grants a second.
+// generationShift is the position of the generation in a token. A counter of 48 bits lasts 89 years
+// at 100,000 grants a second.
 const generationShift = 48
 
-// View returns an immutable picture of the current leases.
+// View returns an immutable view of the current leases.
 func (l *Lessor) View() View {
 	v := View{
 		pages:   slices.Clone(l.table.pages),
