@@ -48,6 +48,13 @@ page() {
   go -C test/page test -vet=off -count 1 -timeout 30m -v . -browser -pictures "$(mktemp -d -p "$work")" "$@"
 }
 
+# frozen_api checks that the .proto files do not break clients of the frozen version.
+frozen_api() {
+  debian protoc protobuf-compiler && debian node nodejs npm || return
+  npm install --silent --no-fund --no-audit --prefix "$work/buf" @bufbuild/buf@1.75.0 &&
+    PATH=$work/buf/node_modules/.bin:$PATH .ci/api.sh
+}
+
 # check_python checks the Python client, in an environment of its own, and builds what is uploaded.
 check_python() {
   local env=$work/python

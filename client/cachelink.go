@@ -125,7 +125,7 @@ func (k *cacheLink) Ack(a cachelink.Ack) {
 	for first := true; first || len(a.Dropped) > 0; first = false {
 		n := fitting(a.Dropped)
 		l.note(&pb.Request{Body: &pb.Request_CacheAck{CacheAck: &pb.CacheAck{
-			Lease: refMessage(k.lease), Term: a.Term, Seq: a.Seq, Open: a.Open,
+			Lease: refMessage(k.lease), Term: a.Term, Seq: a.Seq, OpenTerm: a.Open,
 			Dropped: rangeMessages(a.Dropped[:n]),
 		}}})
 		a.Dropped = a.Dropped[n:]
@@ -171,7 +171,7 @@ func (k *cacheLink) begin(l *link) {
 func (k *cacheLink) beginLocked(l *link) {
 	q := &call{kind: watching, request: &pb.Request{Body: &pb.Request_Cache{
 		Cache: &pb.CacheRequest{
-			Lease: refMessage(k.lease), Has: rangeMessages(k.to.Opening()), Term: k.last,
+			Lease: refMessage(k.lease), Cached: rangeMessages(k.to.Opening()), Term: k.last,
 		},
 	}}}
 	q.done = func(r *pb.Response, err error) {

@@ -102,7 +102,7 @@ func TestCacheLink(t *testing.T) {
 		close(f.last().cut)
 		cache.told(t, "opening", "opening", "opened 5")
 		all := f.cacheRequests()
-		if last := all[len(all)-1].GetCache(); last.Term != 4 || len(last.Has) != 1 ||
+		if last := all[len(all)-1].GetCache(); last.Term != 4 || len(last.Cached) != 1 ||
 			last.Lease.Id != int64(l.ID()) {
 			t.Errorf("opened with %v", last)
 		}
@@ -262,8 +262,8 @@ func TestAckBytes(t *testing.T) {
 						t.Fatalf("%v goes before %d ranges", r, len(told))
 					case a == nil:
 						continue
-					case a.Term != 3 || a.Seq != 4 || a.Open != 5 || a.Lease.GetToken() != 2:
-						t.Fatalf("acknowledged %d.%d, open in %d", a.Term, a.Seq, a.Open)
+					case a.Term != 3 || a.Seq != 4 || a.OpenTerm != 5 || a.Lease.GetToken() != 2:
+						t.Fatalf("acknowledged %d.%d, open in %d", a.Term, a.Seq, a.OpenTerm)
 					case len(a.Dropped) > 10_000:
 						t.Fatalf("%d ranges in a piece", len(a.Dropped))
 					}

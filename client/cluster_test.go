@@ -289,10 +289,10 @@ func why(t *testing.T, c *client.Client) {
 		Key: "w/", End: store.Prefix("w/").End, NoPut: true, PrevKV: true,
 	}))
 	defer w.Close()
-	expect := func(reason store.Why, key string, id lease.ID) {
+	expect := func(reason store.Cause, key string, id lease.ID) {
 		t.Helper()
 		u := must[store.Update](t)(w.Next(ctx))
-		if e := u.Events[0]; !e.Delete || e.Why != reason || e.KV.Key != key || e.Lease != id ||
+		if e := u.Events[0]; !e.Delete || e.Cause != reason || e.KV.Key != key || e.Lease != id ||
 			string(e.Prev.Value) != "v" {
 			t.Errorf("%+v, want %s %v by lease %d", e, key, reason, id)
 		}

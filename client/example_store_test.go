@@ -71,7 +71,7 @@ func ExampleTicket() {
 	fmt.Println("bob:", second.Wait(ctx))
 	<-first.Context().Done()
 	var gone *client.GoneError
-	fmt.Println("ann's key:", errors.As(first.Err(), &gone), gone.Why)
+	fmt.Println("ann's key:", errors.As(first.Err(), &gone), gone.Cause)
 
 	// A waiter that still has its key leaves the queue, and deletes the key, by one message.
 	key := fmt.Sprintf("printer/%x", bob.ID())

@@ -208,7 +208,7 @@ func (l *link) take() *pb.ClientMessage {
 			break
 		}
 		if s := c.session; s != nil && m.Session == nil {
-			m.Session, m.Settled = s.ref, s.below()
+			m.Session, m.AcknowledgedBelow = s.ref, s.below()
 		}
 		if e := c.ends; e != nil && !e.gone && l.open.has(e) {
 			e.gone = true

@@ -126,7 +126,7 @@ func txnMessage(t *store.Txn) *pb.Op {
 var drawToken = &pb.Op{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}}
 
 func waitMessage(a store.Wait) *pb.Wait {
-	m := &pb.Wait{Key: []byte(a.Key), Permits: a.Permits, Beside: a.Beside}
+	m := &pb.Wait{Key: []byte(a.Key), Permits: a.Permits, IgnoredValue: a.IgnoredValue}
 	if n := len(a.Prefix); strings.HasPrefix(a.Key, a.Prefix) {
 		m.Prefix = m.Key[:n:n]
 	} else {

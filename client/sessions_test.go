@@ -142,7 +142,7 @@ func TestSentAgain(t *testing.T) {
 					}
 					m, r := f.sentNumbers()
 					if len(m) < 2 || r[0].Number != r[1].Number || m[0].Session != m[1].Session ||
-						m[1].Settled != r[1].Number {
+						m[1].AcknowledgedBelow != r[1].Number {
 						t.Errorf("%s: %v", kind, m)
 					}
 				}
@@ -192,7 +192,7 @@ func TestSettled(t *testing.T) {
 				t.Error(err)
 			}
 			m, _ := f.sentNumbers()
-			return m[len(m)-1].Settled
+			return m[len(m)-1].AcknowledgedBelow
 		}
 		for range 2 {
 			if s := put(); s != 2 {
@@ -284,8 +284,8 @@ func TestNumbersRunOut(t *testing.T) {
 		messages, requests := f.sentNumbers()
 		for _, m := range messages {
 			for _, r := range m.Requests {
-				if r.Number != 0 && (r.Number < m.Settled || r.Number-m.Settled >= maxAhead) {
-					t.Fatalf("number %d while %d is open", r.Number, m.Settled)
+				if r.Number != 0 && (r.Number < m.AcknowledgedBelow || r.Number-m.AcknowledgedBelow >= maxAhead) {
+					t.Fatalf("number %d while %d is open", r.Number, m.AcknowledgedBelow)
 				}
 			}
 		}
@@ -312,7 +312,7 @@ func TestNumbersRunOut(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if m, _ := f.sentNumbers(); m[1].Session.Id != 1 || m[1].Settled <= maxAhead {
+		if m, _ := f.sentNumbers(); m[1].Session.Id != 1 || m[1].AcknowledgedBelow <= maxAhead {
 			t.Errorf("%v", m)
 		}
 	})

@@ -50,7 +50,7 @@ func (l *ledger) apply(m *pb.ClientMessage, r *pb.Request) *pb.Response {
 	if s == nil {
 		return refuse(r, pb.Reason_REASON_SESSION_NOT_FOUND)[0]
 	}
-	s.settled = max(s.settled, m.Settled)
+	s.settled = max(s.settled, m.AcknowledgedBelow)
 	done, ok := s.answers[r.Number]
 	if r.Number < s.settled {
 		return refuse(r, pb.Reason_REASON_SESSION_NOT_FOUND)[0]

@@ -16,10 +16,10 @@ import (
 // [ErrKeyNotFound].
 type GoneError struct {
 	Key string
-	// Why and Lease say what deleted the key, and Revision by when. A key that still exists
-	// without a lease counts as [store.Deleted]. Why is [store.Unknown] if the cluster no longer
+	// Cause and Lease say what deleted the key, and Revision by when. A key that still exists
+	// without a lease counts as [store.Deleted]. Cause is [store.Unknown] if the cluster no longer
 	// knew.
-	Why      store.Why
+	Cause    store.Cause
 	Lease    lease.ID
 	Revision int64
 }
@@ -27,9 +27,9 @@ type GoneError struct {
 // Error implements error.
 func (e *GoneError) Error() string {
 	if e.Lease != 0 {
-		return fmt.Sprintf("key %q is gone: %v, with lease %016x", e.Key, e.Why, e.Lease)
+		return fmt.Sprintf("key %q is gone: %v, with lease %016x", e.Key, e.Cause, e.Lease)
 	}
-	return fmt.Sprintf("key %q is gone: %v", e.Key, e.Why)
+	return fmt.Sprintf("key %q is gone: %v", e.Key, e.Cause)
 }
 
 // Unwrap returns ErrKeyNotFound.
@@ -63,7 +63,7 @@ const lookEvery = time.Second
 // With an error and a result that has succeeded, the transaction was done, and there is no
 // Ticket: a user that has lost the right to read the queue meanwhile gets [ErrPermissionDenied].
 func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResult, *Ticket, error) {
-	if n := 2*len(a.Key) + len(a.Prefix) + len(a.Beside) + 2*fixedBytes; n > c.most {
+	if n := 2*len(a.Key) + len(a.Prefix) + len(a.IgnoredValue) + 2*fixedBytes; n > c.most {
 		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: to ask again for its turn "+
 			"takes %d bytes, %d are the most", a.Key, ErrInvalid, n, c.most)
 	}
@@ -281,16 +281,16 @@ func (w *Ticket) toldLocked(r *pb.Response, _ bool) bool {
 		return true
 	case t == nil || t.State == pb.Ticket_STATE_GONE:
 		gone := &GoneError{
-			Key: w.ask.Key, Why: store.Why(t.GetWhy()), Lease: lease.ID(t.GetLease()),
+			Key: w.ask.Key, Cause: store.Cause(t.GetCause()), Lease: lease.ID(t.GetLease()),
 			Revision: m.GetHeader().GetRevision(),
 		}
 		if t == nil { // it was when nobody followed it
-			gone.Why = store.Unknown
+			gone.Cause = store.Unknown
 		}
 		w.overLocked(gone)
 		return true
 	case t.State == pb.Ticket_STATE_READY && !w.has:
-		w.has, w.after = true, string(t.After)
+		w.has, w.after = true, string(t.PreviousKey)
 		if w.ready != nil {
 			close(w.ready)
 		}

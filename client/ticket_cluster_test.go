@@ -112,7 +112,7 @@ func TestTicketExpires(t *testing.T) {
 		}
 		<-tickets[1].Context().Done()
 		var gone *client.GoneError
-		if !errors.As(tickets[1].Wait(ctx), &gone) || gone.Why != store.Expired ||
+		if !errors.As(tickets[1].Wait(ctx), &gone) || gone.Cause != store.Expired ||
 			gone.Lease != leases[1].ID {
 			t.Errorf("who expired: %v", tickets[1].Wait(ctx))
 		}
@@ -207,7 +207,7 @@ func TestTicketGoneMeanwhile(t *testing.T) {
 		members[0].SetCut(false)
 		<-w.Context().Done()
 		var gone *client.GoneError
-		if !errors.As(w.Err(), &gone) || gone.Why != store.Revoked || gone.Lease != g.ID {
+		if !errors.As(w.Err(), &gone) || gone.Cause != store.Revoked || gone.Lease != g.ID {
 			t.Errorf("gone: %v", w.Err())
 		}
 	})

@@ -102,16 +102,16 @@ func TestTicket(t *testing.T) {
 			t.Fatalf("asked %v", list)
 		}
 		r := waitAnswer(last.Id, pb.Ticket_STATE_READY)
-		r.GetTxn().Ticket.After = []byte("l/0")
+		r.GetTxn().Ticket.PreviousKey = []byte("l/0")
 		f.last().say(r, waitAnswer(last.Id, pb.Ticket_STATE_READY))
 		if err := w.Wait(t.Context()); err != nil || w.After() != "l/0" {
 			t.Errorf("%v, after %q", err, w.After())
 		}
 		r = waitAnswer(last.Id, pb.Ticket_STATE_GONE)
-		r.GetTxn().Ticket.Why, r.GetTxn().Ticket.Lease = pb.Event_WHY_REVOKED, 7
+		r.GetTxn().Ticket.Cause, r.GetTxn().Ticket.Lease = pb.Event_CAUSE_REVOKED, 7
 		f.last().say(r)
 		<-w.Context().Done()
-		if g := gone(t, w.Wait(t.Context())); g.Why != store.Revoked || g.Lease != 7 || g.Key != "l/1" {
+		if g := gone(t, w.Wait(t.Context())); g.Cause != store.Revoked || g.Lease != 7 || g.Key != "l/1" {
 			t.Errorf("gone: %v", g)
 		}
 		close(f.last().cut)
@@ -474,15 +474,15 @@ func TestGoneUnseen(t *testing.T) {
 			return &pb.Response{Id: r.Id, Body: &pb.Response_Txn{Txn: m}}
 		})
 		close(f.last().cut)
-		if g := gone(t, w.Wait(t.Context())); g.Why != store.Unknown || g.Revision != 10 {
+		if g := gone(t, w.Wait(t.Context())); g.Cause != store.Unknown || g.Revision != 10 {
 			t.Errorf("gone by %+v", g)
 		}
 		f.queueOf(&state)
 		w = enter(t, c)
 		r := waitAnswer(f.waits()[len(f.waits())-1].Id, pb.Ticket_STATE_GONE)
-		r.GetTxn().Ticket.Why = pb.Event_WHY_UNKNOWN
+		r.GetTxn().Ticket.Cause = pb.Event_CAUSE_UNKNOWN
 		f.last().say(r)
-		if g := gone(t, w.Wait(t.Context())); g.Why != store.Unknown {
+		if g := gone(t, w.Wait(t.Context())); g.Cause != store.Unknown {
 			t.Errorf("gone by %+v", g)
 		}
 	})

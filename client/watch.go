@@ -219,7 +219,7 @@ func bytesOfEvents(list []store.Event) (n int) {
 
 func eventOf(m *pb.Event) store.Event {
 	e := store.Event{
-		Delete: m.Kind == pb.Event_KIND_DELETE, Prev: kvOf(m.PrevKv), Why: store.Why(m.Why),
+		Delete: m.Kind == pb.Event_KIND_DELETE, Prev: kvOf(m.PrevKv), Cause: store.Cause(m.Cause),
 		Lease: lease.ID(m.Lease),
 	}
 	if m.Kv != nil {

@@ -262,19 +262,19 @@ func TestW1(t *testing.T) {
 
 // TestWhy: events say why a key went, and with which lease.
 func TestWhy(t *testing.T) {
-	for why, name := range pb.Event_Why_name {
+	for why, name := range pb.Event_Cause_name {
 		if why == 0 { // of a put
 			continue
 		}
 		e := eventOf(&pb.Event{
-			Kind: pb.Event_KIND_DELETE, Why: pb.Event_Why(why), Lease: 7,
+			Kind: pb.Event_KIND_DELETE, Cause: pb.Event_Cause(why), Lease: 7,
 			Kv: &pb.KeyValue{Key: []byte("k")}, PrevKv: &pb.KeyValue{Value: []byte("v")},
 		})
 		if !e.Delete || e.Lease != 7 || e.KV.Key != "k" || string(e.Prev.Value) != "v" {
 			t.Errorf("%s: %+v", name, e)
 		}
-		if int32(e.Why) != why || e.Why.String() == "" || e.Why.String()[:3] == "unk" {
-			t.Errorf("%s: %v", name, e.Why)
+		if int32(e.Cause) != why || e.Cause.String() == "" || e.Cause.String()[:3] == "unk" {
+			t.Errorf("%s: %v", name, e.Cause)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestAuditOfChanges(t *testing.T) {
 		}
 		ask(of(names.GrantNames, &native.GrantNamesRequest{Permission: may}))
 		ask(of(names.SetLimits, &native.SetLimitsRequest{Limits: &native.Limits{
-			User: "bob", Limits: []*native.Limit{{Resource: native.Limit_RESOURCE_LEASES, Most: 3}},
+			User: "bob", Limits: []*native.Limit{{Resource: native.Limit_RESOURCE_LEASES, Max: 3}},
 		}}))
 		ask(of(names.RevokeNames, &native.RevokeNamesRequest{Role: "r", Name: "jobs/", Prefix: true}))
 		ask(of(auth.UserRevokeRole, &pb.AuthUserRevokeRoleRequest{Name: "bob", Role: "r"}))

@@ -73,7 +73,7 @@ func testFullDisk(t *testing.T) {
 	}
 	access := pb.NewAccessServiceClient(m.client.ActiveConnection())
 	if _, err := access.SetLimits(t.Context(), &pb.SetLimitsRequest{Limits: &pb.Limits{
-		Limits: []*pb.Limit{{Resource: pb.Limit_RESOURCE_BYTES, Most: 1 << 20}},
+		Limits: []*pb.Limit{{Resource: pb.Limit_RESOURCE_BYTES, Max: 1 << 20}},
 	}}); err != nil {
 		t.Errorf("limits on a full disk: %v", err)
 	}

@@ -287,7 +287,7 @@ func (s *streamTest) watch() {
 	s.apart(&pb.Request{Body: &pb.Request_Revoke{
 		Revoke: &pb.RevokeRequest{Leases: []*pb.LeaseRef{{Id: long}}},
 	}})
-	whys := map[string]pb.Event_Why{}
+	whys := map[string]pb.Event_Cause{}
 	leases := map[string]int64{}
 	revision := int64(0)
 	for puts := 0; len(whys) < 3 || puts < 3; {
@@ -301,14 +301,14 @@ func (s *streamTest) watch() {
 				continue
 			}
 			name := string(bytes.TrimPrefix(e.Kv.Key, []byte(s.prefix)))
-			whys[name], leases[name] = e.Why, e.Lease
+			whys[name], leases[name] = e.Cause, e.Lease
 			if e.PrevKv == nil || e.Kv.Lease != 0 {
 				s.t.Errorf("event %v", e)
 			}
 		}
 	}
-	for name, want := range map[string]pb.Event_Why{
-		"deleted": pb.Event_WHY_DELETED, "expired": pb.Event_WHY_EXPIRED, "revoked": pb.Event_WHY_REVOKED,
+	for name, want := range map[string]pb.Event_Cause{
+		"deleted": pb.Event_CAUSE_DELETED, "expired": pb.Event_CAUSE_EXPIRED, "revoked": pb.Event_CAUSE_REVOKED,
 	} {
 		if whys[name] != want {
 			s.t.Errorf("%s: %v", name, whys[name])

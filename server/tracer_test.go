@@ -310,7 +310,7 @@ func testTraceOfCaches(t *testing.T) {
 	lease := s.next().GetGrant().GetLease()
 	ref := &pb.LeaseRef{Id: lease.GetId(), Token: lease.GetToken()}
 	s.send(asking(1, &pb.Request{Body: &pb.Request_Cache{Cache: &pb.CacheRequest{Lease: ref}}}))
-	ack := &pb.CacheAck{Lease: ref, Open: s.next().GetCache().GetTerm()}
+	ack := &pb.CacheAck{Lease: ref, OpenTerm: s.next().GetCache().GetTerm()}
 	acknowledge := func() { s.send(&pb.Request{Body: &pb.Request_CacheAck{CacheAck: ack}}) }
 	acknowledge()
 	s.send(asking(2, &pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte("w")}}}))
@@ -323,8 +323,8 @@ func testTraceOfCaches(t *testing.T) {
 	s.send(&pb.Request{Body: &pb.Request_ReadRange{
 		ReadRange: &pb.RangeRequest{Key: []byte("c"), Cache: ref},
 	}})
-	if term := s.next().GetReadRange().GetCacheTerm(); term != ack.Open {
-		t.Fatalf("read in term %d, the cache is open in %d", term, ack.Open)
+	if term := s.next().GetReadRange().GetCacheTerm(); term != ack.OpenTerm {
+		t.Fatalf("read in term %d, the cache is open in %d", term, ack.OpenTerm)
 	}
 	done := make(chan error, 1)
 	go func() { done <- put(t, conn, "c", "traceparent", parentNumber(4, "01")) }()

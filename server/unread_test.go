@@ -66,13 +66,13 @@ func testUrgentOnesPass(t *testing.T) {
 	ack := &pb.CacheAck{Lease: ref}
 	acknowledge := func() { s.send(&pb.Request{Body: &pb.Request_CacheAck{CacheAck: ack}}) }
 	s.send(&pb.Request{Body: &pb.Request_Cache{Cache: &pb.CacheRequest{Lease: ref}}})
-	ack.Open = s.next().GetCache().GetTerm()
+	ack.OpenTerm = s.next().GetCache().GetTerm()
 	acknowledge()
 	s.send(&pb.Request{Body: &pb.Request_ReadRange{
 		ReadRange: &pb.RangeRequest{Key: []byte("c"), Cache: ref},
 	}})
-	if term := s.next().GetReadRange().GetCacheTerm(); term != ack.Open {
-		t.Fatalf("read in term %d, the cache is open in %d", term, ack.Open)
+	if term := s.next().GetReadRange().GetCacheTerm(); term != ack.OpenTerm {
+		t.Fatalf("read in term %d, the cache is open in %d", term, ack.OpenTerm)
 	}
 	renew := func() *pb.Request {
 		return &pb.Request{Body: &pb.Request_Renew{Renew: &pb.RenewRequest{

@@ -105,7 +105,7 @@ func askAll(t *testing.T, x whoAsked, plain, secure string) {
 	is := func(name string, by pb.WhoAmIResponse_Evidence, bound, user bool, r ...*pb.Role,
 	) *pb.WhoAmIResponse {
 		return &pb.WhoAmIResponse{
-			Enabled: true, Principal: name, Evidence: by, Bound: bound, User: user, Roles: r,
+			Enabled: true, Principal: name, Evidence: by, Bound: bound, IsUser: user, Roles: r,
 		}
 	}
 	eve := x.token(t, "k", "eve", nil)

@@ -92,7 +92,7 @@ func (t *ticket) lost() error {
 type lostError struct{ gone *client.GoneError }
 
 func (e *lostError) Error() string {
-	switch e.gone.Why {
+	switch e.gone.Cause {
 	case store.Deleted:
 		return client.ErrLost.Error() + ": its key was deleted"
 	case store.Expired:
@@ -100,7 +100,7 @@ func (e *lostError) Error() string {
 	case store.Revoked:
 		return client.ErrLost.Error() + ": its lease was revoked"
 	default:
-		return client.ErrLost.Error() + ", " + e.gone.Why.String()
+		return client.ErrLost.Error() + ", " + e.gone.Cause.String()
 	}
 }
 

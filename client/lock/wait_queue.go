@@ -140,7 +140,7 @@ func (q *waitQueue) attempt(
 		t.Else = append(t.Else, store.Range{Key: q.permitsKey})
 	}
 	r, handle, err := s.client.Enter(ctx, t, store.Wait{
-		Key: key, Prefix: q.prefix, Permits: int64(q.permits), Beside: q.skip,
+		Key: key, Prefix: q.prefix, Permits: int64(q.permits), IgnoredValue: q.skip,
 	})
 	switch {
 	case err != nil:

@@ -167,7 +167,7 @@ func (w *Watch) apply(e *store.Event) {
 	old, was := w.known[m.ID]
 	if e.Delete {
 		if was {
-			w.add(endedBy(e.Why), old, e.KV.ModRevision)
+			w.add(endedBy(e.Cause), old, e.KV.ModRevision)
 		}
 		return
 	}
@@ -180,7 +180,7 @@ func (w *Watch) apply(e *store.Event) {
 }
 
 // endedBy maps the reason for a key's deletion to a Change.
-func endedBy(why store.Why) Change {
+func endedBy(why store.Cause) Change {
 	switch why {
 	case store.Deleted, store.Revoked:
 		return Left

@@ -151,7 +151,7 @@ func ExampleWatch() {
 		}
 		for _, e := range u.Events {
 			if e.Delete {
-				fmt.Println(e.KV.Key, e.Why)
+				fmt.Println(e.KV.Key, e.Cause)
 				gone++
 			} else {
 				fmt.Println(e.KV.Key, "is up")

@@ -31,6 +31,6 @@ type Wait struct {
 	// Permits is how many keys may be ready at once: a key is ready when fewer than so many are
 	// before it; 0 means 1.
 	Permits int64
-	// Beside, if not nil, is the value of keys that this key does not wait for.
-	Beside []byte
+	// IgnoredValue, if not nil, is the value of keys that this key does not wait for.
+	IgnoredValue []byte
 }

@@ -24,25 +24,25 @@ type Watch struct {
 	Progress time.Duration
 }
 
-// Why says why a key was deleted.
-type Why int32
+// Cause is what deleted a key.
+type Cause int32
 
-// The reasons why keys are deleted.
+// The causes of deletion.
 const (
 	// Deleted means that a client's request deleted the key.
-	Deleted = Why(pb.Event_WHY_DELETED)
+	Deleted = Cause(pb.Event_CAUSE_DELETED)
 	// Expired means that the key's lease expired.
-	Expired = Why(pb.Event_WHY_EXPIRED)
+	Expired = Cause(pb.Event_CAUSE_EXPIRED)
 	// Revoked means that the key's lease was revoked.
-	Revoked = Why(pb.Event_WHY_REVOKED)
+	Revoked = Cause(pb.Event_CAUSE_REVOKED)
 	// Unknown means that the cluster no longer knows why the key went. Only a client.GoneError
 	// has it.
-	Unknown = Why(pb.Event_WHY_UNKNOWN)
+	Unknown = Cause(pb.Event_CAUSE_UNKNOWN)
 )
 
 // String is the reason for people.
-func (w Why) String() string {
-	switch w {
+func (c Cause) String() string {
+	switch c {
 	case Deleted:
 		return "deleted"
 	case Expired:
@@ -50,9 +50,9 @@ func (w Why) String() string {
 	case Revoked:
 		return "revoked"
 	case Unknown:
-		return "for a reason that is not known any more"
+		return "for an unknown reason"
 	default:
-		return fmt.Sprintf("unknown reason %d", int32(w))
+		return fmt.Sprintf("unknown cause %d", int32(c))
 	}
 }
 
@@ -64,8 +64,8 @@ type Event struct {
 	KV KV
 	// Prev is the key before the change, if it was asked for and is not compacted.
 	Prev *KV
-	// Why and Lease say why a key was deleted, and with which lease, if with one.
-	Why   Why
+	// Cause and Lease say why a key was deleted, and with which lease, if with one.
+	Cause Cause
 	Lease lease.ID
 }
 

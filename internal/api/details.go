@@ -70,7 +70,7 @@ func facts(err error) map[string]string {
 // limitFacts returns which limit was reached, and how much is used unless that must not be
 // disclosed.
 func limitFacts(e *access.LimitError) map[string]string {
-	m := map[string]string{"resource": e.What.String(), "most": number(e.Limit)}
+	m := map[string]string{"resource": e.What.String(), "limit": number(e.Limit)}
 	if e.Used >= 0 && e.What != access.Rate {
 		m["used"] = number(e.Used)
 	}

@@ -172,7 +172,7 @@ func TestLimitErrors(t *testing.T) {
 		t.Errorf("%v", s)
 	}
 	m := ErrorMessage(leases, Reason(leases)).Metadata
-	if m["resource"] != "leases" || m["most"] != "2" || m["used"] != "2" {
+	if m["resource"] != "leases" || m["limit"] != "2" || m["used"] != "2" {
 		t.Errorf("metadata %v", m)
 	}
 }

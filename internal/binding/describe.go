@@ -17,7 +17,7 @@ func (b *Bindings) Describe(m *pb.ListBindingsResponse) {
 	defer b.mu.Unlock()
 	sum, r := sha256.Sum256(b.text), b.now.Load()
 	m.File, m.Sha256, m.LoadedUnixMs = b.path, hex.EncodeToString(sum[:]), b.loaded.UnixMilli()
-	m.CommonNames, m.Refused = r.CommonNames, b.failed
+	m.CommonNames, m.LoadError = r.CommonNames, b.failed
 	for i := range r.Issuers {
 		s := &r.Issuers[i]
 		m.Issuers = append(m.Issuers, &pb.Issuer{

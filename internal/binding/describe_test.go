@@ -59,7 +59,7 @@ func TestDescribe(t *testing.T) {
 		is("after reloading the same file")
 
 		reload(strings.Replace(good, "user: api", "usr: api", 1))
-		want.Refused = "--auth-config: " + path + `:13: unknown setting "usr" of an element of ` +
+		want.LoadError = "--auth-config: " + path + `:13: unknown setting "usr" of an element of ` +
 			`bindings; did you mean "user"?`
 		is("with a mistake")
 
@@ -67,7 +67,7 @@ func TestDescribe(t *testing.T) {
 		reload(strings.Replace(other, "common-names: false", "common-names: true", 1))
 		got := new(pb.ListBindingsResponse)
 		b.Describe(got)
-		want.Refused, want.Sha256, want.CommonNames = "", got.Sha256, true
+		want.LoadError, want.Sha256, want.CommonNames = "", got.Sha256, true
 		want.Bindings[0].User, want.LoadedUnixMs = "other", time.Now().UnixMilli()
 		if is("after the fix"); got.Sha256 == fmt.Sprintf("%x", sha256.Sum256([]byte(good))) {
 			t.Error("a different file has the same digest")

@@ -64,27 +64,27 @@ type piece struct {
 
 // takeLocked takes a frame of this channel.
 func (c *Channel) takeLocked(f *pb.RelayFrame) error {
-	if f.Room > 0 {
-		if f.Room > 2*window || c.room+int(f.Room) > window {
-			return fmt.Errorf("%w: room for %d bytes more than was taken", errProtocol, f.Room)
+	if f.Window > 0 {
+		if f.Window > 2*window || c.room+int(f.Window) > window {
+			return fmt.Errorf("%w: room for %d bytes more than was taken", errProtocol, f.Window)
 		}
-		c.room += int(f.Room)
+		c.room += int(f.Window)
 		notify(c.roomy)
 	}
 	if f.Header != nil {
 		c.header = header{f.Header, true}
 	}
-	if len(f.Piece) > 0 || f.Whole {
-		n := len(f.Piece) + cost
+	if len(f.Data) > 0 || f.EndMessage {
+		n := len(f.Data) + cost
 		// The last of what is unspent was sent while there was room.
-		if len(f.Piece) > pieceSize || c.unspent >= window || c.through {
+		if len(f.Data) > pieceSize || c.unspent >= window || c.through {
 			return fmt.Errorf("%w: %d bytes of channel %d come, of which %d wait",
-				errProtocol, len(f.Piece), c.id, c.unspent)
+				errProtocol, len(f.Data), c.id, c.unspent)
 		}
 		c.unspent += n
-		c.pieces = append(c.pieces, piece{bytes: f.Piece, whole: f.Whole})
+		c.pieces = append(c.pieces, piece{bytes: f.Data, whole: f.EndMessage})
 	}
-	c.through = c.through || f.Through || f.End != nil
+	c.through = c.through || f.HalfClose || f.End != nil
 	if f.End != nil {
 		c.end = f.End
 	}
@@ -106,8 +106,8 @@ func (c *Channel) Send(ctx context.Context, message []byte) error {
 	defer c.sending.Unlock()
 	for {
 		n := min(len(message), pieceSize)
-		f := &pb.RelayFrame{Channel: c.id, Piece: message[:n:n], Whole: n == len(message)}
-		if err := c.push(ctx, f); err != nil || f.Whole {
+		f := &pb.RelayFrame{Channel: c.id, Data: message[:n:n], EndMessage: n == len(message)}
+		if err := c.push(ctx, f); err != nil || f.EndMessage {
 			return err
 		}
 		message = message[n:]
@@ -120,7 +120,7 @@ func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
 		c.link.mu.Lock()
 		over, fits := c.over || c.shut, c.room > 0
 		if !over && fits {
-			c.room -= len(f.Piece) + cost
+			c.room -= len(f.Data) + cost
 			c.link.pushLocked(f, c)
 		}
 		why := c.why
@@ -150,7 +150,7 @@ func (c *Channel) CloseSend() {
 		return
 	}
 	c.shut = true
-	c.link.pushLocked(&pb.RelayFrame{Channel: c.id, Through: true}, c)
+	c.link.pushLocked(&pb.RelayFrame{Channel: c.id, HalfClose: true}, c)
 	notify(c.roomy)
 }
 
@@ -309,7 +309,7 @@ func (c *Channel) received() (list []piece, err error) {
 	// Not for each message, or there would be twice as many frames.
 	if c.taken >= window/2 && !c.over {
 		c.unspent -= c.taken
-		l.pushLocked(&pb.RelayFrame{Channel: c.id, Room: uint64(c.taken)}, nil)
+		l.pushLocked(&pb.RelayFrame{Channel: c.id, Window: uint64(c.taken)}, nil)
 		c.taken = 0
 	}
 	return list, nil

@@ -216,7 +216,7 @@ func TestShortFirst(t *testing.T) {
 		case f.Call != nil:
 			order = append(order, "open "+f.Call.Method)
 		default:
-			order = append(order, fmt.Sprint(f.Channel, ":", len(f.Piece)))
+			order = append(order, fmt.Sprint(f.Channel, ":", len(f.Data)))
 		}
 	}
 	want := "open long open short 2:7 1:16384 1:16384 1:5"
@@ -385,19 +385,19 @@ func TestProtocol(t *testing.T) {
 	full := func() (list []*pb.RelayFrame) {
 		list = append(list, &pb.RelayFrame{Channel: 1, Call: &pb.RelayCall{}})
 		for range window/(pieceSize+cost) + 2 {
-			list = append(list, &pb.RelayFrame{Channel: 1, Piece: make([]byte, pieceSize), Whole: true})
+			list = append(list, &pb.RelayFrame{Channel: 1, Data: make([]byte, pieceSize), EndMessage: true})
 		}
 		return list
 	}
 	for name, frames := range map[string][]*pb.RelayFrame{
 		"room":  full(),
-		"piece": {{Channel: 1, Call: &pb.RelayCall{}}, {Channel: 1, Piece: make([]byte, pieceSize+1)}},
+		"piece": {{Channel: 1, Call: &pb.RelayCall{}}, {Channel: 1, Data: make([]byte, pieceSize+1)}},
 		"twice": {{Channel: 1, Call: &pb.RelayCall{}}, {Channel: 1, Call: &pb.RelayCall{}}},
 		"room that was not taken": {
-			{Channel: 1, Call: &pb.RelayCall{}}, {Channel: 1, Room: 1},
+			{Channel: 1, Call: &pb.RelayCall{}}, {Channel: 1, Window: 1},
 		},
 		"after the end": {
-			{Channel: 1, Call: &pb.RelayCall{}, Through: true}, {Channel: 1, Whole: true},
+			{Channel: 1, Call: &pb.RelayCall{}, HalfClose: true}, {Channel: 1, EndMessage: true},
 		},
 	} {
 		l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
@@ -476,7 +476,7 @@ func TestTooManyCalls(t *testing.T) {
 	l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { accepted++; return nil })
 	take := func(id uint64, call *pb.RelayCall) []*pb.RelayFrame {
 		t.Helper()
-		frames := []*pb.RelayFrame{{Channel: id, Call: call}, {Channel: id, Whole: true}}
+		frames := []*pb.RelayFrame{{Channel: id, Call: call}, {Channel: id, EndMessage: true}}
 		if err := l.take(frames); err != nil {
 			t.Fatal(err)
 		}
@@ -509,7 +509,7 @@ func TestTooManyCalls(t *testing.T) {
 func TestGroupFrames(t *testing.T) {
 	var got []string
 	take := func(c *Channel, f *pb.RelayFrame) {
-		got = append(got, fmt.Sprint(c != nil, f.Joined.GetRounds(), f.Round.GetNumber(),
+		got = append(got, fmt.Sprint(c != nil, f.Joined.GetAnsweredRounds(), f.Round.GetNumber(),
 			f.Outcome.GetNumber()))
 		if c != nil {
 			c.Deliver([]byte("answer"))
@@ -520,8 +520,8 @@ func TestGroupFrames(t *testing.T) {
 	c := open(t, l, "call")
 	if err := l.take([]*pb.RelayFrame{
 		{Outcome: &pb.RelayRoundOutcome{Number: 1}},
-		{Channel: c.id, Joined: &pb.RelayJoined{Rounds: 2}},
-		{Channel: c.id + 1, Joined: &pb.RelayJoined{Rounds: 3}},
+		{Channel: c.id, Joined: &pb.RelayJoined{AnsweredRounds: 2}},
+		{Channel: c.id + 1, Joined: &pb.RelayJoined{AnsweredRounds: 3}},
 		{Round: &pb.RelayRound{Number: 4}},
 	}); err != nil {
 		t.Fatal(err)
@@ -534,9 +534,9 @@ func TestGroupFrames(t *testing.T) {
 	wants(t, c, []byte("answer"))
 	l.next()
 	l.SendGroups(&pb.RelayFrame{Round: &pb.RelayRound{Number: 5}})
-	c.SendJoined(&pb.RelayJoined{Rounds: 6})
+	c.SendJoined(&pb.RelayJoined{AnsweredRounds: 6})
 	if out, _ := l.next(); len(out) != 2 || out[0].Round.GetNumber() != 5 ||
-		out[1].Joined.GetRounds() != 6 || out[1].Channel != c.id || c.Keeper() != 7 {
+		out[1].Joined.GetAnsweredRounds() != 6 || out[1].Channel != c.id || c.Keeper() != 7 {
 		t.Errorf("sent %v", out)
 	}
 	if n := c.Behind(); n != 0 {
@@ -544,8 +544,8 @@ func TestGroupFrames(t *testing.T) {
 	}
 	c.End(&pb.RelayEnd{})
 	l.next()
-	c.SendJoined(&pb.RelayJoined{Rounds: 7})
-	if out, _ := l.next(); len(out) != 1 || out[0].Joined.GetRounds() != 7 {
+	c.SendJoined(&pb.RelayJoined{AnsweredRounds: 7})
+	if out, _ := l.next(); len(out) != 1 || out[0].Joined.GetAnsweredRounds() != 7 {
 		t.Errorf("after the end of the call sent %v", out)
 	}
 }
@@ -557,7 +557,7 @@ func TestDeliverBetweenPieces(t *testing.T) {
 	c := open(t, l, "call")
 	piece := func(text string, whole bool) {
 		t.Helper()
-		f := &pb.RelayFrame{Channel: c.id, Piece: []byte(text), Whole: whole}
+		f := &pb.RelayFrame{Channel: c.id, Data: []byte(text), EndMessage: whole}
 		if err := l.take([]*pb.RelayFrame{f}); err != nil {
 			t.Fatal(err)
 		}

@@ -329,13 +329,13 @@ func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 	if c != nil {
 		c.queued++
 	}
-	if c != nil && (c.long > 0 || len(f.Piece) > shortMessage || len(f.Piece) > 0 && !f.Whole) {
+	if c != nil && (c.long > 0 || len(f.Data) > shortMessage || len(f.Data) > 0 && !f.EndMessage) {
 		c.long++
 		l.long = append(l.long, f)
 	} else {
 		l.short = append(l.short, f)
 	}
-	if len(f.Piece) == 0 && !f.Whole {
+	if len(f.Data) == 0 && !f.EndMessage {
 		l.free++
 	}
 	notify(l.wake)
@@ -352,12 +352,12 @@ func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 		for ; n < len(*from) && size < maxBatch; n++ {
 			f := (*from)[n]
 			(*from)[n] = nil
-			size += len(f.Piece) + cost
-			if len(f.Piece) == 0 {
+			size += len(f.Data) + cost
+			if len(f.Data) == 0 {
 				size += proto.Size(f)
 			}
 			out = append(out, f)
-			if len(f.Piece) == 0 && !f.Whole {
+			if len(f.Data) == 0 && !f.EndMessage {
 				l.free--
 			}
 			if c := l.channels[f.Channel]; c != nil {

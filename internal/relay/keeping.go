@@ -116,7 +116,7 @@ func (k *keeping) joinLocked(c *channel.Channel, j *pb.RelayJoined) {
 	for i, id := range j.Ids {
 		join := holder.Join[*channel.Channel]{
 			By: c, ID: lease.ID(id), Token: lease.Token(j.Tokens[i]),
-			Group: lease.GroupID(j.Groups[i]), TTL: lease.TTL(j.TtlMs[i]), Rounds: j.Rounds,
+			Group: lease.GroupID(j.Groups[i]), TTL: lease.TTL(j.TtlMs[i]), Rounds: j.AnsweredRounds,
 		}
 		if its == nil { // the client has gone; others would keep the group, and the lease with it
 			k.agent.Unwanted(join)
@@ -245,7 +245,7 @@ func (k *keeping) step() {
 }
 
 func roundOf(r holder.Round) *pb.RelayRound {
-	out := &pb.RelayRound{Number: r.Number, Fresh: r.Fresh}
+	out := &pb.RelayRound{Number: r.Number, ResetGroups: r.Fresh}
 	for _, l := range r.Leave {
 		out.Leave = append(out.Leave, int64(l.ID))
 		out.LeaveGroups = append(out.LeaveGroups, uint64(l.Group))

@@ -50,8 +50,8 @@ func (k *kept) client(token, rounds uint64) *channel.Channel {
 	}
 	k.begin(c)
 	k.come <- []*pb.RelayFrame{{Channel: k.next().Channel, Joined: &pb.RelayJoined{
-		Rounds: rounds,
-		Ids:    []int64{1}, Tokens: []uint64{token}, Groups: []uint64{5}, TtlMs: []int64{10_000},
+		AnsweredRounds: rounds,
+		Ids:            []int64{1}, Tokens: []uint64{token}, Groups: []uint64{5}, TtlMs: []int64{10_000},
 	}}}
 	synctest.Wait()
 	return c
@@ -160,15 +160,15 @@ func TestKeepingFails(t *testing.T) {
 				}
 				own = append(own, f)
 			}
-			if len(own) != 2 || own[0].GetChannel() == 0 || len(own[0].GetPiece()) == 0 ||
-				!own[1].GetThrough() || c.Behind() != 0 {
+			if len(own) != 2 || own[0].GetChannel() == 0 || len(own[0].GetData()) == 0 ||
+				!own[1].GetHalfClose() || c.Behind() != 0 {
 				t.Errorf("%s: the relay sends %v, and the client has %d answers", name, own, c.Behind())
 			}
 			k.outcome(1, &pb.RelayGroup{Id: 5, TtlMs: 10_000})
 			if next := k.client(9, rounds); c.Behind() != 0 || !k.asks(next, 9) {
 				t.Errorf("%s: a renewal does not wait after another join", name)
 			}
-			if r := k.next().GetRound(); r.GetNumber() != rounds+1 || r.Fresh != (name == "late") {
+			if r := k.next().GetRound(); r.GetNumber() != rounds+1 || r.ResetGroups != (name == "late") {
 				t.Errorf("%s: the next round is %v", name, r)
 			}
 		})

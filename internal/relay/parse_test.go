@@ -52,7 +52,7 @@ func TestParseRenewal(t *testing.T) {
 	unknown := []byte{0xf8, 0x07, 1} // field 127
 	for name, change := range map[string]func(m *pb.ClientMessage){
 		"a session": func(m *pb.ClientMessage) { m.Session = &pb.SessionRef{} },
-		"settled":   func(m *pb.ClientMessage) { m.Settled = 1 },
+		"settled":   func(m *pb.ClientMessage) { m.AcknowledgedBelow = 1 },
 		"two":       func(m *pb.ClientMessage) { m.Requests = append(m.Requests, m.Requests[0]) },
 		"none":      func(m *pb.ClientMessage) { m.Requests = nil },
 		"by name": func(m *pb.ClientMessage) {

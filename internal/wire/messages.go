@@ -85,7 +85,7 @@ func (r *reader) readCacheAck(m *pb.CacheAck, outer int) {
 			r.readKeyRange(n, r.enter())
 			m.Dropped = append(m.Dropped, n)
 		case 5<<3 | typeVarint:
-			m.Open = r.varint()
+			m.OpenTerm = r.varint()
 		default:
 			r.odd = true
 		}
@@ -97,7 +97,7 @@ func (w *writer) writeCacheAck(m *pb.CacheAck) {
 		return
 	}
 	w.known(m)
-	w.number(5, m.Open)
+	w.number(5, m.OpenTerm)
 	for i := len(m.Dropped) - 1; i >= 0; i-- {
 		end := w.i
 		w.writeKeyRange(m.Dropped[i])
@@ -124,7 +124,7 @@ func (r *reader) readCacheRequest(m *pb.CacheRequest, outer int) {
 		case 2<<3 | typeBytes:
 			n := &pb.KeyRange{}
 			r.readKeyRange(n, r.enter())
-			m.Has = append(m.Has, n)
+			m.Cached = append(m.Cached, n)
 		case 3<<3 | typeVarint:
 			m.Term = r.varint()
 		default:
@@ -139,9 +139,9 @@ func (w *writer) writeCacheRequest(m *pb.CacheRequest) {
 	}
 	w.known(m)
 	w.number(3, m.Term)
-	for i := len(m.Has) - 1; i >= 0; i-- {
+	for i := len(m.Cached) - 1; i >= 0; i-- {
 		end := w.i
-		w.writeKeyRange(m.Has[i])
+		w.writeKeyRange(m.Cached[i])
 		w.close(2, end)
 	}
 	if m.Lease != nil {
@@ -328,7 +328,7 @@ func (r *reader) readClientMessage(m *pb.ClientMessage, outer int) {
 				m.Session = n
 			}
 		case 3<<3 | typeVarint:
-			m.Settled = r.varint()
+			m.AcknowledgedBelow = r.varint()
 		default:
 			r.odd = true
 		}
@@ -349,7 +349,7 @@ func (w *writer) writeClientMessage(m *pb.ClientMessage) {
 		return
 	}
 	w.known(m)
-	w.number(3, m.Settled)
+	w.number(3, m.AcknowledgedBelow)
 	if m.Session != nil {
 		end := w.i
 		w.writeSessionRef(m.Session)
@@ -757,7 +757,7 @@ func (r *reader) readEvent(c *roomEvent, outer int) {
 				m.PrevKv = n
 			}
 		case 4<<3 | typeVarint:
-			m.Why = pb.Event_Why(r.varint())
+			m.Cause = pb.Event_Cause(r.varint())
 		case 5<<3 | typeVarint:
 			m.Lease = int64(r.varint())
 		default:
@@ -772,7 +772,7 @@ func (w *writer) writeEvent(m *pb.Event) {
 	}
 	w.known(m)
 	w.number(5, uint64(m.Lease))
-	w.number(4, uint64(m.Why))
+	w.number(4, uint64(m.Cause))
 	if m.PrevKv != nil {
 		end := w.i
 		w.writeKeyValue(m.PrevKv)
@@ -3210,9 +3210,9 @@ func (r *reader) readTicket(m *pb.Ticket, outer int) {
 		case 2<<3 | typeVarint:
 			m.CreateRevision = int64(r.varint())
 		case 3<<3 | typeBytes:
-			m.After = r.bytes()
+			m.PreviousKey = r.bytes()
 		case 4<<3 | typeVarint:
-			m.Why = pb.Event_Why(r.varint())
+			m.Cause = pb.Event_Cause(r.varint())
 		case 5<<3 | typeVarint:
 			m.Lease = int64(r.varint())
 		default:
@@ -3227,8 +3227,8 @@ func (w *writer) writeTicket(m *pb.Ticket) {
 	}
 	w.known(m)
 	w.number(5, uint64(m.Lease))
-	w.number(4, uint64(m.Why))
-	w.bytes(3, m.After)
+	w.number(4, uint64(m.Cause))
+	w.bytes(3, m.PreviousKey)
 	w.number(2, uint64(m.CreateRevision))
 	w.number(1, uint64(m.State))
 }
@@ -3384,7 +3384,7 @@ func (r *reader) readWait(m *pb.Wait, outer int) {
 		case 3<<3 | typeVarint:
 			m.Permits = int64(r.varint())
 		case 4<<3 | typeBytes:
-			m.Beside = r.bytes()
+			m.IgnoredValue = r.bytes()
 		default:
 			r.odd = true
 		}
@@ -3396,8 +3396,8 @@ func (w *writer) writeWait(m *pb.Wait) {
 		return
 	}
 	w.known(m)
-	if m.Beside != nil {
-		w.setBytes(4, m.Beside)
+	if m.IgnoredValue != nil {
+		w.setBytes(4, m.IgnoredValue)
 	}
 	w.number(3, uint64(m.Permits))
 	w.bytes(2, m.Prefix)

@@ -32,7 +32,7 @@ const someLease = 0x0b06a0efa7b451eb
 
 func requests(of func(key []byte) *pb.Request) *pb.ClientMessage {
 	m := &pb.ClientMessage{
-		Session: &pb.SessionRef{Id: someLease, Nonce: 0xb451ebb451ebb451}, Settled: 123456,
+		Session: &pb.SessionRef{Id: someLease, Nonce: 0xb451ebb451ebb451}, AcknowledgedBelow: 123456,
 	}
 	for i := range 64 {
 		r := of(fmt.Appendf(nil, "locks/%06d/%x", i, int64(someLease)))
@@ -139,7 +139,7 @@ func watchResponseSample(key []byte) *pb.Response {
 			{Kv: pair(key)},
 			{
 				Kind: pb.Event_KIND_DELETE, Kv: &pb.KeyValue{Key: key, ModRevision: 98765},
-				PrevKv: pair(key), Why: pb.Event_WHY_EXPIRED, Lease: someLease,
+				PrevKv: pair(key), Cause: pb.Event_CAUSE_EXPIRED, Lease: someLease,
 			},
 		},
 	}}}

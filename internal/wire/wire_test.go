@@ -274,7 +274,7 @@ func TestNil(t *testing.T) {
 					{Op: &pb.Op_Revoke{}},
 					{Op: &pb.Op_DrawToken{}},
 				},
-				Wait: &pb.Wait{Beside: []byte{}},
+				Wait: &pb.Wait{IgnoredValue: []byte{}},
 			}}},
 		}},
 		&pb.ServerMessage{Responses: []*pb.Response{

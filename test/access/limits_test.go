@@ -42,7 +42,7 @@ func (c *cluster) limit(t *testing.T, user string, list ...*pb.Limit) {
 	})
 }
 
-func limitOf(what pb.Limit_Resource, n int64) *pb.Limit { return &pb.Limit{Resource: what, Most: n} }
+func limitOf(what pb.Limit_Resource, n int64) *pb.Limit { return &pb.Limit{Resource: what, Max: n} }
 
 // etcdAs connects etcd's client as a user.
 func etcdAs(t *testing.T, user string, m *inprocess.Member) *clientv3.Client {
@@ -111,8 +111,8 @@ func TestLimitsOfState(t *testing.T) {
 			}
 
 			list, err := c.access.ListLimits(ctx, &pb.ListLimitsRequest{User: "alice"})
-			if err != nil || len(list.Limits) != 1 || len(list.Uses) != 1 || list.Uses[0].Leases != 2 ||
-				list.Uses[0].LeaseKeys != 1 {
+			if err != nil || len(list.Limits) != 1 || len(list.Usages) != 1 || list.Usages[0].Leases != 2 ||
+				list.Usages[0].LeaseKeys != 1 {
 				t.Errorf("ListLimits: %v, %v", list, err)
 			}
 			if _, err := old.Revoke(ctx, second.ID); err != nil {

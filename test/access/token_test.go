@@ -88,7 +88,7 @@ func TestT23TokenExpires(t *testing.T) {
 			t.Errorf("grant over the old stream: %v", err)
 		}
 		u, err := watch.Next(ctx)
-		if err != nil || !u.Events[0].Delete || u.Events[0].Why != store.Expired {
+		if err != nil || !u.Events[0].Delete || u.Events[0].Cause != store.Expired {
 			t.Errorf("the key was not deleted with its lease: %+v, %v", u, err)
 		}
 	})

@@ -104,7 +104,7 @@ func observe(p *process) error {
 			return nil
 		}
 		for _, e := range u.Events {
-			p.w.h.Deleted(e.KV.Key, e.Why, e.KV.ModRevision)
+			p.w.h.Deleted(e.KV.Key, e.Cause, e.KV.ModRevision)
 		}
 	}
 }

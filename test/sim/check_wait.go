@@ -96,7 +96,7 @@ func (q *queueState) state(t *Wait) waitqueue.State {
 			return waitqueue.Ready
 		case k.key == t.Key && k.create == t.Made:
 			return waitqueue.Waiting
-		case !t.Skips || k.value != t.Beside:
+		case !t.Skips || k.value != t.IgnoredValue:
 			before++
 		}
 	}

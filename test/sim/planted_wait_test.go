@@ -18,7 +18,7 @@ var plantedWaits = []planted{
 	}},
 	{"a writer does not wait for readers", "L4", []edit{
 		{
-			queueGo, "return !k.skips || string(value) != k.beside",
+			queueGo, "return !k.skips || string(value) != k.ignored",
 			"return string(value) != \"r\"",
 		},
 	}},

@@ -27,7 +27,7 @@ func (w *world) wanted() (a waitqueue.Ask, value string) {
 	case 0:
 		return waitqueue.Ask{Prefix: "mrw/", Permits: 1}, "w"
 	case 1, 2:
-		return waitqueue.Ask{Prefix: "mrw/", Permits: 1, Skips: true, Beside: reader}, reader
+		return waitqueue.Ask{Prefix: "mrw/", Permits: 1, Skips: true, IgnoredValue: reader}, reader
 	case 3:
 		return waitqueue.Ask{Prefix: "mtwo/", Permits: 2}, ""
 	default:

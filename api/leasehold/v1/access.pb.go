@@ -27,13 +27,13 @@ type Limit_Resource int32
 
 const (
 	Limit_RESOURCE_UNSPECIFIED Limit_Resource = 0
-	// Leases that belong to it or, if they belong to nobody, that it was granted.
+	// Leases that belong to the principal. A lease that belongs to no one counts for its grantor.
 	Limit_RESOURCE_LEASES Limit_Resource = 1
-	// Keys on leases that it wrote last.
+	// Keys on leases that the principal was the last to write.
 	Limit_RESOURCE_LEASE_KEYS Limit_Resource = 2
-	// The size of its leases and of what it wrote, including history that is not compacted yet.
+	// The size of the principal's leases and writes, including history that is not yet compacted.
 	Limit_RESOURCE_BYTES Limit_Resource = 3
-	// Requests a second, counted by each member for itself. Renewals do not count.
+	// Requests a second, counted by each member separately. Renewals do not count.
 	Limit_RESOURCE_RATE Limit_Resource = 4
 )
 
@@ -82,16 +82,16 @@ func (Limit_Resource) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{0, 0}
 }
 
-// Kind is what it allows. Each allows what those before it do, too.
+// Each kind includes the ones before it.
 type NamePermission_Kind int32
 
 const (
 	NamePermission_KIND_UNSPECIFIED NamePermission_Kind = 0
-	// To see who has the leases, and what happens to them.
+	// See who holds the leases, and what happens to them.
 	NamePermission_KIND_SEE NamePermission_Kind = 1
-	// To have the leases.
+	// Hold the leases.
 	NamePermission_KIND_HOLD NamePermission_Kind = 2
-	// To do with leases of others what they may do.
+	// Do to other principals' leases what these may do themselves.
 	NamePermission_KIND_MANAGE NamePermission_Kind = 3
 )
 
@@ -138,15 +138,15 @@ func (NamePermission_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{7, 0}
 }
 
-// Evidence is by what a member knows who calls.
+// Evidence is how the member identified the caller.
 type WhoAmIResponse_Evidence int32
 
 const (
-	// Nothing: the caller has not logged in.
+	// The caller is not logged in.
 	WhoAmIResponse_EVIDENCE_UNSPECIFIED WhoAmIResponse_Evidence = 0
-	// A token of the cluster: one given for a password, or signed with the key of --auth-token.
+	// A token of the cluster: issued for a password, or signed with the key of --auth-token.
 	WhoAmIResponse_EVIDENCE_TOKEN WhoAmIResponse_Evidence = 1
-	// A token of an issuer of --auth-config.
+	// A token of an issuer listed in --auth-config.
 	WhoAmIResponse_EVIDENCE_ISSUER_TOKEN WhoAmIResponse_Evidence = 2
 	// The certificate of the connection.
 	WhoAmIResponse_EVIDENCE_CERTIFICATE WhoAmIResponse_Evidence = 3
@@ -247,12 +247,13 @@ func (KeyPermission_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{21, 0}
 }
 
-// Limit is how much of something a principal may have.
+// Limit is the maximum of one resource for a principal.
 type Limit struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource Limit_Resource         `protobuf:"varint,1,opt,name=resource,proto3,enum=leasehold.v1.Limit_Resource" json:"resource,omitempty"`
-	// Above 0; or 0 to set none, or -1 for no limit, also where another one would be in force.
-	Most          int64 `protobuf:"varint,2,opt,name=most,proto3" json:"most,omitempty"`
+	// Greater than 0; or 0 to remove the limit, so that a more general one applies; or -1 for unlimited,
+	// even if a more general limit exists.
+	Max           int64 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -294,18 +295,18 @@ func (x *Limit) GetResource() Limit_Resource {
 	return Limit_RESOURCE_UNSPECIFIED
 }
 
-func (x *Limit) GetMost() int64 {
+func (x *Limit) GetMax() int64 {
 	if x != nil {
-		return x.Most
+		return x.Max
 	}
 	return 0
 }
 
-// Limits are those of a user, of a role, or of everybody. A user has its own limit or, without
-// one, the largest of its roles' or, without any, everybody's.
+// Limits are the limits of a user, of a role, or the defaults. A user's own limit applies first, then the
+// largest among its roles, then the default.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most one of them. Neither: everybody.
+	// Set at most one. Neither: the defaults.
 	User          string   `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	Role          string   `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	Limits        []*Limit `protobuf:"bytes,3,rep,name=limits,proto3" json:"limits,omitempty"`
@@ -366,7 +367,7 @@ func (x *Limits) GetLimits() []*Limit {
 
 type SetLimitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Limits that are not named stay.
+	// Limits that are not listed do not change.
 	Limits        *Limits `protobuf:"bytes,1,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -455,7 +456,7 @@ func (x *SetLimitsResponse) GetHeader() *Header {
 
 type ListLimitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most one of them. Neither: all.
+	// Set at most one. Neither: all.
 	User          string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	Role          string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -509,10 +510,10 @@ func (x *ListLimitsRequest) GetRole() string {
 type ListLimitsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Everybody first, then the roles and the users that have any.
+	// The defaults first, then the roles and the users that have limits.
 	Limits []*Limits `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty"`
-	// Who has anything, in order; not with a role.
-	Uses          []*Use `protobuf:"bytes,3,rep,name=uses,proto3" json:"uses,omitempty"`
+	// The principals that use anything, in order. Empty if the request has a role.
+	Usages        []*Usage `protobuf:"bytes,3,rep,name=usages,proto3" json:"usages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -561,15 +562,15 @@ func (x *ListLimitsResponse) GetLimits() []*Limits {
 	return nil
 }
 
-func (x *ListLimitsResponse) GetUses() []*Use {
+func (x *ListLimitsResponse) GetUsages() []*Usage {
 	if x != nil {
-		return x.Uses
+		return x.Usages
 	}
 	return nil
 }
 
-// Use is how much a principal has, over all members.
-type Use struct {
+// Usage is what a principal uses in the whole cluster.
+type Usage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Principal     string                 `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
 	Leases        int64                  `protobuf:"varint,2,opt,name=leases,proto3" json:"leases,omitempty"`
@@ -579,20 +580,20 @@ type Use struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Use) Reset() {
-	*x = Use{}
+func (x *Usage) Reset() {
+	*x = Usage{}
 	mi := &file_leasehold_v1_access_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Use) String() string {
+func (x *Usage) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Use) ProtoMessage() {}
+func (*Usage) ProtoMessage() {}
 
-func (x *Use) ProtoReflect() protoreflect.Message {
+func (x *Usage) ProtoReflect() protoreflect.Message {
 	mi := &file_leasehold_v1_access_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -604,45 +605,45 @@ func (x *Use) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Use.ProtoReflect.Descriptor instead.
-func (*Use) Descriptor() ([]byte, []int) {
+// Deprecated: Use Usage.ProtoReflect.Descriptor instead.
+func (*Usage) Descriptor() ([]byte, []int) {
 	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *Use) GetPrincipal() string {
+func (x *Usage) GetPrincipal() string {
 	if x != nil {
 		return x.Principal
 	}
 	return ""
 }
 
-func (x *Use) GetLeases() int64 {
+func (x *Usage) GetLeases() int64 {
 	if x != nil {
 		return x.Leases
 	}
 	return 0
 }
 
-func (x *Use) GetLeaseKeys() int64 {
+func (x *Usage) GetLeaseKeys() int64 {
 	if x != nil {
 		return x.LeaseKeys
 	}
 	return 0
 }
 
-func (x *Use) GetBytes() int64 {
+func (x *Usage) GetBytes() int64 {
 	if x != nil {
 		return x.Bytes
 	}
 	return 0
 }
 
-// NamePermission is what a role may do with leases of some names.
+// NamePermission is a role's permission on leases with certain names.
 type NamePermission struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	Kind  NamePermission_Kind    `protobuf:"varint,2,opt,name=kind,proto3,enum=leasehold.v1.NamePermission_Kind" json:"kind,omitempty"`
-	// The name, or what the names begin with. Empty with prefix: all names.
+	// The name or, with prefix, the prefix of the names. Empty with prefix: all names.
 	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Prefix        bool   `protobuf:"varint,4,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -902,7 +903,7 @@ func (x *RevokeNamesResponse) GetHeader() *Header {
 
 type ListNamesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty means all.
+	// Empty: all roles.
 	Role          string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -948,7 +949,7 @@ func (x *ListNamesRequest) GetRole() string {
 type ListNamesResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// In the order of roles, then of names.
+	// Ordered by role, then by name.
 	Permissions   []*NamePermission `protobuf:"bytes,2,rep,name=permissions,proto3" json:"permissions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1037,19 +1038,19 @@ func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
 type ListBindingsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// The path that the member was given by --auth-config. Empty: none, and it binds nobody.
+	// The path given to --auth-config. Empty: the member has no bindings.
 	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
-	// The SHA-256, in hex, of the text that counts: the last one there that had no mistake. Members
-	// with the same digest bind alike, if the files that it names are the same, too.
+	// The SHA-256, in hexadecimal, of the configuration in force, which is the last valid one. Members with
+	// the same digest have the same bindings, provided that the files it refers to are the same.
 	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	// When the member read it, in milliseconds since 1970.
+	// When the member loaded it, in milliseconds since 1970.
 	LoadedUnixMs int64 `protobuf:"varint,4,opt,name=loaded_unix_ms,json=loadedUnixMs,proto3" json:"loaded_unix_ms,omitempty"`
-	// Why what is in the file now was refused. Empty: it counts.
-	Refused string `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"`
-	// Whether the common name of a certificate is a user where no binding fits.
+	// Why the member rejected the current content of the file. Empty if it is in force.
+	LoadError string `protobuf:"bytes,5,opt,name=load_error,json=loadError,proto3" json:"load_error,omitempty"`
+	// If no binding matches, the common name of a certificate is the user.
 	CommonNames bool      `protobuf:"varint,6,opt,name=common_names,json=commonNames,proto3" json:"common_names,omitempty"`
 	Issuers     []*Issuer `protobuf:"bytes,7,rep,name=issuers,proto3" json:"issuers,omitempty"`
-	// In the order of the file, in which the first that fits and names a user decides.
+	// In the order of the file. The first one that matches and leads to a user decides.
 	Bindings      []*Binding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1113,9 +1114,9 @@ func (x *ListBindingsResponse) GetLoadedUnixMs() int64 {
 	return 0
 }
 
-func (x *ListBindingsResponse) GetRefused() string {
+func (x *ListBindingsResponse) GetLoadError() string {
 	if x != nil {
-		return x.Refused
+		return x.LoadError
 	}
 	return ""
 }
@@ -1141,15 +1142,15 @@ func (x *ListBindingsResponse) GetBindings() []*Binding {
 	return nil
 }
 
-// Issuer is one whose tokens count.
+// Issuer is a trusted issuer of tokens.
 type Issuer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// As its tokens name it.
+	// The issuer as written in its tokens (iss).
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
-	// A token must be for one of them.
+	// A token must be for one of these audiences.
 	Audiences []string `protobuf:"bytes,3,rep,name=audiences,proto3" json:"audiences,omitempty"`
-	// The claim that tells its subjects apart.
+	// The claim that identifies the subject.
 	NameClaim     string `protobuf:"bytes,4,opt,name=name_claim,json=nameClaim,proto3" json:"name_claim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1213,17 +1214,17 @@ func (x *Issuer) GetNameClaim() string {
 	return ""
 }
 
-// Binding says who callers are that fit it.
+// Binding maps external identities to a user or to roles.
 type Binding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One of them is set: a SPIFFE ID, or what ends in "/*" for all below; the name of a host, or
-	// what begins with "*." for all of a domain; the name of an issuer.
+	// One of these is set: a SPIFFE ID, or one that ends in "/*" for all IDs below it; a host name, or
+	// one that begins with "*." for a domain; the name of an issuer.
 	Spiffe string `protobuf:"bytes,1,opt,name=spiffe,proto3" json:"spiffe,omitempty"`
 	Dns    string `protobuf:"bytes,2,opt,name=dns,proto3" json:"dns,omitempty"`
 	Issuer string `protobuf:"bytes,3,opt,name=issuer,proto3" json:"issuer,omitempty"`
-	// What a token of the issuer must say, all of it. What ends in "*" is a beginning.
+	// Claims that a token of the issuer must have, all of them. A value that ends in "*" is a prefix.
 	Claims map[string]string `protobuf:"bytes,4,rep,name=claims,proto3" json:"claims,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// One of them is set: the user that the callers are, or the roles that they have.
+	// One of these is set: the user, or the roles.
 	User          string   `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
 	Roles         []string `protobuf:"bytes,6,rep,name=roles,proto3" json:"roles,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1341,17 +1342,17 @@ func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
 type WhoAmIResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Whether access control is enabled. While it is not, everybody may do everything, and nobody has
-	// a name: nothing but the header is set.
+	// Access control is enabled. While it is not, every caller may do everything, and only the header is
+	// set.
 	Enabled bool `protobuf:"varint,2,opt,name=enabled,proto3" json:"enabled,omitempty"`
-	// The name by which leases belong to the caller. Empty: it has not logged in.
+	// The principal to whom the caller's leases belong. Empty if the caller is not logged in.
 	Principal string                  `protobuf:"bytes,3,opt,name=principal,proto3" json:"principal,omitempty"`
 	Evidence  WhoAmIResponse_Evidence `protobuf:"varint,4,opt,name=evidence,proto3,enum=leasehold.v1.WhoAmIResponse_Evidence" json:"evidence,omitempty"`
-	// Whether a binding of --auth-config says who the caller is.
+	// A binding in --auth-config identified the caller.
 	Bound bool `protobuf:"varint,5,opt,name=bound,proto3" json:"bound,omitempty"`
-	// Whether it is a user. One that is neither bound to roles nor a user may do nothing.
-	User bool `protobuf:"varint,6,opt,name=user,proto3" json:"user,omitempty"`
-	// In order.
+	// The principal is a user. A principal that is neither a user nor bound to roles has no permissions.
+	IsUser bool `protobuf:"varint,6,opt,name=is_user,json=isUser,proto3" json:"is_user,omitempty"`
+	// Ordered by name.
 	Roles         []*Role `protobuf:"bytes,7,rep,name=roles,proto3" json:"roles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1422,9 +1423,9 @@ func (x *WhoAmIResponse) GetBound() bool {
 	return false
 }
 
-func (x *WhoAmIResponse) GetUser() bool {
+func (x *WhoAmIResponse) GetIsUser() bool {
 	if x != nil {
-		return x.User
+		return x.IsUser
 	}
 	return false
 }
@@ -1436,13 +1437,13 @@ func (x *WhoAmIResponse) GetRoles() []*Role {
 	return nil
 }
 
-// Role is what a role permits. One that is not there permits nothing.
+// Role is a role and its permissions. A role that does not exist has none.
 type Role struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// In the order of keys. The role root permits all.
+	// Ordered by key. The role root has all permissions.
 	Keys []*KeyPermission `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
-	// In the order of names. The role root permits all.
+	// Ordered by name. The role root has all permissions.
 	Names         []*NamePermission `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1499,12 +1500,12 @@ func (x *Role) GetNames() []*NamePermission {
 	return nil
 }
 
-// KeyPermission is what a role may do with some keys.
+// KeyPermission is a permission on a key or a range of keys.
 type KeyPermission struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Kind  KeyPermission_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=leasehold.v1.KeyPermission_Kind" json:"kind,omitempty"`
-	// As in RangeRequest.
-	Key           []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Key   []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// As in KeyRange.
 	RangeEnd      []byte `protobuf:"bytes,3,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1565,10 +1566,10 @@ var File_leasehold_v1_access_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x19leasehold/v1/access.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\"\xd0\x01\n" +
+	"\x19leasehold/v1/access.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\"\xce\x01\n" +
 	"\x05Limit\x128\n" +
-	"\bresource\x18\x01 \x01(\x0e2\x1c.leasehold.v1.Limit.ResourceR\bresource\x12\x12\n" +
-	"\x04most\x18\x02 \x01(\x03R\x04most\"y\n" +
+	"\bresource\x18\x01 \x01(\x0e2\x1c.leasehold.v1.Limit.ResourceR\bresource\x12\x10\n" +
+	"\x03max\x18\x02 \x01(\x03R\x03max\"y\n" +
 	"\bResource\x12\x18\n" +
 	"\x14RESOURCE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fRESOURCE_LEASES\x10\x01\x12\x17\n" +
@@ -1585,12 +1586,12 @@ const file_leasehold_v1_access_proto_rawDesc = "" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\";\n" +
 	"\x11ListLimitsRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
-	"\x04role\x18\x02 \x01(\tR\x04role\"\x97\x01\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\"\x9d\x01\n" +
 	"\x12ListLimitsResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12,\n" +
-	"\x06limits\x18\x02 \x03(\v2\x14.leasehold.v1.LimitsR\x06limits\x12%\n" +
-	"\x04uses\x18\x03 \x03(\v2\x11.leasehold.v1.UseR\x04uses\"p\n" +
-	"\x03Use\x12\x1c\n" +
+	"\x06limits\x18\x02 \x03(\v2\x14.leasehold.v1.LimitsR\x06limits\x12+\n" +
+	"\x06usages\x18\x03 \x03(\v2\x13.leasehold.v1.UsageR\x06usages\"r\n" +
+	"\x05Usage\x12\x1c\n" +
 	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x16\n" +
 	"\x06leases\x18\x02 \x01(\x03R\x06leases\x12\x1d\n" +
 	"\n" +
@@ -1623,13 +1624,14 @@ const file_leasehold_v1_access_proto_rawDesc = "" +
 	"\x11ListNamesResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12>\n" +
 	"\vpermissions\x18\x02 \x03(\v2\x1c.leasehold.v1.NamePermissionR\vpermissions\"\x15\n" +
-	"\x13ListBindingsRequest\"\xb6\x02\n" +
+	"\x13ListBindingsRequest\"\xbb\x02\n" +
 	"\x14ListBindingsResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x16\n" +
 	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12$\n" +
-	"\x0eloaded_unix_ms\x18\x04 \x01(\x03R\floadedUnixMs\x12\x18\n" +
-	"\arefused\x18\x05 \x01(\tR\arefused\x12!\n" +
+	"\x0eloaded_unix_ms\x18\x04 \x01(\x03R\floadedUnixMs\x12\x1d\n" +
+	"\n" +
+	"load_error\x18\x05 \x01(\tR\tloadError\x12!\n" +
 	"\fcommon_names\x18\x06 \x01(\bR\vcommonNames\x12.\n" +
 	"\aissuers\x18\a \x03(\v2\x14.leasehold.v1.IssuerR\aissuers\x121\n" +
 	"\bbindings\x18\b \x03(\v2\x15.leasehold.v1.BindingR\bbindings\"k\n" +
@@ -1649,14 +1651,14 @@ const file_leasehold_v1_access_proto_rawDesc = "" +
 	"\vClaimsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x0f\n" +
-	"\rWhoAmIRequest\"\xfc\x02\n" +
+	"\rWhoAmIRequest\"\x81\x03\n" +
 	"\x0eWhoAmIResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x18\n" +
 	"\aenabled\x18\x02 \x01(\bR\aenabled\x12\x1c\n" +
 	"\tprincipal\x18\x03 \x01(\tR\tprincipal\x12A\n" +
 	"\bevidence\x18\x04 \x01(\x0e2%.leasehold.v1.WhoAmIResponse.EvidenceR\bevidence\x12\x14\n" +
-	"\x05bound\x18\x05 \x01(\bR\x05bound\x12\x12\n" +
-	"\x04user\x18\x06 \x01(\bR\x04user\x12(\n" +
+	"\x05bound\x18\x05 \x01(\bR\x05bound\x12\x17\n" +
+	"\ais_user\x18\x06 \x01(\bR\x06isUser\x12(\n" +
 	"\x05roles\x18\a \x03(\v2\x12.leasehold.v1.RoleR\x05roles\"m\n" +
 	"\bEvidence\x12\x18\n" +
 	"\x14EVIDENCE_UNSPECIFIED\x10\x00\x12\x12\n" +
@@ -1720,7 +1722,7 @@ var (
 		(*SetLimitsResponse)(nil),    // 7: leasehold.v1.SetLimitsResponse
 		(*ListLimitsRequest)(nil),    // 8: leasehold.v1.ListLimitsRequest
 		(*ListLimitsResponse)(nil),   // 9: leasehold.v1.ListLimitsResponse
-		(*Use)(nil),                  // 10: leasehold.v1.Use
+		(*Usage)(nil),                // 10: leasehold.v1.Usage
 		(*NamePermission)(nil),       // 11: leasehold.v1.NamePermission
 		(*GrantNamesRequest)(nil),    // 12: leasehold.v1.GrantNamesRequest
 		(*GrantNamesResponse)(nil),   // 13: leasehold.v1.GrantNamesResponse
@@ -1748,7 +1750,7 @@ var file_leasehold_v1_access_proto_depIdxs = []int32{
 	27, // 3: leasehold.v1.SetLimitsResponse.header:type_name -> leasehold.v1.Header
 	27, // 4: leasehold.v1.ListLimitsResponse.header:type_name -> leasehold.v1.Header
 	5,  // 5: leasehold.v1.ListLimitsResponse.limits:type_name -> leasehold.v1.Limits
-	10, // 6: leasehold.v1.ListLimitsResponse.uses:type_name -> leasehold.v1.Use
+	10, // 6: leasehold.v1.ListLimitsResponse.usages:type_name -> leasehold.v1.Usage
 	1,  // 7: leasehold.v1.NamePermission.kind:type_name -> leasehold.v1.NamePermission.Kind
 	11, // 8: leasehold.v1.GrantNamesRequest.permission:type_name -> leasehold.v1.NamePermission
 	27, // 9: leasehold.v1.GrantNamesResponse.header:type_name -> leasehold.v1.Header

@@ -33,24 +33,25 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AccessService changes what roles may do with names of leases, and how much principals may have.
-// It tells the bindings of a member, and callers who they are. Users, roles, and permissions on keys are changed by etcd's Auth service.
+// AccessService manages the permissions of roles on lease names and the limits of principals. It also
+// lists a member's bindings, and reports a caller's own identity. Users, roles, and permissions on
+// keys are managed by etcd's Auth service.
 type AccessServiceClient interface {
-	// GrantNames gives a role a permission on names, in place of the one that it has on the same.
+	// GrantNames gives a role a permission on names. It replaces the role's permission on the same names.
 	GrantNames(ctx context.Context, in *GrantNamesRequest, opts ...grpc.CallOption) (*GrantNamesResponse, error)
 	// RevokeNames takes a permission on names from a role.
 	RevokeNames(ctx context.Context, in *RevokeNamesRequest, opts ...grpc.CallOption) (*RevokeNamesResponse, error)
-	// ListNames tells the permissions on names of one role, or of all.
+	// ListNames lists the permissions on names of one role, or of all roles.
 	ListNames(ctx context.Context, in *ListNamesRequest, opts ...grpc.CallOption) (*ListNamesResponse, error)
-	// SetLimits changes limits of a user, of a role, or of everybody.
+	// SetLimits changes limits of a user, of a role, or the default limits.
 	SetLimits(ctx context.Context, in *SetLimitsRequest, opts ...grpc.CallOption) (*SetLimitsResponse, error)
-	// ListLimits tells the limits that are set, and who has how much.
+	// ListLimits lists the limits, and the usage of each principal.
 	ListLimits(ctx context.Context, in *ListLimitsRequest, opts ...grpc.CallOption) (*ListLimitsResponse, error)
-	// ListBindings tells whom this member takes callers for that others have identified. Each member
-	// reads a file of its own: the member_id of the header says whose answer it is.
+	// ListBindings lists how this member maps external identities to users and roles. Each member reads a
+	// file of its own; the header's member_id says which member answered.
 	ListBindings(ctx context.Context, in *ListBindingsRequest, opts ...grpc.CallOption) (*ListBindingsResponse, error)
-	// WhoAmI tells a caller who it is to this member, and what it may do. It tells nothing of others.
-	// A token that does not count is refused, as with every call.
+	// WhoAmI reports a caller's own identity and permissions, and nothing about others. As in every call,
+	// an invalid credential is an error.
 	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
 }
 
@@ -136,24 +137,25 @@ func (c *accessServiceClient) WhoAmI(ctx context.Context, in *WhoAmIRequest, opt
 // All implementations must embed UnimplementedAccessServiceServer
 // for forward compatibility.
 //
-// AccessService changes what roles may do with names of leases, and how much principals may have.
-// It tells the bindings of a member, and callers who they are. Users, roles, and permissions on keys are changed by etcd's Auth service.
+// AccessService manages the permissions of roles on lease names and the limits of principals. It also
+// lists a member's bindings, and reports a caller's own identity. Users, roles, and permissions on
+// keys are managed by etcd's Auth service.
 type AccessServiceServer interface {
-	// GrantNames gives a role a permission on names, in place of the one that it has on the same.
+	// GrantNames gives a role a permission on names. It replaces the role's permission on the same names.
 	GrantNames(context.Context, *GrantNamesRequest) (*GrantNamesResponse, error)
 	// RevokeNames takes a permission on names from a role.
 	RevokeNames(context.Context, *RevokeNamesRequest) (*RevokeNamesResponse, error)
-	// ListNames tells the permissions on names of one role, or of all.
+	// ListNames lists the permissions on names of one role, or of all roles.
 	ListNames(context.Context, *ListNamesRequest) (*ListNamesResponse, error)
-	// SetLimits changes limits of a user, of a role, or of everybody.
+	// SetLimits changes limits of a user, of a role, or the default limits.
 	SetLimits(context.Context, *SetLimitsRequest) (*SetLimitsResponse, error)
-	// ListLimits tells the limits that are set, and who has how much.
+	// ListLimits lists the limits, and the usage of each principal.
 	ListLimits(context.Context, *ListLimitsRequest) (*ListLimitsResponse, error)
-	// ListBindings tells whom this member takes callers for that others have identified. Each member
-	// reads a file of its own: the member_id of the header says whose answer it is.
+	// ListBindings lists how this member maps external identities to users and roles. Each member reads a
+	// file of its own; the header's member_id says which member answered.
 	ListBindings(context.Context, *ListBindingsRequest) (*ListBindingsResponse, error)
-	// WhoAmI tells a caller who it is to this member, and what it may do. It tells nothing of others.
-	// A token that does not count is refused, as with every call.
+	// WhoAmI reports a caller's own identity and permissions, and nothing about others. As in every call,
+	// an invalid credential is an error.
 	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)
 	mustEmbedUnimplementedAccessServiceServer()
 }

@@ -1,11 +1,13 @@
-// Package leaseholdv1 is leasehold.v1, the service's own API, as gRPC's Go code.
-// Programs in Go will rather use package client; those in other languages generate
-// their code from the .proto files beside this one, whose paths begin in directory api. What
-// makes JSON of it is internal/api/web/transcoding, so that a client needs nothing but gRPC
-// and protobuf.
+// Package leaseholdv1 contains the code that protoc generates for leasehold.v1, Leasehold's native
+// API. Go programs normally use package client instead. Clients in other languages generate their
+// code from the .proto files in this directory.
+//
+// The API is frozen: .ci/api.sh compares it with api/frozen.binpb and refuses changes that break
+// clients. internal/api/web/transcoding maps it to JSON, so that a client depends only on gRPC and
+// protobuf.
 package leaseholdv1
 
-// Needed on the PATH: protoc 3.21, protoc-gen-go 1.36.11 and protoc-gen-go-grpc 1.6.2.
+// Generating requires protoc 3.21, protoc-gen-go 1.36.11 and protoc-gen-go-grpc 1.6.2 on the PATH.
 
 //go:generate go run ../../../internal/api/etcd/protodesc ../../leasehold.protoset
 //go:generate sh -c "cd ../.. && protoc @leasehold/v1/protoc.args && rm leasehold.protoset"

@@ -4,15 +4,15 @@
 // 	protoc        v3.21.12
 // source: leasehold/v1/leases.proto
 
-// leasehold.v1 says what etcd's API cannot: leases in milliseconds, with names, owners and
-// fencing tokens, in batches, in transactions and with events. One stream carries all of
-// it.
+// leasehold.v1 is Leasehold's native API. It adds to etcd's API leases in milliseconds, with names,
+// owners and fencing tokens, in batches, in transactions and with events. StreamService carries all
+// of it over one stream.
 //
-// Times are milliseconds; the names of their fields end in _ms. A request that fails has
-// changed nothing, unless its error is REASON_UNKNOWN_OUTCOME.
+// Times are in milliseconds, and their fields end in _ms. A request that fails has changed nothing,
+// unless the error is REASON_UNKNOWN_OUTCOME.
 //
-// Bounds: a name, an owner and a request ID have at most 1,024 bytes each. Labels are at
-// most 64, of 16 KiB together. A batch has at most 10,000 leases. A call names at most
+// Limits: a name, an owner and a request ID have at most 1,024 bytes each. A lease has at most 64
+// labels, of at most 16 KiB in all. A batch has at most 10,000 leases. A request lists at most
 // 10,000 keys, each once.
 
 package leaseholdv1
@@ -34,43 +34,43 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Reason is an error for programs.
+// Reason is an error code.
 type Reason int32
 
 const (
 	Reason_REASON_UNSPECIFIED Reason = 0
-	// The request makes no sense as it is; the message says what to change.
+	// The request is malformed. The message says what to change.
 	Reason_REASON_INVALID Reason = 1
-	// There is no such lease, or it has another token or another secret. A delayed lease
-	// counts as gone for all calls except Describe, List and Revoke.
+	// The lease does not exist, or it has another token or another secret. A delayed lease counts as
+	// ended for all calls except Describe, List and Revoke.
 	Reason_REASON_LEASE_NOT_FOUND Reason = 2
 	// A live lease has the name.
 	Reason_REASON_NAME_TAKEN Reason = 3
 	// A live lease has the ID.
 	Reason_REASON_ID_TAKEN Reason = 4
-	// There is no such key.
+	// The key does not exist.
 	Reason_REASON_KEY_NOT_FOUND Reason = 5
-	// A lease has as many keys as it may.
+	// The lease has the maximum number of keys.
 	Reason_REASON_TOO_MANY_KEYS Reason = 6
-	// The revision asked for was compacted.
+	// The requested revision was compacted.
 	Reason_REASON_COMPACTED Reason = 7
-	// The revision asked for is still to come.
+	// The requested revision does not exist yet.
 	Reason_REASON_FUTURE_REVISION Reason = 8
-	// The quota is used up.
+	// The quota is exhausted.
 	Reason_REASON_NO_SPACE Reason = 9
-	// No member leads, or this member is busy or stopping: nothing was done, try again.
+	// There is no leader, or this member is overloaded or stopping. Nothing was done; retry.
 	Reason_REASON_UNAVAILABLE Reason = 10
 	// The request may have taken effect, or may still.
 	Reason_REASON_UNKNOWN_OUTCOME Reason = 11
-	// The session is forgotten: nothing was done.
+	// The cluster no longer remembers the session. Nothing was done.
 	Reason_REASON_SESSION_NOT_FOUND Reason = 12
-	// The leases of the owner, or all leases, hold as many ranges as they may.
+	// The leases of the owner, or all leases, hold the maximum number of ranges.
 	Reason_REASON_TOO_MANY_HOLDS Reason = 13
-	// The caller may not do it, or may not be told. Nothing was done.
+	// The caller lacks the permission. Nothing was done.
 	Reason_REASON_PERMISSION_DENIED Reason = 14
-	// The caller has not logged in, or has to do so again. Nothing was done.
+	// The caller must log in, or log in again. Nothing was done.
 	Reason_REASON_UNAUTHENTICATED Reason = 15
-	// A limit of the caller is reached: the metadata say which, and how much is used.
+	// The caller has reached one of its limits. The metadata name the limit and the current usage.
 	Reason_REASON_LIMIT_REACHED Reason = 16
 )
 
@@ -143,15 +143,15 @@ func (Reason) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{0}
 }
 
-// AtExpiry is what becomes of a lease's keys when it expires.
+// AtExpiry selects what happens to a lease's keys when it expires.
 type AtExpiry int32
 
 const (
-	// In a request it means AT_EXPIRY_DELETE. Responses never have it.
+	// In a request it means AT_EXPIRY_DELETE. Never set in responses.
 	AtExpiry_AT_EXPIRY_UNSPECIFIED AtExpiry = 0
-	// They are deleted.
+	// The keys are deleted.
 	AtExpiry_AT_EXPIRY_DELETE AtExpiry = 1
-	// They stay, attached to nothing.
+	// The keys stay and are detached.
 	AtExpiry_AT_EXPIRY_KEEP AtExpiry = 2
 )
 
@@ -201,29 +201,29 @@ type LeaseEvent_Kind int32
 const (
 	LeaseEvent_KIND_UNSPECIFIED LeaseEvent_Kind = 0
 	LeaseEvent_KIND_GRANTED     LeaseEvent_Kind = 1
-	// It expired. If it has a lock delay, its name and its keys stay until KIND_RELEASED.
+	// The lease expired. If it has a lock delay, its name and its keys stay until KIND_RELEASED.
 	LeaseEvent_KIND_EXPIRED LeaseEvent_Kind = 2
-	// It was revoked. by says who did it, or is "key" if the lease was bound to a key that
-	// was deleted or moved.
+	// The lease was revoked. by is the principal that revoked it, or "key" if the lease was bound to a
+	// key that was deleted or moved.
 	LeaseEvent_KIND_REVOKED LeaseEvent_Kind = 3
-	// It has another owner and another token. by is the owner before.
+	// The lease has a new owner and a new token. by is the previous owner.
 	LeaseEvent_KIND_HANDED_OVER LeaseEvent_Kind = 4
-	// Another process took it up, with another token.
+	// Another process resumed the lease. It has a new token.
 	LeaseEvent_KIND_RESUMED     LeaseEvent_Kind = 5
 	LeaseEvent_KIND_TTL_CHANGED LeaseEvent_Kind = 6
-	// Its lock delay has passed.
+	// The lock delay has passed.
 	LeaseEvent_KIND_RELEASED LeaseEvent_Kind = 7
-	// Its end is near, and nobody renews it. remaining_ms of the lease says how near. Only
-	// streams that ask for it (expiring_within_ms) are told.
+	// The lease is about to expire and its holder is not renewing it. The lease's remaining_ms is the
+	// time left. Sent only on streams that request it with expiring_within_ms.
 	LeaseEvent_KIND_EXPIRING LeaseEvent_Kind = 8
 	// A lease that was KIND_EXPIRING was renewed.
 	LeaseEvent_KIND_RENEWED LeaseEvent_Kind = 9
-	// A write waits for the cache of this lease, which is slow to drop what it was told to
-	// drop. waited_ms says for how long. It is told once until KIND_CACHE_SLOW_ENDED. A
-	// stream that begins meanwhile is told with the first response.
+	// A write is waiting for this lease's cache, which is slow to acknowledge an invalidation.
+	// waited_ms is how long the write has waited. Sent once until KIND_CACHE_SLOW_ENDED. A stream that
+	// starts in between gets it with its first response.
 	LeaseEvent_KIND_CACHE_SLOW LeaseEvent_Kind = 10
-	// The cache is no longer slow: it has answered, or its lease is over, or another leader
-	// has begun to count.
+	// The cache is no longer slow: it has acknowledged, its lease has ended, or a new leader has
+	// restarted the count.
 	LeaseEvent_KIND_CACHE_SLOW_ENDED LeaseEvent_Kind = 11
 )
 
@@ -286,7 +286,7 @@ func (LeaseEvent_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{33, 0}
 }
 
-// Header says which member answers, and as of when.
+// Header identifies the member that answered, and the state it answered from.
 type Header struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId uint64                 `protobuf:"varint,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -357,20 +357,20 @@ func (x *Header) GetTerm() uint64 {
 	return 0
 }
 
-// Error tells why a request failed. It is the first of the details of a gRPC status. Two
-// more details say the same to programs that know Google's: google.rpc.ErrorInfo, with the
-// domain leasehold.dev and the reason without REASON_, and google.rpc.RetryInfo.
+// Error describes why a request failed. It is the first detail of a gRPC status. Two more details
+// carry the same facts for generic clients: a google.rpc.ErrorInfo with the domain leasehold.dev and
+// the reason without the prefix REASON_, and a google.rpc.RetryInfo.
 type Error struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
-	// For people.
+	// A text for people.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// The lease that has the name or the ID: set with REASON_NAME_TAKEN and REASON_ID_TAKEN.
+	// The existing lease with the name or the ID. Set with REASON_NAME_TAKEN and REASON_ID_TAKEN.
 	Holder *Lease `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
-	// What the message says, for programs: numbers in decimal digits, times in milliseconds.
-	// docs/api.md lists the keys for each reason.
+	// The facts in message, for programs: numbers in decimal, times in milliseconds. docs/api.md lists
+	// the keys for each reason.
 	Metadata map[string]string `protobuf:"bytes,4,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// When to ask again, from now; 0 if that is not known.
+	// When to retry, counted from now; 0 if unknown.
 	RetryAfterMs  int64 `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -441,35 +441,34 @@ func (x *Error) GetRetryAfterMs() int64 {
 	return 0
 }
 
-// Lease is what is known of one lease.
+// Lease describes one lease.
 type Lease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The fencing token: it rises with every grant, hand-over and resume.
+	// The fencing token. It increases with every grant, hand-over and resumption.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	TtlMs int64  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// For how long the lease will certainly live on, rounded down. For a delayed lease: for
-	// how long its name and its keys will stay. It is 0 in errors.
+	// The time for which the lease is certain to live, rounded down. For a delayed lease, the time until
+	// its name and its keys are released. Always 0 in errors.
 	RemainingMs int64 `protobuf:"varint,4,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
-	// At most one live lease has it; empty for none.
+	// At most one live lease has a given name. Empty if the lease has none.
 	Name        string            `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
 	Owner       string            `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
 	Labels      map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	LockDelayMs int64             `protobuf:"varint,8,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
 	AtExpiry    AtExpiry          `protobuf:"varint,9,opt,name=at_expiry,json=atExpiry,proto3,enum=leasehold.v1.AtExpiry" json:"at_expiry,omitempty"`
-	// The lease has expired, and its lock delay has not passed: only its name and its keys
-	// are left.
+	// Set if the lease has expired and is in its lock delay: only its name and its keys are left.
 	Delayed bool `protobuf:"varint,10,opt,name=delayed,proto3" json:"delayed,omitempty"`
-	// The keys that are attached, in order, if they were asked for.
+	// The attached keys in order, if they were requested.
 	Keys [][]byte `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty"`
-	// How many keys are attached. Describe and List tell it; it is 0 elsewhere.
+	// The number of attached keys. Set by Describe and List, 0 elsewhere.
 	KeyCount int64 `protobuf:"varint,12,opt,name=key_count,json=keyCount,proto3" json:"key_count,omitempty"`
-	// The ranges that a cache may keep while the lease is valid. Describe and List tell them.
+	// The ranges that a cache may keep while the lease is valid. Set by Describe and List.
 	Holds []*KeyRange `protobuf:"bytes,13,rep,name=holds,proto3" json:"holds,omitempty"`
-	// A put with a TTL made the lease for one key. It takes no other key, and ends when that
-	// key is deleted, is put without the lease, or is moved to another lease.
+	// Set if a put with a TTL created the lease for one key. The lease accepts no other key. It ends when
+	// that key is deleted, is put without the lease, or moves to another lease.
 	Bound bool `protobuf:"varint,14,opt,name=bound,proto3" json:"bound,omitempty"`
-	// The user that the lease belongs to: see GrantRequest.
+	// The user to whom the lease belongs; see GrantRequest.
 	Principal     string `protobuf:"bytes,15,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -614,8 +613,8 @@ func (x *Lease) GetPrincipal() string {
 type KeyRange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Empty: the one key. A single zero byte: all keys from key on. Otherwise the first key
-	// after the range.
+	// Empty: the one key. A single zero byte: all keys from key on. Otherwise: the first key after the
+	// range.
 	RangeEnd      []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -665,15 +664,14 @@ func (x *KeyRange) GetRangeEnd() []byte {
 	return nil
 }
 
-// LeaseRef names a lease by its ID, by its name, or by both. With both, the lease must have
-// both.
+// LeaseRef refers to a lease by its ID, its name, or both. With both, the lease must match both.
 type LeaseRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// If it is not 0, the lease must still have this token.
+	// If not 0, the lease must still have this token.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	// The name stands for the lease that has it when the request is applied. Without a token
-	// that may be another holder's lease, if the name has changed hands.
+	// Refers to the lease that has this name when the request is applied. If the name has changed hands,
+	// that is another holder's lease, unless a token is given.
 	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -734,29 +732,29 @@ type GrantRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 lets the server choose.
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// With holds, 0 is 5 s, or what the server allows if that is less.
+	// With holds, 0 means 5 s or the server's maximum, whichever is less.
 	TtlMs  int64             `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Name   string            `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Owner  string            `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// If the lease of an earlier request with this request ID and owner still lives, the
-	// request returns that lease and renews it. It puts no keys again.
+	// If an earlier request with this request ID and owner created a lease that is still alive, the
+	// request returns that lease and renews it. It does not put the keys again.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The lock delay: for how long the lease's name and keys stay after it has expired. A
-	// revoke ends them at once.
+	// The lock delay: how long the lease's name and keys stay reserved after it has expired. A revoke
+	// releases them at once.
 	LockDelayMs int64    `protobuf:"varint,7,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
 	AtExpiry    AtExpiry `protobuf:"varint,8,opt,name=at_expiry,json=atExpiry,proto3,enum=leasehold.v1.AtExpiry" json:"at_expiry,omitempty"`
 	// Keys to put, attached to the lease.
 	Keys []*Pair `protobuf:"bytes,9,rep,name=keys,proto3" json:"keys,omitempty"`
-	// Asks for a secret, by which another process may resume the lease. The secret is told
-	// once: a repeated request does not get it again. A holder that did not get the answer
-	// hands the lease over to itself with resumable, and gets a new secret.
+	// Requests a secret with which another process may resume the lease. The secret is returned once; a
+	// repeated request does not return it again. A holder that missed the answer can hand the lease over
+	// to itself with resumable set, which returns a new secret.
 	Resumable bool `protobuf:"varint,10,opt,name=resumable,proto3" json:"resumable,omitempty"`
-	// The ranges that the holder may cache while the lease is valid (see CacheRequest). A
-	// hand-over or a resumption gives them up. At most 64.
+	// The ranges that the holder may cache while the lease is valid; see CacheRequest. A hand-over or a
+	// resumption drops them. At most 64.
 	Holds []*KeyRange `protobuf:"bytes,11,rep,name=holds,proto3" json:"holds,omitempty"`
-	// The user that the lease is to belong to, once access control is enabled. Empty: the caller,
-	// and anybody else only if the caller may manage the name.
+	// The user to whom the lease belongs once access control is enabled. Empty: the caller. Naming
+	// another user requires the permission to manage the name.
 	Principal     string `protobuf:"bytes,12,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -933,9 +931,9 @@ type GrantResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Lease  *Lease                 `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Set if the lease is resumable, and this request made it.
+	// Set if the lease is resumable and this request created it.
 	Secret []byte `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`
-	// An earlier request with the same request ID made the lease.
+	// Set if an earlier request with the same request ID created the lease.
 	Existed       bool `protobuf:"varint,4,opt,name=existed,proto3" json:"existed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -999,26 +997,26 @@ func (x *GrantResponse) GetExisted() bool {
 	return false
 }
 
-// RenewRequest names leases one by one (leases) or in columns (ids, tokens). Columns cost
-// both sides a fraction.
+// RenewRequest lists leases by reference (leases) or by number (ids and tokens), which costs both
+// sides a fraction of it.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Not together with ids. A reference by name alone needs the token: otherwise a holder
-	// whose lease has ended would renew the lease of its successor, and take it for its own.
-	// The name stands for the lease that has it at some moment during the call.
+	// Not together with ids. A reference by name alone requires the token: otherwise a holder whose lease
+	// has ended would renew its successor's lease and take it for its own. The name refers to the
+	// lease that has it at some moment during the call.
 	Leases []*LeaseRef `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
 	// The IDs of the leases.
 	Ids []int64 `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
-	// Empty, or one for each of ids, in their order: the token that the lease must still
-	// have, 0 for any.
+	// Empty, or one for each of ids, in the same order: the token that the lease must still have, or 0
+	// for any.
 	Tokens []uint64 `protobuf:"fixed64,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
-	// Over a stream, with ids: the leases that are renewed join groups of the stream, one for
-	// each TTL. The response says which did. A lease is in one group at a time.
+	// On a stream, with ids: the renewed leases join groups of the stream, one group for each TTL. The
+	// response lists those that did. A lease is in at most one group.
 	Join bool `protobuf:"varint,4,opt,name=join,proto3" json:"join,omitempty"`
-	// Over a stream, without leases: groups of the stream. All their leases are renewed.
+	// On a stream, without leases: the groups of the stream whose leases are renewed.
 	Groups []uint64 `protobuf:"fixed64,5,rep,packed,name=groups,proto3" json:"groups,omitempty"`
-	// Over a stream, without leases: the IDs of leases that leave the stream's groups, as they
-	// are kept alive no more. That comes before groups are renewed.
+	// On a stream, without leases: the IDs of leases that leave the stream's groups because the client no
+	// longer keeps them alive. They leave before the groups are renewed.
 	Leave         []int64 `protobuf:"fixed64,6,rep,packed,name=leave,proto3" json:"leave,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1099,19 +1097,19 @@ func (x *RenewRequest) GetLeave() []int64 {
 type RenewResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// One for each of the request's leases, in their order. Over a stream there may be
-	// several responses: the outcomes that are known soon come first. For a request with ids,
-	// those that ttl_ms tells of have no result here.
+	// One for each of the request's leases, in the same order. A stream may deliver them in several
+	// responses, as outcomes become known. For a request with ids, leases that ttl_ms reports as renewed
+	// are left out.
 	Results []*RenewResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// For a request with ids: one for each, in their order. It is the TTL, as in RenewResult,
-	// of a lease that was renewed, and 0 for one that results tells of, here or in a later
-	// response. Only the first response has it.
+	// For a request with ids: one for each, in the same order. It is the TTL, as in RenewResult, of a
+	// lease that was renewed, and 0 for a lease that is in results, here or in a later response. Only
+	// the first response has it.
 	TtlMs []int64 `protobuf:"varint,3,rep,packed,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// For a request that joins: empty, or one for each of ids, in their order: the group that
-	// the lease is in now, 0 for none. Then it is to be renewed by its ID.
+	// For a request that joins: empty, or one for each of ids, in the same order: the group that the lease
+	// is in now, or 0 if it is in none and must be renewed by its ID.
 	Joined []uint64 `protobuf:"fixed64,4,rep,packed,name=joined,proto3" json:"joined,omitempty"`
-	// For a request with groups: one for each, in their order. If it is missing, the client must
-	// take the groups for over.
+	// For a request with groups: one for each, in the same order. If it is missing, the client must
+	// assume that the groups have ended.
 	Groups        []*RenewedGroup `protobuf:"bytes,5,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1182,15 +1180,15 @@ func (x *RenewResponse) GetGroups() []*RenewedGroup {
 	return nil
 }
 
-// RenewedGroup is the outcome of the renewal of a group. It is about the leases whose join was
-// answered before it on the stream.
+// RenewedGroup is the outcome of the renewal of a group. It covers the leases whose joins were answered
+// before it on the stream.
 type RenewedGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The TTL of the group's leases, which were renewed as in RenewResult. 0: the group is over,
-	// and none was; each lives on from its last renewal, and may join again.
+	// The TTL of the group's leases, which were renewed as in RenewResult. 0: the group has ended, and
+	// nothing was renewed. Each of its leases runs on from its last renewal and may join again.
 	TtlMs int64 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// Leases that are not in the group any more, and may not have been renewed.
+	// Leases that have left the group and may not have been renewed.
 	Left          []int64 `protobuf:"fixed64,3,rep,packed,name=left,proto3" json:"left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1249,20 +1247,19 @@ func (x *RenewedGroup) GetLeft() []int64 {
 
 type RenewResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 if no lease has the name, or if the name and the ID are not of one lease.
+	// 0 if no lease has the name, or if the name and the ID belong to different leases.
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// REASON_UNSPECIFIED: renewed. REASON_LEASE_NOT_FOUND: it has ended, or its end
-	// is decided. Any other: not known, try again.
+	// REASON_UNSPECIFIED: renewed. REASON_LEASE_NOT_FOUND: the lease has ended, or is certain to.
+	// Anything else: unknown; retry.
 	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
-	// If it was renewed, its TTL: the lease lives on for this time, counted from when the
-	// server received the request. So the holder may count from when it sent the request.
+	// If the lease was renewed, its TTL. The lease lives for this long after the server received the
+	// request, so the holder may count from when it sent the request.
 	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// With REASON_LEASE_NOT_FOUND: how the lease ended under the request's token, or its last
-	// end if the request has no token. KIND_EXPIRED, KIND_REVOKED, KIND_HANDED_OVER or
-	// KIND_RESUMED; unspecified if the member does not know.
+	// With REASON_LEASE_NOT_FOUND: how the lease ended under the request's token, or how it last ended if
+	// the request has no token. KIND_EXPIRED, KIND_REVOKED, KIND_HANDED_OVER or KIND_RESUMED, or
+	// unspecified if the member does not know.
 	Cause LeaseEvent_Kind `protobuf:"varint,4,opt,name=cause,proto3,enum=leasehold.v1.LeaseEvent_Kind" json:"cause,omitempty"`
-	// With KIND_REVOKED as in LeaseEvent. With KIND_HANDED_OVER and KIND_RESUMED the new
-	// owner.
+	// With KIND_REVOKED as in LeaseEvent; with KIND_HANDED_OVER and KIND_RESUMED the new owner.
 	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1380,7 +1377,7 @@ func (x *RevokeRequest) GetLeases() []*LeaseRef {
 type RevokeResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// One for each lease of the request, in its order.
+	// One for each lease of the request, in the same order.
 	Results       []*RevokeResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1434,8 +1431,8 @@ type RevokeResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in the request: 0 if the request has only the name.
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// REASON_UNSPECIFIED: revoked. REASON_LEASE_NOT_FOUND: there was none.
-	// REASON_UNKNOWN_OUTCOME: not known. Any other: not revoked, try again.
+	// REASON_UNSPECIFIED: revoked. REASON_LEASE_NOT_FOUND: the lease did not exist.
+	// REASON_UNKNOWN_OUTCOME: it may have been revoked. Anything else: it was not revoked; retry.
 	Reason        Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1487,10 +1484,10 @@ func (x *RevokeResult) GetReason() Reason {
 
 type DescribeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Either the ID or the name.
+	// Set the ID or the name.
 	Id   int64  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Asks for the keys, too.
+	// Requests the attached keys, too.
 	Keys          bool `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1601,22 +1598,20 @@ func (x *DescribeResponse) GetLease() *Lease {
 
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only leases whose name begins with this. They come in the order of their names, and
-	// otherwise in the order of their IDs.
+	// Only leases whose name has this prefix, ordered by name. Without it, leases are ordered by ID.
 	NamePrefix string `protobuf:"bytes,1,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
-	// Only this owner's.
+	// Only leases of this owner.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Only leases with all of these labels.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The most leases that are wanted; 0 means 1,000, which is also the most.
+	// The maximum number of leases in the response. 0 means 1,000, the largest value.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before.
+	// The next_page_token of the previous page.
 	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Asks for the keys, too.
+	// Requests the attached keys, too.
 	Keys bool `protobuf:"varint,6,opt,name=keys,proto3" json:"keys,omitempty"`
-	// Only these leases, at most 1,000: the list then costs what they cost, not what all leases do.
-	// It leaves out those that have ended. They come in the order of their IDs, so name_prefix must
-	// not be set.
+	// Only these leases, at most 1,000, ordered by ID. Leases that have ended are left out. The cost
+	// depends on this list, not on the number of all leases. Not together with name_prefix.
 	Ids           []int64 `protobuf:"fixed64,7,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1705,7 +1700,7 @@ type ListResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Leases []*Lease               `protobuf:"bytes,2,rep,name=leases,proto3" json:"leases,omitempty"`
-	// Empty if this is the last page.
+	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1764,7 +1759,7 @@ func (x *ListResponse) GetNextPageToken() string {
 
 type ChangeTTLRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The token must be given.
+	// The token is required.
 	Lease         *LeaseRef `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	TtlMs         int64     `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1869,14 +1864,14 @@ func (x *ChangeTTLResponse) GetLease() *Lease {
 
 type HandOverRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The token must be given.
+	// The token is required.
 	Lease *LeaseRef `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	Owner string    `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Asks for a secret for the new holder. The old secret is void in any case.
+	// The new owner.
+	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Requests a secret for the new holder. The old secret is no longer valid in either case.
 	Resumable bool `protobuf:"varint,3,opt,name=resumable,proto3" json:"resumable,omitempty"`
-	// The user that the lease is to belong to, which must be allowed to hold its name. To name
-	// another user than it belongs to, the caller must be allowed to manage the name. Empty: the
-	// same as before.
+	// The user to whom the lease will belong, who must have the permission to hold its name. Empty: no
+	// change. Naming another user requires the permission to manage the name.
 	Principal     string `protobuf:"bytes,4,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1944,7 +1939,7 @@ type HandOverResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Lease  *Lease                 `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Set if it was asked for. It is told once, as that of a grant.
+	// Set if it was requested. Like the secret of a grant, it is returned once.
 	Secret        []byte `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2003,7 +1998,7 @@ func (x *HandOverResponse) GetSecret() []byte {
 
 type ResumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Either the ID or the name.
+	// Set the ID or the name.
 	Id            int64  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Secret        []byte `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
@@ -2117,7 +2112,7 @@ func (x *ResumeResponse) GetLease() *Lease {
 type AttachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Lease *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	// The keys must exist. A key that is on another lease moves.
+	// The keys must exist. Keys that are attached to another lease move.
 	Keys          [][]byte `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2214,8 +2209,8 @@ func (x *AttachResponse) GetHeader() *Header {
 type DetachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// If it is set, all keys must be on this lease, or nothing is done. So a holder cannot
-	// detach the keys of others.
+	// If set, all keys must be attached to this lease, or nothing is done. It keeps a holder from
+	// detaching the keys of others.
 	Lease         *LeaseRef `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2311,7 +2306,7 @@ func (x *DetachResponse) GetHeader() *Header {
 
 type CheckTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Either the ID or the name.
+	// Set the ID or the name.
 	Id            int64  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Token         uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
@@ -2373,9 +2368,9 @@ func (x *CheckTokenRequest) GetToken() uint64 {
 type CheckTokenResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// The token is that of a live lease.
+	// The token belongs to a live lease.
 	Valid bool `protobuf:"varint,2,opt,name=valid,proto3" json:"valid,omitempty"`
-	// The token of the lease now, 0 if there is no such lease.
+	// The lease's current token, or 0 if the lease does not exist.
 	Current       uint64 `protobuf:"varint,3,opt,name=current,proto3" json:"current,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2434,19 +2429,18 @@ func (x *CheckTokenResponse) GetCurrent() uint64 {
 
 type EventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of the last event that the client knows: later events are told. With 0,
-	// unless resume is set, the events from now on are told.
+	// The number of the last event that the client has; later events follow. With 0, unless resume is
+	// set, the stream begins with the next event.
 	After uint64 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
-	// Only events of leases that meet all conditions that are set, as in ListRequest.
+	// Only events of leases that match all conditions that are set, as in ListRequest.
 	NamePrefix string            `protobuf:"bytes,2,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
 	Owner      string            `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
 	Labels     map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Asks for a notice when a lease has no more than this left and its holder does not renew
-	// it. A lease that is renewed in time gives none. It is only a hint: it may come twice,
-	// or late, and the lease may still be renewed after it.
+	// Requests KIND_EXPIRING when a lease has no more than this left because its holder is late. It is
+	// only a hint: it may come late or more than once, and the lease may still be renewed after it.
 	ExpiringWithinMs int64 `protobuf:"varint,5,opt,name=expiring_within_ms,json=expiringWithinMs,proto3" json:"expiring_within_ms,omitempty"`
-	// Says that after is a number from a response, even if it is 0. So a stream that began
-	// before there was any event goes on with the first.
+	// Set if after is the seq of a response, even if it is 0. A stream that started before the first
+	// event then continues with the first.
 	Resume        bool `protobuf:"varint,6,opt,name=resume,proto3" json:"resume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2527,9 +2521,9 @@ func (x *EventsRequest) GetResume() bool {
 type EventsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// In order. A response without events says that the stream has begun, or goes on.
+	// In order. A response without events reports that the stream has started, or that it is alive.
 	Events []*LeaseEvent `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// All events up to this number have been told: go on after it.
+	// All events up to this number have been sent. Continue after it.
 	Seq           uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2586,17 +2580,17 @@ func (x *EventsResponse) GetSeq() uint64 {
 	return 0
 }
 
-// LeaseEvent is something that happened to a lease.
+// LeaseEvent is one event in the life of a lease.
 type LeaseEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of the event. It is 0 for hints, which have none: KIND_EXPIRING,
-	// KIND_RENEWED, KIND_CACHE_SLOW and KIND_CACHE_SLOW_ENDED.
+	// The number of the event. Hints have none, and 0 here: KIND_EXPIRING, KIND_RENEWED, KIND_CACHE_SLOW
+	// and KIND_CACHE_SLOW_ENDED.
 	Seq  uint64          `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	Kind LeaseEvent_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=leasehold.v1.LeaseEvent_Kind" json:"kind,omitempty"`
-	// The lease as it was then, without its keys.
+	// The lease at that moment, without its keys.
 	Lease *Lease `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	By    string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
-	// The store's revision when it happened.
+	// The store's revision at that moment.
 	Revision int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	// With KIND_CACHE_SLOW and KIND_CACHE_SLOW_ENDED.
 	WaitedMs      int64 `protobuf:"varint,6,opt,name=waited_ms,json=waitedMs,proto3" json:"waited_ms,omitempty"`

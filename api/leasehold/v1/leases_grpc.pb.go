@@ -4,15 +4,15 @@
 // - protoc             v3.21.12
 // source: leasehold/v1/leases.proto
 
-// leasehold.v1 says what etcd's API cannot: leases in milliseconds, with names, owners and
-// fencing tokens, in batches, in transactions and with events. One stream carries all of
-// it.
+// leasehold.v1 is Leasehold's native API. It adds to etcd's API leases in milliseconds, with names,
+// owners and fencing tokens, in batches, in transactions and with events. StreamService carries all
+// of it over one stream.
 //
-// Times are milliseconds; the names of their fields end in _ms. A request that fails has
-// changed nothing, unless its error is REASON_UNKNOWN_OUTCOME.
+// Times are in milliseconds, and their fields end in _ms. A request that fails has changed nothing,
+// unless the error is REASON_UNKNOWN_OUTCOME.
 //
-// Bounds: a name, an owner and a request ID have at most 1,024 bytes each. Labels are at
-// most 64, of 16 KiB together. A batch has at most 10,000 leases. A call names at most
+// Limits: a name, an owner and a request ID have at most 1,024 bytes each. A lease has at most 64
+// labels, of at most 16 KiB in all. A batch has at most 10,000 leases. A request lists at most
 // 10,000 keys, each once.
 
 package leaseholdv1
@@ -49,46 +49,43 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// LeaseService grants leases and looks after them. Every member serves every call.
+// LeaseService grants leases and manages them. Every member serves every call.
 type LeaseServiceClient interface {
-	// Grant makes a lease, and puts keys on it in the same revision: all of it or nothing.
-	// The error ALREADY_EXISTS names the lease that has the name or the ID.
+	// Grant creates a lease and puts keys on it in the same revision, or does neither. If the name or
+	// the ID is taken, the error has the code ALREADY_EXISTS and contains the existing lease.
 	Grant(ctx context.Context, in *GrantRequest, opts ...grpc.CallOption) (*GrantResponse, error)
-	// Renew starts the TTL of many leases anew, and has a result for each lease. It needs no
-	// log entry.
+	// Renew restarts the TTL of many leases and returns a result for each. It needs no log entry.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
-	// Revoke ends many leases, each with its keys in a revision of its own.
+	// Revoke ends many leases. Each ends in a revision of its own, together with its keys.
 	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error)
-	// Describe tells all about one lease, linearizably. The leader says what remains of it.
+	// Describe returns one lease, linearizably. The remaining time comes from the leader.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
-	// List tells of leases in order, page by page. The leases of a page are those of one
-	// moment during the call. What remains of them, and their keys, are as of that moment or
-	// a later one.
+	// List returns leases in order, in pages. The leases of a page are a snapshot taken during the
+	// call. Their remaining times and keys are from that snapshot or later.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
-	// ChangeTTL gives a lease another TTL, which runs anew. While the same member leads, the
-	// lease ends no earlier than it would have without this call. A later leader knows only
-	// the new TTL. So only the holder may call this, and until it knows the outcome it counts
-	// by the shorter of the two TTLs: from when it sent this call, or from when it sent its
-	// last renewal if that was later.
+	// ChangeTTL sets a new TTL for a lease and restarts it. While the same member leads, the lease ends
+	// no earlier than it would have without this call. A later leader knows only the new TTL. So only
+	// the holder may call this, and until it knows the outcome it must count with the shorter of the
+	// two TTLs, from when it sent this call or its last renewal, whichever was later.
 	ChangeTTL(ctx context.Context, in *ChangeTTLRequest, opts ...grpc.CallOption) (*ChangeTTLResponse, error)
-	// HandOver gives a lease to another owner, with a new token, and its TTL runs anew. The
-	// old token is worth nothing from then on. The holder stops before it sends this call.
+	// HandOver transfers a lease to another owner, with a new token, and restarts its TTL. The old token
+	// is no longer valid. The holder must stop using the lease before it sends this call.
 	HandOver(ctx context.Context, in *HandOverRequest, opts ...grpc.CallOption) (*HandOverResponse, error)
-	// Resume makes the caller the holder of a lease whose secret it knows, so that a process
-	// that was restarted can go on with its lease. The token is a new one, the TTL runs anew,
-	// and the secret stays.
+	// Resume makes the caller the holder of a lease whose secret it presents, so that a restarted
+	// process can continue with its lease. The lease gets a new token, its TTL restarts, and the secret
+	// stays the same.
 	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
-	// Attach moves keys to a lease in one revision: all keys or none. Values and create
-	// revisions stay, versions rise. With a token it also renews the lease.
+	// Attach moves keys to a lease in one revision: all of them or none. Values and create revisions do
+	// not change; versions increase. With a token it also renews the lease.
 	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (*AttachResponse, error)
-	// Detach takes keys off their leases in one revision: all keys or none. Values and create
-	// revisions stay, versions rise. With a token it also renews the lease.
+	// Detach takes keys off their leases in one revision: all of them or none. Values and create
+	// revisions do not change; versions increase. With a token it also renews the lease.
 	Detach(ctx context.Context, in *DetachRequest, opts ...grpc.CallOption) (*DetachResponse, error)
-	// CheckToken says, linearizably, whether a fencing token is still the newest of its name
-	// or lease. It is for a resource that cannot remember tokens itself.
+	// CheckToken reports, linearizably, whether a fencing token is still the newest of its name or
+	// lease. It is meant for resources that cannot remember tokens themselves.
 	CheckToken(ctx context.Context, in *CheckTokenRequest, opts ...grpc.CallOption) (*CheckTokenResponse, error)
-	// Events tells what happens to leases, each event once and in order. It ends with
-	// REASON_COMPACTED if the events that are asked for are forgotten.
+	// Events streams what happens to leases: each event once and in order. The stream ends with
+	// REASON_COMPACTED if the member no longer has the requested events.
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error)
 }
 
@@ -233,46 +230,43 @@ type LeaseService_EventsClient = grpc.ServerStreamingClient[EventsResponse]
 // All implementations must embed UnimplementedLeaseServiceServer
 // for forward compatibility.
 //
-// LeaseService grants leases and looks after them. Every member serves every call.
+// LeaseService grants leases and manages them. Every member serves every call.
 type LeaseServiceServer interface {
-	// Grant makes a lease, and puts keys on it in the same revision: all of it or nothing.
-	// The error ALREADY_EXISTS names the lease that has the name or the ID.
+	// Grant creates a lease and puts keys on it in the same revision, or does neither. If the name or
+	// the ID is taken, the error has the code ALREADY_EXISTS and contains the existing lease.
 	Grant(context.Context, *GrantRequest) (*GrantResponse, error)
-	// Renew starts the TTL of many leases anew, and has a result for each lease. It needs no
-	// log entry.
+	// Renew restarts the TTL of many leases and returns a result for each. It needs no log entry.
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
-	// Revoke ends many leases, each with its keys in a revision of its own.
+	// Revoke ends many leases. Each ends in a revision of its own, together with its keys.
 	Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error)
-	// Describe tells all about one lease, linearizably. The leader says what remains of it.
+	// Describe returns one lease, linearizably. The remaining time comes from the leader.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
-	// List tells of leases in order, page by page. The leases of a page are those of one
-	// moment during the call. What remains of them, and their keys, are as of that moment or
-	// a later one.
+	// List returns leases in order, in pages. The leases of a page are a snapshot taken during the
+	// call. Their remaining times and keys are from that snapshot or later.
 	List(context.Context, *ListRequest) (*ListResponse, error)
-	// ChangeTTL gives a lease another TTL, which runs anew. While the same member leads, the
-	// lease ends no earlier than it would have without this call. A later leader knows only
-	// the new TTL. So only the holder may call this, and until it knows the outcome it counts
-	// by the shorter of the two TTLs: from when it sent this call, or from when it sent its
-	// last renewal if that was later.
+	// ChangeTTL sets a new TTL for a lease and restarts it. While the same member leads, the lease ends
+	// no earlier than it would have without this call. A later leader knows only the new TTL. So only
+	// the holder may call this, and until it knows the outcome it must count with the shorter of the
+	// two TTLs, from when it sent this call or its last renewal, whichever was later.
 	ChangeTTL(context.Context, *ChangeTTLRequest) (*ChangeTTLResponse, error)
-	// HandOver gives a lease to another owner, with a new token, and its TTL runs anew. The
-	// old token is worth nothing from then on. The holder stops before it sends this call.
+	// HandOver transfers a lease to another owner, with a new token, and restarts its TTL. The old token
+	// is no longer valid. The holder must stop using the lease before it sends this call.
 	HandOver(context.Context, *HandOverRequest) (*HandOverResponse, error)
-	// Resume makes the caller the holder of a lease whose secret it knows, so that a process
-	// that was restarted can go on with its lease. The token is a new one, the TTL runs anew,
-	// and the secret stays.
+	// Resume makes the caller the holder of a lease whose secret it presents, so that a restarted
+	// process can continue with its lease. The lease gets a new token, its TTL restarts, and the secret
+	// stays the same.
 	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)
-	// Attach moves keys to a lease in one revision: all keys or none. Values and create
-	// revisions stay, versions rise. With a token it also renews the lease.
+	// Attach moves keys to a lease in one revision: all of them or none. Values and create revisions do
+	// not change; versions increase. With a token it also renews the lease.
 	Attach(context.Context, *AttachRequest) (*AttachResponse, error)
-	// Detach takes keys off their leases in one revision: all keys or none. Values and create
-	// revisions stay, versions rise. With a token it also renews the lease.
+	// Detach takes keys off their leases in one revision: all of them or none. Values and create
+	// revisions do not change; versions increase. With a token it also renews the lease.
 	Detach(context.Context, *DetachRequest) (*DetachResponse, error)
-	// CheckToken says, linearizably, whether a fencing token is still the newest of its name
-	// or lease. It is for a resource that cannot remember tokens itself.
+	// CheckToken reports, linearizably, whether a fencing token is still the newest of its name or
+	// lease. It is meant for resources that cannot remember tokens themselves.
 	CheckToken(context.Context, *CheckTokenRequest) (*CheckTokenResponse, error)
-	// Events tells what happens to leases, each event once and in order. It ends with
-	// REASON_COMPACTED if the events that are asked for are forgotten.
+	// Events streams what happens to leases: each event once and in order. The stream ends with
+	// REASON_COMPACTED if the member no longer has the requested events.
 	Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error
 	mustEmbedUnimplementedLeaseServiceServer()
 }

@@ -23,30 +23,30 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Needs is what a caller needs for a call, or for a request of a stream, once access control is
-// enabled. All but NEEDS_NOTHING need a login.
+// Needs is the permission that a call, or a request on a stream, requires once access control is
+// enabled. Everything except NEEDS_NOTHING requires a login.
 type Needs int32
 
 const (
-	// Nobody has said it: no call may be so.
+	// Not declared. No call may be so.
 	Needs_NEEDS_UNSPECIFIED Needs = 0
 	Needs_NEEDS_NOTHING     Needs = 1
-	// A login, and nothing more.
+	// A login only.
 	Needs_NEEDS_LOGIN Needs = 2
-	// To read all keys of the range.
+	// Read permission for all keys of the range.
 	Needs_NEEDS_READ Needs = 3
-	// To write all keys of the range, and to read them for the pairs before.
+	// Write permission for all keys of the range, and read permission if previous values are requested.
 	Needs_NEEDS_WRITE Needs = 4
-	// What all its parts need, whichever are run.
+	// The permissions of all parts of the request, including those that are not executed.
 	Needs_NEEDS_PARTS Needs = 5
-	// To hold the name, if one is asked for.
+	// Permission to hold the name, if the request has one.
 	Needs_NEEDS_HOLD_NAME Needs = 6
-	// That the lease is the caller's, and that the caller may hold its name if it has one; or to
-	// manage its name.
+	// The lease belongs to the caller, who may hold its name if it has one; or permission to manage its
+	// name.
 	Needs_NEEDS_HOLD_LEASE Needs = 7
-	// That the lease is the caller's, or to see its name.
+	// The lease belongs to the caller; or permission to see its name.
 	Needs_NEEDS_SEE_LEASE Needs = 8
-	// A login: what the caller may not see is left out of the answer.
+	// A login. What the caller may not see is left out of the answer.
 	Needs_NEEDS_LOGIN_AND_FILTERS Needs = 9
 	// The role root.
 	Needs_NEEDS_ROOT Needs = 10
@@ -140,7 +140,7 @@ var (
 
 // Extension fields to descriptorpb.FieldOptions.
 var (
-	// Of the fields of Request.body.
+	// On the fields of Request.body.
 	//
 	// optional leasehold.v1.Needs request_needs = 52017;
 	E_RequestNeeds = &file_leasehold_v1_needs_proto_extTypes[1]

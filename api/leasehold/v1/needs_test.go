@@ -5,33 +5,38 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Goal: every call, and every request of a stream, says what its caller needs, and a call needs the
-// same by itself and over a stream. Method: the descriptors, so that a new one is looked at, too.
+// TestNeeds: every call and every request of a stream declares the permission that it needs, and the two
+// agree.
 func TestNeeds(t *testing.T) {
 	byRequest := make(map[protoreflect.FullName]pb.Needs)
-	for _, f := range files {
+	protoregistry.GlobalFiles.RangeFilesByPackage("leasehold.v1", func(f protoreflect.FileDescriptor) bool {
 		for i := range f.Services().Len() {
 			methods := f.Services().Get(i).Methods()
 			for j := range methods.Len() {
 				m := methods.Get(j)
 				needs := proto.GetExtension(m.Options(), pb.E_CallNeeds).(pb.Needs)
 				if needs == pb.Needs_NEEDS_UNSPECIFIED {
-					t.Errorf("%s: it does not say what it needs (option call_needs)", m.FullName())
+					t.Errorf("%s lacks the option call_needs", m.FullName())
 				}
 				byRequest[m.Input().FullName()] = needs
 			}
 		}
+		return true
+	})
+	if len(byRequest) == 0 {
+		t.Fatal("leasehold.v1 has no calls")
 	}
 	fields := new(pb.Request).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		needs := proto.GetExtension(f.Options(), pb.E_RequestNeeds).(pb.Needs)
 		if needs == pb.Needs_NEEDS_UNSPECIFIED {
-			t.Errorf("%s: it does not say what it needs (option request_needs)", f.FullName())
+			t.Errorf("%s lacks the option request_needs", f.FullName())
 		}
 		if f.Message() == nil {
 			continue

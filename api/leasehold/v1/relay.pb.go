@@ -110,32 +110,32 @@ func (x *RelayResponse) GetFrames() []*RelayFrame {
 	return nil
 }
 
-// RelayFrame is about one channel. The frames of a channel are in order; those of other
-// channels may come between them.
+// RelayFrame belongs to one channel. The frames of a channel are in order, and may be interleaved with
+// those of other channels.
 type RelayFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Chosen by the relay, above that of every earlier channel of the stream. Channel 0 asks
-	// whether the member is there, which answers with the same.
+	// Chosen by the relay, greater than that of every earlier channel of the stream. Channel 0 belongs to
+	// the stream itself. An otherwise empty frame on it is a ping, which the member returns.
 	Channel uint64 `protobuf:"varint,1,opt,name=channel,proto3" json:"channel,omitempty"`
-	// Begins the channel.
+	// Opens the channel.
 	Call *RelayCall `protobuf:"bytes,2,opt,name=call,proto3" json:"call,omitempty"`
-	// A piece of a message, at most 16 KiB.
-	Piece []byte `protobuf:"bytes,3,opt,name=piece,proto3" json:"piece,omitempty"`
-	// The message ends with this piece, which may be empty.
-	Whole bool `protobuf:"varint,4,opt,name=whole,proto3" json:"whole,omitempty"`
-	// So much more may be sent over the channel. Each frame with a piece or the end of a message
-	// costs the bytes of the piece and 64. A channel begins with room for 64 KiB each way. A frame
-	// may be sent as long as there is any room.
-	Room uint64 `protobuf:"varint,5,opt,name=room,proto3" json:"room,omitempty"`
+	// A part of a message, at most 16 KiB.
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// The message ends with this frame's data, which may be empty.
+	EndMessage bool `protobuf:"varint,4,opt,name=end_message,json=endMessage,proto3" json:"end_message,omitempty"`
+	// Flow control: this many more bytes may be sent on the channel. A frame with data or the end of a
+	// message costs the bytes of the data and 64. A channel starts with a window of 64 KiB each way. A
+	// frame may be sent while the window is not used up.
+	Window uint64 `protobuf:"varint,5,opt,name=window,proto3" json:"window,omitempty"`
 	// No more messages follow in this direction.
-	Through bool `protobuf:"varint,6,opt,name=through,proto3" json:"through,omitempty"`
+	HalfClose bool `protobuf:"varint,6,opt,name=half_close,json=halfClose,proto3" json:"half_close,omitempty"`
 	// The header of the answer.
 	Header *RelayHeader `protobuf:"bytes,7,opt,name=header,proto3" json:"header,omitempty"`
-	// Ends the channel. From a member, it is the status of the call; from a relay, the client has
-	// given up.
+	// Closes the channel. From a member it is the status of the call; from a relay it means that the
+	// client has given up.
 	End *RelayEnd `protobuf:"bytes,8,opt,name=end,proto3" json:"end,omitempty"`
-	// From a member: leases that the client renewed by ID on a stream of StreamService have joined
-	// groups of the relay.
+	// From a member: leases that the client renewed by ID on a stream of StreamService have joined groups
+	// of the relay.
 	Joined *RelayJoined `protobuf:"bytes,9,opt,name=joined,proto3" json:"joined,omitempty"`
 	// On channel 0, from a relay: renews its groups.
 	Round *RelayRound `protobuf:"bytes,10,opt,name=round,proto3" json:"round,omitempty"`
@@ -189,30 +189,30 @@ func (x *RelayFrame) GetCall() *RelayCall {
 	return nil
 }
 
-func (x *RelayFrame) GetPiece() []byte {
+func (x *RelayFrame) GetData() []byte {
 	if x != nil {
-		return x.Piece
+		return x.Data
 	}
 	return nil
 }
 
-func (x *RelayFrame) GetWhole() bool {
+func (x *RelayFrame) GetEndMessage() bool {
 	if x != nil {
-		return x.Whole
+		return x.EndMessage
 	}
 	return false
 }
 
-func (x *RelayFrame) GetRoom() uint64 {
+func (x *RelayFrame) GetWindow() uint64 {
 	if x != nil {
-		return x.Room
+		return x.Window
 	}
 	return 0
 }
 
-func (x *RelayFrame) GetThrough() bool {
+func (x *RelayFrame) GetHalfClose() bool {
 	if x != nil {
-		return x.Through
+		return x.HalfClose
 	}
 	return false
 }
@@ -252,15 +252,15 @@ func (x *RelayFrame) GetOutcome() *RelayRoundOutcome {
 	return nil
 }
 
-// RelayJoined lists the leases of a renewal that have joined groups. Until an outcome says that a
-// lease has left, or the channel ends, the relay may answer the client's later renewals of it, with the
-// same token or none, with the outcome of a round that it sends after they arrived.
+// RelayJoined lists the leases of a renewal that have joined groups. Until an outcome reports that a lease
+// has left, or the channel closes, the relay may answer the client's later renewals of the lease, with the
+// same token or none, with the outcome of a round that it sent after they arrived.
 type RelayJoined struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of the relay's rounds that the member had answered by then. If the relay has received
-	// the outcome of a later round, or has sent a later one in which the lease leaves, the lease does
-	// not count as joined.
-	Rounds uint64 `protobuf:"varint,1,opt,name=rounds,proto3" json:"rounds,omitempty"`
+	// The number of rounds of the relay that the member had answered by then. If the relay has received the
+	// outcome of a later round, or has sent a later one in which the lease leaves, the lease does not count
+	// as joined.
+	AnsweredRounds uint64 `protobuf:"varint,1,opt,name=answered_rounds,json=answeredRounds,proto3" json:"answered_rounds,omitempty"`
 	// Parallel lists: the lease, its token in the client's request, its group, and the group's TTL.
 	Ids           []int64  `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	Tokens        []uint64 `protobuf:"fixed64,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
@@ -300,9 +300,9 @@ func (*RelayJoined) Descriptor() ([]byte, []int) {
 	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *RelayJoined) GetRounds() uint64 {
+func (x *RelayJoined) GetAnsweredRounds() uint64 {
 	if x != nil {
-		return x.Rounds
+		return x.AnsweredRounds
 	}
 	return 0
 }
@@ -335,13 +335,13 @@ func (x *RelayJoined) GetTtlMs() []int64 {
 	return nil
 }
 
-// RelayRound removes leases from groups and then renews groups. A relay sends the next one when it has
-// received the outcome of the one before, or has given it up.
+// RelayRound removes leases from groups and then renews groups. A relay sends the next round once it has
+// received the outcome of the previous one, or has given it up.
 type RelayRound struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Counts from 1.
 	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// Parallel lists, of at most 1,024 leases: a lease that leaves, its group, and the at_ms of the last
+	// Parallel lists of at most 1,024 leases: a lease that leaves, its group, and the at_ms of the last
 	// outcome with which the relay answered a renewal of the lease, or 0. Later renewals of the group do
 	// not extend the lease.
 	Leave       []int64  `protobuf:"fixed64,2,rep,packed,name=leave,proto3" json:"leave,omitempty"`
@@ -350,7 +350,7 @@ type RelayRound struct {
 	// The groups to renew, at most 64.
 	Groups []uint64 `protobuf:"fixed64,5,rep,packed,name=groups,proto3" json:"groups,omitempty"`
 	// An earlier round had no outcome, so all groups of the relay end first.
-	Fresh         bool `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	ResetGroups   bool `protobuf:"varint,6,opt,name=reset_groups,json=resetGroups,proto3" json:"reset_groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -420,15 +420,15 @@ func (x *RelayRound) GetGroups() []uint64 {
 	return nil
 }
 
-func (x *RelayRound) GetFresh() bool {
+func (x *RelayRound) GetResetGroups() bool {
 	if x != nil {
-		return x.Fresh
+		return x.ResetGroups
 	}
 	return false
 }
 
-// RelayRoundOutcome is sent once a majority has confirmed that the member led when it received the
-// round.
+// RelayRoundOutcome is sent once a majority has confirmed that the member was the leader when it received
+// the round.
 type RelayRoundOutcome struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -490,13 +490,13 @@ func (x *RelayRoundOutcome) GetGroups() []*RelayGroup {
 	return nil
 }
 
-// RelayGroup is a group of a round.
+// RelayGroup is the outcome of a round for one group.
 type RelayGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The TTL of the group's leases, or 0 if the group has ended and nothing was renewed.
 	TtlMs int64 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// When it was renewed, by the member's clock.
+	// When the group was renewed, by the member's clock.
 	AtMs int64 `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
 	// Leases that have left the group since the last outcome. They may not have been renewed.
 	Left          []int64 `protobuf:"fixed64,4,rep,packed,name=left,proto3" json:"left,omitempty"`
@@ -562,17 +562,17 @@ func (x *RelayGroup) GetLeft() []int64 {
 	return nil
 }
 
-// RelayCall is what a relay knows of a call.
+// RelayCall describes a client's call.
 type RelayCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Such as "/leasehold.v1.StreamService/Open".
+	// The full method name, such as "/leasehold.v1.StreamService/Open".
 	Method  string              `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
 	Headers []*RelayHeaderField `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
-	// For how long the client waits, 0 for no bound.
+	// How long the client waits; 0 for no limit.
 	TimeoutMs int64 `protobuf:"varint,3,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
-	// Where the client is, as HOST:PORT.
+	// The client's address, as HOST:PORT.
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
-	// The certificate that the client has proved to have, and that the relay trusts, in DER.
+	// The client's certificate in DER, verified by the relay.
 	Certificate   []byte `protobuf:"bytes,5,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -744,7 +744,7 @@ type RelayEnd struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Code    int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
 	Message string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// A google.rpc.Status, if there is more to say.
+	// An encoded google.rpc.Status, if it has details.
 	Details       []byte              `protobuf:"bytes,3,opt,name=details,proto3" json:"details,omitempty"`
 	Trailers      []*RelayHeaderField `protobuf:"bytes,4,rep,name=trailers,proto3" json:"trailers,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -817,35 +817,37 @@ const file_leasehold_v1_relay_proto_rawDesc = "" +
 	"\fRelayRequest\x120\n" +
 	"\x06frames\x18\x01 \x03(\v2\x18.leasehold.v1.RelayFrameR\x06frames\"A\n" +
 	"\rRelayResponse\x120\n" +
-	"\x06frames\x18\x01 \x03(\v2\x18.leasehold.v1.RelayFrameR\x06frames\"\xa8\x03\n" +
+	"\x06frames\x18\x01 \x03(\v2\x18.leasehold.v1.RelayFrameR\x06frames\"\xba\x03\n" +
 	"\n" +
 	"RelayFrame\x12\x18\n" +
 	"\achannel\x18\x01 \x01(\x04R\achannel\x12+\n" +
-	"\x04call\x18\x02 \x01(\v2\x17.leasehold.v1.RelayCallR\x04call\x12\x14\n" +
-	"\x05piece\x18\x03 \x01(\fR\x05piece\x12\x14\n" +
-	"\x05whole\x18\x04 \x01(\bR\x05whole\x12\x12\n" +
-	"\x04room\x18\x05 \x01(\x04R\x04room\x12\x18\n" +
-	"\athrough\x18\x06 \x01(\bR\athrough\x121\n" +
+	"\x04call\x18\x02 \x01(\v2\x17.leasehold.v1.RelayCallR\x04call\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12\x1f\n" +
+	"\vend_message\x18\x04 \x01(\bR\n" +
+	"endMessage\x12\x16\n" +
+	"\x06window\x18\x05 \x01(\x04R\x06window\x12\x1d\n" +
+	"\n" +
+	"half_close\x18\x06 \x01(\bR\thalfClose\x121\n" +
 	"\x06header\x18\a \x01(\v2\x19.leasehold.v1.RelayHeaderR\x06header\x12(\n" +
 	"\x03end\x18\b \x01(\v2\x16.leasehold.v1.RelayEndR\x03end\x121\n" +
 	"\x06joined\x18\t \x01(\v2\x19.leasehold.v1.RelayJoinedR\x06joined\x12.\n" +
 	"\x05round\x18\n" +
 	" \x01(\v2\x18.leasehold.v1.RelayRoundR\x05round\x129\n" +
-	"\aoutcome\x18\v \x01(\v2\x1f.leasehold.v1.RelayRoundOutcomeR\aoutcome\"~\n" +
-	"\vRelayJoined\x12\x16\n" +
-	"\x06rounds\x18\x01 \x01(\x04R\x06rounds\x12\x10\n" +
+	"\aoutcome\x18\v \x01(\v2\x1f.leasehold.v1.RelayRoundOutcomeR\aoutcome\"\x8f\x01\n" +
+	"\vRelayJoined\x12'\n" +
+	"\x0fanswered_rounds\x18\x01 \x01(\x04R\x0eansweredRounds\x12\x10\n" +
 	"\x03ids\x18\x02 \x03(\x10R\x03ids\x12\x16\n" +
 	"\x06tokens\x18\x03 \x03(\x06R\x06tokens\x12\x16\n" +
 	"\x06groups\x18\x04 \x03(\x06R\x06groups\x12\x15\n" +
-	"\x06ttl_ms\x18\x05 \x03(\x03R\x05ttlMs\"\xab\x01\n" +
+	"\x06ttl_ms\x18\x05 \x03(\x03R\x05ttlMs\"\xb8\x01\n" +
 	"\n" +
 	"RelayRound\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05leave\x18\x02 \x03(\x10R\x05leave\x12!\n" +
 	"\fleave_groups\x18\x03 \x03(\x06R\vleaveGroups\x12\x1e\n" +
 	"\vleave_as_of\x18\x04 \x03(\x03R\tleaveAsOf\x12\x16\n" +
-	"\x06groups\x18\x05 \x03(\x06R\x06groups\x12\x14\n" +
-	"\x05fresh\x18\x06 \x01(\bR\x05fresh\"\x8b\x01\n" +
+	"\x06groups\x18\x05 \x03(\x06R\x06groups\x12!\n" +
+	"\freset_groups\x18\x06 \x01(\bR\vresetGroups\"\x8b\x01\n" +
 	"\x11RelayRoundOutcome\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12,\n" +
 	"\x06header\x18\x02 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x120\n" +

@@ -26,7 +26,7 @@ const (
 type Compare_Relation int32
 
 const (
-	// RELATION_EQUAL.
+	// Same as RELATION_EQUAL.
 	Compare_RELATION_UNSPECIFIED Compare_Relation = 0
 	Compare_RELATION_EQUAL       Compare_Relation = 1
 	Compare_RELATION_GREATER     Compare_Relation = 2
@@ -85,9 +85,9 @@ const (
 	Ticket_STATE_UNSPECIFIED Ticket_State = 0
 	// Other keys are before it.
 	Ticket_STATE_WAITING Ticket_State = 1
-	// It is its turn. The request stays open, to tell when the key goes.
+	// It is its turn. The request stays open to report when the key is gone.
 	Ticket_STATE_READY Ticket_State = 2
-	// The key went, or is on no lease any more.
+	// The key was deleted, or is no longer attached to a lease.
 	Ticket_STATE_GONE Ticket_State = 3
 )
 
@@ -183,68 +183,68 @@ func (Event_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{18, 0}
 }
 
-// Why says what deleted a key.
-type Event_Why int32
+// Cause is what deleted a key.
+type Event_Cause int32
 
 const (
-	// Nothing was deleted.
-	Event_WHY_UNSPECIFIED Event_Why = 0
+	// The key was not deleted.
+	Event_CAUSE_UNSPECIFIED Event_Cause = 0
 	// A request deleted it.
-	Event_WHY_DELETED Event_Why = 1
-	// The key's lease expired.
-	Event_WHY_EXPIRED Event_Why = 2
-	// The key's lease was revoked.
-	Event_WHY_REVOKED Event_Why = 3
-	// Not known. Only a Ticket has it, if what took the key was compacted meanwhile.
-	Event_WHY_UNKNOWN Event_Why = 4
+	Event_CAUSE_DELETED Event_Cause = 1
+	// Its lease expired.
+	Event_CAUSE_EXPIRED Event_Cause = 2
+	// Its lease was revoked.
+	Event_CAUSE_REVOKED Event_Cause = 3
+	// Not known. Only in a Ticket, if the deletion has been compacted.
+	Event_CAUSE_UNKNOWN Event_Cause = 4
 )
 
-// Enum value maps for Event_Why.
+// Enum value maps for Event_Cause.
 var (
-	Event_Why_name = map[int32]string{
-		0: "WHY_UNSPECIFIED",
-		1: "WHY_DELETED",
-		2: "WHY_EXPIRED",
-		3: "WHY_REVOKED",
-		4: "WHY_UNKNOWN",
+	Event_Cause_name = map[int32]string{
+		0: "CAUSE_UNSPECIFIED",
+		1: "CAUSE_DELETED",
+		2: "CAUSE_EXPIRED",
+		3: "CAUSE_REVOKED",
+		4: "CAUSE_UNKNOWN",
 	}
-	Event_Why_value = map[string]int32{
-		"WHY_UNSPECIFIED": 0,
-		"WHY_DELETED":     1,
-		"WHY_EXPIRED":     2,
-		"WHY_REVOKED":     3,
-		"WHY_UNKNOWN":     4,
+	Event_Cause_value = map[string]int32{
+		"CAUSE_UNSPECIFIED": 0,
+		"CAUSE_DELETED":     1,
+		"CAUSE_EXPIRED":     2,
+		"CAUSE_REVOKED":     3,
+		"CAUSE_UNKNOWN":     4,
 	}
 )
 
-func (x Event_Why) Enum() *Event_Why {
-	p := new(Event_Why)
+func (x Event_Cause) Enum() *Event_Cause {
+	p := new(Event_Cause)
 	*p = x
 	return p
 }
 
-func (x Event_Why) String() string {
+func (x Event_Cause) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (Event_Why) Descriptor() protoreflect.EnumDescriptor {
+func (Event_Cause) Descriptor() protoreflect.EnumDescriptor {
 	return file_leasehold_v1_store_proto_enumTypes[3].Descriptor()
 }
 
-func (Event_Why) Type() protoreflect.EnumType {
+func (Event_Cause) Type() protoreflect.EnumType {
 	return &file_leasehold_v1_store_proto_enumTypes[3]
 }
 
-func (x Event_Why) Number() protoreflect.EnumNumber {
+func (x Event_Cause) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use Event_Why.Descriptor instead.
-func (Event_Why) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use Event_Cause.Descriptor instead.
+func (Event_Cause) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{18, 1}
 }
 
-// KeyValue is a key as of some revision.
+// KeyValue is a key at some revision.
 type KeyValue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -252,9 +252,9 @@ type KeyValue struct {
 	// The revision that created the key, and the last one that changed it.
 	CreateRevision int64 `protobuf:"varint,3,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
 	ModRevision    int64 `protobuf:"varint,4,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
-	// How often the key was put since it was created.
+	// The number of puts since the key was created.
 	Version int64 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
-	// The lease that the key is attached to, 0 for none.
+	// The ID of the lease that the key is attached to, or 0.
 	Lease         int64 `protobuf:"varint,6,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -333,20 +333,21 @@ func (x *KeyValue) GetLease() int64 {
 }
 
 type PutRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Key    []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Value  []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	Lease  int64                  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
-	PrevKv bool                   `protobuf:"varint,4,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
-	// The key, which must exist, keeps its value or its lease.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// The ID of the lease to attach the key to, or 0.
+	Lease int64 `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Requests the previous value.
+	PrevKv bool `protobuf:"varint,4,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
+	// Keep the key's value, or its lease. The key must exist.
 	IgnoreValue bool `protobuf:"varint,5,opt,name=ignore_value,json=ignoreValue,proto3" json:"ignore_value,omitempty"`
 	IgnoreLease bool `protobuf:"varint,6,opt,name=ignore_lease,json=ignoreLease,proto3" json:"ignore_lease,omitempty"`
-	// If it is not 0, the key is put on a new lease with this TTL, which nobody needs to
-	// handle. The key ends with the lease, unless the key is put again before, and the lease
-	// ends with the key. The TTL has the bounds of a grant's. Not together with lease,
-	// lease_ref or ignore_lease.
+	// If not 0, the key is put on a new lease with this TTL, which needs no holder. The two end together:
+	// the key when the lease expires, and the lease when the key is deleted or put again. The TTL has the
+	// same limits as in a grant. Not together with lease, lease_ref or ignore_lease.
 	TtlMs int64 `protobuf:"varint,7,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// In place of lease: a lease by its name, or under its token.
+	// Instead of lease: a lease by its name, or with its token.
 	LeaseRef      *LeaseRef `protobuf:"bytes,8,opt,name=lease_ref,json=leaseRef,proto3" json:"lease_ref,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -493,10 +494,10 @@ func (x *PutResponse) GetPrevKv() *KeyValue {
 type DeleteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Empty: the one key. A single zero byte: all keys from key on. Otherwise the first key
-	// that is not deleted.
-	RangeEnd      []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	PrevKv        bool   `protobuf:"varint,3,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
+	// As in KeyRange.
+	RangeEnd []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
+	// Requests the deleted keys.
+	PrevKv        bool `protobuf:"varint,3,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -553,10 +554,11 @@ func (x *DeleteRequest) GetPrevKv() bool {
 }
 
 type DeleteResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	Deleted       int64                  `protobuf:"varint,2,opt,name=deleted,proto3" json:"deleted,omitempty"`
-	PrevKvs       []*KeyValue            `protobuf:"bytes,3,rep,name=prev_kvs,json=prevKvs,proto3" json:"prev_kvs,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// The number of deleted keys.
+	Deleted       int64       `protobuf:"varint,2,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	PrevKvs       []*KeyValue `protobuf:"bytes,3,rep,name=prev_kvs,json=prevKvs,proto3" json:"prev_kvs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -615,20 +617,19 @@ func (x *DeleteResponse) GetPrevKvs() []*KeyValue {
 type RangeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// As in DeleteRequest.
+	// As in KeyRange.
 	RangeEnd []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// The most keys to return, 0 for all.
+	// The maximum number of keys in the response; 0 for all.
 	Limit int64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// The revision to read at, 0 for the newest.
+	// The revision to read at; 0 for the newest.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Reads this member's state, which may be old.
+	// Reads this member's own state, which may be stale.
 	Serializable bool `protobuf:"varint,5,opt,name=serializable,proto3" json:"serializable,omitempty"`
 	KeysOnly     bool `protobuf:"varint,6,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
 	CountOnly    bool `protobuf:"varint,7,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
-	// Asks that the holder of this lease, named by its ID, may cache what is read. The range
-	// must lie within what the lease holds. limit, revision, serializable, keys_only and
-	// count_only must not be set. Only over a stream on which the lease's cache is open: see
-	// CacheRequest.
+	// Requests that the holder of this lease, given by its ID, may cache the answer. The range must lie
+	// within the lease's holds, and limit, revision, serializable, keys_only and count_only must not be
+	// set. Only on a stream on which the lease's cache is open; see CacheRequest.
 	Cache         *LeaseRef `protobuf:"bytes,8,opt,name=cache,proto3" json:"cache,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -723,14 +724,14 @@ func (x *RangeRequest) GetCache() *LeaseRef {
 type RangeResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// In the order of their keys.
+	// Ordered by key.
 	Kvs []*KeyValue `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`
-	// The range has more keys than the limit.
+	// The range has more keys than limit.
 	More bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
-	// How many keys there are in the range.
+	// The number of keys in the range.
 	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// If cache was set: a client whose cache is open in this term may keep the answer, until
-	// an invalidation or the end of the lease. 0: it may not be kept.
+	// If the request set cache: a client whose cache is open in this term may keep the answer until it is
+	// invalidated or the lease ends. 0: it must not be kept.
 	CacheTerm     uint64 `protobuf:"varint,5,opt,name=cache_term,json=cacheTerm,proto3" json:"cache_term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -963,19 +964,19 @@ type Compare_Value struct {
 }
 
 type Compare_Lease struct {
-	// The lease that the key is attached to.
+	// The ID of the lease that the key is attached to.
 	Lease int64 `protobuf:"varint,8,opt,name=lease,proto3,oneof"`
 }
 
 type Compare_LeaseAlive struct {
-	// A lease with this ID lives. Of the other fields only relation counts: RELATION_EQUAL
-	// or RELATION_NOT_EQUAL.
+	// The lease with this ID is alive. key and range_end are ignored, and relation must be
+	// RELATION_EQUAL or RELATION_NOT_EQUAL.
 	LeaseAlive int64 `protobuf:"varint,9,opt,name=lease_alive,json=leaseAlive,proto3,oneof"`
 }
 
 type Compare_NameToken struct {
-	// A live lease has this name with this token; with token 0: no lease has the name. Of
-	// the other fields only relation counts, as for lease_alive.
+	// A live lease has this name and this token; with token 0, no lease has the name. key, range_end
+	// and relation are as for lease_alive.
 	NameToken *NameToken `protobuf:"bytes,10,opt,name=name_token,json=nameToken,proto3,oneof"`
 }
 
@@ -1197,8 +1198,8 @@ type Op_Grant struct {
 }
 
 type Op_Renew struct {
-	// Starts the lease's TTL anew when the transaction is applied. A reference by name
-	// alone needs the token, as in RenewRequest.
+	// Restarts the lease's TTL when the transaction is applied. A reference by name alone requires the
+	// token, as in RenewRequest.
 	Renew *LeaseRef `protobuf:"bytes,6,opt,name=renew,proto3,oneof"`
 }
 
@@ -1226,9 +1227,9 @@ func (*Op_Revoke) isOp_Op() {}
 
 func (*Op_DrawToken) isOp_Op() {}
 
-// DrawTokenRequest draws the next fencing token, for no lease. It is of the same sequence
-// as the tokens of leases: larger than all before, and never repeated. Nothing else
-// changes, not even the revision.
+// DrawTokenRequest draws the next fencing token, without a lease. It comes from the same sequence as
+// the tokens of leases: it is higher than all before it and is never repeated. Nothing else changes,
+// not even the revision.
 type DrawTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1420,12 +1421,12 @@ type OpResponse_Renew struct {
 }
 
 type OpResponse_Revoke struct {
-	// How many keys went with the lease.
+	// The number of keys that ended with the lease.
 	Revoke int64 `protobuf:"varint,7,opt,name=revoke,proto3,oneof"`
 }
 
 type OpResponse_DrawToken struct {
-	// The fencing token that was drawn.
+	// The fencing token.
 	DrawToken uint64 `protobuf:"varint,8,opt,name=draw_token,json=drawToken,proto3,oneof"`
 }
 
@@ -1448,11 +1449,11 @@ func (*OpResponse_DrawToken) isOpResponse_Response() {}
 type TxnRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Compare []*Compare             `protobuf:"bytes,1,rep,name=compare,proto3" json:"compare,omitempty"`
-	// What is done if all conditions hold, and what is done otherwise.
+	// The operations to execute if all conditions hold, and otherwise.
 	Success []*Op `protobuf:"bytes,2,rep,name=success,proto3" json:"success,omitempty"`
 	Failure []*Op `protobuf:"bytes,3,rep,name=failure,proto3" json:"failure,omitempty"`
-	// If it is set and the conditions hold, the request stays open: it waits for the turn of
-	// a key in a wait queue. Only over a stream, and not in a nested transaction.
+	// If set and the conditions hold, the request stays open until the key has had its turn in a wait
+	// queue. Only on a stream, and not in a nested transaction.
 	Wait          *Wait `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1516,20 +1517,19 @@ func (x *TxnRequest) GetWait() *Wait {
 	return nil
 }
 
-// Wait asks to be told when a key has its turn in a wait queue, and when the key is gone.
+// Wait requests a notification when a key gets its turn in a wait queue, and when the key is deleted.
 type Wait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key. It must exist after the transaction, which may put it.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The queue. Its keys consist of this prefix and the ID of a lease in hexadecimal digits,
-	// with or without a dot and a number, and they are attached to a lease. They stand in the
-	// order of their create revisions. The prefix ends in a character that no ID has, such as
-	// a slash. The key is one of them.
+	// The queue. It consists of the keys made of this prefix and a lease ID in hexadecimal, optionally
+	// followed by a dot and a number, that are attached to a lease. They are ordered by create
+	// revision. The prefix must end in a character that no ID contains, such as a slash.
 	Prefix []byte `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// A key has its turn when fewer than this many keys are before it; 0 means 1.
 	Permits int64 `protobuf:"varint,3,opt,name=permits,proto3" json:"permits,omitempty"`
-	// If it is set, keys with this value do not count: no key waits for them.
-	Beside        []byte `protobuf:"bytes,4,opt,name=beside,proto3,oneof" json:"beside,omitempty"`
+	// If set, keys with this value do not count, and no key waits for them.
+	IgnoredValue  []byte `protobuf:"bytes,4,opt,name=ignored_value,json=ignoredValue,proto3,oneof" json:"ignored_value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1585,26 +1585,27 @@ func (x *Wait) GetPermits() int64 {
 	return 0
 }
 
-func (x *Wait) GetBeside() []byte {
+func (x *Wait) GetIgnoredValue() []byte {
 	if x != nil {
-		return x.Beside
+		return x.IgnoredValue
 	}
 	return nil
 }
 
 type TxnResponse struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Header    *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	Succeeded bool                   `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
-	Responses []*OpResponse          `protobuf:"bytes,3,rep,name=responses,proto3" json:"responses,omitempty"`
-	// Where the key of a Wait stands. It is not set if the conditions did not hold, or if the
-	// key is not in the queue, with one exception: if a condition asked for the key by its
-	// create revision, and that key is gone, it is STATE_GONE, and tells what took the key if
-	// that is known. Later responses to the request have only the header and this: at most
-	// one says that the turn has come, and the last one that the key is gone.
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// All conditions held.
+	Succeeded bool `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	// One for each operation that was executed, in the same order.
+	Responses []*OpResponse `protobuf:"bytes,3,rep,name=responses,proto3" json:"responses,omitempty"`
+	// The state of the key of a Wait. Not set if the conditions did not hold or the key is not in the
+	// queue. Exception: if a condition compared the key's create revision and that key is gone, it is
+	// STATE_GONE, with the cause if known. Later responses to the request contain only the header
+	// and this: at most one when the turn comes, and the last when the key is gone.
 	Ticket *Ticket `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"`
-	// Why nothing is told of the key of a Wait, although the conditions held and the transaction
-	// was done: the caller has lost the right to read the queue meanwhile.
+	// Why the key of a Wait is not watched although the conditions held and the transaction was executed:
+	// the caller has meanwhile lost the permission to read the queue.
 	WaitRefused   *Error `protobuf:"bytes,5,opt,name=wait_refused,json=waitRefused,proto3" json:"wait_refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1675,18 +1676,18 @@ func (x *TxnResponse) GetWaitRefused() *Error {
 	return nil
 }
 
-// Ticket is where a key stands in a wait queue, as of the revision of the header.
+// Ticket is the state of a key in a wait queue, at the revision of the header.
 type Ticket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State Ticket_State           `protobuf:"varint,1,opt,name=state,proto3,enum=leasehold.v1.Ticket_State" json:"state,omitempty"`
 	// The revision that created the key.
 	CreateRevision int64 `protobuf:"varint,2,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
-	// The key that went before, so that the turn came, if that is known.
-	After []byte `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
-	// What took the key, as in Event. It is WHY_DELETED, too, if the key was taken off its
-	// lease.
-	Why           Event_Why `protobuf:"varint,4,opt,name=why,proto3,enum=leasehold.v1.Event_Why" json:"why,omitempty"`
-	Lease         int64     `protobuf:"varint,5,opt,name=lease,proto3" json:"lease,omitempty"`
+	// The key whose end brought the turn, if known.
+	PreviousKey []byte `protobuf:"bytes,3,opt,name=previous_key,json=previousKey,proto3" json:"previous_key,omitempty"`
+	// Why the key is gone. CAUSE_DELETED if it was detached from its lease.
+	Cause Event_Cause `protobuf:"varint,4,opt,name=cause,proto3,enum=leasehold.v1.Event_Cause" json:"cause,omitempty"`
+	// The ID of the lease that ended, as in Event.
+	Lease         int64 `protobuf:"varint,5,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1735,18 +1736,18 @@ func (x *Ticket) GetCreateRevision() int64 {
 	return 0
 }
 
-func (x *Ticket) GetAfter() []byte {
+func (x *Ticket) GetPreviousKey() []byte {
 	if x != nil {
-		return x.After
+		return x.PreviousKey
 	}
 	return nil
 }
 
-func (x *Ticket) GetWhy() Event_Why {
+func (x *Ticket) GetCause() Event_Cause {
 	if x != nil {
-		return x.Why
+		return x.Cause
 	}
-	return Event_WHY_UNSPECIFIED
+	return Event_CAUSE_UNSPECIFIED
 }
 
 func (x *Ticket) GetLease() int64 {
@@ -1757,16 +1758,18 @@ func (x *Ticket) GetLease() int64 {
 }
 
 type WatchRequest struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Key      []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	RangeEnd []byte                 `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// The first revision that is wanted; 0: from now on.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// As in KeyRange.
+	RangeEnd []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
+	// The first revision to report; 0: from now on.
 	StartRevision int64 `protobuf:"varint,3,opt,name=start_revision,json=startRevision,proto3" json:"start_revision,omitempty"`
 	PrevKv        bool  `protobuf:"varint,4,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
-	NoPut         bool  `protobuf:"varint,5,opt,name=no_put,json=noPut,proto3" json:"no_put,omitempty"`
-	NoDelete      bool  `protobuf:"varint,6,opt,name=no_delete,json=noDelete,proto3" json:"no_delete,omitempty"`
-	// About how often to be told up to which revision all changes have been told, even if
-	// nothing changes. 0: never; 1 to 99 mean 100.
+	// Leave out puts, or deletions.
+	NoPut    bool `protobuf:"varint,5,opt,name=no_put,json=noPut,proto3" json:"no_put,omitempty"`
+	NoDelete bool `protobuf:"varint,6,opt,name=no_delete,json=noDelete,proto3" json:"no_delete,omitempty"`
+	// The approximate interval of progress notifications, which report that all changes up to a revision
+	// have been sent. 0: none. 1 to 99 mean 100.
 	ProgressMs    int64 `protobuf:"varint,7,opt,name=progress_ms,json=progressMs,proto3" json:"progress_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1854,11 +1857,11 @@ func (x *WatchRequest) GetProgressMs() int64 {
 type WatchResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Events of whole revisions, except for the last one if fragment is set. The
-	// first response says only that the watch has begun. A later one without events says that
-	// all changes up to header.revision have been told.
+	// The events of whole revisions, except the last one if fragment is set. The first response reports
+	// only that the watch has started. A later one without events reports that all changes up to
+	// header.revision have been sent.
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// The last revision goes on in the next response.
+	// The last revision continues in the next response.
 	Fragment      bool `protobuf:"varint,3,opt,name=fragment,proto3" json:"fragment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1921,8 +1924,8 @@ type Event struct {
 	Kind   Event_Kind             `protobuf:"varint,1,opt,name=kind,proto3,enum=leasehold.v1.Event_Kind" json:"kind,omitempty"`
 	Kv     *KeyValue              `protobuf:"bytes,2,opt,name=kv,proto3" json:"kv,omitempty"`
 	PrevKv *KeyValue              `protobuf:"bytes,3,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
-	Why    Event_Why              `protobuf:"varint,4,opt,name=why,proto3,enum=leasehold.v1.Event_Why" json:"why,omitempty"`
-	// The lease that took the key with it.
+	Cause  Event_Cause            `protobuf:"varint,4,opt,name=cause,proto3,enum=leasehold.v1.Event_Cause" json:"cause,omitempty"`
+	// The ID of the lease with which the key ended, or 0.
 	Lease         int64 `protobuf:"varint,5,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1979,11 +1982,11 @@ func (x *Event) GetPrevKv() *KeyValue {
 	return nil
 }
 
-func (x *Event) GetWhy() Event_Why {
+func (x *Event) GetCause() Event_Cause {
 	if x != nil {
-		return x.Why
+		return x.Cause
 	}
-	return Event_WHY_UNSPECIFIED
+	return Event_CAUSE_UNSPECIFIED
 }
 
 func (x *Event) GetLease() int64 {
@@ -2099,24 +2102,24 @@ const file_leasehold_v1_store_proto_rawDesc = "" +
 	"\acompare\x18\x01 \x03(\v2\x15.leasehold.v1.CompareR\acompare\x12*\n" +
 	"\asuccess\x18\x02 \x03(\v2\x10.leasehold.v1.OpR\asuccess\x12*\n" +
 	"\afailure\x18\x03 \x03(\v2\x10.leasehold.v1.OpR\afailure\x12&\n" +
-	"\x04wait\x18\x04 \x01(\v2\x12.leasehold.v1.WaitR\x04wait\"r\n" +
+	"\x04wait\x18\x04 \x01(\v2\x12.leasehold.v1.WaitR\x04wait\"\x86\x01\n" +
 	"\x04Wait\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\fR\x06prefix\x12\x18\n" +
-	"\apermits\x18\x03 \x01(\x03R\apermits\x12\x1b\n" +
-	"\x06beside\x18\x04 \x01(\fH\x00R\x06beside\x88\x01\x01B\t\n" +
-	"\a_beside\"\xf7\x01\n" +
+	"\apermits\x18\x03 \x01(\x03R\apermits\x12(\n" +
+	"\rignored_value\x18\x04 \x01(\fH\x00R\fignoredValue\x88\x01\x01B\x10\n" +
+	"\x0e_ignored_value\"\xf7\x01\n" +
 	"\vTxnResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x1c\n" +
 	"\tsucceeded\x18\x02 \x01(\bR\tsucceeded\x126\n" +
 	"\tresponses\x18\x03 \x03(\v2\x18.leasehold.v1.OpResponseR\tresponses\x12,\n" +
 	"\x06ticket\x18\x04 \x01(\v2\x14.leasehold.v1.TicketR\x06ticket\x126\n" +
-	"\fwait_refused\x18\x05 \x01(\v2\x13.leasehold.v1.ErrorR\vwaitRefused\"\x8e\x02\n" +
+	"\fwait_refused\x18\x05 \x01(\v2\x13.leasehold.v1.ErrorR\vwaitRefused\"\xa1\x02\n" +
 	"\x06Ticket\x120\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1a.leasehold.v1.Ticket.StateR\x05state\x12'\n" +
-	"\x0fcreate_revision\x18\x02 \x01(\x03R\x0ecreateRevision\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\fR\x05after\x12)\n" +
-	"\x03why\x18\x04 \x01(\x0e2\x17.leasehold.v1.Event.WhyR\x03why\x12\x14\n" +
+	"\x0fcreate_revision\x18\x02 \x01(\x03R\x0ecreateRevision\x12!\n" +
+	"\fprevious_key\x18\x03 \x01(\fR\vpreviousKey\x12/\n" +
+	"\x05cause\x18\x04 \x01(\x0e2\x19.leasehold.v1.Event.CauseR\x05cause\x12\x14\n" +
 	"\x05lease\x18\x05 \x01(\x03R\x05lease\"R\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
@@ -2136,23 +2139,23 @@ const file_leasehold_v1_store_proto_rawDesc = "" +
 	"\rWatchResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12+\n" +
 	"\x06events\x18\x02 \x03(\v2\x13.leasehold.v1.EventR\x06events\x12\x1a\n" +
-	"\bfragment\x18\x03 \x01(\bR\bfragment\"\xec\x02\n" +
+	"\bfragment\x18\x03 \x01(\bR\bfragment\"\xfe\x02\n" +
 	"\x05Event\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.leasehold.v1.Event.KindR\x04kind\x12&\n" +
 	"\x02kv\x18\x02 \x01(\v2\x16.leasehold.v1.KeyValueR\x02kv\x12/\n" +
-	"\aprev_kv\x18\x03 \x01(\v2\x16.leasehold.v1.KeyValueR\x06prevKv\x12)\n" +
-	"\x03why\x18\x04 \x01(\x0e2\x17.leasehold.v1.Event.WhyR\x03why\x12\x14\n" +
+	"\aprev_kv\x18\x03 \x01(\v2\x16.leasehold.v1.KeyValueR\x06prevKv\x12/\n" +
+	"\x05cause\x18\x04 \x01(\x0e2\x19.leasehold.v1.Event.CauseR\x05cause\x12\x14\n" +
 	"\x05lease\x18\x05 \x01(\x03R\x05lease\";\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bKIND_PUT\x10\x01\x12\x0f\n" +
-	"\vKIND_DELETE\x10\x02\"^\n" +
-	"\x03Why\x12\x13\n" +
-	"\x0fWHY_UNSPECIFIED\x10\x00\x12\x0f\n" +
-	"\vWHY_DELETED\x10\x01\x12\x0f\n" +
-	"\vWHY_EXPIRED\x10\x02\x12\x0f\n" +
-	"\vWHY_REVOKED\x10\x03\x12\x0f\n" +
-	"\vWHY_UNKNOWN\x10\x042\xee\x03\n" +
+	"\vKIND_DELETE\x10\x02\"j\n" +
+	"\x05Cause\x12\x15\n" +
+	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rCAUSE_DELETED\x10\x01\x12\x11\n" +
+	"\rCAUSE_EXPIRED\x10\x02\x12\x11\n" +
+	"\rCAUSE_REVOKED\x10\x03\x12\x11\n" +
+	"\rCAUSE_UNKNOWN\x10\x042\xee\x03\n" +
 	"\fStoreService\x12X\n" +
 	"\x03Put\x12\x18.leasehold.v1.PutRequest\x1a\x19.leasehold.v1.PutResponse\"\x1c\x88\xb3\x19\x04\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/store/put\x12d\n" +
 	"\x06Delete\x12\x1b.leasehold.v1.DeleteRequest\x1a\x1c.leasehold.v1.DeleteResponse\"\x1f\x88\xb3\x19\x04\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/store/delete\x12`\n" +
@@ -2179,7 +2182,7 @@ var (
 		Compare_Relation(0),      // 0: leasehold.v1.Compare.Relation
 		Ticket_State(0),          // 1: leasehold.v1.Ticket.State
 		Event_Kind(0),            // 2: leasehold.v1.Event.Kind
-		Event_Why(0),             // 3: leasehold.v1.Event.Why
+		Event_Cause(0),           // 3: leasehold.v1.Event.Cause
 		(*KeyValue)(nil),         // 4: leasehold.v1.KeyValue
 		(*PutRequest)(nil),       // 5: leasehold.v1.PutRequest
 		(*PutResponse)(nil),      // 6: leasehold.v1.PutResponse
@@ -2242,13 +2245,13 @@ var file_leasehold_v1_store_proto_depIdxs = []int32{
 	19, // 30: leasehold.v1.TxnResponse.ticket:type_name -> leasehold.v1.Ticket
 	28, // 31: leasehold.v1.TxnResponse.wait_refused:type_name -> leasehold.v1.Error
 	1,  // 32: leasehold.v1.Ticket.state:type_name -> leasehold.v1.Ticket.State
-	3,  // 33: leasehold.v1.Ticket.why:type_name -> leasehold.v1.Event.Why
+	3,  // 33: leasehold.v1.Ticket.cause:type_name -> leasehold.v1.Event.Cause
 	24, // 34: leasehold.v1.WatchResponse.header:type_name -> leasehold.v1.Header
 	22, // 35: leasehold.v1.WatchResponse.events:type_name -> leasehold.v1.Event
 	2,  // 36: leasehold.v1.Event.kind:type_name -> leasehold.v1.Event.Kind
 	4,  // 37: leasehold.v1.Event.kv:type_name -> leasehold.v1.KeyValue
 	4,  // 38: leasehold.v1.Event.prev_kv:type_name -> leasehold.v1.KeyValue
-	3,  // 39: leasehold.v1.Event.why:type_name -> leasehold.v1.Event.Why
+	3,  // 39: leasehold.v1.Event.cause:type_name -> leasehold.v1.Event.Cause
 	5,  // 40: leasehold.v1.StoreService.Put:input_type -> leasehold.v1.PutRequest
 	7,  // 41: leasehold.v1.StoreService.Delete:input_type -> leasehold.v1.DeleteRequest
 	9,  // 42: leasehold.v1.StoreService.Range:input_type -> leasehold.v1.RangeRequest

@@ -31,8 +31,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// StoreService reads and writes keys. Keys, revisions and transactions are those of etcd's
-// API: both APIs see the same store.
+// StoreService reads and writes keys. Keys, revisions and transactions are those of etcd's API: both
+// APIs see the same store.
 type StoreServiceClient interface {
 	// Put sets a key.
 	Put(ctx context.Context, in *PutRequest, opts ...grpc.CallOption) (*PutResponse, error)
@@ -40,11 +40,11 @@ type StoreServiceClient interface {
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
 	// Range reads a key or a range of keys, linearizably unless serializable is set.
 	Range(ctx context.Context, in *RangeRequest, opts ...grpc.CallOption) (*RangeResponse, error)
-	// Txn does one of two lists of operations, chosen by conditions: all of it in one
-	// revision, or nothing.
+	// Txn evaluates conditions and then executes one of two lists of operations, all of it in one
+	// revision or nothing.
 	Txn(ctx context.Context, in *TxnRequest, opts ...grpc.CallOption) (*TxnResponse, error)
-	// Watch tells of the changes from a revision on: each once, in order, and whole revisions
-	// unless fragment is set. It ends with REASON_COMPACTED if the changes are forgotten.
+	// Watch streams changes from a revision on: each once, in order, and in whole revisions unless
+	// fragment is set. The stream ends with REASON_COMPACTED if the revision was compacted.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
@@ -119,8 +119,8 @@ type StoreService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility.
 //
-// StoreService reads and writes keys. Keys, revisions and transactions are those of etcd's
-// API: both APIs see the same store.
+// StoreService reads and writes keys. Keys, revisions and transactions are those of etcd's API: both
+// APIs see the same store.
 type StoreServiceServer interface {
 	// Put sets a key.
 	Put(context.Context, *PutRequest) (*PutResponse, error)
@@ -128,11 +128,11 @@ type StoreServiceServer interface {
 	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
 	// Range reads a key or a range of keys, linearizably unless serializable is set.
 	Range(context.Context, *RangeRequest) (*RangeResponse, error)
-	// Txn does one of two lists of operations, chosen by conditions: all of it in one
-	// revision, or nothing.
+	// Txn evaluates conditions and then executes one of two lists of operations, all of it in one
+	// revision or nothing.
 	Txn(context.Context, *TxnRequest) (*TxnResponse, error)
-	// Watch tells of the changes from a revision on: each once, in order, and whole revisions
-	// unless fragment is set. It ends with REASON_COMPACTED if the changes are forgotten.
+	// Watch streams changes from a revision on: each once, in order, and in whole revisions unless
+	// fragment is set. The stream ends with REASON_COMPACTED if the revision was compacted.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedStoreServiceServer()
 }

@@ -25,12 +25,12 @@ const (
 type ClientMessage struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Requests []*Request             `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
-	// The session of the writes in this message that have numbers. settled is the number
-	// below which the client has all answers, or waits for none.
-	Session       *SessionRef `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
-	Settled       uint64      `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The session of the numbered writes in this message.
+	Session *SessionRef `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	// The client has the answers to all writes of the session below this number, or no longer needs them.
+	AcknowledgedBelow uint64 `protobuf:"varint,3,opt,name=acknowledged_below,json=acknowledgedBelow,proto3" json:"acknowledged_below,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ClientMessage) Reset() {
@@ -77,18 +77,18 @@ func (x *ClientMessage) GetSession() *SessionRef {
 	return nil
 }
 
-func (x *ClientMessage) GetSettled() uint64 {
+func (x *ClientMessage) GetAcknowledgedBelow() uint64 {
 	if x != nil {
-		return x.Settled
+		return x.AcknowledgedBelow
 	}
 	return 0
 }
 
-// SessionRef names a session: a client whose writes have numbers.
+// SessionRef identifies a session: a client whose writes are numbered.
 type SessionRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Drawn at random when the session was opened.
+	// Chosen at random when the session was opened.
 	Nonce         uint64 `protobuf:"varint,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -138,16 +138,17 @@ func (x *SessionRef) GetNonce() uint64 {
 	return 0
 }
 
-// SessionRequest opens a session. If the stream breaks before the answer to a write with a
-// number, the client may send the write again with the same number, on any stream and to
-// any member: it takes effect once, and the answer is that of the first time, but for
-// INVALID_ARGUMENT, REASON_NO_SPACE and REASON_LIMIT_REACHED: they may be of the last time
-// alone. The cluster remembers the answers of a session until they are settled, and the
-// sessions that were used last. For a session that is forgotten the answer is
-// REASON_SESSION_NOT_FOUND, and nothing is done.
+// SessionRequest opens a session. If a stream breaks before a numbered write is answered, the client may
+// send the write again with the same number, on any stream and to any member. The write takes effect
+// once and returns its first answer. Exceptions are INVALID_ARGUMENT, REASON_NO_SPACE and
+// REASON_LIMIT_REACHED, which may apply to the last attempt only. The cluster remembers the answers of a
+// session until they are acknowledged, and it remembers the most recently used sessions. For a session
+// that was forgotten the answer is REASON_SESSION_NOT_FOUND, and nothing is done. See section 6.3 of the
+// Raft thesis.
 type SessionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nonce         uint64                 `protobuf:"varint,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Chosen at random by the client.
+	Nonce         uint64 `protobuf:"varint,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -241,18 +242,18 @@ func (x *SessionResponse) GetSession() *SessionRef {
 	return nil
 }
 
-// CacheRequest says that the holder of a lease caches keys within what the lease holds. It
-// stays open as long as the stream, and brings the invalidations. A client sends it on each
-// stream that it uses for the cache, and again when reopen asks for it.
+// CacheRequest announces that the holder of a lease caches keys within the lease's holds. It stays open
+// as long as the stream, and its responses carry invalidations. A client sends it on each stream that it
+// uses for the cache, and again when reopen is set.
 type CacheRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By its ID.
+	// The lease, by its ID.
 	Lease *LeaseRef `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	// All that the cache has now: what it has read and not dropped since.
-	Has []*KeyRange `protobuf:"bytes,2,rep,name=has,proto3" json:"has,omitempty"`
-	// The term of the last response, 0 for none. After the first response to this request,
-	// what was read in an earlier term than that response's may be kept if it is in has.
-	// Answers of an earlier term that come later may not be cached.
+	// Everything that is in the cache now: what was read and has not been dropped.
+	Cached []*KeyRange `protobuf:"bytes,2,rep,name=cached,proto3" json:"cached,omitempty"`
+	// The term of the last response, or 0. After the first response to this request, the client may keep
+	// what it read in an earlier term if it is listed in cached. It must not cache answers of an
+	// earlier term that arrive later.
 	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -295,9 +296,9 @@ func (x *CacheRequest) GetLease() *LeaseRef {
 	return nil
 }
 
-func (x *CacheRequest) GetHas() []*KeyRange {
+func (x *CacheRequest) GetCached() []*KeyRange {
 	if x != nil {
-		return x.Has
+		return x.Cached
 	}
 	return nil
 }
@@ -309,16 +310,16 @@ func (x *CacheRequest) GetTerm() uint64 {
 	return 0
 }
 
-// CacheResponse tells a cache what to do. The first one says only that the cache is open.
+// CacheResponse is an instruction to a cache. The first one reports only that the cache is open.
 type CacheResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The leader's term: what is read with this cache_term may be cached.
+	// The leader's term. Answers with this cache_term may be cached.
 	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
-	// The number of this invalidation, to be acknowledged. Numbers rise within a term.
+	// The number of this invalidation, to be acknowledged. Numbers increase within a term.
 	Seq uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The ranges to drop: all keys within, and also answers that are still to come.
+	// The ranges to drop: cached keys within them, and answers in flight.
 	Drop []*KeyRange `protobuf:"bytes,3,rep,name=drop,proto3" json:"drop,omitempty"`
-	// There is a new term: the cache must send a new CacheRequest, and cancel this one.
+	// There is a new term. The client must send a new CacheRequest and cancel this one.
 	Reopen        bool `protobuf:"varint,4,opt,name=reopen,proto3" json:"reopen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -382,18 +383,17 @@ func (x *CacheResponse) GetReopen() bool {
 	return false
 }
 
-// CacheAck says that the cache has dropped what the invalidations up to seq named. It has
-// no response.
+// CacheAck acknowledges all invalidations up to seq. It has no response.
 type CacheAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Lease *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	Term  uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
 	Seq   uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	// What the cache has dropped by itself, to make room, and has not read again since.
+	// Ranges that the cache dropped by itself, to free memory, and has not read again.
 	Dropped []*KeyRange `protobuf:"bytes,4,rep,name=dropped,proto3" json:"dropped,omitempty"`
-	// The term of the first response to the last CacheRequest, 0 if none came yet. The client
-	// sends it as soon as it has taken that response, and with every acknowledgement.
-	Open          uint64 `protobuf:"varint,5,opt,name=open,proto3" json:"open,omitempty"`
+	// The term of the first response to the last CacheRequest, or 0 if it has not arrived. The client
+	// sends it once it has processed that response, and in every acknowledgement.
+	OpenTerm      uint64 `protobuf:"varint,5,opt,name=open_term,json=openTerm,proto3" json:"open_term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -456,9 +456,9 @@ func (x *CacheAck) GetDropped() []*KeyRange {
 	return nil
 }
 
-func (x *CacheAck) GetOpen() uint64 {
+func (x *CacheAck) GetOpenTerm() uint64 {
 	if x != nil {
-		return x.Open
+		return x.OpenTerm
 	}
 	return 0
 }
@@ -466,7 +466,7 @@ func (x *CacheAck) GetOpen() uint64 {
 type ServerMessage struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Responses []*Response            `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
-	// The leader: in the first message of a stream, and again at each change.
+	// The leader: in the first message of a stream, and again after each change.
 	Leadership    *Leadership `protobuf:"bytes,2,opt,name=leadership,proto3" json:"leadership,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -516,15 +516,15 @@ func (x *ServerMessage) GetLeadership() *Leadership {
 	return nil
 }
 
-// Leadership names the leader, as far as a member knows. Every member serves every request;
-// the leader serves it without asking another member.
+// Leadership identifies the leader, as far as the member knows. Every member serves every request; the
+// leader serves it without contacting another member.
 type Leadership struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// This member.
 	MemberId uint64 `protobuf:"varint,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
-	// The leader, 0 if none is known.
+	// The leader, or 0 if unknown.
 	LeaderId uint64 `protobuf:"varint,2,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
-	// Where the leader serves clients, if it has told.
+	// The leader's client URLs, if it has published them.
 	LeaderClientUrls []string `protobuf:"bytes,3,rep,name=leader_client_urls,json=leaderClientUrls,proto3" json:"leader_client_urls,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -581,14 +581,13 @@ func (x *Leadership) GetLeaderClientUrls() []string {
 	return nil
 }
 
-// Request is one request of a stream.
+// Request is one request on a stream.
 type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Chosen by the client, above that of every earlier request of the stream.
+	// Chosen by the client, greater than that of every earlier request on the stream.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// For how long the client waits; 0: as long as the server does. After that a request that
-	// may have taken effect is answered with REASON_UNKNOWN_OUTCOME, any other with
-	// REASON_UNAVAILABLE.
+	// How long the client waits; 0: as long as the server does. After that, a request that may have taken
+	// effect is answered with REASON_UNKNOWN_OUTCOME, any other with REASON_UNAVAILABLE.
 	TimeoutMs int64 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
@@ -614,12 +613,12 @@ type Request struct {
 	//	*Request_Attach
 	//	*Request_Detach
 	Body isRequest_Body `protobuf_oneof:"body"`
-	// The number of a request that changes something, within the message's session: from 1,
-	// rising; 0 for none. A revocation of several leases takes as many numbers, from this one
-	// on. Renewals have no number, and requests that only read ignore it.
+	// The number of a write within the message's session: increasing, from 1; 0 for none. A Revoke of
+	// several leases takes as many consecutive numbers, from this one on. Renewals have no number, and
+	// reads ignore it.
 	Number uint64 `protobuf:"varint,20,opt,name=number,proto3" json:"number,omitempty"`
-	// The trace that the request is part of, as in a header traceparent of W3C's Trace Context.
-	// What is none is ignored.
+	// The trace context of the request, in the format of W3C's traceparent header. Malformed values are
+	// ignored.
 	Traceparent   string `protobuf:"bytes,25,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -884,9 +883,8 @@ type isRequest_Body interface {
 }
 
 type Request_Cancel struct {
-	// Ends the request, or the watch, with this ID. The only response to it is the last one
-	// of that request. If that request waits (Wait), its last response comes with the next
-	// message.
+	// Cancels the request with this ID. It has no response of its own, only a last response to that
+	// request. If that request is waiting (Wait), its last response comes with the next message.
 	Cancel uint64 `protobuf:"varint,3,opt,name=cancel,proto3,oneof"`
 }
 
@@ -1012,12 +1010,13 @@ func (*Request_Attach) isRequest_Body() {}
 
 func (*Request_Detach) isRequest_Body() {}
 
-// Response belongs to one request.
+// Response is a response to one request.
 type Response struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// More responses to this request follow. Watches, events, caches and transactions that
-	// wait have several responses, and a renewal of many leases may have.
+	// The ID of the request.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// More responses to this request follow. Watches, events, caches and waiting transactions have
+	// several responses, and a renewal of many leases may have.
 	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
@@ -1405,11 +1404,11 @@ var File_leasehold_v1_stream_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x19leasehold/v1/stream.proto\x12\fleasehold.v1\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\x1a\x18leasehold/v1/store.proto\"\x90\x01\n" +
+	"\x19leasehold/v1/stream.proto\x12\fleasehold.v1\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\x1a\x18leasehold/v1/store.proto\"\xa5\x01\n" +
 	"\rClientMessage\x121\n" +
 	"\brequests\x18\x01 \x03(\v2\x15.leasehold.v1.RequestR\brequests\x122\n" +
-	"\asession\x18\x02 \x01(\v2\x18.leasehold.v1.SessionRefR\asession\x12\x18\n" +
-	"\asettled\x18\x03 \x01(\x04R\asettled\"2\n" +
+	"\asession\x18\x02 \x01(\v2\x18.leasehold.v1.SessionRefR\asession\x12-\n" +
+	"\x12acknowledged_below\x18\x03 \x01(\x04R\x11acknowledgedBelow\"2\n" +
 	"\n" +
 	"SessionRef\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
@@ -1418,22 +1417,22 @@ const file_leasehold_v1_stream_proto_rawDesc = "" +
 	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\"s\n" +
 	"\x0fSessionResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x122\n" +
-	"\asession\x18\x02 \x01(\v2\x18.leasehold.v1.SessionRefR\asession\"z\n" +
+	"\asession\x18\x02 \x01(\v2\x18.leasehold.v1.SessionRefR\asession\"\x80\x01\n" +
 	"\fCacheRequest\x12,\n" +
-	"\x05lease\x18\x01 \x01(\v2\x16.leasehold.v1.LeaseRefR\x05lease\x12(\n" +
-	"\x03has\x18\x02 \x03(\v2\x16.leasehold.v1.KeyRangeR\x03has\x12\x12\n" +
+	"\x05lease\x18\x01 \x01(\v2\x16.leasehold.v1.LeaseRefR\x05lease\x12.\n" +
+	"\x06cached\x18\x02 \x03(\v2\x16.leasehold.v1.KeyRangeR\x06cached\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\"y\n" +
 	"\rCacheResponse\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12*\n" +
 	"\x04drop\x18\x03 \x03(\v2\x16.leasehold.v1.KeyRangeR\x04drop\x12\x16\n" +
-	"\x06reopen\x18\x04 \x01(\bR\x06reopen\"\xa4\x01\n" +
+	"\x06reopen\x18\x04 \x01(\bR\x06reopen\"\xad\x01\n" +
 	"\bCacheAck\x12,\n" +
 	"\x05lease\x18\x01 \x01(\v2\x16.leasehold.v1.LeaseRefR\x05lease\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x120\n" +
-	"\adropped\x18\x04 \x03(\v2\x16.leasehold.v1.KeyRangeR\adropped\x12\x12\n" +
-	"\x04open\x18\x05 \x01(\x04R\x04open\"\x7f\n" +
+	"\adropped\x18\x04 \x03(\v2\x16.leasehold.v1.KeyRangeR\adropped\x12\x1b\n" +
+	"\topen_term\x18\x05 \x01(\x04R\bopenTerm\"\x7f\n" +
 	"\rServerMessage\x124\n" +
 	"\tresponses\x18\x01 \x03(\v2\x16.leasehold.v1.ResponseR\tresponses\x128\n" +
 	"\n" +
@@ -1476,7 +1475,7 @@ const file_leasehold_v1_stream_proto_rawDesc = "" +
 	"\x06detach\x18\x18 \x01(\v2\x1b.leasehold.v1.DetachRequestB\x04\x88\xb3\x19\x04H\x00R\x06detach\x12\x16\n" +
 	"\x06number\x18\x14 \x01(\x04R\x06number\x12 \n" +
 	"\vtraceparent\x18\x19 \x01(\tR\vtraceparentB\x06\n" +
-	"\x04body\"\x9f\t\n" +
+	"\x04body\"\xb1\t\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12+\n" +
@@ -1504,7 +1503,7 @@ const file_leasehold_v1_stream_proto_rawDesc = "" +
 	"\x06resume\x18\x16 \x01(\v2\x1c.leasehold.v1.ResumeResponseH\x00R\x06resume\x126\n" +
 	"\x06attach\x18\x17 \x01(\v2\x1c.leasehold.v1.AttachResponseH\x00R\x06attach\x126\n" +
 	"\x06detach\x18\x18 \x01(\v2\x1c.leasehold.v1.DetachResponseH\x00R\x06detachB\x06\n" +
-	"\x04body2[\n" +
+	"\x04bodyJ\x04\b\x0f\x10\x10J\x04\b\x14\x10\x15J\x04\b\x19\x10\x1a2[\n" +
 	"\rStreamService\x12J\n" +
 	"\x04Open\x12\x1b.leasehold.v1.ClientMessage\x1a\x1b.leasehold.v1.ServerMessage\"\x04\x88\xb3\x19\x02(\x010\x01B,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
 
@@ -1581,7 +1580,7 @@ var file_leasehold_v1_stream_proto_depIdxs = []int32{
 	11, // 2: leasehold.v1.SessionResponse.header:type_name -> leasehold.v1.Header
 	1,  // 3: leasehold.v1.SessionResponse.session:type_name -> leasehold.v1.SessionRef
 	12, // 4: leasehold.v1.CacheRequest.lease:type_name -> leasehold.v1.LeaseRef
-	13, // 5: leasehold.v1.CacheRequest.has:type_name -> leasehold.v1.KeyRange
+	13, // 5: leasehold.v1.CacheRequest.cached:type_name -> leasehold.v1.KeyRange
 	13, // 6: leasehold.v1.CacheResponse.drop:type_name -> leasehold.v1.KeyRange
 	12, // 7: leasehold.v1.CacheAck.lease:type_name -> leasehold.v1.LeaseRef
 	13, // 8: leasehold.v1.CacheAck.dropped:type_name -> leasehold.v1.KeyRange

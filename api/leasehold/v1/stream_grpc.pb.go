@@ -27,15 +27,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// StreamService carries all of a client's requests over one stream. This is the fast way: a
-// gRPC call costs several times what a message on an open stream does.
+// StreamService carries all requests of a client over one stream. This is the fast way: a gRPC call
+// costs several times as much as a message on an open stream.
 type StreamServiceClient interface {
-	// Open opens a stream. Puts, deletes and transactions are done in the order in which they
-	// are sent. One that waits for caches (see CacheRequest) may be overtaken by others to
-	// other keys. Other requests have no order. A request sees all that was answered before
-	// it was sent; it may or may not see what was on its way then. Responses come as they are
-	// ready, in any order, many to a message. The stream ends with INVALID_ARGUMENT if the ID
-	// of a request is not above all earlier ones.
+	// Open opens a stream. Puts, deletes and transactions take effect in the order in which they are
+	// sent, except that one that waits for caches (see CacheRequest) may be overtaken by writes to other
+	// keys. Other requests have no order. A request sees the effects of everything answered before it was
+	// sent; it may or may not see those of requests in flight at that time. Responses arrive as
+	// they are ready, in any order, many to a message. The stream ends with INVALID_ARGUMENT if the ID
+	// of a request is not greater than all earlier ones.
 	Open(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ClientMessage, ServerMessage], error)
 }
 
@@ -64,15 +64,15 @@ type StreamService_OpenClient = grpc.BidiStreamingClient[ClientMessage, ServerMe
 // All implementations must embed UnimplementedStreamServiceServer
 // for forward compatibility.
 //
-// StreamService carries all of a client's requests over one stream. This is the fast way: a
-// gRPC call costs several times what a message on an open stream does.
+// StreamService carries all requests of a client over one stream. This is the fast way: a gRPC call
+// costs several times as much as a message on an open stream.
 type StreamServiceServer interface {
-	// Open opens a stream. Puts, deletes and transactions are done in the order in which they
-	// are sent. One that waits for caches (see CacheRequest) may be overtaken by others to
-	// other keys. Other requests have no order. A request sees all that was answered before
-	// it was sent; it may or may not see what was on its way then. Responses come as they are
-	// ready, in any order, many to a message. The stream ends with INVALID_ARGUMENT if the ID
-	// of a request is not above all earlier ones.
+	// Open opens a stream. Puts, deletes and transactions take effect in the order in which they are
+	// sent, except that one that waits for caches (see CacheRequest) may be overtaken by writes to other
+	// keys. Other requests have no order. A request sees the effects of everything answered before it was
+	// sent; it may or may not see those of requests in flight at that time. Responses arrive as
+	// they are ready, in any order, many to a message. The stream ends with INVALID_ARGUMENT if the ID
+	// of a request is not greater than all earlier ones.
 	Open(grpc.BidiStreamingServer[ClientMessage, ServerMessage]) error
 	mustEmbedUnimplementedStreamServiceServer()
 }

@@ -178,7 +178,7 @@ export class Connector {
 export function message(init: {
   requests: ClientMessage["requests"];
   session?: ClientMessage["session"];
-  settled?: bigint;
+  acknowledgedBelow?: bigint;
 }): ClientMessage {
   return create(ClientMessageSchema, init);
 }

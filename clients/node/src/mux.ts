@@ -36,9 +36,9 @@ export interface Follower {
 /** How many numbers may be open: the cluster remembers 4,096 answers of a session. */
 const maxAhead = 4000n;
 
-/** An idempotency session: the numbers from settled to last are open, but for those done. */
+/** An idempotency session: the numbers from acknowledgedBelow to last are open, but for those done. */
 export class Numbers {
-  settled = 1n;
+  acknowledgedBelow = 1n;
   last = 0n;
   private readonly done = new Set<bigint>();
 
@@ -46,7 +46,7 @@ export class Numbers {
 
   settle(n: bigint): void {
     this.done.add(n);
-    while (this.done.delete(this.settled)) this.settled++;
+    while (this.done.delete(this.acknowledgedBelow)) this.acknowledgedBelow++;
   }
 }
 
@@ -123,7 +123,7 @@ export class Link implements Sender {
         this.open.set(this.last, c);
         this.unanswered.set(this.last, performance.now());
       }
-      const session = numbers ? { session: numbers.ref, settled: numbers.settled } : {};
+      const session = numbers ? { session: numbers.ref, acknowledgedBelow: numbers.acknowledgedBelow } : {};
       this.stream.write(message({ requests: now.map((c) => c.request), ...session }));
     }
   }
@@ -329,7 +329,7 @@ export class Mux {
     for (;;) {
       const opening = (this.numbers ??= this.openNumbers(link));
       const numbers = await abortable(opening, signal);
-      if (numbers.last - numbers.settled <= maxAhead) return { numbers, n: ++numbers.last };
+      if (numbers.last - numbers.acknowledgedBelow <= maxAhead) return { numbers, n: ++numbers.last };
       if (this.numbers === opening) this.numbers = undefined; // an old write takes very long
     }
   }

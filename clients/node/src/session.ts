@@ -11,7 +11,7 @@ import type { Bytes, Compare, KeyValue, RangeResult } from "./store.js";
 import { compare, firstTicket, isTicket, op, txnMessage, txnResult } from "./store.js";
 import type { Validity } from "./validity.js";
 import { State } from "./validity.js";
-import { Event_Why, Ticket_State, WaitSchema, type Ticket as TicketMessage } from "./v1/store_pb.js";
+import { Event_Cause, Ticket_State, WaitSchema, type Ticket as TicketMessage } from "./v1/store_pb.js";
 import type { Response } from "./v1/stream_pb.js";
 
 /**
@@ -393,12 +393,12 @@ class Ticket implements Follower {
 }
 
 function goneError(name: string, t?: TicketMessage): LeaseholdError {
-  const how: Partial<Record<Event_Why, string>> = {
-    [Event_Why.DELETED]: "its key was deleted",
-    [Event_Why.EXPIRED]: "its lease has expired",
-    [Event_Why.REVOKED]: "its lease was revoked",
+  const how: Partial<Record<Event_Cause, string>> = {
+    [Event_Cause.DELETED]: "its key was deleted",
+    [Event_Cause.EXPIRED]: "its lease has expired",
+    [Event_Cause.REVOKED]: "its lease was revoked",
   };
-  const why = (t && how[t.why]) ?? "its key is gone";
+  const why = (t && how[t.cause]) ?? "its key is gone";
   return new LeaseholdError("LOST", `${name} is lost: ${why}`);
 }
 

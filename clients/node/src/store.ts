@@ -11,7 +11,7 @@ import {
   DeleteRequestSchema,
   DrawTokenRequestSchema,
   Event_Kind,
-  Event_Why,
+  Event_Cause,
   NameTokenSchema,
   OpSchema,
   PutRequestSchema,
@@ -108,15 +108,15 @@ export interface Event {
   kv: KeyValue;
   previous: KeyValue | undefined;
   /** What deleted the key: a request, or the end of its lease. */
-  why: "" | "deleted" | "expired" | "revoked";
+  cause: "" | "deleted" | "expired" | "revoked";
   /** The lease that took the key with it. */
   lease: bigint;
 }
 
-const whys: Partial<Record<Event_Why, Event["why"]>> = {
-  [Event_Why.DELETED]: "deleted",
-  [Event_Why.EXPIRED]: "expired",
-  [Event_Why.REVOKED]: "revoked",
+const causes: Partial<Record<Event_Cause, Event["cause"]>> = {
+  [Event_Cause.DELETED]: "deleted",
+  [Event_Cause.EXPIRED]: "expired",
+  [Event_Cause.REVOKED]: "revoked",
 };
 
 export function eventOf(m: pb.Event): Event {
@@ -125,7 +125,7 @@ export function eventOf(m: pb.Event): Event {
     kind: m.kind === Event_Kind.DELETE ? "delete" : "put",
     kv: kvOf(m.kv),
     previous: m.prevKv && kvOf(m.prevKv),
-    why: whys[m.why] ?? "",
+    cause: causes[m.cause] ?? "",
     lease: m.lease,
   };
 }

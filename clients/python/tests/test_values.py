@@ -99,15 +99,15 @@ def test_a_reason_of_a_later_server_says_nothing_of_the_outcome() -> None:
     assert isinstance(error_of(e), UnknownOutcomeError)
 
 
-def test_numbers_are_settled_in_order() -> None:
+def test_numbers_are_acknowledged_in_order() -> None:
     n = _Numbers(stream_pb2.SessionRef(id=1))
     n.last = 3
     n.settle(2)
-    assert n.settled == 1
+    assert n.acknowledged_below == 1
     n.settle(1)
-    assert n.settled == 3
+    assert n.acknowledged_below == 3
     n.settle(3)
-    assert n.settled == 4
+    assert n.acknowledged_below == 4
 
 
 def test_missing_compares_with_zero() -> None:

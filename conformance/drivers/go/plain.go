@@ -80,12 +80,12 @@ func plainUpdate(u store.Update) object {
 	events := []any{}
 	for i := range u.Events {
 		e := &u.Events[i]
-		kind, why := "put", ""
+		kind, cause := "put", ""
 		if e.Delete {
-			kind, why = "delete", e.Why.String()
+			kind, cause = "delete", e.Cause.String()
 		}
 		events = append(events, object{
-			"kind": kind, "kv": plainKV(&e.KV), "prev": plainKV(e.Prev), "why": why, "lease": e.Lease,
+			"kind": kind, "kv": plainKV(&e.KV), "prev": plainKV(e.Prev), "cause": cause, "lease": e.Lease,
 		})
 	}
 	return object{"revision": u.Revision, "events": events}

@@ -298,7 +298,7 @@ func (b *batch) respondJoined(resp *pb.RenewResponse) {
 
 // reportJoined reports to the relay which leases have joined its groups.
 func (b *batch) reportJoined() {
-	j := &pb.RelayJoined{Rounds: b.asks.Rounds}
+	j := &pb.RelayJoined{AnsweredRounds: b.asks.Rounds}
 	for i, g := range b.asks.Joined {
 		if g != 0 && b.asks.TTLs[i] > 0 {
 			j.Ids = append(j.Ids, int64(b.asks.IDs[i]))

@@ -90,11 +90,11 @@ func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 	if err := checkCacheRef(r.GetLease()); err != nil {
 		return err
 	}
-	if len(r.Has) > maxHas {
-		return invalid("has contains %d ranges, the limit is %d", len(r.Has), maxHas)
+	if len(r.Cached) > maxHas {
+		return invalid("has contains %d ranges, the limit is %d", len(r.Cached), maxHas)
 	}
 	o := replica.OpenCache{
-		ID: lease.ID(r.Lease.Id), Token: lease.Token(r.Lease.Token), Has: rangesOf(r.Has),
+		ID: lease.ID(r.Lease.Id), Token: lease.Token(r.Lease.Token), Has: rangesOf(r.Cached),
 	}
 	x := &cache{feed: c, id: id, ref: o}
 	c.mu.Lock()
@@ -161,7 +161,7 @@ func (c *caches) ack(a *pb.CacheAck) {
 		a.Dropped = nil
 	}
 	c.node.AckCache(replica.AckCache{
-		ID: x.ref.ID, Token: x.ref.Token, Term: a.Term, Seq: a.Seq, Open: a.Open,
+		ID: x.ref.ID, Token: x.ref.Token, Term: a.Term, Seq: a.Seq, Open: a.OpenTerm,
 		Dropped: rangesOf(a.Dropped),
 	}, x)
 }

@@ -45,7 +45,7 @@ func (n *fakeCaches) Holds(lease.ID) []keyrange.Range { return nil }
 func cacheRequest(id uint64, has ...string) *pb.Request {
 	m := &pb.CacheRequest{Lease: &pb.LeaseRef{Id: 11, Token: 7}}
 	for _, k := range has {
-		m.Has = append(m.Has, &pb.KeyRange{Key: []byte(k)})
+		m.Cached = append(m.Cached, &pb.KeyRange{Key: []byte(k)})
 	}
 	return &pb.Request{Id: id, Body: &pb.Request_Cache{Cache: m}}
 }
@@ -77,7 +77,7 @@ func TestCacheFeed(t *testing.T) {
 	onStream(t, func(b *bench) {
 		n := b.node
 		ack := &pb.Request{Id: 2, Body: &pb.Request_CacheAck{CacheAck: &pb.CacheAck{
-			Lease: &pb.LeaseRef{Id: 11, Token: 7}, Term: 3, Seq: 4, Open: 3,
+			Lease: &pb.LeaseRef{Id: 11, Token: 7}, Term: 3, Seq: 4, OpenTerm: 3,
 			Dropped: []*pb.KeyRange{{Key: []byte("x")}},
 		}}}
 		b.send(ack) // of a cache that is not open here

@@ -39,13 +39,13 @@ func (s names) SetLimits(
 		switch {
 		case l.GetResource() < 1 || !what.Known():
 			return nil, invalid("resource %d is unknown", l.GetResource())
-		case l.GetMost() < access.NoLimit:
+		case l.GetMax() < access.NoLimit:
 			return nil, invalid("a limit must be positive, 0 to remove it, or -1 for unlimited, not %d",
-				l.GetMost())
+				l.GetMax())
 		case slices.ContainsFunc(c.List, func(x access.LimitChange) bool { return x.What == what }):
 			return nil, invalid("the limit on %v is set twice", what)
 		}
-		c.List = append(c.List, access.LimitChange{What: what, Most: l.GetMost()})
+		c.List = append(c.List, access.LimitChange{What: what, Most: l.GetMax()})
 	}
 	if len(c.List) == 0 {
 		return nil, invalid("no limit is set")
@@ -88,7 +88,7 @@ func (s names) ListLimits(
 		}
 	}
 	if wants {
-		resp.Uses = usesMessages(<-found, r.GetUser())
+		resp.Usages = usesMessages(<-found, r.GetUser())
 	}
 	return resp, nil
 }
@@ -104,21 +104,21 @@ func limitsMessage(by *access.State, of access.Holder) *pb.Limits {
 	l := by.Limits(of)
 	for _, c := range l.Changes() {
 		m.Limits = append(m.Limits, &pb.Limit{
-			Resource: pb.Limit_Resource(c.What) + 1, Most: c.Most,
+			Resource: pb.Limit_Resource(c.What) + 1, Max: c.Most,
 		})
 	}
 	return m
 }
 
 // usesMessages converts the usage of all principals, or of one.
-func usesMessages(all []fsm.Use, only string) (out []*pb.Use) {
+func usesMessages(all []fsm.Use, only string) (out []*pb.Usage) {
 	for _, u := range all {
 		if only == "" || u.Principal == only {
-			out = append(out, &pb.Use{
+			out = append(out, &pb.Usage{
 				Principal: u.Principal, Leases: u.Leases, LeaseKeys: u.LeaseKeys, Bytes: u.Bytes,
 			})
 		}
 	}
-	slices.SortFunc(out, func(a, b *pb.Use) int { return cmp.Compare(a.Principal, b.Principal) })
+	slices.SortFunc(out, func(a, b *pb.Usage) int { return cmp.Compare(a.Principal, b.Principal) })
 	return out
 }

@@ -25,7 +25,7 @@ func numberOf(m *pb.ClientMessage, r *pb.Request) (number, error) {
 	}
 	return number{
 		session: fsm.Session{ID: m.Session.Id, Nonce: m.Session.Nonce},
-		settled: m.Settled, n: r.Number,
+		settled: m.AcknowledgedBelow, n: r.Number,
 	}, nil
 }
 

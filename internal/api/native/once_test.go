@@ -129,7 +129,7 @@ func TestOnceRefused(t *testing.T) {
 		&pb.ClientMessage{Session: s, Requests: one(put(1, 1))},
 		&pb.ClientMessage{Session: other, Requests: one(put(2, 2))},
 		&pb.ClientMessage{Session: s, Requests: one(txn)},
-		&pb.ClientMessage{Session: s, Settled: 2, Requests: one(put(4, 1))},
+		&pb.ClientMessage{Session: s, AcknowledgedBelow: 2, Requests: one(put(4, 1))},
 		&pb.ClientMessage{Requests: one(put(5, 1))},
 		&pb.ClientMessage{Session: s, Requests: one(putRequest(6, 0))},
 	)

@@ -26,7 +26,7 @@ func (s *streams) TakeGroups(l *channel.Link) (end func()) {
 // relay lets its clients renew their leases by themselves.
 func (s *streams) round(l *channel.Link, by replica.Keeper, r *pb.RelayRound) {
 	o := &roundOutcome{link: l, header: s.headerNow()} // as of before, see leases.renew
-	o.asks.Owner, o.asks.Keeper, o.asks.Number, o.asks.Fresh = o, by, r.Number, r.Fresh
+	o.asks.Owner, o.asks.Keeper, o.asks.Number, o.asks.Fresh = o, by, r.Number, r.ResetGroups
 	fits := len(r.Leave) == len(r.LeaveGroups) && len(r.Leave) == len(r.LeaveAsOf) &&
 		len(r.Leave) <= holder.MaxLeave && len(r.Groups) <= replica.MaxGroups
 	for i := 0; fits && i < len(r.Leave); i++ {

@@ -144,7 +144,7 @@ func (s *scenario) send(t *testing.T, d *datadriven.TestData) {
 		m := &pb.ClientMessage{
 			Session: s.sessions[text(t, d, "session")], Requests: []*pb.Request{r},
 		}
-		d.MaybeScanArgs(t, "settled", &m.Settled)
+		d.MaybeScanArgs(t, "acknowledged-below", &m.AcknowledgedBelow)
 		s.streams[name].requests <- m
 		synctest.Wait()
 	}

@@ -202,12 +202,12 @@ func fillTicket(m *pb.Ticket, n *waitqueue.News) {
 	case waitqueue.Ready:
 		m.State = pb.Ticket_STATE_READY
 		if n.After != "" {
-			m.After = []byte(n.After)
+			m.PreviousKey = []byte(n.After)
 		}
 	case waitqueue.Gone:
-		m.State, m.Why, m.Lease = pb.Ticket_STATE_GONE, whys[n.Why], int64(n.Lease)
+		m.State, m.Cause, m.Lease = pb.Ticket_STATE_GONE, whys[n.Why], int64(n.Lease)
 		if n.Unknown {
-			m.Why = pb.Event_WHY_UNKNOWN
+			m.Cause = pb.Event_CAUSE_UNKNOWN
 		}
 	}
 }
@@ -247,7 +247,7 @@ func madeOf(r *pb.TxnRequest) int64 {
 func askOf(a *pb.Wait) (*waitqueue.Ask, error) {
 	ask := &waitqueue.Ask{
 		Key: string(a.Key), Permits: max(a.Permits, 1),
-		Skips: a.Beside != nil, Beside: string(a.Beside),
+		Skips: a.IgnoredValue != nil, IgnoredValue: string(a.IgnoredValue),
 	}
 	if bytes.HasPrefix(a.Key, a.Prefix) {
 		ask.Prefix = ask.Key[:len(a.Prefix)]

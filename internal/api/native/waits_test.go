@@ -102,13 +102,13 @@ func TestWait(t *testing.T) {
 		for _, r := range b.got() {
 			if r.Id == 1 {
 				ticket := wantTicket(t, r, 1, pb.Ticket_STATE_GONE)
-				if ticket.Why != pb.Event_WHY_REVOKED || ticket.Lease != 1 {
+				if ticket.Cause != pb.Event_CAUSE_REVOKED || ticket.Lease != 1 {
 					t.Errorf("gone: %v", ticket)
 				}
 				continue
 			}
 			ticket := wantTicket(t, r, 2, pb.Ticket_STATE_READY)
-			if string(ticket.After) != "l/1" || r.GetTxn().GetHeader().GetRevision() != at {
+			if string(ticket.PreviousKey) != "l/1" || r.GetTxn().GetHeader().GetRevision() != at {
 				t.Errorf("come: %v", r)
 			}
 		}
@@ -259,7 +259,7 @@ func TestWaitNothing(t *testing.T) {
 		b.apply(&fsm.Revoke{ID: 3})
 		last.To.Answered(res, nil)
 		ticket := wantTicket(t, b.only(), 4, pb.Ticket_STATE_GONE)
-		if ticket.Why != pb.Event_WHY_REVOKED {
+		if ticket.Cause != pb.Event_CAUSE_REVOKED {
 			t.Errorf("gone: %v", ticket)
 		}
 		// A repetition is answered as the first time, and waits.
@@ -340,7 +340,7 @@ func TestWaitAgain(t *testing.T) {
 		for range 3 {
 			r := again(ticket.CreateRevision)
 			got := wantTicket(t, r, id-1, pb.Ticket_STATE_GONE)
-			if got.Why != pb.Event_WHY_REVOKED || got.Lease != 1 ||
+			if got.Cause != pb.Event_CAUSE_REVOKED || got.Lease != 1 ||
 				got.CreateRevision != ticket.CreateRevision {
 				t.Errorf("gone: %v", got)
 			}
@@ -355,7 +355,7 @@ func TestWaitAgain(t *testing.T) {
 		b.apply(&fsm.Compact{Revision: gone + 1})
 		r := again(ticket.CreateRevision)
 		got := wantTicket(t, r, id-1, pb.Ticket_STATE_GONE)
-		if got.Why != pb.Event_WHY_UNKNOWN || got.Lease != 0 {
+		if got.Cause != pb.Event_CAUSE_UNKNOWN || got.Lease != 0 {
 			t.Errorf("what is not known any more: %v", got)
 		}
 	})

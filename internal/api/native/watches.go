@@ -281,7 +281,7 @@ func eventOf(e *mvcc.Event, prev bool) *pb.Event {
 	out := &pb.Event{Kind: pb.Event_KIND_PUT, Kv: pair(e.KV, false)}
 	if e.Delete {
 		why, id := fsm.WhyDeleted(e)
-		out.Kind, out.Why, out.Lease = pb.Event_KIND_DELETE, whys[why], int64(id)
+		out.Kind, out.Cause, out.Lease = pb.Event_KIND_DELETE, whys[why], int64(id)
 		out.Kv.Lease = 0 // the store keeps the cause there
 	}
 	if prev && e.Prev != nil {
@@ -290,7 +290,7 @@ func eventOf(e *mvcc.Event, prev bool) *pb.Event {
 	return out
 }
 
-var whys = map[fsm.Reason]pb.Event_Why{
-	fsm.Deleted: pb.Event_WHY_DELETED, fsm.Expired: pb.Event_WHY_EXPIRED,
-	fsm.Revoked: pb.Event_WHY_REVOKED,
+var whys = map[fsm.Reason]pb.Event_Cause{
+	fsm.Deleted: pb.Event_CAUSE_DELETED, fsm.Expired: pb.Event_CAUSE_EXPIRED,
+	fsm.Revoked: pb.Event_CAUSE_REVOKED,
 }

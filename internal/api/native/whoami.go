@@ -25,7 +25,7 @@ func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIRespo
 		return resp, nil
 	}
 	u, ok := v.Access.UserOf(a.Who)
-	resp.Principal, resp.User = a.Who.User, ok && a.Who.Bound == nil
+	resp.Principal, resp.IsUser = a.Who.User, ok && a.Who.Bound == nil
 	if s.o.Evidence != nil {
 		resp.Evidence, resp.Bound = s.o.Evidence(ctx)
 	}

@@ -47,7 +47,7 @@ func TestNotifiedAfter(t *testing.T) {
 			}
 			two := &recorder{}
 			if _, n := m.queues.Wait(Ask{
-				Key: keyOf(2), Prefix: "l/", Permits: 1, Skips: true, Beside: "r",
+				Key: keyOf(2), Prefix: "l/", Permits: 1, Skips: true, IgnoredValue: "r",
 			}, m.view.Load().KV.Revision(), two); n.State != Waiting {
 				t.Fatalf("entered: %+v", n)
 			}
@@ -314,7 +314,7 @@ func TestLeaveFreesRanks(t *testing.T) {
 	for i := range 20 {
 		for _, skips := range []bool{false, true} {
 			e, _ := m.queues.Wait(Ask{
-				Key: keyOf(2), Prefix: "l/", Permits: int64(i + 1), Skips: skips, Beside: fmt.Sprint(i),
+				Key: keyOf(2), Prefix: "l/", Permits: int64(i + 1), Skips: skips, IgnoredValue: fmt.Sprint(i),
 			}, at, &recorder{})
 			e.Leave()
 		}

@@ -38,9 +38,9 @@ var asks = []Ask{
 	{Permits: 1},
 	{Permits: 2},
 	{Permits: 5},
-	{Permits: 1, Skips: true, Beside: "r"},
-	{Permits: 2, Skips: true, Beside: "r"},
-	{Permits: 1, Skips: true, Beside: ""},
+	{Permits: 1, Skips: true, IgnoredValue: "r"},
+	{Permits: 2, Skips: true, IgnoredValue: "r"},
+	{Permits: 1, Skips: true, IgnoredValue: ""},
 }
 
 // expect returns the state of a ticket, computed from the whole queue.
@@ -53,7 +53,7 @@ func (m *model) expect(w *modelWaiter) State {
 	before := int64(0)
 	for kv := range v.Ascend("l/", "l0", 0) {
 		at := ticket.Ticket{Revision: kv.CreateRevision, Key: kv.Key}
-		if ticket.Is("l/", kv.Key, kv.Lease) && (!w.ask.Skips || string(kv.Value) != w.ask.Beside) &&
+		if ticket.Is("l/", kv.Key, kv.Lease) && (!w.ask.Skips || string(kv.Value) != w.ask.IgnoredValue) &&
 			at.Before(ticket.Ticket{Revision: w.created, Key: w.ask.Key}) {
 			before++
 		}

@@ -34,11 +34,11 @@ type key struct {
 // kind has, in order, the keys that count for some of the waiters. The order is nil while there are
 // so few keys that all are ready, as in most queues.
 type kind struct {
-	queue  *queue
-	skips  bool
-	beside string
-	order  *btree.BTreeG[*key]
-	ranks  []*rank
+	queue   *queue
+	skips   bool
+	ignored string
+	order   *btree.BTreeG[*key]
+	ranks   []*rank
 }
 
 // rank has the waiters of a kind with the same number of permits.
@@ -191,7 +191,7 @@ func (q *queue) apply(e *mvcc.Event) (changed bool) {
 	return true
 }
 
-func (k *kind) counts(value []byte) bool { return !k.skips || string(value) != k.beside }
+func (k *kind) counts(value []byte) bool { return !k.skips || string(value) != k.ignored }
 
 // rankOf returns the rank for the terms of a.
 func (q *queue) rankOf(a Ask) *rank {
@@ -208,11 +208,11 @@ func (q *queue) rankOf(a Ask) *rank {
 
 func (q *queue) kindOf(a Ask) *kind {
 	for _, k := range q.kinds {
-		if k.skips == a.Skips && (!k.skips || k.beside == a.Beside) {
+		if k.skips == a.Skips && (!k.skips || k.ignored == a.IgnoredValue) {
 			return k
 		}
 	}
-	k := &kind{queue: q, skips: a.Skips, beside: a.Beside}
+	k := &kind{queue: q, skips: a.Skips, ignored: a.IgnoredValue}
 	q.kinds = append(q.kinds, k)
 	return k
 }

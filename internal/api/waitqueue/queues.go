@@ -18,9 +18,9 @@ type Ask struct {
 	Key, Prefix string
 	// Permits is at least 1. A ticket is ready when fewer than Permits tickets are before it.
 	Permits int64
-	// If Skips is set, tickets with the value Beside do not count.
-	Skips  bool
-	Beside string
+	// If Skips is set, tickets with the value IgnoredValue do not count.
+	Skips        bool
+	IgnoredValue string
 }
 
 // State is the state of a ticket.

@@ -251,7 +251,7 @@ func TestKinds(t *testing.T) {
 		t.Helper()
 		w := &recorder{}
 		_, n := m.queues.Wait(Ask{
-			Key: keyOf(id), Prefix: "l/", Permits: 1, Skips: true, Beside: "r",
+			Key: keyOf(id), Prefix: "l/", Permits: 1, Skips: true, IgnoredValue: "r",
 		}, m.view.Load().KV.Revision(), w)
 		if n.State != want {
 			t.Fatalf("reader %d: %+v", id, n)

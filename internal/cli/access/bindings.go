@@ -79,7 +79,7 @@ func bindingsRow(b boundAt) []string {
 	if r.File != "" {
 		row = append(row[:2], r.File, r.Sha256[:min(12, len(r.Sha256))],
 			time.UnixMilli(r.LoadedUnixMs).UTC().Format(time.RFC3339),
-			strconv.Itoa(len(r.Issuers)), strconv.Itoa(len(r.Bindings)), r.Refused)
+			strconv.Itoa(len(r.Issuers)), strconv.Itoa(len(r.Bindings)), r.LoadError)
 	}
 	return app.ReadableAll(row)
 }

@@ -13,7 +13,7 @@ import (
 func TestShowBindings(t *testing.T) {
 	at := func(endpoint, digest, refused, who string) boundAt {
 		return boundAt{Endpoint: endpoint, told: &pb.ListBindingsResponse{
-			File: "auth.yaml", Sha256: digest, Refused: refused,
+			File: "auth.yaml", Sha256: digest, LoadError: refused,
 			Bindings: []*pb.Binding{{Dns: who, User: "u"}},
 		}}
 	}

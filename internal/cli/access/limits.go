@@ -45,12 +45,12 @@ func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
 		l := &pb.Limit{Resource: r}
 		switch n, err := strconv.ParseInt(text, 10, 64); {
 		case text == noLimit:
-			l.Most = -1
+			l.Max = -1
 		case text == unsetLimit:
 		case err != nil || n < 1:
 			return nil, app.BadArgs("--%s is a number above 0, none, or unset, not %q", name, text)
 		default:
-			l.Most = n
+			l.Max = n
 		}
 		out = append(out, l)
 	}
@@ -133,14 +133,14 @@ func showLimits(r *pb.ListLimitsResponse) app.Answer {
 	var limits, uses [][]string
 	for _, l := range r.GetLimits() {
 		for _, x := range l.Limits {
-			most := strconv.FormatInt(x.Most, 10)
-			if x.Most < 0 {
+			most := strconv.FormatInt(x.Max, 10)
+			if x.Max < 0 {
 				most = noLimit
 			}
 			limits = append(limits, []string{limited(l), limitName(x.Resource), most})
 		}
 	}
-	for _, u := range r.GetUses() {
+	for _, u := range r.GetUsages() {
 		uses = append(uses, []string{
 			app.Readable(u.Principal), strconv.FormatInt(u.Leases, 10),
 			strconv.FormatInt(u.LeaseKeys, 10), strconv.FormatInt(u.Bytes, 10),

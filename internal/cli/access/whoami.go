@@ -40,11 +40,11 @@ func knownBy(r *pb.WhoAmIResponse) string {
 		return "access control is not enabled"
 	case r.Principal == "":
 		return "not logged in"
-	case r.Bound && r.User:
+	case r.Bound && r.IsUser:
 		return by + ", bound to this user"
 	case r.Bound:
 		return by + ", bound to roles"
-	case r.User:
+	case r.IsUser:
 		return by
 	default:
 		return by + ", no user"

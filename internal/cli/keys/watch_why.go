@@ -83,7 +83,7 @@ func (a commands) tellWhy(u store.Update, command []string) error {
 		e := &u.Events[i]
 		env := watchEnv(u.Revision, eventType(e), []byte(e.KV.Key), e.KV.Value)
 		if e.Delete {
-			env = append(env, "LEASEHOLD_WATCH_WHY="+e.Why.String())
+			env = append(env, "LEASEHOLD_WATCH_WHY="+e.Cause.String())
 		}
 		if e.Lease != 0 {
 			env = append(env, fmt.Sprintf("LEASEHOLD_WATCH_LEASE=%016x", int64(e.Lease)))
@@ -122,7 +122,7 @@ func showWhy(u store.Update) app.Answer {
 		for i, e := range m.Events {
 			p.Printf("%s", eventType(&u.Events[i]))
 			if e.Kind == pb.Event_KIND_DELETE {
-				p.Printf(" %s", strings.ReplaceAll(u.Events[i].Why.String(), " ", "-"))
+				p.Printf(" %s", strings.ReplaceAll(u.Events[i].Cause.String(), " ", "-"))
 			}
 			if e.Lease != 0 {
 				p.Printf(" %016x", e.Lease)
@@ -143,7 +143,7 @@ func eventOf(e *store.Event) *pb.Event {
 		Kv: app.NativeKV(&e.KV), PrevKv: app.NativeKV(e.Prev),
 	}
 	if e.Delete {
-		m.Kind, m.Why = pb.Event_KIND_DELETE, pb.Event_Why(e.Why)
+		m.Kind, m.Cause = pb.Event_KIND_DELETE, pb.Event_Cause(e.Cause)
 	}
 	return m
 }

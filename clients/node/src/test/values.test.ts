@@ -82,13 +82,13 @@ test("a reason of a later server says nothing of the outcome", () => {
   assert.equal(e.code, "UNKNOWN_OUTCOME");
 });
 
-test("numbers are settled in order", () => {
+test("numbers are acknowledged in order", () => {
   const n = new Numbers(undefined);
   n.last = 3n;
   n.settle(2n);
-  assert.equal(n.settled, 1n);
+  assert.equal(n.acknowledgedBelow, 1n);
   n.settle(1n);
-  assert.equal(n.settled, 3n);
+  assert.equal(n.acknowledgedBelow, 3n);
 });
 
 test("missing compares with zero", () => {

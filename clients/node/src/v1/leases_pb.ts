@@ -2,15 +2,15 @@
 // @generated from file leasehold/v1/leases.proto (package leasehold.v1, syntax proto3)
 /* eslint-disable */
 
-// leasehold.v1 says what etcd's API cannot: leases in milliseconds, with names, owners and
-// fencing tokens, in batches, in transactions and with events. One stream carries all of
-// it.
+// leasehold.v1 is Leasehold's native API. It adds to etcd's API leases in milliseconds, with names,
+// owners and fencing tokens, in batches, in transactions and with events. StreamService carries all
+// of it over one stream.
 //
-// Times are milliseconds; the names of their fields end in _ms. A request that fails has
-// changed nothing, unless its error is REASON_UNKNOWN_OUTCOME.
+// Times are in milliseconds, and their fields end in _ms. A request that fails has changed nothing,
+// unless the error is REASON_UNKNOWN_OUTCOME.
 //
-// Bounds: a name, an owner and a request ID have at most 1,024 bytes each. Labels are at
-// most 64, of 16 KiB together. A batch has at most 10,000 leases. A call names at most
+// Limits: a name, an owner and a request ID have at most 1,024 bytes each. A lease has at most 64
+// labels, of at most 16 KiB in all. A batch has at most 10,000 leases. A request lists at most
 // 10,000 keys, each once.
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
@@ -24,7 +24,7 @@ export const file_leasehold_v1_leases: GenFile = /*@__PURE__*/
   fileDesc("ChlsZWFzZWhvbGQvdjEvbGVhc2VzLnByb3RvEgxsZWFzZWhvbGQudjEiTwoGSGVhZGVyEhIKCmNsdXN0ZXJfaWQYASABKAQSEQoJbWVtYmVyX2lkGAIgASgEEhAKCHJldmlzaW9uGAMgASgDEgwKBHRlcm0YBCABKAQi4QEKBUVycm9yEiQKBnJlYXNvbhgBIAEoDjIULmxlYXNlaG9sZC52MS5SZWFzb24SDwoHbWVzc2FnZRgCIAEoCRIjCgZob2xkZXIYAyABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2USMwoIbWV0YWRhdGEYBCADKAsyIS5sZWFzZWhvbGQudjEuRXJyb3IuTWV0YWRhdGFFbnRyeRIWCg5yZXRyeV9hZnRlcl9tcxgFIAEoAxovCg1NZXRhZGF0YUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiggMKBUxlYXNlEgoKAmlkGAEgASgDEg0KBXRva2VuGAIgASgEEg4KBnR0bF9tcxgDIAEoAxIUCgxyZW1haW5pbmdfbXMYBCABKAMSDAoEbmFtZRgFIAEoCRINCgVvd25lchgGIAEoCRIvCgZsYWJlbHMYByADKAsyHy5sZWFzZWhvbGQudjEuTGVhc2UuTGFiZWxzRW50cnkSFQoNbG9ja19kZWxheV9tcxgIIAEoAxIpCglhdF9leHBpcnkYCSABKA4yFi5sZWFzZWhvbGQudjEuQXRFeHBpcnkSDwoHZGVsYXllZBgKIAEoCBIMCgRrZXlzGAsgAygMEhEKCWtleV9jb3VudBgMIAEoAxIlCgVob2xkcxgNIAMoCzIWLmxlYXNlaG9sZC52MS5LZXlSYW5nZRINCgVib3VuZBgOIAEoCBIRCglwcmluY2lwYWwYDyABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIqCghLZXlSYW5nZRILCgNrZXkYASABKAwSEQoJcmFuZ2VfZW5kGAIgASgMIjMKCExlYXNlUmVmEgoKAmlkGAEgASgDEg0KBXRva2VuGAIgASgEEgwKBG5hbWUYAyABKAki8wIKDEdyYW50UmVxdWVzdBIKCgJpZBgBIAEoAxIOCgZ0dGxfbXMYAiABKAMSDAoEbmFtZRgDIAEoCRINCgVvd25lchgEIAEoCRI2CgZsYWJlbHMYBSADKAsyJi5sZWFzZWhvbGQudjEuR3JhbnRSZXF1ZXN0LkxhYmVsc0VudHJ5EhIKCnJlcXVlc3RfaWQYBiABKAkSFQoNbG9ja19kZWxheV9tcxgHIAEoAxIpCglhdF9leHBpcnkYCCABKA4yFi5sZWFzZWhvbGQudjEuQXRFeHBpcnkSIAoEa2V5cxgJIAMoCzISLmxlYXNlaG9sZC52MS5QYWlyEhEKCXJlc3VtYWJsZRgKIAEoCBIlCgVob2xkcxgLIAMoCzIWLmxlYXNlaG9sZC52MS5LZXlSYW5nZRIRCglwcmluY2lwYWwYDCABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIiCgRQYWlyEgsKA2tleRgBIAEoDBINCgV2YWx1ZRgCIAEoDCJ6Cg1HcmFudFJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISIgoFbGVhc2UYAiABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2USDgoGc2VjcmV0GAMgASgMEg8KB2V4aXN0ZWQYBCABKAgigAEKDFJlbmV3UmVxdWVzdBImCgZsZWFzZXMYASADKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWYSCwoDaWRzGAIgAygQEg4KBnRva2VucxgDIAMoBhIMCgRqb2luGAQgASgIEg4KBmdyb3VwcxgFIAMoBhINCgVsZWF2ZRgGIAMoECKtAQoNUmVuZXdSZXNwb25zZRIkCgZoZWFkZXIYASABKAsyFC5sZWFzZWhvbGQudjEuSGVhZGVyEioKB3Jlc3VsdHMYAiADKAsyGS5sZWFzZWhvbGQudjEuUmVuZXdSZXN1bHQSDgoGdHRsX21zGAMgAygDEg4KBmpvaW5lZBgEIAMoBhIqCgZncm91cHMYBSADKAsyGi5sZWFzZWhvbGQudjEuUmVuZXdlZEdyb3VwIjgKDFJlbmV3ZWRHcm91cBIKCgJpZBgBIAEoBhIOCgZ0dGxfbXMYAiABKAMSDAoEbGVmdBgDIAMoECKJAQoLUmVuZXdSZXN1bHQSCgoCaWQYASABKAMSJAoGcmVhc29uGAIgASgOMhQubGVhc2Vob2xkLnYxLlJlYXNvbhIOCgZ0dGxfbXMYAyABKAMSLAoFY2F1c2UYBCABKA4yHS5sZWFzZWhvbGQudjEuTGVhc2VFdmVudC5LaW5kEgoKAmJ5GAUgASgJIjcKDVJldm9rZVJlcXVlc3QSJgoGbGVhc2VzGAEgAygLMhYubGVhc2Vob2xkLnYxLkxlYXNlUmVmImMKDlJldm9rZVJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISKwoHcmVzdWx0cxgCIAMoCzIaLmxlYXNlaG9sZC52MS5SZXZva2VSZXN1bHQiQAoMUmV2b2tlUmVzdWx0EgoKAmlkGAEgASgDEiQKBnJlYXNvbhgCIAEoDjIULmxlYXNlaG9sZC52MS5SZWFzb24iOQoPRGVzY3JpYmVSZXF1ZXN0EgoKAmlkGAEgASgDEgwKBG5hbWUYAiABKAkSDAoEa2V5cxgDIAEoCCJcChBEZXNjcmliZVJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISIgoFbGVhc2UYAiABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2Ui2QEKC0xpc3RSZXF1ZXN0EhMKC25hbWVfcHJlZml4GAEgASgJEg0KBW93bmVyGAIgASgJEjUKBmxhYmVscxgDIAMoCzIlLmxlYXNlaG9sZC52MS5MaXN0UmVxdWVzdC5MYWJlbHNFbnRyeRIRCglwYWdlX3NpemUYBCABKAUSEgoKcGFnZV90b2tlbhgFIAEoCRIMCgRrZXlzGAYgASgIEgsKA2lkcxgHIAMoEBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBInIKDExpc3RSZXNwb25zZRIkCgZoZWFkZXIYASABKAsyFC5sZWFzZWhvbGQudjEuSGVhZGVyEiMKBmxlYXNlcxgCIAMoCzITLmxlYXNlaG9sZC52MS5MZWFzZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiSQoQQ2hhbmdlVFRMUmVxdWVzdBIlCgVsZWFzZRgBIAEoCzIWLmxlYXNlaG9sZC52MS5MZWFzZVJlZhIOCgZ0dGxfbXMYAiABKAMiXQoRQ2hhbmdlVFRMUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIiCgVsZWFzZRgCIAEoCzITLmxlYXNlaG9sZC52MS5MZWFzZSJtCg9IYW5kT3ZlclJlcXVlc3QSJQoFbGVhc2UYASABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWYSDQoFb3duZXIYAiABKAkSEQoJcmVzdW1hYmxlGAMgASgIEhEKCXByaW5jaXBhbBgEIAEoCSJsChBIYW5kT3ZlclJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISIgoFbGVhc2UYAiABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2USDgoGc2VjcmV0GAMgASgMIjkKDVJlc3VtZVJlcXVlc3QSCgoCaWQYASABKAMSDAoEbmFtZRgDIAEoCRIOCgZzZWNyZXQYAiABKAwiWgoOUmVzdW1lUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIiCgVsZWFzZRgCIAEoCzITLmxlYXNlaG9sZC52MS5MZWFzZSJECg1BdHRhY2hSZXF1ZXN0EiUKBWxlYXNlGAEgASgLMhYubGVhc2Vob2xkLnYxLkxlYXNlUmVmEgwKBGtleXMYAiADKAwiNgoOQXR0YWNoUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlciJECg1EZXRhY2hSZXF1ZXN0EgwKBGtleXMYASADKAwSJQoFbGVhc2UYAiABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWYiNgoORGV0YWNoUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlciI8ChFDaGVja1Rva2VuUmVxdWVzdBIKCgJpZBgBIAEoAxIMCgRuYW1lGAIgASgJEg0KBXRva2VuGAMgASgEIloKEkNoZWNrVG9rZW5SZXNwb25zZRIkCgZoZWFkZXIYASABKAsyFC5sZWFzZWhvbGQudjEuSGVhZGVyEg0KBXZhbGlkGAIgASgIEg8KB2N1cnJlbnQYAyABKAQi1gEKDUV2ZW50c1JlcXVlc3QSDQoFYWZ0ZXIYASABKAQSEwoLbmFtZV9wcmVmaXgYAiABKAkSDQoFb3duZXIYAyABKAkSNwoGbGFiZWxzGAQgAygLMicubGVhc2Vob2xkLnYxLkV2ZW50c1JlcXVlc3QuTGFiZWxzRW50cnkSGgoSZXhwaXJpbmdfd2l0aGluX21zGAUgASgDEg4KBnJlc3VtZRgGIAEoCBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIm0KDkV2ZW50c1Jlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISKAoGZXZlbnRzGAIgAygLMhgubGVhc2Vob2xkLnYxLkxlYXNlRXZlbnQSCwoDc2VxGAMgASgEIpYDCgpMZWFzZUV2ZW50EgsKA3NlcRgBIAEoBBIrCgRraW5kGAIgASgOMh0ubGVhc2Vob2xkLnYxLkxlYXNlRXZlbnQuS2luZBIiCgVsZWFzZRgDIAEoCzITLmxlYXNlaG9sZC52MS5MZWFzZRIKCgJieRgEIAEoCRIQCghyZXZpc2lvbhgFIAEoAxIRCgl3YWl0ZWRfbXMYBiABKAMi+AEKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhAKDEtJTkRfR1JBTlRFRBABEhAKDEtJTkRfRVhQSVJFRBACEhAKDEtJTkRfUkVWT0tFRBADEhQKEEtJTkRfSEFOREVEX09WRVIQBBIQCgxLSU5EX1JFU1VNRUQQBRIUChBLSU5EX1RUTF9DSEFOR0VEEAYSEQoNS0lORF9SRUxFQVNFRBAHEhEKDUtJTkRfRVhQSVJJTkcQCBIQCgxLSU5EX1JFTkVXRUQQCRITCg9LSU5EX0NBQ0hFX1NMT1cQChIZChVLSU5EX0NBQ0hFX1NMT1dfRU5ERUQQCyq4AwoGUmVhc29uEhYKElJFQVNPTl9VTlNQRUNJRklFRBAAEhIKDlJFQVNPTl9JTlZBTElEEAESGgoWUkVBU09OX0xFQVNFX05PVF9GT1VORBACEhUKEVJFQVNPTl9OQU1FX1RBS0VOEAMSEwoPUkVBU09OX0lEX1RBS0VOEAQSGAoUUkVBU09OX0tFWV9OT1RfRk9VTkQQBRIYChRSRUFTT05fVE9PX01BTllfS0VZUxAGEhQKEFJFQVNPTl9DT01QQUNURUQQBxIaChZSRUFTT05fRlVUVVJFX1JFVklTSU9OEAgSEwoPUkVBU09OX05PX1NQQUNFEAkSFgoSUkVBU09OX1VOQVZBSUxBQkxFEAoSGgoWUkVBU09OX1VOS05PV05fT1VUQ09NRRALEhwKGFJFQVNPTl9TRVNTSU9OX05PVF9GT1VORBAMEhkKFVJFQVNPTl9UT09fTUFOWV9IT0xEUxANEhwKGFJFQVNPTl9QRVJNSVNTSU9OX0RFTklFRBAOEhoKFlJFQVNPTl9VTkFVVEhFTlRJQ0FURUQQDxIYChRSRUFTT05fTElNSVRfUkVBQ0hFRBAQKk8KCEF0RXhwaXJ5EhkKFUFUX0VYUElSWV9VTlNQRUNJRklFRBAAEhQKEEFUX0VYUElSWV9ERUxFVEUQARISCg5BVF9FWFBJUllfS0VFUBACYgZwcm90bzM");
 
 /**
- * Header says which member answers, and as of when.
+ * Header identifies the member that answered, and the state it answered from.
  *
  * @generated from message leasehold.v1.Header
  */
@@ -62,9 +62,9 @@ export const HeaderSchema: GenMessage<Header> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_leases, 0);
 
 /**
- * Error tells why a request failed. It is the first of the details of a gRPC status. Two
- * more details say the same to programs that know Google's: google.rpc.ErrorInfo, with the
- * domain leasehold.dev and the reason without REASON_, and google.rpc.RetryInfo.
+ * Error describes why a request failed. It is the first detail of a gRPC status. Two more details
+ * carry the same facts for generic clients: a google.rpc.ErrorInfo with the domain leasehold.dev and
+ * the reason without the prefix REASON_, and a google.rpc.RetryInfo.
  *
  * @generated from message leasehold.v1.Error
  */
@@ -75,29 +75,29 @@ export type Error = Message<"leasehold.v1.Error"> & {
   reason: Reason;
 
   /**
-   * For people.
+   * A text for people.
    *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
-   * The lease that has the name or the ID: set with REASON_NAME_TAKEN and REASON_ID_TAKEN.
+   * The existing lease with the name or the ID. Set with REASON_NAME_TAKEN and REASON_ID_TAKEN.
    *
    * @generated from field: leasehold.v1.Lease holder = 3;
    */
   holder?: Lease | undefined;
 
   /**
-   * What the message says, for programs: numbers in decimal digits, times in milliseconds.
-   * docs/api.md lists the keys for each reason.
+   * The facts in message, for programs: numbers in decimal, times in milliseconds. docs/api.md lists
+   * the keys for each reason.
    *
    * @generated from field: map<string, string> metadata = 4;
    */
   metadata: { [key: string]: string };
 
   /**
-   * When to ask again, from now; 0 if that is not known.
+   * When to retry, counted from now; 0 if unknown.
    *
    * @generated from field: int64 retry_after_ms = 5;
    */
@@ -112,7 +112,7 @@ export const ErrorSchema: GenMessage<Error> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_leases, 1);
 
 /**
- * Lease is what is known of one lease.
+ * Lease describes one lease.
  *
  * @generated from message leasehold.v1.Lease
  */
@@ -123,7 +123,7 @@ export type Lease = Message<"leasehold.v1.Lease"> & {
   id: bigint;
 
   /**
-   * The fencing token: it rises with every grant, hand-over and resume.
+   * The fencing token. It increases with every grant, hand-over and resumption.
    *
    * @generated from field: uint64 token = 2;
    */
@@ -135,15 +135,15 @@ export type Lease = Message<"leasehold.v1.Lease"> & {
   ttlMs: bigint;
 
   /**
-   * For how long the lease will certainly live on, rounded down. For a delayed lease: for
-   * how long its name and its keys will stay. It is 0 in errors.
+   * The time for which the lease is certain to live, rounded down. For a delayed lease, the time until
+   * its name and its keys are released. Always 0 in errors.
    *
    * @generated from field: int64 remaining_ms = 4;
    */
   remainingMs: bigint;
 
   /**
-   * At most one live lease has it; empty for none.
+   * At most one live lease has a given name. Empty if the lease has none.
    *
    * @generated from field: string name = 5;
    */
@@ -170,44 +170,43 @@ export type Lease = Message<"leasehold.v1.Lease"> & {
   atExpiry: AtExpiry;
 
   /**
-   * The lease has expired, and its lock delay has not passed: only its name and its keys
-   * are left.
+   * Set if the lease has expired and is in its lock delay: only its name and its keys are left.
    *
    * @generated from field: bool delayed = 10;
    */
   delayed: boolean;
 
   /**
-   * The keys that are attached, in order, if they were asked for.
+   * The attached keys in order, if they were requested.
    *
    * @generated from field: repeated bytes keys = 11;
    */
   keys: Uint8Array[];
 
   /**
-   * How many keys are attached. Describe and List tell it; it is 0 elsewhere.
+   * The number of attached keys. Set by Describe and List, 0 elsewhere.
    *
    * @generated from field: int64 key_count = 12;
    */
   keyCount: bigint;
 
   /**
-   * The ranges that a cache may keep while the lease is valid. Describe and List tell them.
+   * The ranges that a cache may keep while the lease is valid. Set by Describe and List.
    *
    * @generated from field: repeated leasehold.v1.KeyRange holds = 13;
    */
   holds: KeyRange[];
 
   /**
-   * A put with a TTL made the lease for one key. It takes no other key, and ends when that
-   * key is deleted, is put without the lease, or is moved to another lease.
+   * Set if a put with a TTL created the lease for one key. The lease accepts no other key. It ends when
+   * that key is deleted, is put without the lease, or moves to another lease.
    *
    * @generated from field: bool bound = 14;
    */
   bound: boolean;
 
   /**
-   * The user that the lease belongs to: see GrantRequest.
+   * The user to whom the lease belongs; see GrantRequest.
    *
    * @generated from field: string principal = 15;
    */
@@ -233,8 +232,8 @@ export type KeyRange = Message<"leasehold.v1.KeyRange"> & {
   key: Uint8Array;
 
   /**
-   * Empty: the one key. A single zero byte: all keys from key on. Otherwise the first key
-   * after the range.
+   * Empty: the one key. A single zero byte: all keys from key on. Otherwise: the first key after the
+   * range.
    *
    * @generated from field: bytes range_end = 2;
    */
@@ -249,8 +248,7 @@ export const KeyRangeSchema: GenMessage<KeyRange> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_leases, 3);
 
 /**
- * LeaseRef names a lease by its ID, by its name, or by both. With both, the lease must have
- * both.
+ * LeaseRef refers to a lease by its ID, its name, or both. With both, the lease must match both.
  *
  * @generated from message leasehold.v1.LeaseRef
  */
@@ -261,15 +259,15 @@ export type LeaseRef = Message<"leasehold.v1.LeaseRef"> & {
   id: bigint;
 
   /**
-   * If it is not 0, the lease must still have this token.
+   * If not 0, the lease must still have this token.
    *
    * @generated from field: uint64 token = 2;
    */
   token: bigint;
 
   /**
-   * The name stands for the lease that has it when the request is applied. Without a token
-   * that may be another holder's lease, if the name has changed hands.
+   * Refers to the lease that has this name when the request is applied. If the name has changed hands,
+   * that is another holder's lease, unless a token is given.
    *
    * @generated from field: string name = 3;
    */
@@ -295,7 +293,7 @@ export type GrantRequest = Message<"leasehold.v1.GrantRequest"> & {
   id: bigint;
 
   /**
-   * With holds, 0 is 5 s, or what the server allows if that is less.
+   * With holds, 0 means 5 s or the server's maximum, whichever is less.
    *
    * @generated from field: int64 ttl_ms = 2;
    */
@@ -317,16 +315,16 @@ export type GrantRequest = Message<"leasehold.v1.GrantRequest"> & {
   labels: { [key: string]: string };
 
   /**
-   * If the lease of an earlier request with this request ID and owner still lives, the
-   * request returns that lease and renews it. It puts no keys again.
+   * If an earlier request with this request ID and owner created a lease that is still alive, the
+   * request returns that lease and renews it. It does not put the keys again.
    *
    * @generated from field: string request_id = 6;
    */
   requestId: string;
 
   /**
-   * The lock delay: for how long the lease's name and keys stay after it has expired. A
-   * revoke ends them at once.
+   * The lock delay: how long the lease's name and keys stay reserved after it has expired. A revoke
+   * releases them at once.
    *
    * @generated from field: int64 lock_delay_ms = 7;
    */
@@ -345,25 +343,25 @@ export type GrantRequest = Message<"leasehold.v1.GrantRequest"> & {
   keys: Pair[];
 
   /**
-   * Asks for a secret, by which another process may resume the lease. The secret is told
-   * once: a repeated request does not get it again. A holder that did not get the answer
-   * hands the lease over to itself with resumable, and gets a new secret.
+   * Requests a secret with which another process may resume the lease. The secret is returned once; a
+   * repeated request does not return it again. A holder that missed the answer can hand the lease over
+   * to itself with resumable set, which returns a new secret.
    *
    * @generated from field: bool resumable = 10;
    */
   resumable: boolean;
 
   /**
-   * The ranges that the holder may cache while the lease is valid (see CacheRequest). A
-   * hand-over or a resumption gives them up. At most 64.
+   * The ranges that the holder may cache while the lease is valid; see CacheRequest. A hand-over or a
+   * resumption drops them. At most 64.
    *
    * @generated from field: repeated leasehold.v1.KeyRange holds = 11;
    */
   holds: KeyRange[];
 
   /**
-   * The user that the lease is to belong to, once access control is enabled. Empty: the caller,
-   * and anybody else only if the caller may manage the name.
+   * The user to whom the lease belongs once access control is enabled. Empty: the caller. Naming
+   * another user requires the permission to manage the name.
    *
    * @generated from field: string principal = 12;
    */
@@ -416,14 +414,14 @@ export type GrantResponse = Message<"leasehold.v1.GrantResponse"> & {
   lease?: Lease | undefined;
 
   /**
-   * Set if the lease is resumable, and this request made it.
+   * Set if the lease is resumable and this request created it.
    *
    * @generated from field: bytes secret = 3;
    */
   secret: Uint8Array;
 
   /**
-   * An earlier request with the same request ID made the lease.
+   * Set if an earlier request with the same request ID created the lease.
    *
    * @generated from field: bool existed = 4;
    */
@@ -438,16 +436,16 @@ export const GrantResponseSchema: GenMessage<GrantResponse> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_leases, 7);
 
 /**
- * RenewRequest names leases one by one (leases) or in columns (ids, tokens). Columns cost
- * both sides a fraction.
+ * RenewRequest lists leases by reference (leases) or by number (ids and tokens), which costs both
+ * sides a fraction of it.
  *
  * @generated from message leasehold.v1.RenewRequest
  */
 export type RenewRequest = Message<"leasehold.v1.RenewRequest"> & {
   /**
-   * Not together with ids. A reference by name alone needs the token: otherwise a holder
-   * whose lease has ended would renew the lease of its successor, and take it for its own.
-   * The name stands for the lease that has it at some moment during the call.
+   * Not together with ids. A reference by name alone requires the token: otherwise a holder whose lease
+   * has ended would renew its successor's lease and take it for its own. The name refers to the
+   * lease that has it at some moment during the call.
    *
    * @generated from field: repeated leasehold.v1.LeaseRef leases = 1;
    */
@@ -461,31 +459,31 @@ export type RenewRequest = Message<"leasehold.v1.RenewRequest"> & {
   ids: bigint[];
 
   /**
-   * Empty, or one for each of ids, in their order: the token that the lease must still
-   * have, 0 for any.
+   * Empty, or one for each of ids, in the same order: the token that the lease must still have, or 0
+   * for any.
    *
    * @generated from field: repeated fixed64 tokens = 3;
    */
   tokens: bigint[];
 
   /**
-   * Over a stream, with ids: the leases that are renewed join groups of the stream, one for
-   * each TTL. The response says which did. A lease is in one group at a time.
+   * On a stream, with ids: the renewed leases join groups of the stream, one group for each TTL. The
+   * response lists those that did. A lease is in at most one group.
    *
    * @generated from field: bool join = 4;
    */
   join: boolean;
 
   /**
-   * Over a stream, without leases: groups of the stream. All their leases are renewed.
+   * On a stream, without leases: the groups of the stream whose leases are renewed.
    *
    * @generated from field: repeated fixed64 groups = 5;
    */
   groups: bigint[];
 
   /**
-   * Over a stream, without leases: the IDs of leases that leave the stream's groups, as they
-   * are kept alive no more. That comes before groups are renewed.
+   * On a stream, without leases: the IDs of leases that leave the stream's groups because the client no
+   * longer keeps them alive. They leave before the groups are renewed.
    *
    * @generated from field: repeated sfixed64 leave = 6;
    */
@@ -509,34 +507,34 @@ export type RenewResponse = Message<"leasehold.v1.RenewResponse"> & {
   header?: Header | undefined;
 
   /**
-   * One for each of the request's leases, in their order. Over a stream there may be
-   * several responses: the outcomes that are known soon come first. For a request with ids,
-   * those that ttl_ms tells of have no result here.
+   * One for each of the request's leases, in the same order. A stream may deliver them in several
+   * responses, as outcomes become known. For a request with ids, leases that ttl_ms reports as renewed
+   * are left out.
    *
    * @generated from field: repeated leasehold.v1.RenewResult results = 2;
    */
   results: RenewResult[];
 
   /**
-   * For a request with ids: one for each, in their order. It is the TTL, as in RenewResult,
-   * of a lease that was renewed, and 0 for one that results tells of, here or in a later
-   * response. Only the first response has it.
+   * For a request with ids: one for each, in the same order. It is the TTL, as in RenewResult, of a
+   * lease that was renewed, and 0 for a lease that is in results, here or in a later response. Only
+   * the first response has it.
    *
    * @generated from field: repeated int64 ttl_ms = 3;
    */
   ttlMs: bigint[];
 
   /**
-   * For a request that joins: empty, or one for each of ids, in their order: the group that
-   * the lease is in now, 0 for none. Then it is to be renewed by its ID.
+   * For a request that joins: empty, or one for each of ids, in the same order: the group that the lease
+   * is in now, or 0 if it is in none and must be renewed by its ID.
    *
    * @generated from field: repeated fixed64 joined = 4;
    */
   joined: bigint[];
 
   /**
-   * For a request with groups: one for each, in their order. If it is missing, the client must
-   * take the groups for over.
+   * For a request with groups: one for each, in the same order. If it is missing, the client must
+   * assume that the groups have ended.
    *
    * @generated from field: repeated leasehold.v1.RenewedGroup groups = 5;
    */
@@ -551,8 +549,8 @@ export const RenewResponseSchema: GenMessage<RenewResponse> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_leases, 9);
 
 /**
- * RenewedGroup is the outcome of the renewal of a group. It is about the leases whose join was
- * answered before it on the stream.
+ * RenewedGroup is the outcome of the renewal of a group. It covers the leases whose joins were answered
+ * before it on the stream.
  *
  * @generated from message leasehold.v1.RenewedGroup
  */
@@ -563,15 +561,15 @@ export type RenewedGroup = Message<"leasehold.v1.RenewedGroup"> & {
   id: bigint;
 
   /**
-   * The TTL of the group's leases, which were renewed as in RenewResult. 0: the group is over,
-   * and none was; each lives on from its last renewal, and may join again.
+   * The TTL of the group's leases, which were renewed as in RenewResult. 0: the group has ended, and
+   * nothing was renewed. Each of its leases runs on from its last renewal and may join again.
    *
    * @generated from field: int64 ttl_ms = 2;
    */
   ttlMs: bigint;
 
   /**
-   * Leases that are not in the group any more, and may not have been renewed.
+   * Leases that have left the group and may not have been renewed.
    *
    * @generated from field: repeated sfixed64 left = 3;
    */
@@ -590,40 +588,39 @@ export const RenewedGroupSchema: GenMessage<RenewedGroup> = /*@__PURE__*/
  */
 export type RenewResult = Message<"leasehold.v1.RenewResult"> & {
   /**
-   * 0 if no lease has the name, or if the name and the ID are not of one lease.
+   * 0 if no lease has the name, or if the name and the ID belong to different leases.
    *
    * @generated from field: int64 id = 1;
    */
   id: bigint;
 
   /**
-   * REASON_UNSPECIFIED: renewed. REASON_LEASE_NOT_FOUND: it has ended, or its end
-   * is decided. Any other: not known, try again.
+   * REASON_UNSPECIFIED: renewed. REASON_LEASE_NOT_FOUND: the lease has ended, or is certain to.
+   * Anything else: unknown; retry.
    *
    * @generated from field: leasehold.v1.Reason reason = 2;
    */
   reason: Reason;
 
   /**
-   * If it was renewed, its TTL: the lease lives on for this time, counted from when the
-   * server received the request. So the holder may count from when it sent the request.
+   * If the lease was renewed, its TTL. The lease lives for this long after the server received the
+   * request, so the holder may count from when it sent the request.
    *
    * @generated from field: int64 ttl_ms = 3;
    */
   ttlMs: bigint;
 
   /**
-   * With REASON_LEASE_NOT_FOUND: how the lease ended under the request's token, or its last
-   * end if the request has no token. KIND_EXPIRED, KIND_REVOKED, KIND_HANDED_OVER or
-   * KIND_RESUMED; unspecified if the member does not know.
+   * With REASON_LEASE_NOT_FOUND: how the lease ended under the request's token, or how it last ended if
+   * the request has no token. KIND_EXPIRED, KIND_REVOKED, KIND_HANDED_OVER or KIND_RESUMED, or
+   * unspecified if the member does not know.
    *
    * @generated from field: leasehold.v1.LeaseEvent.Kind cause = 4;
    */
   cause: LeaseEvent_Kind;
 
   /**
-   * With KIND_REVOKED as in LeaseEvent. With KIND_HANDED_OVER and KIND_RESUMED the new
-   * owner.
+   * With KIND_REVOKED as in LeaseEvent; with KIND_HANDED_OVER and KIND_RESUMED the new owner.
    *
    * @generated from field: string by = 5;
    */
@@ -664,7 +661,7 @@ export type RevokeResponse = Message<"leasehold.v1.RevokeResponse"> & {
   header?: Header | undefined;
 
   /**
-   * One for each lease of the request, in its order.
+   * One for each lease of the request, in the same order.
    *
    * @generated from field: repeated leasehold.v1.RevokeResult results = 2;
    */
@@ -690,8 +687,8 @@ export type RevokeResult = Message<"leasehold.v1.RevokeResult"> & {
   id: bigint;
 
   /**
-   * REASON_UNSPECIFIED: revoked. REASON_LEASE_NOT_FOUND: there was none.
-   * REASON_UNKNOWN_OUTCOME: not known. Any other: not revoked, try again.
+   * REASON_UNSPECIFIED: revoked. REASON_LEASE_NOT_FOUND: the lease did not exist.
+   * REASON_UNKNOWN_OUTCOME: it may have been revoked. Anything else: it was not revoked; retry.
    *
    * @generated from field: leasehold.v1.Reason reason = 2;
    */
@@ -710,7 +707,7 @@ export const RevokeResultSchema: GenMessage<RevokeResult> = /*@__PURE__*/
  */
 export type DescribeRequest = Message<"leasehold.v1.DescribeRequest"> & {
   /**
-   * Either the ID or the name.
+   * Set the ID or the name.
    *
    * @generated from field: int64 id = 1;
    */
@@ -722,7 +719,7 @@ export type DescribeRequest = Message<"leasehold.v1.DescribeRequest"> & {
   name: string;
 
   /**
-   * Asks for the keys, too.
+   * Requests the attached keys, too.
    *
    * @generated from field: bool keys = 3;
    */
@@ -763,15 +760,14 @@ export const DescribeResponseSchema: GenMessage<DescribeResponse> = /*@__PURE__*
  */
 export type ListRequest = Message<"leasehold.v1.ListRequest"> & {
   /**
-   * Only leases whose name begins with this. They come in the order of their names, and
-   * otherwise in the order of their IDs.
+   * Only leases whose name has this prefix, ordered by name. Without it, leases are ordered by ID.
    *
    * @generated from field: string name_prefix = 1;
    */
   namePrefix: string;
 
   /**
-   * Only this owner's.
+   * Only leases of this owner.
    *
    * @generated from field: string owner = 2;
    */
@@ -785,30 +781,29 @@ export type ListRequest = Message<"leasehold.v1.ListRequest"> & {
   labels: { [key: string]: string };
 
   /**
-   * The most leases that are wanted; 0 means 1,000, which is also the most.
+   * The maximum number of leases in the response. 0 means 1,000, the largest value.
    *
    * @generated from field: int32 page_size = 4;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before.
+   * The next_page_token of the previous page.
    *
    * @generated from field: string page_token = 5;
    */
   pageToken: string;
 
   /**
-   * Asks for the keys, too.
+   * Requests the attached keys, too.
    *
    * @generated from field: bool keys = 6;
    */
   keys: boolean;
 
   /**
-   * Only these leases, at most 1,000: the list then costs what they cost, not what all leases do.
-   * It leaves out those that have ended. They come in the order of their IDs, so name_prefix must
-   * not be set.
+   * Only these leases, at most 1,000, ordered by ID. Leases that have ended are left out. The cost
+   * depends on this list, not on the number of all leases. Not together with name_prefix.
    *
    * @generated from field: repeated sfixed64 ids = 7;
    */
@@ -837,7 +832,7 @@ export type ListResponse = Message<"leasehold.v1.ListResponse"> & {
   leases: Lease[];
 
   /**
-   * Empty if this is the last page.
+   * Empty on the last page.
    *
    * @generated from field: string next_page_token = 3;
    */
@@ -856,7 +851,7 @@ export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
  */
 export type ChangeTTLRequest = Message<"leasehold.v1.ChangeTTLRequest"> & {
   /**
-   * The token must be given.
+   * The token is required.
    *
    * @generated from field: leasehold.v1.LeaseRef lease = 1;
    */
@@ -902,28 +897,29 @@ export const ChangeTTLResponseSchema: GenMessage<ChangeTTLResponse> = /*@__PURE_
  */
 export type HandOverRequest = Message<"leasehold.v1.HandOverRequest"> & {
   /**
-   * The token must be given.
+   * The token is required.
    *
    * @generated from field: leasehold.v1.LeaseRef lease = 1;
    */
   lease?: LeaseRef | undefined;
 
   /**
+   * The new owner.
+   *
    * @generated from field: string owner = 2;
    */
   owner: string;
 
   /**
-   * Asks for a secret for the new holder. The old secret is void in any case.
+   * Requests a secret for the new holder. The old secret is no longer valid in either case.
    *
    * @generated from field: bool resumable = 3;
    */
   resumable: boolean;
 
   /**
-   * The user that the lease is to belong to, which must be allowed to hold its name. To name
-   * another user than it belongs to, the caller must be allowed to manage the name. Empty: the
-   * same as before.
+   * The user to whom the lease will belong, who must have the permission to hold its name. Empty: no
+   * change. Naming another user requires the permission to manage the name.
    *
    * @generated from field: string principal = 4;
    */
@@ -952,7 +948,7 @@ export type HandOverResponse = Message<"leasehold.v1.HandOverResponse"> & {
   lease?: Lease | undefined;
 
   /**
-   * Set if it was asked for. It is told once, as that of a grant.
+   * Set if it was requested. Like the secret of a grant, it is returned once.
    *
    * @generated from field: bytes secret = 3;
    */
@@ -971,7 +967,7 @@ export const HandOverResponseSchema: GenMessage<HandOverResponse> = /*@__PURE__*
  */
 export type ResumeRequest = Message<"leasehold.v1.ResumeRequest"> & {
   /**
-   * Either the ID or the name.
+   * Set the ID or the name.
    *
    * @generated from field: int64 id = 1;
    */
@@ -1027,7 +1023,7 @@ export type AttachRequest = Message<"leasehold.v1.AttachRequest"> & {
   lease?: LeaseRef | undefined;
 
   /**
-   * The keys must exist. A key that is on another lease moves.
+   * The keys must exist. Keys that are attached to another lease move.
    *
    * @generated from field: repeated bytes keys = 2;
    */
@@ -1068,8 +1064,8 @@ export type DetachRequest = Message<"leasehold.v1.DetachRequest"> & {
   keys: Uint8Array[];
 
   /**
-   * If it is set, all keys must be on this lease, or nothing is done. So a holder cannot
-   * detach the keys of others.
+   * If set, all keys must be attached to this lease, or nothing is done. It keeps a holder from
+   * detaching the keys of others.
    *
    * @generated from field: leasehold.v1.LeaseRef lease = 2;
    */
@@ -1105,7 +1101,7 @@ export const DetachResponseSchema: GenMessage<DetachResponse> = /*@__PURE__*/
  */
 export type CheckTokenRequest = Message<"leasehold.v1.CheckTokenRequest"> & {
   /**
-   * Either the ID or the name.
+   * Set the ID or the name.
    *
    * @generated from field: int64 id = 1;
    */
@@ -1139,14 +1135,14 @@ export type CheckTokenResponse = Message<"leasehold.v1.CheckTokenResponse"> & {
   header?: Header | undefined;
 
   /**
-   * The token is that of a live lease.
+   * The token belongs to a live lease.
    *
    * @generated from field: bool valid = 2;
    */
   valid: boolean;
 
   /**
-   * The token of the lease now, 0 if there is no such lease.
+   * The lease's current token, or 0 if the lease does not exist.
    *
    * @generated from field: uint64 current = 3;
    */
@@ -1165,15 +1161,15 @@ export const CheckTokenResponseSchema: GenMessage<CheckTokenResponse> = /*@__PUR
  */
 export type EventsRequest = Message<"leasehold.v1.EventsRequest"> & {
   /**
-   * The number of the last event that the client knows: later events are told. With 0,
-   * unless resume is set, the events from now on are told.
+   * The number of the last event that the client has; later events follow. With 0, unless resume is
+   * set, the stream begins with the next event.
    *
    * @generated from field: uint64 after = 1;
    */
   after: bigint;
 
   /**
-   * Only events of leases that meet all conditions that are set, as in ListRequest.
+   * Only events of leases that match all conditions that are set, as in ListRequest.
    *
    * @generated from field: string name_prefix = 2;
    */
@@ -1190,17 +1186,16 @@ export type EventsRequest = Message<"leasehold.v1.EventsRequest"> & {
   labels: { [key: string]: string };
 
   /**
-   * Asks for a notice when a lease has no more than this left and its holder does not renew
-   * it. A lease that is renewed in time gives none. It is only a hint: it may come twice,
-   * or late, and the lease may still be renewed after it.
+   * Requests KIND_EXPIRING when a lease has no more than this left because its holder is late. It is
+   * only a hint: it may come late or more than once, and the lease may still be renewed after it.
    *
    * @generated from field: int64 expiring_within_ms = 5;
    */
   expiringWithinMs: bigint;
 
   /**
-   * Says that after is a number from a response, even if it is 0. So a stream that began
-   * before there was any event goes on with the first.
+   * Set if after is the seq of a response, even if it is 0. A stream that started before the first
+   * event then continues with the first.
    *
    * @generated from field: bool resume = 6;
    */
@@ -1224,14 +1219,14 @@ export type EventsResponse = Message<"leasehold.v1.EventsResponse"> & {
   header?: Header | undefined;
 
   /**
-   * In order. A response without events says that the stream has begun, or goes on.
+   * In order. A response without events reports that the stream has started, or that it is alive.
    *
    * @generated from field: repeated leasehold.v1.LeaseEvent events = 2;
    */
   events: LeaseEvent[];
 
   /**
-   * All events up to this number have been told: go on after it.
+   * All events up to this number have been sent. Continue after it.
    *
    * @generated from field: uint64 seq = 3;
    */
@@ -1246,14 +1241,14 @@ export const EventsResponseSchema: GenMessage<EventsResponse> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_leases, 32);
 
 /**
- * LeaseEvent is something that happened to a lease.
+ * LeaseEvent is one event in the life of a lease.
  *
  * @generated from message leasehold.v1.LeaseEvent
  */
 export type LeaseEvent = Message<"leasehold.v1.LeaseEvent"> & {
   /**
-   * The number of the event. It is 0 for hints, which have none: KIND_EXPIRING,
-   * KIND_RENEWED, KIND_CACHE_SLOW and KIND_CACHE_SLOW_ENDED.
+   * The number of the event. Hints have none, and 0 here: KIND_EXPIRING, KIND_RENEWED, KIND_CACHE_SLOW
+   * and KIND_CACHE_SLOW_ENDED.
    *
    * @generated from field: uint64 seq = 1;
    */
@@ -1265,7 +1260,7 @@ export type LeaseEvent = Message<"leasehold.v1.LeaseEvent"> & {
   kind: LeaseEvent_Kind;
 
   /**
-   * The lease as it was then, without its keys.
+   * The lease at that moment, without its keys.
    *
    * @generated from field: leasehold.v1.Lease lease = 3;
    */
@@ -1277,7 +1272,7 @@ export type LeaseEvent = Message<"leasehold.v1.LeaseEvent"> & {
   by: string;
 
   /**
-   * The store's revision when it happened.
+   * The store's revision at that moment.
    *
    * @generated from field: int64 revision = 5;
    */
@@ -1313,29 +1308,29 @@ export enum LeaseEvent_Kind {
   GRANTED = 1,
 
   /**
-   * It expired. If it has a lock delay, its name and its keys stay until KIND_RELEASED.
+   * The lease expired. If it has a lock delay, its name and its keys stay until KIND_RELEASED.
    *
    * @generated from enum value: KIND_EXPIRED = 2;
    */
   EXPIRED = 2,
 
   /**
-   * It was revoked. by says who did it, or is "key" if the lease was bound to a key that
-   * was deleted or moved.
+   * The lease was revoked. by is the principal that revoked it, or "key" if the lease was bound to a
+   * key that was deleted or moved.
    *
    * @generated from enum value: KIND_REVOKED = 3;
    */
   REVOKED = 3,
 
   /**
-   * It has another owner and another token. by is the owner before.
+   * The lease has a new owner and a new token. by is the previous owner.
    *
    * @generated from enum value: KIND_HANDED_OVER = 4;
    */
   HANDED_OVER = 4,
 
   /**
-   * Another process took it up, with another token.
+   * Another process resumed the lease. It has a new token.
    *
    * @generated from enum value: KIND_RESUMED = 5;
    */
@@ -1347,15 +1342,15 @@ export enum LeaseEvent_Kind {
   TTL_CHANGED = 6,
 
   /**
-   * Its lock delay has passed.
+   * The lock delay has passed.
    *
    * @generated from enum value: KIND_RELEASED = 7;
    */
   RELEASED = 7,
 
   /**
-   * Its end is near, and nobody renews it. remaining_ms of the lease says how near. Only
-   * streams that ask for it (expiring_within_ms) are told.
+   * The lease is about to expire and its holder is not renewing it. The lease's remaining_ms is the
+   * time left. Sent only on streams that request it with expiring_within_ms.
    *
    * @generated from enum value: KIND_EXPIRING = 8;
    */
@@ -1369,17 +1364,17 @@ export enum LeaseEvent_Kind {
   RENEWED = 9,
 
   /**
-   * A write waits for the cache of this lease, which is slow to drop what it was told to
-   * drop. waited_ms says for how long. It is told once until KIND_CACHE_SLOW_ENDED. A
-   * stream that begins meanwhile is told with the first response.
+   * A write is waiting for this lease's cache, which is slow to acknowledge an invalidation.
+   * waited_ms is how long the write has waited. Sent once until KIND_CACHE_SLOW_ENDED. A stream that
+   * starts in between gets it with its first response.
    *
    * @generated from enum value: KIND_CACHE_SLOW = 10;
    */
   CACHE_SLOW = 10,
 
   /**
-   * The cache is no longer slow: it has answered, or its lease is over, or another leader
-   * has begun to count.
+   * The cache is no longer slow: it has acknowledged, its lease has ended, or a new leader has
+   * restarted the count.
    *
    * @generated from enum value: KIND_CACHE_SLOW_ENDED = 11;
    */
@@ -1393,7 +1388,7 @@ export const LeaseEvent_KindSchema: GenEnum<LeaseEvent_Kind> = /*@__PURE__*/
   enumDesc(file_leasehold_v1_leases, 33, 0);
 
 /**
- * Reason is an error for programs.
+ * Reason is an error code.
  *
  * @generated from enum leasehold.v1.Reason
  */
@@ -1404,15 +1399,15 @@ export enum Reason {
   UNSPECIFIED = 0,
 
   /**
-   * The request makes no sense as it is; the message says what to change.
+   * The request is malformed. The message says what to change.
    *
    * @generated from enum value: REASON_INVALID = 1;
    */
   INVALID = 1,
 
   /**
-   * There is no such lease, or it has another token or another secret. A delayed lease
-   * counts as gone for all calls except Describe, List and Revoke.
+   * The lease does not exist, or it has another token or another secret. A delayed lease counts as
+   * ended for all calls except Describe, List and Revoke.
    *
    * @generated from enum value: REASON_LEASE_NOT_FOUND = 2;
    */
@@ -1433,42 +1428,42 @@ export enum Reason {
   ID_TAKEN = 4,
 
   /**
-   * There is no such key.
+   * The key does not exist.
    *
    * @generated from enum value: REASON_KEY_NOT_FOUND = 5;
    */
   KEY_NOT_FOUND = 5,
 
   /**
-   * A lease has as many keys as it may.
+   * The lease has the maximum number of keys.
    *
    * @generated from enum value: REASON_TOO_MANY_KEYS = 6;
    */
   TOO_MANY_KEYS = 6,
 
   /**
-   * The revision asked for was compacted.
+   * The requested revision was compacted.
    *
    * @generated from enum value: REASON_COMPACTED = 7;
    */
   COMPACTED = 7,
 
   /**
-   * The revision asked for is still to come.
+   * The requested revision does not exist yet.
    *
    * @generated from enum value: REASON_FUTURE_REVISION = 8;
    */
   FUTURE_REVISION = 8,
 
   /**
-   * The quota is used up.
+   * The quota is exhausted.
    *
    * @generated from enum value: REASON_NO_SPACE = 9;
    */
   NO_SPACE = 9,
 
   /**
-   * No member leads, or this member is busy or stopping: nothing was done, try again.
+   * There is no leader, or this member is overloaded or stopping. Nothing was done; retry.
    *
    * @generated from enum value: REASON_UNAVAILABLE = 10;
    */
@@ -1482,35 +1477,35 @@ export enum Reason {
   UNKNOWN_OUTCOME = 11,
 
   /**
-   * The session is forgotten: nothing was done.
+   * The cluster no longer remembers the session. Nothing was done.
    *
    * @generated from enum value: REASON_SESSION_NOT_FOUND = 12;
    */
   SESSION_NOT_FOUND = 12,
 
   /**
-   * The leases of the owner, or all leases, hold as many ranges as they may.
+   * The leases of the owner, or all leases, hold the maximum number of ranges.
    *
    * @generated from enum value: REASON_TOO_MANY_HOLDS = 13;
    */
   TOO_MANY_HOLDS = 13,
 
   /**
-   * The caller may not do it, or may not be told. Nothing was done.
+   * The caller lacks the permission. Nothing was done.
    *
    * @generated from enum value: REASON_PERMISSION_DENIED = 14;
    */
   PERMISSION_DENIED = 14,
 
   /**
-   * The caller has not logged in, or has to do so again. Nothing was done.
+   * The caller must log in, or log in again. Nothing was done.
    *
    * @generated from enum value: REASON_UNAUTHENTICATED = 15;
    */
   UNAUTHENTICATED = 15,
 
   /**
-   * A limit of the caller is reached: the metadata say which, and how much is used.
+   * The caller has reached one of its limits. The metadata name the limit and the current usage.
    *
    * @generated from enum value: REASON_LIMIT_REACHED = 16;
    */
@@ -1524,27 +1519,27 @@ export const ReasonSchema: GenEnum<Reason> = /*@__PURE__*/
   enumDesc(file_leasehold_v1_leases, 0);
 
 /**
- * AtExpiry is what becomes of a lease's keys when it expires.
+ * AtExpiry selects what happens to a lease's keys when it expires.
  *
  * @generated from enum leasehold.v1.AtExpiry
  */
 export enum AtExpiry {
   /**
-   * In a request it means AT_EXPIRY_DELETE. Responses never have it.
+   * In a request it means AT_EXPIRY_DELETE. Never set in responses.
    *
    * @generated from enum value: AT_EXPIRY_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * They are deleted.
+   * The keys are deleted.
    *
    * @generated from enum value: AT_EXPIRY_DELETE = 1;
    */
   DELETE = 1,
 
   /**
-   * They stay, attached to nothing.
+   * The keys stay and are detached.
    *
    * @generated from enum value: AT_EXPIRY_KEEP = 2;
    */

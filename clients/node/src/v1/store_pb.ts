@@ -12,10 +12,10 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file leasehold/v1/store.proto.
  */
 export const file_leasehold_v1_store: GenFile = /*@__PURE__*/
-  fileDesc("ChhsZWFzZWhvbGQvdjEvc3RvcmUucHJvdG8SDGxlYXNlaG9sZC52MSJ1CghLZXlWYWx1ZRILCgNrZXkYASABKAwSDQoFdmFsdWUYAiABKAwSFwoPY3JlYXRlX3JldmlzaW9uGAMgASgDEhQKDG1vZF9yZXZpc2lvbhgEIAEoAxIPCgd2ZXJzaW9uGAUgASgDEg0KBWxlYXNlGAYgASgDIq8BCgpQdXRSZXF1ZXN0EgsKA2tleRgBIAEoDBINCgV2YWx1ZRgCIAEoDBINCgVsZWFzZRgDIAEoAxIPCgdwcmV2X2t2GAQgASgIEhQKDGlnbm9yZV92YWx1ZRgFIAEoCBIUCgxpZ25vcmVfbGVhc2UYBiABKAgSDgoGdHRsX21zGAcgASgDEikKCWxlYXNlX3JlZhgIIAEoCzIWLmxlYXNlaG9sZC52MS5MZWFzZVJlZiJcCgtQdXRSZXNwb25zZRIkCgZoZWFkZXIYASABKAsyFC5sZWFzZWhvbGQudjEuSGVhZGVyEicKB3ByZXZfa3YYAiABKAsyFi5sZWFzZWhvbGQudjEuS2V5VmFsdWUiQAoNRGVsZXRlUmVxdWVzdBILCgNrZXkYASABKAwSEQoJcmFuZ2VfZW5kGAIgASgMEg8KB3ByZXZfa3YYAyABKAgicQoORGVsZXRlUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIPCgdkZWxldGVkGAIgASgDEigKCHByZXZfa3ZzGAMgAygLMhYubGVhc2Vob2xkLnYxLktleVZhbHVlIrMBCgxSYW5nZVJlcXVlc3QSCwoDa2V5GAEgASgMEhEKCXJhbmdlX2VuZBgCIAEoDBINCgVsaW1pdBgDIAEoAxIQCghyZXZpc2lvbhgEIAEoAxIUCgxzZXJpYWxpemFibGUYBSABKAgSEQoJa2V5c19vbmx5GAYgASgIEhIKCmNvdW50X29ubHkYByABKAgSJQoFY2FjaGUYCCABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWYiiwEKDVJhbmdlUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIjCgNrdnMYAiADKAsyFi5sZWFzZWhvbGQudjEuS2V5VmFsdWUSDAoEbW9yZRgDIAEoCBINCgVjb3VudBgEIAEoAxISCgpjYWNoZV90ZXJtGAUgASgEIo4DCgdDb21wYXJlEjAKCHJlbGF0aW9uGAEgASgOMh4ubGVhc2Vob2xkLnYxLkNvbXBhcmUuUmVsYXRpb24SCwoDa2V5GAIgASgMEhEKCXJhbmdlX2VuZBgDIAEoDBIRCgd2ZXJzaW9uGAQgASgDSAASGQoPY3JlYXRlX3JldmlzaW9uGAUgASgDSAASFgoMbW9kX3JldmlzaW9uGAYgASgDSAASDwoFdmFsdWUYByABKAxIABIPCgVsZWFzZRgIIAEoA0gAEhUKC2xlYXNlX2FsaXZlGAkgASgDSAASLQoKbmFtZV90b2tlbhgKIAEoCzIXLmxlYXNlaG9sZC52MS5OYW1lVG9rZW5IACJ5CghSZWxhdGlvbhIYChRSRUxBVElPTl9VTlNQRUNJRklFRBAAEhIKDlJFTEFUSU9OX0VRVUFMEAESFAoQUkVMQVRJT05fR1JFQVRFUhACEhEKDVJFTEFUSU9OX0xFU1MQAxIWChJSRUxBVElPTl9OT1RfRVFVQUwQBEIICgZ0YXJnZXQiKAoJTmFtZVRva2VuEgwKBG5hbWUYASABKAkSDQoFdG9rZW4YAiABKAQi+QIKAk9wEicKA3B1dBgBIAEoCzIYLmxlYXNlaG9sZC52MS5QdXRSZXF1ZXN0SAASMwoMZGVsZXRlX3JhbmdlGAIgASgLMhsubGVhc2Vob2xkLnYxLkRlbGV0ZVJlcXVlc3RIABIwCgpyZWFkX3JhbmdlGAMgASgLMhoubGVhc2Vob2xkLnYxLlJhbmdlUmVxdWVzdEgAEicKA3R4bhgEIAEoCzIYLmxlYXNlaG9sZC52MS5UeG5SZXF1ZXN0SAASKwoFZ3JhbnQYBSABKAsyGi5sZWFzZWhvbGQudjEuR3JhbnRSZXF1ZXN0SAASJwoFcmVuZXcYBiABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWZIABIoCgZyZXZva2UYByABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWZIABI0CgpkcmF3X3Rva2VuGAggASgLMh4ubGVhc2Vob2xkLnYxLkRyYXdUb2tlblJlcXVlc3RIAEIECgJvcCISChBEcmF3VG9rZW5SZXF1ZXN0ItECCgpPcFJlc3BvbnNlEigKA3B1dBgBIAEoCzIZLmxlYXNlaG9sZC52MS5QdXRSZXNwb25zZUgAEjQKDGRlbGV0ZV9yYW5nZRgCIAEoCzIcLmxlYXNlaG9sZC52MS5EZWxldGVSZXNwb25zZUgAEjEKCnJlYWRfcmFuZ2UYAyABKAsyGy5sZWFzZWhvbGQudjEuUmFuZ2VSZXNwb25zZUgAEigKA3R4bhgEIAEoCzIZLmxlYXNlaG9sZC52MS5UeG5SZXNwb25zZUgAEiwKBWdyYW50GAUgASgLMhsubGVhc2Vob2xkLnYxLkdyYW50UmVzcG9uc2VIABIkCgVyZW5ldxgGIAEoCzITLmxlYXNlaG9sZC52MS5MZWFzZUgAEhAKBnJldm9rZRgHIAEoA0gAEhQKCmRyYXdfdG9rZW4YCCABKARIAEIKCghyZXNwb25zZSKcAQoKVHhuUmVxdWVzdBImCgdjb21wYXJlGAEgAygLMhUubGVhc2Vob2xkLnYxLkNvbXBhcmUSIQoHc3VjY2VzcxgCIAMoCzIQLmxlYXNlaG9sZC52MS5PcBIhCgdmYWlsdXJlGAMgAygLMhAubGVhc2Vob2xkLnYxLk9wEiAKBHdhaXQYBCABKAsyEi5sZWFzZWhvbGQudjEuV2FpdCJUCgRXYWl0EgsKA2tleRgBIAEoDBIOCgZwcmVmaXgYAiABKAwSDwoHcGVybWl0cxgDIAEoAxITCgZiZXNpZGUYBCABKAxIAIgBAUIJCgdfYmVzaWRlIsQBCgtUeG5SZXNwb25zZRIkCgZoZWFkZXIYASABKAsyFC5sZWFzZWhvbGQudjEuSGVhZGVyEhEKCXN1Y2NlZWRlZBgCIAEoCBIrCglyZXNwb25zZXMYAyADKAsyGC5sZWFzZWhvbGQudjEuT3BSZXNwb25zZRIkCgZ0aWNrZXQYBCABKAsyFC5sZWFzZWhvbGQudjEuVGlja2V0EikKDHdhaXRfcmVmdXNlZBgFIAEoCzITLmxlYXNlaG9sZC52MS5FcnJvciLkAQoGVGlja2V0EikKBXN0YXRlGAEgASgOMhoubGVhc2Vob2xkLnYxLlRpY2tldC5TdGF0ZRIXCg9jcmVhdGVfcmV2aXNpb24YAiABKAMSDQoFYWZ0ZXIYAyABKAwSJAoDd2h5GAQgASgOMhcubGVhc2Vob2xkLnYxLkV2ZW50LldoeRINCgVsZWFzZRgFIAEoAyJSCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhEKDVNUQVRFX1dBSVRJTkcQARIPCgtTVEFURV9SRUFEWRACEg4KClNUQVRFX0dPTkUQAyKPAQoMV2F0Y2hSZXF1ZXN0EgsKA2tleRgBIAEoDBIRCglyYW5nZV9lbmQYAiABKAwSFgoOc3RhcnRfcmV2aXNpb24YAyABKAMSDwoHcHJldl9rdhgEIAEoCBIOCgZub19wdXQYBSABKAgSEQoJbm9fZGVsZXRlGAYgASgIEhMKC3Byb2dyZXNzX21zGAcgASgDImwKDVdhdGNoUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIjCgZldmVudHMYAiADKAsyEy5sZWFzZWhvbGQudjEuRXZlbnQSEAoIZnJhZ21lbnQYAyABKAgizgIKBUV2ZW50EiYKBGtpbmQYASABKA4yGC5sZWFzZWhvbGQudjEuRXZlbnQuS2luZBIiCgJrdhgCIAEoCzIWLmxlYXNlaG9sZC52MS5LZXlWYWx1ZRInCgdwcmV2X2t2GAMgASgLMhYubGVhc2Vob2xkLnYxLktleVZhbHVlEiQKA3doeRgEIAEoDjIXLmxlYXNlaG9sZC52MS5FdmVudC5XaHkSDQoFbGVhc2UYBSABKAMiOwoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASDAoIS0lORF9QVVQQARIPCgtLSU5EX0RFTEVURRACIl4KA1doeRITCg9XSFlfVU5TUEVDSUZJRUQQABIPCgtXSFlfREVMRVRFRBABEg8KC1dIWV9FWFBJUkVEEAISDwoLV0hZX1JFVk9LRUQQAxIPCgtXSFlfVU5LTk9XThAEYgZwcm90bzM", [file_leasehold_v1_leases]);
+  fileDesc("ChhsZWFzZWhvbGQvdjEvc3RvcmUucHJvdG8SDGxlYXNlaG9sZC52MSJ1CghLZXlWYWx1ZRILCgNrZXkYASABKAwSDQoFdmFsdWUYAiABKAwSFwoPY3JlYXRlX3JldmlzaW9uGAMgASgDEhQKDG1vZF9yZXZpc2lvbhgEIAEoAxIPCgd2ZXJzaW9uGAUgASgDEg0KBWxlYXNlGAYgASgDIq8BCgpQdXRSZXF1ZXN0EgsKA2tleRgBIAEoDBINCgV2YWx1ZRgCIAEoDBINCgVsZWFzZRgDIAEoAxIPCgdwcmV2X2t2GAQgASgIEhQKDGlnbm9yZV92YWx1ZRgFIAEoCBIUCgxpZ25vcmVfbGVhc2UYBiABKAgSDgoGdHRsX21zGAcgASgDEikKCWxlYXNlX3JlZhgIIAEoCzIWLmxlYXNlaG9sZC52MS5MZWFzZVJlZiJcCgtQdXRSZXNwb25zZRIkCgZoZWFkZXIYASABKAsyFC5sZWFzZWhvbGQudjEuSGVhZGVyEicKB3ByZXZfa3YYAiABKAsyFi5sZWFzZWhvbGQudjEuS2V5VmFsdWUiQAoNRGVsZXRlUmVxdWVzdBILCgNrZXkYASABKAwSEQoJcmFuZ2VfZW5kGAIgASgMEg8KB3ByZXZfa3YYAyABKAgicQoORGVsZXRlUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIPCgdkZWxldGVkGAIgASgDEigKCHByZXZfa3ZzGAMgAygLMhYubGVhc2Vob2xkLnYxLktleVZhbHVlIrMBCgxSYW5nZVJlcXVlc3QSCwoDa2V5GAEgASgMEhEKCXJhbmdlX2VuZBgCIAEoDBINCgVsaW1pdBgDIAEoAxIQCghyZXZpc2lvbhgEIAEoAxIUCgxzZXJpYWxpemFibGUYBSABKAgSEQoJa2V5c19vbmx5GAYgASgIEhIKCmNvdW50X29ubHkYByABKAgSJQoFY2FjaGUYCCABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWYiiwEKDVJhbmdlUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIjCgNrdnMYAiADKAsyFi5sZWFzZWhvbGQudjEuS2V5VmFsdWUSDAoEbW9yZRgDIAEoCBINCgVjb3VudBgEIAEoAxISCgpjYWNoZV90ZXJtGAUgASgEIo4DCgdDb21wYXJlEjAKCHJlbGF0aW9uGAEgASgOMh4ubGVhc2Vob2xkLnYxLkNvbXBhcmUuUmVsYXRpb24SCwoDa2V5GAIgASgMEhEKCXJhbmdlX2VuZBgDIAEoDBIRCgd2ZXJzaW9uGAQgASgDSAASGQoPY3JlYXRlX3JldmlzaW9uGAUgASgDSAASFgoMbW9kX3JldmlzaW9uGAYgASgDSAASDwoFdmFsdWUYByABKAxIABIPCgVsZWFzZRgIIAEoA0gAEhUKC2xlYXNlX2FsaXZlGAkgASgDSAASLQoKbmFtZV90b2tlbhgKIAEoCzIXLmxlYXNlaG9sZC52MS5OYW1lVG9rZW5IACJ5CghSZWxhdGlvbhIYChRSRUxBVElPTl9VTlNQRUNJRklFRBAAEhIKDlJFTEFUSU9OX0VRVUFMEAESFAoQUkVMQVRJT05fR1JFQVRFUhACEhEKDVJFTEFUSU9OX0xFU1MQAxIWChJSRUxBVElPTl9OT1RfRVFVQUwQBEIICgZ0YXJnZXQiKAoJTmFtZVRva2VuEgwKBG5hbWUYASABKAkSDQoFdG9rZW4YAiABKAQi+QIKAk9wEicKA3B1dBgBIAEoCzIYLmxlYXNlaG9sZC52MS5QdXRSZXF1ZXN0SAASMwoMZGVsZXRlX3JhbmdlGAIgASgLMhsubGVhc2Vob2xkLnYxLkRlbGV0ZVJlcXVlc3RIABIwCgpyZWFkX3JhbmdlGAMgASgLMhoubGVhc2Vob2xkLnYxLlJhbmdlUmVxdWVzdEgAEicKA3R4bhgEIAEoCzIYLmxlYXNlaG9sZC52MS5UeG5SZXF1ZXN0SAASKwoFZ3JhbnQYBSABKAsyGi5sZWFzZWhvbGQudjEuR3JhbnRSZXF1ZXN0SAASJwoFcmVuZXcYBiABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWZIABIoCgZyZXZva2UYByABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWZIABI0CgpkcmF3X3Rva2VuGAggASgLMh4ubGVhc2Vob2xkLnYxLkRyYXdUb2tlblJlcXVlc3RIAEIECgJvcCISChBEcmF3VG9rZW5SZXF1ZXN0ItECCgpPcFJlc3BvbnNlEigKA3B1dBgBIAEoCzIZLmxlYXNlaG9sZC52MS5QdXRSZXNwb25zZUgAEjQKDGRlbGV0ZV9yYW5nZRgCIAEoCzIcLmxlYXNlaG9sZC52MS5EZWxldGVSZXNwb25zZUgAEjEKCnJlYWRfcmFuZ2UYAyABKAsyGy5sZWFzZWhvbGQudjEuUmFuZ2VSZXNwb25zZUgAEigKA3R4bhgEIAEoCzIZLmxlYXNlaG9sZC52MS5UeG5SZXNwb25zZUgAEiwKBWdyYW50GAUgASgLMhsubGVhc2Vob2xkLnYxLkdyYW50UmVzcG9uc2VIABIkCgVyZW5ldxgGIAEoCzITLmxlYXNlaG9sZC52MS5MZWFzZUgAEhAKBnJldm9rZRgHIAEoA0gAEhQKCmRyYXdfdG9rZW4YCCABKARIAEIKCghyZXNwb25zZSKcAQoKVHhuUmVxdWVzdBImCgdjb21wYXJlGAEgAygLMhUubGVhc2Vob2xkLnYxLkNvbXBhcmUSIQoHc3VjY2VzcxgCIAMoCzIQLmxlYXNlaG9sZC52MS5PcBIhCgdmYWlsdXJlGAMgAygLMhAubGVhc2Vob2xkLnYxLk9wEiAKBHdhaXQYBCABKAsyEi5sZWFzZWhvbGQudjEuV2FpdCJiCgRXYWl0EgsKA2tleRgBIAEoDBIOCgZwcmVmaXgYAiABKAwSDwoHcGVybWl0cxgDIAEoAxIaCg1pZ25vcmVkX3ZhbHVlGAQgASgMSACIAQFCEAoOX2lnbm9yZWRfdmFsdWUixAEKC1R4blJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISEQoJc3VjY2VlZGVkGAIgASgIEisKCXJlc3BvbnNlcxgDIAMoCzIYLmxlYXNlaG9sZC52MS5PcFJlc3BvbnNlEiQKBnRpY2tldBgEIAEoCzIULmxlYXNlaG9sZC52MS5UaWNrZXQSKQoMd2FpdF9yZWZ1c2VkGAUgASgLMhMubGVhc2Vob2xkLnYxLkVycm9yIu8BCgZUaWNrZXQSKQoFc3RhdGUYASABKA4yGi5sZWFzZWhvbGQudjEuVGlja2V0LlN0YXRlEhcKD2NyZWF0ZV9yZXZpc2lvbhgCIAEoAxIUCgxwcmV2aW91c19rZXkYAyABKAwSKAoFY2F1c2UYBCABKA4yGS5sZWFzZWhvbGQudjEuRXZlbnQuQ2F1c2USDQoFbGVhc2UYBSABKAMiUgoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9XQUlUSU5HEAESDwoLU1RBVEVfUkVBRFkQAhIOCgpTVEFURV9HT05FEAMijwEKDFdhdGNoUmVxdWVzdBILCgNrZXkYASABKAwSEQoJcmFuZ2VfZW5kGAIgASgMEhYKDnN0YXJ0X3JldmlzaW9uGAMgASgDEg8KB3ByZXZfa3YYBCABKAgSDgoGbm9fcHV0GAUgASgIEhEKCW5vX2RlbGV0ZRgGIAEoCBITCgtwcm9ncmVzc19tcxgHIAEoAyJsCg1XYXRjaFJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISIwoGZXZlbnRzGAIgAygLMhMubGVhc2Vob2xkLnYxLkV2ZW50EhAKCGZyYWdtZW50GAMgASgIIt4CCgVFdmVudBImCgRraW5kGAEgASgOMhgubGVhc2Vob2xkLnYxLkV2ZW50LktpbmQSIgoCa3YYAiABKAsyFi5sZWFzZWhvbGQudjEuS2V5VmFsdWUSJwoHcHJldl9rdhgDIAEoCzIWLmxlYXNlaG9sZC52MS5LZXlWYWx1ZRIoCgVjYXVzZRgEIAEoDjIZLmxlYXNlaG9sZC52MS5FdmVudC5DYXVzZRINCgVsZWFzZRgFIAEoAyI7CgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIMCghLSU5EX1BVVBABEg8KC0tJTkRfREVMRVRFEAIiagoFQ2F1c2USFQoRQ0FVU0VfVU5TUEVDSUZJRUQQABIRCg1DQVVTRV9ERUxFVEVEEAESEQoNQ0FVU0VfRVhQSVJFRBACEhEKDUNBVVNFX1JFVk9LRUQQAxIRCg1DQVVTRV9VTktOT1dOEARiBnByb3RvMw", [file_leasehold_v1_leases]);
 
 /**
- * KeyValue is a key as of some revision.
+ * KeyValue is a key at some revision.
  *
  * @generated from message leasehold.v1.KeyValue
  */
@@ -43,14 +43,14 @@ export type KeyValue = Message<"leasehold.v1.KeyValue"> & {
   modRevision: bigint;
 
   /**
-   * How often the key was put since it was created.
+   * The number of puts since the key was created.
    *
    * @generated from field: int64 version = 5;
    */
   version: bigint;
 
   /**
-   * The lease that the key is attached to, 0 for none.
+   * The ID of the lease that the key is attached to, or 0.
    *
    * @generated from field: int64 lease = 6;
    */
@@ -79,17 +79,21 @@ export type PutRequest = Message<"leasehold.v1.PutRequest"> & {
   value: Uint8Array;
 
   /**
+   * The ID of the lease to attach the key to, or 0.
+   *
    * @generated from field: int64 lease = 3;
    */
   lease: bigint;
 
   /**
+   * Requests the previous value.
+   *
    * @generated from field: bool prev_kv = 4;
    */
   prevKv: boolean;
 
   /**
-   * The key, which must exist, keeps its value or its lease.
+   * Keep the key's value, or its lease. The key must exist.
    *
    * @generated from field: bool ignore_value = 5;
    */
@@ -101,17 +105,16 @@ export type PutRequest = Message<"leasehold.v1.PutRequest"> & {
   ignoreLease: boolean;
 
   /**
-   * If it is not 0, the key is put on a new lease with this TTL, which nobody needs to
-   * handle. The key ends with the lease, unless the key is put again before, and the lease
-   * ends with the key. The TTL has the bounds of a grant's. Not together with lease,
-   * lease_ref or ignore_lease.
+   * If not 0, the key is put on a new lease with this TTL, which needs no holder. The two end together:
+   * the key when the lease expires, and the lease when the key is deleted or put again. The TTL has the
+   * same limits as in a grant. Not together with lease, lease_ref or ignore_lease.
    *
    * @generated from field: int64 ttl_ms = 7;
    */
   ttlMs: bigint;
 
   /**
-   * In place of lease: a lease by its name, or under its token.
+   * Instead of lease: a lease by its name, or with its token.
    *
    * @generated from field: leasehold.v1.LeaseRef lease_ref = 8;
    */
@@ -157,14 +160,15 @@ export type DeleteRequest = Message<"leasehold.v1.DeleteRequest"> & {
   key: Uint8Array;
 
   /**
-   * Empty: the one key. A single zero byte: all keys from key on. Otherwise the first key
-   * that is not deleted.
+   * As in KeyRange.
    *
    * @generated from field: bytes range_end = 2;
    */
   rangeEnd: Uint8Array;
 
   /**
+   * Requests the deleted keys.
+   *
    * @generated from field: bool prev_kv = 3;
    */
   prevKv: boolean;
@@ -187,6 +191,8 @@ export type DeleteResponse = Message<"leasehold.v1.DeleteResponse"> & {
   header?: Header | undefined;
 
   /**
+   * The number of deleted keys.
+   *
    * @generated from field: int64 deleted = 2;
    */
   deleted: bigint;
@@ -214,28 +220,28 @@ export type RangeRequest = Message<"leasehold.v1.RangeRequest"> & {
   key: Uint8Array;
 
   /**
-   * As in DeleteRequest.
+   * As in KeyRange.
    *
    * @generated from field: bytes range_end = 2;
    */
   rangeEnd: Uint8Array;
 
   /**
-   * The most keys to return, 0 for all.
+   * The maximum number of keys in the response; 0 for all.
    *
    * @generated from field: int64 limit = 3;
    */
   limit: bigint;
 
   /**
-   * The revision to read at, 0 for the newest.
+   * The revision to read at; 0 for the newest.
    *
    * @generated from field: int64 revision = 4;
    */
   revision: bigint;
 
   /**
-   * Reads this member's state, which may be old.
+   * Reads this member's own state, which may be stale.
    *
    * @generated from field: bool serializable = 5;
    */
@@ -252,10 +258,9 @@ export type RangeRequest = Message<"leasehold.v1.RangeRequest"> & {
   countOnly: boolean;
 
   /**
-   * Asks that the holder of this lease, named by its ID, may cache what is read. The range
-   * must lie within what the lease holds. limit, revision, serializable, keys_only and
-   * count_only must not be set. Only over a stream on which the lease's cache is open: see
-   * CacheRequest.
+   * Requests that the holder of this lease, given by its ID, may cache the answer. The range must lie
+   * within the lease's holds, and limit, revision, serializable, keys_only and count_only must not be
+   * set. Only on a stream on which the lease's cache is open; see CacheRequest.
    *
    * @generated from field: leasehold.v1.LeaseRef cache = 8;
    */
@@ -279,29 +284,29 @@ export type RangeResponse = Message<"leasehold.v1.RangeResponse"> & {
   header?: Header | undefined;
 
   /**
-   * In the order of their keys.
+   * Ordered by key.
    *
    * @generated from field: repeated leasehold.v1.KeyValue kvs = 2;
    */
   kvs: KeyValue[];
 
   /**
-   * The range has more keys than the limit.
+   * The range has more keys than limit.
    *
    * @generated from field: bool more = 3;
    */
   more: boolean;
 
   /**
-   * How many keys there are in the range.
+   * The number of keys in the range.
    *
    * @generated from field: int64 count = 4;
    */
   count: bigint;
 
   /**
-   * If cache was set: a client whose cache is open in this term may keep the answer, until
-   * an invalidation or the end of the lease. 0: it may not be kept.
+   * If the request set cache: a client whose cache is open in this term may keep the answer until it is
+   * invalidated or the lease ends. 0: it must not be kept.
    *
    * @generated from field: uint64 cache_term = 5;
    */
@@ -365,7 +370,7 @@ export type Compare = Message<"leasehold.v1.Compare"> & {
     case: "value";
   } | {
     /**
-     * The lease that the key is attached to.
+     * The ID of the lease that the key is attached to.
      *
      * @generated from field: int64 lease = 8;
      */
@@ -373,8 +378,8 @@ export type Compare = Message<"leasehold.v1.Compare"> & {
     case: "lease";
   } | {
     /**
-     * A lease with this ID lives. Of the other fields only relation counts: RELATION_EQUAL
-     * or RELATION_NOT_EQUAL.
+     * The lease with this ID is alive. key and range_end are ignored, and relation must be
+     * RELATION_EQUAL or RELATION_NOT_EQUAL.
      *
      * @generated from field: int64 lease_alive = 9;
      */
@@ -382,8 +387,8 @@ export type Compare = Message<"leasehold.v1.Compare"> & {
     case: "leaseAlive";
   } | {
     /**
-     * A live lease has this name with this token; with token 0: no lease has the name. Of
-     * the other fields only relation counts, as for lease_alive.
+     * A live lease has this name and this token; with token 0, no lease has the name. key, range_end
+     * and relation are as for lease_alive.
      *
      * @generated from field: leasehold.v1.NameToken name_token = 10;
      */
@@ -404,7 +409,7 @@ export const CompareSchema: GenMessage<Compare> = /*@__PURE__*/
  */
 export enum Compare_Relation {
   /**
-   * RELATION_EQUAL.
+   * Same as RELATION_EQUAL.
    *
    * @generated from enum value: RELATION_UNSPECIFIED = 0;
    */
@@ -500,8 +505,8 @@ export type Op = Message<"leasehold.v1.Op"> & {
     case: "grant";
   } | {
     /**
-     * Starts the lease's TTL anew when the transaction is applied. A reference by name
-     * alone needs the token, as in RenewRequest.
+     * Restarts the lease's TTL when the transaction is applied. A reference by name alone requires the
+     * token, as in RenewRequest.
      *
      * @generated from field: leasehold.v1.LeaseRef renew = 6;
      */
@@ -530,9 +535,9 @@ export const OpSchema: GenMessage<Op> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_store, 9);
 
 /**
- * DrawTokenRequest draws the next fencing token, for no lease. It is of the same sequence
- * as the tokens of leases: larger than all before, and never repeated. Nothing else
- * changes, not even the revision.
+ * DrawTokenRequest draws the next fencing token, without a lease. It comes from the same sequence as
+ * the tokens of leases: it is higher than all before it and is never repeated. Nothing else changes,
+ * not even the revision.
  *
  * @generated from message leasehold.v1.DrawTokenRequest
  */
@@ -591,7 +596,7 @@ export type OpResponse = Message<"leasehold.v1.OpResponse"> & {
     case: "renew";
   } | {
     /**
-     * How many keys went with the lease.
+     * The number of keys that ended with the lease.
      *
      * @generated from field: int64 revoke = 7;
      */
@@ -599,7 +604,7 @@ export type OpResponse = Message<"leasehold.v1.OpResponse"> & {
     case: "revoke";
   } | {
     /**
-     * The fencing token that was drawn.
+     * The fencing token.
      *
      * @generated from field: uint64 draw_token = 8;
      */
@@ -625,7 +630,7 @@ export type TxnRequest = Message<"leasehold.v1.TxnRequest"> & {
   compare: Compare[];
 
   /**
-   * What is done if all conditions hold, and what is done otherwise.
+   * The operations to execute if all conditions hold, and otherwise.
    *
    * @generated from field: repeated leasehold.v1.Op success = 2;
    */
@@ -637,8 +642,8 @@ export type TxnRequest = Message<"leasehold.v1.TxnRequest"> & {
   failure: Op[];
 
   /**
-   * If it is set and the conditions hold, the request stays open: it waits for the turn of
-   * a key in a wait queue. Only over a stream, and not in a nested transaction.
+   * If set and the conditions hold, the request stays open until the key has had its turn in a wait
+   * queue. Only on a stream, and not in a nested transaction.
    *
    * @generated from field: leasehold.v1.Wait wait = 4;
    */
@@ -653,7 +658,7 @@ export const TxnRequestSchema: GenMessage<TxnRequest> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_store, 12);
 
 /**
- * Wait asks to be told when a key has its turn in a wait queue, and when the key is gone.
+ * Wait requests a notification when a key gets its turn in a wait queue, and when the key is deleted.
  *
  * @generated from message leasehold.v1.Wait
  */
@@ -666,10 +671,9 @@ export type Wait = Message<"leasehold.v1.Wait"> & {
   key: Uint8Array;
 
   /**
-   * The queue. Its keys consist of this prefix and the ID of a lease in hexadecimal digits,
-   * with or without a dot and a number, and they are attached to a lease. They stand in the
-   * order of their create revisions. The prefix ends in a character that no ID has, such as
-   * a slash. The key is one of them.
+   * The queue. It consists of the keys made of this prefix and a lease ID in hexadecimal, optionally
+   * followed by a dot and a number, that are attached to a lease. They are ordered by create
+   * revision. The prefix must end in a character that no ID contains, such as a slash.
    *
    * @generated from field: bytes prefix = 2;
    */
@@ -683,11 +687,11 @@ export type Wait = Message<"leasehold.v1.Wait"> & {
   permits: bigint;
 
   /**
-   * If it is set, keys with this value do not count: no key waits for them.
+   * If set, keys with this value do not count, and no key waits for them.
    *
-   * @generated from field: optional bytes beside = 4;
+   * @generated from field: optional bytes ignored_value = 4;
    */
-  beside?: Uint8Array | undefined;
+  ignoredValue?: Uint8Array | undefined;
 };
 
 /**
@@ -707,29 +711,32 @@ export type TxnResponse = Message<"leasehold.v1.TxnResponse"> & {
   header?: Header | undefined;
 
   /**
+   * All conditions held.
+   *
    * @generated from field: bool succeeded = 2;
    */
   succeeded: boolean;
 
   /**
+   * One for each operation that was executed, in the same order.
+   *
    * @generated from field: repeated leasehold.v1.OpResponse responses = 3;
    */
   responses: OpResponse[];
 
   /**
-   * Where the key of a Wait stands. It is not set if the conditions did not hold, or if the
-   * key is not in the queue, with one exception: if a condition asked for the key by its
-   * create revision, and that key is gone, it is STATE_GONE, and tells what took the key if
-   * that is known. Later responses to the request have only the header and this: at most
-   * one says that the turn has come, and the last one that the key is gone.
+   * The state of the key of a Wait. Not set if the conditions did not hold or the key is not in the
+   * queue. Exception: if a condition compared the key's create revision and that key is gone, it is
+   * STATE_GONE, with the cause if known. Later responses to the request contain only the header
+   * and this: at most one when the turn comes, and the last when the key is gone.
    *
    * @generated from field: leasehold.v1.Ticket ticket = 4;
    */
   ticket?: Ticket | undefined;
 
   /**
-   * Why nothing is told of the key of a Wait, although the conditions held and the transaction
-   * was done: the caller has lost the right to read the queue meanwhile.
+   * Why the key of a Wait is not watched although the conditions held and the transaction was executed:
+   * the caller has meanwhile lost the permission to read the queue.
    *
    * @generated from field: leasehold.v1.Error wait_refused = 5;
    */
@@ -744,7 +751,7 @@ export const TxnResponseSchema: GenMessage<TxnResponse> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_store, 14);
 
 /**
- * Ticket is where a key stands in a wait queue, as of the revision of the header.
+ * Ticket is the state of a key in a wait queue, at the revision of the header.
  *
  * @generated from message leasehold.v1.Ticket
  */
@@ -762,21 +769,22 @@ export type Ticket = Message<"leasehold.v1.Ticket"> & {
   createRevision: bigint;
 
   /**
-   * The key that went before, so that the turn came, if that is known.
+   * The key whose end brought the turn, if known.
    *
-   * @generated from field: bytes after = 3;
+   * @generated from field: bytes previous_key = 3;
    */
-  after: Uint8Array;
+  previousKey: Uint8Array;
 
   /**
-   * What took the key, as in Event. It is WHY_DELETED, too, if the key was taken off its
-   * lease.
+   * Why the key is gone. CAUSE_DELETED if it was detached from its lease.
    *
-   * @generated from field: leasehold.v1.Event.Why why = 4;
+   * @generated from field: leasehold.v1.Event.Cause cause = 4;
    */
-  why: Event_Why;
+  cause: Event_Cause;
 
   /**
+   * The ID of the lease that ended, as in Event.
+   *
    * @generated from field: int64 lease = 5;
    */
   lease: bigint;
@@ -806,14 +814,14 @@ export enum Ticket_State {
   WAITING = 1,
 
   /**
-   * It is its turn. The request stays open, to tell when the key goes.
+   * It is its turn. The request stays open to report when the key is gone.
    *
    * @generated from enum value: STATE_READY = 2;
    */
   READY = 2,
 
   /**
-   * The key went, or is on no lease any more.
+   * The key was deleted, or is no longer attached to a lease.
    *
    * @generated from enum value: STATE_GONE = 3;
    */
@@ -836,12 +844,14 @@ export type WatchRequest = Message<"leasehold.v1.WatchRequest"> & {
   key: Uint8Array;
 
   /**
+   * As in KeyRange.
+   *
    * @generated from field: bytes range_end = 2;
    */
   rangeEnd: Uint8Array;
 
   /**
-   * The first revision that is wanted; 0: from now on.
+   * The first revision to report; 0: from now on.
    *
    * @generated from field: int64 start_revision = 3;
    */
@@ -853,6 +863,8 @@ export type WatchRequest = Message<"leasehold.v1.WatchRequest"> & {
   prevKv: boolean;
 
   /**
+   * Leave out puts, or deletions.
+   *
    * @generated from field: bool no_put = 5;
    */
   noPut: boolean;
@@ -863,8 +875,8 @@ export type WatchRequest = Message<"leasehold.v1.WatchRequest"> & {
   noDelete: boolean;
 
   /**
-   * About how often to be told up to which revision all changes have been told, even if
-   * nothing changes. 0: never; 1 to 99 mean 100.
+   * The approximate interval of progress notifications, which report that all changes up to a revision
+   * have been sent. 0: none. 1 to 99 mean 100.
    *
    * @generated from field: int64 progress_ms = 7;
    */
@@ -888,16 +900,16 @@ export type WatchResponse = Message<"leasehold.v1.WatchResponse"> & {
   header?: Header | undefined;
 
   /**
-   * Events of whole revisions, except for the last one if fragment is set. The
-   * first response says only that the watch has begun. A later one without events says that
-   * all changes up to header.revision have been told.
+   * The events of whole revisions, except the last one if fragment is set. The first response reports
+   * only that the watch has started. A later one without events reports that all changes up to
+   * header.revision have been sent.
    *
    * @generated from field: repeated leasehold.v1.Event events = 2;
    */
   events: Event[];
 
   /**
-   * The last revision goes on in the next response.
+   * The last revision continues in the next response.
    *
    * @generated from field: bool fragment = 3;
    */
@@ -933,12 +945,12 @@ export type Event = Message<"leasehold.v1.Event"> & {
   prevKv?: KeyValue | undefined;
 
   /**
-   * @generated from field: leasehold.v1.Event.Why why = 4;
+   * @generated from field: leasehold.v1.Event.Cause cause = 4;
    */
-  why: Event_Why;
+  cause: Event_Cause;
 
   /**
-   * The lease that took the key with it.
+   * The ID of the lease with which the key ended, or 0.
    *
    * @generated from field: int64 lease = 5;
    */
@@ -979,50 +991,50 @@ export const Event_KindSchema: GenEnum<Event_Kind> = /*@__PURE__*/
   enumDesc(file_leasehold_v1_store, 18, 0);
 
 /**
- * Why says what deleted a key.
+ * Cause is what deleted a key.
  *
- * @generated from enum leasehold.v1.Event.Why
+ * @generated from enum leasehold.v1.Event.Cause
  */
-export enum Event_Why {
+export enum Event_Cause {
   /**
-   * Nothing was deleted.
+   * The key was not deleted.
    *
-   * @generated from enum value: WHY_UNSPECIFIED = 0;
+   * @generated from enum value: CAUSE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
    * A request deleted it.
    *
-   * @generated from enum value: WHY_DELETED = 1;
+   * @generated from enum value: CAUSE_DELETED = 1;
    */
   DELETED = 1,
 
   /**
-   * The key's lease expired.
+   * Its lease expired.
    *
-   * @generated from enum value: WHY_EXPIRED = 2;
+   * @generated from enum value: CAUSE_EXPIRED = 2;
    */
   EXPIRED = 2,
 
   /**
-   * The key's lease was revoked.
+   * Its lease was revoked.
    *
-   * @generated from enum value: WHY_REVOKED = 3;
+   * @generated from enum value: CAUSE_REVOKED = 3;
    */
   REVOKED = 3,
 
   /**
-   * Not known. Only a Ticket has it, if what took the key was compacted meanwhile.
+   * Not known. Only in a Ticket, if the deletion has been compacted.
    *
-   * @generated from enum value: WHY_UNKNOWN = 4;
+   * @generated from enum value: CAUSE_UNKNOWN = 4;
    */
   UNKNOWN = 4,
 }
 
 /**
- * Describes the enum leasehold.v1.Event.Why.
+ * Describes the enum leasehold.v1.Event.Cause.
  */
-export const Event_WhySchema: GenEnum<Event_Why> = /*@__PURE__*/
+export const Event_CauseSchema: GenEnum<Event_Cause> = /*@__PURE__*/
   enumDesc(file_leasehold_v1_store, 18, 1);
 

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file leasehold/v1/stream.proto.
  */
 export const file_leasehold_v1_stream: GenFile = /*@__PURE__*/
-  fileDesc("ChlsZWFzZWhvbGQvdjEvc3RyZWFtLnByb3RvEgxsZWFzZWhvbGQudjEidAoNQ2xpZW50TWVzc2FnZRInCghyZXF1ZXN0cxgBIAMoCzIVLmxlYXNlaG9sZC52MS5SZXF1ZXN0EikKB3Nlc3Npb24YAiABKAsyGC5sZWFzZWhvbGQudjEuU2Vzc2lvblJlZhIPCgdzZXR0bGVkGAMgASgEIicKClNlc3Npb25SZWYSCgoCaWQYASABKAQSDQoFbm9uY2UYAiABKAQiHwoOU2Vzc2lvblJlcXVlc3QSDQoFbm9uY2UYASABKAQiYgoPU2Vzc2lvblJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISKQoHc2Vzc2lvbhgCIAEoCzIYLmxlYXNlaG9sZC52MS5TZXNzaW9uUmVmImgKDENhY2hlUmVxdWVzdBIlCgVsZWFzZRgBIAEoCzIWLmxlYXNlaG9sZC52MS5MZWFzZVJlZhIjCgNoYXMYAiADKAsyFi5sZWFzZWhvbGQudjEuS2V5UmFuZ2USDAoEdGVybRgDIAEoBCJgCg1DYWNoZVJlc3BvbnNlEgwKBHRlcm0YASABKAQSCwoDc2VxGAIgASgEEiQKBGRyb3AYAyADKAsyFi5sZWFzZWhvbGQudjEuS2V5UmFuZ2USDgoGcmVvcGVuGAQgASgIIoMBCghDYWNoZUFjaxIlCgVsZWFzZRgBIAEoCzIWLmxlYXNlaG9sZC52MS5MZWFzZVJlZhIMCgR0ZXJtGAIgASgEEgsKA3NlcRgDIAEoBBInCgdkcm9wcGVkGAQgAygLMhYubGVhc2Vob2xkLnYxLktleVJhbmdlEgwKBG9wZW4YBSABKAQiaAoNU2VydmVyTWVzc2FnZRIpCglyZXNwb25zZXMYASADKAsyFi5sZWFzZWhvbGQudjEuUmVzcG9uc2USLAoKbGVhZGVyc2hpcBgCIAEoCzIYLmxlYXNlaG9sZC52MS5MZWFkZXJzaGlwIk4KCkxlYWRlcnNoaXASEQoJbWVtYmVyX2lkGAEgASgEEhEKCWxlYWRlcl9pZBgCIAEoBBIaChJsZWFkZXJfY2xpZW50X3VybHMYAyADKAkinggKB1JlcXVlc3QSCgoCaWQYASABKAQSEgoKdGltZW91dF9tcxgCIAEoAxIQCgZjYW5jZWwYAyABKARIABInCgNwdXQYBCABKAsyGC5sZWFzZWhvbGQudjEuUHV0UmVxdWVzdEgAEjMKDGRlbGV0ZV9yYW5nZRgFIAEoCzIbLmxlYXNlaG9sZC52MS5EZWxldGVSZXF1ZXN0SAASMAoKcmVhZF9yYW5nZRgGIAEoCzIaLmxlYXNlaG9sZC52MS5SYW5nZVJlcXVlc3RIABInCgN0eG4YByABKAsyGC5sZWFzZWhvbGQudjEuVHhuUmVxdWVzdEgAEisKBWdyYW50GAggASgLMhoubGVhc2Vob2xkLnYxLkdyYW50UmVxdWVzdEgAEisKBXJlbmV3GAkgASgLMhoubGVhc2Vob2xkLnYxLlJlbmV3UmVxdWVzdEgAEi0KBnJldm9rZRgKIAEoCzIbLmxlYXNlaG9sZC52MS5SZXZva2VSZXF1ZXN0SAASKwoFd2F0Y2gYCyABKAsyGi5sZWFzZWhvbGQudjEuV2F0Y2hSZXF1ZXN0SAASLQoGZXZlbnRzGAwgASgLMhsubGVhc2Vob2xkLnYxLkV2ZW50c1JlcXVlc3RIABIvCgdzZXNzaW9uGA0gASgLMhwubGVhc2Vob2xkLnYxLlNlc3Npb25SZXF1ZXN0SAASKwoFY2FjaGUYDiABKAsyGi5sZWFzZWhvbGQudjEuQ2FjaGVSZXF1ZXN0SAASKwoJY2FjaGVfYWNrGA8gASgLMhYubGVhc2Vob2xkLnYxLkNhY2hlQWNrSAASMQoIZGVzY3JpYmUYECABKAsyHS5sZWFzZWhvbGQudjEuRGVzY3JpYmVSZXF1ZXN0SAASKQoEbGlzdBgRIAEoCzIZLmxlYXNlaG9sZC52MS5MaXN0UmVxdWVzdEgAEjYKC2NoZWNrX3Rva2VuGBIgASgLMh8ubGVhc2Vob2xkLnYxLkNoZWNrVG9rZW5SZXF1ZXN0SAASNAoKY2hhbmdlX3R0bBgTIAEoCzIeLmxlYXNlaG9sZC52MS5DaGFuZ2VUVExSZXF1ZXN0SAASMgoJaGFuZF9vdmVyGBUgASgLMh0ubGVhc2Vob2xkLnYxLkhhbmRPdmVyUmVxdWVzdEgAEi0KBnJlc3VtZRgWIAEoCzIbLmxlYXNlaG9sZC52MS5SZXN1bWVSZXF1ZXN0SAASLQoGYXR0YWNoGBcgASgLMhsubGVhc2Vob2xkLnYxLkF0dGFjaFJlcXVlc3RIABItCgZkZXRhY2gYGCABKAsyGy5sZWFzZWhvbGQudjEuRGV0YWNoUmVxdWVzdEgAEg4KBm51bWJlchgUIAEoBBITCgt0cmFjZXBhcmVudBgZIAEoCUIGCgRib2R5Iu4HCghSZXNwb25zZRIKCgJpZBgBIAEoBBIMCgRtb3JlGAIgASgIEiQKBWVycm9yGAMgASgLMhMubGVhc2Vob2xkLnYxLkVycm9ySAASKAoDcHV0GAQgASgLMhkubGVhc2Vob2xkLnYxLlB1dFJlc3BvbnNlSAASNAoMZGVsZXRlX3JhbmdlGAUgASgLMhwubGVhc2Vob2xkLnYxLkRlbGV0ZVJlc3BvbnNlSAASMQoKcmVhZF9yYW5nZRgGIAEoCzIbLmxlYXNlaG9sZC52MS5SYW5nZVJlc3BvbnNlSAASKAoDdHhuGAcgASgLMhkubGVhc2Vob2xkLnYxLlR4blJlc3BvbnNlSAASLAoFZ3JhbnQYCCABKAsyGy5sZWFzZWhvbGQudjEuR3JhbnRSZXNwb25zZUgAEiwKBXJlbmV3GAkgASgLMhsubGVhc2Vob2xkLnYxLlJlbmV3UmVzcG9uc2VIABIuCgZyZXZva2UYCiABKAsyHC5sZWFzZWhvbGQudjEuUmV2b2tlUmVzcG9uc2VIABIsCgV3YXRjaBgLIAEoCzIbLmxlYXNlaG9sZC52MS5XYXRjaFJlc3BvbnNlSAASLgoGZXZlbnRzGAwgASgLMhwubGVhc2Vob2xkLnYxLkV2ZW50c1Jlc3BvbnNlSAASMAoHc2Vzc2lvbhgNIAEoCzIdLmxlYXNlaG9sZC52MS5TZXNzaW9uUmVzcG9uc2VIABIsCgVjYWNoZRgOIAEoCzIbLmxlYXNlaG9sZC52MS5DYWNoZVJlc3BvbnNlSAASMgoIZGVzY3JpYmUYECABKAsyHi5sZWFzZWhvbGQudjEuRGVzY3JpYmVSZXNwb25zZUgAEioKBGxpc3QYESABKAsyGi5sZWFzZWhvbGQudjEuTGlzdFJlc3BvbnNlSAASNwoLY2hlY2tfdG9rZW4YEiABKAsyIC5sZWFzZWhvbGQudjEuQ2hlY2tUb2tlblJlc3BvbnNlSAASNQoKY2hhbmdlX3R0bBgTIAEoCzIfLmxlYXNlaG9sZC52MS5DaGFuZ2VUVExSZXNwb25zZUgAEjMKCWhhbmRfb3ZlchgVIAEoCzIeLmxlYXNlaG9sZC52MS5IYW5kT3ZlclJlc3BvbnNlSAASLgoGcmVzdW1lGBYgASgLMhwubGVhc2Vob2xkLnYxLlJlc3VtZVJlc3BvbnNlSAASLgoGYXR0YWNoGBcgASgLMhwubGVhc2Vob2xkLnYxLkF0dGFjaFJlc3BvbnNlSAASLgoGZGV0YWNoGBggASgLMhwubGVhc2Vob2xkLnYxLkRldGFjaFJlc3BvbnNlSABCBgoEYm9keWIGcHJvdG8z", [file_leasehold_v1_leases, file_leasehold_v1_store]);
+  fileDesc("ChlsZWFzZWhvbGQvdjEvc3RyZWFtLnByb3RvEgxsZWFzZWhvbGQudjEifwoNQ2xpZW50TWVzc2FnZRInCghyZXF1ZXN0cxgBIAMoCzIVLmxlYXNlaG9sZC52MS5SZXF1ZXN0EikKB3Nlc3Npb24YAiABKAsyGC5sZWFzZWhvbGQudjEuU2Vzc2lvblJlZhIaChJhY2tub3dsZWRnZWRfYmVsb3cYAyABKAQiJwoKU2Vzc2lvblJlZhIKCgJpZBgBIAEoBBINCgVub25jZRgCIAEoBCIfCg5TZXNzaW9uUmVxdWVzdBINCgVub25jZRgBIAEoBCJiCg9TZXNzaW9uUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIpCgdzZXNzaW9uGAIgASgLMhgubGVhc2Vob2xkLnYxLlNlc3Npb25SZWYiawoMQ2FjaGVSZXF1ZXN0EiUKBWxlYXNlGAEgASgLMhYubGVhc2Vob2xkLnYxLkxlYXNlUmVmEiYKBmNhY2hlZBgCIAMoCzIWLmxlYXNlaG9sZC52MS5LZXlSYW5nZRIMCgR0ZXJtGAMgASgEImAKDUNhY2hlUmVzcG9uc2USDAoEdGVybRgBIAEoBBILCgNzZXEYAiABKAQSJAoEZHJvcBgDIAMoCzIWLmxlYXNlaG9sZC52MS5LZXlSYW5nZRIOCgZyZW9wZW4YBCABKAgiiAEKCENhY2hlQWNrEiUKBWxlYXNlGAEgASgLMhYubGVhc2Vob2xkLnYxLkxlYXNlUmVmEgwKBHRlcm0YAiABKAQSCwoDc2VxGAMgASgEEicKB2Ryb3BwZWQYBCADKAsyFi5sZWFzZWhvbGQudjEuS2V5UmFuZ2USEQoJb3Blbl90ZXJtGAUgASgEImgKDVNlcnZlck1lc3NhZ2USKQoJcmVzcG9uc2VzGAEgAygLMhYubGVhc2Vob2xkLnYxLlJlc3BvbnNlEiwKCmxlYWRlcnNoaXAYAiABKAsyGC5sZWFzZWhvbGQudjEuTGVhZGVyc2hpcCJOCgpMZWFkZXJzaGlwEhEKCW1lbWJlcl9pZBgBIAEoBBIRCglsZWFkZXJfaWQYAiABKAQSGgoSbGVhZGVyX2NsaWVudF91cmxzGAMgAygJIp4ICgdSZXF1ZXN0EgoKAmlkGAEgASgEEhIKCnRpbWVvdXRfbXMYAiABKAMSEAoGY2FuY2VsGAMgASgESAASJwoDcHV0GAQgASgLMhgubGVhc2Vob2xkLnYxLlB1dFJlcXVlc3RIABIzCgxkZWxldGVfcmFuZ2UYBSABKAsyGy5sZWFzZWhvbGQudjEuRGVsZXRlUmVxdWVzdEgAEjAKCnJlYWRfcmFuZ2UYBiABKAsyGi5sZWFzZWhvbGQudjEuUmFuZ2VSZXF1ZXN0SAASJwoDdHhuGAcgASgLMhgubGVhc2Vob2xkLnYxLlR4blJlcXVlc3RIABIrCgVncmFudBgIIAEoCzIaLmxlYXNlaG9sZC52MS5HcmFudFJlcXVlc3RIABIrCgVyZW5ldxgJIAEoCzIaLmxlYXNlaG9sZC52MS5SZW5ld1JlcXVlc3RIABItCgZyZXZva2UYCiABKAsyGy5sZWFzZWhvbGQudjEuUmV2b2tlUmVxdWVzdEgAEisKBXdhdGNoGAsgASgLMhoubGVhc2Vob2xkLnYxLldhdGNoUmVxdWVzdEgAEi0KBmV2ZW50cxgMIAEoCzIbLmxlYXNlaG9sZC52MS5FdmVudHNSZXF1ZXN0SAASLwoHc2Vzc2lvbhgNIAEoCzIcLmxlYXNlaG9sZC52MS5TZXNzaW9uUmVxdWVzdEgAEisKBWNhY2hlGA4gASgLMhoubGVhc2Vob2xkLnYxLkNhY2hlUmVxdWVzdEgAEisKCWNhY2hlX2FjaxgPIAEoCzIWLmxlYXNlaG9sZC52MS5DYWNoZUFja0gAEjEKCGRlc2NyaWJlGBAgASgLMh0ubGVhc2Vob2xkLnYxLkRlc2NyaWJlUmVxdWVzdEgAEikKBGxpc3QYESABKAsyGS5sZWFzZWhvbGQudjEuTGlzdFJlcXVlc3RIABI2CgtjaGVja190b2tlbhgSIAEoCzIfLmxlYXNlaG9sZC52MS5DaGVja1Rva2VuUmVxdWVzdEgAEjQKCmNoYW5nZV90dGwYEyABKAsyHi5sZWFzZWhvbGQudjEuQ2hhbmdlVFRMUmVxdWVzdEgAEjIKCWhhbmRfb3ZlchgVIAEoCzIdLmxlYXNlaG9sZC52MS5IYW5kT3ZlclJlcXVlc3RIABItCgZyZXN1bWUYFiABKAsyGy5sZWFzZWhvbGQudjEuUmVzdW1lUmVxdWVzdEgAEi0KBmF0dGFjaBgXIAEoCzIbLmxlYXNlaG9sZC52MS5BdHRhY2hSZXF1ZXN0SAASLQoGZGV0YWNoGBggASgLMhsubGVhc2Vob2xkLnYxLkRldGFjaFJlcXVlc3RIABIOCgZudW1iZXIYFCABKAQSEwoLdHJhY2VwYXJlbnQYGSABKAlCBgoEYm9keSKACAoIUmVzcG9uc2USCgoCaWQYASABKAQSDAoEbW9yZRgCIAEoCBIkCgVlcnJvchgDIAEoCzITLmxlYXNlaG9sZC52MS5FcnJvckgAEigKA3B1dBgEIAEoCzIZLmxlYXNlaG9sZC52MS5QdXRSZXNwb25zZUgAEjQKDGRlbGV0ZV9yYW5nZRgFIAEoCzIcLmxlYXNlaG9sZC52MS5EZWxldGVSZXNwb25zZUgAEjEKCnJlYWRfcmFuZ2UYBiABKAsyGy5sZWFzZWhvbGQudjEuUmFuZ2VSZXNwb25zZUgAEigKA3R4bhgHIAEoCzIZLmxlYXNlaG9sZC52MS5UeG5SZXNwb25zZUgAEiwKBWdyYW50GAggASgLMhsubGVhc2Vob2xkLnYxLkdyYW50UmVzcG9uc2VIABIsCgVyZW5ldxgJIAEoCzIbLmxlYXNlaG9sZC52MS5SZW5ld1Jlc3BvbnNlSAASLgoGcmV2b2tlGAogASgLMhwubGVhc2Vob2xkLnYxLlJldm9rZVJlc3BvbnNlSAASLAoFd2F0Y2gYCyABKAsyGy5sZWFzZWhvbGQudjEuV2F0Y2hSZXNwb25zZUgAEi4KBmV2ZW50cxgMIAEoCzIcLmxlYXNlaG9sZC52MS5FdmVudHNSZXNwb25zZUgAEjAKB3Nlc3Npb24YDSABKAsyHS5sZWFzZWhvbGQudjEuU2Vzc2lvblJlc3BvbnNlSAASLAoFY2FjaGUYDiABKAsyGy5sZWFzZWhvbGQudjEuQ2FjaGVSZXNwb25zZUgAEjIKCGRlc2NyaWJlGBAgASgLMh4ubGVhc2Vob2xkLnYxLkRlc2NyaWJlUmVzcG9uc2VIABIqCgRsaXN0GBEgASgLMhoubGVhc2Vob2xkLnYxLkxpc3RSZXNwb25zZUgAEjcKC2NoZWNrX3Rva2VuGBIgASgLMiAubGVhc2Vob2xkLnYxLkNoZWNrVG9rZW5SZXNwb25zZUgAEjUKCmNoYW5nZV90dGwYEyABKAsyHy5sZWFzZWhvbGQudjEuQ2hhbmdlVFRMUmVzcG9uc2VIABIzCgloYW5kX292ZXIYFSABKAsyHi5sZWFzZWhvbGQudjEuSGFuZE92ZXJSZXNwb25zZUgAEi4KBnJlc3VtZRgWIAEoCzIcLmxlYXNlaG9sZC52MS5SZXN1bWVSZXNwb25zZUgAEi4KBmF0dGFjaBgXIAEoCzIcLmxlYXNlaG9sZC52MS5BdHRhY2hSZXNwb25zZUgAEi4KBmRldGFjaBgYIAEoCzIcLmxlYXNlaG9sZC52MS5EZXRhY2hSZXNwb25zZUgAQgYKBGJvZHlKBAgPEBBKBAgUEBVKBAgZEBpiBnByb3RvMw", [file_leasehold_v1_leases, file_leasehold_v1_store]);
 
 /**
  * @generated from message leasehold.v1.ClientMessage
@@ -26,17 +26,18 @@ export type ClientMessage = Message<"leasehold.v1.ClientMessage"> & {
   requests: Request[];
 
   /**
-   * The session of the writes in this message that have numbers. settled is the number
-   * below which the client has all answers, or waits for none.
+   * The session of the numbered writes in this message.
    *
    * @generated from field: leasehold.v1.SessionRef session = 2;
    */
   session?: SessionRef | undefined;
 
   /**
-   * @generated from field: uint64 settled = 3;
+   * The client has the answers to all writes of the session below this number, or no longer needs them.
+   *
+   * @generated from field: uint64 acknowledged_below = 3;
    */
-  settled: bigint;
+  acknowledgedBelow: bigint;
 };
 
 /**
@@ -47,7 +48,7 @@ export const ClientMessageSchema: GenMessage<ClientMessage> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_stream, 0);
 
 /**
- * SessionRef names a session: a client whose writes have numbers.
+ * SessionRef identifies a session: a client whose writes are numbered.
  *
  * @generated from message leasehold.v1.SessionRef
  */
@@ -58,7 +59,7 @@ export type SessionRef = Message<"leasehold.v1.SessionRef"> & {
   id: bigint;
 
   /**
-   * Drawn at random when the session was opened.
+   * Chosen at random when the session was opened.
    *
    * @generated from field: uint64 nonce = 2;
    */
@@ -73,18 +74,20 @@ export const SessionRefSchema: GenMessage<SessionRef> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_stream, 1);
 
 /**
- * SessionRequest opens a session. If the stream breaks before the answer to a write with a
- * number, the client may send the write again with the same number, on any stream and to
- * any member: it takes effect once, and the answer is that of the first time, but for
- * INVALID_ARGUMENT, REASON_NO_SPACE and REASON_LIMIT_REACHED: they may be of the last time
- * alone. The cluster remembers the answers of a session until they are settled, and the
- * sessions that were used last. For a session that is forgotten the answer is
- * REASON_SESSION_NOT_FOUND, and nothing is done.
+ * SessionRequest opens a session. If a stream breaks before a numbered write is answered, the client may
+ * send the write again with the same number, on any stream and to any member. The write takes effect
+ * once and returns its first answer. Exceptions are INVALID_ARGUMENT, REASON_NO_SPACE and
+ * REASON_LIMIT_REACHED, which may apply to the last attempt only. The cluster remembers the answers of a
+ * session until they are acknowledged, and it remembers the most recently used sessions. For a session
+ * that was forgotten the answer is REASON_SESSION_NOT_FOUND, and nothing is done. See section 6.3 of the
+ * Raft thesis.
  *
  * @generated from message leasehold.v1.SessionRequest
  */
 export type SessionRequest = Message<"leasehold.v1.SessionRequest"> & {
   /**
+   * Chosen at random by the client.
+   *
    * @generated from field: uint64 nonce = 1;
    */
   nonce: bigint;
@@ -120,31 +123,31 @@ export const SessionResponseSchema: GenMessage<SessionResponse> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_stream, 3);
 
 /**
- * CacheRequest says that the holder of a lease caches keys within what the lease holds. It
- * stays open as long as the stream, and brings the invalidations. A client sends it on each
- * stream that it uses for the cache, and again when reopen asks for it.
+ * CacheRequest announces that the holder of a lease caches keys within the lease's holds. It stays open
+ * as long as the stream, and its responses carry invalidations. A client sends it on each stream that it
+ * uses for the cache, and again when reopen is set.
  *
  * @generated from message leasehold.v1.CacheRequest
  */
 export type CacheRequest = Message<"leasehold.v1.CacheRequest"> & {
   /**
-   * By its ID.
+   * The lease, by its ID.
    *
    * @generated from field: leasehold.v1.LeaseRef lease = 1;
    */
   lease?: LeaseRef | undefined;
 
   /**
-   * All that the cache has now: what it has read and not dropped since.
+   * Everything that is in the cache now: what was read and has not been dropped.
    *
-   * @generated from field: repeated leasehold.v1.KeyRange has = 2;
+   * @generated from field: repeated leasehold.v1.KeyRange cached = 2;
    */
-  has: KeyRange[];
+  cached: KeyRange[];
 
   /**
-   * The term of the last response, 0 for none. After the first response to this request,
-   * what was read in an earlier term than that response's may be kept if it is in has.
-   * Answers of an earlier term that come later may not be cached.
+   * The term of the last response, or 0. After the first response to this request, the client may keep
+   * what it read in an earlier term if it is listed in cached. It must not cache answers of an
+   * earlier term that arrive later.
    *
    * @generated from field: uint64 term = 3;
    */
@@ -159,34 +162,34 @@ export const CacheRequestSchema: GenMessage<CacheRequest> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_stream, 4);
 
 /**
- * CacheResponse tells a cache what to do. The first one says only that the cache is open.
+ * CacheResponse is an instruction to a cache. The first one reports only that the cache is open.
  *
  * @generated from message leasehold.v1.CacheResponse
  */
 export type CacheResponse = Message<"leasehold.v1.CacheResponse"> & {
   /**
-   * The leader's term: what is read with this cache_term may be cached.
+   * The leader's term. Answers with this cache_term may be cached.
    *
    * @generated from field: uint64 term = 1;
    */
   term: bigint;
 
   /**
-   * The number of this invalidation, to be acknowledged. Numbers rise within a term.
+   * The number of this invalidation, to be acknowledged. Numbers increase within a term.
    *
    * @generated from field: uint64 seq = 2;
    */
   seq: bigint;
 
   /**
-   * The ranges to drop: all keys within, and also answers that are still to come.
+   * The ranges to drop: cached keys within them, and answers in flight.
    *
    * @generated from field: repeated leasehold.v1.KeyRange drop = 3;
    */
   drop: KeyRange[];
 
   /**
-   * There is a new term: the cache must send a new CacheRequest, and cancel this one.
+   * There is a new term. The client must send a new CacheRequest and cancel this one.
    *
    * @generated from field: bool reopen = 4;
    */
@@ -201,8 +204,7 @@ export const CacheResponseSchema: GenMessage<CacheResponse> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_stream, 5);
 
 /**
- * CacheAck says that the cache has dropped what the invalidations up to seq named. It has
- * no response.
+ * CacheAck acknowledges all invalidations up to seq. It has no response.
  *
  * @generated from message leasehold.v1.CacheAck
  */
@@ -223,19 +225,19 @@ export type CacheAck = Message<"leasehold.v1.CacheAck"> & {
   seq: bigint;
 
   /**
-   * What the cache has dropped by itself, to make room, and has not read again since.
+   * Ranges that the cache dropped by itself, to free memory, and has not read again.
    *
    * @generated from field: repeated leasehold.v1.KeyRange dropped = 4;
    */
   dropped: KeyRange[];
 
   /**
-   * The term of the first response to the last CacheRequest, 0 if none came yet. The client
-   * sends it as soon as it has taken that response, and with every acknowledgement.
+   * The term of the first response to the last CacheRequest, or 0 if it has not arrived. The client
+   * sends it once it has processed that response, and in every acknowledgement.
    *
-   * @generated from field: uint64 open = 5;
+   * @generated from field: uint64 open_term = 5;
    */
-  open: bigint;
+  openTerm: bigint;
 };
 
 /**
@@ -255,7 +257,7 @@ export type ServerMessage = Message<"leasehold.v1.ServerMessage"> & {
   responses: Response[];
 
   /**
-   * The leader: in the first message of a stream, and again at each change.
+   * The leader: in the first message of a stream, and again after each change.
    *
    * @generated from field: leasehold.v1.Leadership leadership = 2;
    */
@@ -270,8 +272,8 @@ export const ServerMessageSchema: GenMessage<ServerMessage> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_stream, 7);
 
 /**
- * Leadership names the leader, as far as a member knows. Every member serves every request;
- * the leader serves it without asking another member.
+ * Leadership identifies the leader, as far as the member knows. Every member serves every request; the
+ * leader serves it without contacting another member.
  *
  * @generated from message leasehold.v1.Leadership
  */
@@ -284,14 +286,14 @@ export type Leadership = Message<"leasehold.v1.Leadership"> & {
   memberId: bigint;
 
   /**
-   * The leader, 0 if none is known.
+   * The leader, or 0 if unknown.
    *
    * @generated from field: uint64 leader_id = 2;
    */
   leaderId: bigint;
 
   /**
-   * Where the leader serves clients, if it has told.
+   * The leader's client URLs, if it has published them.
    *
    * @generated from field: repeated string leader_client_urls = 3;
    */
@@ -306,22 +308,21 @@ export const LeadershipSchema: GenMessage<Leadership> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_stream, 8);
 
 /**
- * Request is one request of a stream.
+ * Request is one request on a stream.
  *
  * @generated from message leasehold.v1.Request
  */
 export type Request = Message<"leasehold.v1.Request"> & {
   /**
-   * Chosen by the client, above that of every earlier request of the stream.
+   * Chosen by the client, greater than that of every earlier request on the stream.
    *
    * @generated from field: uint64 id = 1;
    */
   id: bigint;
 
   /**
-   * For how long the client waits; 0: as long as the server does. After that a request that
-   * may have taken effect is answered with REASON_UNKNOWN_OUTCOME, any other with
-   * REASON_UNAVAILABLE.
+   * How long the client waits; 0: as long as the server does. After that, a request that may have taken
+   * effect is answered with REASON_UNKNOWN_OUTCOME, any other with REASON_UNAVAILABLE.
    *
    * @generated from field: int64 timeout_ms = 2;
    */
@@ -332,9 +333,8 @@ export type Request = Message<"leasehold.v1.Request"> & {
    */
   body: {
     /**
-     * Ends the request, or the watch, with this ID. The only response to it is the last one
-     * of that request. If that request waits (Wait), its last response comes with the next
-     * message.
+     * Cancels the request with this ID. It has no response of its own, only a last response to that
+     * request. If that request is waiting (Wait), its last response comes with the next message.
      *
      * @generated from field: uint64 cancel = 3;
      */
@@ -463,17 +463,17 @@ export type Request = Message<"leasehold.v1.Request"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * The number of a request that changes something, within the message's session: from 1,
-   * rising; 0 for none. A revocation of several leases takes as many numbers, from this one
-   * on. Renewals have no number, and requests that only read ignore it.
+   * The number of a write within the message's session: increasing, from 1; 0 for none. A Revoke of
+   * several leases takes as many consecutive numbers, from this one on. Renewals have no number, and
+   * reads ignore it.
    *
    * @generated from field: uint64 number = 20;
    */
   number: bigint;
 
   /**
-   * The trace that the request is part of, as in a header traceparent of W3C's Trace Context.
-   * What is none is ignored.
+   * The trace context of the request, in the format of W3C's traceparent header. Malformed values are
+   * ignored.
    *
    * @generated from field: string traceparent = 25;
    */
@@ -488,19 +488,21 @@ export const RequestSchema: GenMessage<Request> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_stream, 9);
 
 /**
- * Response belongs to one request.
+ * Response is a response to one request.
  *
  * @generated from message leasehold.v1.Response
  */
 export type Response = Message<"leasehold.v1.Response"> & {
   /**
+   * The ID of the request.
+   *
    * @generated from field: uint64 id = 1;
    */
   id: bigint;
 
   /**
-   * More responses to this request follow. Watches, events, caches and transactions that
-   * wait have several responses, and a renewal of many leases may have.
+   * More responses to this request follow. Watches, events, caches and waiting transactions have
+   * several responses, and a renewal of many leases may have.
    *
    * @generated from field: bool more = 2;
    */

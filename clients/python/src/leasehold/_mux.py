@@ -60,18 +60,18 @@ class Follower(Protocol):
 
 
 class _Numbers:
-    """An idempotency session: the numbers from settled to last are open, but for those done."""
+    """An idempotency session: the numbers from acknowledged_below to last are open, but for those done."""
 
     def __init__(self, ref: pb.SessionRef) -> None:
         self.ref = ref
-        self.settled, self.last = 1, 0
+        self.acknowledged_below, self.last = 1, 0
         self._done: set[int] = set()
 
     def settle(self, n: int) -> None:
         self._done.add(n)
-        while self.settled in self._done:
-            self._done.remove(self.settled)
-            self.settled += 1
+        while self.acknowledged_below in self._done:
+            self._done.remove(self.acknowledged_below)
+            self.acknowledged_below += 1
 
 
 class _Call:
@@ -178,7 +178,7 @@ class Link:
                 message = pb.ClientMessage()
                 if numbers:
                     message.session.CopyFrom(numbers.ref)
-                    message.settled = numbers.settled
+                    message.acknowledged_below = numbers.acknowledged_below
                 for call in now:
                     self._last += 1
                     call.request.id = self._last
@@ -348,7 +348,7 @@ class Mux:
         """Returns a session whose last number is the caller's."""
         async with self._opening:
             n = self._numbers
-            if n is None or n.last - n.settled > _MAX_AHEAD:  # an old write takes very long
+            if n is None or n.last - n.acknowledged_below > _MAX_AHEAD:  # an old write takes very long
                 open_session = pb.SessionRequest(nonce=secrets.randbits(64))
                 r = await self.attempt(link, pb.Request(session=open_session), None, None)
                 if r.HasField("error"):

@@ -409,11 +409,11 @@ class _Ticket:
 
 def _gone(name: str, t: store_pb2.Ticket) -> LostError:
     how = {
-        store_pb2.Event.WHY_DELETED: "its key was deleted",
-        store_pb2.Event.WHY_EXPIRED: "its lease has expired",
-        store_pb2.Event.WHY_REVOKED: "its lease was revoked",
+        store_pb2.Event.CAUSE_DELETED: "its key was deleted",
+        store_pb2.Event.CAUSE_EXPIRED: "its lease has expired",
+        store_pb2.Event.CAUSE_REVOKED: "its lease was revoked",
     }
-    return LostError(f"{name!r} is lost: {how.get(t.why, 'its key is gone')}")
+    return LostError(f"{name!r} is lost: {how.get(t.cause, 'its key is gone')}")
 
 
 class _Part(AsyncHold):

@@ -94,23 +94,23 @@ class Event:
     kind: Literal["put", "delete"]
     kv: KeyValue
     previous: KeyValue | None = None
-    why: Literal["", "deleted", "expired", "revoked"] = ""
+    cause: Literal["", "deleted", "expired", "revoked"] = ""
     """What deleted the key: a request, or the end of its lease."""
     lease: int = 0
     """The lease that took the key with it."""
 
 
-_WHY: dict[int, Literal["", "deleted", "expired", "revoked"]] = {
-    store_pb2.Event.WHY_DELETED: "deleted",
-    store_pb2.Event.WHY_EXPIRED: "expired",
-    store_pb2.Event.WHY_REVOKED: "revoked",
+_CAUSE: dict[int, Literal["", "deleted", "expired", "revoked"]] = {
+    store_pb2.Event.CAUSE_DELETED: "deleted",
+    store_pb2.Event.CAUSE_EXPIRED: "expired",
+    store_pb2.Event.CAUSE_REVOKED: "revoked",
 }
 
 
 def event_of(m: store_pb2.Event) -> Event:
     kind: Literal["put", "delete"] = "delete" if m.kind == store_pb2.Event.KIND_DELETE else "put"
     previous = kv_of(m.prev_kv) if m.HasField("prev_kv") else None
-    return Event(kind, kv_of(m.kv), previous, _WHY.get(m.why, ""), m.lease)
+    return Event(kind, kv_of(m.kv), previous, _CAUSE.get(m.cause, ""), m.lease)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ func (s Subject) samples() []proto.Message {
 		}},
 		&pb.RevokeNamesRequest{Role: "spare", Name: "a/", Prefix: true}, &pb.ListNamesRequest{},
 		&pb.SetLimitsRequest{Limits: &pb.Limits{Role: "spare", Limits: []*pb.Limit{
-			{Resource: pb.Limit_RESOURCE_LEASES, Most: 1000},
+			{Resource: pb.Limit_RESOURCE_LEASES, Max: 1000},
 		}}},
 		&pb.ListLimitsRequest{}, &pb.ListBindingsRequest{}, &pb.WhoAmIRequest{},
 	}

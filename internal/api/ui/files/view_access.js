@@ -30,7 +30,7 @@ async function rights() {
     out.bindings = await quiet(call("v1/access/bindings/list"));
     out.names = (await quiet(call("v1/access/names/list")))?.permissions;
     const roles = (await quiet(call("v3/auth/role/list")))?.roles || [];
-    out.more ||= roles.length > most || out.limits?.uses?.length > most;
+    out.more ||= roles.length > most || out.limits?.usages?.length > most;
     out.roles = [];
     for (const role of roles.slice(0, most)) {
       const got = role === "root" ? {} : await quiet(call("v3/auth/role/get", { role }));
@@ -55,12 +55,12 @@ function Roles({ roles, names, title }) {
 const whose = (l) => (l.user ? html`user ${named(l.user)}` : l.role ? html`role ${named(l.role)}` : "everybody");
 
 // Limits shows how much principals may have, and what they have.
-function Limits({ limits = [], uses = [] }) {
+function Limits({ limits = [], usages = [] }) {
   const rows = limits.flatMap((l) => (l.limits || []).map((x) => [
-    whose(l), word(x.resource), x.most < 0 ? "no limit" : number(x.most)]));
+    whose(l), word(x.resource), x.max < 0 ? "no limit" : number(x.max)]));
   return html`${rows.length > 0 && html`<${Table} title="Limits" head=${["of", "what", "most"]} rows=${rows} />`}
-    ${uses.length > 0 && html`<${Table} title="Who has how much"
-      head=${["who", "leases", "keys on leases", "bytes"]} rows=${uses.slice(0, most).map((u) => [
+    ${usages.length > 0 && html`<${Table} title="Who has how much"
+      head=${["who", "leases", "keys on leases", "bytes"]} rows=${usages.slice(0, most).map((u) => [
         named(u.principal), number(u.leases), number(u.lease_keys), number(u.bytes)])} />`}`;
 }
 
@@ -70,7 +70,7 @@ const which = ({ spiffe, dns, issuer, claims = {} }) => html`
   ${Object.entries(claims).map(([k, v]) => html`, ${named(k + "=" + v)}`)}`;
 
 // Bindings shows whom this member takes callers for that others have identified.
-function Bindings({ file, sha256, loaded_unix_ms: at, refused, common_names: names, issuers = [], bindings = [] }) {
+function Bindings({ file, sha256, loaded_unix_ms: at, load_error: refused, common_names: names, issuers = [], bindings = [] }) {
   if (!file) return null;
   return html`<${Table} title=${"Bindings of " + asked} head=${["caller", "is"]} rows=${bindings.map((b) => [
       which(b), b.user ? html`user ${named(b.user)}` : html`has ${named((b.roles || []).join(", "))}`])} />
@@ -107,7 +107,7 @@ const Login = () => html`<div class="logins">
 const evidences = { TOKEN: "token", ISSUER_TOKEN: "token of an issuer", CERTIFICATE: "certificate" };
 
 // known says by what a principal is known.
-const known = ({ evidence = "", bound, user }) => evidences[evidence.slice("EVIDENCE_".length)] +
+const known = ({ evidence = "", bound, is_user: user }) => evidences[evidence.slice("EVIDENCE_".length)] +
   (bound ? ", which is bound to " + (user ? "this user" : "roles") : user ? "" : ", and no user");
 
 export function AccessView() {

@@ -12,7 +12,7 @@ const most = 100; // of those who left that are shown
 
 // words says why a ticket went.
 const words = {
-  WHY_DELETED: "it was released", WHY_EXPIRED: "its lease expired", WHY_REVOKED: "its lease was revoked",
+  CAUSE_DELETED: "it was released", CAUSE_EXPIRED: "its lease expired", CAUSE_REVOKED: "its lease was revoked",
 };
 
 export function QueuesView({ rest }) {
@@ -61,6 +61,6 @@ function Queue({ name, prefix }) {
     ${past.length > 0 && html`<${Table} title="Who left it, the latest first"
       head=${["at", "place", "lease", "since revision", "why", "then held by", "value"]}
       rows=${past.map((t) => [when(t.end, t.at), t.place, holder(t.lease), t.kv.create_revision,
-        words[t.why], t.place > 1 ? "" : t.next ? holder(t.next.lease) : "nobody", value(t.kv)])} />`}
+        words[t.cause], t.place > 1 ? "" : t.next ? holder(t.next.lease) : "nobody", value(t.kv)])} />`}
     ${ended.from > 1 && html`<p class="faint">What was before revision ${ended.from} is compacted.</p>`}`;
 }

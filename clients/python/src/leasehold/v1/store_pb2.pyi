@@ -207,16 +207,16 @@ class TxnRequest(_message.Message):
     def __init__(self, compare: _Optional[_Iterable[_Union[Compare, _Mapping]]] = ..., success: _Optional[_Iterable[_Union[Op, _Mapping]]] = ..., failure: _Optional[_Iterable[_Union[Op, _Mapping]]] = ..., wait: _Optional[_Union[Wait, _Mapping]] = ...) -> None: ...
 
 class Wait(_message.Message):
-    __slots__ = ("key", "prefix", "permits", "beside")
+    __slots__ = ("key", "prefix", "permits", "ignored_value")
     KEY_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     PERMITS_FIELD_NUMBER: _ClassVar[int]
-    BESIDE_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_VALUE_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     prefix: bytes
     permits: int
-    beside: bytes
-    def __init__(self, key: _Optional[bytes] = ..., prefix: _Optional[bytes] = ..., permits: _Optional[int] = ..., beside: _Optional[bytes] = ...) -> None: ...
+    ignored_value: bytes
+    def __init__(self, key: _Optional[bytes] = ..., prefix: _Optional[bytes] = ..., permits: _Optional[int] = ..., ignored_value: _Optional[bytes] = ...) -> None: ...
 
 class TxnResponse(_message.Message):
     __slots__ = ("header", "succeeded", "responses", "ticket", "wait_refused")
@@ -233,7 +233,7 @@ class TxnResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[_leases_pb2.Header, _Mapping]] = ..., succeeded: bool = ..., responses: _Optional[_Iterable[_Union[OpResponse, _Mapping]]] = ..., ticket: _Optional[_Union[Ticket, _Mapping]] = ..., wait_refused: _Optional[_Union[_leases_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class Ticket(_message.Message):
-    __slots__ = ("state", "create_revision", "after", "why", "lease")
+    __slots__ = ("state", "create_revision", "previous_key", "cause", "lease")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Ticket.State]
@@ -246,15 +246,15 @@ class Ticket(_message.Message):
     STATE_GONE: Ticket.State
     STATE_FIELD_NUMBER: _ClassVar[int]
     CREATE_REVISION_FIELD_NUMBER: _ClassVar[int]
-    AFTER_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_KEY_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     state: Ticket.State
     create_revision: int
-    after: bytes
-    why: Event.Why
+    previous_key: bytes
+    cause: Event.Cause
     lease: int
-    def __init__(self, state: _Optional[_Union[Ticket.State, str]] = ..., create_revision: _Optional[int] = ..., after: _Optional[bytes] = ..., why: _Optional[_Union[Event.Why, str]] = ..., lease: _Optional[int] = ...) -> None: ...
+    def __init__(self, state: _Optional[_Union[Ticket.State, str]] = ..., create_revision: _Optional[int] = ..., previous_key: _Optional[bytes] = ..., cause: _Optional[_Union[Event.Cause, str]] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("key", "range_end", "start_revision", "prev_kv", "no_put", "no_delete", "progress_ms")
@@ -285,7 +285,7 @@ class WatchResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[_leases_pb2.Header, _Mapping]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., fragment: bool = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("kind", "kv", "prev_kv", "why", "lease")
+    __slots__ = ("kind", "kv", "prev_kv", "cause", "lease")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Event.Kind]
@@ -294,26 +294,26 @@ class Event(_message.Message):
     KIND_UNSPECIFIED: Event.Kind
     KIND_PUT: Event.Kind
     KIND_DELETE: Event.Kind
-    class Why(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    class Cause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        WHY_UNSPECIFIED: _ClassVar[Event.Why]
-        WHY_DELETED: _ClassVar[Event.Why]
-        WHY_EXPIRED: _ClassVar[Event.Why]
-        WHY_REVOKED: _ClassVar[Event.Why]
-        WHY_UNKNOWN: _ClassVar[Event.Why]
-    WHY_UNSPECIFIED: Event.Why
-    WHY_DELETED: Event.Why
-    WHY_EXPIRED: Event.Why
-    WHY_REVOKED: Event.Why
-    WHY_UNKNOWN: Event.Why
+        CAUSE_UNSPECIFIED: _ClassVar[Event.Cause]
+        CAUSE_DELETED: _ClassVar[Event.Cause]
+        CAUSE_EXPIRED: _ClassVar[Event.Cause]
+        CAUSE_REVOKED: _ClassVar[Event.Cause]
+        CAUSE_UNKNOWN: _ClassVar[Event.Cause]
+    CAUSE_UNSPECIFIED: Event.Cause
+    CAUSE_DELETED: Event.Cause
+    CAUSE_EXPIRED: Event.Cause
+    CAUSE_REVOKED: Event.Cause
+    CAUSE_UNKNOWN: Event.Cause
     KIND_FIELD_NUMBER: _ClassVar[int]
     KV_FIELD_NUMBER: _ClassVar[int]
     PREV_KV_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     kind: Event.Kind
     kv: KeyValue
     prev_kv: KeyValue
-    why: Event.Why
+    cause: Event.Cause
     lease: int
-    def __init__(self, kind: _Optional[_Union[Event.Kind, str]] = ..., kv: _Optional[_Union[KeyValue, _Mapping]] = ..., prev_kv: _Optional[_Union[KeyValue, _Mapping]] = ..., why: _Optional[_Union[Event.Why, str]] = ..., lease: _Optional[int] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[Event.Kind, str]] = ..., kv: _Optional[_Union[KeyValue, _Mapping]] = ..., prev_kv: _Optional[_Union[KeyValue, _Mapping]] = ..., cause: _Optional[_Union[Event.Cause, str]] = ..., lease: _Optional[int] = ...) -> None: ...

@@ -9,14 +9,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ClientMessage(_message.Message):
-    __slots__ = ("requests", "session", "settled")
+    __slots__ = ("requests", "session", "acknowledged_below")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
-    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_BELOW_FIELD_NUMBER: _ClassVar[int]
     requests: _containers.RepeatedCompositeFieldContainer[Request]
     session: SessionRef
-    settled: int
-    def __init__(self, requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ..., session: _Optional[_Union[SessionRef, _Mapping]] = ..., settled: _Optional[int] = ...) -> None: ...
+    acknowledged_below: int
+    def __init__(self, requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ..., session: _Optional[_Union[SessionRef, _Mapping]] = ..., acknowledged_below: _Optional[int] = ...) -> None: ...
 
 class SessionRef(_message.Message):
     __slots__ = ("id", "nonce")
@@ -41,14 +41,14 @@ class SessionResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[_leases_pb2.Header, _Mapping]] = ..., session: _Optional[_Union[SessionRef, _Mapping]] = ...) -> None: ...
 
 class CacheRequest(_message.Message):
-    __slots__ = ("lease", "has", "term")
+    __slots__ = ("lease", "cached", "term")
     LEASE_FIELD_NUMBER: _ClassVar[int]
-    HAS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     lease: _leases_pb2.LeaseRef
-    has: _containers.RepeatedCompositeFieldContainer[_leases_pb2.KeyRange]
+    cached: _containers.RepeatedCompositeFieldContainer[_leases_pb2.KeyRange]
     term: int
-    def __init__(self, lease: _Optional[_Union[_leases_pb2.LeaseRef, _Mapping]] = ..., has: _Optional[_Iterable[_Union[_leases_pb2.KeyRange, _Mapping]]] = ..., term: _Optional[int] = ...) -> None: ...
+    def __init__(self, lease: _Optional[_Union[_leases_pb2.LeaseRef, _Mapping]] = ..., cached: _Optional[_Iterable[_Union[_leases_pb2.KeyRange, _Mapping]]] = ..., term: _Optional[int] = ...) -> None: ...
 
 class CacheResponse(_message.Message):
     __slots__ = ("term", "seq", "drop", "reopen")
@@ -63,18 +63,18 @@ class CacheResponse(_message.Message):
     def __init__(self, term: _Optional[int] = ..., seq: _Optional[int] = ..., drop: _Optional[_Iterable[_Union[_leases_pb2.KeyRange, _Mapping]]] = ..., reopen: bool = ...) -> None: ...
 
 class CacheAck(_message.Message):
-    __slots__ = ("lease", "term", "seq", "dropped", "open")
+    __slots__ = ("lease", "term", "seq", "dropped", "open_term")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
-    OPEN_FIELD_NUMBER: _ClassVar[int]
+    OPEN_TERM_FIELD_NUMBER: _ClassVar[int]
     lease: _leases_pb2.LeaseRef
     term: int
     seq: int
     dropped: _containers.RepeatedCompositeFieldContainer[_leases_pb2.KeyRange]
-    open: int
-    def __init__(self, lease: _Optional[_Union[_leases_pb2.LeaseRef, _Mapping]] = ..., term: _Optional[int] = ..., seq: _Optional[int] = ..., dropped: _Optional[_Iterable[_Union[_leases_pb2.KeyRange, _Mapping]]] = ..., open: _Optional[int] = ...) -> None: ...
+    open_term: int
+    def __init__(self, lease: _Optional[_Union[_leases_pb2.LeaseRef, _Mapping]] = ..., term: _Optional[int] = ..., seq: _Optional[int] = ..., dropped: _Optional[_Iterable[_Union[_leases_pb2.KeyRange, _Mapping]]] = ..., open_term: _Optional[int] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
     __slots__ = ("responses", "leadership")
