@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// sharedFlags are flags of serve that client commands know as well, before or
-// after the command's name. Alone they do not tell that a member is meant.
+// sharedFlags are flags of serve that client commands also have. Alone they do not mean that a
+// member is to be run.
 var sharedFlags = []string{"max-request-bytes", "discovery-srv", "discovery-srv-name"}
 
-// Args takes a program's arguments with its name, as [os.Args], and returns
-// those for the command line, without the name. It puts "serve" before them if
-// a member is meant: the program is called etcd and is given no command, or
-// the first argument is a flag of serve, --version among them.
+// Args returns the arguments for the command line, given a program's arguments with its name, as in
+// [os.Args]. It adds "serve" in front if a member is to be run: if the program is called etcd and
+// has no command, or if the first argument is a flag of serve, including --version.
 func Args(argv []string) []string {
 	if len(argv) == 0 {
 		return nil
@@ -27,8 +26,8 @@ func Args(argv []string) []string {
 	return rest
 }
 
-// meansServe reports whether args begin with a flag of serve, and hold one that
-// is no client flag.
+// meansServe reports whether args begin with a flag of serve and include one that is no client
+// flag.
 func meansServe(args []string) bool {
 	known := newFlags().fs
 	isServes := func(arg string) bool {

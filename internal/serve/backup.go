@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/internal/table"
 )
 
-// BackupCommand returns the commands on the backups that members make with --backup-to. They need
-// no server.
+// BackupCommand returns the commands for backups that members make with --backup-to. They need no
+// server.
 func BackupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "backup <subcommand>", GroupID: "maintenance",
@@ -30,10 +30,10 @@ needs to be running.`,
 	return c
 }
 
-// backupFrom are the flags that say where the backups are.
+// backupFrom has the flags that say where the backups are.
 type backupFrom struct{ to, credentials string }
 
-// command makes a command of one that reads backups.
+// command completes a command that reads backups with do.
 func (f *backupFrom) command(
 	c *cobra.Command, do func(context.Context, *rewind.Backups) error,
 ) *cobra.Command {
@@ -209,7 +209,7 @@ log, accurate to --backup-log-interval.`,
 	})
 }
 
-// restorePoint reads which moment is to be restored.
+// restorePoint parses the moment to restore.
 func restorePoint(revision, at string) (to rewind.Moment, err error) {
 	switch {
 	case revision != "" && at != "":

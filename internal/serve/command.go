@@ -29,8 +29,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// Command returns "leasehold serve". Errors that are mistakes of the user are a
-// [UsageError]; the program should end with its exit code.
+// Command returns "leasehold serve". Mistakes of the user are [UsageError]s; the program should
+// exit with their exit code.
 func Command() *cobra.Command {
 	return command(process{
 		env:      os.Environ,
@@ -39,12 +39,12 @@ func Command() *cobra.Command {
 	})
 }
 
-// process is what the command does to the process it runs in.
+// process abstracts what the command uses of its process, for tests.
 type process struct {
 	env      func() []string
 	hostname func() string
-	// run runs a member; the joiner is nil unless it joins a running cluster, the reloader
-	// unless it has a file that is read again.
+	// run runs a member. The joiner is nil unless the member joins a running cluster, the reloader
+	// unless there is a file to reload.
 	run func(context.Context, server.Config, *joiner, *reloader) error
 }
 
@@ -52,8 +52,8 @@ func command(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Run one member",
-		// Not parsed by cobra: etcd's -name is not its syntax, and the flags of the
-		// client commands, which it would hand down, are none of serve's.
+		// Not parsed by cobra, which does not know etcd's -name, and would add the flags of the
+		// client commands.
 		DisableFlagParsing: true,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
@@ -116,8 +116,8 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	return lg.fatal(withExitCode(p.run(ctx, cfg, j, r)))
 }
 
-// checked returns the configuration as [flags.config] does, and refuses one that no member
-// could have.
+// checked returns the configuration as [flags.config] does, with an error if it is invalid for any
+// member.
 func (f *flags) checked(hostname string) (server.Config, []string, error) {
 	cfg, warnings, wrong := f.config(hostname)
 	j, err := f.joiner(slog.New(slog.DiscardHandler))
@@ -128,14 +128,13 @@ func (f *flags) checked(hostname string) (server.Config, []string, error) {
 	return cfg, warnings, errors.Join(wrong, err, f.log.check(), likely.Validate())
 }
 
-// runMember runs a member until the context ends, or the cluster removes it, with
-// the settings that are right for a process of its own and would be rude in a
-// library.
+// runMember runs a member until the context ends or the cluster removes it. It also changes
+// process-wide settings, which a library must not do.
 func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) error {
 	quietGRPC()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if j == nil || j.addressesGiven { // else it chooses ports that are free
+	if j == nil || j.addressesGiven { // it will choose free ports
 		if err := tryPorts(ctx, cfg); err != nil {
 			return cfg.NotStarted(err)
 		}
@@ -175,9 +174,9 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 	return err
 }
 
-// tryPorts opens the ports of a member, and closes them. One that cannot be had is found out
-// before a cluster is founded or asked to take the member in: what is founded stays, and the
-// next start, with other flags, would go on with it.
+// tryPorts opens a member's ports, and closes them. A port that cannot be opened must be found
+// before a cluster is founded, or asked to add this member: a founded cluster remains, and the next
+// start, with other flags, would continue it.
 func tryPorts(ctx context.Context, cfg server.Config) (err error) {
 	var open []net.Listener
 	defer func() {
@@ -188,7 +187,7 @@ func tryPorts(ctx context.Context, cfg server.Config) (err error) {
 	for _, u := range slices.Concat(cfg.URLs.ListenClient, cfg.URLs.ListenClientHTTP,
 		cfg.URLs.ListenPeer, cfg.URLs.ListenMetrics) {
 		if u.Scheme == "unix" || u.Scheme == "unixs" {
-			continue // a socket that is closed leaves its file, or takes another's away
+			continue // closing a socket would leave its file, or remove another process's
 		}
 		l, err := listen.Listen(ctx, u)
 		if err != nil {
@@ -199,8 +198,8 @@ func tryPorts(ctx context.Context, cfg server.Config) (err error) {
 	return nil
 }
 
-// notify tells systemd, if it started us, that the member serves and that it
-// stops: for units of Type=notify, which Debian's of etcd is.
+// notify tells systemd, if it started this process, when the member serves and when it stops: for
+// units of Type=notify, such as Debian's for etcd.
 func notify(ctx context.Context, ready <-chan struct{}, r *reloader) {
 	select {
 	case <-ready:
@@ -214,9 +213,9 @@ func notify(ctx context.Context, ready <-chan struct{}, r *reloader) {
 	}
 }
 
-// untilSignal returns a context that ends at the first SIGINT or SIGTERM, or at the SIGHUP of a
-// terminal that is closed, unless that is ignored or reloads files. A later one ends the process
-// at once: a stop that hangs must not need kill -9. The loss of the log's reader ends nothing.
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM, or SIGHUP (its terminal
+// was closed) unless that is ignored or reloads files. A second signal ends the process at once: a
+// stop that hangs must not require kill -9. SIGPIPE, when the log's reader is gone, ends nothing.
 func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
@@ -244,12 +243,12 @@ func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Con
 	})
 }
 
-// sameStop is how soon after the first signal another is the same wish: timeout(1) and
-// some supervisors signal a process and then its group, of which it is one.
+// sameStop is how soon after the first signal another one is taken for the same request: timeout(1)
+// and some supervisors signal a process and then its process group.
 const sameStop = 500 * time.Millisecond
 
-// impatient calls stop, which ends the context, at the first signal, and returns the one by
-// which somebody says that it takes too long; nil when done is closed.
+// impatient calls stop, which ends the context, at the first signal. It returns a later signal, by
+// which somebody demands an immediate exit, or nil when done is closed.
 func impatient(
 	ctx context.Context, signals <-chan os.Signal, done <-chan struct{}, stop func(os.Signal),
 ) os.Signal {
@@ -269,30 +268,29 @@ func impatient(
 	}
 }
 
-// quietGRPC keeps gRPC's own log, unstructured lines that any client can cause,
-// off the standard error, unless its variable asks for it. It does so once, because gRPC
-// reads its logger without a lock.
+// quietGRPC silences gRPC's own log, unstructured lines that any client can cause, unless gRPC's
+// environment variable asks for it. It does so only once, because gRPC reads its logger without a
+// lock.
 var quietGRPC = sync.OnceFunc(func() {
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
 		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 	}
 })
 
-// printVersion begins as etcd does, because programs that start an etcd read
-// that line.
+// printVersion begins like etcd's output, because programs that start an etcd parse that line.
 func printVersion(w io.Writer) {
 	fmt.Fprintf(w, "etcd Version: %s\nLeasehold Version: %s\nGo Version: %s\nGo OS/Arch: %s/%s\n",
 		version.EtcdVersion, version.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// complete offers the flags that begin with what was typed.
+// complete returns the flags that begin with what was typed.
 func complete(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	return newFlags().complete(typed)
 }
 
 func (f *flags) complete(typed string) ([]string, cobra.ShellCompDirective) {
 	if !strings.HasPrefix(typed, "-") {
-		return nil, cobra.ShellCompDirectiveDefault // the value of a flag: a file, perhaps
+		return nil, cobra.ShellCompDirectiveDefault // the value of a flag, possibly a file
 	}
 	var offers []string
 	for _, s := range f.sections {

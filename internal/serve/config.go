@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// config returns the configuration that the flags amount to, and warnings about
-// values that were chosen for want of a flag. It does not validate.
+// config returns the configuration for the flags, and warnings about defaults that it had to guess.
+// It does not validate.
 func (f *flags) config(hostname string) (server.Config, []string, error) {
 	c := f.cfg
 	if c.DataDir == "" {
@@ -25,10 +25,10 @@ func (f *flags) config(hostname string) (server.Config, []string, error) {
 	if c.Limits.QuotaBackendBytes == 0 {
 		c.Limits.QuotaBackendBytes = defaults.Limits.QuotaBackendBytes
 	}
-	if c.Raft.SnapshotCount == 0 { // etcd: "the default"
+	if c.Raft.SnapshotCount == 0 { // 0 is etcd's "use the default"
 		c.Raft.SnapshotCount = defaults.Raft.SnapshotCount
 	}
-	// One set of versions and suites serves both sides, as in etcd.
+	// As in etcd, both sides use the same versions and cipher suites.
 	c.PeerTLS.CipherSuites = c.ClientTLS.CipherSuites
 	c.PeerTLS.MinVersion, c.PeerTLS.MaxVersion = c.ClientTLS.MinVersion, c.ClientTLS.MaxVersion
 	c.PeerTLS.SelfSignedYears = c.ClientTLS.SelfSignedYears
@@ -57,9 +57,8 @@ func (f *flags) config(hostname string) (server.Config, []string, error) {
 	return c, warnings, err
 }
 
-// reachable returns how others reach a member that listens on us: the same
-// URLs, with hostname in the place of "every address of this machine", which
-// means something else elsewhere.
+// reachable returns the URLs by which others reach a member that listens on us: the same ones, but
+// with hostname in place of an unspecified address, which means another machine elsewhere.
 func reachable(us []url.URL, hostname string) (out []url.URL, guessed bool) {
 	for _, u := range us {
 		ip := net.ParseIP(u.Hostname())

@@ -44,8 +44,8 @@ once; other changes are logged and take effect at the next start.`
 // ConfigCommand returns "leasehold config", which reads settings as serve does.
 func ConfigCommand() *cobra.Command { return configCommand(os.Environ, hostname) }
 
-// withSettings makes a command of one that does something with the settings that serve would have.
-// They are read from the command's arguments, a file first.
+// withSettings completes a command that does something with the settings that serve would have.
+// They are read from the command's arguments, of which the first may be a file.
 func withSettings(
 	c *cobra.Command, env func() []string, hostname func() string,
 	do func(io.Writer, *flags, server.Config, []string) error,
@@ -94,7 +94,7 @@ func configCommand(env func() []string, hostname func() string) *cobra.Command {
 	return c
 }
 
-// checkConfig tells what was read, once there is no mistake in it.
+// checkConfig prints what was read, after checking it.
 func checkConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) error {
 	if path := cfg.Access.BindingsFile; path != "" {
 		if err := binding.Check(path); err != nil {
@@ -118,7 +118,7 @@ func checkConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) er
 	return nil
 }
 
-// showConfig prints what would be a configuration file of the same meaning.
+// showConfig prints a configuration file with the same settings.
 func showConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) error {
 	for _, line := range warnings {
 		fmt.Fprintf(w, "# warning: %s\n", line)
@@ -142,7 +142,8 @@ func showConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) err
 	return nil
 }
 
-// chosen is the value of a flag that was not given where that depends on others.
+// chosen returns the effective value of a flag that was not given and whose default depends on
+// others.
 func chosen(name, value string, cfg server.Config) string {
 	switch name {
 	case "data-dir":
@@ -154,17 +155,17 @@ func chosen(name, value string, cfg server.Config) string {
 	case "quota-backend-bytes":
 		return strconv.FormatInt(cfg.Limits.QuotaBackendBytes, 10)
 	case "auto-compaction-retention":
-		return "" // two numbers at once, of which a file can give one
+		return "" // two numbers in one, of which a file has one
 	case "heartbeat-interval", "election-timeout":
 		if cfg.Raft.Adaptive {
-			return "" // to give it means more than its value
+			return "" // setting it would also disable adaptation
 		}
 	}
 	return value
 }
 
-// inFileText writes a value as a configuration file has it: numbers and truths bare, text in
-// quotes. A flag without a value has none.
+// inFileText writes a value as a configuration file has it: numbers and booleans bare, text quoted.
+// It returns "" for a flag without a value.
 func inFileText(x *flag.Flag, value string) string {
 	if value == "" {
 		return ""

@@ -15,25 +15,24 @@ import (
 	"leasehold.dev/internal/subprocess"
 )
 
-// demo are programs that do with the cluster what those of users do. Each is a process of this
-// binary, so that it can die as programs do.
+// demo runs programs that use the cluster as users' programs do. Each is a process of this binary,
+// so that it can crash.
 type demo struct {
 	exe, endpoints string
 	log            *slog.Logger
 }
 
-// actor is a program of the demonstration, which is started again whenever it has ended.
+// actor is a program of the demonstration, which is restarted whenever it ends.
 type actor struct {
 	args []string
-	// life is about how long it lives, and rest how long it is away then. Without a life it ends
-	// by itself. One in three dies without a word.
+	// The mean time for which it runs, and the mean pause before a restart. With life 0 it ends by
+	// itself. One in three is killed without a chance to clean up.
 	life, rest time.Duration
 }
 
-// for the programs that hold something for as long as they live.
+// forever is a command for programs that hold something as long as they live.
 var forever = []string{"--", "sleep", "3600"}
 
-// actors returns the programs.
 func actors() (all []actor) {
 	add := func(life, rest time.Duration, args ...string) {
 		all = append(all, actor{args, life, rest})
@@ -70,12 +69,12 @@ func (d *demo) run(ctx context.Context) {
 	}
 }
 
-// command returns a command of this binary at the cluster.
+// command returns a command of this binary that uses the cluster.
 func (d *demo) command(ctx context.Context, args []string) *exec.Cmd {
 	c := exec.CommandContext(ctx, d.exe, args...)
 	c.SysProcAttr = subprocess.EndWithUs()
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "LEASEHOLD_") { // such as a login, or another cluster
+		if !strings.HasPrefix(v, "LEASEHOLD_") { // for example a login, or another cluster
 			c.Env = append(c.Env, v)
 		}
 	}
@@ -83,7 +82,7 @@ func (d *demo) command(ctx context.Context, args []string) *exec.Cmd {
 	return c
 }
 
-// once runs a command, and notes its failure.
+// once runs a command, and logs its failure.
 func (d *demo) once(ctx context.Context, args ...string) {
 	out, err := d.command(ctx, args).CombinedOutput()
 	if err != nil && ctx.Err() == nil {
@@ -92,9 +91,9 @@ func (d *demo) once(ctx context.Context, args ...string) {
 	}
 }
 
-// play starts a program again and again.
+// play restarts a program until the context ends.
 func (d *demo) play(ctx context.Context, a actor) {
-	runtime.LockOSThread() // the programs end with the thread that has started them
+	runtime.LockOSThread() // the programs end with the thread that started them
 	defer runtime.UnlockOSThread()
 	for {
 		select {
@@ -110,7 +109,7 @@ func (d *demo) play(ctx context.Context, a actor) {
 	}
 }
 
-// live lets a program live for a while.
+// live runs a program for about its life.
 func (d *demo) live(ctx context.Context, a actor) {
 	life, end := context.WithTimeout(ctx, about(a.life))
 	defer end()
@@ -126,5 +125,5 @@ func (d *demo) live(ctx context.Context, a actor) {
 	}
 }
 
-// about returns a time between a half and three halves of d.
+// about returns a random time between d/2 and 3d/2.
 func about(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }

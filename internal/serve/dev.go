@@ -21,8 +21,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// DevCommand returns "leasehold dev": a whole cluster in this process, for trying
-// things and for tests of programs.
+// DevCommand returns "leasehold dev": a whole cluster in this process, to try things and to test
+// programs.
 func DevCommand() *cobra.Command {
 	d := &dev{}
 	c := &cobra.Command{
@@ -92,7 +92,7 @@ func (d *dev) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer own.close() //nolint:errcheck // the process ends; there is nowhere left to say so
+	defer own.close() //nolint:errcheck // at exit there is nowhere left to report it
 	lg := own.Logger
 	quietGRPC()
 	ctx, stop := untilSignal(ctx, own, false)
@@ -102,7 +102,7 @@ func (d *dev) run(ctx context.Context, stdout, stderr io.Writer) error {
 		if dir, err = os.MkdirTemp("", "leasehold-dev-"); err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // it is temporary
+		defer os.RemoveAll(dir) //nolint:errcheck // temporary
 	}
 	configs, err := d.configs(dir, lg)
 	if err != nil {
@@ -116,7 +116,7 @@ func (d *dev) run(ctx context.Context, stdout, stderr io.Writer) error {
 	all.Go(func() {
 		select {
 		case <-ready:
-			relays, err := d.relayConfigs(configs, lg) // the members have their ports by now
+			relays, err := d.relayConfigs(configs, lg) // the members have chosen their ports by now
 			if err == nil {
 				err = runRelays(ctx, relays, func() {
 					endpoints := d.explain(stdout, dir, configs, relays)
@@ -156,7 +156,7 @@ func (d *dev) relayConfigs(
 	return all, nil
 }
 
-// clientHosts returns where members serve clients.
+// clientHosts returns the client address of each member.
 func clientHosts(configs []server.Config) (out []string) {
 	for _, c := range configs {
 		out = append(out, c.URLs.ListenClient[0].Host)
@@ -196,8 +196,8 @@ func runRelays(ctx context.Context, configs []relay.Config, ready func()) error 
 	return nil
 }
 
-// runAll runs members until ctx ends or one of them fails. It closes ready when
-// all of them serve. A member that the cluster removes leaves the others running.
+// runAll runs members until ctx ends or one of them fails. It closes ready when all of them serve.
+// If the cluster removes a member, the others keep running.
 func runAll(ctx context.Context, configs []server.Config, ready chan<- struct{}) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -261,7 +261,7 @@ func (d *dev) configs(dir string, lg *slog.Logger) ([]server.Config, error) {
 	return all, nil
 }
 
-// addresses returns where each member serves clients, and after it where it serves members.
+// addresses returns the client URL of each member, followed by its peer URL.
 func (d *dev) addresses() (out []url.URL, err error) {
 	if d.port == 0 {
 		return freeURLs(2*d.members, anyPort)
@@ -285,8 +285,8 @@ func loopbackURL(port int) url.URL {
 
 func anyPort() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
 
-// freeURLs returns addresses that are free now, each another one: all are taken until the last is
-// found. Another process might take one before a member does, which then says so.
+// freeURLs returns n different addresses that are free now: all listeners stay open until the last
+// is found. Another process might take one before a member does, which then reports it.
 func freeURLs(n int, listen func() (net.Listener, error)) (out []url.URL, err error) {
 	for range n {
 		l, err := listen()
@@ -299,7 +299,7 @@ func freeURLs(n int, listen func() (net.Listener, error)) (out []url.URL, err er
 	return out, nil
 }
 
-// show runs the programs of the demonstration.
+// show runs the demonstration.
 func (d *dev) show(
 	ctx context.Context, endpoints string, lg *slog.Logger, fail context.CancelCauseFunc,
 ) {
@@ -311,7 +311,7 @@ func (d *dev) show(
 	(&demo{exe: exe, endpoints: endpoints, log: lg}).run(ctx)
 }
 
-// explain says what runs where, and what to do with it, and returns where clients are to go.
+// explain prints what runs where and how to use it, and returns the addresses for clients.
 func (d *dev) explain(
 	w io.Writer, dir string, configs []server.Config, relays []relay.Config,
 ) string {

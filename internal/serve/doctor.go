@@ -36,7 +36,7 @@ the data directory and removes.
 
 Exit codes: 0 if a member can run, perhaps with advice; 1 if there is a fault.`
 
-// DoctorCommand returns "leasehold doctor", which looks at a machine before a member runs on it.
+// DoctorCommand returns "leasehold doctor", which checks a machine before a member runs on it.
 func DoctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", Short: "Check whether a member can run on this machine", Long: doctorLong,
@@ -56,7 +56,7 @@ func DoctorCommand() *cobra.Command {
 		})
 }
 
-// How good what was found is.
+// The degrees of findings.
 const (
 	fine = iota
 	advice
@@ -65,7 +65,7 @@ const (
 
 var degrees = []string{"ok", "advice", "fault"}
 
-// finding is one thing that was looked at.
+// finding is the result of one check.
 type finding struct {
 	degree     int
 	what, text string
@@ -78,7 +78,7 @@ func (d *doctor) say(degree int, what, format string, args ...any) {
 	d.found = append(d.found, finding{degree, what, fmt.Sprintf(format, args...)})
 }
 
-// report prints all findings. Its error says that there is a fault.
+// report prints all findings. It returns an error if there is a fault.
 func (d *doctor) report(w io.Writer) error {
 	worst := fine
 	for _, f := range d.found {
@@ -114,7 +114,7 @@ func (d *doctor) examine(cfg *server.Config) {
 	}
 }
 
-// disk measures syncs where the data is to be, or in the nearest directory that is there.
+// disk measures syncs in the data directory, or in its nearest existing parent.
 func (d *doctor) disk(cfg *server.Config) {
 	dir := cfg.DataDir
 	for {
@@ -146,8 +146,8 @@ func (d *doctor) disk(cfg *server.Config) {
 	}
 }
 
-// syncTimes writes and syncs a file, as a member does with its log, and returns how long each sync
-// took, the shortest first.
+// syncTimes writes and syncs a file as a member does with its log. It returns how long each sync
+// took, sorted.
 func syncTimes(dir string) ([]time.Duration, error) {
 	f, err := os.CreateTemp(dir, ".leasehold-doctor-*")
 	if err != nil {
@@ -171,7 +171,7 @@ func syncTimes(dir string) ([]time.Duration, error) {
 	return took, nil
 }
 
-// syncs judges how long syncs take, of which the shortest is the first.
+// syncs judges the times of syncs, which must be sorted.
 func (d *doctor) syncs(took []time.Duration, election time.Duration) {
 	half, slow := took[len(took)/2], took[len(took)*99/100]
 	text := fmt.Sprintf("half of the syncs take less than %v, 99 of 100 less than %v",
@@ -186,7 +186,7 @@ func (d *doctor) syncs(took []time.Duration, election time.Duration) {
 	}
 }
 
-// room judges how much room a disk has, for a state that may have quota bytes.
+// room judges the free space of a disk, for a state of up to quota bytes.
 func (d *doctor) room(free uint64, quota int64) {
 	need := uint64(max(quota, 1<<30)) * 3 // a snapshot, the next one, and the log between them
 	switch {
@@ -200,7 +200,7 @@ func (d *doctor) room(free uint64, quota int64) {
 	}
 }
 
-// memory judges how much there is, for a state that may have quota bytes.
+// memory judges the size of the memory, for a state of up to quota bytes.
 func (d *doctor) memory(total uint64, quota int64) {
 	if quota > 0 && total < 2*uint64(quota) {
 		d.say(advice, "memory", "%d MiB, and the quota is %d MiB: the state is in memory, so lower "+
@@ -210,7 +210,7 @@ func (d *doctor) memory(total uint64, quota int64) {
 	d.say(fine, "memory", "%d MiB", total>>20)
 }
 
-// machine looks at clocks, files, processors and, where the system tells of it, memory.
+// machine checks clocks, files, processors and, if the system reports it, memory.
 func (d *doctor) machine(cfg *server.Config) {
 	if _, err := (*host.Host)(nil).Clock(); err != nil {
 		d.say(unfit, "clock", "%v", err)
@@ -234,7 +234,7 @@ func (d *doctor) machine(cfg *server.Config) {
 	d.system(cfg)
 }
 
-// port looks whether an address is free.
+// port checks that an address is free.
 func (d *doctor) port(what string, u url.URL) {
 	network, at := "tcp", u.Host
 	if strings.HasPrefix(u.Scheme, "unix") {
@@ -249,11 +249,11 @@ func (d *doctor) port(what string, u url.URL) {
 		d.say(advice, what, "%v: it is in use, unless this member runs already", err)
 		return
 	}
-	_ = l.Close() // it was for nothing else
+	_ = l.Close() // only opened as a test
 	d.say(fine, what, "%s is free", at)
 }
 
-// certificates looks at the files of a listener.
+// certificates checks the files of a listener.
 func (d *doctor) certificates(what string, t *server.TLS) {
 	if t.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
@@ -283,7 +283,7 @@ func (d *doctor) certificates(what string, t *server.TLS) {
 	}
 }
 
-// soon is how long before its end a certificate is to be replaced.
+// soon is how long before its expiry a certificate should be replaced.
 const soon = 14 * 24 * time.Hour
 
 func (d *doctor) expiry(what, file string, c *x509.Certificate) {
@@ -301,8 +301,8 @@ func (d *doctor) expiry(what, file string, c *x509.Certificate) {
 	}
 }
 
-// joined looks at the way to the cluster of --join: to each address, and to the peer URLs that its
-// members have.
+// joined checks the network to the cluster of --join: to each address, and to its members' peer
+// URLs.
 func (d *doctor) joined(at []string, cfg *server.Config, dial func() (cluster, error)) {
 	for _, e := range at {
 		host := e
@@ -335,14 +335,14 @@ func (d *doctor) joined(at []string, cfg *server.Config, dial func() (cluster, e
 	}
 }
 
-// other tries to reach another member.
+// other checks that another member can be reached.
 func (d *doctor) other(name string, urls []url.URL, cfg *server.Config) {
 	for _, u := range urls {
 		d.reach("member "+name, u.Host, cfg)
 	}
 }
 
-// reach tries to connect to an address.
+// reach checks that an address accepts connections.
 func (d *doctor) reach(what, host string, cfg *server.Config) {
 	began := time.Now()
 	conn, err := net.DialTimeout("tcp", host, 2*time.Second)
@@ -357,13 +357,13 @@ func (d *doctor) reach(what, host string, cfg *server.Config) {
 	default:
 		d.say(fine, what, "%s answers in %v", host, took.Round(10*time.Microsecond))
 	}
-	_ = conn.Close() // it was for nothing else
+	_ = conn.Close() // only opened as a test
 }
 
-// longestWay is how long a round trip to another member may take with these settings.
+// longestWay returns how long a round trip to another member may take with these settings.
 func longestWay(r server.Raft) time.Duration {
 	if r.Adaptive {
-		return r.ElectionTimeout * 3 / 10 // twice that, and a heartbeat and a half, is within it
+		return r.ElectionTimeout * 3 / 10 // twice that, and 1.5 heartbeats, fit into it
 	}
 	return r.ElectionTimeout / 10
 }

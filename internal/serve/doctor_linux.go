@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/server"
 )
 
-// system looks at what only Linux tells.
+// system checks what only Linux reports.
 func (d *doctor) system(cfg *server.Config) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err == nil {

@@ -4,5 +4,5 @@ package serve
 
 import "leasehold.dev/server"
 
-// system looks at what only Linux tells.
+// system checks what only Linux reports.
 func (*doctor) system(*server.Config) {}

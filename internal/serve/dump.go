@@ -11,8 +11,7 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// LogCommand returns the command on what a member that has stopped left on its disk. It needs no
-// server.
+// LogCommand returns the command for the log of a stopped member. It needs no server.
 func LogCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "log <subcommand>", Short: "Inspect the log of a stopped member", GroupID: "maintenance",
@@ -82,7 +81,7 @@ member that is started meanwhile finds the directory in use.` +
 	return c
 }
 
-// dumped adds what was dumped to an error, and its exit code.
+// dumped adds the name of the file or directory to an error, and the exit code.
 func dumped(name string, err error) error {
 	if err == nil {
 		return nil

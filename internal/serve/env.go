@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-// The prefixes of the variables that stand for flags, most important first.
+// The prefixes of environment variables that set flags, most important first.
 var envPrefixes = []string{"LEASEHOLD_", "ETCD_"}
 
-// othersWords are what comes after LEASEHOLD_ in the variables of the client commands, and in
-// those that they set for the commands they run. A shell that has some of them may start a
-// member.
+// othersWords are the parts after LEASEHOLD_ of the variables that client commands read, or set for
+// the commands they run. A member may be started from a shell that has them.
 var othersWords = []string{
 	"ENDPOINTS", "WRITE_OUT", "HEX", "DEBUG", "DIAL_TIMEOUT", "COMMAND_TIMEOUT", "KEEPALIVE_TIME",
 	"KEEPALIVE_TIMEOUT", "MAX_RECV_BYTES", "CACERT", "CERT", "KEY", "INSECURE_TRANSPORT",
@@ -22,10 +21,9 @@ var othersWords = []string{
 	"TOKEN", "LEASE", "LOCK_KEY", "ITEM", "TRIES", "POOL_ID",
 }
 
-// readEnv sets the flags that the command line left alone from env, which holds
-// NAME=value as [os.Environ] does. It returns a warning for each variable that
-// looks like ours and names no flag. An empty variable counts as unset, as in
-// etcd.
+// readEnv sets the flags that are not on the command line from env, which has NAME=value as in
+// [os.Environ]. It returns a warning for each variable with our prefix that names no flag. As in
+// etcd, an empty variable counts as unset.
 func (f *flags) readEnv(env []string) (warnings []string, err error) {
 	values := make(map[string]string)
 	for _, kv := range env {
@@ -39,8 +37,7 @@ func (f *flags) readEnv(env []string) (warnings []string, err error) {
 			name := envName(prefix, x.Name)
 			value, ok := values[name]
 			delete(values, name)
-			// What is more important came first: the command line, then the other
-			// prefix.
+			// The more important sources came first: the command line, then the other prefix.
 			if ok && !f.given[x.Name] {
 				errs = append(errs, f.set(x, value, name))
 			}
@@ -59,8 +56,7 @@ func (f *flags) readEnv(env []string) (warnings []string, err error) {
 	return warnings, errors.Join(errs...)
 }
 
-// envName returns the variable that stands for a flag: LEASEHOLD_DATA_DIR for
-// data-dir.
+// envName returns the variable that sets a flag: LEASEHOLD_DATA_DIR for data-dir.
 func envName(prefix, flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// exitRelease is the exit code where another release is needed: to try again with this one would
-// end in the same way.
+// exitRelease is the exit code if another release is needed: trying again with this one cannot
+// help.
 const exitRelease = 6
 
 // releaseError is an error with that exit code.
@@ -20,8 +20,8 @@ func (e releaseError) Unwrap() error { return e.error }
 // ExitCode is the exit code that goes with the error.
 func (releaseError) ExitCode() int { return exitRelease }
 
-// withExitCode gives an error its exit code, if it has one of its own: what another release has
-// written was met by a member, or in a file.
+// withExitCode gives an error its exit code, if it has a special one: if a member, or a file, has
+// data of another release.
 func withExitCode(err error) error {
 	for _, e := range []error{
 		server.ErrTooOld, server.ErrForeign, encoding.ErrNewer, encoding.ErrOlder,

@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/internal/settings"
 )
 
-// inFile maps the sections of a configuration file, which etcd has, to the names in each and
-// the flags that these stand for.
+// inFile maps the sections of a configuration file, which are etcd's, to their names and the flags
+// that these set.
 var inFile = map[string]map[string]string{
 	"client-transport-security": {
 		"cert-file": "cert-file", "key-file": "key-file", "client-cert-file": "client-cert-file",
@@ -35,7 +35,7 @@ var inFile = map[string]map[string]string{
 	},
 }
 
-// ignoredInFile are names of etcd's configuration file that no flag has, and why they mean
+// ignoredInFile has the names of etcd's configuration file that have no flag, and why they mean
 // nothing here.
 var ignoredInFile = map[string]string{
 	"discovery-config": noDiscovery, "socket-options": "one process has a port",
@@ -50,7 +50,7 @@ const noProxy = "there is no proxy; every member serves every call"
 // notInFile are flags that a file cannot give.
 var notInFile = []string{"config-file", "version"}
 
-// setting is one line of a configuration file.
+// setting is an assignment in a configuration file.
 type setting struct {
 	name  string // as in the file, with its section
 	flag  string // "" if it is ignored
@@ -58,9 +58,8 @@ type setting struct {
 	value *yaml.Node
 }
 
-// readFile sets the flags that neither the command line nor a variable gave from the file of
-// --config-file, if there is one. It refuses what it does not know, and what has the wrong type,
-// even if that is overridden.
+// readFile sets flags from the file of --config-file, if there is one, unless the command line or a
+// variable sets them. Unknown names and values of the wrong type are errors even then.
 func (f *flags) readFile() (warnings []string, err error) {
 	if f.configFile == "" {
 		return nil, nil
@@ -77,7 +76,7 @@ func (f *flags) readFile() (warnings []string, err error) {
 	errs := []error{err}
 	for _, s := range given {
 		if s.flag == "" && (s.value.Value == "false" || s.value.Value == "off") {
-			continue // etcd's default is not worth a warning
+			continue // no warning for etcd's default
 		}
 		if s.flag == "" {
 			warnings = append(warnings, fmt.Sprintf("setting %s in %s is accepted and ignored: %s",
@@ -103,8 +102,8 @@ func (f *flags) readFile() (warnings []string, err error) {
 	return warnings, errors.Join(errs...)
 }
 
-// settings reads the names in a file, and finds the flag of each. With an error for unknown names
-// and such it returns those that are right.
+// settings reads the names in a file, and finds their flags. With an error, for example for unknown
+// names, it also returns the valid ones.
 func (f *flags) settings(text []byte) ([]setting, error) {
 	root, err := settings.Parse(text)
 	if err != nil {
@@ -160,7 +159,7 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 	return f.vetSettings(all, fail), errors.Join(errs...)
 }
 
-// vetSettings refuses names that are unknown or come twice, and leaves out what has no value.
+// vetSettings reports unknown and duplicate names, and removes settings without a value.
 func (f *flags) vetSettings(all []setting, fail func(int, string, ...any)) []setting {
 	kept := []setting{}
 	first := make(map[string]setting)
@@ -183,7 +182,7 @@ func (f *flags) vetSettings(all []setting, fail func(int, string, ...any)) []set
 	return kept
 }
 
-// fileNames are the names that a configuration file may have outside of a section.
+// fileNames returns the names that a configuration file may have outside of sections.
 func (f *flags) fileNames() []string {
 	names := slices.DeleteFunc(f.names(), func(n string) bool {
 		return slices.Contains(notInFile, n)
@@ -193,14 +192,14 @@ func (f *flags) fileNames() []string {
 	return names
 }
 
-// didYouMean ends a complaint about an unknown name.
+// didYouMean ends an error about an unknown name.
 func didYouMean(typed string, names []string) string {
-	// etcd's flags lost this when they were no longer experiments.
+	// etcd's flags lose this prefix when they become stable.
 	plain := strings.TrimPrefix(typed, "experimental-")
 	if plain != typed && slices.Contains(names, plain) {
 		return fmt.Sprintf("; did you mean %q?", plain)
 	}
-	// A file may have been written with the names of another language.
+	// Someone may have used other conventions.
 	plain = strings.ReplaceAll(strings.TrimPrefix(plain, "--"), "_", "-")
 	if near := settings.Nearest(plain, names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
@@ -208,8 +207,7 @@ func didYouMean(typed string, names []string) string {
 	return "; leasehold serve --help lists the names, as flags"
 }
 
-// valueOf returns the text of a value, as it would be on the command line, if the value has the
-// type of x.
+// valueOf returns a value as text for the command line, if it has the type of x.
 func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 	n = settings.Meant(n)
 	var kind any = ""
@@ -233,7 +231,7 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 			return "", errors.New("it must be true or false, without quotes")
 		}
 	case time.Duration:
-		// etcd's are numbers of nanoseconds.
+		// etcd has numbers of nanoseconds.
 		if n.Tag == "!!int" && n.Value != "0" {
 			return etcdDuration(x, n.Value)
 		}
@@ -248,8 +246,8 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 	return n.Value, nil
 }
 
-// etcdDuration reads the durations of etcd's configuration file, which are numbers of
-// nanoseconds. A number so small would be meant otherwise.
+// etcdDuration parses a duration of etcd's configuration file, a number of nanoseconds. A smaller
+// number must have been meant in another unit.
 func etcdDuration(x *flag.Flag, nanoseconds string) (string, error) {
 	if d, err := time.ParseDuration(nanoseconds + "ns"); err == nil && d >= time.Millisecond {
 		return d.String(), nil
@@ -257,7 +255,7 @@ func etcdDuration(x *flag.Flag, nanoseconds string) (string, error) {
 	return "", fmt.Errorf("it needs a unit, as in %s%s", nanoseconds, "s")
 }
 
-// takesList reports whether x holds what the command line separates with commas.
+// takesList reports whether the command line separates the values of x with commas.
 func takesList(x *flag.Flag) bool {
 	switch x.Value.(type) {
 	case urls, list, members:

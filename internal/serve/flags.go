@@ -14,11 +14,10 @@ import (
 	"leasehold.dev/server"
 )
 
-// errHelp means that help was asked for.
+// errHelp means that the user asked for help.
 var errHelp = errors.New("serve: help")
 
-// A UsageError is a mistake on the command line or in a variable that stands
-// for a flag.
+// A UsageError is a mistake on the command line, or in a variable or file that sets flags.
 type UsageError struct{ text string }
 
 // Error implements error.
@@ -31,13 +30,13 @@ func usageError(format string, args ...any) error {
 	return &UsageError{text: fmt.Sprintf(format, args...)}
 }
 
-// flags is one reading of the command line. Package flag is not used to parse,
-// only to hold: its complaints cannot be told apart, and a hint needs to know.
+// flags has the values of one command line. Package flag only stores them and does not parse: its
+// errors cannot be told apart, which hints need.
 type flags struct {
 	fs       *flag.FlagSet
 	sections []section
 	given    map[string]bool   // on the command line, by a variable or in the file
-	from     map[string]string // where what is given comes from
+	from     map[string]string // where each given value comes from
 
 	cfg        server.Config
 	log        logFlags
@@ -55,7 +54,7 @@ type section struct {
 	names []string
 }
 
-// newFlags returns all flags, with their defaults.
+// newFlags returns all flags with their defaults.
 func newFlags() *flags {
 	f := emptyFlags("serve")
 	f.cfg = server.DefaultConfig()
@@ -77,7 +76,7 @@ func newFlags() *flags {
 	return f
 }
 
-// emptyFlags returns flags of a command, without any.
+// emptyFlags returns an empty set of flags for a command.
 func emptyFlags(command string) *flags {
 	f := &flags{
 		fs:    flag.NewFlagSet(command, flag.ContinueOnError),
@@ -112,9 +111,8 @@ func (f *flags) names() []string {
 	return names
 }
 
-// parse reads a command line as etcd does: -name and --name, with "=value" or
-// the value as the next argument, booleans bare or with "=value"; of a flag
-// given twice the last counts.
+// parse reads a command line as etcd does: -name and --name, with "=value" or the value as the next
+// argument, booleans alone or with "=value". Of a repeated flag, the last one counts.
 func (f *flags) parse(args []string) error {
 	for len(args) > 0 {
 		arg := args[0]
@@ -147,7 +145,7 @@ func (f *flags) parse(args []string) error {
 	return nil
 }
 
-// set gives x a value that came from source, a flag or a variable.
+// set sets x to a value from source, which names a flag or a variable.
 func (f *flags) set(x *flag.Flag, value, source string) error {
 	if err := x.Value.Set(value); err != nil {
 		return usageError("invalid value %q for %s: %s", value, source, because(x, err))
@@ -159,7 +157,7 @@ func (f *flags) set(x *flag.Flag, value, source string) error {
 	return nil
 }
 
-// because says why x did not take a value.
+// because explains why x refused a value.
 func because(x *flag.Flag, err error) string {
 	var kind any
 	if g, ok := x.Value.(flag.Getter); ok {
@@ -179,8 +177,8 @@ func because(x *flag.Flag, err error) string {
 	return why
 }
 
-// read takes a command line, what it leaves to variables, and what both leave to the file. A
-// warning is about a value that means nothing here.
+// read reads the command line, then variables, then the file; earlier sources win. Warnings are
+// about values that mean nothing here.
 func (f *flags) read(args, env []string) (warnings []string, err error) {
 	if err := f.parse(args); err != nil || f.version {
 		return nil, err
@@ -189,7 +187,7 @@ func (f *flags) read(args, env []string) (warnings []string, err error) {
 	return warnings, f.located(err)
 }
 
-// readRest reads the variables and the file. Its error has a line for each mistake.
+// readRest reads the variables and the file. Its error has one line per mistake.
 func (f *flags) readRest(env []string) ([]string, error) {
 	warnings, badEnv := f.readEnv(env)
 	more, badFile := f.readFile()
@@ -197,8 +195,8 @@ func (f *flags) readRest(env []string) ([]string, error) {
 	return append(append(warnings, more...), f.warnings()...), errors.Join(badEnv, badFile)
 }
 
-// load reads all settings and checks them. Its error names all mistakes; a command line that cannot
-// be read is reported alone.
+// load reads all settings and checks them. Its error has all mistakes; but if the command line
+// cannot be parsed, only that.
 func (f *flags) load(
 	args, env []string, hostname string,
 ) (cfg server.Config, warnings []string, err error) {
@@ -210,8 +208,8 @@ func (f *flags) load(
 	return cfg, append(warnings, more...), f.located(errors.Join(err, wrong))
 }
 
-// located makes a [UsageError] of an error that has a line for each mistake, and says in each where
-// the flags that it names were given, if not on the command line.
+// located makes a [UsageError] of an error with one line per mistake. It adds to each line where
+// the flags in it were given, if not on the command line.
 func (f *flags) located(err error) error {
 	if err == nil {
 		return nil
@@ -244,7 +242,7 @@ func (f *flags) locate(text string) string {
 	return text
 }
 
-// namedFlag finds flags in the text of an error.
+// namedFlag finds names of flags in an error.
 var namedFlag = regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
 
 func isBool(x *flag.Flag) bool {
@@ -259,7 +257,7 @@ func (f *flags) unknown(name string) error {
 	return usageError("unknown flag --%s; see leasehold %s --help", name, f.fs.Name())
 }
 
-// warnings names the flags that were given and mean nothing here.
+// warnings returns a warning for each given flag that means nothing here.
 func (f *flags) warnings() []string {
 	var w []string
 	f.fs.VisitAll(func(x *flag.Flag) {
@@ -275,7 +273,7 @@ func (f *flags) warnings() []string {
 	return w
 }
 
-// help writes all flags that do something, and the names of the others.
+// help prints all flags that do something, and the names of the others.
 func (f *flags) help(w io.Writer) {
 	fmt.Fprint(w, "Run one member until a signal ends it.\n\nUsage:\n  leasehold serve [flags]\n\n"+
 		"Each flag can also be set as a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for\n"+
@@ -293,14 +291,14 @@ func (f *flags) help(w io.Writer) {
 		strings.Join(rest, "\n  "))
 }
 
-// helpSections writes the flags.
+// helpSections prints the flags.
 func (f *flags) helpSections(w io.Writer) {
 	for _, s := range f.sections {
 		fmt.Fprintf(w, "\n%s:\n", s.title)
 		for _, name := range s.names {
 			x := f.fs.Lookup(name)
 			fmt.Fprintf(w, "  --%s '%s'", name, x.DefValue)
-			column := helpWidth // a usage begins on a line of its own
+			column := helpWidth // usages begin on their own line
 			for _, word := range strings.Fields(x.Usage) {
 				if column += 1 + len(word); column > helpWidth {
 					column = 6 + len(word)

@@ -9,45 +9,44 @@ import (
 	"time"
 )
 
-// The garbage that may pile up before a collection: half of what lives, but
-// never less than smallestSlack bytes.
+// How much garbage may accumulate before a collection: half of the live heap, but at least
+// smallestSlack bytes.
 const (
 	usualPercent  = 50
 	smallestSlack = 64 << 20
-	// smallestHeap is the heap that Go starts from. To go below it here would
-	// raise Go's own minimum, which is as many percent of it.
+	// smallestHeap is the heap that Go starts with. A smaller value would increase Go's own
+	// minimum, which is proportional to the percentage.
 	smallestHeap = 4 << 20
 
-	// loadingPercent is for the time in which the state is loaded: nearly all of that stays.
+	// loadingPercent is used while the state is loaded: nearly all of that stays.
 	loadingPercent = 400
 )
 
-// userTunes reports whether the user says by GOGC how often the collector runs.
+// userTunes reports whether the user tunes the collector with GOGC.
 func userTunes() bool { return os.Getenv("GOGC") != "" }
 
-// loadGC has the collector run seldom until tuneGC, unless the user tunes it.
+// loadGC makes collections rare until tuneGC, unless the user tunes the collector.
 func loadGC() {
 	if !userTunes() {
 		debug.SetGCPercent(loadingPercent)
 	}
 }
 
-// tuneGC sets how often the collector runs, unless the user does. It is called when the state is
-// loaded.
+// tuneGC sets how often the collector runs, unless the user tunes it. It is called when the state
+// is loaded.
 //
-// The state of a member is its live heap. Go's default lets a process grow to
-// twice that; half as much again is enough, because most garbage is requests,
-// which die young. But a percentage of a small heap is next to nothing: with 4
-// MiB alive the collector would run hundreds of times a second under load. So
-// below 128 MiB the percentage is raised until it makes smallestSlack. Above,
-// it never changes again, so nothing is paid for this.
+// The state of a member is its live heap. By default, Go lets a heap grow to twice that. 1.5 times
+// is enough here, because most garbage is requests, which die young. But a percentage of a small
+// heap is very little: with 4 MiB alive the collector would run hundreds of times a second under
+// load. So below 128 MiB the percentage is larger, to allow smallestSlack of garbage. Above, it is
+// constant and costs nothing.
 func tuneGC() {
 	if userTunes() {
 		return
 	}
 	var atCycle func(int)
-	// What is loaded counts as alive, though no collection has seen it. So that takes place when
-	// there is garbage, and not now.
+	// What was loaded counts as allocated, though no collection has marked it. So the next
+	// collection occurs when there is garbage, not now.
 	heap := readHeap()
 	last := percentTo(heap.objects*uint64(100+gcPercent(heap.objects))/100, heap.live)
 	debug.SetGCPercent(last)
@@ -67,35 +66,35 @@ func watchCycle(f func(int)) {
 	runtime.AddCleanup(sentinel, f, 0)
 }
 
-// gcPercent returns the percentage for a heap of live bytes.
+// gcPercent returns the percentage for a heap with live bytes.
 func gcPercent(live uint64) int {
 	return int(max(usualPercent, smallestSlack*100/max(live, smallestHeap)))
 }
 
-// percentTo returns the percentage with which a heap of live bytes grows to goal.
+// percentTo returns the percentage by which a heap with live bytes may grow to goal.
 func percentTo(goal, live uint64) int {
 	live = max(live, smallestHeap)
 	return int(max(usualPercent, (max(goal, live)-live)*100/live))
 }
 
-// differs reports whether going from b to a is worth stopping the world for.
+// differs reports whether a differs enough from b to stop the world for the change.
 func differs(a, b int) bool { return a*10 > b*11 || a*10 < b*9 }
 
-// A process rests if it has allocated at most restingBytes in each of the last restingSeconds. A
-// member without clients allocates about 2 MiB a second.
+// A process is idle if it allocated at most restingBytes in each of the last restingSeconds
+// seconds. A member without clients allocates about 2 MiB a second.
 const (
 	restingBytes   = 4 << 20
 	restingSeconds = 3
-	// worthIt is the least that is given back, mostAtOnce the most that is at once. Until that is
-	// done no collection can begin or end, and a member must not stand still for long. Go's
-	// scavenger gives back more little by little, and not quite as much.
+	// worthIt is the least memory to return at all, mostAtOnce the most to return at once.
+	// Meanwhile no collection can begin or end, and a member must not pause for long. Go's
+	// scavenger returns the rest gradually, though not all of it.
 	worthIt    = 16 << 20
 	mostAtOnce = 256 << 20
 )
 
-// giveBack gives memory that is of no use back to the system while the process rests, until ctx
-// ends, unless the user tunes the collector. A collection costs least then, and without one the
-// process would stay as large as its last load has made it.
+// giveBack returns unused memory to the system while the process is idle, until ctx ends, unless
+// the user tunes the collector. A collection costs least then, and without one the process would
+// stay as large as under its last load.
 func giveBack(ctx context.Context) {
 	if userTunes() {
 		return
@@ -121,16 +120,16 @@ func giveBack(ctx context.Context) {
 	}
 }
 
-// rest says when memory is to be given back.
+// rest decides when to return memory.
 type rest struct {
 	allocated uint64 // a second ago
-	seconds   int    // at rest
-	// over is by how much more than the live heap stayed resident the last time: where free memory
-	// lies in small pieces it would again.
+	seconds   int    // idle
+	// over is how much more than the live heap stayed resident the last time, because free memory
+	// is fragmented; it would again.
 	over uint64
 }
 
-// second is called once a second. It reports whether memory is to be given back.
+// second is called once a second. It reports whether to return memory now.
 func (r *rest) second(h heap) bool {
 	quiet := h.allocated-r.allocated <= restingBytes
 	r.allocated = h.allocated
@@ -142,17 +141,17 @@ func (r *rest) second(h heap) bool {
 	return r.seconds >= restingSeconds && h.resident >= h.live+r.over+max(h.live/4, worthIt)
 }
 
-// given says that memory was given back.
+// given records that memory was returned.
 func (r *rest) given(h heap) {
 	*r = rest{allocated: h.allocated, over: h.resident - min(h.live, h.resident)}
 }
 
-// heap is what the heap has in bytes.
+// heap has the heap's sizes in bytes.
 type heap struct {
 	live      uint64 // found alive by the last collection
-	objects   uint64 // all that is there, dead or alive
-	resident  uint64 // objects, and what is kept for more of them
-	allocated uint64 // ever
+	objects   uint64 // all objects, dead or alive
+	resident  uint64 // objects, and free memory that is kept for more
+	allocated uint64 // since the start
 }
 
 func readHeap() heap {

@@ -5,9 +5,9 @@ import "strconv"
 // ignoredFlag is a flag of etcd 3.7 that means nothing here.
 type ignoredFlag struct {
 	name   string
-	def    string // etcd's default; giving it is not worth a warning
+	def    string // etcd's default; no warning for it
 	isBool bool
-	hidden bool // etcd accepts it and does not document it
+	hidden bool // etcd accepts it but does not document it
 	why    string
 }
 
@@ -20,9 +20,8 @@ const (
 	noOldFlag   = "etcd ignores it, too"
 )
 
-// ignored lists etcd's flags that mean nothing here, and why. Flags that would
-// weaken a promise when ignored (revocation lists, allowed names) are not here:
-// they work.
+// ignored lists etcd's flags that mean nothing here, and why. Flags that weaken a promise if
+// ignored (revocation lists, allowed names) are implemented instead.
 var ignored = []ignoredFlag{
 	{name: "wal-dir", why: "the log is in --data-dir"},
 	{
@@ -103,7 +102,7 @@ var ignored = []ignoredFlag{
 	{name: "test.outputdir", hidden: true, why: noOldFlag},
 }
 
-// ignoredValue takes any value, except that a boolean must be one.
+// ignoredValue accepts any value, except that booleans are checked.
 type ignoredValue struct {
 	flag ignoredFlag
 	text string
@@ -125,6 +124,5 @@ func (v *ignoredValue) Set(s string) error {
 	return nil
 }
 
-// IsBoolFlag reports whether the flag may stand without a value. Those that etcd
-// ignores itself may, all of them.
+// IsBoolFlag reports whether the flag may have no value, as all those may that etcd ignores.
 func (v *ignoredValue) IsBoolFlag() bool { return v.flag.isBool || v.flag.hidden }

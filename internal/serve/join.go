@@ -22,36 +22,36 @@ import (
 	"leasehold.dev/server"
 )
 
-// joinFlags are the flags that bring a member into a running cluster.
+// joinFlags are the flags for joining a running cluster.
 type joinFlags struct {
 	endpoints []string // client addresses of the cluster's members
 	replace   bool
 	login     joinLogin
 }
 
-// joiner brings a member into a running cluster, in one command: it adds the
-// member as a learner before it starts, and has it promoted when it has caught
-// up. It may be stopped and started again at any point, and goes on from there.
+// joiner makes a member of a running cluster in one command: it adds the member as a learner before
+// it starts, and has it promoted when it has caught up. It may be interrupted at any point, and
+// continues after a restart.
 type joiner struct {
 	joinFlags
-	// nameGiven, dirGiven and addressesGiven say which of the name, the data directory and the
-	// addresses were given. The others are chosen here.
+	// Whether the name, the data directory and the addresses were given. Otherwise the joiner
+	// chooses them.
 	nameGiven, dirGiven, addressesGiven bool
 
 	log  *slog.Logger
 	dial func(endpoints []string, who joinLogin, cfg server.Config) (cluster, error)
-	// reach finds out whether a member can be reached at its peer URLs: see [server.Reach].
+	// reach checks that a member can be reached at its peer URLs: see [server.Reach].
 	reach func(cfg server.Config, members map[string][]url.URL, cluster uint64) error
 
 	reserved io.Closer // keeps others from choosing the same addresses
 	cluster  cluster
-	member   uint64 // the ID that the cluster knows this member by
-	reason   string // why it waits, as last told
+	member   uint64 // the ID in the cluster
+	reason   string // why it waits, as logged last
 }
 
-// cluster is what a joiner asks of the members of the cluster.
+// cluster has the requests that a joiner makes.
 type cluster interface {
-	// Ours says why the hosts that were called are not Leasehold's members.
+	// Ours returns an error if the hosts that were dialed are not members of Leasehold.
 	Ours(context.Context) error
 	MemberList(context.Context, ...clientv3.OpOption) (*clientv3.MemberListResponse, error)
 	MemberAddAsLearner(context.Context, []string) (*clientv3.MemberAddResponse, error)
@@ -60,10 +60,10 @@ type cluster interface {
 	Close() error
 }
 
-// joinCall is how long one call may take before the next member is asked.
+// joinCall is the timeout of a call, after which the next member is tried.
 const joinCall = 10 * time.Second
 
-// joiner returns nil if no cluster is to be joined.
+// joiner returns nil without --join.
 func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 	if err := f.join.login.check(len(f.join.endpoints) > 0); err != nil {
 		return nil, err
@@ -91,9 +91,8 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 	return j, nil
 }
 
-// prepare returns the configuration with which the member is to start. It waits
-// until the cluster has taken the member in, however long that takes: it is for
-// a server, which a person stops who loses patience.
+// prepare returns the configuration to start the member with. It waits until the cluster has added
+// the member, however long that takes: servers wait until somebody stops them.
 func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config, error) {
 	cfg, err := j.chooseAddresses(cfg)
 	if err != nil {
@@ -125,7 +124,7 @@ func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config,
 	return cfg, err
 }
 
-// admit has the cluster know this member, and returns all members.
+// admit adds this member to the cluster if needed, and returns all members.
 func (j *joiner) admit(
 	ctx context.Context, cfg server.Config, have possession,
 ) ([]*etcdserverpb.Member, error) {
@@ -158,7 +157,7 @@ func (j *joiner) admit(
 			"with its data, or use --replace to remove it and join as a new member",
 			m.ID, m.Name, strings.Join(urls, ","), cfg.DataDir)
 	}
-	// A learner has no vote that could be missed.
+	// A learner has no vote that would be missed.
 	j.log.Warn("removing the member whose data is lost, to join in its place",
 		"member", fmt.Sprintf("%x", m.ID), "name", m.Name)
 	_, err = j.cluster.MemberRemove(ctx, m.ID)
@@ -173,8 +172,8 @@ var errUnreachable = errors.New("no member of the cluster can be reached at its 
 	"this one could not take part; if they are wrong, which \"leasehold member list\" shows, change " +
 	"them with \"leasehold member update ID --peer-urls=URL\"")
 
-// check refuses to add a member, or to take the place of self, that could not take part: it
-// would stay a learner that nobody reaches.
+// check refuses to add a member, or to replace self, if it could not take part: it would remain an
+// unreachable learner.
 func (j *joiner) check(
 	cfg server.Config, list *clientv3.MemberListResponse, self *etcdserverpb.Member,
 ) error {
@@ -210,7 +209,7 @@ func (j *joiner) add(ctx context.Context, urls []string) ([]*etcdserverpb.Member
 	case !errors.Is(err, rpctypes.ErrPeerURLExist):
 		return nil, err
 	}
-	// Perhaps an earlier attempt, of which no answer came, has been successful.
+	// Perhaps an earlier attempt succeeded, and its answer was lost.
 	list, lerr := j.cluster.MemberList(ctx)
 	if lerr != nil {
 		return nil, lerr
@@ -224,7 +223,7 @@ func (j *joiner) add(ctx context.Context, urls []string) ([]*etcdserverpb.Member
 		strings.Join(urls, ","), err)
 }
 
-// initial returns what --initial-cluster would say.
+// initial returns the value for --initial-cluster.
 func (j *joiner) initial(
 	cfg server.Config, all []*etcdserverpb.Member,
 ) (map[string][]url.URL, error) {
@@ -253,9 +252,9 @@ func (j *joiner) initial(
 	return initial, nil
 }
 
-// finish has the member promoted once it serves. Until then it lags for certain.
-// A voter that was started again needs no promotion, for which it may lack the login. learner
-// reports whether the member is one.
+// finish has the member promoted once it serves; before that, it has certainly not caught up. A
+// restarted voter needs no promotion, and perhaps lacks the login for it. learner reports whether
+// the member is a learner.
 func (j *joiner) finish(ctx context.Context, ready <-chan struct{}, learner func() bool) {
 	defer j.cluster.Close() //nolint:errcheck // nothing is lost
 	select {
@@ -289,7 +288,7 @@ func find(all []*etcdserverpb.Member, id uint64) *etcdserverpb.Member {
 	return nil
 }
 
-// at returns the member with just these peer URLs, or nil.
+// at returns the member with exactly these peer URLs, or nil.
 func at(all []*etcdserverpb.Member, urls []string) *etcdserverpb.Member {
 	set := func(urls []string) map[string]bool {
 		s := make(map[string]bool)

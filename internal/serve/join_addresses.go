@@ -16,23 +16,22 @@ import (
 	"leasehold.dev/server"
 )
 
-// clientPorts are the ports on which members on one machine serve clients, one
-// after another; members are served on the next one. The first is the default, the
-// others are those of etcd's own examples.
+// clientPorts are the client ports for members on one machine, in order; a member's peer port is
+// the next one. The first is the default, the others are those of etcd's examples.
 var clientPorts = []int{2379, 22379, 32379, 42379, 52379, 62379, 12379}
 
-// chosenFile holds, in the data directory, the addresses that were chosen for
-// want of flags, so that a restart chooses the same.
+// chosenFile is a file in the data directory with the addresses that were chosen, so that a restart
+// uses the same.
 const chosenFile = "join.json"
 
-// addresses are those that were chosen.
+// addresses are the ones that were chosen.
 type addresses struct {
 	Client string `json:"client"`
 	Peer   string `json:"peer"`
 }
 
-// chooseAddresses chooses the name, the data directory and the addresses that were not
-// given. It may choose anew after a restart only if nothing was kept.
+// chooseAddresses chooses the name, the data directory and the addresses that were not given. After
+// a restart it chooses new ones only if none were stored.
 func (j *joiner) chooseAddresses(cfg server.Config) (server.Config, error) {
 	if j.addressesGiven {
 		return j.setName(cfg), nil
@@ -44,8 +43,8 @@ func (j *joiner) chooseAddresses(cfg server.Config) (server.Config, error) {
 	if j.nameGiven || j.dirGiven {
 		return j.addressesIn(cfg, host)
 	}
-	// The directory's name tells the addresses: one that is left from an earlier
-	// start, and whose ports nobody has taken, goes before a new one.
+	// Addresses are part of a directory's name. Prefer a directory of an earlier start, if its
+	// ports are free, to a new one.
 	for _, old := range []bool{true, false} {
 		for _, port := range clientPorts {
 			c := j.setName(choose(host, port).in(cfg))
@@ -61,7 +60,7 @@ func (j *joiner) chooseAddresses(cfg server.Config) (server.Config, error) {
 var errNoPorts = errors.New("found no free ports to listen on; give --listen-client-urls and " +
 	"--listen-peer-urls")
 
-// addressesIn chooses addresses for a member whose directory is given.
+// addressesIn chooses the addresses of a member whose directory is given.
 func (j *joiner) addressesIn(cfg server.Config, host string) (server.Config, error) {
 	file := filepath.Join(cfg.DataDir, chosenFile)
 	if data, err := os.ReadFile(file); err == nil {
@@ -86,7 +85,7 @@ func (j *joiner) addressesIn(cfg server.Config, host string) (server.Config, err
 	return cfg, errNoPorts
 }
 
-// setName gives the member a name of its own, and a directory of that name.
+// setName sets a default name, and a directory with that name.
 func (j *joiner) setName(cfg server.Config) server.Config {
 	if !j.nameGiven {
 		u := cfg.URLs.AdvertisePeer[0]
@@ -114,7 +113,7 @@ func choose(host string, port int) addresses {
 	}
 }
 
-// secure makes the addresses ones with TLS where the member has certificates.
+// secure changes the URLs to https for sides with certificates.
 func (c *addresses) secure(cfg server.Config) {
 	for _, side := range []struct {
 		url *string
@@ -127,7 +126,7 @@ func (c *addresses) secure(cfg server.Config) {
 	}
 }
 
-// in returns the configuration with the addresses.
+// in returns cfg with the addresses.
 func (c addresses) in(cfg server.Config) server.Config {
 	c.secure(cfg)
 	for _, a := range []struct {
@@ -139,7 +138,7 @@ func (c addresses) in(cfg server.Config) server.Config {
 	} {
 		u, err := url.Parse(a.text)
 		if err != nil {
-			continue // Validate says that there is no address
+			continue // Validate reports the missing address
 		}
 		for _, list := range a.to {
 			*list = []url.URL{*u}
@@ -148,7 +147,7 @@ func (c addresses) in(cfg server.Config) server.Config {
 	return cfg
 }
 
-// save keeps the addresses, whole or not at all.
+// save stores the addresses atomically.
 func (c addresses) save(dir, file string) error {
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -163,11 +162,11 @@ func (c addresses) save(dir, file string) error {
 	return os.Rename(file+".tmp", file)
 }
 
-// ownAddress returns this machine's address as the cluster sees it. Nothing is sent.
+// ownAddress returns this machine's address as the cluster sees it. It sends nothing.
 func (j *joiner) ownAddress() (string, error) {
 	var failures []error
 	for _, e := range j.endpoints {
-		at, _ := endpoint.Parse(e) // the flag has checked it
+		at, _ := endpoint.Parse(e) // valid: the flag has checked it
 		conn, err := net.Dial("udp", at.Address)
 		if err != nil {
 			failures = append(failures, err)
@@ -184,10 +183,9 @@ func (j *joiner) ownAddress() (string, error) {
 		fault.Join(failures...))
 }
 
-// reservePorts reports whether a port and the next one can be listened on, and if so
-// reserves them, until release: by the UDP port of the same number, which nobody
-// else has a use for. Members that are started together would else choose the
-// same, and one would take the other's place.
+// reservePorts reports whether a port and the next one are free. If so it reserves them until
+// release, by binding the UDP ports with these numbers, which nobody else uses. Otherwise members
+// that start at the same time would choose the same ports.
 func (j *joiner) reservePorts(host string, port int) bool {
 	for _, p := range []int{port, port + 1} {
 		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(p)))
@@ -204,7 +202,7 @@ func (j *joiner) reservePorts(host string, port int) bool {
 	return true
 }
 
-// release gives up what was reserved.
+// release releases the reserved ports.
 func (j *joiner) release() {
 	if j.reserved != nil {
 		_ = j.reserved.Close()

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// joinLogin is who a joiner is to a cluster that has users. The files are read when they are
-// needed: a member that has joined needs them no more.
+// joinLogin has a joiner's credentials for a cluster with access control. The files are read when
+// needed: after joining, a member needs them no longer.
 type joinLogin struct{ user, passwordFile, tokenFile string }
 
 // check refuses flags that contradict each other.
@@ -35,7 +35,7 @@ func (l *joinLogin) check(joins bool) error {
 	return nil
 }
 
-// joinToken gives the calls of a joiner its token.
+// joinToken adds a token to the calls of a joiner.
 type joinToken struct {
 	joinLogin
 
@@ -43,8 +43,8 @@ type joinToken struct {
 	token string
 }
 
-// intercept returns what gives each call the token. With one that is refused the next call logs in
-// again.
+// intercept returns an interceptor that adds the token to each call. If a token is refused, the
+// next call logs in again.
 func (l *joinToken) intercept() grpc.UnaryClientInterceptor {
 	return func(
 		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
@@ -70,8 +70,8 @@ func (l *joinToken) intercept() grpc.UnaryClientInterceptor {
 	}
 }
 
-// get returns the token: that of an earlier login or a new one, "" if there is none or the cluster
-// has no users.
+// get returns the token of an earlier login, or of a new one. It is "" if there are no credentials
+// or no access control.
 func (l *joinToken) get(ctx context.Context, conn *grpc.ClientConn) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +101,7 @@ func (l *joinToken) get(ctx context.Context, conn *grpc.ClientConn) (string, err
 	return l.token, nil
 }
 
-// secretOf reads a file with a secret. Space around it does not count.
+// secretOf reads a secret from a file. Surrounding space is ignored.
 func secretOf(flag, file string) (string, error) {
 	b, err := os.ReadFile(file)
 	secret := strings.TrimSpace(string(b))
@@ -114,7 +114,7 @@ func secretOf(flag, file string) (string, error) {
 	return secret, nil
 }
 
-// explainDenied adds to a refusal of access control what to do. The error that it was is in it.
+// explainDenied adds what to do to an error of access control, which it wraps.
 func explainDenied(err error) error {
 	const how = "give --join-user and --join-password-file (or --join-token-file, or the client " +
 		"certificate) of a user with the role root; or let root add the member and promote it, with " +
@@ -129,13 +129,12 @@ func explainDenied(err error) error {
 	}
 }
 
-// explained is an error and what to do about it.
+// explained is an error with advice.
 type explained struct {
 	error
 	how string
 }
 
-// Error tells both.
 func (e *explained) Error() string { return e.error.Error() + "; " + e.how }
 
 // Unwrap returns the error.

@@ -19,14 +19,14 @@ import (
 	"leasehold.dev/internal/logger"
 )
 
-// logFlags says where the log goes, and in which form.
+// logFlags has the log's outputs, format and level.
 type logFlags struct {
 	level, format string
 	outputs       []string
 }
 
-// levels are etcd's names. The three that end a process there are as rare as
-// errors, and are errors.
+// levels has etcd's names. The three with which etcd ends the process are as rare as errors, and
+// are errors.
 var levels = map[string]slog.Level{
 	"debug": slog.LevelDebug, "info": slog.LevelInfo,
 	"warn": slog.LevelWarn, "warning": slog.LevelWarn,
@@ -34,13 +34,13 @@ var levels = map[string]slog.Level{
 	"panic": slog.LevelError, "fatal": slog.LevelError,
 }
 
-// logStyle is what may change of a log while it is written.
+// logStyle has the settings of a log that can change at run time.
 type logStyle struct {
 	level   slog.LevelVar
 	console atomic.Bool // else JSON
 }
 
-// check refuses a level or a format that there is not.
+// check returns an error for an unknown level or format.
 func (l logFlags) check() error {
 	if _, ok := levels[strings.ToLower(l.level)]; !ok {
 		return usageError("invalid value %q for --log-level: it is not one of debug, "+
@@ -53,13 +53,13 @@ func (l logFlags) check() error {
 	return nil
 }
 
-// apply makes s what the flags say, which check has seen.
+// apply sets s to the flags, which must be valid.
 func (l logFlags) apply(s *logStyle) {
 	s.level.Set(levels[strings.ToLower(l.level)])
 	s.console.Store(l.format == "console")
 }
 
-// processLog is the log of a process. Nothing that logs waits for whatever reads it.
+// processLog is the log of a process. Logging never waits for the log's reader.
 type processLog struct {
 	*slog.Logger
 	style  *logStyle
@@ -69,7 +69,7 @@ type processLog struct {
 	shown  bool // on the standard output or error
 }
 
-// flushTime is how long a process that ends waits for the readers of its log.
+// flushTime is how long an ending process waits for the readers of its log.
 const flushTime = time.Second
 
 // open returns the log.
@@ -95,8 +95,8 @@ func (l logFlags) open(stdout, stderr io.Writer) (*processLog, error) {
 	return p, nil
 }
 
-// fatal logs the error that ends the process, as one line with its cause. The error that it returns
-// is not printed again if people see the log.
+// fatal logs the error that ends the process, in one line with its cause. If people see the log,
+// the returned error is not printed again.
 func (p *processLog) fatal(err error) error {
 	if err == nil {
 		return nil
@@ -113,7 +113,8 @@ func (p *processLog) fatal(err error) error {
 	return err
 }
 
-// loggedError is an error that the log on the terminal has. The command line prints no other line.
+// loggedError is an error that the log on the terminal already has, so the command line does not
+// print it.
 type loggedError struct{ error }
 
 // Unwrap returns the error itself.
@@ -122,7 +123,7 @@ func (e loggedError) Unwrap() error { return e.error }
 // Reported tells the command line that the user has seen the error.
 func (loggedError) Reported() bool { return true }
 
-// flush waits for the readers of the log, for a while at most.
+// flush waits for the readers of the log, for up to flushTime.
 func (p *processLog) flush() {
 	for _, q := range p.queues {
 		q.Flush(flushTime)
@@ -139,7 +140,7 @@ func (p *processLog) collectors() []prometheus.Collector {
 	}, p.limit.Dropped)
 }
 
-// close waits for the readers of the log, for a while at most.
+// close waits for the readers of the log, for up to flushTime, and closes it.
 func (p *processLog) close() error {
 	var err error
 	for _, q := range p.queues {
@@ -151,7 +152,7 @@ func (p *processLog) close() error {
 	return err
 }
 
-// logHandler writes each record in the form that the style has just then.
+// logHandler writes each record in the format of style at that time.
 type logHandler struct {
 	style         *logStyle
 	console, json slog.Handler
@@ -182,7 +183,7 @@ func (h logHandler) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// oneAtATime keeps the lines of the two handlers apart, each of which has a lock of its own.
+// oneAtATime serializes the writes of the two handlers, which have separate locks.
 type oneAtATime struct {
 	mu sync.Mutex // guards w
 	w  io.Writer
@@ -208,7 +209,7 @@ func (l logFlags) writer(p *processLog, stdout, stderr io.Writer) (io.Writer, er
 		case "stdout":
 			to, p.shown = stdout, true
 		case "stderr", "default", "systemd/journal":
-			// Under systemd the standard error goes to the journal.
+			// Under systemd, standard error goes to the journal.
 			to, p.shown = stderr, true
 		default:
 			f, err := os.OpenFile(out, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -228,10 +229,10 @@ func (l logFlags) writer(p *processLog, stdout, stderr io.Writer) (io.Writer, er
 	return io.MultiWriter(all...), nil
 }
 
-// likeEtcd names and writes a record's own fields as etcd does, so that what
-// reads etcd's log reads ours.
+// likeEtcd names and formats a record's own fields as etcd does, so that tools for etcd's log can
+// read ours.
 func likeEtcd(groups []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() == slog.KindDuration { // which slog writes as a number of nanoseconds
+	if a.Value.Kind() == slog.KindDuration { // slog would write a number of nanoseconds
 		return slog.String(a.Key, a.Value.Duration().String())
 	}
 	if len(groups) > 0 {

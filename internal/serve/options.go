@@ -222,13 +222,13 @@ func (f *flags) addHTTP() {
 	fs.BoolVar(&h.Pprof, "enable-pprof", h.Pprof, "Serve profiles under /debug/pprof/")
 }
 
-// addMetrics adds the flag of the port of metrics, which members and relays have.
+// addMetrics adds the flag for the port of metrics, for members and relays.
 func (f *flags) addMetrics(at *[]url.URL) {
 	f.fs.Var(urls{at}, "listen-metrics-urls",
 		"URLs to serve /metrics and the health pages on, besides the client URLs")
 }
 
-// addGateway adds the flags of the gateway and the page, which members and relays have.
+// addGateway adds the flags for the gateway and the page, for members and relays.
 func (f *flags) addGateway(gateway *bool, ui *string, cors, hosts *[]string) {
 	f.fs.BoolVar(gateway, "enable-grpc-gateway", *gateway, "Serve JSON under /v3/ and /v1/")
 	f.fs.StringVar(ui, "ui", *ui, "The page under /ui/: 'on', 'read-only' or 'off'. It needs "+

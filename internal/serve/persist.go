@@ -27,15 +27,15 @@ import (
 	"leasehold.dev/server"
 )
 
-// The pauses between attempts to join, which are drawn from half to one and a
-// half times their length: members that are started together must not ask in step.
+// The pauses between attempts to join; the actual ones are random, from half to 1.5 times of this:
+// members that start together must not ask in step.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
 )
 
-// persist does what may fail for a while until it succeeds, fails for good, or
-// ctx ends. It logs each reason to wait once.
+// persist retries do until it succeeds, fails with a permanent error, or ctx ends. It logs each new
+// reason to wait.
 func (j *joiner) persist(
 	ctx context.Context, what string, do func(context.Context) error,
 ) error {
@@ -65,7 +65,7 @@ func (j *joiner) persist(
 	}
 }
 
-// passing reports whether a refusal may be over in a while by itself.
+// passing reports whether an error may go away by itself.
 func passing(err error) bool {
 	if errors.Is(err, server.ErrForeign) {
 		return false
@@ -88,16 +88,15 @@ func passing(err error) bool {
 	}, code)
 }
 
-// possession is what a data directory holds.
+// possession is what a data directory has.
 type possession struct {
 	storage.Identity
-	stated bool // and a state: the member has taken part
+	stated bool // it also has a state: the member has taken part
 }
 
-// look finds out what is in a data directory. The member that is started next
-// opens it again.
+// look examines a data directory. The member opens it again later.
 func look(dir string) (p possession, err error) {
-	if storage.Unused(dir) { // and stays as it is until the cluster has this member
+	if storage.Unused(dir) { // do not touch it until the cluster has this member
 		return p, nil
 	}
 	disk, err := storage.Open(storage.Config{Dir: dir})
@@ -113,7 +112,7 @@ func look(dir string) (p possession, err error) {
 	return p, fault.Join(err, disk.Close())
 }
 
-// check reports why the cluster is not the one in which this member was.
+// check returns why this is not the member's cluster, if so.
 func (p possession) check(cfg server.Config, list *clientv3.MemberListResponse) error {
 	switch c := list.Header.GetClusterId(); {
 	case c != p.Cluster:
@@ -127,8 +126,8 @@ func (p possession) check(cfg server.Config, list *clientv3.MemberListResponse) 
 	}
 }
 
-// dialCluster returns a client of the members at endpoints. It shows what this
-// member would show to clients, and believes whom it believes.
+// dialCluster returns a client of the members at endpoints. It uses the certificate and the
+// authorities that this member has for clients.
 func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster, error) {
 	t := cfg.ClientTLS
 	secure := t.Auto || t.CertFile != "" || t.ClientCertFile != "" || t.TrustedCAFile != ""
@@ -144,7 +143,7 @@ func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster,
 		conf.Endpoints = append(conf.Endpoints, e)
 	}
 	encrypted := func(text string) bool {
-		e, _ := endpoint.Parse(text) // the flag has checked it
+		e, _ := endpoint.Parse(text) // valid: the flag has checked it
 		return e.Secure()
 	}
 	if slices.ContainsFunc(conf.Endpoints, encrypted) {
@@ -152,7 +151,7 @@ func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster,
 		if conf.TLS, err = clientTLS(t); err != nil {
 			return nil, fmt.Errorf("--join: %w", err)
 		}
-		if t.TrustedCAFile != "" && encrypted(conf.Endpoints[0]) { // the library goes by the first
+		if t.TrustedCAFile != "" && encrypted(conf.Endpoints[0]) { // the library decides by the first
 			conf.DialOptions = append(conf.DialOptions,
 				grpc.WithTransportCredentials(listen.Reloading(conf.TLS, t.TrustedCAFile)))
 		}
@@ -164,12 +163,12 @@ func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster,
 	return dialed{c}, nil
 }
 
-// dialed is a client of the members to join.
+// dialed is a client of the cluster to join.
 type dialed struct{ *clientv3.Client }
 
-// Ours asks for what only our members know. An etcd would add this member, which could never
-// take part. Unlike the calls of the library this one fails at once when there is no
-// connection, and says why.
+// Ours makes a call that only Leasehold knows. An etcd would add this member, which could never
+// take part. Unlike the library's calls, this one fails at once if there is no connection, and
+// returns the reason.
 func (d dialed) Ours(ctx context.Context) error {
 	_, err := pb.NewLeaseServiceClient(d.ActiveConnection()).Describe(ctx, &pb.DescribeRequest{})
 	switch status.Code(err) {
@@ -179,12 +178,12 @@ func (d dialed) Ours(ctx context.Context) error {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return fmt.Errorf("%w%s", err, fault.TLSHint(err.Error()))
 	default:
-		return nil // it refuses the request, and so knows it
+		return nil // it refuses the request, so it knows it
 	}
 }
 
-// clientTLS returns how to call the clients' side of another member. What says
-// whom this member lets in does not apply to the one that is called.
+// clientTLS returns the TLS configuration for calling another member's client side. The settings
+// for clients of this member do not apply to it.
 func clientTLS(t server.TLS) (*tls.Config, error) {
 	conf, err := listen.TLS{
 		CertFile: t.CertFile, KeyFile: t.KeyFile, TrustedCAFile: t.TrustedCAFile,
@@ -192,7 +191,7 @@ func clientTLS(t server.TLS) (*tls.Config, error) {
 		MinVersion: t.MinVersion, MaxVersion: t.MaxVersion, CipherSuites: t.CipherSuites,
 	}.Client()
 	if err == nil && t.Auto && t.CertFile == "" {
-		conf.InsecureSkipVerify = true // nobody vouches for what members have made themselves
+		conf.InsecureSkipVerify = true // self-signed certificates cannot be verified
 	}
 	return conf, err
 }

@@ -25,7 +25,7 @@ func relayCommand(
 	c := &cobra.Command{
 		Use:   "relay [flags]",
 		Short: "Run a relay, to which many clients connect instead of a member",
-		// Not parsed by cobra, as those of serve.
+		// Not parsed by cobra, as in serve.
 		DisableFlagParsing: true,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
@@ -42,7 +42,7 @@ func relayCommand(
 				return nil
 			}
 			if err == nil {
-				_, err = f.readEnv(env()) // others' variables are no concern of a relay
+				_, err = f.readEnv(env()) // ignore warnings: variables for others do not concern a relay
 			}
 			if err != nil {
 				return err
@@ -54,11 +54,11 @@ func relayCommand(
 	return c
 }
 
-// relayFlags is one reading of the command line of a relay.
+// relayFlags has the values of a relay's command line.
 type relayFlags struct {
 	*flags
 	relay relay.Config
-	// toMembers is the TLS to members, as client commands have it: by its own names.
+	// toMembers is TLS to members; its flags have the names that client commands use.
 	toMembers    listen.TLS
 	skipVerify   bool
 	passwordFile string
@@ -122,7 +122,7 @@ func (f *relayFlags) addRelayHTTP() {
 	f.addGateway(&h.Gateway, &h.UI, &h.CORS, &h.HostWhitelist)
 }
 
-// help writes all flags.
+// help prints all flags.
 func (f *relayFlags) help(w io.Writer) {
 	fmt.Fprint(w, "Run a relay until a signal ends it. Many clients connect to a relay instead of a\n"+
 		"member, and it carries their requests to the leader over one stream. It has no state:\n"+
@@ -132,7 +132,7 @@ func (f *relayFlags) help(w io.Writer) {
 	f.helpSections(w)
 }
 
-// config returns what the flags say.
+// config returns the configuration for the flags.
 func (f *relayFlags) config() (relay.Config, error) {
 	c := f.relay
 	switch {
@@ -153,7 +153,7 @@ func (f *relayFlags) config() (relay.Config, error) {
 	}
 	encrypted := false
 	for _, e := range c.Endpoints {
-		at, _ := endpoint.Parse(e) // the flag has checked it
+		at, _ := endpoint.Parse(e) // valid: the flag has checked it
 		encrypted = encrypted || at.Secure()
 	}
 	if !encrypted && (f.toMembers.Asked() || f.skipVerify) {

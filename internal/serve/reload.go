@@ -13,23 +13,23 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// reloadable are the settings that count from the moment when the file is read again. All
-// others count from the next start.
+// reloadable are the settings that a reload of the file applies. All others take effect at the next
+// start.
 var reloadable = []string{"log-level", "log-format"}
 
-// reloader reads the files of a member again while it runs.
+// reloader reloads the files of a running member.
 type reloader struct {
 	args, env []string
-	running   *flags // as they were read at the start, or the last time
+	running   *flags // as read at the start, or the last time
 	log       *processLog
-	serving   atomic.Bool // before that systemd must not be told that a reload is done
-	// member has the member read its files again, once there is one.
+	serving   atomic.Bool // before that, systemd must not be told that a reload is done
+	// member makes the member reload its files; nil before there is one.
 	member atomic.Pointer[func()]
 }
 
-// onHangup reloads at each SIGHUP, until what it returns is called.
+// onHangup reloads at each SIGHUP, until stop is called.
 func (r *reloader) onHangup() (stop func()) {
-	hangups := make(chan os.Signal, 1) // one that waits stands for all that come before it
+	hangups := make(chan os.Signal, 1) // one that is pending stands for all that follow
 	signal.Notify(hangups, syscall.SIGHUP)
 	done := make(chan struct{})
 	ended := make(chan struct{})
@@ -59,7 +59,7 @@ func (r *reloader) onHangup() (stop func()) {
 	}
 }
 
-// reload applies what has changed in the files.
+// reload applies changes in the files.
 func (r *reloader) reload() {
 	if r.running.configFile != "" {
 		r.reloadConfig()
@@ -69,8 +69,8 @@ func (r *reloader) reload() {
 	}
 }
 
-// reloadConfig applies what has changed in the configuration file, if all of it is right. It says
-// what needs a new start.
+// reloadConfig applies changes in the configuration file, if it has no mistake. It logs which ones
+// need a restart.
 func (r *reloader) reloadConfig() {
 	path := r.running.configFile
 	now := newFlags()
@@ -91,7 +91,8 @@ func (r *reloader) reloadConfig() {
 		}
 	})
 	now.log.apply(r.log.style)
-	// What counts from the next start is told each time, so it is compared with the start.
+	// What needs a restart is logged at every reload, so it is compared with the values at the
+	// start.
 	r.running.log.level, r.running.log.format = now.log.level, now.log.format
 	r.log.Info("reloaded the configuration file", "file", path,
 		"changed", strings.Join(changed, " "))
@@ -101,7 +102,7 @@ func (r *reloader) reloadConfig() {
 	}
 }
 
-// shown is the value of a flag as text, that of one which is ignored too.
+// shown returns the value of a flag as text, even if the flag is ignored.
 func shown(x *flag.Flag) string {
 	if v, ok := x.Value.(*ignoredValue); ok && v.text != "" {
 		return v.text

@@ -24,16 +24,15 @@ import (
 	"leasehold.dev/server"
 )
 
-// SnapshotCommand returns the commands on the files that "leasehold snapshot
-// save" writes: restore and status, as etcdutl has them, and dump. They need no server.
+// SnapshotCommand returns the commands for the files of "leasehold snapshot save": restore and
+// status, as in etcdutl, and dump. They need no server.
 func SnapshotCommand() *cobra.Command {
 	c := &cobra.Command{Use: "snapshot <subcommand>", Short: "Restore and inspect snapshots"}
 	c.AddCommand(restoreCommand(), statusCommand(), snapshotDumpCommand())
 	return c
 }
 
-// wrongArgs is a mistake in the arguments of a command on snapshots. It has
-// the exit code of etcdutl.
+// wrongArgs is a mistake in the arguments of a command on snapshots. It has etcdutl's exit code.
 type wrongArgs struct {
 	text string
 	code int
@@ -88,14 +87,14 @@ keys are not restored.`,
 	fs.BoolVar(&fromEtcd, "from-etcd", false, "restore a snapshot of an etcd cluster")
 	for _, name := range []string{"wal-dir", "initial-memory-map-size"} {
 		fs.String(name, "", "")
-		// Only a pflag without the name fails here.
+		// It fails only if the flag does not exist.
 		_ = fs.MarkHidden(name)
 		_ = fs.MarkDeprecated(name, "it has no meaning for leasehold and is ignored")
 	}
 	return c
 }
 
-// restoreFlags are the flags of all commands that make a data directory of a backup.
+// restoreFlags are the flags of all commands that make a data directory from a backup.
 type restoreFlags struct {
 	cfg      server.Config
 	options  server.RestoreOptions
@@ -120,7 +119,7 @@ func (f *restoreFlags) register(fs *pflag.FlagSet) {
 		"that watches begin anew (done whenever the revision is increased)")
 }
 
-// complete fills in what was not given, and refuses what does not go together.
+// complete sets defaults, and returns an error for a contradiction.
 func (f *restoreFlags) complete(given func(name string) bool) error {
 	if f.cfg.DataDir == "" {
 		f.cfg.DataDir = f.cfg.Name + ".leasehold"
@@ -128,8 +127,8 @@ func (f *restoreFlags) complete(given func(name string) bool) error {
 	return f.revision.apply(&f.options, given)
 }
 
-// tellRestored tells what was restored, and how to go on. The addresses are stored: flags of
-// the member that is started do not change them.
+// tellRestored prints what was restored, and what to do next. The addresses are stored: flags of a
+// member that starts later do not change them.
 func tellRestored(w io.Writer, file string, cfg server.Config) {
 	urls := strings.Join(texts(cfg.URLs.AdvertisePeer), ",")
 	fmt.Fprintf(w, "restored %s to %s\n", file, cfg.DataDir)
@@ -143,13 +142,13 @@ func tellRestored(w io.Writer, file string, cfg server.Config) {
 	}
 }
 
-// revisionFlags are the flags of etcdutl that say what becomes of the revision.
+// revisionFlags are the flags of etcdutl about the revision.
 type revisionFlags struct {
 	bump uint64
 	mark bool
 }
 
-// apply says it in the options. Without a flag it is what is safe.
+// apply sets the options. Without flags, they are the safe ones.
 func (r *revisionFlags) apply(o *server.RestoreOptions, given func(name string) bool) error {
 	o.BumpRevision = int64(r.bump)
 	o.KeepRevision = given("bump-revision") && r.bump == 0
@@ -163,7 +162,7 @@ func (r *revisionFlags) apply(o *server.RestoreOptions, given func(name string) 
 	return nil
 }
 
-// pflagValue makes a value of package flag one of pflag's.
+// pflagValue makes a pflag value of a value of package flag.
 type pflagValue struct {
 	value interface {
 		String() string
@@ -192,7 +191,7 @@ func restoreFile(_ io.Writer, path string, cfg server.Config, o server.RestoreOp
 	return notRestored(path, server.Restore(f, cfg, o), cfg)
 }
 
-// restoreEtcd restores a snapshot of etcd, and prints to w what of it was not restored.
+// restoreEtcd restores a snapshot of etcd, and prints to w what it left out.
 func restoreEtcd(w io.Writer, path string, cfg server.Config, o server.RestoreOptions) error {
 	s, err := etcdsnapshot.Open(path, o.SkipHash)
 	if err != nil {
@@ -206,7 +205,7 @@ func restoreEtcd(w io.Writer, path string, cfg server.Config, o server.RestoreOp
 		cluster := max(rand.Uint64(), 1)
 		in.CloseWithError(backup.Write(context.Background(), in, cluster, s.Import().Encode))
 	}()
-	o.SkipHash = true // that of the file was checked, and the stream has none
+	o.SkipHash = true // the file's hash was checked, and the stream has none
 	err = server.Restore(out, cfg, o)
 	_ = out.CloseWithError(err) // ends the goroutine if it has not written everything
 	<-written
@@ -227,7 +226,7 @@ func restoreEtcd(w io.Writer, path string, cfg server.Config, o server.RestoreOp
 	return nil
 }
 
-// notRestored says why a backup was not restored.
+// notRestored explains why a backup was not restored.
 func notRestored(from string, err error, cfg server.Config) error {
 	switch {
 	case errors.Is(err, server.ErrBackup), errors.Is(err, encoding.ErrNewer):
@@ -238,7 +237,7 @@ func notRestored(from string, err error, cfg server.Config) error {
 	return err
 }
 
-// unreadable says why a backup cannot be read, and what to do if another release can.
+// unreadable explains why a backup cannot be read, and what to do if another release can.
 func unreadable(path string, err error) error {
 	if errors.Is(err, encoding.ErrNewer) {
 		err = fmt.Errorf("a newer release wrote this backup: restore it with that release or one after "+
@@ -285,7 +284,7 @@ snapshots with equal hashes hold the same. The keys are those that exist, withou
 	return c
 }
 
-// statusFormats are the values of --write-out for status. What etcdutl has comes first.
+// statusFormats has the values of --write-out for status, etcdutl's first.
 var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 	"simple": func(w io.Writer, i server.BackupInfo) error {
 		_, err := fmt.Fprintf(w, "%x, %d, %d, %s, %s, %d, %d, %d, %016x, %s\n",
@@ -330,7 +329,7 @@ var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 	},
 }
 
-// sizeText writes a size as etcdutl does: powers of 1000, two digits at least.
+// sizeText formats a size as etcdutl does: in powers of 1000, with at least two digits.
 func sizeText(n int64) string {
 	size, unit := float64(n), 0
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}

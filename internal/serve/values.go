@@ -27,7 +27,7 @@ func (v urls) String() string {
 	return joinURLs(*v.to)
 }
 
-// Set implements flag.Value. The last of several counts, as in etcd.
+// Set implements flag.Value. As in etcd, the last of several counts.
 func (v urls) Set(s string) (err error) {
 	*v.to, err = listen.ParseURLs(s)
 	return err
@@ -75,8 +75,7 @@ func (v endpoints) Set(s string) error {
 	return v.list.Set(strings.Join(normal, ","))
 }
 
-// millis is a flag that holds a number of milliseconds, as etcd's, or a
-// duration with a unit.
+// millis is a flag with a number of milliseconds, as in etcd, or a duration with a unit.
 type millis struct{ to *time.Duration }
 
 // String implements flag.Value.
@@ -104,7 +103,7 @@ func (v millis) Set(s string) error {
 	return nil
 }
 
-// seconds is a flag that holds a number of seconds, as etcd's, or a duration with a unit.
+// seconds is a flag with a number of seconds, as in etcd, or a duration with a unit.
 type seconds struct{ to *time.Duration }
 
 // String implements flag.Value.
@@ -132,7 +131,7 @@ func (v seconds) Set(s string) error {
 	return nil
 }
 
-// streams is a flag that holds a uint32; the largest is shown by name.
+// streams is a flag with a uint32; the largest is shown by name.
 type streams struct{ to *uint32 }
 
 // String implements flag.Value.
@@ -176,8 +175,8 @@ func (v members) Set(s string) (err error) {
 	return err
 }
 
-// parseCluster reads NAME=URL,NAME=URL,...; a name may come several times, for
-// a member with several URLs.
+// parseCluster reads NAME=URL,NAME=URL,...; a name may occur several times, for a member with
+// several URLs.
 func parseCluster(s string) (map[string][]url.URL, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -192,7 +191,7 @@ func parseCluster(s string) (map[string][]url.URL, error) {
 		texts[name] = append(texts[name], u)
 	}
 	cluster := make(map[string][]url.URL, len(texts))
-	owner := make(map[string]string) // of a URL
+	owner := make(map[string]string) // by URL
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		us, err := listen.ParseURLs(strings.Join(texts[name], ","))
 		if err != nil {
@@ -209,8 +208,8 @@ func parseCluster(s string) (map[string][]url.URL, error) {
 	return cluster, nil
 }
 
-// compaction is what the flags say of it. A retention that is not given is the default of the
-// mode: then periodic compaction leaves some revisions, too, to clients that watch little.
+// compaction returns the settings of the flags. Without a retention, the default depends on the
+// mode: periodic compaction then also keeps some revisions, for clients that watch little.
 func (f *flags) compaction() (server.Compaction, error) {
 	if f.given["auto-compaction-retention"] {
 		return parseCompaction(f.mode, f.retention)
@@ -226,9 +225,9 @@ func (f *flags) compaction() (server.Compaction, error) {
 	return c, nil
 }
 
-// parseCompaction reads --auto-compaction-retention for a mode, by etcd's
-// rules: a bare number is hours, or revisions. Unlike etcd it refuses a
-// duration for the revision mode, which etcd takes for a number of nanoseconds.
+// parseCompaction reads --auto-compaction-retention for a mode, by etcd's rules: a bare number is
+// hours, or revisions. Unlike etcd, it refuses durations for the revision mode, which etcd would
+// take for nanoseconds.
 func parseCompaction(mode, retention string) (server.Compaction, error) {
 	c := server.Compaction{Mode: server.CompactionMode(mode)}
 	n, err := strconv.ParseInt(retention, 10, 64)
