@@ -19,10 +19,9 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Main runs the command that p.Args names and returns the exit code of the
-// process. The commands in more, such as serve, are provided by other packages
-// and do not take the flags of the client commands. One that has the name of a
-// family of ours, such as snapshot, adds its subcommands to that family.
+// Main runs the command in p.Args, and returns the exit code for the process. The commands in more
+// come from other packages, such as serve, and do not have the flags of client commands. If one has
+// the name of a command group of ours, such as snapshot, its subcommands are added to that group.
 func Main(p app.Process, more ...*cobra.Command) int {
 	allowPrefixes()
 	a := &app.App{Process: p}
@@ -45,17 +44,18 @@ func Main(p app.Process, more ...*cobra.Command) int {
 	return app.ExitCode(err)
 }
 
-// isReported reports whether the user has seen an error: in the answer, or in the log of a server.
+// isReported reports whether the user has already seen an error: in the answer, or in the log of a
+// server.
 func isReported(err error) bool {
 	var e interface{ Reported() bool }
 	return errors.As(err, &e) && e.Reported()
 }
 
-// allowPrefixes accepts shortened commands ("compact", "lease time"), which etcdctl's users type.
+// allowPrefixes accepts abbreviated commands ("compact", "lease time"), which users of etcdctl
+// type.
 var allowPrefixes = sync.OnceFunc(func() { cobra.EnablePrefixMatching = true })
 
-// Commands returns the whole command line, for programs that describe it: those that write its
-// manual and what shells complete.
+// Commands returns all commands, for programs that generate the manual or shell completions.
 func Commands(more ...*cobra.Command) *cobra.Command {
 	a := &app.App{Process: app.Process{
 		Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard,
@@ -63,7 +63,7 @@ func Commands(more ...*cobra.Command) *cobra.Command {
 	return newRoot(a, more)
 }
 
-// newRoot returns the command line.
+// newRoot returns the root command with all others.
 func newRoot(a *app.App, more []*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leasehold",
@@ -104,11 +104,11 @@ func newRoot(a *app.App, more []*cobra.Command) *cobra.Command {
 	return root
 }
 
-// withoutSettings marks commands that do not read the variables that stand for flags.
+// withoutSettings marks commands that ignore the environment variables for flags.
 const withoutSettings = "without settings"
 
-// completion adds the command that writes what shells need. Of an unknown shell cobra would
-// print the help, and a script that sources it find no error.
+// completion adds the command that prints completion scripts. For an unknown shell, cobra would
+// print the help and exit without an error, and a script that sources the output would not notice.
 func completion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -121,7 +121,7 @@ func completion(root *cobra.Command) {
 	}
 }
 
-// help makes the help of a command that there is not an error, as the command itself would be.
+// help makes the help of an unknown command an error, as the command itself is.
 func help(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
@@ -141,7 +141,7 @@ func help(root *cobra.Command) {
 	}
 }
 
-// addMore adds commands of other packages, and returns those that are theirs.
+// addMore adds commands of other packages. It returns those that belong to these packages alone.
 func addMore(root *cobra.Command, more []*cobra.Command) (theirs []*cobra.Command) {
 	families := make(map[string]*cobra.Command)
 	for _, c := range root.Commands() {
@@ -158,7 +158,7 @@ func addMore(root *cobra.Command, more []*cobra.Command) (theirs []*cobra.Comman
 		if m.GroupID == "" {
 			m.GroupID = groupServe
 		}
-		if m.HasSubCommands() && !m.Runnable() { // of an unknown one cobra would print the help
+		if m.HasSubCommands() && !m.Runnable() { // for an unknown one, cobra would print the help
 			m.Args, m.RunE = cobra.ArbitraryArgs, app.UnknownCommand
 		}
 		root.AddCommand(m)
@@ -167,7 +167,7 @@ func addMore(root *cobra.Command, more []*cobra.Command) (theirs []*cobra.Comman
 	return theirs
 }
 
-// isOneOf reports whether cmd is one of, or lies below one of, the commands of.
+// isOneOf reports whether cmd, or a parent of it, is in of.
 func isOneOf(cmd *cobra.Command, of []*cobra.Command) bool {
 	for ; cmd != nil; cmd = cmd.Parent() {
 		for _, o := range of {
@@ -179,7 +179,7 @@ func isOneOf(cmd *cobra.Command, of []*cobra.Command) bool {
 	return false
 }
 
-// groups are the groups of the help text, and their commands.
+// groups are the groups of commands in the help text.
 var groups = []struct {
 	id, title string
 	commands  func(*app.App) []*cobra.Command
@@ -196,7 +196,7 @@ var groups = []struct {
 	{"planning", "Planning:", planning.Commands},
 }
 
-// groupServe is the group of commands of other packages that name none.
+// groupServe is the group of commands from other packages that name no group.
 const groupServe = "serve"
 
 // addCommands adds the commands of the packages below this one.

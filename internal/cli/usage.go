@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// writeUsage prints how to call cmd. The flags that every client command takes
-// are printed once, with the root command, not under each of the others.
+// writeUsage prints the usage of cmd. The flags that all client commands have are printed only for
+// the root command.
 func writeUsage(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
 	use := cmd.UseLine()

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// rootRole is the role that may do everything, without a permission that says so.
+// rootRole is the role that may do everything, without permissions for it.
 const rootRole = "root"
 
 func (a commands) authCommand() *cobra.Command {
@@ -204,7 +204,7 @@ func (a commands) userPasswd() app.Command {
 func (a commands) newPassword(user string, interactive bool) (string, error) {
 	if !interactive {
 		var password string
-		// No word at all is an empty password, which the server judges.
+		// No word at all is an empty password, which the server accepts or refuses.
 		_, _ = fmt.Fscanf(a.Stdin, "%s", &password)
 		return password, nil
 	}
@@ -273,7 +273,7 @@ func showRoleList(resp *clientv3.AuthRoleListResponse) app.Answer {
 	return ans
 }
 
-// permFlags say how the keys of a permission are meant.
+// permFlags say how the keys of a permission are to be read.
 type permFlags struct{ prefix, fromKey bool }
 
 func (f *permFlags) register(fs *pflag.FlagSet) {
@@ -281,14 +281,14 @@ func (f *permFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.fromKey, "from-key", false, "all keys from <key> on, in byte order")
 }
 
-// keys returns the range of keys that args name; an end of "\x00" is open.
+// keys returns the key range for args; an end of "\x00" is open.
 func (f *permFlags) keys(args []string) (key, end string, err error) {
 	key = args[0]
 	switch {
 	case f.prefix && f.fromKey:
 		return "", "", app.BadArgs("--from-key and --prefix exclude each other")
 	case key == "" && (f.prefix || f.fromKey):
-		// A permission has no empty key: every key begins at the first one.
+		// A permission cannot begin at the empty key; all keys begin at "\x00".
 		return "\x00", "\x00", nil
 	case key == "":
 		return "\x00", "", nil
@@ -370,7 +370,7 @@ func showRoleGet(role string, resp *clientv3.AuthRoleGetResponse) app.Answer {
 	ans.Fields = func(p *app.Page) {
 		p.Header(r.GetHeader())
 		for _, perm := range r.GetPerm() {
-			p.Field("PermType", " "+perm.GetPermType().String()) // two blanks, as ever
+			p.Field("PermType", " "+perm.GetPermType().String()) // two spaces, as always
 			p.Quoted("Key", string(perm.GetKey()))
 			p.Quoted("RangeEnd", string(perm.GetRangeEnd()))
 		}
@@ -378,7 +378,7 @@ func showRoleGet(role string, resp *clientv3.AuthRoleGetResponse) app.Answer {
 	return ans
 }
 
-// listPermissions lists the keys that may be read, or written.
+// listPermissions lists the keys with a permission to read, or to write.
 func listPermissions(p *app.Page, perms []*authpb.Permission, kind authpb.Permission_Type) {
 	for _, perm := range perms {
 		if t := perm.GetPermType(); t != kind && t != authpb.Permission_READWRITE {

@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// boundAt is the bindings of the member at an endpoint.
+// boundAt has the bindings of the member at an endpoint.
 type boundAt struct {
 	Endpoint string                   `json:"endpoint"`
 	Bindings json.RawMessage          `json:"bindings"`
@@ -84,7 +84,7 @@ func bindingsRow(b boundAt) []string {
 	return app.ReadableAll(row)
 }
 
-// ruleRows returns a row for each issuer and binding.
+// ruleRows returns one row per issuer and binding.
 func ruleRows(r *pb.ListBindingsResponse) (rows [][]string) {
 	for _, s := range r.Issuers {
 		rows = append(rows, app.ReadableAll([]string{
@@ -120,7 +120,7 @@ func showBindings(list []boundAt) app.Answer {
 	}
 	return app.Answer{JSON: list, Simple: func(p *app.Page) {
 		p.Aligned(append([][]string{bindingsHead}, rows...)...)
-		told := map[string]bool{"": true} // that of no file
+		told := map[string]bool{"": true} // the digest of no file
 		for _, b := range list {
 			if sum := b.told.Sha256; !told[sum] {
 				told[sum] = true

@@ -1,4 +1,4 @@
-// Package access is the commands for access control: users, roles, permissions and limits.
+// Package access has the commands for access control: users, roles, permissions and limits.
 package access
 
 import (
@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// commands are the commands of this package, on what all commands share.
+// commands makes this package's commands.
 type commands struct{ *app.App }
 
 // Commands returns the commands for access control.

@@ -17,14 +17,14 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// undoTime bounds the undoing of a set-up that failed.
+// undoTime is the timeout for undoing a failed setup.
 const undoTime = 10 * time.Second
 
-// firstAccess is the first users and roles of a cluster, and how far they are made.
+// firstAccess makes the first users and roles of a cluster.
 type firstAccess struct {
 	operator, app, prefix string
 	passwords             map[string]string
-	made                  []func(context.Context) error // undo what was made, in its order
+	made                  []func(context.Context) error // each undoes one step; in the order of the steps
 }
 
 func (a commands) initAccessCommand() *cobra.Command {
@@ -57,7 +57,7 @@ removed.`,
 	})
 }
 
-// complete fills in what was not given, and refuses names that cannot be.
+// complete sets defaults, and returns an error for impossible names.
 func (f *firstAccess) complete() error {
 	names := []string{rootRole, f.operator, f.app}
 	for i, name := range names {
@@ -75,7 +75,7 @@ func (f *firstAccess) complete() error {
 	return nil
 }
 
-// refuseSecond refuses a cluster that has users or roles.
+// refuseSecond returns an error if the cluster already has users or roles.
 func refuseSecond(ctx context.Context, c *clientv3.Client) error {
 	status, err := c.AuthStatus(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func refuseSecond(ctx context.Context, c *clientv3.Client) error {
 	return nil
 }
 
-// make makes the users and roles, and enables access control.
+// make adds the users and roles, and enables access control.
 func (f *firstAccess) make(ctx context.Context, c *clientv3.Client) error {
 	for _, role := range []string{rootRole, f.app} {
 		if _, err := c.RoleAdd(ctx, role); err != nil {
@@ -147,7 +147,7 @@ func (f *firstAccess) addUser(ctx context.Context, c *clientv3.Client, user, rol
 	return nil
 }
 
-// undo takes back what was made, and returns why that had to be.
+// undo removes what was made because of the error why, which it returns.
 func (f *firstAccess) undo(why error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// limitUsages say what the flag of each resource limits.
+// limitUsages has the usage of each resource's flag.
 var limitUsages = map[pb.Limit_Resource]string{
 	pb.Limit_RESOURCE_LEASES:     "leases that belong to it",
 	pb.Limit_RESOURCE_LEASE_KEYS: "keys on leases that it wrote last",
@@ -22,19 +22,19 @@ var limitUsages = map[pb.Limit_Resource]string{
 	pb.Limit_RESOURCE_RATE:       "requests a second at each member, except renewals",
 }
 
-// limitName is the name of a resource, and of its flag: lease-keys for RESOURCE_LEASE_KEYS.
+// limitName returns the name of a resource and its flag: lease-keys for RESOURCE_LEASE_KEYS.
 func limitName(r pb.Limit_Resource) string {
 	name := strings.TrimPrefix(r.String(), "RESOURCE_")
 	return strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 }
 
-// Values of flags that are no number.
+// Values of the flags besides numbers.
 const (
 	noLimit    = "none"
 	unsetLimit = "unset"
 )
 
-// limitsGiven returns the limits that flags name.
+// limitsGiven returns the limits that the flags set.
 func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
 	for _, r := range slices.Sorted(maps.Keys(limitUsages)) {
 		name := limitName(r)
@@ -86,7 +86,7 @@ flags, list all limits, and what each principal has.`,
 	}, func(*pb.Limits, string) {})
 }
 
-// limitsCommand completes a command that sets limits, or lists them if it is given none.
+// limitsCommand completes a command that sets limits, or lists them if no flag sets one.
 func limitsCommand(d app.Command, of func(l *pb.Limits, name string)) app.Command {
 	var fs *pflag.FlagSet
 	var given []*pb.Limit
@@ -117,7 +117,7 @@ func limitsCommand(d app.Command, of func(l *pb.Limits, name string)) app.Comman
 	return d
 }
 
-// limited names the principals that limits apply to.
+// limited names the principal of limits, or the group of them.
 func limited(l *pb.Limits) string {
 	switch {
 	case l.User != "":

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// nameKinds are what roles may do with names of leases. Each allows what those before it do, too.
+// nameKinds are permissions for names of leases. Each includes the ones before it.
 var nameKinds = []string{"see", "hold", "manage"}
 
 const allNames = "all names that begin with <name>"

@@ -26,14 +26,14 @@ bound by --auth-config, and one that has not logged in.`,
 	},
 }
 
-// credentials name what a member knows a principal by.
+// credentials describes the evidence by which a member identifies a principal.
 var credentials = map[pb.WhoAmIResponse_Evidence]string{
 	pb.WhoAmIResponse_EVIDENCE_TOKEN:        "token",
 	pb.WhoAmIResponse_EVIDENCE_ISSUER_TOKEN: "token of an issuer",
 	pb.WhoAmIResponse_EVIDENCE_CERTIFICATE:  "certificate",
 }
 
-// knownBy says what the principal is known by, or why there is none.
+// knownBy says what identifies the principal, or why there is none.
 func knownBy(r *pb.WhoAmIResponse) string {
 	switch by := credentials[r.Evidence]; {
 	case !r.Enabled:
@@ -56,7 +56,7 @@ var keyKinds = map[pb.KeyPermission_Kind]string{
 	pb.KeyPermission_KIND_READ_WRITE: "read, write",
 }
 
-// keyPermission says which keys a permission is on.
+// keyPermission describes the keys of a permission.
 func keyPermission(p *pb.KeyPermission) string {
 	key, end := string(p.Key), string(p.RangeEnd)
 	switch {
@@ -73,7 +73,7 @@ func keyPermission(p *pb.KeyPermission) string {
 	}
 }
 
-// principalRows returns a row for each permission of each role.
+// principalRows returns one row per permission of each role.
 func principalRows(r *pb.WhoAmIResponse) (rows [][]string) {
 	name := "nobody"
 	if r.Principal != "" {

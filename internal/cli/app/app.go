@@ -1,6 +1,5 @@
-// Package app is what all commands of the command line share: the process, the flags of every
-// client command, clients, formats of output, messages, exit codes, and [Command], which describes
-// a command.
+// Package app has what all commands share: the process, the flags of all client commands, clients,
+// output formats, messages, exit codes, and [Command], which describes a command.
 package app
 
 import (
@@ -17,28 +16,28 @@ import (
 	"leasehold.dev/internal/logger"
 )
 
-// A Process is what a command may touch of the process it runs in.
+// A Process is all that commands may use of the process that runs them.
 type Process struct {
 	Args   []string // without the program's name
-	Env    []string // as "NAME=value"; of two equal names the last counts
+	Env    []string // "NAME=value"; of duplicate names the last one counts
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
 
 	// Context, if not nil, stops the command when it ends, as SIGKILL stops a process.
 	Context context.Context
-	// Notify relays signals to a channel until stop is called; nil means those of the operating
-	// system.
+	// Notify relays signals to a channel until stop is called; nil means the operating system's
+	// signals.
 	Notify func(to chan<- os.Signal, signals ...os.Signal) (stop func())
-	// Program is the path of this program, which is started once more, with [WatchdogCommand], to
-	// kill commands whose lock ends while this process is stopped. Without it nothing does.
+	// Program is the path of this program. It is started again, with [WatchdogCommand], to kill
+	// commands whose lock ends while this process is stopped. If it is empty, nothing kills them.
 	Program string
-	// Shared means that other commands run in the same process: gRPC's log, of which there is
-	// one in a process, is left alone.
+	// Shared means that other commands run in the same process, so that gRPC's log, which is
+	// global, is left alone.
 	Shared bool
 }
 
-// OS is the process that this program runs as.
+// OS returns the process that this program runs in.
 func OS() Process {
 	return Process{
 		Args:   os.Args[1:],
@@ -59,7 +58,7 @@ func (p *Process) Getenv(name string) string {
 	return ""
 }
 
-// Background returns the context of calls that have no deadline of their own.
+// Background returns the context for calls without a deadline of their own.
 func (p *Process) Background() context.Context {
 	if p.Context == nil {
 		return context.Background()
@@ -78,14 +77,14 @@ func (p *Process) Relay(to chan<- os.Signal, signals ...os.Signal) (stop func())
 
 // App is one run of the command line.
 //
-// Its methods may be called by several goroutines once a client is open.
+// Once a client is open, several goroutines may call its methods.
 type App struct {
 	Process
 	Flags   globalFlags
 	Printer Printer // chosen by prepare
 
-	StopLogging func()    // ends what prepare began, nil before
-	DialError   DialError // that a connection met
+	StopLogging func()    // undoes what prepare did; nil before
+	DialError   DialError // of a connection
 
 	Mu   sync.Mutex // guards Stdout and Stderr, so that answers do not mix, and line
 	line *waitLine  // nil while nothing is waited for
@@ -94,10 +93,10 @@ type App struct {
 	stuck    bool          // the last message was not read in time
 }
 
-// RPCPrefix is what gRPC writes before the words of an error that etcd's library does not know.
+// RPCPrefix matches gRPC's prefix of an error that etcd's library does not know.
 var RPCPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 
-// Complain writes a message for the user to the standard error.
+// Complain prints a message for the user to standard error.
 func (a *App) Complain(format string, args ...any) {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()
@@ -105,8 +104,8 @@ func (a *App) Complain(format string, args ...any) {
 	a.messageLocked([]byte(Harmless(fmt.Sprintf(format, args...))))
 }
 
-// messageLocked writes to the standard error, in order with what else is printed unless nothing
-// reads it. A reader that has stopped must not stop a command that holds something.
+// messageLocked writes to standard error, in order with other output unless nobody reads it. If the
+// reader stops, a command that holds something must continue.
 func (a *App) messageLocked(text []byte) {
 	if a.Stderr == io.Discard { // while a screen is shown
 		return
@@ -125,7 +124,7 @@ func (a *App) messageLocked(text []byte) {
 // messageTime is how long a command waits for the reader of its messages.
 const messageTime = time.Second
 
-// EndMessages waits for the reader of the messages, for a while at most.
+// EndMessages waits for the reader of the messages, for up to messageTime.
 func (a *App) EndMessages() {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()
@@ -135,7 +134,7 @@ func (a *App) EndMessages() {
 	}
 }
 
-// Say writes plain text that no --write-out changes.
+// Say prints text that does not depend on --write-out.
 func (a *App) Say(format string, args ...any) {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()
@@ -143,7 +142,7 @@ func (a *App) Say(format string, args ...any) {
 	fmt.Fprintf(a.Stdout, format, args...)
 }
 
-// Show prints an answer in the format the user asked for.
+// Show prints an answer in the format that the user chose.
 func (a *App) Show(ans Answer) error {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()

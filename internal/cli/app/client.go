@@ -17,9 +17,9 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// Prepare reads the flags that say how to reach the cluster and how to print.
-// A command calls it after it has checked its own arguments, as etcdctl does,
-// so that of two mistakes both report the same one.
+// Prepare evaluates the flags for the connection and the output. As in etcdctl, commands call it
+// after checking their own arguments, so that if there are two mistakes, both programs report the
+// same one.
 func (a *App) Prepare() (*clientv3.ConfigSpec, error) {
 	a.startLogging()
 	eps, err := a.discover()
@@ -50,8 +50,8 @@ func (a *App) Prepare() (*clientv3.ConfigSpec, error) {
 	}, nil
 }
 
-// startLogging sets up what gRPC logs. Its warnings are left out unless asked
-// for: a connection that comes and goes is not news to a user.
+// startLogging sets up gRPC's log. By default it omits warnings: users do not care about each lost
+// connection.
 func (a *App) startLogging() {
 	if a.Shared {
 		return
@@ -66,14 +66,13 @@ func (a *App) startLogging() {
 	a.Flags.Set.VisitAll(func(f *pflag.Flag) {
 		value := f.Value.String()
 		if (f.Name == "password" || f.Name == "auth-jwt-token") && value != "" {
-			value = "***" // etcdctl prints it, and terminals are shared
+			value = "***" // etcdctl prints it, but others may see the terminal
 		}
 		a.Complain("%s=%s\n", envName(EnvPrefixes[0], f.Name), value)
 	})
 }
 
-// discover returns the endpoints to talk to: those that DNS names, or those of
-// the --endpoints flag.
+// discover returns the endpoints from DNS, or those of the --endpoints flag.
 func (a *App) discover() ([]string, error) {
 	d := a.Flags.discovery
 	var eps []string
@@ -103,7 +102,7 @@ func (a *App) discover() ([]string, error) {
 func (a *App) secure() (*clientv3.SecureConfig, error) {
 	t := a.Flags.tls
 	for _, name := range []string{"cert", "key", "cacert"} {
-		// An unset shell variable must not silently turn TLS off.
+		// An unset shell variable must not silently disable TLS.
 		if f := a.Flags.Set.Lookup(name); f.Changed && f.Value.String() == "" {
 			return nil, BadArgs("empty string is passed to --%s option", name)
 		}
@@ -150,13 +149,13 @@ func (a *App) auth() (*clientv3.AuthConfig, error) {
 	return &clientv3.AuthConfig{Username: user, Password: password}, nil
 }
 
-// Dial makes a client. Nothing is sent before the first call on it. Why it had no connection is
-// printed when the command has failed.
+// Dial returns a client. It sends nothing before the first call. If the command fails for lack of a
+// connection, the reason is printed.
 func (a *App) Dial(spec *clientv3.ConfigSpec) (*clientv3.Client, error) {
 	return a.DialTelling(spec, &a.DialError)
 }
 
-// DialTelling is dial, and why has the reason for which there was no connection.
+// DialTelling is Dial, but stores the reason for a failed connection in why.
 func (a *App) DialTelling(
 	spec *clientv3.ConfigSpec, why *DialError,
 ) (*clientv3.Client, error) {
@@ -168,10 +167,10 @@ func (a *App) DialTelling(
 	if err != nil {
 		return nil, WithCode(ExitBadArgs, err)
 	}
-	cfg.Logger = lg // or the library makes one of its own
+	cfg.Logger = lg // otherwise the library makes its own
 	cfg.DialOptions = append(a.Flags.Cluster.options(), why.watch())
 	if ca := a.Flags.tls.ca; ca != "" && cfg.TLS != nil && len(cfg.Endpoints) > 0 {
-		// The library uses TLS for all endpoints unless the first has http.
+		// The library uses TLS for all endpoints unless the first one has http.
 		if first, _ := endpoint.Parse(cfg.Endpoints[0]); first.Scheme != "http" {
 			cfg.DialOptions = append(cfg.DialOptions,
 				grpc.WithTransportCredentials(listen.Reloading(cfg.TLS, ca)))
@@ -184,19 +183,19 @@ func (a *App) DialTelling(
 	return c, nil
 }
 
-// DialOne makes a client that talks to one endpoint only.
+// DialOne returns a client for a single endpoint.
 func (a *App) DialOne(spec *clientv3.ConfigSpec, endpoint string) (*clientv3.Client, error) {
 	return a.Dial(Only(spec, endpoint))
 }
 
-// Only is a specification of one endpoint.
+// Only returns the specification for a single endpoint.
 func Only(spec *clientv3.ConfigSpec, endpoint string) *clientv3.ConfigSpec {
 	one := spec.Clone()
 	one.Endpoints = []string{endpoint}
 	return one
 }
 
-// Open makes the client of a command.
+// Open returns the client for a command.
 func (a *App) Open() (*clientv3.Client, error) {
 	spec, err := a.Prepare()
 	if err != nil {
@@ -205,13 +204,12 @@ func (a *App) Open() (*clientv3.Client, error) {
 	return a.Dial(spec)
 }
 
-// CommandContext bounds one short call.
+// CommandContext limits a short call.
 func (a *App) CommandContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(a.Background(), a.Flags.CommandTimeout)
 }
 
-// PatientContext bounds a call that may rightly take long: there is no limit
-// unless the user set one.
+// PatientContext is for calls that may take long: it has no limit unless the user sets one.
 func (a *App) PatientContext() (context.Context, context.CancelFunc) {
 	if a.Flags.Set.Changed("command-timeout") {
 		return a.CommandContext()
@@ -219,17 +217,17 @@ func (a *App) PatientContext() (context.Context, context.CancelFunc) {
 	return context.WithCancel(a.Background())
 }
 
-// A call asks the cluster something.
+// A call makes a call to the cluster.
 type call func(ctx context.Context, c *clientv3.Client) (Answer, error)
 
-// Ask opens a client, makes a call within a limit and shows its answer.
+// Ask opens a client, makes a call within a limit and prints its answer.
 func (a *App) Ask(limit func() (context.Context, context.CancelFunc), do call) error {
 	c, err := a.Open()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	go a.TellLost(c) // the limit may be none
+	go a.TellLost(c) // there may be no limit
 	ctx, cancel := limit()
 	defer cancel()
 	ans, err := do(ctx, c)
@@ -247,8 +245,8 @@ func ClusterFlag(fs *pflag.FlagSet, cluster *bool) {
 	fs.BoolVar(cluster, "cluster", false, "ask all members in the member list")
 }
 
-// EveryEndpoint returns the endpoints that a command visits one by one: those
-// of the flags, or with --cluster those of every member.
+// EveryEndpoint returns the endpoints that a command handles one by one: those of the flags, or
+// with --cluster those of all members.
 func (a *App) EveryEndpoint(spec *clientv3.ConfigSpec, cluster bool) ([]string, error) {
 	if !cluster {
 		return spec.Endpoints, nil
@@ -284,7 +282,7 @@ func ArgOrStdin(args []string, i int, stdin io.Reader) (string, error) {
 	return string(b), nil
 }
 
-// Answers checks that a server is there before any load is put on it.
+// Answers checks that a server answers before any load is put on it.
 func (a *App) Answers(c *clientv3.Client, endpoint string) error {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
@@ -294,8 +292,8 @@ func (a *App) Answers(c *clientv3.Client, endpoint string) error {
 	return nil
 }
 
-// EachEndpoint asks one endpoint after the other, and tells the user which of
-// them did not answer. It returns the last failure.
+// EachEndpoint calls do for each endpoint in turn, and prints which ones did not answer. It returns
+// the last error.
 func (a *App) EachEndpoint(
 	cluster bool, what string, do func(context.Context, *clientv3.Client, string) error,
 ) (failure, err error) {

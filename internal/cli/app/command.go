@@ -12,17 +12,16 @@ import (
 	"leasehold.dev/client"
 )
 
-// A Command describes a command of the command line. One of call, rpc, native and run does its
-// work.
+// A Command describes a command. Exactly one of call, rpc, native and run does its work.
 type Command struct {
 	Use     string // the name and the arguments
 	Short   string
 	Long    string
-	Example string // a call a line, without "leasehold"
+	Example string // a call per line, without "leasehold"
 
 	Min, Max int        // number of arguments; any number if max is below 0
 	Program  programArg // after --
-	Words    []WordList // completions of the arguments; the last is for all further ones
+	Words    []WordList // completions of the arguments; the last one is for all further arguments
 	Flags    func(fs *pflag.FlagSet)
 	Check    func(args []string) error // before anything is sent
 	Patient  bool                      // call and rpc have no time limit unless the user sets one
@@ -36,8 +35,7 @@ type Command struct {
 type (
 	// An etcdCall makes one call of etcd's API.
 	etcdCall func(ctx context.Context, c *clientv3.Client, args []string) (Answer, error)
-	// An rpcCall makes one unary call of leasehold.v1. See nativeError for what becomes of its
-	// errors.
+	// An rpcCall makes one unary call of leasehold.v1. Its errors pass through nativeError.
 	rpcCall func(ctx context.Context, c grpc.ClientConnInterface, args []string) (Answer, error)
 	// A nativeCall uses the client of leasehold.v1.
 	nativeCall func(ctx context.Context, c *client.Client, args []string) (Answer, error)
@@ -48,11 +46,11 @@ type programArg int
 
 const (
 	noProgram programArg = iota
-	MayRun               // MayRun is for a command that can run a program.
-	MustRun              // MustRun is for a command that needs a program.
+	MayRun               // MayRun is for commands that can run a program.
+	MustRun              // MustRun is for commands that require a program.
 )
 
-// Make returns the command for the library.
+// Make returns the command as one of the library cobra.
 func (a *App) Make(d Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: d.Use, Short: d.Short, Long: d.Long, DisableFlagsInUseLine: true,
@@ -112,7 +110,7 @@ func (a *App) do(d *Command, cmd *cobra.Command, args, program []string) error {
 	return d.Run(cmd, args, program)
 }
 
-// Family returns a command whose subcommands are described by list.
+// Family returns a command with the subcommands in list.
 func (a *App) Family(use, short string, list ...Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use + " <subcommand>", Short: short, Args: cobra.ArbitraryArgs, RunE: UnknownCommand,
@@ -123,7 +121,7 @@ func (a *App) Family(use, short string, list ...Command) *cobra.Command {
 	return cmd
 }
 
-// splitProgram splits off the program that comes after "--".
+// splitProgram separates the program after "--".
 func splitProgram(cmd *cobra.Command, args []string) (own, program []string) {
 	if n := cmd.ArgsLenAtDash(); n >= 0 && n < len(args) {
 		return args[:n], args[n:]

@@ -13,8 +13,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// What a shell is offered of the cluster: so many words, if they come soon. Somebody waits for the
-// key that was pressed.
+// Limits for completions from the cluster: their number, and the time, because somebody has pressed
+// a key and waits.
 const (
 	mostWords    = 100
 	wordPatience = time.Second
@@ -23,15 +23,15 @@ const (
 // A WordList returns words of the cluster that begin with what was typed.
 type WordList func(ctx context.Context, c *clientv3.Client, typed string) ([]string, error)
 
-// CompleteLive has shells ask for what the arguments of a command may be.
+// CompleteLive makes shells ask the cluster for possible arguments of a command.
 func (a *App) CompleteLive(lists []WordList) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.words(cmd.Root(), lists[min(len(args), len(lists)-1)], typed)
 	}
 }
 
-// words asks the cluster. A mistake, or a password that has to be asked for, offers nothing:
-// a shell has no place for messages.
+// words asks the cluster. If a flag is wrong, or a password would have to be entered, it offers
+// nothing: during completion there is no place for messages.
 func (a *App) words(
 	root *cobra.Command, list WordList, typed string,
 ) ([]string, cobra.ShellCompDirective) {
@@ -62,7 +62,7 @@ func (a *App) words(
 	return fitting(found, typed), nothing
 }
 
-// fitting returns the words that begin with what was typed, and that a line can have.
+// fitting returns the words that begin with what was typed and that can be typed.
 func fitting(words []string, typed string) []string {
 	words = slices.DeleteFunc(words, func(w string) bool {
 		return w == "" || !strings.HasPrefix(w, typed) || Readable(w) != w
@@ -87,7 +87,8 @@ func KeyWords(ctx context.Context, c *clientv3.Client, typed string) ([]string, 
 	return out, nil
 }
 
-// LeaseWords returns the names of leases, or if no name fits, as with an etcd server, their IDs.
+// LeaseWords returns names of leases. If no name matches, or with an etcd server, it returns their
+// IDs.
 func LeaseWords(ctx context.Context, c *clientv3.Client, typed string) ([]string, error) {
 	prefix := strings.TrimPrefix(typed, "name:")
 	var out []string
@@ -147,12 +148,12 @@ func RoleWords(ctx context.Context, c *clientv3.Client, _ string) ([]string, err
 	return r.Roles, nil
 }
 
-// CompleteFlag tells the shell which values a flag takes.
+// CompleteFlag sets the completions for a flag.
 func CompleteFlag(cmd *cobra.Command, flag string, values ...string) {
 	CompleteBy(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// CompleteBy tells the shell what knows the values of a flag.
+// CompleteBy sets the function that completes a flag.
 func CompleteBy(cmd *cobra.Command, flag string, list cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, list); err != nil {
 		panic("cli: completion of a flag that does not exist: " + flag)

@@ -27,23 +27,23 @@ func (a *App) logger(why *DialError) (*zap.Logger, error) {
 	return zap.New(why), nil
 }
 
-// DialError remembers why a connection could not be made: the last reason that was logged. It
-// implements zapcore.Core. Of the last call that failed it has the code of the cause, which the
-// library leaves out when it tries again until the time is up.
+// DialError remembers why a connection could not be made: the last reason in the log, as it
+// implements zapcore.Core. It also has the cause code of the last failed call, which the library
+// drops when it retries until the timeout.
 type DialError struct {
 	mu   sync.Mutex
 	text string
 	code cause.Code
 }
 
-// Cause returns the code of what was told last, empty if there was none.
+// Cause returns the latest cause code, or "".
 func (d *DialError) Cause() cause.Code {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.code
 }
 
-// watch makes a client tell how each call of one answer ends.
+// watch makes a client record how each unary call ends.
 func (d *DialError) watch() grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(
 		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
@@ -51,7 +51,7 @@ func (d *DialError) watch() grpc.DialOption {
 	) error {
 		err := next(ctx, method, req, reply, cc, opts...)
 		if s := grpcstatus.Code(err); s == codes.DeadlineExceeded || s == codes.Canceled {
-			return err // nobody has answered
+			return err // there was no answer
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -60,7 +60,7 @@ func (d *DialError) watch() grpc.DialOption {
 	})
 }
 
-// causeIn returns the code that a refusal has for its cause.
+// causeIn returns the cause code in an error.
 func causeIn(err error) cause.Code {
 	s := grpcstatus.Convert(err)
 	for _, d := range s.Details() {
@@ -74,7 +74,7 @@ func causeIn(err error) cause.Code {
 	return ""
 }
 
-// String returns the reason, empty if there is none.
+// String returns the reason, or "".
 func (d *DialError) String() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,7 +108,7 @@ func (d *DialError) Write(_ zapcore.Entry, fields []zapcore.Field) error {
 // Sync implements zapcore.Core.
 func (d *DialError) Sync() error { return nil }
 
-// learn takes what gRPC says of a call that failed.
+// learn extracts the reason from gRPC's error text.
 func (d *DialError) learn(text string) {
 	why, found := DialErrorIn(text)
 	if !found {
@@ -119,12 +119,12 @@ func (d *DialError) learn(text string) {
 	d.text = why
 }
 
-// DialErrorIn finds in what gRPC says of a call why there was no connection.
+// DialErrorIn finds the reason for a missing connection in an error text of gRPC.
 func DialErrorIn(text string) (why string, found bool) {
-	// A member has said why it did not answer; etcd's library asks again until the time is up.
+	// The member said why it did not answer, but etcd's library retried until the timeout.
 	const late = "request timed out, "
 	if _, why, found = strings.Cut(text, late); found {
-		return strings.TrimSuffix(why, ")"), true // where it is in brackets behind what was tried
+		return strings.TrimSuffix(why, ")"), true // in brackets, after what was attempted
 	}
 	const mark = `connection error: desc = "`
 	_, why, found = strings.Cut(text, mark)

@@ -13,25 +13,25 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// EtcdAnswer is an answer of etcd's API.
+// EtcdAnswer returns an answer of etcd's API.
 func EtcdAnswer(m proto.Message, simple func(*Page)) Answer {
 	return Answer{JSON: m, Proto: m, Simple: simple}
 }
 
-// withHeader is any response of which only the header is data.
+// withHeader is a response with no data but its header.
 type withHeader interface {
 	proto.Message
 	GetHeader() *pb.ResponseHeader
 }
 
-// ShowLine shows a response that has no data but its header.
+// ShowLine prints a line of text for a response with no data but its header.
 func ShowLine(r withHeader, format string, args ...any) Answer {
 	ans := EtcdAnswer(r, func(p *Page) { p.Printf(format+"\n", args...) })
 	ans.Fields = func(p *Page) { p.Header(r.GetHeader()) }
 	return ans
 }
 
-// KV writes a key and its value, a line each.
+// KV prints a key and its value, each on a line.
 func (p *Page) KV(kv *mvccpb.KeyValue) {
 	k, v := string(kv.GetKey()), string(kv.GetValue())
 	if p.hex {
@@ -43,7 +43,7 @@ func (p *Page) KV(kv *mvccpb.KeyValue) {
 	p.Printf("%s\n", v)
 }
 
-// hexBytes writes every byte of s as \xNN.
+// hexBytes formats every byte of s as \xNN.
 func hexBytes(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -52,18 +52,18 @@ func hexBytes(s string) string {
 	return b.String()
 }
 
-// Header writes the fields of a response's header.
+// Header prints the fields of a response's header.
 func (p *Page) Header(h *pb.ResponseHeader) {
 	p.MemberID("ClusterID", h.GetClusterId())
 	p.MemberID("MemberID", h.GetMemberId())
-	// Only the key-value calls fill the revision in.
+	// Only calls about keys set the revision.
 	if h.GetRevision() > 0 {
 		p.Field("Revision", h.GetRevision())
 	}
 	p.Field("RaftTerm", h.GetRaftTerm())
 }
 
-// KVFields writes the fields of a key; prefix is "Prev" for the value before.
+// KVFields prints the fields of a key; prefix is "Prev" for the previous value.
 func (p *Page) KVFields(prefix string, kv *mvccpb.KeyValue) {
 	p.Quoted(prefix+"Key", string(kv.GetKey()))
 	p.Field(prefix+"CreateRevision", kv.GetCreateRevision())
@@ -73,7 +73,7 @@ func (p *Page) KVFields(prefix string, kv *mvccpb.KeyValue) {
 	p.LeaseID(prefix+"Lease", kv.GetLease())
 }
 
-// ShowGet shows keys as get does.
+// ShowGet prints keys as the command get does.
 func ShowGet(resp *clientv3.GetResponse) Answer {
 	r := (*pb.RangeResponse)(resp)
 	return Answer{JSON: r, Proto: r, Simple: func(p *Page) {
@@ -90,7 +90,7 @@ func ShowGet(resp *clientv3.GetResponse) Answer {
 	}}
 }
 
-// NativeKV is a key in leasehold.v1.
+// NativeKV converts a key to leasehold.v1.
 func NativeKV(kv *store.KV) *native.KeyValue {
 	if kv == nil {
 		return nil
@@ -101,7 +101,7 @@ func NativeKV(kv *store.KV) *native.KeyValue {
 	}
 }
 
-// EtcdKV is a key in the form in which etcd gives it.
+// EtcdKV converts a key to etcd's API.
 func EtcdKV(kv *native.KeyValue) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{
 		Key: kv.Key, Value: kv.Value, Lease: kv.Lease, Version: kv.Version,
@@ -109,7 +109,7 @@ func EtcdKV(kv *native.KeyValue) *mvccpb.KeyValue {
 	}
 }
 
-// IsSerializable reads the value of a --consistency flag.
+// IsSerializable parses the --consistency flag.
 func IsSerializable(consistency string) (bool, error) {
 	switch consistency {
 	case "s":

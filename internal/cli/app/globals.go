@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The prefixes of the environment variables that stand for flags, most
-// important first. A flag on the command line beats both.
+// The prefixes of environment variables that set flags, most important first. The command line
+// overrides both.
 var EnvPrefixes = []string{"LEASEHOLD_", "ETCDCTL_"}
 
-// globalFlags are the flags that every client command takes.
+// globalFlags are the flags of all client commands.
 type globalFlags struct {
 	endpoints        []string
 	Cluster          clusterID
@@ -31,7 +31,7 @@ type globalFlags struct {
 	hex    bool
 	debug  bool
 
-	Set *pflag.FlagSet // to tell a default from a choice
+	Set *pflag.FlagSet // to distinguish defaults from choices
 }
 
 type tlsFlags struct {
@@ -77,7 +77,7 @@ func (g *globalFlags) Register(root *cobra.Command) {
 	CompleteFlag(root, "output", formats...)
 }
 
-// writeOut is the value of --output, which is another name of --write-out.
+// writeOut is --output, another name of --write-out.
 type writeOut struct{ set *pflag.FlagSet }
 
 // String implements pflag.Value.
@@ -114,14 +114,14 @@ func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
 		"accept endpoints without TLS from these records")
 }
 
-// envName is the environment variable that stands for a flag.
+// envName returns the environment variable for a flag.
 func envName(prefix, flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// FromEnv gives each flag that was not on the command line the value of its
-// environment variable. Unlike etcdctl it lets a flag override a variable
-// instead of refusing both, and a malformed variable is an error.
+// FromEnv sets each flag that was not on the command line from its environment variable. Unlike in
+// etcdctl, a flag overrides a variable instead of conflicting with it, and an invalid variable is
+// an error.
 func (g *globalFlags) FromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
 	var err error
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -143,7 +143,8 @@ func (g *globalFlags) FromEnv(fs *pflag.FlagSet, getenv func(string) string) err
 	return err
 }
 
-// Variable returns a variable that is not a flag, such as WATCH_KEY.
+// Variable returns a variable that is not a flag, such as WATCH_KEY, and the name under which it
+// was found.
 func (a *App) Variable(name string) (value, found string) {
 	for _, prefix := range EnvPrefixes {
 		if v := a.Getenv(prefix + name); v != "" {

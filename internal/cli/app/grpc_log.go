@@ -7,45 +7,43 @@ import (
 	"google.golang.org/grpc/grpclog"
 )
 
-// GrpcLog is what gRPC logs to. There is one for the process, set before the first
-// connection exists, because gRPC reads its logger without a lock. Which run of the
-// command line hears it is changed behind it, as connections of an earlier run may still
-// be closing.
+// GrpcLog is gRPC's log. The process has one, set before the first connection exists, because gRPC
+// reads its logger without a lock. Only its destination changes with each run of the command line,
+// as connections of an earlier run may still be closing.
 var GrpcLog = sync.OnceValue(func() *switchedLog {
 	all, errs := new(switchedWriter), new(switchedWriter)
-	// Each line goes to its writer and to those of what is less severe.
+	// Each line goes to the writer of its severity and to those below.
 	l := &switchedLog{grpclog.NewLoggerV2WithVerbosity(all, io.Discard, errs, 4), all, errs}
 	grpclog.SetLoggerV2(l)
 	return l
 })
 
-// A switchedLog is a log whose destination may be changed at any time, by anybody.
+// A switchedLog is a log whose destination may be changed at any time, by any goroutine.
 type switchedLog struct {
 	grpclog.LoggerV2
-	all, errs *switchedWriter // one of them has a destination, or none
+	all, errs *switchedWriter // at most one of them has a destination
 }
 
-// setErrors sends errors, and what is worse, to w from now on, and nothing else. With a
-// nil w nothing is written. Once it has returned nothing is written to where it went before.
+// setErrors sends only errors to w from now on; nil discards them. After it returns, nothing is
+// written to the previous destination.
 func (l *switchedLog) setErrors(w io.Writer) {
 	l.all.set(nil)
 	l.errs.set(w)
 }
 
-// setAll sends all to w from now on.
+// setAll sends everything to w from now on.
 func (l *switchedLog) setAll(w io.Writer) {
 	l.errs.set(nil)
 	l.all.set(w)
 }
 
-// V says whether details of this level are wanted, so that they are not even formatted
-// for nobody.
+// V reports whether details of this level are wanted, so that they are not formatted in vain.
 func (l *switchedLog) V(level int) bool {
 	return l.all.wanted() && l.LoggerV2.V(level)
 }
 
-// A switchedWriter writes to a destination that may be changed at any time. Without one it
-// takes what is written and drops it.
+// A switchedWriter writes to a destination that may be changed at any time. Without one it discards
+// what is written.
 type switchedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -73,7 +71,7 @@ func (s *switchedWriter) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// complaints writes to the standard error of a run, between what the run says there.
+// complaints writes to a run's standard error, without mixing with its other output.
 type complaints struct{ a *App }
 
 // Write implements io.Writer.

@@ -11,12 +11,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// maxTypos is how many letters a name may be away from what was typed and
-// still be offered as a hint.
+// maxTypos is how many characters a suggested name may differ from what was typed.
 const maxTypos = 2
 
-// UnknownCommand is what a command that only holds others runs: its help, or a
-// complaint about the name that matched none of them.
+// UnknownCommand is run by commands that only have subcommands. It prints the help, or returns an
+// error for an unknown name.
 func UnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -31,7 +30,7 @@ func UnknownCommand(cmd *cobra.Command, args []string) error {
 	return withHint(cmd, problem, nearest(args[0], names))
 }
 
-// FlagError adds a hint to a complaint about a flag.
+// FlagError adds a hint to an error about a flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if strings.Contains(cmd.Use, "command") {
@@ -47,8 +46,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return withHint(cmd, err.Error(), hint)
 }
 
-// StrictFlags gives the commands that run others, and so pass on their exit codes, one of their
-// own for wrong flags: that of wrong arguments.
+// StrictFlags makes wrong flags exit with ExitBadArgs, for commands that run others and pass on
+// their exit codes.
 func StrictFlags(cmd *cobra.Command) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return WithCode(ExitBadArgs, FlagError(cmd, err))
@@ -57,10 +56,10 @@ func StrictFlags(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// strict marks the commands of strictFlags.
+// strict marks the commands of StrictFlags.
 const strict = "strict"
 
-// IsStrict reports whether cmd is one of those, or lies below one.
+// IsStrict reports whether cmd or a parent of it is marked as strict.
 func IsStrict(cmd *cobra.Command) bool {
 	for ; cmd != nil; cmd = cmd.Parent() {
 		if _, ok := cmd.Annotations[strict]; ok {
@@ -70,8 +69,8 @@ func IsStrict(cmd *cobra.Command) bool {
 	return false
 }
 
-// RefuseClientFlags lets a command of another package reject the flags of the
-// client commands, which it inherits but has no use for.
+// RefuseClientFlags makes a command of another package reject the flags of client commands, which
+// it inherits but cannot use.
 func RefuseClientFlags(cmd *cobra.Command) error {
 	var err error
 	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
@@ -99,7 +98,7 @@ func withHint(cmd *cobra.Command, problem, hint string) error {
 	return fmt.Errorf("%s\nRun '%s --help' for usage", problem, cmd.CommandPath())
 }
 
-// nearest returns the name that was most likely meant by typed, or nothing.
+// nearest returns the name that is most similar to typed, or "" if none is similar enough.
 func nearest(typed string, names []string) string {
 	best, distance := "", maxTypos+1
 	slices.Sort(names)
@@ -108,7 +107,7 @@ func nearest(typed string, names []string) string {
 		if len(typed) > maxTypos && strings.HasPrefix(n, typed) {
 			d = 1
 		}
-		// A name of two letters is two typos away from anything.
+		// A name of two letters is within two typos of anything.
 		if d < distance && d < len(n) {
 			best, distance = n, d
 		}

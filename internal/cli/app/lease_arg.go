@@ -9,8 +9,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// ParseLease reads what names a lease: an ID, which is always written in hexadecimal, as etcdctl
-// does, or its name, which cannot be an ID or has "name:" before it. bad is the complaint about an
+// ParseLease parses a reference to a lease: an ID, always in hexadecimal as in etcdctl, or a name,
+// which must not look like an ID unless "name:" precedes it. bad is the error text for an invalid
 // ID.
 func ParseLease(s, bad string) (*pb.LeaseRef, error) {
 	name, said := strings.CutPrefix(s, "name:")
@@ -27,8 +27,8 @@ func ParseLease(s, bad string) (*pb.LeaseRef, error) {
 	}
 }
 
-// LeaseArg is the argument for the lease with a name: the name, or "name:" and the name if it can
-// be read as an ID or begins with "name:" itself.
+// LeaseArg returns the argument that names a lease: the name, with "name:" before it if it could be
+// read as an ID or itself begins with "name:".
 func LeaseArg(name string) string {
 	if r, err := ParseLeaseArg(name); err == nil && r.Name == name {
 		return name
@@ -36,11 +36,11 @@ func LeaseArg(name string) string {
 	return "name:" + name
 }
 
-// ParseLeaseArg is parseLease for an argument.
+// ParseLeaseArg is ParseLease for an argument.
 func ParseLeaseArg(s string) (*pb.LeaseRef, error) { return ParseLease(s, "bad lease ID arg") }
 
-// ParseTTL reads a TTL: seconds, as for etcdctl, or a duration with a unit. It is in milliseconds,
-// rounded up.
+// ParseTTL parses a TTL: seconds, as in etcdctl, or a duration with a unit. It returns
+// milliseconds, rounded up.
 func ParseTTL(s string) (int64, error) {
 	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil {
 		if seconds > MaxTTLSeconds {
@@ -55,13 +55,13 @@ func ParseTTL(s string) (int64, error) {
 	return MillisUp(d), nil
 }
 
-// MillisUp is a duration in milliseconds, rounded up.
+// MillisUp converts a duration to milliseconds, rounded up.
 func MillisUp(d time.Duration) int64 {
 	return int64(d/time.Millisecond) + min(1, int64(d%time.Millisecond))
 }
 
-// MaxTTLSeconds is the longest TTL that members take.
+// MaxTTLSeconds is the longest TTL that members accept.
 const MaxTTLSeconds = 9_000_000_000
 
-// Millis writes milliseconds as a duration.
+// Millis formats milliseconds as a duration.
 func Millis(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }

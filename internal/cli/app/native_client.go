@@ -22,8 +22,8 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// OpenNative makes the client of a command that keeps leases alive. Unlike that of open
-// it speaks leasehold.v1, over one stream, and knows until when its leases are valid.
+// OpenNative returns the client for a command that keeps leases alive. Unlike Open's, it uses
+// leasehold.v1, over one stream, and knows until when its leases are valid.
 func (a *App) OpenNative() (*client.Client, error) {
 	spec, err := a.Prepare()
 	if err != nil {
@@ -37,7 +37,7 @@ func (a *App) OpenNative() (*client.Client, error) {
 	return c, nil
 }
 
-// DialNative makes a client of leasehold.v1. Nothing is sent before the first call on it.
+// DialNative returns a client of leasehold.v1. It sends nothing before the first call.
 func (a *App) DialNative(spec *clientv3.ConfigSpec) (*client.Client, error) {
 	secure, err := TLSOf(spec)
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *App) DialNative(spec *clientv3.ConfigSpec) (*client.Client, error) {
 		who = new(clientv3.AuthConfig)
 	}
 	if a.Flags.auth.tokenFile != "" {
-		who.Token = "" // the client reads the file itself, again and again
+		who.Token = "" // the client reads the file itself, repeatedly
 	}
 	ca := a.Flags.tls.ca
 	if secure == nil {
@@ -68,21 +68,22 @@ func (a *App) DialNative(spec *clientv3.ConfigSpec) (*client.Client, error) {
 	return c, nil
 }
 
-// OpenStrict is openNative for the commands that run others: what is wrong with their flags
-// has no exit code that a command which was run may have.
+// OpenStrict is OpenNative for commands that run others: an error in their flags has an exit code
+// that the other command does not have.
 func (a *App) OpenStrict() (*client.Client, error) {
 	c, err := a.OpenNative()
 	return c, WithCode(ExitBadArgs, err)
 }
 
-// lastWord is how long a command may take to give up after its limit of time, before the user is
-// told that it tries on. It is timed on its own, for the process may have stood still until then.
+// lastWord is the time that a command has after its timeout to give up, before the user is told
+// that it keeps trying. It is a separate timer, because the process may have been stopped until
+// then.
 const lastWord = time.Second
 
-// tellOutages tells the user when there has been no member for longer than patience, the limit of
-// time of a command, and lastWord, or no answer of the cluster, since nobody leads it, and when
-// there is one again, until the client is closed: a command that waits for ever would otherwise do
-// so without a word.
+// tellOutages tells the user when there has been no member, or no answer because the cluster has no
+// leader, for longer than patience (the timeout of a command) and lastWord. It also tells when that
+// is over. It ends when the client is closed. Otherwise, a command that waits forever would do so
+// silently.
 func (a *App) tellOutages(c *client.Client, patience time.Duration) {
 	for {
 		now, err := connectionWithin(patience, c)
@@ -90,7 +91,7 @@ func (a *App) tellOutages(c *client.Client, patience time.Duration) {
 			now, err = connectionWithin(lastWord, c)
 		}
 		if err != nil && !errors.Is(err, client.ErrUnavailable) {
-			return // the command ends with it
+			return // the command reports its end
 		}
 		if err != nil {
 			a.Complain("No member answers, retrying: %s\n", fault.Reason(err))
@@ -105,16 +106,16 @@ func (a *App) tellOutages(c *client.Client, patience time.Duration) {
 	}
 }
 
-// connectionWithin is c.Connection, for so long at most.
+// connectionWithin is c.Connection with a time limit.
 func connectionWithin(limit time.Duration, c *client.Client) (client.Connection, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return c.Connection(ctx)
 }
 
-// tellSilence is tellOutages for as long as there is a connection. A member that can be reached
-// tells of itself nothing that it does not know, and takes watches although nobody leads: so it
-// is asked now and then for what it needs a leader.
+// tellSilence is tellOutages while there is a connection. A reachable member does not report that
+// it has no leader, and it accepts watches without one, so tellSilence regularly makes a request
+// that needs a leader.
 func (a *App) tellSilence(c *client.Client, changed <-chan struct{}, patience time.Duration) {
 	for silent := false; ; {
 		select {
@@ -126,7 +127,7 @@ func (a *App) tellSilence(c *client.Client, changed <-chan struct{}, patience ti
 		_, err := c.Range(ctx, store.Range{Key: "\x00", CountOnly: true})
 		cancel()
 		if errors.Is(err, client.ErrPermissionDenied) {
-			err = nil // the cluster answers: rights are looked at when it has confirmed the read
+			err = nil // the cluster answers: permissions are checked after the read is confirmed
 		}
 		switch {
 		case errors.Is(err, client.ErrClosed):
@@ -143,7 +144,7 @@ func (a *App) tellSilence(c *client.Client, changed <-chan struct{}, patience ti
 	}
 }
 
-// TellLost is tellOutages for a client of etcd's.
+// TellLost is tellOutages for etcd's client.
 func (a *App) TellLost(c *clientv3.Client) {
 	conn, ctx := c.ActiveConnection(), c.Ctx()
 	for ctx.Err() == nil {
@@ -163,27 +164,27 @@ func (a *App) TellLost(c *clientv3.Client) {
 	}
 }
 
-// LearnDialError learns why there is no connection: a call that is not put off until there is one
-// fails with the reason.
+// LearnDialError finds out why there is no connection: calls that do not wait for one fail with the
+// reason.
 func (a *App) LearnDialError(ctx context.Context, c *clientv3.Client) {
 	_, err := NativeLeases(c).Describe(ctx, &pb.DescribeRequest{})
 	a.DialError.learn(fmt.Sprint(err))
 }
 
-// IsBroken reports whether no connection could be made. A member that has one and does not answer
-// would not say why either, and the time is up.
+// IsBroken reports whether no connection could be made. A connected member that does not answer
+// would not say why either, and time has run out.
 func IsBroken(c *clientv3.Client) bool {
 	return c.ActiveConnection().GetState() == connectivity.TransientFailure
 }
 
-// readyWithin is isReady, for so long at most.
+// readyWithin is isReady with a time limit.
 func readyWithin(ctx context.Context, limit time.Duration, conn *grpc.ClientConn) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return isReady(ctx, conn)
 }
 
-// isReady waits until a connection can be used, and reports whether it can.
+// isReady waits until a connection is usable, and reports whether it is.
 func isReady(ctx context.Context, conn *grpc.ClientConn) bool {
 	for {
 		s := conn.GetState()
@@ -196,15 +197,15 @@ func isReady(ctx context.Context, conn *grpc.ClientConn) bool {
 	}
 }
 
-// TLSOf reads the certificates that the flags name. If they name none, and an endpoint wants
-// TLS, those of the system will do; else it returns nil.
+// TLSOf returns the TLS configuration with the certificates of the flags. Without any, it returns
+// one with the system's authorities if an endpoint uses TLS, and otherwise nil.
 func TLSOf(spec *clientv3.ConfigSpec) (*tls.Config, error) {
 	cfg, err := clientv3.NewClientConfig(spec, zap.NewNop())
 	if err != nil {
 		return nil, WithCode(ExitBadArgs, err)
 	}
 	secure := func(text string) bool {
-		e, _ := endpoint.Parse(text) // prepare has checked it
+		e, _ := endpoint.Parse(text) // valid: Prepare has checked it
 		return e.Secure()
 	}
 	if cfg.TLS == nil && slices.ContainsFunc(spec.Endpoints, secure) {
@@ -213,7 +214,7 @@ func TLSOf(spec *clientv3.ConfigSpec) (*tls.Config, error) {
 	return cfg.TLS, nil
 }
 
-// CallNative opens a client, makes one short call and shows its answer.
+// CallNative opens a client, makes one short call and prints its answer.
 func (a *App) CallNative(do func(ctx context.Context, c *client.Client) (Answer, error)) error {
 	c, err := a.OpenNative()
 	if err != nil {
@@ -229,8 +230,7 @@ func (a *App) CallNative(do func(ctx context.Context, c *client.Client) (Answer,
 	return a.Show(ans)
 }
 
-// WatchNative is callNative for what goes on until the user interrupts. That is no error: the user
-// has seen enough.
+// WatchNative is CallNative for calls that last until the user interrupts them, which is no error.
 func (a *App) WatchNative(do func(ctx context.Context, c *client.Client) error) error {
 	c, err := a.OpenNative()
 	if err != nil {
@@ -250,7 +250,7 @@ func NativeLeases(c *clientv3.Client) pb.LeaseServiceClient {
 	return pb.NewLeaseServiceClient(c.ActiveConnection())
 }
 
-// NativeError is a failure of leasehold.v1, with its message alone.
+// NativeError reduces an error of leasehold.v1 to its message.
 func NativeError(err error) error {
 	var coded *ExitError
 	if err == nil || errors.As(err, &coded) {

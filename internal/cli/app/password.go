@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// AskPassword prompts for a password and reads a line, without an echo if the
-// standard input is a terminal.
+// AskPassword prompts for a password and reads a line, without echo if standard input is a
+// terminal.
 func (a *App) AskPassword(prompt string) (string, error) {
 	a.Say("%s", prompt)
 	defer a.Say("\n")
@@ -24,8 +24,7 @@ func (a *App) AskPassword(prompt string) (string, error) {
 	return strings.TrimSpace(line), nil
 }
 
-// readLine reads a line and not a byte more: what follows belongs to the next
-// reader.
+// readLine reads a line and not a byte more: the rest is for the next reader.
 func readLine(r io.Reader) (string, error) {
 	var line strings.Builder
 	b := make([]byte, 1)

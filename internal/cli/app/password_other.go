@@ -4,5 +4,5 @@ package app
 
 import "os"
 
-// silence leaves the echo on: this system's way to turn it off is not known.
+// silence does nothing: how to turn off the echo is not known for this system.
 func silence(*os.File) (restore func()) { return func() {} }

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// silence turns off the echo of a terminal until restore is called, or until
-// the user gives up with an interrupt. It does nothing to a file that is not a
-// terminal.
+// silence turns off the echo of a terminal until restore is called or the user interrupts. It does
+// nothing if f is not a terminal.
 func silence(f *os.File) (restore func()) {
 	fd := int(f.Fd())
 	before, err := unix.IoctlGetTermios(fd, getTermios)

@@ -23,27 +23,26 @@ import (
 // formats are the values of --write-out.
 var formats = []string{"fields", "json", "protobuf", "simple", "table"}
 
-// An Answer is what a command prints, in each format that it can be printed in. A format whose
-// field is nil is not supported for this answer. The zero answer prints nothing.
+// An Answer is what a command prints, for each format. If a format's field is nil, the answer does
+// not support it. The zero Answer prints nothing.
 type Answer struct {
-	text   string // printed as it is, in any format
-	Code   int    // exit code of the command, if it is not 0
+	text   string // printed unchanged in every format
+	Code   int    // exit code of the command
 	Simple func(*Page)
 	Fields func(*Page)
 	Table  func() (head []string, rows [][]string)
 
-	// json is marshalled as it is; jsonHex replaces it under --hex.
+	// JSON is marshaled; with --hex, JSONHex is used instead.
 	JSON, JSONHex any
 
-	// proto is marshalled if it is a proto.Message, and named in the complaint
-	// if it is anything else.
+	// Proto is marshaled if it is a proto.Message; otherwise the error names it.
 	Proto any
 }
 
-// Plain is an answer that is the same text in every format.
+// Plain returns an answer that is the same text in every format.
 func Plain(text string) Answer { return Answer{text: text} }
 
-// ProtoAnswer is an answer of leasehold.v1. Its fields are those of the JSON.
+// ProtoAnswer returns an answer of leasehold.v1. Its fields are those of the JSON.
 func ProtoAnswer(m proto.Message, simple func(*Page)) Answer {
 	return Answer{
 		JSON: ProtoJSON(m), Proto: m, Simple: simple,
@@ -51,14 +50,14 @@ func ProtoAnswer(m proto.Message, simple func(*Page)) Answer {
 	}
 }
 
-// AlignedAnswer is an answer of leasehold.v1 that is a table, also in simple.
+// AlignedAnswer returns an answer of leasehold.v1 that is a table, even in the simple format.
 func AlignedAnswer(m proto.Message, head []string, rows [][]string) Answer {
 	ans := ProtoAnswer(m, func(p *Page) { p.Aligned(append([][]string{head}, rows...)...) })
 	ans.Table = func() ([]string, [][]string) { return head, rows }
 	return ans
 }
 
-// RowsAnswer is an answer that is a table, also in simple. Cells are made readable.
+// RowsAnswer returns an answer that is a table, even in the simple format. It makes cells readable.
 func RowsAnswer(head []string, raw [][]string, json any) Answer {
 	rows := make([][]string, len(raw))
 	for i, row := range raw {
@@ -81,16 +80,16 @@ func RowsAnswer(head []string, raw [][]string, json any) Answer {
 	}
 }
 
-// ProtoJSON is a message in the JSON of the gateway.
+// ProtoJSON returns a message in the gateway's JSON.
 func ProtoJSON(m proto.Message) json.RawMessage {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-	if err != nil { // only strings that are not UTF-8, which did not come over the wire
+	if err != nil { // only strings that are not UTF-8, which cannot come over the network
 		return json.RawMessage("null")
 	}
 	return b
 }
 
-// A Printer writes answers in one format.
+// A Printer prints answers in one format.
 type Printer interface {
 	print(w io.Writer, a Answer) error
 }
@@ -112,15 +111,15 @@ func newPrinter(format string, hex bool) (Printer, error) {
 	return nil, BadFeature("unsupported output format")
 }
 
-// Unsupported is the error for a format that an answer does not have.
+// Unsupported returns the error for a format that an answer does not have.
 func Unsupported(format string) error {
 	return BadFeature("%s not supported as output format", format)
 }
 
-// SimplePrinter writes lines for people and shell scripts.
+// SimplePrinter prints lines for people and shell scripts.
 type SimplePrinter struct {
 	hex       bool
-	ValueOnly bool // leave the keys out
+	ValueOnly bool // omit the keys
 }
 
 func (s *SimplePrinter) print(w io.Writer, a Answer) error {
@@ -133,7 +132,7 @@ func (s *SimplePrinter) print(w io.Writer, a Answer) error {
 	return err
 }
 
-// fieldsPrinter writes one line for each field.
+// fieldsPrinter prints a line for each field.
 type fieldsPrinter struct{ hex bool }
 
 func (f fieldsPrinter) print(w io.Writer, a Answer) error {
@@ -146,7 +145,7 @@ func (f fieldsPrinter) print(w io.Writer, a Answer) error {
 	return err
 }
 
-// jsonPrinter writes one JSON object a line.
+// jsonPrinter prints a JSON object on one line.
 type jsonPrinter struct{ hex bool }
 
 func (j jsonPrinter) print(w io.Writer, a Answer) error {
@@ -162,7 +161,7 @@ func (j jsonPrinter) print(w io.Writer, a Answer) error {
 	return err
 }
 
-// protoPrinter writes the message as it came over the wire, nothing added.
+// protoPrinter prints the protobuf message exactly as received.
 type protoPrinter struct{}
 
 func (protoPrinter) print(w io.Writer, a Answer) error {
@@ -181,7 +180,7 @@ func (protoPrinter) print(w io.Writer, a Answer) error {
 	return err
 }
 
-// tablePrinter draws a table.
+// tablePrinter prints a table.
 type tablePrinter struct{}
 
 func (tablePrinter) print(w io.Writer, a Answer) error {
@@ -192,7 +191,7 @@ func (tablePrinter) print(w io.Writer, a Answer) error {
 	return table.Write(w, head, rows)
 }
 
-// print writes an answer by a printer.
+// print prints an answer with a printer.
 func (a Answer) print(w io.Writer, by Printer) error {
 	switch {
 	case a.text != "":
@@ -204,7 +203,7 @@ func (a Answer) print(w io.Writer, by Printer) error {
 	return by.print(w, a)
 }
 
-// Text returns an answer in a format.
+// Text formats an answer.
 func (a Answer) Text(format string, hex bool) (string, error) {
 	p, err := newPrinter(format, hex)
 	if err != nil {
@@ -215,25 +214,24 @@ func (a Answer) Text(format string, hex bool) (string, error) {
 	return b.String(), err
 }
 
-// Page collects the text of one answer, so that it reaches the reader in one
-// write.
+// Page collects the text of one answer, so that it is written with one call.
 type Page struct {
 	bytes.Buffer
 	hex       bool
 	valueOnly bool
 }
 
-// Printf writes formatted text.
+// Printf prints formatted text.
 func (p *Page) Printf(format string, args ...any) { fmt.Fprintf(p, format, args...) }
 
-// Lines writes names, a line each.
+// Lines prints names, each on a line.
 func (p *Page) Lines(names []string) {
 	for _, name := range names {
 		p.Printf("%s\n", Readable(name))
 	}
 }
 
-// Message writes a line for each field of a message that JSON would have, in their order.
+// Message prints a line for each field that is in a message's JSON, in the same order.
 func (p *Page) Message(m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -280,7 +278,7 @@ func (p *Page) value(f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	}
 }
 
-// Aligned writes rows, the first of which may be a heading, with their columns under each other.
+// Aligned prints rows with aligned columns. The first row may be a heading.
 func (p *Page) Aligned(rows ...[]string) {
 	w := tabwriter.NewWriter(p, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -289,13 +287,13 @@ func (p *Page) Aligned(rows ...[]string) {
 	_ = w.Flush()
 }
 
-// Field writes a line of the fields format.
+// Field prints a line of the fields format.
 func (p *Page) Field(name string, value any) { p.Printf("%q : %v\n", name, value) }
 
-// Quoted writes a line of the fields format whose value is a string.
+// Quoted prints a line of the fields format with a string value.
 func (p *Page) Quoted(name, value string) { p.Printf("%q : %q\n", name, value) }
 
-// MemberID writes a line whose value is the id of a member or a cluster.
+// MemberID prints a line with the ID of a member or a cluster.
 func (p *Page) MemberID(name string, id uint64) {
 	if p.hex {
 		p.Printf("%q : %x\n", name, id)
@@ -304,7 +302,7 @@ func (p *Page) MemberID(name string, id uint64) {
 	p.Field(name, id)
 }
 
-// LeaseID writes a line whose value is the id of a lease.
+// LeaseID prints a line with the ID of a lease.
 func (p *Page) LeaseID(name string, id int64) {
 	if p.hex {
 		p.Printf("%q : %016x\n", name, id)
@@ -313,14 +311,14 @@ func (p *Page) LeaseID(name string, id int64) {
 	p.Field(name, id)
 }
 
-// Rows writes a table without its lines.
+// Rows prints a table without borders.
 func (p *Page) Rows(rows [][]string) {
 	for _, row := range rows {
 		p.Printf("%s\n", strings.Join(row, ", "))
 	}
 }
 
-// SIBytes writes a size with a unit, powers of 1000, one decimal below ten.
+// SIBytes formats a size with a unit, in powers of 1000, with one decimal below 10.
 func SIBytes(n int64) string {
 	u := uint64(n)
 	if u < 10 {

@@ -10,24 +10,24 @@ import (
 	terminal "golang.org/x/term"
 )
 
-// Columns is the width of a terminal; ok is false for what is none.
+// Columns returns the width of a terminal; ok is false if f is not one.
 func Columns(f *os.File) (n int, ok bool) {
 	n, _, err := terminal.GetSize(int(f.Fd()))
 	return n, err == nil
 }
 
-// A progressBar shows how much of a long command is done, on a terminal, and
-// nothing elsewhere. It is for one goroutine at a time.
+// A progressBar shows the progress of a long command on a terminal, and nothing elsewhere. Only one
+// goroutine at a time may use it.
 type progressBar struct {
 	w     io.Writer // nil if there is no terminal
 	began time.Time
 	drawn time.Time
 }
 
-// barEvery is how often the bar is drawn again.
+// barEvery is the interval between updates of the bar.
 const barEvery = 100 * time.Millisecond
 
-// NewProgress makes a bar on the standard error, if that is a terminal.
+// NewProgress returns a bar on standard error, if that is a terminal.
 func (a *App) NewProgress() *progressBar {
 	p := &progressBar{began: time.Now()}
 	if f, ok := a.ErrTerminal(); ok {
@@ -36,7 +36,7 @@ func (a *App) NewProgress() *progressBar {
 	return p
 }
 
-// Show draws the bar if it is time to.
+// Show updates the bar if it is time to.
 func (p *progressBar) Show(what string, done float64) {
 	now := time.Now()
 	if p.w == nil || now.Sub(p.drawn) < barEvery {
@@ -46,7 +46,7 @@ func (p *progressBar) Show(what string, done float64) {
 	fmt.Fprint(p.w, barText(what, done, now.Sub(p.began)))
 }
 
-// barText is a bar, with what is left of the time if that can be told.
+// barText returns a bar, with the remaining time if it can be estimated.
 func barText(what string, done float64, took time.Duration) string {
 	const width = 30
 	done = max(0, min(done, 1))
@@ -60,7 +60,7 @@ func barText(what string, done float64, took time.Duration) string {
 		strings.Repeat(".", width-full), 100*done, what, left)
 }
 
-// End takes the bar away.
+// End removes the bar.
 func (p *progressBar) End() {
 	if p.w != nil {
 		fmt.Fprint(p.w, ClearLine)

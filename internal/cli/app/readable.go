@@ -7,10 +7,10 @@ import (
 	"leasehold.dev/internal/table"
 )
 
-// Readable is a text that others have chosen, as people may see it.
+// Readable makes text from others safe to display.
 func Readable(text string) string { return table.Readable(text) }
 
-// ReadableAll is readable for each text of a list.
+// ReadableAll applies Readable to each text.
 func ReadableAll(list []string) []string {
 	out := make([]string, len(list))
 	for i, text := range list {
@@ -19,7 +19,7 @@ func ReadableAll(list []string) []string {
 	return out
 }
 
-// TextsOf returns keys as texts.
+// TextsOf converts keys to strings.
 func TextsOf(keys [][]byte) []string {
 	out := make([]string, len(keys))
 	for i, key := range keys {
@@ -28,7 +28,7 @@ func TextsOf(keys [][]byte) []string {
 	return out
 }
 
-// Harmless is a message, of several lines perhaps, without what a terminal might obey.
+// Harmless removes terminal control characters from a message, which may have several lines.
 func Harmless(text string) string {
 	var b strings.Builder
 	for _, r := range text {

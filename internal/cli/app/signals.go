@@ -9,24 +9,24 @@ import (
 	"syscall"
 )
 
-// SignalError says that a signal came while nothing was held yet.
+// SignalError means that a signal came before anything was held.
 type SignalError struct{ Signal syscall.Signal }
 
 // Error implements error.
 func (e *SignalError) Error() string { return "interrupted: " + e.Signal.String() }
 
-// An Interrupt ends a context at the first signal to terminate. A second signal has its default
+// An Interrupt ends a context at the first termination signal. A second signal has its default
 // action.
 type Interrupt struct {
-	mute    func()         // stops the signals
+	mute    func()         // stops the delivery of signals
 	Signals chan os.Signal // capacity 1
-	done    chan struct{}  // closed by stop
-	ended   chan struct{}  // closed when nothing more is taken
-	taken   os.Signal      // set before
+	done    chan struct{}  // closed by Stop
+	ended   chan struct{}  // closed when no more signals are received
+	taken   os.Signal      // set before ended is closed
 	once    sync.Once
 }
 
-// CancelBySignal returns an interrupt that ends a context, until it is stopped.
+// CancelBySignal cancels a context at a signal, until the Interrupt is stopped.
 func (a *App) CancelBySignal(cancel context.CancelCauseFunc) *Interrupt {
 	i := &Interrupt{
 		Signals: make(chan os.Signal, 1), done: make(chan struct{}), ended: make(chan struct{}),
@@ -46,8 +46,8 @@ func (a *App) CancelBySignal(cancel context.CancelCauseFunc) *Interrupt {
 	return i
 }
 
-// heeded leaves out the end of the terminal if it is ignored, as under nohup: to listen to it would
-// end that, here and in the commands that are run.
+// heeded omits SIGHUP if it is ignored, as under nohup: listening to it would no longer ignore it,
+// here and in the commands that are run.
 func heeded(signals ...os.Signal) []os.Signal {
 	return slices.DeleteFunc(slices.Clone(signals), func(s os.Signal) bool {
 		return s == syscall.SIGHUP && signal.Ignored(s)
@@ -64,7 +64,7 @@ func (a *App) UntilSignal() (ctx context.Context, end func()) {
 	}
 }
 
-// Stop lets signals do again what they do when nobody listens. It may be called more than once.
+// Stop restores the default action of signals. It may be called more than once.
 func (i *Interrupt) Stop() {
 	i.once.Do(func() {
 		i.mute()
@@ -73,9 +73,9 @@ func (i *Interrupt) Stop() {
 	<-i.ended
 }
 
-// PassOn stops, and gives a signal that came meanwhile to another listener, which listens already,
-// and from whose channel nobody has received yet. So a signal that came too late to end the waiting
-// ends what was waited for.
+// PassOn stops, and forwards a signal that has come meanwhile to another listener, which already
+// listens and has received nothing from its channel. So a signal that came too late to end the
+// waiting ends what was waited for.
 func (i *Interrupt) PassOn(to chan<- os.Signal) {
 	i.Stop()
 	late := i.taken
@@ -83,7 +83,7 @@ func (i *Interrupt) PassOn(to chan<- os.Signal) {
 	case late = <-i.Signals:
 	default:
 	}
-	if late == nil || len(to) > 0 { // it has it itself
+	if late == nil || len(to) > 0 { // it has the signal itself
 		return
 	}
 	select {

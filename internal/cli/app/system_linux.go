@@ -2,7 +2,7 @@ package app
 
 import "golang.org/x/sys/unix"
 
-// getTermios and setTermios read and set what a terminal does.
+// getTermios and setTermios get and set the mode of a terminal.
 const (
 	getTermios = unix.TCGETS
 	setTermios = unix.TCSETS

@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A waitLine tells on a terminal what a command waits for, or does, from a second on: in one line,
-// which goes when the command goes on, or complains.
+// A waitLine shows on a terminal what a command waits for or does, if that takes more than a
+// second. It is one line, which is removed when the command continues or prints a message.
 type waitLine struct {
 	w     io.Writer
 	width func() int
@@ -26,18 +26,18 @@ type waitLine struct {
 }
 
 const (
-	// waitQuietly is how long a command may wait without a word.
+	// waitQuietly is how long a command may wait before it shows that it does.
 	waitQuietly = time.Second
-	// waitLookEvery is how often is asked what a command waits for.
+	// waitLookEvery is the interval between queries about what the command waits for.
 	waitLookEvery = 2 * time.Second
-	// waitLookWithin is how long the answer may take.
+	// waitLookWithin is the timeout of such a query.
 	waitLookWithin = 5 * time.Second
 	// ClearLine clears the line of a terminal.
 	ClearLine = "\r\x1b[K"
 )
 
-// TellWaiting has the user told what the command waits for until end is called, if the standard
-// error is a terminal. what may ask the cluster.
+// TellWaiting shows what the command waits for until end is called, if standard error is a
+// terminal. what may query the cluster.
 func (a *App) TellWaiting(what func(ctx context.Context) string) (end func()) {
 	f, ok := a.ErrTerminal()
 	if !ok {
@@ -49,7 +49,7 @@ func (a *App) TellWaiting(what func(ctx context.Context) string) (end func()) {
 	}}, what)
 }
 
-// ErrTerminal returns the terminal that the standard error is, if it is one.
+// ErrTerminal returns standard error if it is a terminal.
 func (a *App) ErrTerminal() (*os.File, bool) {
 	f, ok := a.Stderr.(*os.File)
 	if ok {
@@ -58,7 +58,7 @@ func (a *App) ErrTerminal() (*os.File, bool) {
 	return f, ok
 }
 
-// tellOn is tellWaiting on some line.
+// tellOn is TellWaiting on a given line.
 func (a *App) tellOn(l *waitLine, what func(ctx context.Context) string) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	a.Mu.Lock()
@@ -93,7 +93,7 @@ func (a *App) tellOn(l *waitLine, what func(ctx context.Context) string) (end fu
 	}
 }
 
-// clearLocked takes the line away, so that something else can be written.
+// clearLocked removes the line, so that something else can be printed.
 func (a *App) clearLocked() {
 	if a.line != nil && a.line.shown {
 		fmt.Fprint(a.line.w, ClearLine)
@@ -101,7 +101,7 @@ func (a *App) clearLocked() {
 	}
 }
 
-// cut leaves of a text what fits a line.
+// cut shortens text to the width of a line.
 func cut(text string, columns int) string {
 	n := 0
 	for i, r := range text {
@@ -118,18 +118,18 @@ type place struct {
 	lease lease.ID
 }
 
-// A turn describes the wait queue of a lock or an election to a user who waits in it.
+// A turn describes a waiting user's position in the wait queue of a lock or an election.
 type turn struct {
 	name   string
-	own    lease.ID                               // of the waiter
+	own    lease.ID                               // of this waiter
 	places func(context.Context) ([]place, error) // the holder and the waiters, in any order
-	owner  func(context.Context, lease.ID) string // empty if it has none
+	owner  func(context.Context, lease.ID) string // "" if it has none
 
 	holder place
-	since  time.Time // when the holder was seen first
+	since  time.Time // when the holder was first seen
 }
 
-// NewTurn returns the turn of the lease own in the queue of a name.
+// NewTurn returns the turn of the lease own in the queue of name.
 func NewTurn(c *client.Client, name string, own lease.ID) *turn {
 	return &turn{
 		name: name, own: own,
@@ -145,13 +145,13 @@ func NewTurn(c *client.Client, name string, own lease.ID) *turn {
 			return list, err
 		},
 		owner: func(ctx context.Context, id lease.ID) string {
-			info, _ := c.Describe(ctx, leases.Ref{ID: id}) // without an answer it has none
+			info, _ := c.Describe(ctx, leases.Ref{ID: id}) // on an error, assume that it has none
 			return info.Owner
 		},
 	}
 }
 
-// Text names the holder, and says since when at least it has been the holder.
+// Text names the holder, and the minimum time that it has been the holder.
 func (t *turn) Text(ctx context.Context) string {
 	all, err := t.places(ctx)
 	if err != nil || len(all) == 0 {

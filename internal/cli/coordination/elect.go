@@ -12,14 +12,14 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// electTTL is the TTL of a candidate: that of etcd's library.
+// electTTL is the TTL of a candidate, the same as in etcd's library.
 const electTTL = time.Minute
 
-// electFlags say how to take part in an election, or what to do to it from outside.
+// electFlags choose what to do in an election, as a candidate or from outside.
 type electFlags struct {
 	listen           bool
 	prefer, handOver string
-	set              *pflag.FlagSet // to tell an empty ID from none
+	set              *pflag.FlagSet // distinguishes an empty ID from none
 }
 
 func (f *electFlags) register(fs *pflag.FlagSet) {

@@ -65,7 +65,7 @@ those of leasehold run; 122 means that the group already has a member with this 
 	}
 }
 
-// registration is what a member of a group is.
+// registration has the flags of a group's member.
 type registration struct {
 	session  client.Session
 	id       string
@@ -151,7 +151,7 @@ func (a commands) watchMembers(ctx context.Context, g *members.Group) error {
 	}
 }
 
-// memberJSON is a member in JSON. Bytes are in base64, as in every answer.
+// memberJSON is a member in JSON. Bytes are in base64, as in all answers.
 type memberJSON struct {
 	ID       string `json:"id"`
 	Metadata []byte `json:"metadata,omitempty"`
@@ -292,7 +292,7 @@ var groupForget = app.Command{
 	},
 }
 
-// nodeJSON is a node in JSON. Bytes are in base64, as in every answer.
+// nodeJSON is a node in JSON. Bytes are in base64, as in all answers.
 type nodeJSON struct {
 	ID          string `json:"id"`
 	State       string `json:"state"`

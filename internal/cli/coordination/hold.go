@@ -1,6 +1,5 @@
-// Package coordination is the commands that hold something on a lease while they run, or while a
-// program that they run does: locks, elections, memberships of groups, items of queues, IDs of
-// pools.
+// Package coordination has the commands that hold something on a lease while they, or programs that
+// they run, are running: locks, elections, memberships of groups, items of queues, IDs of pools.
 //
 // hold.go holds and releases; lock.go acquires a lock or wins an election, for lock, elect and run.
 package coordination
@@ -43,20 +42,20 @@ func Commands(a *app.App) []*cobra.Command {
 type holding struct {
 	supervise.Tenure
 	lease  *client.Lease
-	stdin  io.Reader        // for the program; nil for that of this process
-	env    []string         // for the program, besides the token and the lease
-	notice supervise.Notice // the default if it is zero
-	what   string           // for people: "the lock"; may be empty
-	show   func() error     // prints what is held if there is no program
-	// insistent kills the program at the second SIGINT or SIGTERM.
+	stdin  io.Reader        // for the program; nil for this process's own
+	env    []string         // for the program, in addition to the token and the lease
+	notice supervise.Notice // zero for the default
+	what   string           // for messages, such as "the lock"; may be empty
+	show   func() error     // prints what is held, if there is no program
+	// insistent makes a second SIGINT or SIGTERM kill the program.
 	insistent bool
 }
 
-// errCommandEnded means that the program was ended because its tenure was over.
+// errCommandEnded means that the program was stopped because its tenure had ended.
 var errCommandEnded = errors.New("the command was ended")
 
-// holdFor runs the program, if there is one, or waits for a signal, while the tenure lasts. The
-// program is ended before the tenure is.
+// holdFor runs the program, or without one waits for a signal, while the tenure lasts. It stops the
+// program before the tenure ends.
 func (a commands) holdFor(h holding, program []string) error {
 	if len(program) == 0 {
 		return a.waitHolding(h)
@@ -104,7 +103,7 @@ func (a commands) waitHolding(h holding) error {
 	}
 }
 
-// lost says why the tenure is over, or will be soon.
+// lost returns why the tenure has ended or soon will.
 func (h *holding) lost() error {
 	if h.Context().Err() != nil {
 		return context.Cause(h.Context())
@@ -115,8 +114,8 @@ func (h *holding) lost() error {
 	return errors.New("the lease could not be renewed in time")
 }
 
-// holdAndRelease is holdFor, and then releases what is held. It retries the release for the TTL at
-// most: then the lease ends by itself.
+// holdAndRelease is holdFor, and then releases what is held. It retries the release for up to the
+// TTL, after which the lease has ended by itself.
 func (a commands) holdAndRelease(
 	h holding, program []string, release func(context.Context) error,
 ) error {
@@ -129,14 +128,15 @@ func (a commands) holdAndRelease(
 	return err
 }
 
-// revoke revokes a lease. It retries while the lease is valid: then it ends by itself.
+// revoke revokes a lease. It retries until the lease is no longer valid, because then it ends by
+// itself.
 func revoke(l *client.Lease) {
 	ctx, cancel := context.WithDeadline(context.Background(), l.ValidUntil())
 	defer cancel()
 	_ = l.Revoke(ctx)
 }
 
-// grantFor grants a lease, and gives up when no member answers within --command-timeout.
+// grantFor grants a lease. It fails if no member answers within --command-timeout.
 func (a commands) grantFor(
 	ctx context.Context, c *client.Client, g client.Grant,
 ) (*client.Lease, error) {
@@ -145,7 +145,7 @@ func (a commands) grantFor(
 	return c.Grant(ctx, g)
 }
 
-// waitFlags say how long a command waits for what others hold.
+// waitFlags limit how long a command waits for what others hold.
 type waitFlags struct {
 	wait time.Duration
 	try  bool
@@ -167,11 +167,11 @@ func (w *waitFlags) check() error {
 	return nil
 }
 
-// errWaited is the end of --wait.
+// errWaited means that --wait is over.
 var errWaited = errors.New("it could not be had in time")
 
-// waitContext returns a context that ends after --wait, or at a signal. Its end may be called more
-// than once.
+// waitContext returns a context that ends after --wait, or at a signal. end may be called more than
+// once.
 func (a commands) waitContext(w waitFlags) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(a.Background())
 	stop := a.children.InterruptWaiting(cancel)
@@ -186,14 +186,14 @@ func (a commands) waitContext(w waitFlags) (ctx context.Context, end func()) {
 	})
 }
 
-// acquireError gives the error of a command that acquired nothing its exit code. The errors in
+// acquireError adds an exit code to the error of a command that acquired nothing. The errors in
 // taken mean that others hold it.
 func acquireError(ctx context.Context, err error, taken ...error) error {
 	var s *app.SignalError
 	if errors.As(context.Cause(ctx), &s) {
 		return app.WithCode(app.ExitBySignal+int(s.Signal), s)
 	}
-	if !errors.Is(err, client.ErrUnavailable) { // else it is unknown whether others hold it
+	if !errors.Is(err, client.ErrUnavailable) { // otherwise it is unknown whether others hold it
 		for _, t := range append(taken, lock.ErrLocked, errWaited) {
 			if errors.Is(err, t) {
 				return app.WithCode(app.ExitTaken, err)
@@ -203,7 +203,7 @@ func acquireError(ctx context.Context, err error, taken ...error) error {
 	return app.WithCode(app.ExitNoCore, err)
 }
 
-// leastTTL is the shortest TTL of the commands that hold something, longestTTL the longest one that
+// leastTTL is the shortest TTL of the commands that hold something, longestTTL the longest that
 // members grant.
 const (
 	leastTTL   = 100 * time.Millisecond
@@ -217,8 +217,8 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// requireName refuses an empty name of a queue, a pool or a group: it is a variable of a shell that
-// is not set.
+// requireName refuses an empty name of a queue, a pool or a group, which is usually an unset shell
+// variable.
 func requireName(what, name string) error {
 	if name == "" {
 		return app.BadArgs("the name of the %s is empty", what)

@@ -19,30 +19,30 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// A claim says which lock to acquire, or which election to win.
+// A claim is a lock to acquire, or an election to win.
 type claim struct {
-	command     string // that acquires it, for the label of the lease
-	lock, elect string // one of them
+	command     string // the command that acquires it, for the lease's label
+	lock, elect string // exactly one is set
 	candidate   lock.Candidate
 	ttl         time.Duration
 	wait        waitFlags
 }
 
-// name is that of the lock or the election.
+// name returns the name of the lock or the election.
 func (c *claim) name() string { return c.lock + c.elect }
 
-// A post is a lock that is held, or the lead of an election.
+// A post is a held lock, or a won election.
 type post interface {
 	client.Hold
 	Key() string
 	Revision() int64
 }
 
-// acquire waits for a lock, or for the lead of an election, on a lease of its own.
+// acquire waits for a lock, or to win an election, on a lease of its own.
 func (a commands) acquire(
 	ctx context.Context, c *client.Client, f *claim,
 ) (post, *client.Lease, error) {
-	host, _ := os.Hostname() // it is for people
+	host, _ := os.Hostname() // only for display
 	l, err := a.grantFor(ctx, c, client.Grant{
 		TTL: f.ttl, Owner: host, Labels: map[string]string{"command": f.command},
 	})
@@ -65,7 +65,7 @@ func (a commands) acquire(
 	return nil, nil, acquireError(ctx, a.withOwner(c, err))
 }
 
-// wins waits for the lock, or for the lead, as the flags say.
+// wins waits for the lock, or to win the election, within the limits of the flags.
 func (c *claim) wins(
 	ctx context.Context, cl *client.Client, s *client.Live,
 ) (post, error) {
@@ -86,7 +86,7 @@ func (c *claim) wins(
 	}
 }
 
-// withOwner adds the owner of the lease that an error names, if it is known.
+// withOwner adds the owner of the lease that an error names, if there is one.
 func (a commands) withOwner(c *client.Client, err error) error {
 	var locked *lock.LockedError
 	if !errors.As(err, &locked) {
@@ -101,9 +101,8 @@ func (a commands) withOwner(c *client.Client, err error) error {
 	return fmt.Errorf("%w, of %q", err, l.Owner)
 }
 
-// holdClaim acquires what a claim names, and holds it: with a program while that runs, and else
-// until the user interrupts. fill completes the holding; after is called with the error of the
-// program.
+// holdClaim acquires a claim, and holds it while the program runs, or without one until the user
+// interrupts. fill completes the holding; after is called with the program's error.
 func (a commands) holdClaim(
 	f *claim, program []string, fill func(*holding, post), after func(*client.Lease, error),
 ) error {
@@ -159,7 +158,7 @@ leasehold run, which has more flags.`,
 	}))
 }
 
-// showKey shows a key as get does.
+// showKey prints a key as the command get does.
 func (a commands) showKey(c *client.Client, key string) error {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
@@ -170,7 +169,7 @@ func (a commands) showKey(c *client.Client, key string) error {
 	return a.Show(app.ShowGet((*clientv3.GetResponse)(etcdRange(r))))
 }
 
-// etcdRange is a result as a response of etcd, without what the client does not keep.
+// etcdRange converts a result to a response of etcd, except for what the client does not keep.
 func etcdRange(r store.RangeResult) *etcdserverpb.RangeResponse {
 	out := &etcdserverpb.RangeResponse{
 		Header: &etcdserverpb.ResponseHeader{Revision: r.Revision}, More: r.More, Count: r.Count,

@@ -63,7 +63,7 @@ func (a commands) queuePush() app.Command {
 	}
 }
 
-// workFlags say how items are worked on.
+// workFlags are the flags for working on items.
 type workFlags struct {
 	cfg   queue.Config
 	delay time.Duration
@@ -72,7 +72,7 @@ type workFlags struct {
 }
 
 func (f *workFlags) register(fs *pflag.FlagSet) {
-	host, _ := os.Hostname() // it is for people
+	host, _ := os.Hostname() // only for display
 	fs.DurationVar(&f.cfg.TTL, "ttl", 10*time.Second,
 		"how long after the death of this process its item is requeued")
 	fs.Int64Var(&f.cfg.MaxTries, "max-tries", 20,
@@ -84,7 +84,7 @@ func (f *workFlags) register(fs *pflag.FlagSet) {
 		"how long a failed item cannot be claimed; doubles with each try, up to a hundredfold")
 }
 
-// check returns an error for wrong flags, or for the queue's name.
+// check returns an error for wrong flags, or a wrong name of the queue.
 func (f *workFlags) check(args []string) error {
 	switch {
 	case f.cfg.MaxTries < 1:
@@ -167,14 +167,14 @@ func (a commands) runItem(i *queue.Item, command []string) error {
 	return err
 }
 
-// cannotRun reports whether a command could not be run at all, whatever the item.
+// cannotRun reports whether a command could not be run at all, which is not the item's fault.
 func cannotRun(err error) bool {
 	var e *app.ExitError
 	return errors.As(err, &e) && e.Err != nil && (e.Code == app.ExitCannot || e.Code == app.ExitNoSuch)
 }
 
-// work works until a signal comes, which the command receives, too: the item that it has at
-// work is brought to its end.
+// work works on items until a signal. The command receives the signal as well, and work waits until
+// the current item is finished.
 func (a commands) work(name string, f *workFlags, command []string) error {
 	c, err := a.OpenStrict()
 	if err != nil {
@@ -187,7 +187,7 @@ func (a commands) work(name string, f *workFlags, command []string) error {
 	defer a.CancelBySignal(cancel).Stop()
 	delay := f.delay
 	if delay == 0 {
-		delay = -1 // to Work 0 is the default
+		delay = -1 // 0 would be Work's default
 	}
 	var fatal error
 	err = queue.New(c, name, f.cfg).Work(ctx, queue.Work{
@@ -244,8 +244,8 @@ func (a commands) claimOne(name string, f *workFlags, command []string) error {
 	return err
 }
 
-// claim waits for an item as the flags say. A command that does not wait for items does not wait
-// for a member either, for longer than a command may take.
+// claim waits for an item within the limits of the flags. A command that does not wait for items
+// waits for a member no longer than --command-timeout.
 func (a commands) claim(
 	ctx context.Context, c *client.Client, name string, f *workFlags,
 ) (*queue.Item, error) {
@@ -282,7 +282,7 @@ func (f *pageFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.after, "after", "", "list the items after the one with this ID")
 }
 
-// check returns an error for wrong flags, or for the queue's name.
+// check returns an error for wrong flags, or a wrong name of the queue.
 func (f *pageFlags) check(args []string) error {
 	if f.limit < 1 {
 		return app.BadArgs("--limit must be at least 1, not %d", f.limit)
@@ -319,10 +319,10 @@ func queueDead() app.Command {
 	}
 }
 
-// A takeDead takes up to queue.MaxBatch dead letters out, and returns how many there were.
+// A takeDead removes up to queue.MaxBatch dead letters, and returns their number.
 type takeDead func(q *queue.Queue, ctx context.Context, ids ...string) (int, error)
 
-// deadCommand is a command that takes dead letters out.
+// deadCommand returns a command that removes dead letters.
 func deadCommand(name, short, done string, take takeDead) app.Command {
 	var all bool
 	return app.Command{
@@ -345,7 +345,7 @@ func deadCommand(name, short, done string, take takeDead) app.Command {
 	}
 }
 
-// takeFrom takes dead letters out, all of them if none are named.
+// takeFrom removes dead letters, all of them if no IDs are given.
 func takeFrom(
 	ctx context.Context, q *queue.Queue, take takeDead, ids []string,
 ) (n int, err error) {
@@ -379,7 +379,7 @@ func takeFrom(
 	}
 }
 
-// itemJSON is an item in JSON. Bytes are in base64, as in every answer.
+// itemJSON is an item in JSON. Bytes are in base64, as in all answers.
 type itemJSON struct {
 	ID      string `json:"id"`
 	State   string `json:"state"`
@@ -389,7 +389,7 @@ type itemJSON struct {
 	Token   uint64 `json:"token,string,omitempty"`
 }
 
-// showClaim shows an item that was claimed: its payload alone in the simple format.
+// showClaim prints a claimed item: in the simple format only its payload.
 func showClaim(i *queue.Item) app.Answer {
 	return app.Answer{
 		Simple: func(p *app.Page) { p.Printf("%s\n", i.Payload()) },
@@ -399,7 +399,7 @@ func showClaim(i *queue.Item) app.Answer {
 	}
 }
 
-// showItems shows a page of a queue with its counts, or of its dead letters without.
+// showItems prints a page of a queue with its counts, or of its dead letters without counts.
 func showItems(s *queue.Stats, list []queue.Info) app.Answer {
 	type counts struct {
 		Ready   int64 `json:"ready"`
@@ -430,7 +430,7 @@ func showItems(s *queue.Stats, list []queue.Info) app.Answer {
 		app.RowsAnswer([]string{"ID", "State", "Tries", "Worker", "Payload"}, rows, out), len(rows))
 }
 
-// summarized puts a line before a table, which is left out if it has no rows.
+// summarized puts a line before a table, which is omitted if it has no rows.
 func summarized(line string, ans app.Answer, rows int) app.Answer {
 	table := ans.Simple
 	ans.Simple = func(p *app.Page) {
@@ -442,7 +442,7 @@ func summarized(line string, ans app.Answer, rows int) app.Answer {
 	return ans
 }
 
-// excerpt is the beginning of a payload.
+// excerpt returns the beginning of a payload.
 func excerpt(payload []byte) string {
 	const most = 40
 	s := string(payload)

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/cli/supervise"
 )
 
-// runFlags say what a program runs under.
+// runFlags say what a program needs to run, and how to run it.
 type runFlags struct {
 	claim
 	value   string
@@ -76,7 +76,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 		"how long before the lock ends to kill the command (default: a fortieth of the TTL)")
 }
 
-// check returns an error for wrong arguments, and fills in defaults.
+// check returns an error for wrong arguments, and sets defaults.
 func (f *runFlags) check(program []string) error {
 	n := &f.notice
 	if err := checkTTL(f.ttl); err != nil {
@@ -111,7 +111,7 @@ func (f *runFlags) check(program []string) error {
 			"longer than half of --ttl (%v)", n.Kill, n.Term, f.ttl)
 	}
 	if f.elect != "" && f.value == "" {
-		f.value, _ = os.Hostname() // without a name it is empty
+		f.value, _ = os.Hostname() // without a hostname it is empty
 	}
 	f.candidate.Value = []byte(f.value)
 	return f.wait.check()
@@ -133,8 +133,8 @@ func (a commands) runUnder(f *runFlags, program []string) error {
 	})
 }
 
-// keepFor lets a lease end by itself after some time. If that is shorter than the shortest TTL that
-// the cluster allows, keepFor waits and then revokes the lease.
+// keepFor lets a lease expire after a time. If that is shorter than the minimum TTL of the cluster,
+// keepFor waits and then revokes the lease.
 func keepFor(l *client.Lease, left time.Duration) error {
 	ctx, cancel := context.WithDeadline(context.Background(), l.ValidUntil())
 	defer cancel()

@@ -1,4 +1,4 @@
-// Package keys is the commands for keys: put, get, del, txn and watch. Their arguments, output and
+// Package keys has the commands for keys: put, get, del, txn and watch. Their arguments, output and
 // exit codes are etcdctl's.
 package keys
 
@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// commands are the commands of this package, on what all commands share.
+// commands makes this package's commands.
 type commands struct{ *app.App }
 
 // Commands returns the commands for keys.

@@ -29,8 +29,8 @@ func (f *putFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.ignoreLease, "ignore-lease", false, "keep the current lease of the key")
 }
 
-// op makes the operation that args ask for; a missing value is read from stdin. A lease that is
-// named by its name is not in it: etcd's API has none, so the name is returned.
+// op returns the operation for args; it reads a missing value from stdin. etcd's API has no names
+// of leases, so a lease's name is returned separately.
 func (f *putFlags) op(
 	args []string, stdin io.Reader,
 ) (_ clientv3.Op, name string, err error) {
@@ -68,7 +68,7 @@ func (f *putFlags) op(
 	return clientv3.OpPut(args[0], value, opts...), ref.Name, nil
 }
 
-// etcdPut is an answer in the form in which etcd gives it.
+// etcdPut converts an answer to etcd's API.
 func etcdPut(r *pb.PutResponse) *etcdserverpb.PutResponse {
 	h := r.GetHeader()
 	out := &etcdserverpb.PutResponse{Header: &etcdserverpb.ResponseHeader{
@@ -81,7 +81,7 @@ func etcdPut(r *pb.PutResponse) *etcdserverpb.PutResponse {
 	return out
 }
 
-// request is what a put asks for that is not etcd's.
+// request returns the request of leasehold.v1 for what etcd's API cannot do.
 func (f *putFlags) request(op clientv3.Op) *pb.PutRequest {
 	return &pb.PutRequest{
 		Key: op.KeyBytes(), Value: op.ValueBytes(), PrevKv: f.prevKV, IgnoreValue: f.ignoreValue,
@@ -89,7 +89,7 @@ func (f *putFlags) request(op clientv3.Op) *pb.PutRequest {
 	}
 }
 
-// ttlRequest is what a put with a TTL asks for.
+// ttlRequest returns the request for a put with a TTL.
 func (f *putFlags) ttlRequest(op clientv3.Op, ttl time.Duration) (*pb.PutRequest, error) {
 	switch {
 	case ttl < time.Millisecond:
@@ -131,7 +131,7 @@ the lease that has the name then. Put "name:" before a name that could be an ID,
 		},
 		Run: func(cmd *cobra.Command, args, _ []string) error {
 			op, name, err := f.op(args, a.Stdin)
-			var r *pb.PutRequest // of what etcd's API cannot do
+			var r *pb.PutRequest // if etcd's API cannot do it
 			if err == nil && cmd.Flags().Changed("ttl") {
 				r, err = f.ttlRequest(op, ttl)
 			} else if name != "" {

@@ -69,7 +69,7 @@ func showTxn(resp *clientv3.TxnResponse) app.Answer {
 	}}
 }
 
-// showOp shows the response to one operation of a transaction.
+// showOp returns the answer for one operation of a transaction.
 func showOp(op *pb.ResponseOp) (app.Answer, bool) {
 	switch r := op.GetResponse().(type) {
 	case *pb.ResponseOp_ResponsePut:
@@ -82,8 +82,8 @@ func showOp(op *pb.ResponseOp) (app.Answer, bool) {
 	return app.Answer{}, false
 }
 
-// The types below give a transaction's response the JSON that etcdctl has
-// always printed: the generated type would name the one-of's fields otherwise.
+// These types produce etcdctl's JSON for the response to a transaction: the generated types have
+// other names for the fields of oneofs.
 type (
 	txnJSON struct {
 		Header    *pb.ResponseHeader `json:"header,omitempty"`

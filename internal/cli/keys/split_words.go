@@ -7,14 +7,14 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// spaces are the bytes that separate words.
+// spaces separate words.
 const spaces = " \t\n\f\r"
 
 // splitWords splits a line of txn's or watch's standard input into words.
 //
-// 'Single quotes' keep everything between them, "double quotes" also
-// understand Go's escapes. A quote inside a word is an ordinary letter; a quote
-// that is never closed is skipped, as etcdctl does.
+// In 'single quotes' all characters stand for themselves; "double quotes" have Go's escapes. A
+// quote inside a word is an ordinary character. As in etcdctl, a quote that is not closed is
+// ignored.
 func splitWords(line string) ([]string, error) {
 	var words []string
 	for len(line) > 0 {
@@ -46,8 +46,8 @@ func splitWords(line string) ([]string, error) {
 	return words, nil
 }
 
-// quotedLength returns the length of the quoted string that s begins with,
-// both quotes included, or 0 if it is not closed.
+// quotedLength returns the length of the quoted string at the beginning of s, including both
+// quotes, or 0 if it is not closed.
 func quotedLength(s string) int {
 	quote := s[0]
 	for i := 1; i < len(s); i++ {

@@ -72,8 +72,7 @@ func (a commands) runTxn(interactive bool) error {
 	return a.Show(showTxn(resp))
 }
 
-// readPart reads one part of a transaction: a line for each item, until an
-// empty one.
+// readPart reads one part of a transaction: an item per line, up to an empty line.
 func readPart[T any](in *bufio.Reader, parse func(string) (T, error)) ([]T, error) {
 	var items []T
 	for {
@@ -93,7 +92,7 @@ func readPart[T any](in *bufio.Reader, parse func(string) (T, error)) ([]T, erro
 	}
 }
 
-// parseRequest reads a request, and warns of one that deletes a whole range.
+// parseRequest parses a request, and warns if it deletes a whole range.
 func (a commands) parseRequest(line string) (clientv3.Op, error) {
 	op, risky, err := parseRequest(line)
 	if risky && err == nil {

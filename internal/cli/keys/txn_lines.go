@@ -15,10 +15,10 @@ import (
 // compareOperators are the operators between a key and a value.
 var compareOperators = []string{"=", "!=", "<", ">"}
 
-// parseCompare reads a condition such as mod("key") > "3".
+// parseCompare parses a condition such as mod("key") > "3".
 //
-// A lease is written in hexadecimal, as everywhere. (etcdctl crashes on a
-// comparison of leases, and on an operator that it does not know.)
+// Leases are in hexadecimal, as everywhere. (etcdctl crashes on comparisons of leases, and on
+// unknown operators.)
 func parseCompare(line string) (clientv3.Cmp, error) {
 	var none clientv3.Cmp
 	target, rest, ok := strings.Cut(line, "(")
@@ -56,8 +56,8 @@ func parseCompare(line string) (clientv3.Cmp, error) {
 	return none, app.BadInput("malformed comparison: %s (unknown target %s)", line, target)
 }
 
-// parseRequest reads a request of a transaction: get, put or del, shortened if
-// the user likes, with the flags of that command. risky is that of del.
+// parseRequest parses a request of a transaction: get, put or del, possibly abbreviated, with the
+// flags of that command. risky is as in del.
 func parseRequest(line string) (op clientv3.Op, risky bool, err error) {
 	words, err := splitWords(line)
 	if err != nil {
@@ -76,7 +76,7 @@ func parseRequest(line string) (op clientv3.Op, risky bool, err error) {
 		var f putFlags
 		f.register(fs)
 		if parse() {
-			// Standard input holds the transaction, so it cannot hold a value too.
+			// Standard input has the transaction, so it cannot also have a value.
 			op, name, err := f.op(fs.Args(), strings.NewReader(""))
 			if err == nil && name != "" {
 				err = app.BadArgs("bad lease ID %q, expecting ID in Hex: "+
@@ -105,7 +105,7 @@ func isPrefix(short, name string) bool {
 	return short != "" && strings.HasPrefix(name, short)
 }
 
-// opIf makes an operation unless there was an error before it.
+// opIf calls make unless err is an error.
 func opIf(err error, make func() clientv3.Op) clientv3.Op {
 	if err != nil {
 		return clientv3.Op{}

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// The ways in which the arguments of a watch can be wrong.
+// Errors in the arguments of a watch.
 var (
 	errArgCount     = errors.New("bad number of arguments")
 	errArgsAndEnv   = errors.New("bad number of arguments (found conflicting environment key)")
@@ -34,15 +34,14 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 		"print periodic progress notifications of the server")
 }
 
-// watchArgs are the words of a watch that are not flags.
+// watchArgs are the arguments of a watch that are not flags.
 type watchArgs struct {
 	keys []string // a key, or a key and the end of its range
 	exec []string // the command to run for each event, if any
 }
 
-// splitWatchArgs sorts the words of a watch. dash is how many of them came
-// before "--", or -1 if there was none; envKeys are the keys that the
-// environment names.
+// splitWatchArgs interprets the arguments of a watch. dash is the number of arguments before "--",
+// or -1 without one; envKeys are the keys from the environment.
 func splitWatchArgs(args []string, dash int, envKeys []string) (watchArgs, error) {
 	w := watchArgs{keys: args}
 	if dash >= 0 {
@@ -63,7 +62,7 @@ func splitWatchArgs(args []string, dash int, envKeys []string) (watchArgs, error
 	return w, nil
 }
 
-// parseWatchLine reads a line of an interactive watch, without its first word.
+// parseWatchLine parses a line of an interactive watch, without its first word.
 func parseWatchLine(words, envKeys []string) (watchFlags, watchArgs, error) {
 	var f watchFlags
 	fs := pflag.NewFlagSet("watch", pflag.ContinueOnError)
@@ -77,7 +76,7 @@ func parseWatchLine(words, envKeys []string) (watchFlags, watchArgs, error) {
 	return f, w, err
 }
 
-// options returns the options of a watch on w.
+// options returns the options for a watch of w.
 func (f *watchFlags) options(w watchArgs) ([]clientv3.OpOption, error) {
 	opts := []clientv3.OpOption{clientv3.WithRev(f.rev)}
 	if len(w.keys) == 2 {

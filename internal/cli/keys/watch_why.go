@@ -14,11 +14,11 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// progressEvery is how often a watch with --progress-notify is told how far it is: as often as
-// etcd does it.
+// progressEvery is the interval of progress notifications with --progress-notify, the same as in
+// etcd.
 const progressEvery = 10 * time.Minute
 
-// native returns what the flags and words of a watch ask for, in leasehold.v1.
+// native returns the watch of leasehold.v1 for the flags and arguments.
 func (f *watchFlags) native(w watchArgs) (store.Watch, error) {
 	ask := store.Watch{Key: w.keys[0], From: f.rev, PrevKV: f.prevKV}
 	switch {
@@ -35,7 +35,7 @@ func (f *watchFlags) native(w watchArgs) (store.Watch, error) {
 	return ask, nil
 }
 
-// watchWhy is a watch that tells why keys went, which etcd's API has no room for.
+// watchWhy is a watch that shows why keys were deleted, which is not in etcd's API.
 func (a commands) watchWhy(f watchFlags, w watchArgs) error {
 	ask, err := f.native(w)
 	if err != nil {
@@ -63,7 +63,7 @@ func (a commands) watchWhy(f watchFlags, w watchArgs) error {
 	}
 }
 
-// watchEnded gives what ended a watch its exit code.
+// watchEnded adds an exit code to the error that ended a watch.
 func watchEnded(err error) error {
 	if errors.Is(err, client.ErrCompacted) {
 		return app.WithCode(app.ExitInterrupted, err)
@@ -71,7 +71,7 @@ func watchEnded(err error) error {
 	return app.WithCode(app.ExitConnection, err)
 }
 
-// tellWhy prints what a watch was told, and runs the user's command for each event.
+// tellWhy prints an update of a watch, and runs the user's command for each event.
 func (a commands) tellWhy(u store.Update, command []string) error {
 	if len(u.Events) == 0 {
 		a.Say("progress notify: %d\n", u.Revision)
@@ -95,7 +95,7 @@ func (a commands) tellWhy(u store.Update, command []string) error {
 	return nil
 }
 
-// watchEnv is what the command of a watch finds in its environment, as etcdctl's does.
+// watchEnv returns the environment variables for the command of a watch, which are etcdctl's.
 func watchEnv(revision int64, what string, key, value []byte) []string {
 	return []string{
 		fmt.Sprintf("ETCD_WATCH_REVISION=%d", revision),
@@ -112,7 +112,7 @@ func eventType(e *store.Event) string {
 	return mvccpb.PUT.String()
 }
 
-// showWhy shows events as showWatch does, with the reason after DELETE.
+// showWhy prints events as showWatch does, with the reason after DELETE.
 func showWhy(u store.Update) app.Answer {
 	m := &pb.WatchResponse{Header: &pb.Header{Revision: u.Revision}}
 	for i := range u.Events {
@@ -136,7 +136,7 @@ func showWhy(u store.Update) app.Answer {
 	})
 }
 
-// eventOf is an event as it came over the wire.
+// eventOf converts an event back to its protobuf message.
 func eventOf(e *store.Event) *pb.Event {
 	m := &pb.Event{
 		Kind: pb.Event_KIND_PUT, Lease: int64(e.Lease),

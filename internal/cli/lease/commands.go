@@ -1,5 +1,5 @@
-// Package lease is the family of commands "leasehold lease". What etcdctl has speaks etcd's API,
-// and the rest leasehold.v1.
+// Package lease has the commands "leasehold lease". Those that etcdctl also has use etcd's API, the
+// others leasehold.v1.
 package lease
 
 import (
@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// commands are the commands of this package, on what all commands share.
+// commands makes this package's commands.
 type commands struct{ *app.App }
 
 // Commands returns the commands for leases.

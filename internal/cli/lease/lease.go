@@ -35,7 +35,7 @@ that could be an ID, such as "cafe", needs "name:" before it.`
 	return cmd
 }
 
-// describeArg is the request to describe the lease of an argument.
+// describeArg returns the request to describe the lease that an argument names.
 func describeArg(arg string) (*pb.DescribeRequest, error) {
 	r, err := app.ParseLeaseArg(arg)
 	return &pb.DescribeRequest{Id: r.GetId(), Name: r.GetName()}, err
@@ -52,8 +52,8 @@ type leaseCall func(
 	ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
 ) (app.Answer, error)
 
-// eachLease makes a call about each lease of the arguments, and shows its answer. It continues
-// after a failure, and returns all failures.
+// eachLease makes a call about each lease in args, and prints its answer. It continues after
+// failures, and returns all of them.
 func (a commands) eachLease(
 	args []string, limit func() (context.Context, context.CancelFunc), do leaseCall,
 ) error {
@@ -69,7 +69,7 @@ func (a commands) eachLease(
 		return err
 	}
 	defer c.Close()
-	go a.TellLost(c) // the limit may be none
+	go a.TellLost(c) // there may be no limit
 	var failed []error
 	for i, ref := range refs {
 		ctx, cancel := limit()
@@ -92,8 +92,8 @@ func (a commands) eachLease(
 	return fault.Join(failed...)
 }
 
-// leaseID returns the ID of a lease. A name is resolved once: the command acts on that lease, even
-// if another gets the name meanwhile.
+// leaseID resolves a lease's name to its ID. Then the command acts on this lease, even if another
+// one gets the name meanwhile.
 func leaseID(
 	ctx context.Context, c *clientv3.Client, r *pb.LeaseRef,
 ) (clientv3.LeaseID, error) {
@@ -107,7 +107,7 @@ func leaseID(
 	return clientv3.LeaseID(l.Lease.Id), nil
 }
 
-// grantFlags are those of lease grant that etcdctl does not have.
+// grantFlags are the flags of lease grant that etcdctl does not have.
 type grantFlags struct {
 	name, owner string
 	labels      []string
@@ -135,7 +135,7 @@ func labelFlag(fs *pflag.FlagSet, labels *[]string, usage string) {
 	fs.StringArrayVar(labels, "label", nil, usage+", NAME=VALUE; may be repeated")
 }
 
-// parseLabels reads labels as they are written on the command line.
+// parseLabels parses labels of the form NAME=VALUE.
 func parseLabels(list []string) (map[string]string, error) {
 	out := make(map[string]string)
 	for _, l := range list {
@@ -148,13 +148,13 @@ func parseLabels(list []string) (map[string]string, error) {
 	return out, nil
 }
 
-// native reports whether the flags ask for more than etcd's API can grant.
+// native reports whether the flags need more than etcd's API.
 func (f *grantFlags) native() bool {
 	return f.name != "" || f.owner != "" || len(f.labels) > 0 ||
 		f.lockDelay != 0 || f.keepKeys || f.resumable
 }
 
-// request is the grant that the flags ask for.
+// request returns the request for the flags.
 func (f *grantFlags) request(ttl int64) (*pb.GrantRequest, error) {
 	labels, err := parseLabels(f.labels)
 	if err == nil && f.lockDelay < 0 {
@@ -184,7 +184,7 @@ func (a commands) leaseGrant() app.Command {
 			switch {
 			case f.set.Changed("name") && f.name == "":
 				return app.BadArgs("--name is empty: without a name the lease would exclude nobody")
-			case !f.native() && notSeconds == nil: // the server judges
+			case !f.native() && notSeconds == nil: // the server decides
 				return a.Ask(a.CommandContext,
 					func(ctx context.Context, c *clientv3.Client) (app.Answer, error) {
 						return grantOnce(ctx, clientv3.RetryLeaseClient(c), seconds)
@@ -213,16 +213,16 @@ func (a commands) grantNative(f *grantFlags, ttl int64) error {
 		}
 		granted := app.Millis(resp.Lease.TtlMs)
 		if resp.Lease.TtlMs%1000 == 0 {
-			granted = fmt.Sprintf("%ds", resp.Lease.TtlMs/1000) // as etcdctl does
+			granted = fmt.Sprintf("%ds", resp.Lease.TtlMs/1000) // as in etcdctl
 		}
 		return showChanged(resp, resp.Lease, "granted with TTL(%s), token %d\n",
 			granted, resp.Lease.Token), nil
 	})
 }
 
-// grantOnce grants one lease, however often clientv3 repeats the request. clientv3's own Grant
-// leaves the ID to the server, so after a lost answer it makes a second lease. A random ID that
-// exists already is that of the first attempt.
+// grantOnce grants one lease, even if clientv3 repeats the request. With clientv3's own Grant the
+// server chooses the ID, so a retry after a lost answer would grant a second lease. Here, if the
+// random ID exists already, it is from the first attempt.
 func grantOnce(
 	ctx context.Context, c etcdserverpb.LeaseClient, ttl int64,
 ) (app.Answer, error) {
@@ -287,7 +287,7 @@ func (a commands) leaseTimeToLive() app.Command {
 	}
 }
 
-// listFlags are those of lease list that etcdctl does not have.
+// listFlags are the flags of lease list that etcdctl does not have.
 type listFlags struct {
 	long          bool
 	prefix, owner string
@@ -328,7 +328,7 @@ func (a commands) leaseList() app.Command {
 	}
 }
 
-// listLong lists all pages as one. There may be many, but each is a short call.
+// listLong lists all pages as one answer. There may be many pages, but each is a short call.
 func (a commands) listLong(
 	ctx context.Context, c *clientv3.Client, r *pb.ListRequest,
 ) (app.Answer, error) {

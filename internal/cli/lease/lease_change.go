@@ -13,9 +13,9 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// changeLease completes a command that changes one lease, the first argument. The lease has the
-// token that --token names, or the one that it has when the command begins: the command does not
-// change a later lease of the same ID or name.
+// changeLease completes a command that changes one lease, the first argument. It changes only the
+// lease with the token of --token, or with its current token: never a later lease with the same ID
+// or name.
 func changeLease(d app.Command, change func(
 	ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, args []string,
 ) (app.Answer, error),
@@ -100,7 +100,7 @@ func leaseDetach() app.Command {
 		})
 }
 
-// changeKeys is a command that attaches or detaches keys.
+// changeKeys returns a command that attaches or detaches keys.
 func changeKeys(verb, short string, call func(
 	ctx context.Context, c pb.LeaseServiceClient, l *pb.LeaseRef, keys [][]byte,
 ) (proto.Message, error),
@@ -193,8 +193,7 @@ has a new fencing token; the process that held it is refused from then on.`,
 	}
 }
 
-// leaseCheckToken exits with a code of its own if the token is not that of a live lease, so that
-// a script can tell.
+// leaseCheckToken has a special exit code if the token is not that of a live lease, for scripts.
 func leaseCheckToken() app.Command {
 	var token uint64
 	return app.Command{

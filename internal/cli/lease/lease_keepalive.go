@@ -54,7 +54,7 @@ func (a commands) renewOnce(
 ) (app.Answer, error) {
 	resp, err := renew(ctx, c, id)
 	if errors.Is(err, context.DeadlineExceeded) && app.IsBroken(c) {
-		short, cancel := a.CommandContext() // etcd's library logs nothing about a stream
+		short, cancel := a.CommandContext() // etcd's library logs nothing about streams
 		defer cancel()
 		a.LearnDialError(short, c)
 	}
@@ -64,8 +64,8 @@ func (a commands) renewOnce(
 	return showKeepAlive(resp), nil
 }
 
-// renew renews a lease once. When a stream ended before the request was sent, etcd's library
-// returns io.EOF, and not why it ended: such a renewal is retried.
+// renew renews a lease once. If a stream ended before the request was sent, etcd's library returns
+// io.EOF instead of the reason. It retries such renewals.
 func renew(
 	ctx context.Context, c clientv3.Lease, id clientv3.LeaseID,
 ) (*clientv3.LeaseKeepAliveResponse, error) {
@@ -77,7 +77,7 @@ func renew(
 	}
 }
 
-// keepAlive renews a lease until it ends or the process does.
+// keepAlive renews a lease until it ends, or the process does.
 func (a commands) keepAlive(ref *pb.LeaseRef) error {
 	c, err := a.Open()
 	if err != nil {
@@ -100,7 +100,7 @@ func (a commands) keepAlive(ref *pb.LeaseRef) error {
 		}
 		lived = lived || renewed
 		if stalled && renewed {
-			continue // a new stream goes to another member, if there is one
+			continue // a new stream uses another member, if there is one
 		}
 		if lives, err = a.lives(c, id); err != nil {
 			return err
@@ -115,9 +115,9 @@ func (a commands) keepAlive(ref *pb.LeaseRef) error {
 	return nil
 }
 
-// renewals shows the renewals of a lease over one stream until they end, or until no answer has
-// come for half of the TTL: a member that hangs keeps its connection, and etcd's library notices
-// that too late for a short TTL.
+// renewals prints the renewals of a lease over one stream until they end, or until no answer has
+// come for half of the TTL: if a member hangs, its connection stays open, and etcd's library
+// notices that too late for a short TTL.
 func (a commands) renewals(
 	c clientv3.Lease, id clientv3.LeaseID,
 ) (renewed, stalled bool, err error) {
@@ -145,8 +145,8 @@ func (a commands) renewals(
 	}
 }
 
-// lives reports whether there is a lease: etcd's library also ends the renewals when it has reached
-// no member for too long.
+// lives reports whether a lease exists: etcd's library also ends renewals when it could not reach
+// any member for too long.
 func (a commands) lives(c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
@@ -158,14 +158,14 @@ func (a commands) lives(c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
 	return r.TTL > 0, nil
 }
 
-// howEnded returns why a lease has ended; empty if it has not, or the server does not know.
+// howEnded returns why a lease has ended, or "" if it has not or the server does not know.
 func (a commands) howEnded(c *clientv3.Client, id clientv3.LeaseID) string {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
 	service := app.NativeLeases(c)
 	_, err := service.Describe(ctx, &pb.DescribeRequest{Id: int64(id)})
 	if grpcstatus.Code(err) != codes.NotFound {
-		return "" // a renewal, which would tell more, would extend it
+		return "" // a renewal would return more, but extend the lease
 	}
 	r, _ := service.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: int64(id)}}})
 	for _, res := range r.GetResults() {

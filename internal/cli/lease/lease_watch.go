@@ -15,13 +15,13 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// eventFlags say which events lease watch prints.
+// eventFlags choose the events that lease watch prints.
 type eventFlags struct {
 	prefix, owner string
 	labels        []string
 	within        time.Duration
 	after         uint64
-	set           *pflag.FlagSet // to tell whether after was given
+	set           *pflag.FlagSet // to see whether after was given
 }
 
 func (f *eventFlags) register(fs *pflag.FlagSet) {
@@ -113,7 +113,7 @@ func showLeaseEvent(e *leases.Event) app.Answer {
 	})
 }
 
-// eventLabel is the number of an event, if it has one, and what it is.
+// eventLabel returns the number of an event, if any, and its kind.
 func eventLabel(e *leases.Event) string {
 	if e.Seq == 0 {
 		return "- " + e.Kind.String()
@@ -121,7 +121,7 @@ func eventLabel(e *leases.Event) string {
 	return fmt.Sprint(e.Seq, " ", e.Kind)
 }
 
-// eventMessage is an event as it came over the wire.
+// eventMessage converts an event back to its protobuf message.
 func eventMessage(e *leases.Event) *pb.LeaseEvent {
 	l := &e.Lease
 	m := &pb.Lease{

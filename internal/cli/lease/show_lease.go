@@ -79,7 +79,7 @@ func showLeases(r *clientv3.LeaseLeasesResponse) app.Answer {
 	}}
 }
 
-// leaseState is what a lease is in besides alive.
+// leaseState returns the state of a lease, "" if it is just alive.
 func leaseState(l *pb.Lease) string {
 	if l.Delayed {
 		return "delayed"
@@ -96,8 +96,8 @@ func leaseRow(l *pb.Lease) []string {
 	}
 }
 
-// showChanged shows what a command did to a lease: the text follows the lease's ID. A secret in the
-// response is printed, too.
+// showChanged prints the lease's ID and then the text, which says what was done, and a secret in
+// the response.
 func showChanged(r proto.Message, l *pb.Lease, text string, args ...any) app.Answer {
 	return app.ProtoAnswer(r, func(p *app.Page) {
 		p.Printf("lease %016x "+text, append([]any{l.Id}, args...)...)
@@ -145,7 +145,7 @@ func showDescribed(r *pb.DescribeResponse) app.Answer {
 	return ans
 }
 
-// describe writes a lease for people: what it has not is left out.
+// describeLease prints the properties that a lease has.
 func describeLease(p *app.Page, l *pb.Lease) {
 	line := func(name, value string) {
 		if value != "" {
@@ -180,7 +180,7 @@ func describeLease(p *app.Page, l *pb.Lease) {
 	}
 }
 
-// heldText is a range of keys for people.
+// heldText describes a range of keys.
 func heldText(r *pb.KeyRange) string {
 	key, end := string(r.Key), string(r.RangeEnd)
 	switch {

@@ -53,7 +53,7 @@ at a cluster that others need.`,
 	return cmd
 }
 
-// loaded is connections for the load generator, and the ways to see what they cost.
+// loaded has connections for the load generator, and what measures their cost.
 type loaded struct {
 	client    *load.Client
 	endpoints []string
@@ -76,7 +76,7 @@ func (a commands) dialLoad(n int) (*loaded, error) {
 	if err != nil {
 		return nil, app.WithCode(app.ExitBadArgs, err)
 	}
-	cfg.Logger = zap.NewNop() // what fails is told once, not by every caller
+	cfg.Logger = zap.NewNop() // failures are reported once, not by every caller
 	l := &loaded{
 		endpoints: spec.Endpoints, traffic: &load.Traffic{},
 		http: &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.TLS}},
@@ -85,7 +85,7 @@ func (a commands) dialLoad(n int) (*loaded, error) {
 	var clients []*clientv3.Client
 	l.close = func() {
 		for _, c := range clients {
-			_ = c.Close() // what was asked is answered
+			_ = c.Close() // all requests were answered
 		}
 		l.http.CloseIdleConnections()
 	}
@@ -111,7 +111,7 @@ func (a commands) dialLoad(n int) (*loaded, error) {
 	return l, nil
 }
 
-// metricsPage is where an endpoint has its metrics.
+// metricsPage returns the URL of an endpoint's metrics.
 func metricsPage(endpoint string, tls bool) string {
 	if strings.HasPrefix(endpoint, "http://") || strings.HasPrefix(endpoint, "https://") {
 		return endpoint + "/metrics"
@@ -130,7 +130,7 @@ func (a commands) runBench(s *reportFlags, r *load.Remote, conns int) error {
 	defer l.close()
 	ctx, stop := a.UntilSignal()
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the cleaning up
+	context.AfterFunc(ctx, stop) // a second Ctrl-C interrupts the cleanup, too
 	bar := a.NewProgress()
 	r.Client, r.Endpoints, r.Traffic, r.Progress = l.client, l.endpoints, l.traffic, bar.Show
 	r.Usage = func(ctx context.Context) (load.Usage, error) {
@@ -195,7 +195,7 @@ func benchReport(rep load.Report) report {
 	return sh
 }
 
-// decimal prints three digits, and those before the point if there are more.
+// decimal formats v with three digits, or with all digits before the point if there are more.
 func decimal(v float64) string {
 	if v >= 999.5 {
 		return fmt.Sprintf("%.0f", v)

@@ -1,4 +1,4 @@
-// Package planning is the commands that compute with leases and measure a server: plan and bench.
+// Package planning has the commands plan and bench, which compute with leases and measure a server.
 package planning
 
 import (
@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// commands are the commands of this package, on what all commands share.
+// commands makes this package's commands.
 type commands struct{ *app.App }
 
 // Commands returns the commands for planning.

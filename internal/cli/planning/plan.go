@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/plan"
 )
 
-// planCommand is lease arithmetic: what follows from a choice.
+// planCommand computes the consequences of settings for leases.
 func (a commands) planCommand() *cobra.Command {
 	s := &reportFlags{}
 	cmd := a.Family("plan", "Compute what follows from the length of a lease",
@@ -133,8 +133,8 @@ bench -o json > costs.json && leasehold plan capacity --bench costs.json`,
 	})
 }
 
-// costsFrom reads the output of leasehold bench, and takes what that did not
-// measure from the documented figures; no file has none.
+// costsFrom reads costs from the output of leasehold bench, with documented figures for what that
+// did not measure. Without a file it returns nil.
 func costsFrom(file string, members int) (*plan.Costs, error) {
 	if file == "" {
 		return nil, nil

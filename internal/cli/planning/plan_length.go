@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/plan"
 )
 
-// lengthFlags are where round trips and pauses of plan length come from.
+// lengthFlags say where plan length gets round trips and pauses from.
 type lengthFlags struct {
 	plan.LengthQuestion
 	rtt, pauses string // files
@@ -58,8 +58,8 @@ plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0
 	})
 }
 
-// weather reads or measures round trips and pauses. Pauses that are not given are assumed, and
-// those that are measured count beside these.
+// weather reads or measures round trips and pauses. Pauses that are not given are assumed; measured
+// ones are added to them.
 func (a commands) weather(l *lengthFlags) error {
 	w := &l.Wish.Weather
 	var err error
@@ -106,11 +106,10 @@ func readHistogram(name string) (plan.Histogram, error) {
 	return h, err
 }
 
-// longestMeasure bounds --measure.
+// longestMeasure is the maximum of --measure.
 const longestMeasure = 24 * time.Hour
 
-// measureWeather asks the server, and adds the pauses that it saw to those that
-// are known already.
+// measureWeather measures at the server, and adds the observed pauses to the known ones.
 func (a commands) measureWeather(l *lengthFlags) error {
 	if l.measure < time.Second || l.measure > longestMeasure {
 		return app.BadArgs("--measure must be from 1s to %v, not %v", longestMeasure, l.measure)

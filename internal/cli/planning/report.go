@@ -20,17 +20,17 @@ import (
 	"leasehold.dev/plan"
 )
 
-// A report is the answer of a command that computes or measures: figures, a table and sentences, or
-// the same as JSON.
+// A report is the result of a command that computes or measures: figures, a table and sentences, or
+// all of it as JSON.
 type report struct {
-	plan.Report     // its Data is told as JSON, by fieldsOf
-	wire        any // as JSON, as it is, instead of Data
+	plan.Report     // its Data is printed as JSON, by fieldsOf
+	wire        any // JSON to print unchanged, instead of Data
 }
 
 // reportFormats are the values of --output.
 var reportFormats = []string{"table", "json"}
 
-// reportFlags say how a report is shown.
+// reportFlags choose the format of a report.
 type reportFlags struct{ format string }
 
 func (s *reportFlags) register(cmd *cobra.Command) {
@@ -39,8 +39,8 @@ func (s *reportFlags) register(cmd *cobra.Command) {
 	app.CompleteFlag(cmd, "output", reportFormats...)
 }
 
-// check refuses an unknown output. --write-out json, which every other command has, means the same
-// --output.
+// check returns an error for an unknown format. It accepts --write-out json, which all other
+// commands have, for --output json.
 func (s *reportFlags) check(a commands) error {
 	switch {
 	case !a.Flags.Set.Changed("write-out") || a.Flags.Format == "simple" || a.Flags.Format == "table":
@@ -56,7 +56,7 @@ func (s *reportFlags) check(a commands) error {
 	return nil
 }
 
-// display writes a report to the standard output.
+// display prints a report.
 func (s *reportFlags) display(a commands, sh report) error {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()
@@ -80,7 +80,7 @@ func (s *reportFlags) display(a commands, sh report) error {
 	return err
 }
 
-// reportWidth is the width of the terminal, or COLUMNS, within what reads well.
+// reportWidth returns the width of the terminal, or COLUMNS, limited to what is readable.
 func (a commands) reportWidth() int {
 	width := 80
 	if f, ok := a.Stdout.(*os.File); ok {
@@ -94,7 +94,7 @@ func (a commands) reportWidth() int {
 	return max(40, min(width, 120))
 }
 
-// text writes the report for people.
+// text writes the report as text.
 func (sh report) text(w *strings.Builder, width int) error {
 	gap := func() {
 		if w.Len() > 0 {
@@ -131,8 +131,8 @@ func (sh report) text(w *strings.Builder, width int) error {
 	return nil
 }
 
-// wrap breaks text at spaces into lines of at most so many letters; a longer word has a line of its
-// own.
+// wrap breaks text at spaces into lines of at most width characters; a longer word gets its own
+// line.
 func wrap(text string, width int) []string {
 	var out []string
 	line := ""
@@ -152,9 +152,8 @@ func wrap(text string, width int) []string {
 	return out
 }
 
-// fieldsOf turns a value into what JSON is to show: names as in round_trip_s,
-// durations in seconds, and null for what is endless. Fields that nobody outside
-// their package sees are left out.
+// fieldsOf converts a value for JSON: names such as round_trip_s, durations in seconds, and null
+// for infinity. It omits unexported fields.
 func fieldsOf(v any) any { return fieldsOfValue(reflect.ValueOf(v)) }
 
 func fieldsOfValue(v reflect.Value) any {
@@ -184,7 +183,7 @@ func fieldsOfValue(v reflect.Value) any {
 	return v.Interface()
 }
 
-// fieldList keeps the order of the fields.
+// fieldList is an object whose fields keep their order.
 type fieldList []field
 
 type field struct {
@@ -192,7 +191,7 @@ type field struct {
 	value any
 }
 
-// MarshalJSON writes the fields as one object.
+// MarshalJSON implements json.Marshaler.
 func (f fieldList) MarshalJSON() ([]byte, error) {
 	out := []byte{'{'}
 	for i, x := range f {
@@ -228,7 +227,7 @@ func structFields(v reflect.Value) fieldList {
 	return out
 }
 
-// snake writes RoundTrip as round_trip, and TTL as ttl.
+// snake converts RoundTrip to round_trip, and TTL to ttl.
 func snake(name string) string {
 	var out strings.Builder
 	letters := []rune(name)

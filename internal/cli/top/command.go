@@ -28,7 +28,7 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// topRun is one run of
+// topRun is one run of "leasehold top".
 type topRun struct {
 	*app.App
 	pane          string
@@ -118,7 +118,7 @@ func (t *topRun) run() error {
 	return t.watch(ctx, m)
 }
 
-// page prints one page, after two snapshots: so there are rates.
+// page prints one page. It takes two snapshots first, to have rates.
 func (t *topRun) page(ctx context.Context, m *Model) error {
 	for i := range 2 {
 		if i > 0 {
@@ -142,7 +142,7 @@ func (t *topRun) page(ctx context.Context, m *Model) error {
 	return nil
 }
 
-// watch shows the screen until the user, or a signal, ends it.
+// watch shows the screen until the user or a signal ends it.
 func (t *topRun) watch(ctx context.Context, m *Model) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -156,7 +156,7 @@ func (t *topRun) watch(ctx context.Context, m *Model) error {
 	return m.Err()
 }
 
-// hasScreen reports whether there is a terminal to draw on, and to press keys on.
+// hasScreen reports whether output and keyboard are a terminal.
 func (t *topRun) hasScreen() bool {
 	in, ok := t.Stdin.(*os.File)
 	out, isFile := t.Stdout.(*os.File)
@@ -164,7 +164,7 @@ func (t *topRun) hasScreen() bool {
 		terminal.IsTerminal(int(in.Fd())) && terminal.IsTerminal(int(out.Fd()))
 }
 
-// follow sends the events of leases to the screen.
+// follow sends lease events to the screen.
 func (t *topRun) follow(ctx context.Context, send func(tea.Msg)) {
 	for ctx.Err() == nil {
 		w, err := t.client.LeaseEvents(ctx, leases.Watch{NamePrefix: t.prefix, Owner: t.owner})
@@ -177,14 +177,14 @@ func (t *topRun) follow(ctx context.Context, send func(tea.Msg)) {
 		if w != nil {
 			w.Close()
 		}
-		select { // snapshots say why there is no answer
+		select { // snapshots show why there is no answer
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// ask takes a snapshot, or says why none can be had.
+// ask takes a snapshot, which may be an error.
 func (t *topRun) ask(ctx context.Context) tea.Msg {
 	s := Snapshot{At: time.Now()}
 	var failed error
@@ -220,7 +220,7 @@ func (t *topRun) ask(ctx context.Context) tea.Msg {
 	return s
 }
 
-// look asks all members how they are, and for their metrics.
+// look asks all members for their status and metrics.
 func (t *topRun) look(to *Snapshot) {
 	s := t.lookout.Look()
 	s.Judge()
@@ -244,7 +244,7 @@ func (t *topRun) look(to *Snapshot) {
 	wg.Wait()
 }
 
-// figuresIn reads what /metrics says, nil if it says nothing that can be read.
+// figuresIn parses the text of /metrics; nil if it cannot.
 func figuresIn(text []byte) *Figures {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
@@ -273,7 +273,7 @@ func figuresIn(text []byte) *Figures {
 	}
 }
 
-// histogramIn reads a histogram that has no labels.
+// histogramIn converts a histogram without labels.
 func histogramIn(f *dto.MetricFamily) (h Histogram) {
 	if len(f.GetMetric()) == 0 {
 		return h

@@ -18,10 +18,10 @@ import (
 	readable "leasehold.dev/internal/table"
 )
 
-// maxEvents is how many events the pane of ends keeps.
+// maxEvents is how many events the pane "ends" keeps.
 const maxEvents = 1000
 
-// event is something that happened to a lease, and when the program heard of it.
+// event is a lease's event and the time of its arrival.
 type event struct {
 	leases.Event
 	heard time.Time
@@ -37,8 +37,8 @@ type Model struct {
 	told    Snapshot // the last one with leases
 	events  []event
 	now     time.Time
-	outage  time.Time // since when the cluster does not answer, zero while it does
-	err     error     // that ended the program
+	outage  time.Time // since when the cluster has not answered; zero while it does
+	err     error     // ended the program
 
 	pane          int
 	filter        string
@@ -47,7 +47,7 @@ type Model struct {
 	width, height int
 }
 
-// Options say what is shown.
+// Options configure the screen.
 type Options struct {
 	Title    string
 	Pane     string
@@ -56,7 +56,7 @@ type Options struct {
 	Ask tea.Cmd
 }
 
-// newModel returns a screen that knows nothing yet.
+// newModel returns a screen without data.
 func newModel(o Options) *Model {
 	m := &Model{
 		title: o.Title, interval: o.Interval, now: time.Now(),
@@ -71,13 +71,13 @@ func newModel(o Options) *Model {
 	return m
 }
 
-// Err is why the program ended by itself, nil if the user ended it.
+// Err returns why the program ended by itself, or nil if the user ended it.
 func (m *Model) Err() error { return m.err }
 
-// The messages of the program's own.
+// The program's own messages.
 type (
 	again  struct{} // take another snapshot
-	second struct{} // count down
+	second struct{} // update the countdowns
 	// Failed ends the program.
 	Failed struct{ Err error }
 )
@@ -122,7 +122,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, cmd
 }
 
-// Take takes a snapshot.
+// Take processes a snapshot.
 func (m *Model) Take(s Snapshot) {
 	m.history = m.history.add(s)
 	switch {
@@ -133,7 +133,7 @@ func (m *Model) Take(s Snapshot) {
 	}
 }
 
-// press does what a key means.
+// press handles a key.
 func (m *Model) press(msg tea.KeyPressMsg) tea.Cmd {
 	key := msg.String()
 	switch {
@@ -168,7 +168,7 @@ func (m *Model) press(msg tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// write changes the filter that is being typed.
+// write edits the filter.
 func (m *Model) write(key, text string) {
 	switch key {
 	case "enter":
@@ -190,7 +190,7 @@ func (m *Model) turnTo(pane int) {
 	m.table.SetCursor(0)
 }
 
-// fill gives the table its columns and rows.
+// fill sets the table's columns and rows.
 func (m *Model) fill() {
 	cols, list := columns[m.pane], m.list()
 	rest, grow := m.width, 0
@@ -233,7 +233,7 @@ func (m *Model) View() tea.View {
 	return v
 }
 
-// head is what is known of the cluster.
+// head returns the lines about the cluster.
 func (m *Model) head() []string {
 	now := m.history.newest()
 	if len(m.history) == 0 {
@@ -276,7 +276,7 @@ func (m *Model) head() []string {
 	return lines
 }
 
-// tabs names the panes.
+// tabs returns the names of the panes.
 func (m *Model) tabs() string {
 	var out []string
 	for i, name := range panes {
@@ -288,7 +288,7 @@ func (m *Model) tabs() string {
 	return strings.Join(out, "  ")
 }
 
-// foot is what the keys do, or the filter.
+// foot returns the line with the keys, or with the filter.
 func (m *Model) foot() string {
 	switch filter := readable.Readable(m.filter); {
 	case m.typing:
@@ -311,7 +311,7 @@ const helpText = `
   silent  less than half of the TTL was left; expiring: less than a quarter
   p99     of the last minute`
 
-// Page is the screen as text, for what is no terminal, with the first rows of the list.
+// Page returns the screen as text, with the first rows of the list, for output without a terminal.
 func (m *Model) Page(rows int) string {
 	m.now = time.Now()
 	list := m.list()
@@ -337,7 +337,7 @@ func (m *Model) Page(rows int) string {
 	return b.String()
 }
 
-// short writes a time in few letters.
+// short formats a duration in few characters.
 func short(d time.Duration) string {
 	switch s := int64(d / time.Second); {
 	case d <= 0:
@@ -355,7 +355,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// seconds writes a time in seconds that may be unknown.
+// seconds formats a time in seconds that may be unknown.
 func seconds(s *float64) string {
 	if s == nil {
 		return "-"
@@ -363,7 +363,7 @@ func seconds(s *float64) string {
 	return short(time.Duration(*s * float64(time.Second)))
 }
 
-// perSecond writes a rate that may be unknown.
+// perSecond formats a rate that may be unknown.
 func perSecond(x *float64) string {
 	switch {
 	case x == nil:

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// column of a list. Those without a width share what is left.
+// column of a list. Columns without a width share the rest.
 type column struct {
 	title string
 	width int
@@ -37,12 +37,12 @@ var columns = [][]column{
 	},
 }
 
-// The states of a lease, as it was told last.
+// The states of a lease, according to the last snapshot.
 const (
 	alive    = "alive"
 	silent   = "silent"   // less than half of the TTL was left
 	expiring = "expiring" // less than a quarter was left
-	delayed  = "delayed"  // it has expired, and its lock delay runs
+	delayed  = "delayed"  // expired, in its lock delay
 )
 
 func stateOf(l *leases.Info) string {
@@ -57,21 +57,21 @@ func stateOf(l *leases.Info) string {
 	return alive
 }
 
-// left is for how long a lease lives on at least.
+// left formats the minimum remaining time of a lease.
 func (m *Model) left(l *leases.Info) string {
 	d := l.Remaining - m.now.Sub(m.told.At)
 	switch {
 	case !m.outage.IsZero():
 		return "was " + short(l.Remaining)
 	case d <= 0:
-		return "-" // it is not known any more
+		return "-" // unknown by now
 	}
 	return short(d)
 }
 
 func hexID(id lease.ID) string { return fmt.Sprintf("%016x", uint64(id)) }
 
-// called is how a lease is called: by its name, or its ID.
+// called returns a lease's name, or else its ID.
 func called(l *leases.Info) string {
 	if l.Name == "" {
 		return hexID(l.ID)
@@ -79,7 +79,7 @@ func called(l *leases.Info) string {
 	return table.Readable(l.Name)
 }
 
-// picked are the leases that the filter leaves, the one that ends next first.
+// picked returns the leases that match the filter, the next to expire first.
 func (m *Model) picked() []*leases.Info {
 	var list []*leases.Info
 	for i := range m.told.Leases {
@@ -94,7 +94,7 @@ func (m *Model) picked() []*leases.Info {
 	return list
 }
 
-// matches reports whether a lease has all words of the filter: in its name, owner, user, labels, ID
+// matches reports whether a lease has all words of the filter, in its name, owner, user, labels, ID
 // or token.
 func (m *Model) matches(l *leases.Info) bool {
 	all := []string{l.Name, l.Owner, l.Principal, hexID(l.ID), fmt.Sprint(uint64(l.Token))}
@@ -107,7 +107,7 @@ func (m *Model) matches(l *leases.Info) bool {
 	})
 }
 
-// list makes the rows of the pane.
+// list returns the rows of the pane.
 func (m *Model) list() [][]string {
 	switch m.pane {
 	case leasesPane:
@@ -129,7 +129,7 @@ func (m *Model) leaseRows() (rows [][]string) {
 	return rows
 }
 
-// endRows are the ends that are coming, the next one first, and then the last events.
+// endRows returns the next leases to expire, and then the last events.
 func (m *Model) endRows() (rows [][]string) {
 	for _, l := range m.picked() {
 		if stateOf(l) == expiring && l.Remaining > m.now.Sub(m.told.At) && m.outage.IsZero() {

@@ -1,9 +1,9 @@
 // Package top is the screen of "leasehold top": it shows snapshots of a cluster on a terminal, or
-// as one page. It asks nothing itself.
+// as one page.
 //
-// What is left of a lease is what the cluster said last, less the time since that was asked for, so
-// a lease lives at least that long unless it is revoked. While the cluster does not answer, nothing
-// is counted down.
+// The displayed remaining time of a lease is the cluster's last value minus the time since the
+// request for it, so unless it is revoked, a lease lives at least that long. While the cluster does
+// not answer, countdowns stop.
 package top
 
 import (
@@ -13,10 +13,10 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// maxLeases is how many leases a snapshot has. A prefix or an owner leads to the others.
+// maxLeases is the number of leases in a snapshot. A prefix or an owner selects others.
 const maxLeases = 20_000
 
-// panes are the names of the lists that the screen has, in the order of their numbers.
+// panes are the names of the lists, in the order of their numbers.
 var panes = []string{"leases", "ends", "members"}
 
 const (
@@ -25,28 +25,28 @@ const (
 	membersPane
 )
 
-// A Snapshot is what was found out about the cluster at one moment.
+// A Snapshot is the state of the cluster at one moment.
 type Snapshot struct {
-	At      time.Time // when it was asked for
+	At      time.Time // of the request
 	Verdict string
 	Reasons []string
 	Members []Member
 	Leases  []leases.Info
 	Cut     bool   // there are more leases
-	Err     string // why leases could not be read, empty if they could
+	Err     string // why leases could not be read, or ""
 }
 
-// Member is what was found out about a member.
+// Member is the state of a member.
 type Member struct {
 	Name, ID, Role, Release string
 	Error                   string        // why it did not answer
-	Took                    time.Duration // to answer
+	Took                    time.Duration // until it answered
 	Behind                  uint64        // entries
 	State, Quota            int64         // bytes
-	Figures                 *Figures      // nil if they cannot be had
+	Figures                 *Figures      // nil if unavailable
 }
 
-// Figures are those of a member's metrics that the screen shows. The counters are since its start.
+// Figures are the metrics of a member that the screen shows. Counters count since its start.
 type Figures struct {
 	Leases, Granted, Expired, Revoked, Renewed, NearMisses float64
 
@@ -54,13 +54,13 @@ type Figures struct {
 	Sync, Late Histogram
 }
 
-// Histogram has how many were at most as long as each bound. The last bound is endless.
+// Histogram has the number of values up to each bound. The last bound is infinite.
 type Histogram struct {
 	Bounds []float64 // seconds
 	Counts []uint64
 }
 
-// since returns what came after an earlier reading; all of it if the member was restarted.
+// since returns the difference from an earlier reading, or all of h if the member was restarted.
 func (h Histogram) since(old Histogram) Histogram {
 	if len(old.Counts) != len(h.Counts) || len(h.Counts) == 0 ||
 		old.Counts[len(old.Counts)-1] > h.Counts[len(h.Counts)-1] {
@@ -73,7 +73,8 @@ func (h Histogram) since(old Histogram) Histogram {
 	return Histogram{h.Bounds, counts}
 }
 
-// p99 is the bound that 99 of a hundred do not pass, nil if there are none or it is endless.
+// p99 returns the lowest bound that at least 99% of the values do not exceed. It is nil if there are
+// no values, or if that bound is infinite.
 func (h Histogram) p99() *float64 {
 	if len(h.Counts) == 0 || h.Counts[len(h.Counts)-1] == 0 {
 		return nil
@@ -87,10 +88,10 @@ func (h Histogram) p99() *float64 {
 	return nil
 }
 
-// lookBack is how far back histograms are looked at, so that there are enough syncs to tell.
+// lookBack is the time span of histograms, long enough to have a useful number of syncs.
 const lookBack = time.Minute
 
-// history is the snapshots of the last minute, the newest last.
+// history has the snapshots of the last minute, the newest last.
 type history []Snapshot
 
 func (h history) add(s Snapshot) history {
@@ -108,7 +109,7 @@ func (h history) newest() Snapshot {
 	return h[len(h)-1]
 }
 
-// figures of a member, nil if there are none.
+// figures returns the figures of a member, or nil.
 func (s *Snapshot) figures(id string) *Figures {
 	for i := range s.Members {
 		if s.Members[i].ID == id {
@@ -118,8 +119,8 @@ func (s *Snapshot) figures(id string) *Figures {
 	return nil
 }
 
-// counter is one whose rate is shown. Each member counts for itself if it is summed; else all count
-// the same, and the one that saw most is right.
+// counter is a counter whose rate is shown. If it is summed, each member counts its own events;
+// otherwise all count the same events, and the highest count is right.
 type counter struct {
 	name   string
 	of     func(*Figures) float64
@@ -134,8 +135,8 @@ var counters = []counter{
 	{"near misses", func(f *Figures) float64 { return f.NearMisses }, true},
 }
 
-// rate is how much a counter rose a second between the last two snapshots, at one member or, with
-// an empty ID, at all; nil if that is not known.
+// rate returns the rate of a counter per second between the last two snapshots, for one member or,
+// with an empty ID, for the cluster; nil if unknown.
 func (h history) rate(c counter, id string) *float64 {
 	if len(h) < 2 {
 		return nil
@@ -163,7 +164,7 @@ func (h history) rate(c counter, id string) *float64 {
 	return &total
 }
 
-// recent is the p99 of a member's histogram in the last minute.
+// recent returns the p99 of a member's histogram over the last minute.
 func (h history) recent(id string, of func(*Figures) Histogram) *float64 {
 	now := h.newest()
 	x := now.figures(id)
@@ -181,10 +182,10 @@ func (h history) recent(id string, of func(*Figures) Histogram) *float64 {
 func syncOf(f *Figures) Histogram { return f.Sync }
 func lateOf(f *Figures) Histogram { return f.Late }
 
-// total is what all members show together. What is not known is nil.
+// total has the figures of the whole cluster; nil ones are unknown.
 type total struct {
 	leases     *float64
-	sync, late *float64 // p99, of the slowest member
+	sync, late *float64 // p99 of the slowest member
 	overdue    time.Duration
 	lag        uint64
 }
@@ -206,7 +207,7 @@ func (h history) total() (t total) {
 	return t
 }
 
-// slower is the larger one of two that may be unknown.
+// slower returns the larger of two values that may be unknown.
 func slower(a, b *float64) *float64 {
 	if a == nil || b != nil && *b > *a {
 		return b
