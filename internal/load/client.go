@@ -7,14 +7,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-// A Client is a few connections to the members of one server. It is safe for
-// concurrent use.
+// A Client has connections to the members of one server. It is safe for concurrent use.
 type Client struct {
 	conns []*grpc.ClientConn
 }
 
-// Over makes a client of connections, at least one. It closes them when it is
-// closed.
+// Over makes a client of one or more connections, which it owns from then on.
 func Over(conns []*grpc.ClientConn) *Client { return &Client{conns: conns} }
 
 // Close closes the connections.
@@ -26,14 +24,13 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// Len is how many connections there are.
+// Len returns the number of connections.
 func (c *Client) Len() int { return len(c.conns) }
 
-// Conn is the connection that a caller with this number uses; callers share the
-// connections evenly.
+// Conn returns the connection for the caller with this number; callers are spread evenly.
 func (c *Client) Conn(caller int) *grpc.ClientConn { return c.conns[caller%len(c.conns)] }
 
-// KV is the stub that a caller with this number uses.
+// KV returns the stub for the caller with this number.
 func (c *Client) KV(caller int) pb.KVClient { return pb.NewKVClient(c.Conn(caller)) }
 
 // Lease is like KV, for leases.

@@ -11,24 +11,24 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Deletions watches a prefix and notes when each key of it was seen deleted.
-// Keys carry their number, so nothing is looked up while events stream in.
+// Deletions watches a prefix, and records when it sees the deletion of each key. Keys have their
+// number in their name, so events need no lookup.
 type Deletions struct {
 	stream pb.Watch_WatchClient
 	prefix []byte
-	seen   []atomic.Int64 // by number: when, in nanoseconds since base; 0: still there
+	seen   []atomic.Int64 // by number: when, in nanoseconds since base; 0 if not yet
 	base   time.Time
 	left   atomic.Int64
 	all    chan struct{} // closed when left reaches 0
 }
 
-// NumberedKey is the key with number i below a prefix.
+// NumberedKey returns the key with number i under a prefix.
 func NumberedKey(prefix []byte, i int) []byte {
 	return binary.BigEndian.AppendUint32(append([]byte{}, prefix...), uint32(i))
 }
 
-// WatchDeletions starts the watch of n keys below a prefix, which ends in '/';
-// Follow must run then.
+// WatchDeletions starts a watch of n keys under a prefix that ends in '/'; the caller must then run
+// Follow.
 func WatchDeletions(
 	ctx context.Context, c pb.WatchClient, prefix []byte, n int,
 ) (*Deletions, error) {
@@ -46,7 +46,7 @@ func WatchDeletions(
 	return d, nil
 }
 
-// Follow notes deletions until all are gone or the stream ends.
+// Follow records deletions until all keys are deleted or the stream ends.
 func (d *Deletions) Follow() error {
 	for {
 		r, err := d.stream.Recv()
@@ -73,21 +73,20 @@ func (d *Deletions) Follow() error {
 	}
 }
 
-// All returns a channel that is closed when every key was seen deleted.
+// All returns a channel that is closed when the deletions of all keys have been seen.
 func (d *Deletions) All() <-chan struct{} { return d.all }
 
-// Left is how many keys were not seen deleted yet.
+// Left returns the number of keys whose deletion has not been seen yet.
 func (d *Deletions) Left() int { return int(d.left.Load()) }
 
-// Seen says when the deletion of key i was seen, if it was.
+// Seen returns when the deletion of key i was seen, if it was.
 func (d *Deletions) Seen(i int) (at time.Time, ok bool) {
 	since := d.seen[i].Load()
 	return d.base.Add(time.Duration(since)), since != 0
 }
 
-// Lateness fills h with how long after its expiry each key was gone. Expiry
-// counts from when the last renewal was sent, so an early end is a fault of the
-// server, whatever the network did.
+// Lateness adds to h how long after its expiry each key was deleted. Expiry counts from the sending
+// of the last renewal, so if a key is deleted early, the server is wrong, whatever the network did.
 func (d *Deletions) Lateness(h *Histogram, sent []time.Time, ttl time.Duration) error {
 	for i := range d.seen {
 		at, ok := d.Seen(i)
@@ -103,7 +102,7 @@ func (d *Deletions) Lateness(h *Histogram, sent []time.Time, ttl time.Duration) 
 	return nil
 }
 
-// OpenWatch starts a watch of [key, end) and returns when it is in place.
+// OpenWatch starts a watch of [key, end), and returns when the server has confirmed it.
 func OpenWatch(
 	ctx context.Context, c pb.WatchClient, key, end []byte,
 ) (pb.Watch_WatchClient, error) {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// subBits is the precision of a Histogram: 2^subBits steps to each doubling,
-// so a quantile is at most 1/128 too large.
+// subBits is the precision of a Histogram: each power of two has 2^subBits steps, so quantiles are
+// at most 1/128 too large.
 const subBits = 7
 
-// A Histogram counts durations. The zero value is empty. It is not safe for
-// concurrent use: give every caller its own and merge.
+// A Histogram counts durations. The zero value is empty. It is not safe for concurrent use: give
+// every caller its own one, and merge them.
 type Histogram struct {
 	counts []uint32
 	total  uint64
@@ -19,10 +19,10 @@ type Histogram struct {
 	max    time.Duration
 }
 
-// Add counts d; below zero counts as zero.
+// Add counts d; negative durations count as zero.
 func (h *Histogram) Add(d time.Duration) { h.AddMany(d, 1) }
 
-// AddMany is Add n times.
+// AddMany is Add, n times.
 func (h *Histogram) AddMany(d time.Duration, n int) {
 	d = max(d, 0)
 	i := slot(uint64(d))
@@ -35,7 +35,7 @@ func (h *Histogram) AddMany(d time.Duration, n int) {
 	h.max = max(h.max, d)
 }
 
-// Merge adds what o counted.
+// Merge adds the counts of o.
 func (h *Histogram) Merge(o *Histogram) {
 	if n := len(o.counts) - len(h.counts); n > 0 {
 		h.counts = append(h.counts, make([]uint32, n)...)
@@ -48,11 +48,10 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.max = max(h.max, o.max)
 }
 
-// Count is how many durations were added.
+// Count returns the number of durations.
 func (h *Histogram) Count() uint64 { return h.total }
 
-// Bins yields the upper edge of each step that counts anything, and its count,
-// from the shortest on.
+// Bins yields the upper bound and the count of each step that is not empty, in ascending order.
 func (h *Histogram) Bins() iter.Seq2[time.Duration, uint32] {
 	return func(yield func(time.Duration, uint32) bool) {
 		for i, c := range h.counts {
@@ -63,11 +62,10 @@ func (h *Histogram) Bins() iter.Seq2[time.Duration, uint32] {
 	}
 }
 
-// Max is the longest duration added.
+// Max returns the longest duration.
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// Quantile is the duration that a share q of all do not exceed; 0 for an empty
-// histogram.
+// Quantile returns the duration that a fraction q of all do not exceed, or 0 if h is empty.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.total == 0 {
 		return 0
@@ -83,8 +81,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.max
 }
 
-// slot maps a value to its counter: values below 2^subBits have one each, then
-// every doubling has 2^subBits.
+// slot returns the counter for a value: values below 2^subBits have one each, then each power of
+// two has 2^subBits.
 func slot(v uint64) int {
 	if v < 1<<subBits {
 		return int(v)
@@ -93,7 +91,7 @@ func slot(v uint64) int {
 	return (shift+1)<<subBits + int(v>>shift) - 1<<subBits
 }
 
-// slotTop is the largest value of a slot.
+// slotTop returns the largest value of a slot.
 func slotTop(i int) uint64 {
 	if i < 1<<subBits {
 		return uint64(i)

@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// ValueSize is the size of the values that are put, in bytes.
+// ValueSize is the size of the values in puts, in bytes.
 const ValueSize = 128
 
-// Millis is a duration in milliseconds, as reports show it.
+// Millis converts a duration to milliseconds, as in reports.
 func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // An Op is one operation of one caller, with a number.
 type Op func(ctx context.Context, caller, i int) error
 
-// Spread lets callers do n operations between them, numbered from 0, each
-// once. The first error ends it.
+// Spread makes callers do n operations together, each with its own number. The first error ends it.
 func Spread(ctx context.Context, callers, n int, f Op) error {
 	var next atomic.Int64
 	var failed atomic.Bool
@@ -36,8 +35,8 @@ func Spread(ctx context.Context, callers, n int, f Op) error {
 	}, nil)
 }
 
-// Parallel runs f in n goroutines, waits for all and merges their histograms
-// into h, if there is one. It returns the first error: a dead server makes hundreds.
+// Parallel runs f in n goroutines, waits for all of them, and merges their histograms into h, if
+// that is not nil. It returns only the first error: if a server fails, there are hundreds.
 func Parallel(n int, f func(caller int, mine *Histogram) error, h *Histogram) error {
 	errs := make([]error, n)
 	hists := make([]Histogram, n)

@@ -14,29 +14,29 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Operations are what a Remote measures, in this order.
+// Operations are what a Remote can measure, in this order.
 var Operations = []string{"grant", "put", "read", "renew", "expire"}
 
-// A Remote measures a server that is there already, whatever it is. Everything
-// that it makes hangs on leases of ten minutes, which Run revokes at its end.
+// A Remote measures a running server, whatever it is. All it creates is on leases of ten minutes,
+// which Run revokes at the end.
 type Remote struct {
 	Client *Client
 	// Endpoints are named in the report.
 	Endpoints []string
-	// Run is which Operations to measure; none means all.
+	// Only lists the Operations to measure; all if it is empty.
 	Only []string
-	// Duration and Count bound each operation; expiry is bounded by Count alone.
+	// Duration and Count limit each operation; for expire only Count does.
 	Duration time.Duration
 	Count    int
-	// Callers is how many wait for answers at a time.
+	// Callers is the number of concurrent callers.
 	Callers int
-	// Usage reads what the server's processes have used so far. It may be nil, or
-	// fail: then the report has no costs.
+	// Usage returns what the server's processes have used so far. If it is nil or fails, the report
+	// has no costs.
 	Usage func(context.Context) (Usage, error)
-	// Traffic counts the bytes of the connections. It may be nil.
+	// Traffic counts the bytes of the connections, if it is not nil.
 	Traffic *Traffic
-	// Progress is called now and then, by one goroutine at a time, with what is
-	// measured and the share of the whole that is done. It may be nil.
+	// Progress, if not nil, is called regularly, by one goroutine at a time, with the current
+	// operation and the fraction of all work that is done.
 	Progress func(operation string, done float64)
 
 	prefix []byte
@@ -47,31 +47,31 @@ type Remote struct {
 	telling sync.Mutex // held while Progress is called
 }
 
-// A Report is what a Remote measured.
+// A Report has the results of a Remote.
 type Report struct {
 	Endpoints  []string    `json:"endpoints"`
 	Callers    int         `json:"callers"`
 	Operations []Operation `json:"operations"`
-	// LeaseBytes is what the server's memory grew by for each lease, if there
-	// were enough of them to tell, otherwise 0.
+	// LeaseBytes is the growth of the server's memory per lease, or 0 if there were too few leases
+	// to measure it.
 	LeaseBytes float64 `json:"lease_bytes,omitempty"`
-	// Left counts leases that could not be revoked; they end by themselves.
+	// Left is the number of leases that could not be revoked; they expire.
 	Left int `json:"left,omitempty"`
 }
 
-// An Operation is what was measured of one of the Operations.
+// An Operation has the results for one of the Operations.
 type Operation struct {
 	Name  string  `json:"name"`
 	Count uint64  `json:"count"`
-	Rate  float64 `json:"rate"` // a second
-	// Latencies, in milliseconds. Of expire it is how late the deletion was seen.
+	Rate  float64 `json:"rate"` // per second
+	// Latencies in milliseconds. For expire, how late the deletion was seen.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
 	Max float64 `json:"max_ms"`
-	// CPU is the time of the server's processes for one, in microseconds; 0 is
-	// not known.
+	// CPU is the CPU time of the server's processes per operation, in microseconds; 0 means
+	// unknown.
 	CPU float64 `json:"cpu_us,omitempty"`
-	// Bytes is what one takes on the connection, both ways; 0 is not known.
+	// Bytes is what an operation sends and receives on the connection; 0 means unknown.
 	Bytes float64 `json:"bytes,omitempty"`
 }
 
@@ -85,22 +85,21 @@ func (r Report) Find(name string) (Operation, bool) {
 }
 
 const (
-	// remoteTTL is how long, in seconds, what a Remote leaves behind can live.
+	// remoteTTL is the TTL, in seconds, of what a Remote creates.
 	remoteTTL = 600
-	// fewLeases is how many leases put and renew need.
+	// fewLeases is the number of leases for put and renew.
 	fewLeases = 1024
-	// tellingLeases is from how many leases on memory says anything of one.
+	// tellingLeases is the minimum number of leases for measuring the memory of one.
 	tellingLeases = 50_000
-	// sweepTime bounds the revoking at the end.
+	// sweepTime is the timeout for revoking at the end.
 	sweepTime = time.Minute
-	// slowest is how much longer than its time an operation may take.
+	// slowest is by how much an operation may exceed its time.
 	slowest = 30 * time.Second
-	// expiring is the TTL in seconds of leases that are to end: the shortest
-	// that etcd grants.
+	// expiring is the TTL, in seconds, of leases that shall expire: the shortest that etcd grants.
 	expiring = 2
 )
 
-// Check says what is wrong with the Remote.
+// Check returns an error if the Remote's settings are wrong.
 func (r *Remote) Check() error {
 	for _, name := range r.Only {
 		if !slices.Contains(Operations, name) {
@@ -120,8 +119,8 @@ func (r *Remote) Check() error {
 	return nil
 }
 
-// Run measures the operations one after the other and takes away what it made,
-// also when ctx ends. After an error the report has what was measured before.
+// Run measures the operations one after the other, and deletes what it created, even if ctx ends.
+// After an error, the report has what was measured before.
 func (r *Remote) Run(ctx context.Context) (rep Report, err error) {
 	if err := r.Check(); err != nil {
 		return Report{}, err
@@ -199,7 +198,7 @@ func (r *Remote) operation(ctx context.Context, name string) (Operation, error) 
 	return o, nil
 }
 
-// A tally is what one operation adds up.
+// A tally adds up the results of one operation.
 type tally struct {
 	name  string
 	hist  Histogram
@@ -208,7 +207,7 @@ type tally struct {
 	bytes int64
 }
 
-// measured runs f between two looks at the clock, the costs and the traffic.
+// measured runs f, and measures the time, the costs and the traffic.
 func (r *Remote) measured(ctx context.Context, t *tally, f func() error) error {
 	before, known := r.usage(ctx)
 	bytes := r.Traffic.Bytes()
@@ -224,8 +223,8 @@ func (r *Remote) measured(ctx context.Context, t *tally, f func() error) error {
 	return nil
 }
 
-// loop lets callers repeat an operation until the time is up or it was done
-// Count times, and tells of the progress.
+// loop makes callers repeat an operation until the time is up or it was done Count times, and
+// reports progress.
 func (r *Remote) loop(ctx context.Context, t *tally, f Op) error {
 	return r.measured(ctx, t, func() error {
 		began := time.Now()
@@ -252,13 +251,13 @@ func (r *Remote) loop(ctx context.Context, t *tally, f Op) error {
 	})
 }
 
-// progress tells how much of one operation is done.
+// progress reports the fraction of an operation that is done.
 func (r *Remote) progress(name string, share float64) {
 	r.say(name, (float64(r.step.Load())+min(1, share))/float64(len(Operations)))
 }
 
-// sweep revokes what was granted, and returns how many leases are left. Their
-// keys go with them.
+// sweep revokes all granted leases, which deletes their keys, and returns how many it could not
+// revoke.
 func (r *Remote) sweep(ctx context.Context) (left int) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
@@ -266,7 +265,7 @@ func (r *Remote) sweep(ctx context.Context) (left int) {
 	r.mu.Lock()
 	leases := r.leases
 	r.mu.Unlock()
-	// An error ends it early; then some leases are left, which is what is told.
+	// After an error, some leases are left, which is reported.
 	_ = Spread(ctx, 64, len(leases), func(ctx context.Context, caller, i int) error {
 		_, err := r.Client.Lease(caller).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: leases[i]})
 		if err == nil {

@@ -10,8 +10,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// grant makes a lease and notes it for the sweep. A call that has begun is not
-// given up when ctx ends: the server might grant what nobody would sweep.
+// grant grants a lease, and records it for sweep. A call is not canceled when ctx ends: the server
+// might grant a lease that sweep does not know.
 func (r *Remote) grant(
 	ctx context.Context, caller int, ttl int64,
 ) (*pb.LeaseGrantResponse, error) {
@@ -39,7 +39,7 @@ func (r *Remote) grants(ctx context.Context, t *tally) error {
 	})
 }
 
-// some are leases to work with; they are granted unless there are enough.
+// some returns leases to work with, and grants them if there are too few.
 func (r *Remote) some(ctx context.Context) ([]int64, error) {
 	r.mu.Lock()
 	missing := fewLeases - len(r.leases)
@@ -58,7 +58,7 @@ func (r *Remote) some(ctx context.Context) ([]int64, error) {
 	return r.leases[:fewLeases:fewLeases], nil
 }
 
-// puts writes over fewLeases keys, each on a lease.
+// puts overwrites fewLeases keys, each on a lease.
 func (r *Remote) puts(ctx context.Context, t *tally) error {
 	leases, err := r.some(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Remote) put(ctx context.Context, caller, i int, leases []int64) error {
 	return err
 }
 
-// reads reads linearizably, one of the keys each.
+// reads makes linearizable reads of one key each.
 func (r *Remote) reads(ctx context.Context, t *tally) error {
 	leases, err := r.some(ctx)
 	if err != nil {
@@ -100,8 +100,7 @@ func (r *Remote) reads(ctx context.Context, t *tally) error {
 	})
 }
 
-// renewals keeps streams full, each with leases of its own, more than are in
-// flight on it.
+// renewals saturates streams. Each has its own leases, more than it has requests in flight.
 func (r *Remote) renewals(ctx context.Context, t *tally) error {
 	leases, err := r.some(ctx)
 	if err != nil {
@@ -125,8 +124,8 @@ func (r *Remote) renewals(ctx context.Context, t *tally) error {
 	})
 }
 
-// expiries lets leases with a key end by themselves, at the pace at which they
-// were granted, and sees when.
+// expiries lets leases with a key expire, at the rate at which they were granted, and measures
+// when.
 func (r *Remote) expiries(ctx context.Context, t *tally) error {
 	n := min(r.Count, 2000)
 	prefix := append(append([]byte{}, r.prefix...), "end/"...)
@@ -154,8 +153,8 @@ func (r *Remote) expiries(ctx context.Context, t *tally) error {
 	return gone.Lateness(&t.hist, sent, ttl)
 }
 
-// grantEnding grants leases that nobody will renew, and returns their TTL, which the
-// server may have lengthened.
+// grantEnding grants leases that nobody will renew, and returns their TTL, which the server may
+// have increased.
 func (r *Remote) grantEnding(
 	ctx context.Context, prefix []byte, sent []time.Time,
 ) (time.Duration, error) {
@@ -178,7 +177,7 @@ func (r *Remote) grantEnding(
 	return ttl, err
 }
 
-// await waits until all are gone.
+// await waits until all keys are deleted.
 func (r *Remote) await(ctx context.Context, gone *Deletions, n int, ttl time.Duration) error {
 	began := time.Now()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -196,7 +195,7 @@ func (r *Remote) await(ctx context.Context, gone *Deletions, n int, ttl time.Dur
 	}
 }
 
-// lost leaves out the error of a watch that we cancelled ourselves.
+// lost returns err, or nil if it is from a watch that we canceled ourselves.
 func lost(err error) error {
 	if isCancelled(err) {
 		return nil

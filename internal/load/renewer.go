@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// RenewStreams is over how many streams many leases are renewed.
+	// RenewStreams is the number of streams for renewing many leases.
 	RenewStreams = 8
-	// window is how many requests a stream has in flight.
+	// window is the number of requests in flight on a stream.
 	window = 64
 )
 
-// A Renewer keeps one keep-alive stream full. Answers are matched to requests
-// by lease: a server may answer out of order.
+// A Renewer saturates one keep-alive stream. It matches answers to requests by lease: a server may
+// answer out of order.
 type Renewer struct {
-	Leases []int64    // round and round
+	Leases []int64    // in a cycle
 	Hist   *Histogram // of the time from a renewal to its answer
 
 	base     time.Time
-	sent     []atomic.Int64 // by lease: when its renewal was sent, since base
+	sent     []atomic.Int64 // by lease: when its latest renewal was sent, since base
 	index    map[int64]int
-	finished atomic.Bool // all that was sent is answered
+	finished atomic.Bool // all requests are answered
 }
 
-// Run sends while more says so for the number of the request, and returns when
-// every request has its answer.
+// Run sends renewals while more returns true for the number of the next one, and returns when all
+// are answered.
 func (r *Renewer) Run(ctx context.Context, c pb.LeaseClient, more func(i int) bool) error {
 	r.base = time.Now()
 	r.sent = make([]atomic.Int64, len(r.Leases))
@@ -75,7 +75,7 @@ func (r *Renewer) send(
 			return err
 		}
 	}
-	// Every slot taken means that nothing is in flight.
+	// When all slots are taken, nothing is in flight.
 	for range window {
 		select {
 		case slots <- struct{}{}:
@@ -87,8 +87,8 @@ func (r *Renewer) send(
 	return stream.CloseSend()
 }
 
-// receive counts answers and frees their slots, until all that was sent is
-// answered and the stream ends.
+// receive counts answers and frees their slots, until all requests are answered and the stream
+// ends.
 func (r *Renewer) receive(stream pb.Lease_LeaseKeepAliveClient, slots chan struct{}) error {
 	for {
 		resp, err := stream.Recv()
@@ -107,6 +107,6 @@ func (r *Renewer) receive(stream pb.Lease_LeaseKeepAliveClient, slots chan struc
 	}
 }
 
-// Sent is when the last renewal of lease i of the list was sent: from then on the
-// lease has its full TTL.
+// Sent returns when the latest renewal of lease i of the list was sent: from then on the lease has
+// its full TTL.
 func (r *Renewer) Sent(i int) time.Time { return r.base.Add(time.Duration(r.sent[i].Load())) }

@@ -18,14 +18,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// frameHeader is what HTTP/2 puts before each message.
+// frameHeader is the size of HTTP/2's header for each message.
 const frameHeader = 9
 
-// Traffic counts the bytes of messages and headers on connections that have it as
-// their stats.Handler. It is safe for concurrent use; a nil one counts nothing.
+// Traffic is a stats.Handler that counts the bytes of messages and headers on connections. It is
+// safe for concurrent use; a nil one counts nothing.
 type Traffic struct{ bytes atomic.Int64 }
 
-// Bytes is how many went both ways so far.
+// Bytes returns the number of bytes so far, in both directions.
 func (t *Traffic) Bytes() int64 {
 	if t == nil {
 		return 0
@@ -33,16 +33,16 @@ func (t *Traffic) Bytes() int64 {
 	return t.bytes.Load()
 }
 
-// TagRPC adds nothing.
+// TagRPC implements stats.Handler.
 func (*Traffic) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-// TagConn adds nothing.
+// TagConn implements stats.Handler.
 func (*Traffic) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
-// HandleConn counts nothing.
+// HandleConn implements stats.Handler.
 func (*Traffic) HandleConn(context.Context, stats.ConnStats) {}
 
-// HandleRPC counts.
+// HandleRPC implements stats.Handler.
 func (t *Traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
 	n := 0
 	switch s := s.(type) {
@@ -58,7 +58,7 @@ func (t *Traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
 	t.bytes.Add(int64(n))
 }
 
-// Usage is what a process has used since it began.
+// Usage is what a process has used since its start.
 type Usage struct {
 	// CPU is user and system time.
 	CPU time.Duration
@@ -66,15 +66,15 @@ type Usage struct {
 	RSS int64
 }
 
-// A page is what /metrics says of its process.
+// A page has what /metrics says about its process.
 type page struct {
 	Usage
-	// began is when it started, in seconds: it tells processes of a host apart.
+	// began is its start time in seconds, which distinguishes processes of a host.
 	began float64
 }
 
-// MetricsUsage reads from the /metrics pages at these URLs what the processes
-// there have used so far, all together. A process with several pages counts once.
+// MetricsUsage adds up what processes have used so far, from the /metrics pages at the URLs. A
+// process with several pages counts once.
 func MetricsUsage(ctx context.Context, c *http.Client, urls []string) (Usage, error) {
 	type key struct {
 		host  string
@@ -120,7 +120,7 @@ func pageUsage(ctx context.Context, c *http.Client, url string) (page, error) {
 	return parseMetrics(r.Body)
 }
 
-// parseMetrics reads the lines that every Prometheus client writes of its process.
+// parseMetrics reads the metrics about the process that every Prometheus client has.
 func parseMetrics(text io.Reader) (page, error) {
 	metrics := map[string]float64{}
 	lines := bufio.NewScanner(text)
@@ -150,5 +150,5 @@ func parseMetrics(text io.Reader) (page, error) {
 	}, nil
 }
 
-// isCancelled says whether a call ended because we gave up on it.
+// isCancelled reports whether a call ended because we canceled it.
 func isCancelled(err error) bool { return status.Code(err) == codes.Canceled }

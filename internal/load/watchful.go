@@ -11,30 +11,29 @@ import (
 )
 
 const (
-	// renewEvery is the pace of renewals while a Watchful looks.
+	// renewEvery is the interval of Watchful's renewals.
 	renewEvery = 5 * time.Millisecond
-	// blink is how often it looks whether the process stood still, and
-	// stillness from when on that counts as a pause.
+	// blink is the interval of checks for pauses of the process, and stillness the shortest pause
+	// that counts.
 	blink     = time.Millisecond
 	stillness = 10 * time.Millisecond
-	// hopeless is when a renewal without an answer counts as lost.
+	// hopeless is the time after which a renewal without an answer counts as lost.
 	hopeless = 5 * time.Second
 )
 
-// A Weather is what a holder of a lease lives in, as a Watchful saw it.
+// A Weather has the conditions for a lease holder, as Watchful measured them.
 type Weather struct {
 	RoundTrip Histogram
 	// Sent counts renewals, Lost those without an answer.
 	Sent, Lost int
-	// Pauses are of this process: stretches of at least 10 ms in which it did
-	// not run.
+	// Pauses are times of at least 10 ms in which this process did not run.
 	Pauses Histogram
 	Took   time.Duration
 }
 
-// Watchful renews one lease at a steady pace for so long, whatever becomes of
-// the renewals before, and looks at round trips, losses and pauses. The lease is
-// revoked at the end. progress is told the share that is done; it may be nil.
+// Watchful renews a lease at a constant rate for a time, whether or not earlier renewals are
+// answered, and measures round trips, losses and pauses. At the end it revokes the lease. progress,
+// if not nil, is called with the fraction that is done.
 func Watchful(
 	ctx context.Context, c *Client, d time.Duration, progress func(float64),
 ) (Weather, error) {
@@ -45,7 +44,7 @@ func Watchful(
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hopeless)
 		defer cancel()
-		// Left alone it ends by itself.
+		// On failure, the lease expires.
 		_, _ = c.Lease(0).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: g.ID})
 	}()
 	if progress == nil {
@@ -77,14 +76,14 @@ func Watchful(
 type watchful struct {
 	lease  int64
 	stream pb.Lease_LeaseKeepAliveClient
-	// sent is when each renewal was sent that has no answer yet. The answers of
-	// one lease on one stream come in order.
+	// sent has the time of each renewal that has no answer yet. A lease's answers on one stream
+	// come in order.
 	sent    chan time.Time
 	weather Weather
 	failed  error // of receive
 }
 
-// send renews at its pace, and notes when it could not keep it.
+// send sends renewals at their rate, and records pauses, when it could not.
 func (w *watchful) send(ctx context.Context, d time.Duration, progress func(float64)) error {
 	began := time.Now()
 	tick := time.NewTicker(blink)
@@ -116,7 +115,7 @@ func (w *watchful) send(ctx context.Context, d time.Duration, progress func(floa
 	}
 }
 
-// receive counts answers until all that was sent has one.
+// receive counts answers until all renewals are answered.
 func (w *watchful) receive() {
 	for at := range w.sent {
 		r, err := w.stream.Recv()

@@ -9,13 +9,13 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// Calls is a gRPC server that knows how its methods are called, so that relays can.
+// Calls is a gRPC server that relays can call, too: it knows how to call its methods.
 type Calls struct {
 	*grpc.Server
 	methods map[string]method
 }
 
-// method is one method of a service: of one request and one response, or a stream.
+// method is a method of a service: unary, or a stream.
 type method struct {
 	name   string // "/" service "/" method
 	impl   any
@@ -23,7 +23,7 @@ type method struct {
 	stream *grpc.StreamDesc
 }
 
-// NewCalls returns Calls without methods. Services are registered with it, not with the server.
+// NewCalls returns Calls without methods. Register services with it, not with the server.
 func NewCalls(s *grpc.Server) *Calls {
 	return &Calls{Server: s, methods: make(map[string]method)}
 }
@@ -42,20 +42,20 @@ func (c *Calls) RegisterService(d *grpc.ServiceDesc, impl any) {
 	}
 }
 
-// hasService reports whether there is a service of which a name of a method is.
+// hasService reports whether the service of a method's full name exists.
 func (c *Calls) hasService(name string) bool {
 	service, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
 	_, ok := c.GetServiceInfo()[service]
 	return ok
 }
 
-// A Keeper keeps groups of leases for relays. TakeGroups lets it take what a link, which does not
-// run yet, says about them, until end is called.
+// A Keeper keeps groups of leases alive for relays. TakeGroups makes it handle what a link, which
+// does not run yet, says about them, until end is called.
 type Keeper interface {
 	TakeGroups(l *channel.Link) (end func())
 }
 
-// takeGroups is TakeGroups of the service of streams, if there is one.
+// takeGroups calls TakeGroups of the stream service, if there is one.
 func (c *Calls) takeGroups(l *channel.Link) (end func()) {
 	k, ok := c.methods[pb.StreamService_Open_FullMethodName].impl.(Keeper)
 	if !ok {

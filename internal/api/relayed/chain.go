@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// chains returns what the calls of a relay pass, each as one interceptor.
+// chains returns the interceptors for a relay's calls, combined into one of each kind.
 func (r *relay) chains() (grpc.UnaryServerInterceptor, intercept.Stream) {
 	one := func(
 		ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
@@ -30,7 +30,7 @@ func (r *relay) chains() (grpc.UnaryServerInterceptor, intercept.Stream) {
 		intercept.Chain(append(slices.Clone(r.o.Stream), many)...)
 }
 
-// spoken is a stream with the context of a caller for which its relay speaks.
+// spoken is a stream with the context of a client on whose behalf its relay calls.
 type spoken struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -39,7 +39,7 @@ type spoken struct {
 // Context implements grpc.ServerStream.
 func (s *spoken) Context() context.Context { return s.ctx }
 
-// unaries makes one interceptor of many, of which the first is the outermost.
+// unaries combines interceptors into one; the first is the outermost.
 func unaries(list []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return func(
 		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,

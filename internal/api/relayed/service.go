@@ -25,29 +25,29 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// Options say how calls are served.
+// Options configure how calls are served.
 type Options struct {
-	// Codec encodes messages, and MaxMessage bounds those that come, in bytes.
+	// Codec encodes messages, and MaxMessage limits received ones, in bytes.
 	Codec      encoding.CodecV2
 	MaxMessage int
-	// Unary and Stream are what a call passes, outermost first.
+	// Unary and Stream are the interceptors of a call, outermost first.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []intercept.Stream
-	// Panics makes errors of the panics of streams. Nil ends the process.
+	// Panics converts panics in streams to errors. If it is nil, they end the process.
 	Panics intercept.Panics
-	// May says why the caller of a context may not be a relay, nil if it may. AccessChanged says
-	// when it is to be asked again.
+	// May returns an error if the caller of a context may not be a relay. The channel of
+	// AccessChanged is closed when May must be asked again.
 	May           func(context.Context) error
 	AccessChanged func() <-chan struct{}
-	// Speak returns the context of a call that the relay of another context passes on, or why the
-	// relay may not. The caller of that context is one for which the relay may still speak.
+	// Speak returns the context of a call on behalf of a relay's client, or an error if the relay
+	// may not make it.
 	Speak func(relay, call context.Context) (context.Context, error)
-	// Stop, when it is closed, ends all relays after their calls.
+	// Closing Stop ends all relays after their calls.
 	Stop <-chan struct{}
 }
 
-// KeyKnown is the header of a call by which a relay asks whether the caller has logged in, and of
-// the answer if so. A relay does not know that by itself, and bounds what strangers can cost.
+// KeyKnown is the header by which a relay asks whether a caller has logged in, and by which the
+// answer says so. A relay does not know that itself, and limits what strangers can cost.
 const KeyKnown = "leasehold-known"
 
 // Register adds leasehold.v1.RelayService to the server of calls.
@@ -69,7 +69,7 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 	if err := s.o.May(ctx); err != nil {
 		return api.NativeError(err, api.ReadReason(err))
 	}
-	if err := g.Send(&pb.RelayResponse{}); err != nil { // so that the relay knows that it is one
+	if err := g.Send(&pb.RelayResponse{}); err != nil { // so that the relay knows that it was accepted
 		return err
 	}
 	r := &relay{service: s, ctx: ctx, large: semaphore.NewWeighted(mostLarge)}
@@ -90,7 +90,7 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 	}
 }
 
-// messages is the stream of a relay.
+// messages is a relay's stream.
 type messages struct{ pb.RelayService_RelayServer }
 
 // Send implements channel.Stream.
@@ -107,7 +107,7 @@ func (g messages) Recv() ([]*pb.RelayFrame, error) {
 // relay is one stream of a relay.
 type relay struct {
 	*service
-	ctx    context.Context // ends with the stream; of the relay, not of its clients
+	ctx    context.Context // ends with the stream; belongs to the relay, not its clients
 	link   *channel.Link
 	unary  grpc.UnaryServerInterceptor
 	stream intercept.Stream
@@ -115,10 +115,10 @@ type relay struct {
 
 	mu      sync.Mutex // guards what follows
 	calling sync.WaitGroup
-	closed  bool // no calls begin any more
+	closed  bool // no more calls begin
 }
 
-// watch ends the stream when the relay may not be one any more, or when the member stops.
+// watch ends the stream when the relay may no longer be one, or when the member stops.
 func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
 	for {
 		select {
@@ -128,7 +128,7 @@ func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
 			changed = r.o.AccessChanged()
 			if err := r.o.May(r.ctx); err != nil {
 				end(err)
-				r.link.End(err) // here, as Run may wait for what the relay does not read
+				r.link.End(err) // here, because Run may wait for what the relay does not read
 				return
 			}
 		case <-r.o.Stop:
@@ -139,7 +139,7 @@ func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
 	}
 }
 
-// wait waits for the calls, and begins no others.
+// wait waits for the calls, and refuses new ones.
 func (r *relay) wait() {
 	r.mu.Lock()
 	r.closed = true
@@ -147,18 +147,18 @@ func (r *relay) wait() {
 	r.calling.Wait()
 }
 
-// accept begins to serve a call.
+// accept starts to serve a call.
 func (r *relay) accept(c *channel.Channel, call *pb.RelayCall) (cancel func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Nothing of the relay is in the context of its clients.
+	// The clients' contexts must not contain anything of the relay's.
 	ctx, cancel := context.WithCancel(context.Background())
 	if call.TimeoutMs > 0 {
 		d := time.Duration(min(call.TimeoutMs, int64(maxTimeout/time.Millisecond))) * time.Millisecond
 		ctx, cancel = context.WithTimeout(context.Background(), d)
 	}
 	if r.closed {
-		go c.End(endOf(api.Error(api.ErrStopped), nil)) // not here, where the link is locked
+		go c.End(endOf(api.Error(api.ErrStopped), nil)) // not here: the link is locked
 		return cancel
 	}
 	r.calling.Add(1)
@@ -170,10 +170,10 @@ func (r *relay) accept(c *channel.Channel, call *pb.RelayCall) (cancel func()) {
 	return cancel
 }
 
-// maxTimeout bounds the time of a call.
+// maxTimeout is the maximum timeout of a call.
 const maxTimeout = 1000 * time.Hour
 
-// serve serves a call until it has ended or pauses.
+// serve serves a call until it ends or pauses.
 func (r *relay) serve(ctx context.Context, s *stream, call *pb.RelayCall) {
 	m, ok := r.calls.methods[call.Method]
 	if !ok {
@@ -198,7 +198,7 @@ func (r *relay) serve(ctx context.Context, s *stream, call *pb.RelayCall) {
 	s.serve()
 }
 
-// many returns a method that streams, for this relay.
+// many returns a streaming method for this relay.
 func (r *relay) many(m method) *intercept.Method {
 	return &intercept.Method{
 		Info: &grpc.StreamServerInfo{
@@ -209,7 +209,7 @@ func (r *relay) many(m method) *intercept.Method {
 	}
 }
 
-// one serves a call of one request and one response.
+// one serves a unary call.
 func (r *relay) one(m method, s *stream) error {
 	resp, err := m.unary.Handler(m.impl, s.ctx, s.RecvMsg, r.unary)
 	if err != nil {
@@ -218,7 +218,7 @@ func (r *relay) one(m method, s *stream) error {
 	return s.SendMsg(resp)
 }
 
-// unknown is what gRPC says.
+// unknown returns gRPC's error for an unknown method.
 func (r *relay) unknown(name string) error {
 	if name == pb.RelayService_Relay_FullMethodName {
 		return status.Error(codes.Unimplemented,
@@ -230,7 +230,7 @@ func (r *relay) unknown(name string) error {
 	return status.Errorf(codes.Unimplemented, "unknown service of %s", name)
 }
 
-// clientContext is the context of a call: of the client and not of the relay.
+// clientContext returns the context of a call: the client's, not the relay's.
 func clientContext(ctx context.Context, call *pb.RelayCall) (context.Context, error) {
 	md := make(metadata.MD, len(call.Headers))
 	for _, h := range call.Headers {
@@ -256,7 +256,7 @@ func clientContext(ctx context.Context, call *pb.RelayCall) (context.Context, er
 	return peer.NewContext(metadata.NewIncomingContext(ctx, md), p), nil
 }
 
-// address is where a client is, as the relay saw it.
+// address is a client's address, as the relay saw it.
 type address string
 
 // Network implements net.Addr.

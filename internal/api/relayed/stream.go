@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// largeMessage is from which size on messages share the room of their relay: others are no
-	// larger than what a channel has room for.
+	// Messages of at least largeMessage bytes share the memory limit of their relay; smaller ones
+	// fit into what a channel may have anyway.
 	largeMessage = 64 << 10
-	// mostLarge bounds the bytes of large messages that wait for the clients of one relay.
+	// mostLarge limits the bytes of large messages that wait for the clients of one relay.
 	mostLarge = 128 << 20
-	// A call whose client does not take a large message within patience, and a second more for each
-	// leastRate bytes, ends: others wait for the room.
+	// A call ends if its client does not accept a large message within patience, plus a second for
+	// each leastRate bytes: others wait for the memory.
 	patience  = 20 * time.Second
 	leastRate = 1 << 20
 )
@@ -42,13 +42,13 @@ type stream struct {
 	codec   encoding.CodecV2
 	channel *channel.Channel
 	method  string
-	large   *semaphore.Weighted // for bytes
-	done    func()              // is called when the call has ended
-	call    *intercept.Call     // nil for one of one request
+	large   *semaphore.Weighted // counts bytes
+	done    func()              // called at the end of the call
+	call    *intercept.Call     // nil for a unary call
 
 	mu      sync.Mutex // guards what follows
 	header  metadata.MD
-	sent    bool // the header was
+	sent    bool // the header was sent
 	trailer metadata.MD
 }
 
@@ -77,7 +77,7 @@ func (s *stream) SendHeader(md metadata.MD) error {
 	return nil
 }
 
-// sendHeader sends the header, if it was not sent.
+// sendHeader sends the header, unless it was sent.
 func (s *stream) sendHeader() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *stream) RecvMsg(m any) error {
 	return nil
 }
 
-// failed is an error as gRPC's streams have it.
+// failed converts an error to what gRPC's streams return.
 func (s *stream) failed(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
@@ -139,14 +139,14 @@ func (s *stream) failed(err error) error {
 	return err
 }
 
-// serve serves the call until it has ended or pauses.
+// serve serves the call until it ends or pauses.
 func (s *stream) serve() {
 	if paused, err := s.call.Serve(); !paused {
 		s.end(err)
 	}
 }
 
-// end ends the channel as the call has ended.
+// end ends the channel with the result of the call.
 func (s *stream) end(err error) {
 	defer s.done()
 	s.mu.Lock()
@@ -160,7 +160,7 @@ func (s *stream) end(err error) {
 	s.channel.End(endOf(err, s.trailer))
 }
 
-// endOf says how a call has ended.
+// endOf returns the message with the result of a call.
 func endOf(err error, trailer metadata.MD) *pb.RelayEnd {
 	e := &pb.RelayEnd{Trailers: fieldsOf(trailer)}
 	if err == nil {
@@ -170,10 +170,10 @@ func endOf(err error, trailer metadata.MD) *pb.RelayEnd {
 	if !ok {
 		st = status.FromContextError(err)
 	}
-	// A text that is not UTF-8 could not be sent, and the stream of all clients would end for it.
+	// Text that is not UTF-8 could not be sent, and would end the stream of all clients.
 	e.Code, e.Message = int32(st.Code()), strings.ToValidUTF8(st.Message(), "\uFFFD")
 	if p := st.Proto(); len(p.GetDetails()) > 0 {
-		e.Details, _ = proto.Marshal(p) // without them the rest still says what there is to say
+		e.Details, _ = proto.Marshal(p) // without details, the rest is still useful
 	}
 	return e
 }
@@ -188,7 +188,7 @@ func fieldsOf(md metadata.MD) []*pb.RelayHeaderField {
 	return out
 }
 
-// transport is what functions of gRPC find in the context of a call.
+// transport is the transport that gRPC's functions find in a call's context.
 type transport struct{ *stream }
 
 // Method implements grpc.ServerTransportStream.

@@ -20,7 +20,7 @@ import (
 	"leasehold.dev/internal/backup"
 )
 
-// bucket keeps objects in a bucket of S3, or of a store that speaks its protocol.
+// bucket stores objects in a bucket of S3 or of a compatible store.
 type bucket struct {
 	name, prefix, endpoint string
 	client                 minio.Core
@@ -28,9 +28,9 @@ type bucket struct {
 
 const (
 	defaultRegion = "us-east-1"
-	// answerLimit is how long a server may take to accept a connection or to begin an answer.
+	// answerLimit is the timeout for accepting a connection, and for the beginning of an answer.
 	answerLimit = 30 * time.Second
-	// roleLimit is how long a request for the credentials of the machine's role may take.
+	// roleLimit is the timeout for requesting the credentials of the machine's role.
 	roleLimit = 5 * time.Second
 	// attempts is how often a request is sent if the server is busy or the connection breaks.
 	attempts = 3
@@ -101,8 +101,8 @@ func newTransport() *http.Transport {
 	}
 }
 
-// newCredentials returns the credentials of a file, else those of the environment, else those of
-// the role that the machine, container or pod has in AWS.
+// newCredentials returns the credentials of a file, or of the environment, or of the role of the
+// machine, container or pod in AWS.
 func newCredentials(file string, transport http.RoundTripper) *credentials.Credentials {
 	switch {
 	case file != "":
@@ -116,7 +116,7 @@ func newCredentials(file string, transport http.RoundTripper) *credentials.Crede
 	return credentials.New(role{&credentials.IAM{Client: client}})
 }
 
-// credentialsFile reads its file for each request, so that it may be replaced.
+// credentialsFile reads its file for each request, so that it can be replaced.
 type credentialsFile struct {
 	*credentials.FileAWSCredentials
 }
@@ -158,7 +158,7 @@ func (b *bucket) String() string {
 	return s
 }
 
-// explain says which bucket an error is from, and what to do about it.
+// explain adds to an error the bucket, and what to do.
 func (b *bucket) explain(err error) error {
 	var e minio.ErrorResponse
 	switch {
@@ -177,7 +177,7 @@ func (b *bucket) explain(err error) error {
 	return fmt.Errorf("%s: the server answers %d %s: %w", b, e.StatusCode, e.Code, err)
 }
 
-// withoutURL leaves the URL out of an error: it is long, and String says which bucket it is.
+// withoutURL removes the URL from an error: it is long, and String names the bucket.
 func withoutURL(err error) error {
 	var e *url.Error
 	if errors.As(err, &e) {
@@ -187,8 +187,8 @@ func withoutURL(err error) error {
 }
 
 // Put implements Target. Above 16 MiB it sends parts, and the object appears after the last. The
-// signature covers the MD5 of each part, which the server checks: a bucket with object lock
-// requires one, and not every store can check the signatures of chunks.
+// signature includes the MD5 of each part, which the server checks: buckets with object lock
+// require one, and not every store can check signatures of chunks.
 func (b *bucket) Put(ctx context.Context, c Content) error {
 	r, w := io.Pipe()
 	defer r.Close() // ends Write
@@ -204,7 +204,7 @@ func (b *bucket) Put(ctx context.Context, c Content) error {
 		case http.StatusPreconditionFailed, http.StatusConflict:
 			return fmt.Errorf("%s: %w: %s", b, errExists, c.Name)
 		case http.StatusNotImplemented, http.StatusBadRequest, http.StatusMethodNotAllowed:
-			// A store without conditions leaves a moment for another cluster.
+			// Without conditional writes, another cluster may write at the same time.
 			c.New = false
 			return b.Put(ctx, c)
 		}

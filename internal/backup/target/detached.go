@@ -9,22 +9,22 @@ import (
 	"leasehold.dev/internal/backup"
 )
 
-// detached is a target whose calls a context ends even if the operating system does not return
-// from them, as happens when the server of a network file system is gone. What hangs stays behind,
-// a few calls at most: then others fail at once.
+// detached is a target whose calls end with their context even if the operating system does not
+// return from them, as when the server of a network file system is gone. Hanging calls remain in
+// their goroutines; when there are mostHanging of them, further calls fail at once.
 type detached struct {
 	Target
 	places chan struct{}
 }
 
-// mostHanging is how many calls may hang.
+// mostHanging is the maximum number of hanging calls.
 const mostHanging = 8
 
 func detach(t Target) *detached { return &detached{t, make(chan struct{}, mostHanging)} }
 
 var errHanging = errors.New("the file system does not answer")
 
-// aside calls f on a goroutine of its own, and does not wait longer than ctx lasts.
+// aside calls f in another goroutine, and waits for it until ctx ends.
 func aside[T any](ctx context.Context, d *detached, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -84,7 +84,8 @@ type detachedReader struct {
 	r   io.ReadCloser
 }
 
-// Read implements io.Reader. What hangs may still write into a buffer of its own, not into p.
+// Read implements io.Reader. It reads into a separate buffer, because a hanging read may still
+// write to it later.
 func (r *detachedReader) Read(p []byte) (int, error) {
 	b, err := aside(r.ctx, r.d, func() ([]byte, error) {
 		b := make([]byte, len(p))
@@ -94,7 +95,7 @@ func (r *detachedReader) Read(p []byte) (int, error) {
 	return copy(p, b), err
 }
 
-// Close implements io.Closer. Nothing is lost if it hangs: nobody writes through this.
+// Close implements io.Closer. It does not wait: nothing was written, so nothing can be lost.
 func (r *detachedReader) Close() error {
 	go func() { _ = r.r.Close() }()
 	return nil

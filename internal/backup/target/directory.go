@@ -15,8 +15,7 @@ import (
 	"leasehold.dev/internal/backup"
 )
 
-// directory keeps objects as files. What is being written has a name of its own until it is on
-// disk, so what is seen is whole.
+// directory stores objects as files. A file has another name until it is completely on disk.
 type directory struct{ root string }
 
 func newDirectory(root string) *directory { return &directory{filepath.Clean(root)} }
@@ -28,7 +27,7 @@ func (d *directory) path(name string) string {
 	return filepath.Join(d.root, filepath.FromSlash(name))
 }
 
-// exists refuses a directory that is not there: a disk that is not mounted must not be taken for
+// exists returns an error if the directory does not exist: an unmounted disk must not be taken for
 // an empty one.
 func (d *directory) exists() error {
 	info, err := os.Stat(d.root)
@@ -87,8 +86,8 @@ func (d *directory) Put(ctx context.Context, c Content) (err error) {
 	return syncDirectory(filepath.Dir(to))
 }
 
-// create renames a file unless there is another one of the name. A file system without links leaves
-// a moment for that.
+// create renames a file, and fails if the name exists. On file systems without hard links, another
+// process may create it at the same time.
 func create(part, to string) error {
 	switch err := os.Link(part, to); {
 	case err == nil:
@@ -110,7 +109,7 @@ func syncDirectory(name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// whileLasting writes until a context ends.
+// whileLasting is a writer that fails when its context has ended.
 type whileLasting struct {
 	ctx context.Context
 	w   io.Writer
@@ -136,7 +135,7 @@ func (d *directory) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	return f, err
 }
 
-// List implements Target. It looks only where objects are.
+// List implements Target. It looks only where objects can be.
 func (d *directory) List(ctx context.Context) ([]backup.Object, error) {
 	if err := d.exists(); err != nil {
 		return nil, err
@@ -153,7 +152,7 @@ func (d *directory) List(ctx context.Context) ([]backup.Object, error) {
 		for _, e := range entries {
 			info, err := e.Info()
 			if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-				continue // removed meanwhile, or none of ours
+				continue // removed meanwhile, or not ours
 			}
 			if err != nil {
 				return nil, err

@@ -1,7 +1,8 @@
-// Package target is where backups are kept: a directory, or a bucket of an object store that speaks
-// S3. It knows of objects, which have names and bytes, and not what is in them.
+// Package target stores backups in a directory or in a bucket of an S3-compatible object store. It
+// knows the names and bytes of objects, but not their meaning.
 //
-// A target is safe for concurrent use, as long as no two goroutines write one name at a time.
+// A target is safe for concurrent use, as long as no two goroutines write the same name at the same
+// time.
 package target
 
 import (
@@ -16,44 +17,44 @@ import (
 	"leasehold.dev/internal/backup"
 )
 
-// These errors are wrapped by those of any target.
+// The errors of all targets wrap these.
 var (
-	// ErrNotFound means that a target has no object of a name.
+	// ErrNotFound means that a target has no object with that name.
 	ErrNotFound = errors.New("target: there is no such object")
-	// errExists means that a target has an object that was to be a new one.
+	// errExists means that a target already has an object that must be new.
 	errExists = errors.New("target: there is such an object already")
-	// ErrDamaged means that what was read back is not what was written.
+	// ErrDamaged means that the data read back differs from the data written.
 	ErrDamaged = errors.New("target: the data read back differs from the data written")
-	// errURL means that a text is not the name of a target.
+	// errURL means that a text does not name a target.
 	errURL = errors.New("not a target for backups")
 )
 
-// Target keeps objects.
+// Target stores objects.
 type Target interface {
-	// Put writes an object, which write gives the bytes of. It appears whole or not at all.
+	// Put writes an object, atomically.
 	Put(ctx context.Context, c Content) error
 	// Get reads an object.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
 	// List returns all objects, in any order.
 	List(ctx context.Context) ([]backup.Object, error)
-	// Delete removes an object. That it is not there is no error.
+	// Delete removes an object. It is no error if it does not exist.
 	Delete(ctx context.Context, name string) error
-	// String says for people where it is.
+	// String returns the location, for people.
 	String() string
 }
 
-// Content is an object that is to be written.
+// Content is an object to write.
 type Content struct {
 	Name  string
 	Bytes int64
 	Sum   [sha256.Size]byte
-	// Write writes the bytes, the same ones at each call.
+	// Write writes the bytes. They must be the same in each call.
 	Write func(io.Writer) error
-	// New says that there must not be an object of the name.
+	// New means that the object must not exist yet.
 	New bool
 }
 
-// Bytes returns the content of an object that is in memory.
+// Bytes returns the content of an object in memory.
 func Bytes(name string, b []byte) Content {
 	write := func(w io.Writer) error {
 		_, err := w.Write(b)
@@ -62,11 +63,10 @@ func Bytes(name string, b []byte) Content {
 	return Content{Name: name, Bytes: int64(len(b)), Sum: sha256.Sum256(b), Write: write}
 }
 
-// Open returns the target of a name: a path, file:///path, or s3://bucket/prefix with the
-// parameters endpoint and region. The credentials of a bucket are in the section [default] of a
-// file like ~/.aws/credentials; if it is "", they are those of the environment or of the machine's
-// role.
-// Open does no I/O.
+// Open returns the target with a name: a path, file:///path, or s3://bucket/prefix with the
+// parameters endpoint and region. The credentials for a bucket come from the section [default] of a
+// file like ~/.aws/credentials, or if that is "", from the environment or the machine's role. Open
+// does no I/O.
 func Open(name, credentialsFile string) (Target, error) {
 	if !strings.Contains(name, "://") {
 		if name == "" {
@@ -91,7 +91,7 @@ func Open(name, credentialsFile string) (Target, error) {
 		errURL, u.Redacted())
 }
 
-// withoutSecrets returns why a URL cannot be read, without the URL.
+// withoutSecrets returns why a URL cannot be parsed, without the URL.
 func withoutSecrets(err error, name string) string {
 	var e *url.Error
 	if errors.As(err, &e) {
@@ -101,8 +101,7 @@ func withoutSecrets(err error, name string) string {
 	return fmt.Sprintf("the URL %s://... cannot be read: %v", scheme, err)
 }
 
-// Store writes an object, reads it back, and compares. What is wrong is removed, as well as that
-// can be done.
+// Store writes an object, reads it back, and compares. It tries to remove a damaged object.
 func Store(ctx context.Context, t Target, c Content) error {
 	if err := t.Put(ctx, c); err != nil {
 		return fmt.Errorf("write %s: %w", c.Name, err)
@@ -114,7 +113,7 @@ func Store(ctx context.Context, t Target, c Content) error {
 	return err
 }
 
-// check reads an object back.
+// check reads an object back and compares it.
 func check(ctx context.Context, t Target, c *Content) error {
 	r, err := t.Get(ctx, c.Name)
 	if err != nil {
@@ -146,7 +145,7 @@ func Load(ctx context.Context, t Target, name string) ([]byte, error) {
 	return b, nil
 }
 
-// Catalog lists what a target has.
+// Catalog lists the backups in a target.
 func Catalog(ctx context.Context, t Target) (backup.Catalog, error) {
 	objects, err := t.List(ctx)
 	if err != nil {
@@ -155,7 +154,7 @@ func Catalog(ctx context.Context, t Target) (backup.Catalog, error) {
 	return backup.Catalogue(objects), nil
 }
 
-// History returns the history that the backups of a target belong to; [ErrNotFound] if it has none.
+// History returns the history of a target's backups, or [ErrNotFound] if it has none.
 func History(ctx context.Context, t Target) (backup.History, error) {
 	b, err := Load(ctx, t, backup.ManifestName)
 	if err != nil {
@@ -164,7 +163,7 @@ func History(ctx context.Context, t Target) (backup.History, error) {
 	return backup.ReadManifest(b)
 }
 
-// Claim reserves a target for the backups of one history, unless it has those of another:
+// Claim reserves a target for the backups of one history. If it has those of another, the error is
 // [backup.ErrOtherCluster].
 func Claim(ctx context.Context, t Target, h backup.History) error {
 	owner, err := History(ctx, t)
@@ -178,7 +177,7 @@ func Claim(ctx context.Context, t Target, h backup.History) error {
 				"use another directory or prefix", t, backup.ManifestName)
 		}
 		c := Bytes(backup.ManifestName, backup.Manifest(h))
-		c.New = true // of two clusters that claim it at a time the first to write has it
+		c.New = true // if two clusters claim it at the same time, the first to write gets it
 		if err := t.Put(ctx, c); err != nil && !errors.Is(err, errExists) {
 			return fmt.Errorf("%s: write %s: %w", t, backup.ManifestName, err)
 		}

@@ -13,10 +13,9 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// Calls counts calls by the names that go-grpc-prometheus made common and
-// etcd's dashboards use. It is ours because the library's interceptor looks up
-// labelled counters several times a call, which was a fifteenth of the server's
-// CPU for a grant; here a call finds the counters of its method once.
+// Calls counts calls with the metrics of go-grpc-prometheus, which are common and in etcd's
+// dashboards. The library's own interceptor looks up labeled counters several times per call, which
+// took 1/15 of the server's CPU for grants; here a call looks up its method once.
 type Calls struct {
 	methods sync.Map // full method name -> *Method
 }
@@ -31,7 +30,7 @@ type Method struct {
 	received, sent        atomic.Uint64
 }
 
-// Begin counts a unary call that begins. Call Done of what it returns when the call ends.
+// Begin counts the start of a unary call. Call Done of the result at its end.
 func (m *Calls) Begin(method string) *Method {
 	s := m.of(method, "unary")
 	s.started.Add(1)

@@ -9,11 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Certificate is a file of certificates, and its label.
+// Certificate is a file with certificates, and its label.
 type Certificate struct{ Path, Use string }
 
-// certificates collects when certificates expire. Their files are read at each scrape, as they are
-// at each handshake, so a file that was replaced counts at once.
+// certificates collects the expiry times of certificates. It reads the files at each scrape, as
+// each handshake does, so a replaced file counts at once.
 type certificates struct{ files []Certificate }
 
 var certExpiry = prometheus.NewDesc("leasehold_certificate_expiry_timestamp_seconds",
@@ -35,7 +35,7 @@ func (m certificates) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// firstExpiry returns when the first certificate of a PEM file expires.
+// firstExpiry returns the earliest expiry in a PEM file.
 func firstExpiry(path string) (first time.Time, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -19,8 +19,7 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// Member is where the metrics of a member are read when it is scraped. Its functions are safe for
-// concurrent use.
+// Member is what a scrape reads from a member. Its functions are safe for concurrent use.
 type Member struct {
 	ID     uint64
 	View   func() *fsm.View
@@ -39,29 +38,31 @@ type Member struct {
 	Copied, Panics func() uint64
 	StorageVersion func() byte
 
-	// Principals is how many principals are named. Rank ranks them, and reports false if the
-	// member did not answer in time; Refusals are those of limits, by principal.
+	// Principals is the number of principals with their own labels. Rank ranks them, and returns
+	// false if the member did not answer in time. Refusals counts what limits refused, by
+	// principal.
 	Principals int
 	Rank       func(context.Context, *access.Ranking) bool
 	Refusals   func(access.Resource) map[string]uint64
 
 	Certificates []Certificate
-	Backups      *keeper.Keeper // nil if there are none
+	Backups      *keeper.Keeper // nil without backups
 }
 
-// State has numbers of the state that only its owner can read. The core publishes them once a tick.
+// State has numbers of the state that only its owner can read. The core publishes them once per
+// tick.
 type State struct {
 	fsm.Stats
 	Leases, Attached int
 	Holding          int             // leases that hold ranges
-	Open             int             // caches that are open at this member
-	Caches           directory.Stats // of the caches of this leader, some time ago
+	Open             int             // open caches at this member
+	Caches           directory.Stats // of this leader's caches, slightly out of date
 	Lags             []replica.Lag   // of the other members, at the leader
-	Silences         []silence.State // how the other members answer
+	Silences         []silence.State // how the other members respond
 	NearMisses       uint64          // of renewals
 }
 
-// Register adds what is read from a member.
+// Register adds the metrics that are read from a member.
 func (m *Metrics) Register(of *Member) {
 	gauges := append(stateGauges(of), etcdGauges(of)...)
 	for _, g := range append(gauges, cacheGauges(of)...) {
@@ -78,7 +79,7 @@ func (m *Metrics) Register(of *Member) {
 		certificates{of.Certificates})
 }
 
-// scraped is a metric that is read when it is scraped.
+// scraped is a metric whose value is read at each scrape.
 type scraped struct {
 	space, name, help string
 	read              func() float64
@@ -93,7 +94,7 @@ func etcds(name, help string, read func() float64) scraped {
 	return scraped{"etcd", name, help, read, nil}
 }
 
-// counters are those that others count, and that of two names.
+// counters returns metrics that are counted elsewhere, and the one with two names.
 func (m *Metrics) counters(of *Member) []scraped {
 	leaders := func() float64 { return float64(m.leaders.Load()) }
 	return []scraped{
@@ -193,8 +194,8 @@ func cacheGauges(of *Member) []scraped {
 	}
 }
 
-// etcdGauges are those of etcd's gauges that probes, alerts and dashboards ask for most, under
-// etcd's names.
+// etcdGauges returns the gauges of etcd that probes, alerts and dashboards use most, under etcd's
+// names.
 func etcdGauges(of *Member) []scraped {
 	fact := func(name, label, value string) scraped {
 		return scraped{

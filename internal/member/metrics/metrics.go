@@ -1,6 +1,6 @@
-// Package metrics is what a member measures of itself. [Metrics] has what the member counts and
-// times as it happens. [Metrics.Register] adds what is read from the member when it is scraped,
-// which costs nothing before. [Calls] counts the calls of gRPC.
+// Package metrics has a member's metrics. [Metrics] counts and times events as they happen.
+// [Metrics.Register] adds what is read from the member at each scrape, which costs nothing
+// otherwise. [Calls] counts calls of gRPC.
 package metrics
 
 import (
@@ -19,15 +19,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Metrics are what a member counts and times as it happens. Sync is safe for concurrent use, like
-// all of Prometheus; Status and Step belong to the member's core.
+// Metrics counts and times events as they happen. Like all Prometheus metrics, Sync is safe for
+// concurrent use; Status and Step belong to the member's core.
 type Metrics struct {
 	Registry *prometheus.Registry
 	Calls    *Calls
 
 	Sync     prometheus.Histogram // of the log, in seconds
 	Apply    prometheus.Histogram // of a step's entries, in seconds
-	Snapshot prometheus.Histogram // writing one, in seconds
+	Snapshot prometheus.Histogram // time to write one, in seconds
 	Jumps    prometheus.Counter   // of the clock
 
 	log        *slog.Logger
@@ -45,14 +45,14 @@ type Metrics struct {
 	caches caches
 }
 
-// caches are what a leader measures of caches.
+// caches has what a leader measures about caches.
 type caches struct {
 	wait   prometheus.Histogram
 	slow   *prometheus.CounterVec
-	owners map[string]bool // those that have a label in slow
+	owners map[string]bool // those with a label in slow
 }
 
-// New returns the metrics of a member. Slow caches are logged, too.
+// New returns the metrics of a member. It also makes slow caches be logged.
 func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(), Calls: new(Calls),
@@ -106,7 +106,7 @@ func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 	return m
 }
 
-// histogram registers a histogram whose buckets double.
+// histogram registers a histogram with buckets that double.
 func (m *Metrics) histogram(name, help string, first float64, buckets int) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "leasehold", Name: name, Help: help,
@@ -124,7 +124,7 @@ func (m *Metrics) counter(name, help string) prometheus.Counter {
 	return c
 }
 
-// Status counts what changed between two statuses.
+// Status counts changes from one status to the next.
 func (m *Metrics) Status(old, s *replica.Status) {
 	if s.Leader != 0 && (s.Leader != old.Leader || s.Term != old.Term) {
 		m.leaders.Add(1)
@@ -186,13 +186,13 @@ func (m *Metrics) renewals(out *replica.Output) {
 }
 
 const (
-	// maxNamed bounds how many slow caches of one step are logged; a cut network has many.
+	// maxNamed limits how many slow caches of one step are logged; a network partition has many.
 	maxNamed = 64
-	// maxOwners bounds the labels of slow caches: clients choose their owners.
+	// maxOwners limits the labels of slow caches: clients choose the owners.
 	maxOwners = 100
 )
 
-// step counts how long writes waited for caches, and names the slow ones.
+// step measures how long writes waited for caches, and logs the slow ones.
 func (c *caches) step(out *replica.Output, log *slog.Logger) {
 	for _, w := range out.Waits {
 		c.wait.Observe(float64(w) / 1000)
@@ -212,7 +212,7 @@ func (c *caches) step(out *replica.Output, log *slog.Logger) {
 	}
 }
 
-// owner returns the label of an owner.
+// owner returns the label for an owner.
 func (c *caches) owner(name string) string {
 	if !c.owners[name] {
 		if len(c.owners) == maxOwners {
@@ -223,17 +223,17 @@ func (c *caches) owner(name string) string {
 	return name
 }
 
-// Answered notes how long another member took to answer. It is safe for concurrent use.
+// Answered records how long another member took to answer. It is safe for concurrent use.
 func (m *Metrics) Answered(member uint64, took time.Duration) {
 	m.roundTrip.WithLabelValues(memberLabel(member)).Observe(took.Seconds())
 }
 
-// Forget drops what was measured of members that have left.
+// Forget removes the metrics of members that have left.
 func (m *Metrics) Forget(left []fsm.Member) {
 	for i := range left {
 		m.roundTrip.DeleteLabelValues(memberLabel(left[i].ID))
 	}
 }
 
-// memberLabel returns a member's ID as it is shown everywhere.
+// memberLabel formats a member's ID as everywhere.
 func memberLabel(id uint64) string { return strconv.FormatUint(id, 16) }

@@ -6,7 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// peers collects what a member knows of the others. What etcd measures, too, has etcd's name.
+// peers collects what a member knows about the others. Metrics that etcd also has have etcd's
+// names.
 type peers struct{ of *Member }
 
 var (

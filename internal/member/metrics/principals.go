@@ -10,16 +10,16 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// principals collects how much principals use of limited resources, and how often limits refused
-// them. Everyone who reaches the port reads metrics, and each label costs memory in whatever
-// collects them: only the largest principals have a label, as many as the setting allows. All
-// others are counted together, without a name.
+// principals collects how much of limited resources principals use, and how often limits refused
+// them. Everyone who reaches the port can read metrics, and each label costs memory in the
+// collecting system. So only the largest principals have labels, as many as the setting allows; all
+// others are combined.
 type principals struct{ of *Member }
 
-// MaxPrincipals bounds how many principals each metric may name.
+// MaxPrincipals is the maximum number of principals with their own labels in each metric.
 const MaxPrincipals = 1000
 
-// maxLabel bounds the length of the name of one that is named.
+// maxLabel is the maximum length of a name in a label.
 const maxLabel = 256
 
 // useWait is how long a scrape waits for the core.
@@ -43,8 +43,8 @@ func (m principals) Describe(to chan<- *prometheus.Desc) {
 	to <- limitRefusals
 }
 
-// Collect implements prometheus.Collector. It reads the state of this member alone, because metrics
-// matter most while there is no leader. While the core does not answer, the use is left out.
+// Collect implements prometheus.Collector. It reads only the state of this member, because metrics
+// matter most while there is no leader. If the core does not answer, the use is omitted.
 func (m principals) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), useWait)
 	defer cancel()
@@ -77,7 +77,7 @@ func sendUse(to chan<- prometheus.Metric, r *access.Ranking, of ...access.Resour
 	}
 }
 
-// label is the label of a principal: its name or, if that cannot be a label, none.
+// label returns the label for a principal: its name, or "" if that cannot be a label.
 func label(principal string) string {
 	if len(principal) > maxLabel || !utf8.ValidString(principal) {
 		return ""

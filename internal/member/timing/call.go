@@ -12,22 +12,22 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// Call is a call that is timed, and the context of what it asks of the node.
+// Call is a timed call, with the context for its requests to the node.
 type Call struct {
 	context.Context // with its span, if it is traced
 	tracer          *Tracer
 	name            string // SERVICE/METHOD
 	begun           int64
-	traced          bool // the spans of its parts are wanted
+	traced          bool // make spans of its parts
 	own             bool // End ends its span
 
 	mu       sync.Mutex    // guards what follows
 	took     *[parts]int64 // nil if nothing is known
-	waits    []partSpan    // what becomes a span, if it is traced
-	first    int64         // when the core was asked first; 0 if it was not
-	asking   int64         // for how long the core was asked
-	answered bool          // the core has answered the last time that it was asked
-	leads    bool          // this member, when the core answered last
+	waits    []partSpan    // become spans, if it is traced
+	first    int64         // of the first request to the core; 0 without one
+	asking   int64         // total time of requests to the core
+	answered bool          // the core has answered the latest request
+	leads    bool          // whether this member led at the core's latest answer
 	over     bool
 }
 
@@ -46,7 +46,7 @@ func (c *Call) In(ctx context.Context) context.Context {
 	return context.WithValue(ctx, tracedKey{}, c)
 }
 
-// End ends a call, and logs it if it took long.
+// End ends a call, and logs it if it was slow.
 func (c *Call) End(err error) {
 	now := sinceEpoch()
 	c.mu.Lock()
@@ -62,11 +62,11 @@ func (c *Call) End(err error) {
 	}
 }
 
-// part is what a call waited for.
+// part is what a call spent time on.
 type part int
 
-// The parts. All but cacheWait, which is within queued in spans and before it in the log, and
-// logSync, which is beside commit, come one after the other.
+// The parts. They follow each other, with two exceptions: cacheWait is within queued in spans, and
+// before it in the log; logSync is concurrent with commit.
 const (
 	queued part = iota
 	cacheWait
@@ -75,24 +75,24 @@ const (
 	logSync
 	apply
 	confirm
-	noAnswer // wherever the call was when it stopped waiting
+	noAnswer // wherever the call was when its caller stopped waiting
 	parts
 )
 
-// partNames are the names of spans. In the log they have "-ms" behind.
+// partNames are the names of spans. In the log, "-ms" follows them.
 var partNames = [parts]string{
 	"queue", "cache wait", "forward", "commit", "log sync", "apply", "confirm", "no answer",
 }
 
-// partSpan is a part of a call, from one instant to another.
+// partSpan is the interval of a part of a call.
 type partSpan struct {
 	part
 	from, to int64
 	more     []attribute.KeyValue
 }
 
-// part notes what a call waited for, from one instant to another, unless one is not known. The core
-// may call it, so it makes no spans: see makeSpans.
+// part records an interval of a call, unless from or to is unknown. The core may call it, so it
+// makes no spans: see makeSpans.
 func (c *Call) part(p part, from, to int64, more ...attribute.KeyValue) {
 	if from == 0 || to == 0 {
 		return
@@ -116,7 +116,8 @@ func (c *Call) makeSpans() {
 	}
 }
 
-// wall converts nanoseconds since epoch, which no change of the wall clock moves, to wall time.
+// wall converts nanoseconds since epoch to wall time. Adjustments of the wall clock do not affect
+// the former.
 func wall(at int64) time.Time {
 	now := time.Now()
 	return now.Add(time.Duration(at) - now.Sub(epoch))

@@ -15,26 +15,25 @@ import (
 )
 
 const (
-	// slowLines bounds the lines about slow calls in a slowWindow: when all calls are slow, a line
-	// for each would help nobody, and cost more.
+	// slowLines limits the lines about slow calls per slowWindow: if all calls are slow, a line for
+	// each would cost much and help nobody.
 	slowLines  = 10
 	slowWindow = 10 * time.Second
 )
 
-// slowLog logs calls that took long, with what they waited for. Its methods do nothing if it is
-// nil.
+// slowLog logs slow calls, with what they waited for. A nil slowLog does nothing.
 type slowLog struct {
 	after int64 // nanoseconds
 	log   *slog.Logger
 
 	mu    sync.Mutex // guards what follows
-	most  int        // lines in a window
-	told  int        // in this window
-	left  int        // out, in this window
+	most  int        // maximum number of lines per window
+	told  int        // lines in this window
+	left  int        // omitted calls in this window
 	timer *time.Timer
 }
 
-// newSlowLog returns nil if no call is to be logged.
+// newSlowLog returns nil if no calls are to be logged.
 func newSlowLog(after time.Duration, log *slog.Logger) *slowLog {
 	if after <= 0 {
 		return nil
@@ -42,21 +41,21 @@ func newSlowLog(after time.Duration, log *slog.Logger) *slowLog {
 	return &slowLog{after: int64(after), log: log, most: slowLines}
 }
 
-// mayBe reports whether a call may be slow because it has waited once for so many nanoseconds. Some
-// calls ask the core more than once.
+// mayBe reports whether a call that waited once for this many nanoseconds may turn out to be slow.
+// Some calls make several requests to the core.
 func (s *slowLog) mayBe(waited int64) bool { return s != nil && waited >= s.after/8 }
 
-// isSlow reports whether a call is slow that took so many nanoseconds.
+// isSlow reports whether a call that took this many nanoseconds is slow.
 func (s *slowLog) isSlow(took int64) bool { return s != nil && took >= s.after }
 
-// look logs a call that ends now, if it took long. The caller holds its lock.
+// look logs a call that ends now, if it was slow. The caller holds its lock.
 func (s *slowLog) look(c *Call, now int64, err error) {
 	took := now - c.begun
 	if !s.isSlow(took) {
 		return
 	}
 	checks, waits := c.first-c.begun, etcd.WaitsForOthers(c.name)
-	if waits { // for other clients, which makes nothing slow
+	if waits { // for other clients, which is not slowness
 		took = c.asking
 	}
 	if !s.isSlow(took) || !s.counts() {
@@ -88,10 +87,10 @@ func (s *slowLog) look(c *Call, now int64, err error) {
 	s.log.Warn("slow call", fields...)
 }
 
-// ms returns nanoseconds in milliseconds, with three digits.
+// ms converts nanoseconds to milliseconds, with three decimals.
 func ms(nanoseconds int64) float64 { return float64(nanoseconds/1000) / 1000 }
 
-// counts reports whether there is a line left for a slow call.
+// counts reports whether this window has a line left.
 func (s *slowLog) counts() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +104,7 @@ func (s *slowLog) counts() bool {
 	return true
 }
 
-// endWindow says how many calls had no line.
+// endWindow logs how many calls were omitted.
 func (s *slowLog) endWindow() {
 	if s == nil {
 		return
@@ -121,7 +120,7 @@ func (s *slowLog) endWindow() {
 	s.told, s.left, s.timer = 0, 0, nil
 }
 
-// SlowRequests are the same for requests of streams of leasehold.v1.
+// SlowRequests returns the same for requests of leasehold.v1 streams.
 func (t *Tracer) SlowRequests() native.Slow {
 	if t == nil || t.slow == nil {
 		return native.Slow{}

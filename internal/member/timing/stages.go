@@ -17,22 +17,22 @@ import (
 // core writes everything but synced, which belongs to the writer of the log.
 type places struct {
 	appended, committed, applied place
-	worked                       span          // the core's last work
-	now                          lease.Instant // when that began
+	worked                       span          // the core's latest step
+	now                          lease.Instant // the replica's clock at its beginning
 	leads                        bool
 
-	written uint64 // the last index that was written; belongs to the writer
+	written uint64 // the last index written; belongs to the writer
 
 	mu     sync.Mutex // guards synced
 	synced place
 }
 
-// epoch is before everything that is timed.
+// epoch is before any timed event.
 var epoch = time.Now().Add(-time.Nanosecond)
 
 func sinceEpoch() int64 { return int64(time.Since(epoch)) }
 
-// span is when something began and ended.
+// span is an interval.
 type span struct{ from, to int64 }
 
 // place records when one stage was reached. A mark covers all indexes up to its own.
@@ -55,8 +55,8 @@ func (p *place) note(index uint64, s span) {
 	p.n++
 }
 
-// of returns when an index arrived, after a given instant, or zeros if that is unknown. If another
-// leader has overwritten the entry, the last time counts.
+// of returns when an index arrived after the given instant, or zeros if that is unknown. If another
+// leader has overwritten the entry, its latest arrival counts.
 func (p *place) of(index uint64, after int64) (s span) {
 	last := uint64(math.MaxUint64)
 	for n := p.n - 1; n >= max(p.n-len(p.marks), 0); n-- {
@@ -72,12 +72,12 @@ func (p *place) of(index uint64, after int64) (s span) {
 	return s
 }
 
-// Appending records what the core passes to the writer.
+// Appending records what the core gives to the writer.
 func (t *Tracer) Appending(messages []*raftpb.Message) {
 	if t == nil {
 		return
 	}
-	now := t.log.worked.to // a moment ago
+	now := t.log.worked.to // very recent
 	for _, m := range messages {
 		if n := len(m.GetEntries()); n > 0 {
 			t.log.appended.note(m.GetEntries()[n-1].GetIndex(), span{now, now})
@@ -85,7 +85,7 @@ func (t *Tracer) Appending(messages []*raftpb.Message) {
 	}
 }
 
-// Wrote records what the writer has written, when it began, and how long it took.
+// Wrote records what the writer has written, and when.
 func (t *Tracer) Wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	if t == nil {
 		return
@@ -99,7 +99,7 @@ func (t *Tracer) Wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	t.log.mu.Unlock()
 }
 
-// Worked records when the core began to work, also by the replica's clock, and how long it took.
+// Worked records a step of the core: its beginning, also by the replica's clock, and its duration.
 func (t *Tracer) Worked(begin time.Time, took time.Duration, now lease.Instant) {
 	if t != nil {
 		from := int64(begin.Sub(epoch))
@@ -107,7 +107,7 @@ func (t *Tracer) Worked(begin time.Time, took time.Duration, now lease.Instant) 
 	}
 }
 
-// Done returns when the core's last work ended.
+// Done returns when the core's latest step ended.
 func (t *Tracer) Done() int64 {
 	if t == nil {
 		return 0
@@ -115,7 +115,7 @@ func (t *Tracer) Done() int64 {
 	return t.log.worked.to
 }
 
-// Follow records the result of the work.
+// Follow records the result of a step.
 func (t *Tracer) Follow(s *replica.Status) {
 	if t != nil {
 		t.log.committed.note(s.Index, span{t.log.worked.from, t.log.worked.from})
@@ -139,7 +139,7 @@ type entryTimes struct {
 func (p *places) times(index uint64, after int64) (s entryTimes) {
 	s.appended = p.appended.of(index, after).to
 	if s.committed = p.committed.of(index, after).to; s.committed != 0 {
-		s.committed = max(s.committed, s.appended) // one message may bring and commit an entry
+		s.committed = max(s.committed, s.appended) // one message may deliver and commit an entry
 	}
 	s.applied = p.applied.of(index, after).to
 	p.mu.Lock()
@@ -148,21 +148,21 @@ func (p *places) times(index uint64, after int64) (s entryTimes) {
 	return s
 }
 
-// Stages are the instants of a request to the core, for the call that makes it. The core sets all
-// of them but call and asked. An instant is 0 if it is unknown.
+// Stages has the instants of a request to the core, for the call that makes it. The core sets all
+// fields but call and asked. 0 means unknown.
 type Stages struct {
-	call     *Call // nil if the call is not timed, or not yet
+	call     *Call // nil if the call is not timed, or not yet known
 	asked    int64
 	answered int64
-	known    bool // the fields below are set: the call is traced, or the answer was not fast
+	known    bool // the fields below are set: the call is traced, or the answer was slow enough to matter
 	leads    bool
 	index    uint64 // of its entry
 	wait     replica.CacheWait
-	through  int64 // when the wait for caches ended
+	through  int64 // end of the wait for caches
 	entryTimes
 }
 
-// Now returns sinceEpoch if anything is timed.
+// Now returns the time since epoch, or 0 if nothing is timed.
 func (t *Tracer) Now() int64 {
 	if t == nil {
 		return 0
@@ -188,8 +188,8 @@ func (s *Stages) Answered(p *replica.Proposal, now int64) {
 	}
 }
 
-// Close adds the Stages to their call. If lost is set, the caller has given up waiting, and the
-// fields that the core may still write are not read.
+// Close adds the stages to their call. If lost is set, the caller has stopped waiting, and Close
+// does not read the fields that the core may still write.
 func (s *Stages) Close(command, lost bool) {
 	c := s.call
 	if c == nil {
@@ -230,7 +230,7 @@ func (s *Stages) closeCommand(c *Call) {
 		c.part(forward, s.asked, s.appended)
 	}
 	if s.wait.For > 0 {
-		end := max(s.through, s.asked) // the replica's clock has milliseconds
+		end := max(s.through, s.asked) // the replica's clock is in milliseconds
 		if s.appended != 0 {
 			end = min(end, s.appended)
 		}
@@ -241,8 +241,8 @@ func (s *Stages) closeCommand(c *Call) {
 	c.part(apply, s.committed, s.applied)
 }
 
-// Requested returns the stages of a request of a stream, with its trace or nil. Asked is what Now
-// returned when it was made.
+// Requested returns the stages of a stream's request, whose trace may be nil. asked is the value of
+// Now when it was made.
 func Requested(of native.Traced, asked int64) Stages {
 	s := Stages{asked: asked}
 	if of != nil {
@@ -251,8 +251,7 @@ func Requested(of native.Traced, asked int64) Stages {
 	return s
 }
 
-// EndRequest records the answer to a request of a stream. A request without a trace is reported if
-// it was slow.
+// EndRequest records the answer to a stream's request. A slow request without a trace is logged.
 func (t *Tracer) EndRequest(s *Stages, p *replica.Proposal, to native.Answered, now int64) {
 	if s.call == nil {
 		if s.asked == 0 || !t.slow.mayBe(now-s.asked) {

@@ -1,6 +1,6 @@
-// Package timing finds out what calls wait for: the queue, caches, the log, a confirm round. It
-// makes OpenTelemetry spans of that, and logs slow calls. The core and the writer of the log note
-// when entries get where; a call looks up its own entry when it is answered.
+// Package timing measures what calls wait for: the queue, caches, the log, a confirm round. It
+// makes OpenTelemetry spans of that, and logs slow calls. The core and the writer of the log record
+// when log indexes reach each stage; an answered call looks up its own entry.
 package timing
 
 import (
@@ -29,8 +29,8 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// Tracer times calls: traced calls, to make spans of what they waited for, and all others, to log
-// those that took long. A nil Tracer times nothing.
+// Tracer times traced calls, to make spans of their parts, and all other calls, to log slow ones. A
+// nil Tracer times nothing.
 type Tracer struct {
 	provider trace.TracerProvider
 	spans    trace.Tracer // nil if no call is traced
@@ -39,11 +39,11 @@ type Tracer struct {
 	wg       sync.WaitGroup // of the goroutine that makes spans
 
 	mu       sync.Mutex
-	forwards []forwarded // whose spans are to be made; it is not empty while the goroutine runs
+	forwards []forwarded // commands whose spans are still to be made; non-empty while the goroutine runs
 }
 
-// mostForwards bounds the commands whose spans wait to be made. Those of further ones are dropped,
-// as OpenTelemetry drops spans that its exporter cannot keep up with.
+// mostForwards limits the commands whose spans are still to be made. Further ones have no spans,
+// just as OpenTelemetry drops spans if its exporter is too slow.
 const mostForwards = 4096
 
 // forwarded is a command that a member forwarded to this one.
@@ -53,16 +53,16 @@ type forwarded struct {
 	Stages
 }
 
-// Config says what is timed.
+// Config selects what is timed.
 type Config struct {
-	// Provider gets the spans of calls, if it is not nil. It must not block.
+	// Provider receives the spans of calls, if it is not nil. It must not block.
 	Provider trace.TracerProvider
-	// SlowAfter is how long a call may take before it is logged; 0: none is.
+	// SlowAfter is the duration from which calls are logged; 0 logs none.
 	SlowAfter time.Duration
 	Logger    *slog.Logger
 }
 
-// New returns nil if nothing is timed.
+// New returns nil if nothing is to be timed.
 func New(c Config) *Tracer {
 	t := &Tracer{slow: newSlowLog(c.SlowAfter, c.Logger), provider: c.Provider}
 	if c.Provider != nil {
@@ -75,7 +75,7 @@ func New(c Config) *Tracer {
 	return t
 }
 
-// Close waits until nothing more is made or logged.
+// Close waits until all spans are made, and logs how many slow calls were omitted.
 func (t *Tracer) Close() {
 	if t != nil {
 		t.wg.Wait()
@@ -83,14 +83,14 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Traces reports whether calls may be traced.
+// Traces reports whether there can be traced calls.
 func (t *Tracer) Traces() bool { return t != nil && t.spans != nil }
 
 // propagator reads the headers traceparent and tracestate (W3C Trace Context).
 var propagator = propagation.TraceContext{}
 
-// GRPCOptions returns the options that begin the spans of gRPC's calls, none if there are no spans.
-// The streams of leasehold.v1 and of relays have none: each request on them has its own.
+// GRPCOptions returns the options that make spans for gRPC's calls, if there are spans. The streams
+// of leasehold.v1 and of relays have none: each of their requests has its own.
 func (t *Tracer) GRPCOptions() []grpc.ServerOption {
 	if !t.Traces() {
 		return nil
@@ -105,7 +105,7 @@ func (t *Tracer) GRPCOptions() []grpc.ServerOption {
 	))}
 }
 
-// start begins the span of a call that otelgrpc does not see.
+// start starts the span of a call that otelgrpc does not see.
 func (t *Tracer) start(
 	ctx context.Context, carrier propagation.TextMapCarrier, name string,
 ) (context.Context, trace.Span) {
@@ -115,17 +115,17 @@ func (t *Tracer) start(
 			attribute.String("rpc.system.name", "grpc"), attribute.String("rpc.method", name)))
 }
 
-// end ends a span that start began.
+// end ends a span of start.
 func end(s trace.Span, err error) {
 	code := status.Code(err)
 	s.SetAttributes(attribute.String("rpc.response.status_code", code.String()))
 	if faults[code] {
-		s.SetStatus(otelcodes.Error, "") // errors name keys
+		s.SetStatus(otelcodes.Error, "") // without a text: errors have names of keys
 	}
 	s.End()
 }
 
-// faults are the codes that mean that the server failed, and not its caller.
+// faults are the codes for failures of the server, not of its caller.
 var faults = map[codes.Code]bool{
 	codes.Unknown: true, codes.DeadlineExceeded: true, codes.Unimplemented: true,
 	codes.Internal: true, codes.Unavailable: true, codes.DataLoss: true,
@@ -138,7 +138,7 @@ func (h headers) Get(key string) string { return strings.Join(metadata.MD(h).Get
 func (h headers) Set(string, string)    {}
 func (h headers) Keys() []string        { return nil }
 
-// Relayed is a grpc.UnaryServerInterceptor of the calls that relays carry.
+// Relayed is a grpc.UnaryServerInterceptor for calls through relays.
 func (t *Tracer) Relayed(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -149,7 +149,7 @@ func (t *Tracer) Relayed(
 	return resp, err
 }
 
-// Begin returns a call that is timed from now on, nil if nobody wants to know.
+// Begin starts to time a call. It returns nil if nobody needs that.
 func (t *Tracer) Begin(ctx context.Context, method string) *Call {
 	if t == nil {
 		return nil
@@ -165,9 +165,9 @@ func (t *Tracer) Begin(ctx context.Context, method string) *Call {
 
 var requestBody = (*pb.Request)(nil).ProtoReflect().Descriptor().Oneofs().ByName("body")
 
-// Request begins the trace of a request of a leasehold.v1 stream, nil if it is not sampled. A
-// request that lasts as long as its client is traced until its first response. Events of leases,
-// and the session with which a client begins, have no trace.
+// Request starts the trace of a request of a leasehold.v1 stream, or returns nil if it is not
+// sampled. A request that lasts as long as its client is traced until its first response. Lease
+// events and the initial session have no trace.
 func (t *Tracer) Request(r *pb.Request) native.Traced {
 	switch r.Body.(type) {
 	case nil, *pb.Request_Cancel, *pb.Request_Events, *pb.Request_CacheAck, *pb.Request_Session:
@@ -185,7 +185,7 @@ func (t *Tracer) Request(r *pb.Request) native.Traced {
 	}
 }
 
-// Ask returns the Stages of a request that is made of the core now, for the call of a context.
+// Ask returns the Stages for a request to the core that is made now, for the call in ctx.
 func (t *Tracer) Ask(ctx context.Context) Stages {
 	if t == nil {
 		return Stages{}
@@ -197,7 +197,7 @@ func (t *Tracer) Ask(ctx context.Context) Stages {
 	return Stages{call: c, asked: sinceEpoch()}
 }
 
-// Trace returns what a command takes to the leader, nil if its call is not sampled.
+// Trace returns the trace that a command carries to the leader, or nil if its call is not sampled.
 func (s *Stages) Trace() *replica.Trace {
 	if s.call == nil || !s.call.traced {
 		return nil
@@ -209,15 +209,15 @@ func (s *Stages) Trace() *replica.Trace {
 	return &replica.Trace{ID: c.TraceID(), Span: c.SpanID()}
 }
 
-// Arrived notes when a message came that has commands with a trace.
+// Arrived records the arrival of a message that has commands with a trace.
 func (t *Tracer) Arrived(m *replica.Message) {
 	if m.Forward != nil && len(m.Forward.Traces) > 0 && t.Traces() {
 		m.Forward.Arrived = sinceEpoch()
 	}
 }
 
-// Led makes the leader's spans of commands that other members forwarded, which are sampled there.
-// The core calls it, so another goroutine makes them.
+// Led makes the leader's spans for commands that other members forwarded and sampled. The core
+// calls it, so another goroutine makes them.
 func (t *Tracer) Led(list []*replica.Proposal) {
 	if !t.Traces() {
 		return
@@ -239,7 +239,7 @@ func (t *Tracer) Led(list []*replica.Proposal) {
 	}
 }
 
-// makeLeaders makes spans until there are none to make.
+// makeLeaders makes spans until none are left to make.
 func (t *Tracer) makeLeaders() {
 	for done := 0; ; {
 		t.mu.Lock()
@@ -255,7 +255,7 @@ func (t *Tracer) makeLeaders() {
 	}
 }
 
-// leader makes the leader's spans of a command that a member forwarded.
+// leader makes the leader's span for a command that a member forwarded.
 func (t *Tracer) leader(f *forwarded) {
 	ctx, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(),
 		trace.NewSpanContext(trace.SpanContextConfig{
