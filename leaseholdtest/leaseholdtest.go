@@ -10,8 +10,8 @@
 //		})
 //	}
 //
-// In a bubble of [testing/synctest] the server and its clients live in virtual time: a lease of a
-// minute expires at once when the test sleeps for a minute. Elsewhere they live in real time.
+// In a bubble of [testing/synctest] the server and its clients use virtual time: if the test sleeps
+// for a minute, a lease of a minute expires at once. Elsewhere they use real time.
 package leaseholdtest
 
 import (
@@ -29,7 +29,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// servers counts them.
+// servers is the number of servers so far.
 var servers atomic.Int64
 
 // Server is a member that runs in the test's process until the test ends.
@@ -39,14 +39,15 @@ type Server struct {
 	virtual bool
 }
 
-// Start starts a server and waits until it serves.
+// Start starts a server and waits until it is ready.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, path: fmt.Sprintf("/leaseholdtest/%d", servers.Add(1)), virtual: inBubble()}
 	if s.virtual {
-		// Libraries keep channels in pools, and those of another bubble must not get into this one.
+		// Libraries keep channels in pools, and those of another bubble must not be used in this
+		// one.
 		runtime.GC()
-		runtime.GC() // a pool keeps its content for one more
+		runtime.GC() // a pool keeps its content for one more collection
 	}
 	cfg := server.DefaultConfig()
 	cfg.Name, cfg.DataDir, cfg.Host = "test", s.path, virtual.Host()
@@ -61,7 +62,7 @@ func Start(t testing.TB) *Server {
 	done := make(chan error, 1)
 	go func() {
 		done <- member.Run(ctx)
-		close(done) // one of the two below may have taken the error
+		close(done) // one of the receivers below may have taken the error
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -87,8 +88,8 @@ func inBubble() (is bool) {
 	return
 }
 
-// Client returns a client of the server, which is closed at the end of the test. Endpoints and Dial
-// of the configuration are set.
+// Client returns a client of the server, which is closed at the end of the test. It sets Endpoints
+// and Dial in the configuration.
 func (s *Server) Client(cfg client.Config) *client.Client {
 	s.t.Helper()
 	cfg.Endpoints = []string{"unix:" + s.path + "/client"}
@@ -102,7 +103,7 @@ func (s *Server) Client(cfg client.Config) *client.Client {
 }
 
 // Advance lets time pass, and waits until the server and all other goroutines of the test have
-// done what is to be done by then. The test must run in a bubble of [testing/synctest].
+// finished what they do in that time. The test must run in a bubble of [testing/synctest].
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
 	if !s.virtual {

@@ -33,14 +33,14 @@ func (r KeyRange) Value(is Relation, value []byte) Compare {
 	return r.compare(is, &c.m)
 }
 
-// Version compares the version of the key, 0 if there is no such key.
+// Version compares the version of the key, which is 0 if it does not exist.
 func (r KeyRange) Version(is Relation, version int64) Compare {
 	c := &compared[pb.Compare_Version]{target: pb.Compare_Version{Version: version}}
 	c.m.Target = &c.target
 	return r.compare(is, &c.m)
 }
 
-// CreateRevision compares the revision that made the key, 0 if there is no such key.
+// CreateRevision compares the revision that created the key, which is 0 if it does not exist.
 func (r KeyRange) CreateRevision(is Relation, revision int64) Compare {
 	c := &compared[pb.Compare_CreateRevision]{
 		target: pb.Compare_CreateRevision{CreateRevision: revision},
@@ -49,21 +49,21 @@ func (r KeyRange) CreateRevision(is Relation, revision int64) Compare {
 	return r.compare(is, &c.m)
 }
 
-// ModRevision compares the last revision that changed the key, 0 if there is no such key.
+// ModRevision compares the last revision that changed the key, which is 0 if it does not exist.
 func (r KeyRange) ModRevision(is Relation, revision int64) Compare {
 	c := &compared[pb.Compare_ModRevision]{target: pb.Compare_ModRevision{ModRevision: revision}}
 	c.m.Target = &c.target
 	return r.compare(is, &c.m)
 }
 
-// Lease compares the lease that the key is attached to, 0 for none.
+// Lease compares the lease that the key is attached to, which is 0 for none.
 func (r KeyRange) Lease(is Relation, id lease.ID) Compare {
 	c := &compared[pb.Compare_Lease]{target: pb.Compare_Lease{Lease: int64(id)}}
 	c.m.Target = &c.target
 	return r.compare(is, &c.m)
 }
 
-// LeaseAlive is the condition that a lease lives.
+// LeaseAlive is the condition that a lease is alive.
 func LeaseAlive(id lease.ID) Compare {
 	return Compare{compare{Message: &pb.Compare{
 		Relation: pb.Compare_RELATION_EQUAL,
@@ -71,8 +71,8 @@ func LeaseAlive(id lease.ID) Compare {
 	}}}
 }
 
-// NameHeld is the condition that a live lease with this token holds the name. Use it for a write
-// that only the holder of the name may do.
+// NameHeld is the condition that a live lease with this token has the name. Use it for a write that
+// only the holder of the name may make.
 func NameHeld(name string, t lease.Token) Compare {
 	return Compare{compare{Message: &pb.Compare{
 		Relation: pb.Compare_RELATION_EQUAL,
@@ -99,13 +99,13 @@ func (c Compare) Not() Compare {
 	return Compare{compare{Message: out}}
 }
 
-// compared is a condition and what it compares, in one piece.
+// compared is a condition and its value, in one allocation.
 type compared[T any] struct {
 	m      pb.Compare
 	target T
 }
 
-// compare makes a message the condition on the range.
+// compare returns the condition in a message, for the range.
 func (r KeyRange) compare(is Relation, m *pb.Compare) Compare {
 	m.Relation = pb.Compare_Relation(is)
 	m.Key, m.RangeEnd = []byte(r.Key), nil

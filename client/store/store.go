@@ -6,64 +6,65 @@ import (
 	"leasehold.dev/lease"
 )
 
-// KV is a key as of some revision.
+// KV is a key at some revision.
 type KV struct {
 	Key   string
 	Value []byte
-	// CreateRevision is the revision that made the key, ModRevision the last one that changed it.
+	// CreateRevision is the revision that created the key, ModRevision the last one that changed
+	// it.
 	CreateRevision, ModRevision int64
-	// Version is how often the key was put since it was made, the first put included.
+	// Version is the number of puts since the key was created, including the first.
 	Version int64
 	// Lease is the lease that the key is attached to, 0 for none.
 	Lease lease.ID
 }
 
-// Put sets a key. It is an [Op].
+// Put sets the value of a key. It is an [Op].
 type Put struct {
 	Key string
-	// Value is not copied. Do not change it afterwards, not even after the put was given up: the
-	// client may still be sending it.
+	// Value is not copied. Do not change it afterwards, not even if the put has failed: the client
+	// may still be sending it.
 	Value []byte
 	// Lease is the lease to attach the key to, 0 for none.
 	Lease lease.ID
-	// LeaseName names the lease instead: the lease that has this name when the put is applied. If
-	// Lease is set as well, one lease must have both.
+	// LeaseName names the lease instead: the one that has this name when the put is applied. If
+	// Lease is set as well, the same lease must have both.
 	LeaseName string
 	// LeaseToken, if not 0, is the token that the lease must still have.
 	LeaseToken lease.Token
-	// PrevKV asks for the key as it was before the put.
+	// PrevKV requests the key as it was before the put.
 	PrevKV bool
-	// KeepValue and KeepLease leave the value or the lease as it is; the key must exist.
+	// KeepValue and KeepLease leave the value or the lease unchanged; the key must exist.
 	KeepValue, KeepLease bool
 	// TTL, if not 0, deletes the key after this time, unless it is put again before. The time
-	// counts from the call at the earliest, rounded up to milliseconds. It is for keys for which
-	// a program does not want to handle a lease, so it excludes Lease, LeaseName and KeepLease.
-	// The key is on a lease of its own (see KV.Lease), which ends with the key.
+	// counts from the call at the earliest, rounded up to milliseconds. This is for programs that
+	// do not want to handle a lease for the key, so it excludes Lease, LeaseName and KeepLease. The
+	// key gets its own lease (see KV.Lease), which ends with it.
 	TTL time.Duration
 }
 
-// PutResult is what a Put did.
+// PutResult is the result of a Put.
 type PutResult struct {
 	// Revision is the revision of the store after the put.
 	Revision int64
-	// Prev is the key before the put; nil if it was not asked for, or if there was no such key.
+	// Prev is the key before the put; nil if it was not requested, or did not exist.
 	Prev *KV
 }
 
 // Delete deletes a key, or a range of them, in one revision. It is an [Op].
 type Delete struct {
 	Key string
-	// End is the first key behind the range; empty for the one key. See [Prefix].
+	// End is the first key after the range; empty for a single key. See [Prefix].
 	End string
-	// PrevKV asks for the keys as they were before.
+	// PrevKV requests the keys as they were before.
 	PrevKV bool
 }
 
-// DeleteResult is what a Delete did.
+// DeleteResult is the result of a Delete.
 type DeleteResult struct {
 	// Revision is the revision of the store after the deletion.
 	Revision int64
-	// Deleted is how many keys were deleted.
+	// Deleted is the number of deleted keys.
 	Deleted int64
 	Prev    []KV
 }
@@ -71,42 +72,42 @@ type DeleteResult struct {
 // Range reads a key, or a range of them. It is an [Op].
 type Range struct {
 	Key string
-	// End is the first key behind the range; empty for the one key. See [Prefix].
+	// End is the first key after the range; empty for a single key. See [Prefix].
 	End string
-	// Limit is the most keys to return, 0 for all.
+	// Limit is the maximum number of keys to return, 0 for all.
 	Limit int64
 	// Revision is the revision to read at, 0 for the newest.
 	Revision int64
-	// Serializable reads the state of the one member that answers. It may be old, and older than
-	// what another member has told before.
+	// Serializable reads the state of the answering member alone. It may be old, even older than
+	// what another member has returned before.
 	Serializable bool
-	// KeysOnly leaves the values out, CountOnly the keys as well.
+	// KeysOnly omits the values, CountOnly also the keys.
 	KeysOnly, CountOnly bool
 }
 
-// RangeResult is what a Range found.
+// RangeResult is the result of a Range.
 type RangeResult struct {
 	// Revision is the revision of the store at the read.
 	Revision int64
-	// KVs are in the order of their keys.
+	// KVs are sorted by key.
 	KVs []KV
-	// More says that there are more than the limit.
+	// More means that there are more keys than the limit.
 	More bool
-	// Count is how many keys there are in the range.
+	// Count is the number of keys in the range.
 	Count int64
 }
 
-// KeyRange is a key or a range of keys. Its methods make requests for it and conditions on it.
+// KeyRange is a key or a range of keys. Its methods make requests and conditions for it.
 type KeyRange struct {
 	Key string
-	// End is the first key behind the range; empty for the one key. See [Prefix].
+	// End is the first key after the range; empty for a single key. See [Prefix].
 	End string
 }
 
-// Key is the range of one key.
+// Key returns the range of a single key.
 func Key(key string) KeyRange { return KeyRange{Key: key} }
 
-// Prefix is the range of all keys that begin with the prefix; of all keys if the prefix is empty.
+// Prefix returns the range of all keys with the prefix; of all keys if it is empty.
 func Prefix(prefix string) KeyRange {
 	b := []byte(prefix)
 	for i := len(b) - 1; i >= 0; i-- {
@@ -116,7 +117,7 @@ func Prefix(prefix string) KeyRange {
 		}
 	}
 	if prefix == "" {
-		prefix = "\x00" // no key is before it
+		prefix = "\x00" // the first key of all
 	}
 	return KeyRange{Key: prefix, End: "\x00"}
 }

@@ -1,9 +1,9 @@
 package store
 
-// Txn does one of two lists of operations: the whole list in one revision, or nothing. It is an
-// [Op], too.
+// Txn does one of two lists of operations: the whole list in one revision, or nothing. It is itself
+// an [Op].
 type Txn struct {
-	// If are the conditions. If all hold, Then is done, otherwise Else.
+	// If has the conditions. If all of them hold, Then is executed, otherwise Else.
 	If         []Compare
 	Then, Else []Op
 }
@@ -15,22 +15,22 @@ type Op interface {
 	Operation()
 }
 
-// DrawToken draws the next fencing token, from the same sequence as the tokens of leases. The
-// token is larger than every earlier one, no lease has it, and it is never given out again, not
-// even after a restore from a backup. Nothing else changes, not even the revision.
+// DrawToken draws the next fencing token, from the same sequence as the tokens of leases. The token
+// is larger than all earlier ones, no lease has it, and it is never issued again, not even after a
+// restore from a backup. Nothing else changes, not even the revision.
 type DrawToken struct{}
 
-// Wait says which key of a wait queue waits. The queue is the keys that are attached to a lease and
-// consist of the prefix and the ID of a lease in hexadecimal digits, with a dot and a number or
-// without. They are ordered by when they were made.
+// Wait names a waiting key in a wait queue. The queue consists of the keys that are attached to a
+// lease and whose name is the prefix, the ID of a lease in hexadecimal, and optionally a dot and a
+// number. They are ordered by their creation.
 type Wait struct {
-	// Key is the key that waits, one of the queue's.
+	// Key is the waiting key, which is in the queue.
 	Key string
-	// Prefix is the prefix of the queue. It ends in a character that no ID has, such as a slash.
+	// Prefix is the prefix of the queue. It ends in a character that is in no ID, such as a slash.
 	Prefix string
-	// Permits is how many keys may be ready at once: a key is ready when fewer than so many are
-	// before it; 0 means 1.
+	// Permits is how many keys may be ready at the same time: a key is ready if fewer keys than
+	// this are before it. 0 means 1.
 	Permits int64
-	// IgnoredValue, if not nil, is the value of keys that this key does not wait for.
+	// IgnoredValue, if not nil, is the value of keys for which this key does not wait.
 	IgnoredValue []byte
 }

@@ -11,20 +11,20 @@ import (
 // Watch is a request to watch a key or a range.
 type Watch struct {
 	Key string
-	// End is the first key behind the range; empty for the one key. See [Prefix].
+	// End is the first key after the range; empty for a single key. See [Prefix].
 	End string
 	// From is the first revision to watch; 0 for changes from now on.
 	From int64
-	// PrevKV asks for the keys as they were before each change.
+	// PrevKV requests the keys as they were before each change.
 	PrevKV bool
-	// NoPut and NoDelete leave events out.
+	// NoPut and NoDelete omit events.
 	NoPut, NoDelete bool
-	// Progress, if not 0, is about how often the watch sends a progress notification: an Update
-	// without events, which says up to which revision everything has been told.
+	// Progress, if not 0, is the approximate interval of progress notifications: Updates without
+	// events, with a revision up to which all events have been sent.
 	Progress time.Duration
 }
 
-// Cause is what deleted a key.
+// Cause is the reason for the deletion of a key.
 type Cause int32
 
 // The causes of deletion.
@@ -35,12 +35,12 @@ const (
 	Expired = Cause(pb.Event_CAUSE_EXPIRED)
 	// Revoked means that the key's lease was revoked.
 	Revoked = Cause(pb.Event_CAUSE_REVOKED)
-	// Unknown means that the cluster no longer knows why the key went. Only a client.GoneError
-	// has it.
+	// Unknown means that the cluster no longer knows why the key was deleted. Only a
+	// client.GoneError has it.
 	Unknown = Cause(pb.Event_CAUSE_UNKNOWN)
 )
 
-// String is the reason for people.
+// String returns the reason as text.
 func (c Cause) String() string {
 	switch c {
 	case Deleted:
@@ -58,20 +58,20 @@ func (c Cause) String() string {
 
 // Event is a change of one key.
 type Event struct {
-	// Delete says that the key was deleted; otherwise it was put.
+	// Delete means that the key was deleted; otherwise it was put.
 	Delete bool
 	// KV is the key after the change. For a deleted key it has only Key and ModRevision.
 	KV KV
-	// Prev is the key before the change, if it was asked for and is not compacted.
+	// Prev is the key before the change, if it was requested and is not compacted.
 	Prev *KV
-	// Cause and Lease say why a key was deleted, and with which lease, if with one.
+	// Cause and Lease are the reason for a deletion and the lease involved, if any.
 	Cause Cause
 	Lease lease.ID
 }
 
 // Update has changes in the order in which they happened. A revision is never split.
 type Update struct {
-	// Revision is the revision up to which everything has been told.
+	// Revision is the revision up to which all events have been sent.
 	Revision int64
 	Events   []Event
 }

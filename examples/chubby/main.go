@@ -1,14 +1,14 @@
-// Chubby keeps sessions, a lock with a sequencer and a cached file as Chubby does (Burrows: The
-// Chubby lock service for loosely-coupled distributed systems, OSDI 2006), through a proxy.
+// Chubby has sessions, a lock with a sequencer and a cached file like Chubby (Burrows: The Chubby
+// lock service for loosely-coupled distributed systems, OSDI 2006), through a proxy.
 //
 //	leasehold serve &
 //	go run leasehold.dev/examples/chubby
 //
 // Each client has a session: a lease, which the proxy (section 3.1 of the paper) keeps alive in the
-// cluster as long as the client asks the proxy for it. All sessions of a proxy are renewed over
-// one stream, many to a message. The proxy promises nothing of its own: it tells what remains of
-// the lease, and the client counts that from before it asked. So a slow proxy, or one that dies,
-// can only end a session early. The file is read from the proxy's coherent cache.
+// cluster as long as the client asks it to. All sessions of a proxy are renewed over one stream,
+// many in each message. The proxy makes no promises of its own: it returns the remaining time of
+// the lease, and the client counts that from before its request. So a slow or crashed proxy can
+// only end a session early. The file is read from the proxy's coherent cache.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// The lock, and the file that says who has it: "/ls/cell/primary" in Chubby.
+// The lock, and the file that names its holder: "/ls/cell/primary" in Chubby.
 const (
 	lockName = "chubby/cell/primary/lock"
 	file     = "chubby/cell/primary"
@@ -63,7 +63,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer p.files.Close(context.WithoutCancel(ctx)) // else writes wait for its lease to end
+	defer p.files.Close(context.WithoutCancel(ctx)) // otherwise writes wait for its lease to end
 	first, second := &session{name: "first", proxy: p}, &session{name: "second", proxy: p}
 	old, err := d.lead(ctx, first)
 	if err != nil {
@@ -83,7 +83,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.show(ctx, p); err != nil {
 		return err
 	}
-	// A file server hears of the new holder, and then gets an order that the old one has sent.
+	// A file server learns of the new holder, and then receives a request that the old one sent.
 	var s server
 	if err := s.write(next); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// lead takes the lock for a session and writes the session's name into the file, on condition that
-// it has the lock then. It keeps the session alive meanwhile, and begins anew if that fails.
+// lead acquires the lock for a session and writes the session's name to the file, on the condition
+// that it still has the lock. It keeps the session alive meanwhile, and starts over if that fails.
 func (d *demo) lead(ctx context.Context, s *session) (sequencer lease.Token, err error) {
 	for {
 		held, err := s.lock(ctx)

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// proxy keeps the sessions of many clients alive over one stream to the cluster, and answers
-// their reads. In earnest it is a process of its own.
+// proxy keeps the sessions of many clients alive over one stream to the cluster, and answers their
+// reads. In production it is a separate process.
 type proxy struct {
 	c     *client.Client
 	ttl   time.Duration
@@ -24,10 +24,10 @@ type proxy struct {
 	sessions map[string]*proxied
 }
 
-// proxied is a session as the proxy has it.
+// proxied is a client's session at the proxy.
 type proxied struct {
 	locks *client.Live
-	// silence ends what the proxy does for a client that has not asked for a TTL.
+	// silence ends the session of a client that has sent nothing for a TTL.
 	silence *time.Timer
 }
 
@@ -39,8 +39,8 @@ func newProxy(ctx context.Context, c *client.Client, ttl time.Duration) (*proxy,
 	return &proxy{c: c, ttl: ttl, files: files, sessions: make(map[string]*proxied)}, nil
 }
 
-// keepAlive is a client's message: it opens the client's session, or keeps it alive. It returns
-// for how long the session is valid at least.
+// keepAlive is a request of a client: it opens the client's session, or keeps it alive. It returns
+// how long the session is valid at least.
 func (p *proxy) keepAlive(ctx context.Context, name string) (time.Duration, *client.Live, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +57,7 @@ func (p *proxy) keepAlive(ctx context.Context, name string) (time.Duration, *cli
 	return time.Until(l.ValidUntil()), p.sessions[name].locks, nil
 }
 
-// session is a client of the proxy: it knows of its session what the proxy told it.
+// session is a client of the proxy. It knows what the proxy has told it about its session.
 type session struct {
 	name  string
 	proxy *proxy
@@ -67,7 +67,7 @@ type session struct {
 // valid reports whether the client may rely on its session, by its own clock.
 func (s *session) valid() bool { return time.Now().Before(s.until) }
 
-// lock keeps the session alive and asks for the lock, for a while.
+// lock keeps the session alive and waits for the lock, for a limited time.
 func (s *session) lock(ctx context.Context) (*lock.Held, error) {
 	sent := time.Now()
 	remaining, locks, err := s.proxy.keepAlive(ctx, s.name)
@@ -80,10 +80,10 @@ func (s *session) lock(ctx context.Context) (*lock.Held, error) {
 
 var errSequencer = errors.New("the sequencer is older than one seen before")
 
-// server is a file server that checks sequencers without asking anybody: it remembers the highest.
+// server is a file server that checks sequencers locally: it remembers the highest one.
 type server struct{ highest lease.Token }
 
-// write is an order by the holder of a lock.
+// write is a request by the holder of a lock.
 func (s *server) write(sequencer lease.Token) error {
 	if sequencer < s.highest {
 		return errSequencer

@@ -1,7 +1,7 @@
-// Configstore is a configuration store with a thousand readers, as an example of package
-// client/cache: each reader is a client of its own that reads the whole configuration from
-// its own memory, again and again, while somebody changes it. Nobody ever reads an older
-// configuration than the last one that was acknowledged.
+// Configstore is a configuration store with a thousand readers, an example for package
+// client/cache. Each reader is a separate client that reads the whole configuration from its own
+// memory, repeatedly, while it is being changed. Nobody ever reads a configuration older than the
+// last acknowledged one.
 //
 //	leasehold dev &
 //	go run leasehold.dev/examples/configstore -endpoints 127.0.0.1:2379
@@ -41,18 +41,18 @@ func main() {
 	}
 }
 
-// prefix is that of the configuration's keys. All have the same value, the number of the last
-// change, so that a reader can see whether it reads a part of it or something old.
+// prefix is the prefix of the configuration's keys. All of them have the same value, the number of
+// the last change, so that readers can detect partial or old configurations.
 const (
 	prefix = "configstore/"
 	keys   = 20
 )
 
-// opening is how many readers begin at one time: programs of a cluster do not begin all at once,
-// and one that has to wait long for processor time has lost its lease before it begins.
+// opening is how many readers start at the same time. The programs of a cluster do not start all at
+// once, and one that waits too long for CPU time has lost its lease before it starts.
 const opening = 32
 
-// work is how often a reader has something to do, for which it reads ten times.
+// work is the interval at which a reader reads ten times.
 const work = 10 * time.Millisecond
 
 type demo struct {
@@ -60,9 +60,9 @@ type demo struct {
 	readers, changes int
 	pause            time.Duration
 	out              io.Writer
-	opening          chan struct{} // has something in it for each reader that begins
+	opening          chan struct{} // has an element for each reader that is starting
 
-	acknowledged atomic.Int64 // the last change that was
+	acknowledged atomic.Int64 // the last acknowledged change
 	reads        atomic.Int64
 	fills        atomic.Uint64
 	reopened     atomic.Uint64
@@ -74,7 +74,7 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	defer operator.Close()
-	first, done := context.WithTimeout(ctx, 10*time.Second) // else it waits for a member for ever
+	first, done := context.WithTimeout(ctx, 10*time.Second) // without it, it would wait for a member forever
 	defer done()
 	if err := change(first, operator, 0); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// write changes the configuration, again and again.
+// write changes the configuration repeatedly.
 func (d *demo) write(ctx context.Context, c *client.Client) error {
 	for n := 1; n <= d.changes; n++ {
 		begin := time.Now()
@@ -152,8 +152,9 @@ func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan stru
 	}
 	defer c.Close()
 	config, err := cache.Open(ctx, c, []store.KeyRange{store.Prefix(prefix)}, cache.Options{
-		// A reader that was cut off for longer than the TTL reads from the cluster. Those
-		// that never begin anew make all others wait, and lose their leases too.
+		// After a disconnection longer than the TTL, a reader reads from the cluster until its
+		// cache has started again. If it never did, all others would wait for it, and lose their
+		// leases too.
 	})
 	if err != nil {
 		return err

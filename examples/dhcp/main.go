@@ -4,11 +4,11 @@
 //	leasehold serve &
 //	go run leasehold.dev/examples/dhcp
 //
-// A host's lease is a lease of the cluster, and an address is the lease's name, so two hosts
-// never have one address. The servers hold nothing: either of them renews the lease of any host.
-// DHCP's failover protocol splits the free addresses between two servers, and bounds how far one
-// may go without the other (MCLT), because two servers alone cannot agree. Here they ask the
-// cluster, so a server's death takes no address away and needs no wait.
+// A host's lease is a lease of the cluster, and the address is its name, so two hosts never have
+// the same address. The servers have no state: either of them renews the lease of any host. DHCP's
+// failover protocol divides the free addresses between two servers, and limits how far one may
+// extend leases without the other (MCLT), because two servers alone cannot agree. Here they ask the
+// cluster, so the crash of a server affects no address and requires no waiting.
 package main
 
 import (
@@ -43,12 +43,13 @@ func main() {
 	}
 }
 
-// poolName is the name of the pool, and its addresses.
+// poolName is the name of the address pool.
 const poolName = "dhcp"
 
 var addresses = []string{"10.0.0.10-10.0.0.99", "10.0.1.0/28"}
 
-// server is a DHCP server. It keeps no lease alive: a lease lives as long as its host asks.
+// server is a DHCP server. It does not keep leases alive: a lease lives as long as its host renews
+// it.
 type server struct {
 	name string
 	c    *client.Client
@@ -59,15 +60,15 @@ type server struct {
 
 var errDown = errors.New("the server does not answer")
 
-// offer is what a server tells a host. The host counts the time from before it asked.
+// offer is a server's answer to a host. The host counts the time from before its request.
 type offer struct {
 	address string
 	ref     leases.Ref
 	ttl     time.Duration
 }
 
-// request leases an address to a host (DHCPREQUEST without an address): the one that the host
-// has, through whichever server; or one that it had; or another.
+// request leases an address to a host (DHCPREQUEST without an address): its current one, whichever
+// server leased it; or its previous one; or another.
 func (s *server) request(ctx context.Context, host string) (offer, error) {
 	if s.down.Load() {
 		return offer{}, errDown
@@ -92,8 +93,8 @@ func (s *server) request(ctx context.Context, host string) (offer, error) {
 	return offer{loan.ID(), loan.Lease().Ref(), s.ttl}, nil
 }
 
-// renew gives a lease its full time anew (DHCPREQUEST of a host that has an address). The
-// transaction goes through the log, so its answer holds whichever member leads next.
+// renew gives a lease its full time again (DHCPREQUEST of a host with an address). The transaction
+// goes through the log, so its answer remains valid under any later leader.
 func (s *server) renew(ctx context.Context, o offer) error {
 	if s.down.Load() {
 		return errDown
@@ -152,7 +153,7 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	hosts := make([]*host, d.hosts)
 	for i := range hosts {
-		// Half of the hosts ask the one server first, and half the other.
+		// Half of the hosts prefer one server, and half the other.
 		order := []*server{servers[i%2], servers[1-i%2]}
 		hosts[i] = &host{name: fmt.Sprintf("host-%d", i), servers: order}
 		if err := hosts[i].ask(ctx); err != nil {
@@ -176,8 +177,8 @@ func (d *demo) run(ctx context.Context) error {
 	return d.live(ctx, hosts[1:], 0)
 }
 
-// live lets all hosts live for a time: each asks again when half of its lease is over (T1 of
-// RFC 2131), and nobody's address may change or be another's.
+// live runs all hosts for a time: each renews when half of its lease is over (T1 of RFC 2131), and
+// no address may change or be another host's.
 func (d *demo) live(ctx context.Context, hosts []*host, span time.Duration) error {
 	end := time.Now().Add(span)
 	for {
@@ -207,7 +208,7 @@ func (d *demo) live(ctx context.Context, hosts []*host, span time.Duration) erro
 	}
 }
 
-// free waits until the cluster says that the lease of a silent host has expired.
+// free waits until the cluster reports that the lease of a silent host has expired.
 func (d *demo) free(ctx context.Context, s *server, o offer) error {
 	name := poolName + "/held/" + o.address
 	events, err := s.c.LeaseEvents(ctx, leases.Watch{NamePrefix: name})

@@ -1,13 +1,13 @@
-// Gfs gives each chunk of a file system a primary by a lease, as the Google File System does
+// Gfs gives each chunk of a file system a primary with a lease, like the Google File System
 // (Ghemawat, Gobioff, Leung: The Google File System, SOSP 2003, section 3.1).
 //
 //	leasehold serve &
 //	go run leasehold.dev/examples/gfs
 //
-// The master chooses which replica leads a chunk, and grants the lease; the cluster keeps its
-// time; the replica renews it without the master. The lease's fencing token is the chunk's version
-// number: replicas refuse the order of a primary with an older one, and a replica that missed a
-// change of primary is stale, and known by its version.
+// The master chooses which replica leads a chunk, and grants the lease; the cluster times it; the
+// replica renews it without the master. The lease's fencing token is the chunk's version number:
+// replicas refuse requests of a primary with an older one, and a replica that missed a change of
+// primary is stale, as its version shows.
 package main
 
 import (
@@ -95,7 +95,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := write(); err != nil {
 		return err
 	}
-	// An order that the lost primary sent before it was cut off arrives now.
+	// A request that the lost primary sent before it was disconnected arrives now.
 	for _, s := range lost.others {
 		if err := s.append(chunkName(0), version, "late"); !errors.Is(err, errOld) {
 			return fmt.Errorf("%s took an order of an old primary: %v", s.name, err)
@@ -107,7 +107,7 @@ func (d *demo) run(ctx context.Context) error {
 
 func chunkName(i int) string { return fmt.Sprintf("chunk-%d", i) }
 
-// check holds the replicas against each other.
+// check compares the replicas.
 func (m *master) check(chunks int, lost *server, written int) error {
 	total := 0
 	for i := range chunks {

@@ -13,10 +13,10 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// prefix is that of the names of chunks' leases.
+// prefix is the prefix of the names of chunks' leases.
 const prefix = "gfs/"
 
-// master decides which replica leads a chunk. It takes part in no write, and renews no lease.
+// master decides which replica leads a chunk. It takes no part in writes, and renews no lease.
 type master struct {
 	c       *client.Client
 	ttl     time.Duration
@@ -27,10 +27,10 @@ type master struct {
 
 	mu      sync.Mutex
 	leads   map[string]*server // by chunk
-	changed chan struct{}      // closed, and another, when leads has changed
+	changed chan struct{}      // closed and replaced when leads has changed
 }
 
-// begin gives each chunk a primary, and another when a lease has ended.
+// begin gives each chunk a primary, and a new one when its lease has ended.
 func (m *master) begin(ctx context.Context, chunks int, fail context.CancelCauseFunc) error {
 	events, err := m.c.LeaseEvents(ctx, leases.Watch{NamePrefix: prefix})
 	if err != nil {
@@ -59,8 +59,8 @@ func (m *master) begin(ctx context.Context, chunks int, fail context.CancelCause
 	return nil
 }
 
-// assign grants the lease of a chunk and has one of the replicas take it up: by its secret, so
-// that the lease is renewed by that replica from then on.
+// assign grants the lease of a chunk and makes one of the replicas resume it, with its secret, so
+// that from then on that replica renews it.
 func (m *master) assign(ctx context.Context, chunk string, first int) error {
 	for i := range m.servers {
 		s := m.servers[(first+i)%len(m.servers)]
@@ -97,7 +97,7 @@ func (m *master) primary(chunk string) *server {
 }
 
 // write is a client of the file system: it asks the master for the primary, and the primary to
-// append a record; if that fails it asks again. So a record may be in a chunk twice.
+// append a record; if that fails it starts over. So a chunk may have a record twice.
 func (m *master) write(ctx context.Context, chunk, record string) error {
 	for {
 		m.mu.Lock()

@@ -17,13 +17,13 @@ var (
 	errOld        = errors.New("the chunk has a newer version")
 )
 
-// replica is what one server has of a chunk.
+// replica is a server's copy of a chunk.
 type replica struct {
 	version lease.Token
 	records []string
 }
 
-// server is a chunk server. Its methods are the messages that it gets.
+// server is a chunk server. Its methods are the messages that it receives.
 type server struct {
 	name   string
 	c      *client.Client
@@ -42,7 +42,7 @@ func newServer(name string, c *client.Client) *server {
 	}
 }
 
-// lead makes the server the primary of a chunk: a message of the master.
+// lead is the master's message that makes the server the primary of a chunk.
 func (s *server) lead(ctx context.Context, chunk string, secret []byte) error {
 	s.mu.Lock()
 	cut := s.cut
@@ -57,8 +57,8 @@ func (s *server) lead(ctx context.Context, chunk string, secret []byte) error {
 	s.mu.Lock()
 	s.leads[chunk] = l
 	s.mu.Unlock()
-	// What the primary has is the truth: all that was acknowledged, and perhaps a record that
-	// its predecessor did not bring to all.
+	// The primary's data is authoritative: everything acknowledged, and perhaps a record that its
+	// predecessor did not send to all replicas.
 	have := s.read(chunk)
 	for _, r := range append([]*server{s}, s.others...) {
 		if err := r.begin(chunk, l.Token(), have); err != nil && !errors.Is(err, errCutOff) {
@@ -68,8 +68,8 @@ func (s *server) lead(ctx context.Context, chunk string, secret []byte) error {
 	return nil
 }
 
-// write appends a record to a chunk: a message of a client to the primary. It returns nil when
-// all replicas that can be reached have the record, in the primary's order.
+// write is a client's message to the primary, to append a record to a chunk. It returns nil when
+// all reachable replicas have the record, in the primary's order.
 func (s *server) write(chunk, record string) error {
 	s.mu.Lock()
 	l, cut := s.leads[chunk], s.cut
@@ -88,17 +88,17 @@ func (s *server) write(chunk, record string) error {
 	return nil
 }
 
-// begin tells a replica the version that a new primary made, and what is in the chunk.
+// begin sends a replica a new primary's version and the chunk's content.
 func (s *server) begin(chunk string, version lease.Token, records []string) error {
 	return s.change(chunk, version, func(r *replica) { r.records = slices.Clone(records) })
 }
 
-// append appends a record: a message of the primary.
+// append is the primary's message to append a record.
 func (s *server) append(chunk string, version lease.Token, record string) error {
 	return s.change(chunk, version, func(r *replica) { r.records = append(r.records, record) })
 }
 
-// change is the fence: a version that is older than one that the replica knows changes nothing.
+// change is the fence: it refuses versions older than the replica's.
 func (s *server) change(chunk string, version lease.Token, f func(r *replica)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *server) change(chunk string, version lease.Token, f func(r *replica)) e
 	return nil
 }
 
-// read returns the records of a chunk as this server has them.
+// read returns this server's records of a chunk.
 func (s *server) read(chunk string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,13 +128,13 @@ func (s *server) read(chunk string) []string {
 	return nil
 }
 
-// cutOff cuts the server off from everybody, and returns the version of a chunk that it leads.
+// cutOff disconnects the server, and returns it with the version of a chunk that it leads.
 func (s *server) cutOff(chunk string) (*server, lease.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cut = true
 	for _, l := range s.leads {
-		l.Close() // no renewal comes through
+		l.Close() // renewals fail from now on
 	}
 	return s, s.chunks[chunk].version
 }

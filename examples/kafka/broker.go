@@ -16,16 +16,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The names of the group of brokers and of the controller's election, and the prefix of the keys
-// that say who leads a partition.
+// The names of the brokers' group and of the controller's election, and the prefix of the keys with
+// the leaders of partitions.
 const (
 	group      = "kafka/brokers"
 	election   = "kafka/controller"
 	partitions = "kafka/partitions/"
 )
 
-// assignment is the value of a partition's key. An epoch rises with each leader; the controller's
-// with each controller.
+// assignment is the value of a partition's key. The epoch increases with each leader; the
+// controller's epoch increases with each controller.
 type assignment struct {
 	Leader          string      `json:"leader"`
 	Epoch           int64       `json:"epoch"`
@@ -34,11 +34,11 @@ type assignment struct {
 
 func leaderOf(value []byte) string {
 	var a assignment
-	_ = json.Unmarshal(value, &a) // a value that is none has no leader
+	_ = json.Unmarshal(value, &a) // an invalid value has no leader
 	return a.Leader
 }
 
-// broker is one broker: a process of its own, in earnest.
+// broker is one broker, which in production is a separate process.
 type broker struct {
 	id     string
 	demo   *demo
@@ -47,7 +47,7 @@ type broker struct {
 	done   sync.WaitGroup
 }
 
-// start starts a broker: it registers, and stands for controller.
+// start starts a broker: it registers, and is a candidate for controller.
 func (d *demo) start(ctx context.Context, id string) (*broker, error) {
 	c, err := client.New(d.cluster)
 	if err != nil {
@@ -56,7 +56,8 @@ func (d *demo) start(ctx context.Context, id string) (*broker, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &broker{id: id, demo: d, c: c, cancel: cancel}
 	b.done.Go(func() {
-		// A broker that was cut off for longer than its lease has lost all, and begins anew.
+		// After a disconnection longer than its lease, a broker has lost everything, and starts
+		// over.
 		for ctx.Err() == nil {
 			if err := b.session(ctx); ctx.Err() == nil {
 				d.log.Printf("%s begins anew: %v", id, err)
@@ -66,22 +67,21 @@ func (d *demo) start(ctx context.Context, id string) (*broker, error) {
 	return b, nil
 }
 
-// stop ends the broker without a word to the cluster, as a crash does.
+// stop ends the broker like a crash, without notice to the cluster.
 func (b *broker) stop() {
 	b.cancel()
 	b.c.Close()
 	b.done.Wait()
 }
 
-// session is one incarnation of the broker: one lease, on which hang that it is there, and its
-// place in the election.
+// session is one incarnation of the broker: its membership and its candidacy are on one lease.
 func (b *broker) session(ctx context.Context) error {
 	s, err := b.c.Open(ctx, client.Session{TTL: b.demo.ttl, Owner: b.id})
 	if err != nil {
 		return err
 	}
-	defer s.Lease().Close() // whatever the reason, the cluster ends it after its TTL
-	// What a broker was before is gone when its session is: the new one waits for that.
+	defer s.Lease().Close() // whatever the reason, the lease expires after its TTL
+	// What a broker was before ends with its old session, so the new one waits for that.
 	m, err := members.New(b.c, group).Register(ctx, s, b.id, nil)
 	if err != nil {
 		return err
@@ -90,8 +90,8 @@ func (b *broker) session(ctx context.Context) error {
 	return lock.NewElection(b.c, election).Lead(m.Context(), s, me, b.control)
 }
 
-// control is the controller: it follows which brokers are there, and gives the partitions of
-// brokers that went to others. It returns when this broker is not the controller any more.
+// control is the controller: it watches the group, and reassigns the partitions of brokers that
+// have left. It returns when this broker is no longer the controller.
 func (b *broker) control(ctx context.Context, l *lock.Leading) error {
 	b.demo.log.Printf("%s is the controller, epoch %d", b.id, l.Token())
 	w, err := members.New(b.c, group).Watch(ctx)
@@ -138,7 +138,7 @@ func (b *broker) assign(ctx context.Context, l *lock.Leading, live map[string]bo
 		}
 		a.Leader, a.Epoch, a.ControllerEpoch = fewest(live, leads), a.Epoch+1, l.Token()
 		if a.Leader == "" {
-			return nil // the next broker that comes is told
+			return nil // a broker that comes later causes another call
 		}
 		leads[a.Leader]++
 		value, err := json.Marshal(a)

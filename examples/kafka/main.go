@@ -1,12 +1,12 @@
-// Kafka keeps brokers, a controller and the leaders of partitions, as Kafka's controller does.
+// Kafka has brokers, a controller and leaders of partitions, as Kafka's controller does.
 //
 //	leasehold serve &
 //	go run leasehold.dev/examples/kafka
 //
-// A broker is a member of a group for as long as its lease lives (Kafka's broker session). One
-// broker is elected as the controller; the fencing token of its election is the controller epoch.
-// The controller gives each partition a leader among the live brokers, by transactions that only
-// the controller may do, so that one which was replaced and does not know it changes nothing.
+// A broker is a member of a group as long as its lease lives (Kafka's broker session). One broker
+// is elected as the controller; the fencing token of its election is the controller epoch. The
+// controller assigns each partition a leader among the live brokers, by transactions that only the
+// current controller may make, so one that was replaced without noticing changes nothing.
 package main
 
 import (

@@ -11,10 +11,10 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// key is where the cluster keeps the configuration.
+// key is the cluster's key for the configuration.
 const key = "niobe/config"
 
-// config is who the replicas are: the first is the primary. The revision that wrote it numbers it.
+// config lists the replicas; the first is the primary. Its number is the revision that wrote it.
 type config struct {
 	Replicas []string `json:"replicas"`
 	revision int64
@@ -24,14 +24,14 @@ func (c *config) primary() string { return c.Replicas[0] }
 
 func (c *config) has(name string) bool { return slices.Contains(c.Replicas, name) }
 
-// without returns the configuration without one replica, and with another as the primary.
+// without returns the configuration without the replica gone, and with primary as the primary.
 func (c *config) without(gone, primary string) config {
 	out := func(name string) bool { return name == gone || name == primary }
 	rest := slices.DeleteFunc(slices.Clone(c.Replicas), out)
 	return config{Replicas: append([]string{primary}, rest...)}
 }
 
-// group is all replicas, for the demonstration's messages between them, and the cluster.
+// group has all replicas, for this demonstration's messages between them, and the cluster.
 type group struct {
 	c        *client.Client
 	ttl      time.Duration
@@ -58,8 +58,8 @@ func (g *group) current(ctx context.Context) (config, error) {
 	return c, json.Unmarshal(kv.Value, &c)
 }
 
-// replace changes the configuration, if it is still the one that the replica knows. Of several
-// replicas that try at one time one succeeds, whatever each of them believes.
+// replace changes the configuration, if it is still the one that the replica knows. If several
+// replicas try at the same time, one of them succeeds, whatever they believe.
 func (g *group) replace(ctx context.Context, old, c config) error {
 	value, err := json.Marshal(c)
 	if err != nil {
@@ -70,12 +70,12 @@ func (g *group) replace(ctx context.Context, old, c config) error {
 		Then: []store.Op{store.Put{Key: key, Value: value}},
 	})
 	if errors.Is(err, client.ErrUnknownOutcome) {
-		return nil // the next look at the configuration tells
+		return nil // the next read of the configuration shows the outcome
 	}
 	return err
 }
 
-// serving waits until there is a primary that may answer, other than one.
+// serving waits until there is a primary that may answer, other than not.
 func (g *group) serving(ctx context.Context, not *replica) (*replica, error) {
 	for {
 		for _, r := range g.replicas {

@@ -1,15 +1,15 @@
-// Niobe replicates a value by a primary that holds a lease from each of its secondaries, as
-// Niobe does (MacCormick, Thekkath, Jager, Roomp, Zhou, Peterson: Niobe: A practical replication
-// protocol, ACM Transactions on Storage, 2008), and PacificA after it.
+// Niobe replicates a value with a primary that holds a lease from each of its secondaries, like
+// Niobe (MacCormick, Thekkath, Jager, Roomp, Zhou, Peterson: Niobe: A practical replication
+// protocol, ACM Transactions on Storage, 2008) and later PacificA.
 //
 //	leasehold serve &
 //	go run leasehold.dev/examples/niobe
 //
-// The replicas lease to each other, by package lease alone: each secondary is the lessor of its
-// primary. The cluster is asked only when that goes wrong. It keeps who the replicas are and who
-// is the primary, in one key that changes by comparison: a secondary whose lease to the primary
-// has expired makes itself the primary; a primary that misses a secondary's acknowledgement
-// removes that secondary; only one of them succeeds.
+// The replicas grant leases to each other, using only package lease: each secondary is the lessor
+// of its primary. The cluster is used only when that fails. It stores which replicas there are and
+// which is the primary, in one key that is changed by compare-and-swap. A secondary whose lease to
+// the primary has expired makes itself the primary; a primary that misses a secondary's
+// acknowledgment removes that secondary; only one of them succeeds.
 package main
 
 import (
@@ -86,13 +86,13 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// use writes and reads, cuts the primary off, and goes on with the next.
+// use writes and reads, disconnects the primary, and continues with the next.
 func (d *demo) use(ctx context.Context, g *group) error {
 	old, err := g.serving(ctx, nil)
 	if err != nil {
 		return err
 	}
-	for old.write("one") != nil { // a secondary may be late with its lease
+	for old.write("one") != nil { // a secondary may not have granted its lease yet
 		if old, err = g.serving(ctx, nil); err != nil {
 			return err
 		}

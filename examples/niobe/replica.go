@@ -16,14 +16,15 @@ var (
 	errOld    = errors.New("the configuration is a newer one")
 )
 
-// granted is the ID of the one lease that a secondary grants.
+// granted is the ID of the only lease that a secondary grants.
 const granted lease.ID = 1
 
-// drift is by how much clocks may differ in rate: the holder's count is shorter by so much.
+// drift is the maximum relative difference between the rates of clocks: the holder shortens the
+// lease by it.
 const drift = 1e-3
 
-// replica is one replica: the holder of its secondaries' leases while it is the primary, else
-// the lessor of the primary. Its methods are the messages that it gets.
+// replica is a replica: the holder of its secondaries' leases if it is the primary, otherwise the
+// lessor of the primary. Its methods are the messages that it receives.
 type replica struct {
 	name  string
 	group *group
@@ -33,7 +34,8 @@ type replica struct {
 	cut    bool
 	config config
 	value  string
-	// behind says that this replica was removed, and that no primary has told it the value since.
+	// behind means that this replica was removed, and has not received the value from a primary
+	// since.
 	behind bool
 	// valid is until when each secondary's lease is valid, by the primary's clock.
 	valid map[string]time.Time
@@ -45,8 +47,8 @@ func newReplica(name string, g *group) *replica {
 	return &replica{name: name, group: g, began: time.Now()}
 }
 
-// live is what a replica does all the time: a beacon to each secondary, or a look at the lease
-// of the primary.
+// live is the continuous work of a replica: it sends a beacon to each secondary, or checks the
+// primary's lease.
 func (r *replica) live(ctx context.Context) error {
 	for {
 		if err := r.step(ctx); err != nil && !errors.Is(err, errCutOff) {
@@ -83,8 +85,8 @@ func (r *replica) step(ctx context.Context) error {
 	return nil
 }
 
-// adopt begins with a configuration: as the primary without any lease, as a secondary with a new
-// lease for the primary.
+// adopt starts a configuration: as the primary without leases, or as a secondary with a new lease
+// for the primary.
 func (r *replica) adopt(c config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,15 +99,15 @@ func (r *replica) adopt(c config) {
 	r.lessor.Promote(r.now())
 	terms := lease.Terms{ID: granted, TTL: lease.TTL(r.group.ttl.Milliseconds())}
 	if _, err := r.lessor.Grant(terms); err != nil {
-		panic(err) // a new lessor has no lease of this ID
+		panic(err) // a new lessor has no lease with this ID
 	}
 }
 
-// now is the instant by the clock of this replica, which nobody else sees.
+// now returns the time by this replica's clock, which is not shared.
 func (r *replica) now() lease.Instant { return lease.Instant(time.Since(r.began).Milliseconds()) }
 
-// expired reports whether this secondary may take over: the lease that it granted has ended, and it
-// has all that was acknowledged.
+// expired reports whether this secondary may take over: the lease that it granted has expired, and
+// it has everything that was acknowledged.
 func (r *replica) expired() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,8 +115,8 @@ func (r *replica) expired() bool {
 	return len(r.lessor.Due(1)) > 0 && !r.behind
 }
 
-// beacons renews the primary's leases. It counts each from before it asked. A secondary that has
-// not acknowledged for the whole time of its lease is removed.
+// beacons renews the primary's leases. It counts each from before the request. A secondary that has
+// not acknowledged for the whole TTL is removed.
 func (r *replica) beacons(ctx context.Context, c config) error {
 	for _, name := range c.Replicas[1:] {
 		r.mu.Lock()
@@ -136,8 +138,8 @@ func (r *replica) beacons(ctx context.Context, c config) error {
 	return nil
 }
 
-// renew is the primary's beacon: the secondary gives it its lease anew. A replica that was removed
-// and has come back learns the value by it; before, the primary writes nothing.
+// renew is the primary's beacon: the secondary renews its lease. A replica that was removed and has
+// returned receives the value with it; before that, the primary writes nothing.
 func (r *replica) renew(c config, value string) error {
 	r.adopt(c)
 	r.mu.Lock()
@@ -156,8 +158,8 @@ func (r *replica) renew(c config, value string) error {
 	return err
 }
 
-// check returns nil while the replica is the primary and has a valid lease of every secondary.
-// The caller has the lock.
+// check returns nil while the replica is the primary and has a valid lease from every secondary.
+// The caller holds the lock.
 func (r *replica) check() error {
 	if len(r.config.Replicas) == 0 || r.config.primary() != r.name {
 		return errLease
@@ -170,8 +172,8 @@ func (r *replica) check() error {
 	return nil
 }
 
-// read returns the value, if this replica may: nobody has written another meanwhile, since no
-// secondary can be the primary before its lease to this one has ended.
+// read returns the value, if this replica may: it is current, because no secondary can become the
+// primary before its lease to this one has expired.
 func (r *replica) read() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +197,7 @@ func (r *replica) write(value string) error {
 	return nil
 }
 
-// take is the primary's message with a value. One of an older configuration is refused.
+// take is the primary's message with a value. It is refused if its configuration is old.
 func (r *replica) take(c config, value string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,7 +211,7 @@ func (r *replica) take(c config, value string) error {
 	return nil
 }
 
-// cutOff cuts the replica off from the others and from the cluster.
+// cutOff disconnects the replica from the others and from the cluster.
 func (r *replica) cutOff() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,17 +1,19 @@
-// Package kubernetes is a lock for the leader election of client-go and controller-runtime that
-// rests on a Leasehold lease.
+// Package kubernetes has a lock for the leader election of client-go and controller-runtime that is
+// based on a Leasehold lease.
 //
-// client-go's own lock compares timestamps and trusts the leader to stop: a leader that was paused,
-// or whose clock jumped, works on beside its successor until it notices. With a [Lock]
+// client-go's own lock compares timestamps and relies on the leader to stop: a leader that was
+// paused, or whose clock jumped, continues to work beside its successor until it notices. With a
+// [Lock]
 //
 //   - nobody can lead before the leader's lease has ended, which the cluster decides;
 //   - the context of a leader's work ends before that, by the leader's own clock: see
 //     [Lock.Callbacks] and, for controller-runtime, [Lock.Start];
-//   - each leader has a fencing token that is larger than those of all leaders before: see
-//     [Lock.Token]. A pause can still come between a check and a write, so send the token along
-//     with writes, and let the receiver refuse smaller ones.
+//   - each leader has a fencing token that is larger than those of all earlier leaders: see
+//     [Lock.Token]. A pause can still come between a check and a write, so send the token with
+//     each write, and make the receiver refuse smaller ones.
 //
 // All candidates must use this lock. It does not exclude candidates that use a Lease of
+// coordination.k8s.io.
 // coordination.k8s.io.
 package kubernetes
 
@@ -39,14 +41,14 @@ var ErrNotLeading = errors.New("kubernetes: this candidate does not lead")
 type Config struct {
 	// Client is the client of the cluster that holds the lock.
 	Client *client.Client
-	// Name is the name of the election. The record is at the key "leader-election/NAME".
+	// Name is the name of the election. The record is under the key "leader-election/NAME".
 	Name string
 	// Identity names the candidate. No two candidates may have the same one.
 	Identity string
-	// TTL is how long a leader that has stopped to renew its lease, because it died or was cut off,
-	// keeps the others from leading: 15 s if 0. The elector's LeaseDuration has no effect but that
-	// RenewDeadline and RetryPeriod must be below it. A successor leads at most TTL plus
-	// RetryPeriod after the last renewal.
+	// TTL is how long a leader that has stopped renewing its lease, because it crashed or was
+	// disconnected, keeps others from leading. The default is 15 s. The elector's LeaseDuration has
+	// no effect, except that RenewDeadline and RetryPeriod must be below it. A successor leads at
+	// most TTL plus RetryPeriod after the last renewal.
 	TTL time.Duration
 	// Record, if not nil, is called with messages about the lock, such as "became leader".
 	Record func(message string)
@@ -61,8 +63,8 @@ type Lock struct {
 	mu    sync.Mutex // guards what follows
 	live  *client.Live
 	token uint64
-	// lost says that this candidate's lead was lost and its elector has not been told. It must not
-	// lead again before that: its work has been stopped.
+	// lost means that this candidate has lost its lead and its elector has not been told. It must
+	// not lead again before that: its work has been stopped.
 	lost error
 }
 
@@ -80,8 +82,8 @@ func New(c Config) (*Lock, error) {
 }
 
 // Callbacks returns callbacks whose OnStartedLeading has a context that ends when the lead is lost,
-// before another candidate can lead; its cause says why. A program that uses [leaderelection] must
-// pass its callbacks through it.
+// before another candidate can lead; its cause is the reason. A program that uses [leaderelection]
+// must wrap its callbacks with it.
 func (l *Lock) Callbacks(c leaderelection.LeaderCallbacks) leaderelection.LeaderCallbacks {
 	start, stop := c.OnStartedLeading, c.OnStoppedLeading
 	c.OnStartedLeading = func(ctx context.Context) {
@@ -114,8 +116,8 @@ func (l *Lock) during(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // Start is for controller-runtime: pass the lock to the manager as
-// LeaderElectionResourceLockInterface and to its Add. Start returns an error when the lead is lost,
-// and the manager then ends the contexts of all controllers, before another candidate can lead.
+// LeaderElectionResourceLockInterface, and to its Add. Start returns an error when the lead is
+// lost; the manager then ends the contexts of all controllers, before another candidate can lead.
 func (l *Lock) Start(ctx context.Context) error {
 	during, cancel := l.during(ctx)
 	defer cancel()
@@ -129,8 +131,8 @@ func (l *Lock) Start(ctx context.Context) error {
 // NeedLeaderElection implements controller-runtime's LeaderElectionRunnable.
 func (l *Lock) NeedLeaderElection() bool { return true }
 
-// Token returns the fencing token of this candidate's lead. It is larger than those of all leaders
-// before. The error says why the candidate does not lead, by its clock.
+// Token returns the fencing token of this candidate's lead, which is larger than those of all
+// earlier leaders. The error says why the candidate does not lead, by its clock.
 func (l *Lock) Token() (uint64, error) {
 	if _, err := l.leading(); err != nil {
 		return 0, err
@@ -172,8 +174,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if err := json.Unmarshal(kv.Value, r); err != nil {
 		return nil, nil, fmt.Errorf("kubernetes: key %s is not a record of an election: %w", l.key, err)
 	}
-	// The elector takes a record for renewed when its bytes have changed. This one is renewed as
-	// long as it exists, without being written.
+	// The elector considers a record renewed if its bytes have changed. This one is renewed as long
+	// as it exists, without being written.
 	return r, time.Now().AppendFormat(kv.Value, time.RFC3339Nano), nil
 }
 
@@ -205,7 +207,7 @@ func (l *Lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 		err = l.taken()
 	}
 	if err != nil {
-		_ = live.Release(ctx) // also takes back a transaction whose outcome is unknown
+		_ = live.Release(ctx) // also undoes a transaction whose outcome is unknown
 		return err
 	}
 	l.mu.Lock()

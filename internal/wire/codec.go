@@ -9,8 +9,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Codec returns gRPC's codec for protocol buffers, which takes the messages of a stream as
-// this package does.
+// Codec returns gRPC's codec for protocol buffers, except that it uses this package for the
+// messages of a stream.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 
 type codec struct{ encoding.CodecV2 }
@@ -51,30 +51,30 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return read(b.ReadOnlyData(), v)
 }
 
-// RequestSize returns the length of a request, without fields that are not known here; ok is
-// false if it has a text that is not UTF-8, and so cannot be sent.
+// RequestSize returns the encoded length of a request, without unknown fields. ok is false if it
+// has a string that is not UTF-8, and so cannot be sent.
 func RequestSize(m *pb.Request) (n int, ok bool) {
 	w := writer{strict: true}
 	w.writeRequest(m)
 	return -w.i, !w.odd
 }
 
-// ResponseSize returns the length of a response, without fields that are not known here.
+// ResponseSize returns the encoded length of a response, without unknown fields.
 func ResponseSize(m *pb.Response) int {
 	w := writer{}
 	w.writeResponse(m)
 	return -w.i
 }
 
-// size returns the length of a message of a stream, without fields that are not known here.
+// size returns the encoded length of a message of a stream, without unknown fields.
 func size(v any) int {
 	w := writer{}
 	w.message(v)
 	return -w.i
 }
 
-// write fills b, which is as long as a message of a stream, with it. ok is false if only the
-// standard encoding can do it.
+// write encodes a message of a stream into b, which must have exactly its length. ok is false if
+// only the standard encoding can handle it.
 func write(b []byte, v any) (ok bool) {
 	w := writer{b: b, i: len(b)}
 	w.message(v)

@@ -10,32 +10,32 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxDepth is how deep messages may nest in messages of their own type here.
+// maxDepth is how deeply messages may be nested in messages of their own type.
 const maxDepth = 40
 
 // standardPart decodes a part of a message.
 var standardPart = proto.UnmarshalOptions{RecursionLimit: protowire.DefaultRecursionLimit - 1}
 
-// Types of fields on the wire; a field has its number and its type before it.
+// Wire types. Each field has a tag of its number and its type.
 const (
 	typeVarint = 0
 	typeBytes  = 2
 )
 
-// reader reads a message. What it returns is a copy.
+// reader reads a message. Its results are copies.
 type reader struct {
 	b     []byte
-	i     int    // what is read next
+	i     int    // position of the next byte
 	end   int    // of the message that is being read
-	depth int    // of transactions in transactions
-	last  []byte // the last key; nobody changes it
-	// odd says that there was something that the standard decoding has to deal with: what
-	// is no message, what is not known here, or is there twice.
+	depth int    // of nested transactions
+	last  []byte // the last key; never modified
+	// odd means that the standard decoder has to handle the message: it is malformed, or has an
+	// unknown field or a field twice.
 	odd bool
 }
 
-// more reports whether the message has another field. When it has none, it goes on in the one
-// around it, which ends at outer.
+// more reports whether the message has another field. If not, the reader continues with the
+// enclosing message, which ends at outer.
 func (r *reader) more(outer int) bool {
 	if r.i < r.end && !r.odd {
 		return true
@@ -44,7 +44,7 @@ func (r *reader) more(outer int) bool {
 	return false
 }
 
-// field reads which field comes and of which type, as on the wire.
+// field reads a field's tag: number and type, as encoded.
 func (r *reader) field() uint64 { return r.varint() }
 
 func (r *reader) varint() uint64 {
@@ -85,8 +85,8 @@ func (r *reader) bytes() []byte {
 	return b
 }
 
-// key is bytes for a key. What has the same key several times, as the transactions of a lock
-// have, gets one copy.
+// key reads bytes for a key. Consecutive equal keys, as in the transactions of a lock, share one
+// copy.
 func (r *reader) key() []byte {
 	v := r.view()
 	if !bytes.Equal(v, r.last) || r.last == nil {
@@ -119,7 +119,7 @@ func readFixed64[T int64 | uint64](r *reader, list []T) []T {
 	return list
 }
 
-// enter begins a message inside this one. It returns the end of this one, for more.
+// enter begins a nested message. It returns the end of the enclosing one, for more.
 func (r *reader) enter() (outer int) {
 	outer = r.end
 	n := r.varint()
@@ -131,13 +131,14 @@ func (r *reader) enter() (outer int) {
 	return outer
 }
 
-// once notes what must be there no more than once, and reports whether it is so.
+// once reports whether a field that must not be repeated occurs for the first time, and records it
+// if not.
 func (r *reader) once(first bool) bool {
 	r.odd = r.odd || !first
 	return first
 }
 
-// count returns about how many parts there are at the beginning of a message.
+// count estimates the number of parts at the beginning of a message.
 func count(b []byte) int {
 	r, n := reader{b: b, end: len(b)}, 0
 	for r.more(r.end) && r.field() == 1<<3|typeBytes {

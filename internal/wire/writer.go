@@ -8,18 +8,18 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// writer writes a message from its end to its beginning: so the length of a part is known
-// when it has to be written, before the part. Without a buffer it only counts.
+// writer writes a message backward: then the length of a part is known when it has to be written,
+// before the part. Without a buffer it only counts.
 type writer struct {
-	b      []byte // nil only counts
-	i      int    // where what is written begins; without a buffer, the size below zero
-	strict bool   // texts are looked at without a buffer, too
-	// odd says that there was something that the standard encoding has to deal with: it has
-	// the error, or does what is not done here.
+	b      []byte // nil to only count
+	i      int    // position of the first byte written; without a buffer, minus the size
+	strict bool   // check strings even without a buffer
+	// odd means that the standard encoder has to handle the message: it returns the error, or
+	// handles what is missing here.
 	odd bool
 }
 
-// varintSize is the length of v as a varint.
+// varintSize returns the length of v as a varint.
 func varintSize(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
 func (w *writer) varint(v uint64) {
@@ -42,13 +42,13 @@ func (w *writer) varint(v uint64) {
 	w.b[i] = byte(v)
 }
 
-// set writes a number, also if it is zero.
+// set writes a number, even 0.
 func (w *writer) set(field int, v uint64) {
 	w.varint(v)
 	w.varint(uint64(field)<<3 | typeVarint)
 }
 
-// number writes a number unless it is zero.
+// number writes a number unless it is 0.
 func (w *writer) number(field int, v uint64) {
 	if v != 0 {
 		w.set(field, v)
@@ -69,7 +69,7 @@ func (w *writer) fixed64(v uint64) {
 	}
 }
 
-// setBytes writes bytes, also if there are none.
+// setBytes writes bytes, even if empty.
 func (w *writer) setBytes(field int, v []byte) {
 	w.i -= len(v)
 	if w.b != nil {
@@ -79,21 +79,21 @@ func (w *writer) setBytes(field int, v []byte) {
 	w.varint(uint64(field)<<3 | typeBytes)
 }
 
-// bytes writes bytes unless there are none.
+// bytes writes bytes unless empty.
 func (w *writer) bytes(field int, v []byte) {
 	if len(v) > 0 {
 		w.setBytes(field, v)
 	}
 }
 
-// text writes a text unless it is empty.
+// text writes a string unless it is empty.
 func (w *writer) text(field int, v string) {
 	if v != "" {
 		w.setText(field, v)
 	}
 }
 
-// setText writes a text, also if it is empty.
+// setText writes a string, even if empty.
 func (w *writer) setText(field int, v string) {
 	w.i -= len(v)
 	if w.b != nil {
@@ -106,19 +106,19 @@ func (w *writer) setText(field int, v string) {
 	w.varint(uint64(field)<<3 | typeBytes)
 }
 
-// close writes what comes before a message whose last byte is before end, and that was
-// written just now.
+// close writes the tag and length before a nested message whose last byte is before end, and which
+// was just written.
 //
-// What stands around each call of it (nil, a list, fields that are not known) could be said once
-// by a function that is given the one that writes the part. But the compiler then takes the
-// writer for something that others keep: each message would cost an allocation to measure and
-// another to write.
+// The code around each call (the check for nil, the loop over a list, unknown fields) is repeated,
+// although a function could take the writing of the part as an argument. But then the compiler
+// would let the writer escape to the heap: each message would cost an allocation to measure it and
+// another to write it.
 func (w *writer) close(field, end int) {
 	w.varint(uint64(end - w.i))
 	w.varint(uint64(field)<<3 | typeBytes)
 }
 
-// standard writes a message as the standard encoding does.
+// standard writes a message with the standard encoder.
 func (w *writer) standard(m proto.Message) {
 	end, n := w.i, proto.Size(m)
 	w.i -= n
@@ -134,7 +134,7 @@ func (w *writer) standard(m proto.Message) {
 	w.odd = w.odd || err != nil || len(b) != n
 }
 
-// known notes whether a message has fields that this program does not know.
+// known records whether a message has unknown fields.
 func (w *writer) known(m proto.Message) {
 	if w.b != nil && len(m.ProtoReflect().GetUnknown()) > 0 {
 		w.odd = true

@@ -1,5 +1,5 @@
-// Package issuertest is an issuer of tokens for tests: a server with a discovery document and a key
-// set, real keys, and tokens that are right, or wrong in whatever way a test wants.
+// Package issuertest has an issuer of tokens for tests: a server with a discovery document and a
+// key set, real keys, and tokens that are valid, or invalid in any way that a test needs.
 package issuertest
 
 import (
@@ -22,12 +22,12 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Audience is whom the tokens are for.
+// Audience is the audience of the tokens.
 const Audience = "leasehold"
 
-// Issuer is one that runs.
+// Issuer is a running issuer.
 type Issuer struct {
-	// URL is what tokens name it by.
+	// URL is its name in tokens.
 	URL string
 
 	server *httptest.Server
@@ -35,11 +35,11 @@ type Issuer struct {
 	keys   map[string]crypto.Signer // by kid
 	asked  int
 	broken bool
-	said   string // the issuer of the discovery document, if it is not URL
+	said   string // the issuer in the discovery document, if it is not URL
 }
 
-// New starts an issuer that has no keys yet. With encrypted it speaks TLS, with a certificate of
-// its own.
+// New starts an issuer without keys. If encrypted is true it uses TLS, with a self-signed
+// certificate.
 func New(t testing.TB, encrypted bool) *Issuer {
 	t.Helper()
 	i, mux := newIssuer()
@@ -51,7 +51,7 @@ func New(t testing.TB, encrypted bool) *Issuer {
 	return i.started(t)
 }
 
-// On is New without encryption, at a listener of the test's.
+// On is New without encryption, with the test's listener.
 func On(t testing.TB, l net.Listener) *Issuer {
 	t.Helper()
 	i, mux := newIssuer()
@@ -108,7 +108,7 @@ func encode(v any) []byte {
 	return b
 }
 
-// KeySet is the public keys, as the issuer tells them.
+// KeySet returns the public keys as the issuer publishes them.
 func (i *Issuer) KeySet() []byte {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -128,7 +128,7 @@ func algorithm(k crypto.Signer) string {
 	return "ES256"
 }
 
-// AddRSA and AddECDSA make a key and publish it.
+// AddRSA generates a key for RS256 and publishes it.
 func (i *Issuer) AddRSA(t testing.TB, kid string) {
 	t.Helper()
 	k, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -152,39 +152,39 @@ func (i *Issuer) add(t testing.TB, kid string, k crypto.Signer, err error) {
 	i.keys[kid] = k
 }
 
-// Drop publishes a key no more.
+// Drop stops publishing a key.
 func (i *Issuer) Drop(kid string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.keys, kid)
 }
 
-// Break has the issuer answer with errors, or well again.
+// Break makes the issuer answer with errors, or ends that.
 func (i *Issuer) Break(broken bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.broken = broken
 }
 
-// Say has the discovery document name another issuer.
+// Say makes the discovery document name another issuer.
 func (i *Issuer) Say(name string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.said = name
 }
 
-// Asked returns how many requests the issuer has got.
+// Asked returns the number of requests to the issuer.
 func (i *Issuer) Asked() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.asked
 }
 
-// Certificate is that of an issuer that speaks TLS, in DER.
+// Certificate returns the certificate of an issuer with TLS, in DER.
 func (i *Issuer) Certificate() []byte { return i.server.Certificate().Raw }
 
-// Claims are those of a token that is right, and ends in an hour; more are added, or are in the
-// place of others. Nil takes one away.
+// Claims returns the claims of a valid token that expires in an hour. more adds or replaces claims;
+// nil removes one.
 func (i *Issuer) Claims(subject string, more jwt.MapClaims) jwt.MapClaims {
 	c := jwt.MapClaims{
 		"iss": i.URL, "sub": subject, "aud": Audience, "exp": time.Now().Add(time.Hour).Unix(),
@@ -194,7 +194,7 @@ func (i *Issuer) Claims(subject string, more jwt.MapClaims) jwt.MapClaims {
 	return c
 }
 
-// Token returns a token that is signed with a key.
+// Token returns a token that is signed with the key kid.
 func (i *Issuer) Token(t testing.TB, kid, subject string, more jwt.MapClaims) string {
 	t.Helper()
 	i.mu.Lock()
@@ -204,20 +204,20 @@ func (i *Issuer) Token(t testing.TB, kid, subject string, more jwt.MapClaims) st
 	return Signed(t, kid, by, i.Claims(subject, more))
 }
 
-// Public returns a key as everybody knows it.
+// Public returns the public part of a key.
 func (i *Issuer) Public(kid string) crypto.PublicKey {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.keys[kid].Public()
 }
 
-// Signer is a key, and how to sign with it.
+// Signer is a key and a method to sign with it.
 type Signer struct {
 	Method jwt.SigningMethod
 	Key    any
 }
 
-// Signed returns a token of any kind.
+// Signed returns a token with any claims.
 func Signed(t testing.TB, kid string, by Signer, claims jwt.MapClaims) string {
 	t.Helper()
 	token := jwt.NewWithClaims(by.Method, claims)
@@ -231,7 +231,7 @@ func Signed(t testing.TB, kid string, by Signer, claims jwt.MapClaims) string {
 	return text
 }
 
-// Key returns a key that signs.
+// Key returns a private key.
 func (i *Issuer) Key(kid string) crypto.Signer {
 	i.mu.Lock()
 	defer i.mu.Unlock()
