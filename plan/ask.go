@@ -4,15 +4,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A Question is one that plan answers.
+// A Question is a question that plan answers.
 type Question interface {
-	// Flags adds the inputs to a set of flags, with their usual values.
+	// Flags adds the inputs to a set of flags, with their default values.
 	Flags(fs *pflag.FlagSet)
-	// Answer tells what follows from the inputs. What makes no sense is a InputError.
+	// Answer computes the consequences of the inputs. Impossible inputs are an InputError.
 	Answer() (Report, error)
 }
 
-// Questions makes the questions that need nothing but their flags, by the names of the commands.
+// Questions returns new questions that need only flags, by the names of the commands.
 var Questions = map[string]func() Question{
 	"length":   func() Question { return new(LengthQuestion) },
 	"levels":   func() Question { return new(levelsQuestion) },
@@ -21,14 +21,14 @@ var Questions = map[string]func() Question{
 	"capacity": func() Question { return new(CapacityQuestion) },
 }
 
-// A Report is what people are told.
+// A Report is an answer for people.
 type Report struct {
 	// Figures are names and values.
 	Figures [][2]string
-	// Head and Rows are a table; there may be none.
+	// Head and Rows are a table, which may be empty.
 	Head []string
 	Rows [][]string
-	// Sentences tell it with the numbers of the choice.
+	// Sentences explain the result with its numbers.
 	Sentences []string
 	// Data is the result itself.
 	Data any

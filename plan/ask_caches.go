@@ -62,7 +62,7 @@ func (q *cachesQuestion) Answer() (Report, error) {
 	}, nil
 }
 
-// alpha writes the benefit factor.
+// alpha formats the benefit factor.
 func alpha(c CacheChoice) string {
 	if math.IsInf(c.Benefit, 1) {
 		return "endless: nothing is written"
@@ -70,7 +70,8 @@ func alpha(c CacheChoice) string {
 	return decimal(c.Benefit)
 }
 
-// cacheRows are some points of the curve: the first has nothing of its term left for the client.
+// cacheRows returns some points of the curve. The first has a term of which the client can use
+// nothing.
 func cacheRows(c CacheChoice) (rows [][]string) {
 	for i := 1; i < len(c.Curve); i += 15 {
 		p := c.Curve[i]

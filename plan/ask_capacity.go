@@ -6,10 +6,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// CapacityQuestion asks what a number of leases takes.
+// CapacityQuestion asks what a number of leases costs.
 type CapacityQuestion struct {
 	Site Site
-	// Costs are the documented ones if nil.
+	// Costs is nil for the documented ones.
 	Costs *Costs
 
 	memory, network, quota float64 // in GiB, Gbit/s and GiB
@@ -72,7 +72,8 @@ func (q *CapacityQuestion) Answer() (Report, error) {
 	return r, err
 }
 
-// addSizes says what one member, a cell of three and many cells carry, by the documented figures.
+// addSizes adds how many leases a member, a cell of three and many cells carry, by the documented
+// figures.
 func (r *Report) addSizes(v Site) error {
 	carried := func(members int) (float64, error) {
 		v.Members = members

@@ -9,10 +9,10 @@ import (
 
 // LengthQuestion asks how often healthy leases of each length are lost, and which length to take.
 type LengthQuestion struct {
-	// Wish has what there is to choose. Round trips and pauses that it does not have are assumed.
+	// Wish has the choices. Missing round trips and pauses are assumed.
 	Wish Wish
-	// RoundTrip says that the longest round trip of Wish was chosen, whatever it is. Else it is what
-	// 999 of 1000 do not exceed, if it is 0.
+	// RoundTrip means that the longest round trip of Wish was given, even if it is 0. Otherwise, 0
+	// means what 999 of 1000 do not exceed.
 	RoundTrip bool
 	// Notes say where round trips and pauses come from.
 	Notes []string
@@ -24,7 +24,7 @@ func (q *LengthQuestion) Flags(fs *pflag.FlagSet) {
 	holderFlags(fs, &q.Wish.Holder)
 	rtt := fs.Lookup("rtt")
 	rtt.Usage += " (default: what 999 of 1000 do not exceed)"
-	rtt.DefValue, q.Wish.Holder.RoundTrip = "0s", 0 // said in words
+	rtt.DefValue, q.Wish.Holder.RoundTrip = "0s", 0 // described in words
 	fs.Float64Var(&w.Loss, "loss", 0, "share of requests that have no answer")
 	fs.Float64Var(&w.FailuresAYear, "failures", 12, "failures of the issuer a year")
 	fs.DurationVar(&w.Recovery, "recovery", RecoveryCutOff, "how long each lasts")
@@ -32,7 +32,7 @@ func (q *LengthQuestion) Flags(fs *pflag.FlagSet) {
 		"how often a year a healthy holder may lose its lease: 0.1 is once in ten years")
 	fs.Float64Var(&q.Wish.Leases, "leases", 1000, "how many leases there are, for the load")
 	fs.DurationSliceVar(&q.Wish.TTLs, "ttls", nil, "lengths to choose from (default: 1s to 60s)")
-	fs.Lookup("ttls").DefValue = "" // said in words
+	fs.Lookup("ttls").DefValue = "" // described in words
 }
 
 // Answer implements [Question].
@@ -70,15 +70,15 @@ func (q *LengthQuestion) Answer() (Report, error) {
 	}, nil
 }
 
-// AssumePauses takes pauses of somebody else, and notes it.
+// AssumePauses uses assumed pauses, and adds a note about that.
 func (q *LengthQuestion) AssumePauses() {
 	q.Wish.Weather.Pauses, q.Wish.Weather.PausesSeen = AssumedPauses()
 	q.Notes = append(q.Notes, "Pauses are ASSUMED (1 s once a day, 3 s once a month): "+
 		"give leasehold plan length --pauses of your machines.")
 }
 
-// lengthRows are the leases that are renewed at a third, and the one to take. Report.Data has
-// them all.
+// lengthRows returns the leases that are renewed at a third, and the best one. Report.Data has all
+// of them.
 func lengthRows(c LengthChoice) (rows [][]string) {
 	for _, l := range c.All {
 		name := l.Holder.TTL.String()
@@ -98,7 +98,7 @@ func lengthRows(c LengthChoice) (rows [][]string) {
 	return rows
 }
 
-// rare prints a number that may be very small.
+// rare formats a number that may be very small.
 func rare(v float64) string {
 	if v < 1e-6 {
 		return "<1e-6"

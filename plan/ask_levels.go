@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// levelNames are those of levels that have no other.
+// levelNames are the names of the first levels.
 var levelNames = []string{"core's leader", "primary", "third", "fourth", "fifth"}
 
-// levelsQuestion asks how long leases must be that rest on each other, and how their outages add
+// levelsQuestion asks how long leases must be that depend on each other, and how their outages add
 // up.
 type levelsQuestion struct {
 	core   Holder
@@ -37,7 +37,7 @@ func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 	fs.Float64Var(&h.Drift, "drift", 0, "bound of the difference in rate of two clocks")
 }
 
-// holders are the leases that were given, or those of the rule of thumb.
+// holders returns the given leases, or those of the rule of thumb.
 func (q *levelsQuestion) holders() ([]Holder, error) {
 	if q.part <= 0 || q.part >= 1 {
 		return nil, wrong("share of the lease after which it is renewed",

@@ -10,17 +10,17 @@ import (
 // Issuers are the values of the flag issuer of an [Outage].
 var Issuers = []string{"leasehold", "refreshing", "classic"}
 
-// OutageQuestion asks how long nobody holds when a holder dies.
+// OutageQuestion asks how long there is no holder after a holder has died.
 type OutageQuestion struct {
 	Holder Holder
-	// Kind is one of Issuers, Recovery how long it grants nothing after a failure.
+	// Kind is one of Issuers. Recovery is how long it grants nothing after a failure.
 	Kind     string
 	Recovery time.Duration
-	// Silent holders fall silent with their connection open instead of dying.
+	// Silent holders stop responding with their connection open instead of dying.
 	Silent bool
 }
 
-// holderFlags adds what there is to choose of a holder besides the length of its lease.
+// holderFlags adds the settings of a holder except the length of its lease.
 func holderFlags(fs *pflag.FlagSet, h *Holder) {
 	fs.DurationVar(&h.RoundTrip, "rtt", DefaultRoundTrip, "longest round trip of a request")
 	fs.DurationVar(&h.Retry, "retry", DefaultRetry,
@@ -46,7 +46,7 @@ func (q *OutageQuestion) Flags(fs *pflag.FlagSet) {
 		"the holder falls silent with its connection open (stopped, cut off) instead of dying")
 }
 
-// issuer makes the one that Kind names.
+// issuer returns the issuer that Kind names.
 func (q *OutageQuestion) issuer() (Issuer, error) {
 	switch q.Kind {
 	case "leasehold":

@@ -10,21 +10,20 @@ import (
 // Efficient Fault-Tolerant Mechanism for Distributed File Cache Consistency", SOSP
 // 1989, the section on choosing the term). The letters are theirs.
 type Sharing struct {
-	// Reads and Writes are R and W: how often one cache reads, and one cache
-	// writes, a datum, a second.
+	// Reads and Writes are R and W: the rates, per second, at which one cache reads and writes a
+	// datum.
 	Reads, Writes float64
-	// Caches is S: how many caches share it.
+	// Caches is S: the number of caches that share it.
 	Caches float64
-	// Propagation and Processing are m_prop and m_proc: how long a message is
-	// under way, and how long each end works on it.
+	// Propagation and Processing are m_prop and m_proc: the travel time of a message, and the time
+	// that each end needs to process it.
 	Propagation, Processing time.Duration
-	// Skew is epsilon: what the clocks may differ by.
+	// Skew is epsilon: the maximum difference between clocks.
 	Skew time.Duration
-	// Term is t_s, the term at the server, for which figures are given. 0 is
-	// the recommended one.
+	// Term is t_s, the term at the server. 0 is the recommended one.
 	Term time.Duration
-	// LongestWait is how long a write may wait for a cache that is dead, which
-	// bounds the recommended term. 0 is a minute.
+	// LongestWait is how long a write may wait for a dead cache, which limits the recommended term.
+	// 0 is a minute.
 	LongestWait time.Duration
 }
 
@@ -60,15 +59,16 @@ func (s Sharing) check() error {
 	return nil
 }
 
-// lost is what a client cannot use of a term.
+// lost is the part of a term that a client cannot use.
 func (s Sharing) lost() time.Duration { return s.Propagation + 2*s.Processing + s.Skew }
 
-// Effective is t_c, what a client can use of a term at the server (G1):
+// Effective is t_c, the part of a term that a client can use (G1): max(0, t_s - (m_prop + 2 m_proc)
+// - epsilon).
 // max(0, t_s - (m_prop + 2 m_proc) - epsilon).
 func (s Sharing) Effective(term time.Duration) time.Duration { return max(0, term-s.lost()) }
 
-// Benefit is alpha, the benefit factor 2R/(SW) (G2): above 1 some term loads the
-// server less than none. It is infinite without writes.
+// Benefit is alpha, the benefit factor 2R/(SW) (G2): above 1 there is a term that loads the server
+// less than none. It is infinite without writes.
 func (s Sharing) Benefit() float64 {
 	if s.Writes == 0 {
 		return math.Inf(1)
@@ -76,9 +76,9 @@ func (s Sharing) Benefit() float64 {
 	return 2 * s.Reads / (s.Caches * s.Writes)
 }
 
-// Load is the server's messages for consistency relative to those without leases
-// (G3): 1/(1 + R t_c) for extensions, and 1/alpha for approvals of writes if more
-// than one cache shares the datum. Without leases it is 1.
+// Load is the number of the server's consistency messages relative to that without leases (G3):
+// 1/(1 + R t_c) for extensions, and 1/alpha for approvals of writes if several caches share the
+// datum. Without leases it is 1.
 func (s Sharing) Load(term time.Duration) float64 {
 	c := s.Effective(term)
 	if c == 0 {
@@ -91,9 +91,8 @@ func (s Sharing) Load(term time.Duration) float64 {
 	return load
 }
 
-// Approval is how long a write takes to be approved by the other caches, all
-// alive (G4): 2 m_prop + (S + 2) m_proc, a multicast and S - 1 answers. It is 0
-// for a datum that is not shared.
+// Approval is how long a write waits for the approval of the other caches if all are alive (G4): 2
+// m_prop + (S + 2) m_proc, a multicast and S - 1 answers. It is 0 if the datum is not shared.
 func (s Sharing) Approval() time.Duration {
 	if s.Caches <= 1 {
 		return 0
@@ -101,8 +100,8 @@ func (s Sharing) Approval() time.Duration {
 	return 2*s.Propagation + scaled(s.Processing, s.Caches+2)
 }
 
-// Delay is what consistency adds to a read or write on average (G5): a read waits
-// 2 m_prop + 4 m_proc once in 1 + R t_c, a shared write for its approval.
+// Delay is the average delay of reads and writes for consistency (G5): one read in 1 + R t_c waits
+// 2 m_prop + 4 m_proc, a shared write for its approval.
 func (s Sharing) Delay(term time.Duration) time.Duration {
 	ask := float64(2*s.Propagation + 4*s.Processing)
 	c := s.Effective(term)
@@ -114,7 +113,7 @@ func (s Sharing) Delay(term time.Duration) time.Duration {
 	return time.Duration((reads + writes) / (s.Reads + s.Writes))
 }
 
-// A CachePoint is a term, with the load and the delay that follow.
+// A CachePoint is a term and the resulting load and delay.
 type CachePoint struct {
 	Term  time.Duration
 	Load  float64
@@ -124,29 +123,27 @@ type CachePoint struct {
 // A CacheChoice has the computed terms and costs of leases on cached data.
 type CacheChoice struct {
 	Sharing Sharing
-	// Benefit is alpha. Worth says whether leases pay at all, from a term above
-	// BreakEven on (G6).
+	// Benefit is alpha. Worth says whether leases pay at all, for terms above BreakEven (G6).
 	Benefit   float64
 	Worth     bool
 	BreakEven time.Duration
-	// Recommended is the term at which extensions are a tenth of what they are
-	// without leases (G7), at most LongestWait; 0 if leases do not pay.
+	// Recommended is the term with a tenth of the extensions that there are without leases (G7), at
+	// most LongestWait; 0 if leases do not pay.
 	Recommended time.Duration
 	Capped      bool
-	// At is the term that was asked for, or the recommended one. Effective is the part of it that
-	// a client can use.
+	// At is the given term, or the recommended one. Effective is the part of it that a client can
+	// use.
 	At        CachePoint
 	Effective time.Duration
-	// Limit is the load with an endless term.
+	// Limit is the load with an infinite term.
 	Limit float64
-	// Approval is the delay of a write with all caches alive, WorstWrite with a
-	// dead one.
+	// Approval is the delay of a write if all caches are alive, WorstWrite if one is dead.
 	Approval, WorstWrite time.Duration
-	// Curve is the load and the delay against the term.
+	// Curve has the load and the delay for different terms.
 	Curve []CachePoint
 }
 
-// tenth is R t_c at which extensions are a tenth: 1/(1 + 9).
+// tenth is the R t_c for a tenth of the extensions: 1/(1 + 9).
 const tenth = 9
 
 // ChooseCaches computes the benefit and costs of leases on cached data.
@@ -186,8 +183,8 @@ func ChooseCaches(s Sharing) (CacheChoice, error) {
 	return c, nil
 }
 
-// curve has a step where a client begins to have something of the term: from then
-// on writes need approval.
+// curve has a step at the first term of which a client can use something: from there on, writes
+// need approval.
 func (s Sharing) curve(end time.Duration) []CachePoint {
 	const points = 120
 	out := []CachePoint{s.at(0), s.at(s.lost())}

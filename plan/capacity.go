@@ -12,31 +12,30 @@ import (
 type Costs struct {
 	// Source says where the figures come from.
 	Source string
-	// Renew is the CPU time of one renewal, Grant that of a grant, at the busiest
-	// member.
+	// Renew is the CPU time of a renewal, Grant that of a grant, at the busiest member.
 	Renew, Grant time.Duration
-	// RenewBytes is what a renewal takes on the wire, both ways together.
+	// RenewBytes is the network traffic of a renewal, in both directions.
 	RenewBytes float64
-	// LeaseBytes is the resident memory of a lease at each member, KeyBytes what
-	// a small key on it adds.
+	// LeaseBytes is the resident memory for a lease at each member, KeyBytes that for a small key
+	// on it.
 	LeaseBytes, KeyBytes float64
-	// ConnBytes is the resident memory of a connection with an open stream at the member that has
-	// it, ConnTLSBytes of one that is encrypted. ConnRenew is the CPU time of a message that renews
-	// the leases of one connection, which comes alone, and ConnRenewBytes what it takes on the wire
-	// besides RenewBytes.
+	// ConnBytes is the resident memory for a connection with an open stream at its member,
+	// ConnTLSBytes for an encrypted one. ConnRenew is the CPU time of a message that renews the
+	// leases of one connection, sent separately, and ConnRenewBytes its network traffic in addition
+	// to RenewBytes.
 	ConnBytes, ConnTLSBytes, ConnRenewBytes float64
 	ConnRenew                               time.Duration
-	// LeaseState and KeyState are by how much they add to what the quota of a member is for,
-	// leasehold_state_bytes: that is counted, not measured.
+	// LeaseState and KeyState are what they add to leasehold_state_bytes, which the quota of a
+	// member limits. This is computed, not measured.
 	LeaseState, KeyState float64
-	// Expiries is how many leases a second can end that end together.
+	// Expiries is how many leases that expire at the same time can be ended per second.
 	Expiries float64
-	// Restart is how long a restart takes for a million leases.
+	// Restart is the time of a restart with a million leases.
 	Restart time.Duration
 }
 
-// DocumentedCosts are the figures of docs/benchmarks.md, taken on two cores that
-// the load generator shared. They are examples, not promises.
+// DocumentedCosts returns the figures of docs/benchmarks.md, measured on two cores that were shared
+// with the load generator. They are examples, not promises.
 func DocumentedCosts(members int) Costs {
 	c := Costs{
 		Source: "docs/benchmarks.md, one member on two cores",
@@ -47,33 +46,33 @@ func DocumentedCosts(members int) Costs {
 		Expiries:  130_000, Restart: 1200 * time.Millisecond,
 	}
 	if members > 1 {
-		// The sum of three processes, taken as the leader's: it is the busiest.
+		// The sum of three processes, used for the leader, which is the busiest.
 		c.Source = "docs/benchmarks.md, three members on two cores"
 		c.Renew, c.Grant = 4600*time.Nanosecond, 65_300*time.Nanosecond
 	}
 	return c
 }
 
-// A Site is the number of leases, and the machines for them.
+// A Site is a number of leases and the machines for them.
 type Site struct {
-	// Leases is how many; each is renewed every Renew, or a third of TTL.
+	// Leases is their number; each is renewed every Renew, or a third of TTL.
 	Leases     float64
 	TTL, Renew time.Duration
-	// Keys is how many small keys each lease has.
+	// Keys is the number of small keys per lease.
 	Keys float64
-	// Connections is how many connections of clients the leases are spread over, all of them at the
-	// leader, and TLS whether they are encrypted. 0 does not count them: the leases are renewed by
-	// few clients.
+	// Connections is the number of client connections that the leases are spread over, all of them
+	// at the leader, and TLS whether they are encrypted. 0 ignores connections: few clients renew
+	// the leases.
 	Connections float64
 	TLS         bool
-	// Members of a cell, and of each its Cores, Memory in bytes, Network in
-	// bytes a second, and Files that it may have open; 0: any number.
+	// Members of a cell. For each of them: its Cores, its Memory in bytes, its Network in bytes per
+	// second, and the number of open Files it may have; 0 means any number.
 	Members                int
 	Cores, Memory, Network float64
 	Files                  float64
-	// Busy is the share of these that may be used; the rest is a reserve.
+	// Busy is the fraction of these that may be used; the rest is a reserve.
 	Busy float64
-	// Quota is how large the state may be, in bytes (--quota-backend-bytes); 0: any size.
+	// Quota is the maximum size of the state, in bytes (--quota-backend-bytes); 0 means any size.
 	Quota float64
 }
 
@@ -112,32 +111,30 @@ func (s Site) check() error {
 	return nil
 }
 
-// A Limit says how many leases one resource can carry.
+// A Limit is how many leases one resource can carry.
 type Limit struct {
 	// Name names the resource.
 	Name string
-	// Leases is how many one cell carries before it does; Used is the share of
-	// the allowance that the asked number takes.
+	// Leases is how many leases one cell carries until this resource is exhausted; Used is the
+	// fraction of it that the given number of leases uses.
 	Leases, Used float64
 }
 
-// A Capacity is the load of a number of leases.
+// A Capacity is the load caused by a number of leases.
 type Capacity struct {
 	Site  Site
 	Costs Costs
-	// RenewalsASecond and BytesASecond are the load at the leader, through which
-	// every renewal goes; Cores what it keeps busy; Memory is bytes at each
-	// member.
+	// RenewalsASecond and BytesASecond are the load at the leader, which handles all renewals;
+	// Cores is the number of cores that keeps busy; Memory is in bytes, at each member.
 	RenewalsASecond, BytesASecond, Cores, Memory float64
-	// State is how large the state is, of which the quota is a bound.
+	// State is the size of the state, which the quota limits.
 	State float64
-	// Limits are the limits of the resources, the one that runs out first at the front.
+	// Limits are the limits of the resources, the tightest first.
 	Limits []Limit
-	// PerCell is how many leases a cell of these members carries, Cells how many
-	// cells the asked number needs.
+	// PerCell is how many leases a cell of these members carries, Cells how many cells are needed.
 	PerCell, Cells float64
-	// AllEnd is how long it takes until all are gone if all holders die together,
-	// GrantAll how long to grant all anew, Restart how long a member is away.
+	// AllEnd is how long it takes to end all leases if all holders die together, GrantAll how long
+	// to grant all of them again, Restart how long a restarted member is unavailable.
 	AllEnd, GrantAll, Restart time.Duration
 }
 
@@ -164,7 +161,7 @@ func (c Costs) check() error {
 	return err
 }
 
-// need is what each lease takes of something, and how much of it there is.
+// need is how much of something each lease needs, and how much there is.
 type need struct {
 	name         string
 	cost, budget float64
@@ -178,7 +175,7 @@ func (s Site) needs(c Costs) []need {
 	if s.TLS {
 		conn = c.ConnTLSBytes
 	}
-	messages := min(conns, 1) // each with the leases of its connection, if that has any
+	messages := min(conns, 1) // each with the leases of its connection, if it has any
 	return []need{
 		{
 			"CPU of the leader",
@@ -186,7 +183,7 @@ func (s Site) needs(c Costs) []need {
 		},
 		{"memory of a member", c.LeaseBytes + s.Keys*c.KeyBytes + conns*conn, s.Memory},
 		{"network of the leader", rate * (c.RenewBytes + messages*c.ConnRenewBytes), s.Network},
-		// All of these may be used.
+		// These may be used completely.
 		{"quota", c.LeaseState + s.Keys*c.KeyState, s.Quota / s.Busy},
 		{"open files of the leader", conns, s.Files / s.Busy},
 	}

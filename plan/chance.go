@@ -11,24 +11,22 @@ const Year = 365 * 24 * time.Hour
 // Weather is the conditions of the holders: the network, the pauses of their processes, and the
 // failures of the issuer.
 type Weather struct {
-	// RoundTrip is the distribution of one request's round trip; Loss is the
-	// share of requests without an answer, beyond it.
+	// RoundTrip is the distribution of one request's round trip; Loss is the fraction of requests
+	// without an answer, in addition.
 	RoundTrip Histogram
 	Loss      float64
-	// Pauses is the distribution of pauses: of the process (collector, swap, a machine that is
-	// moved) or of its network as a whole, in which all requests are lost together. PausesSeen is
+	// Pauses is the distribution of pauses: of the process (garbage collector, swap, a machine that
+	// is migrated) or of its entire network, in which all requests are lost together. PausesSeen is
 	// how long they were measured.
 	Pauses     Histogram
 	PausesSeen time.Duration
-	// FailuresAYear is how often the issuer fails in a year, Recovery how long each failure
-	// lasts.
+	// FailuresAYear is how often the issuer fails per year, Recovery how long each failure lasts.
 	FailuresAYear float64
 	Recovery      time.Duration
 }
 
-// AssumedPauses are pauses of a virtual machine in a month, for users that have not measured
-// theirs: an assumption, not a measurement. Most last a hundred milliseconds; one a day lasts 1
-// s, one a month 3 s.
+// AssumedPauses returns pauses of a virtual machine in a month, for users who have not measured
+// theirs: an assumption, not a measurement. Most last 100 ms; one a day lasts 1 s, one a month 3 s.
 func AssumedPauses() (pauses Histogram, seen time.Duration) {
 	h, err := NewHistogram([]Bin{
 		{100 * time.Millisecond, 2000},
@@ -42,8 +40,8 @@ func AssumedPauses() (pauses Histogram, seen time.Duration) {
 	return h, 30 * 24 * time.Hour
 }
 
-// AssumedRoundTrips are round trips in one data centre, for users that have not
-// measured theirs: an assumption too. One in a thousand takes 20 ms.
+// AssumedRoundTrips returns round trips in one data center, for users who have not measured theirs:
+// also an assumption. One in a thousand takes 20 ms.
 func AssumedRoundTrips() Histogram {
 	h, err := NewHistogram([]Bin{
 		{time.Millisecond, 50_000},
@@ -85,25 +83,25 @@ func (w Weather) check() error {
 // cost.
 type Luck struct {
 	Holder Holder
-	// LossesAYear is how often a healthy holder's validity ends, on average (N1);
-	// ChanceAYear is the probability that it ever does in a year (N2).
+	// LossesAYear is how often a healthy holder's validity ends, on average (N1); ChanceAYear is
+	// the probability that it happens at all in a year (N2).
 	LossesAYear, ChanceAYear float64
-	// Of LossesAYear: by requests that are lost or slow one by one, by pauses,
-	// and by failures of the issuer.
+	// The parts of LossesAYear: requests that are lost or slow independently, pauses, and failures
+	// of the issuer.
 	ByRequests, ByPauses, ByIssuer float64
-	// Notice is how long a dead holder still counts as alive at most, without messages and
+	// Notice is the maximum time for which a dead holder counts as alive, without messages and
 	// lateness: L. NoticeMean is the mean: L - T/2.
 	Notice, NoticeMean time.Duration
 	// RenewalsASecond is the load of one lease.
 	RenewalsASecond float64
-	// Attempts is how many renewals fit into a lease.
+	// Attempts is the number of renewals that fit into a lease.
 	Attempts int
 }
 
 // Chance computes how often a healthy holder loses its lease. It assumes that requests fail
-// independently of each other. Requests that fail together belong to the pauses, which begin at
-// any moment with the same probability. A measured distribution cannot know what was too rare to
-// be measured: that share (Histogram.Unseen) counts as lost.
+// independently of each other. Requests that fail together belong to the pauses, which begin at any
+// moment with the same probability. A measured distribution cannot include what was too rare to be
+// measured: that fraction (Histogram.Unseen) counts as lost.
 func Chance(h Holder, w Weather) (Luck, error) {
 	if err := h.Check(); err != nil {
 		return Luck{}, err
@@ -126,7 +124,7 @@ func Chance(h Holder, w Weather) (Luck, error) {
 	return l, nil
 }
 
-// missed is the chance that a request has no answer at all.
+// missed is the probability that a request gets no answer at all.
 func (w Weather) missed() float64 {
 	if w.RoundTrip.Count() == 0 {
 		return w.Loss
@@ -134,17 +132,17 @@ func (w Weather) missed() float64 {
 	return w.Loss + (1-w.Loss)*w.RoundTrip.Unseen()
 }
 
-// attemptsOf are the renewals of one cycle: sent at T, T + retry, ... after the
-// last one that was acknowledged, the answer due before the holder's validity ends.
+// attemptsOf are the renewals of one cycle: sent at T, T + retry, ... after the last acknowledged
+// one; the answer must come before the holder's validity ends.
 type attemptsOf struct {
 	h      Holder
 	w      Weather
 	missed float64
 }
 
-// allFail is the chance that no attempt from the instant first on is answered in
-// time (N3). Attempts that have the same chance, because the same bins are too slow
-// for them, count together: so it takes no longer if there are many.
+// allFail is the probability that no attempt from the instant first on is answered in time (N3).
+// Attempts with the same probability, because the same bins are too slow for them, are combined, so
+// many attempts take no longer.
 func (a attemptsOf) allFail(first time.Duration) float64 {
 	left, retry := a.h.Valid()-first, a.h.Retry
 	if left <= 0 {
@@ -168,9 +166,9 @@ func (a attemptsOf) allFail(first time.Duration) float64 {
 	return p
 }
 
-// fails is the chance that a failure of the issuer, at any moment of a cycle, ends
-// the validity: attempts before it is back are lost, and the first one after that
-// comes up to a retry later (N5).
+// fails is the probability that a failure of the issuer, at any moment of a cycle, ends the
+// validity: attempts before its recovery are lost, and the first one after that comes up to a retry
+// later (N5).
 func (a attemptsOf) fails(recovery time.Duration) float64 {
 	const steps = 200
 	sum := 0.0
@@ -189,9 +187,9 @@ func (a attemptsOf) fails(recovery time.Duration) float64 {
 	return sum / steps
 }
 
-// pauses is how often a year a pause ends the validity (N4): it begins at any
-// moment of a cycle, and a renewal that was due is sent when it is over. What
-// would have happened without the pause is not counted again.
+// pauses is how often per year a pause ends the validity (N4): it begins at any moment of a cycle,
+// and a renewal that was due is sent after it. Losses that would have happened without the pause
+// are not counted again.
 func (a attemptsOf) pauses() float64 {
 	if a.w.Pauses.Count() == 0 {
 		return 0
@@ -217,7 +215,7 @@ func (a attemptsOf) paused(d time.Duration) float64 {
 	return sum / steps
 }
 
-// often says a number of times a year in words.
+// often describes a rate per year in words.
 func often(aYear float64) string {
 	switch {
 	case aYear >= 365*24:

@@ -1,13 +1,14 @@
-// Package plan computes what follows from the length of a lease: how long a name can be without a
+// Package plan computes the consequences of the length of a lease: how long a name can be without a
 // holder, and whether healthy holders outlive a failure of the issuer.
 //
 // [ChooseLength] chooses a length by how often healthy holders lose their leases. [Chain] is about
-// leases that rest on each other, [ChooseCaches] about leases on cached data, and [Size] about the
-// cost of leases. [Questions] are the same computations with flags as inputs and text as answers.
+// leases that depend on each other, [ChooseCaches] about leases on cached data, and [Size] about
+// the cost of leases. [Questions] are the same computations with flags as inputs and text as
+// answers.
 //
 // The result of every function depends only on its arguments. A time.Duration is used as a value;
-// the package reads no clock, does not wait, and draws no random numbers. All functions may be
-// called concurrently. Wrong arguments are an error that says what to do instead.
+// the package reads no clock, does not wait, and draws no random numbers. All functions are safe
+// for concurrent use. Wrong arguments are an error that says what to do instead.
 //
 // The letters of the literature, and their names here:
 //

@@ -53,7 +53,7 @@ func (o Outage) Explain() []string {
 	return append(out, text)
 }
 
-// forgets says what a failure of the issuer does to the lease of a dead holder.
+// forgets describes what a failure of the issuer does to the lease of a dead holder.
 func (o Outage) forgets() string {
 	i := o.Issuer
 	switch {

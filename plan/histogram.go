@@ -19,14 +19,14 @@ type Bin struct {
 	Count float64
 }
 
-// A Histogram has the measured durations of something. The zero value is empty: the thing takes
+// A Histogram has measured durations. The zero value is empty, and stands for something that takes
 // no time.
 type Histogram struct {
 	bins  []Bin     // in order of Upper
-	below []float64 // how many are in the bins up to this one
+	below []float64 // number of durations in the bins up to this one
 }
 
-// NewHistogram makes a histogram of bins in any order.
+// NewHistogram returns a histogram of bins, which may be in any order.
 func NewHistogram(bins []Bin) (Histogram, error) {
 	h := Histogram{bins: slices.Clone(bins)}
 	slices.SortStableFunc(h.bins, func(a, b Bin) int { return cmp.Compare(a.Upper, b.Upper) })
@@ -47,10 +47,9 @@ func NewHistogram(bins []Bin) (Histogram, error) {
 	return h, nil
 }
 
-// ReadHistogram reads lines "upper_ms,count": each counts the durations of at
-// most upper_ms milliseconds that are in no line with a smaller one. Numbers may
-// have decimals. Empty lines, lines that begin with # and one heading line
-// "upper_ms,count" are skipped.
+// ReadHistogram reads lines "upper_ms,count": each is the number of durations of at most upper_ms
+// milliseconds that are in no line with a smaller upper_ms. Numbers may have decimals. Empty lines,
+// lines that begin with # and one heading line "upper_ms,count" are skipped.
 func ReadHistogram(r io.Reader) (Histogram, error) {
 	var bins []Bin
 	lines := bufio.NewScanner(r)
@@ -80,7 +79,7 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 	return h, err
 }
 
-// Write writes what ReadHistogram reads.
+// Write writes the format that ReadHistogram reads.
 func (h Histogram) Write(w io.Writer) error {
 	text := []byte("upper_ms,count\n")
 	for _, b := range h.bins {
@@ -93,7 +92,7 @@ func (h Histogram) Write(w io.Writer) error {
 	return err
 }
 
-// Plus is the sum of two histograms, the other's counts taken times over.
+// Plus returns the sum of h and times the counts of o.
 func (h Histogram) Plus(o Histogram, times float64) (Histogram, error) {
 	bins := slices.Clone(h.bins)
 	for _, b := range o.bins {
@@ -102,7 +101,7 @@ func (h Histogram) Plus(o Histogram, times float64) (Histogram, error) {
 	return NewHistogram(bins)
 }
 
-// Count is how many durations were counted.
+// Count returns the number of durations.
 func (h Histogram) Count() float64 {
 	if len(h.below) == 0 {
 		return 0
@@ -110,7 +109,7 @@ func (h Histogram) Count() float64 {
 	return h.below[len(h.below)-1]
 }
 
-// Max is the upper edge of the last bin that counts anything.
+// Max returns the upper bound of the last bin that is not empty.
 func (h Histogram) Max() time.Duration {
 	for _, b := range slices.Backward(h.bins) {
 		if b.Count > 0 {
@@ -120,14 +119,14 @@ func (h Histogram) Max() time.Duration {
 	return 0
 }
 
-// Above is the share of durations that may be longer than d: a bin counts as longer unless its
-// Upper is at most d.
+// Above returns the fraction of durations that may be longer than d: those in bins with an Upper
+// above d.
 func (h Histogram) Above(d time.Duration) float64 {
 	share, _ := h.above(d)
 	return share
 }
 
-// above is Above, and the shortest time that has the same share.
+// above is Above, and returns also the shortest duration with the same fraction.
 func (h Histogram) above(d time.Duration) (share float64, from time.Duration) {
 	n := h.Count()
 	if n == 0 {
@@ -140,7 +139,8 @@ func (h Histogram) above(d time.Duration) (share float64, from time.Duration) {
 	return (n - h.below[i-1]) / n, h.bins[i-1].Upper
 }
 
-// Quantile is the smallest upper edge that at least a share q of all durations does not exceed.
+// Quantile returns the smallest upper bound that at least a fraction q of all durations does not
+// exceed.
 func (h Histogram) Quantile(q float64) time.Duration {
 	for i, b := range h.bins {
 		if b.Count > 0 && h.below[i] >= q*h.Count() {
@@ -150,8 +150,8 @@ func (h Histogram) Quantile(q float64) time.Duration {
 	return h.Max()
 }
 
-// Unseen is the share of durations longer than all that were counted, as far as
-// the count can tell: with 19 chances in 20 it is at most 3/n (the rule of three).
+// Unseen returns the fraction of durations longer than all counted ones, as far as the count can
+// tell: with a probability of 95 % it is at most 3/n (the rule of three).
 func (h Histogram) Unseen() float64 {
 	if n := h.Count(); n > 3 {
 		return 3 / n

@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// Wish says what is required of a lease.
+// Wish has the requirements for a lease.
 type Wish struct {
-	// Holder has the round trip, retry, margin and drift; its TTL and Renew are
-	// chosen.
+	// Holder has the round trip, retry, margin and drift; its TTL and Renew are chosen.
 	Holder  Holder
 	Weather Weather
 	// LossesAYear is how often a healthy holder may lose its lease.
 	LossesAYear float64
 	// Leases is the number of leases, for the load.
 	Leases float64
-	// TTLs are the lengths to choose from, in any order; none means usual ones.
+	// TTLs are the lengths to choose from, in any order; empty for the usual ones.
 	TTLs []time.Duration
 }
 
-// shares are the renewal intervals that are tried, as parts of the TTL.
+// shares are the tried renewal intervals, as fractions 1/n of the TTL.
 var shares = []int{2, 3, 4, 5}
 
 func usualTTLs() []time.Duration {
@@ -32,11 +31,11 @@ func usualTTLs() []time.Duration {
 	return out
 }
 
-// A LengthChoice has every pair of TTL and renewal interval that was computed, and the best one.
+// A LengthChoice has all computed pairs of TTL and renewal interval, and the best one.
 type LengthChoice struct {
 	Wish Wish
-	// All has the luck of each pair of TTL and renewal interval, by TTL, and then from long
-	// intervals to short ones. It leaves out pairs that are impossible.
+	// All has the luck of each pair of TTL and renewal interval, sorted by TTL, then from long
+	// intervals to short ones. Impossible pairs are omitted.
 	All []Luck
 	// Best is the shortest lease, with the least load among equals, that is lost at most
 	// LossesAYear times, outlives a recovery of the issuer, and is renewed before its silence is
@@ -98,8 +97,8 @@ func ChooseLength(w Wish) (LengthChoice, error) {
 	return c, err
 }
 
-// good says whether a pair grants the wish. Pairs that this service would
-// checkpoint between renewals, at two fifths, are not good ones.
+// good reports whether a pair meets the requirements. It must also not be checkpointed between
+// renewals, which this service does after two fifths of the TTL.
 func (w Wish) good(l Luck) bool {
 	o, err := Bounds(l.Holder, Leasehold(l.Holder.TTL, w.Weather.Recovery).Silent())
 	return err == nil && l.LossesAYear <= w.LossesAYear && !o.HealthyLose() && !o.Noted()
@@ -142,7 +141,7 @@ func (c LengthChoice) Explain() []string {
 	return out
 }
 
-// spare says what the best has left when the issuer fails.
+// spare describes the rest of the best lease's validity when the issuer fails.
 func (c LengthChoice) spare() string {
 	o, err := Bounds(c.Best.Holder, Leasehold(c.Best.Holder.TTL,
 		c.Wish.Weather.Recovery).Silent())
@@ -185,7 +184,7 @@ func (l Luck) blame() string {
 		often(l.ByRequests))
 }
 
-// shorter is the longest lease below the best, at the best's share.
+// shorter returns the longest lease that is shorter than the best, with the same renewal share.
 func (c LengthChoice) shorter() (Luck, bool) {
 	var found Luck
 	ok := false
@@ -197,8 +196,8 @@ func (c LengthChoice) shorter() (Luck, bool) {
 	return found, ok
 }
 
-// longer is the first lease of at least three times the best's length, at the
-// best's share.
+// longer returns the first lease of at least three times the best's length, with the same renewal
+// share.
 func (c LengthChoice) longer() (Luck, bool) {
 	for _, l := range c.All {
 		if l.Holder.TTL >= 3*c.Best.Holder.TTL && sameShare(l, c.Best) {

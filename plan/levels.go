@@ -5,30 +5,29 @@ import (
 	"time"
 )
 
-// ThumbFactor is the rule of thumb for leases that rest on each other: each 2.5
-// times the level above. Renewed at half its length a lease of 2D keeps D for the
-// issuer's failure; the other half of D is for retries, messages and clocks.
+// ThumbFactor is the rule of thumb for leases that depend on each other: each is 2.5 times as long
+// as the level above. Renewed at half its length, a lease of 2D has D left for the issuer's
+// failure; the other half of D is for retries, messages and clocks.
 const ThumbFactor = 2.5
 
-// A Level is one lease of a chain, with what follows.
+// A Level is one lease of a chain, and the consequences.
 type Level struct {
-	// Name says whose lease it is.
+	// Name names the holder.
 	Name   string
 	Holder Holder
 	// Recovery is how long the level above may be without a holder: its worst outage, or the base
 	// of the chain for the first level.
 	Recovery time.Duration
-	// Needs is the shortest lease that outlives that (O8), 0 if none does at this renewal
+	// Needs is the shortest lease that outlives that (O8), 0 if there is none with this renewal
 	// interval. Thumb is the length by the rule of thumb.
 	Needs, Thumb time.Duration
-	// Slack is below zero if healthy holders of this level stop when the level
-	// above fails over (O7).
+	// Slack is negative if healthy holders of this level stop when the level above fails over (O7).
 	Slack time.Duration
-	// Worst is the worst outage of this level and all above (O9).
+	// Worst is the worst outage of this level and all levels above (O9).
 	Worst time.Duration
 }
 
-// Chain computes leases that rest on each other. The first one rests on something that recovers
+// Chain computes leases that depend on each other. The first one depends on something that recovers
 // within base after a failure. Every level is a textbook issuer for the next.
 func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error) {
 	if len(names) != len(holders) || len(holders) == 0 {
@@ -55,9 +54,9 @@ func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error
 	return out, nil
 }
 
-// ThumbChain makes n leases by the rule of thumb, each factor times the one
-// before it, the first being of. The other fields of each are of's, and the
-// renewal interval keeps its share of the length.
+// ThumbChain returns n leases by the rule of thumb, each factor times as long as the one before,
+// beginning with of. The other fields are of's, and the renewal interval remains the same fraction
+// of the length.
 func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	if err := finite(number("factor between levels", factor)); err != nil {
 		return nil, err
@@ -78,8 +77,8 @@ func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	return out, nil
 }
 
-// ChainAdvice explains a chain in sentences. one is the outage of a single lease of the first
-// level's length granted by this service.
+// ChainAdvice explains a chain in sentences. one is the outage of a single lease, of the first
+// level's length, from this service.
 func ChainAdvice(chain []Level, one Outage) []string {
 	var out []string
 	for _, l := range chain {

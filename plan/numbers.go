@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// An InputError says which argument makes no sense, why, and what to do.
+// An InputError says which argument is impossible, why, and what to do.
 type InputError struct {
 	// Field names the argument in words, such as "renewal interval".
 	Field string
-	// Problem says what is wrong with it; Advice says what to do.
+	// Problem is what is wrong with it; Advice is what to do.
 	Problem, Advice string
 }
 
-// Error says all of it in one line.
+// Error returns all of it in one line.
 func (e *InputError) Error() string {
 	return fmt.Sprintf("plan: the %s %s: %s", e.Field, e.Problem, e.Advice)
 }
 
-// wrong makes an InputError.
+// wrong returns an InputError.
 func wrong(field, advice, problem string, args ...any) error {
 	return &InputError{field, fmt.Sprintf(problem, args...), advice}
 }
 
-// about makes an InputError about something that has a name, such as a level; other errors it
-// returns as they are.
+// about adds the name of something, such as a level, to an InputError; it returns other errors
+// unchanged.
 func about(err error, name string) error {
 	var in *InputError
 	if !errors.As(err, &in) {
@@ -35,19 +35,19 @@ func about(err error, name string) error {
 	return &InputError{in.Field + " of " + name, in.Problem, in.Advice}
 }
 
-// A quantity is a duration with the words for it.
+// A quantity is a duration and its name in errors.
 type quantity struct {
 	field string
 	value time.Duration
 }
 
-// span is a duration with the words for it.
+// span returns a quantity.
 func span(field string, value time.Duration) quantity { return quantity{field, value} }
 
-// decade bounds the durations that are given: sums of several fit into a Duration.
+// decade is the maximum of given durations: sums of several fit into a Duration.
 const decade = 10 * 365 * 24 * time.Hour
 
-// bounded complains of the first quantity that is below zero or more than ten years.
+// bounded returns an error for the first quantity that is negative or more than ten years.
 func bounded(list ...quantity) error {
 	for _, q := range list {
 		switch {
@@ -60,16 +60,16 @@ func bounded(list ...quantity) error {
 	return nil
 }
 
-// A figure is a number with the words for it.
+// A figure is a number and its name in errors.
 type figure struct {
 	field string
 	value float64
 }
 
-// number is a number with the words for it.
+// number returns a figure.
 func number(field string, value float64) figure { return figure{field, value} }
 
-// finite complains of the first figure below zero, infinite, or no number.
+// finite returns an error for the first figure that is negative, infinite, or not a number.
 func finite(list ...figure) error {
 	for _, f := range list {
 		if f.value < 0 || math.IsNaN(f.value) || math.IsInf(f.value, 0) {
@@ -79,7 +79,7 @@ func finite(list ...figure) error {
 	return nil
 }
 
-// shareBelow complains of a figure that is not in [0, below).
+// shareBelow returns an error for a figure outside of [0, below).
 func shareBelow(f figure, below float64) error {
 	if err := finite(f); err != nil {
 		return err
@@ -91,7 +91,7 @@ func shareBelow(f figure, below float64) error {
 	return nil
 }
 
-// rounded cuts what nobody reads off a duration.
+// rounded rounds a duration to useful precision.
 func rounded(d time.Duration) time.Duration {
 	switch {
 	case d.Abs() >= 10*time.Second:
@@ -102,10 +102,10 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(10 * time.Microsecond)
 }
 
-// century is what stands for all that is longer: a hundred years.
+// century stands for all longer durations: a hundred years.
 const century = 100 * 365 * 24 * time.Hour
 
-// scaled multiplies a duration. A century stands for what does not fit, by either sign.
+// scaled multiplies a duration. Results that do not fit become plus or minus a century.
 func scaled(d time.Duration, f float64) time.Duration {
 	if d == 0 {
 		return 0
@@ -114,12 +114,12 @@ func scaled(d time.Duration, f float64) time.Duration {
 	return time.Duration(max(-float64(century), min(v, float64(century))))
 }
 
-// seconds makes a duration, at most a century.
+// seconds returns a duration, at most a century.
 func seconds(v float64) time.Duration {
 	return time.Duration(min(v*float64(time.Second), float64(century)))
 }
 
-// counted prints a number with three digits, and without an exponent unless it is below 0.0001.
+// counted formats a number with three digits, and without an exponent unless it is below 0.0001.
 func counted(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 1e9:
@@ -130,7 +130,7 @@ func counted(v float64) string {
 	return decimal(v)
 }
 
-// attemptsText says how many attempts there are.
+// attemptsText describes a number of attempts.
 func attemptsText(n int) string {
 	if n == 1 {
 		return "1 attempt to renew"
@@ -147,14 +147,14 @@ func roundedUp(d time.Duration) time.Duration {
 	return (d + step - 1) / step * step
 }
 
-// short rounds a duration to what people read.
+// short formats a duration with useful precision.
 func short(d time.Duration) string { return rounded(d).String() }
 
-// percent prints a share, as decimal does.
+// percent formats a fraction as a percentage, like decimal.
 func percent(v float64) string { return decimal(100*v) + " %" }
 
-// decimal prints three digits of a figure, and those before the point if there are more. There is
-// no exponent unless the figure is below 0.0001.
+// decimal formats three digits of a figure, or all digits before the point if there are more. There
+// is no exponent unless the figure is below 0.0001.
 func decimal(v float64) string {
 	if math.Abs(v) >= 999.5 {
 		return fmt.Sprintf("%.0f", v)

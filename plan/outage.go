@@ -5,30 +5,29 @@ import (
 	"time"
 )
 
-// The defaults of a holder and of this service. Figures of the service are those
-// of docs/benchmarks.md and docs/operations.md.
+// The defaults of a holder and of this service. The service's figures come from docs/benchmarks.md
+// and docs/operations.md.
 const (
 	// DefaultTTL is the usual length of a lease; it is renewed at a third.
 	DefaultTTL = 10 * time.Second
-	// DefaultDrift bounds the difference of two clocks' rates.
+	// DefaultDrift is the maximum relative difference between the rates of two clocks.
 	DefaultDrift = 1e-3
-	// DefaultRetry is how long clientv3 waits before it tries a renewal again.
+	// DefaultRetry is how long clientv3 waits before it retries a renewal.
 	DefaultRetry = 500 * time.Millisecond
-	// DefaultRoundTrip is a slow request in one data centre.
+	// DefaultRoundTrip is a slow request in one data center.
 	DefaultRoundTrip = 20 * time.Millisecond
 
-	// RecoveryCutOff is how long this service is without a leader when the
-	// leader's machine is gone: two election timeouts of 1 s.
+	// RecoveryCutOff is how long this service has no leader after the leader's machine has failed:
+	// two election timeouts of 1 s.
 	RecoveryCutOff = 2 * time.Second
-	// RecoveryKilled is the same when only the leader's process died: the longest of 100 kills,
+	// RecoveryKilled is the same if only the leader's process died: the longest of 100 kills,
 	// rounded.
 	RecoveryKilled = 70 * time.Millisecond
 
-	// untended is how long after its last renewal this service checkpoints a
-	// lease whose holder's connection has ended.
+	// untended is how long after its last renewal this service checkpoints a lease whose holder's
+	// connection has ended.
 	untended = 250 * time.Millisecond
-	// lateness is what the tests of this service allow for an expiry to come
-	// late. Measured are 5 ms.
+	// lateness is how late an expiry may be in this service's tests. 5 ms have been measured.
 	lateness = 500 * time.Millisecond
 	// longestSilence is the default of --lease-checkpoint-interval.
 	longestSilence = time.Minute
@@ -38,21 +37,20 @@ const (
 type Holder struct {
 	// TTL is the length of the lease, L.
 	TTL time.Duration
-	// Renew is the time between the sending of two renewals, T. 0 is a third of
-	// the TTL.
+	// Renew is the time between the sending of two renewals, T. 0 means a third of the TTL.
 	Renew time.Duration
 	// RoundTrip is the longest round trip of a request, whichever direction is slow.
 	RoundTrip time.Duration
-	// Retry is how long after a renewal without an answer the holder sends the next.
+	// Retry is how long after a renewal without an answer the holder sends the next one.
 	Retry time.Duration
-	// Margin is the time by which the holder shortens its own valid until.
+	// Margin is by how much the holder shortens its own valid-until time.
 	Margin time.Duration
-	// Drift bounds the difference in rate of the clocks of holder and issuer, as
-	// a share: 0.001 is a thousandth.
+	// Drift is the maximum relative difference between the rates of the holder's and the issuer's
+	// clocks: 0.001 is a thousandth.
 	Drift float64
 }
 
-// Interval is the time between two renewals: Renew, or a third of the TTL.
+// Interval returns the time between two renewals: Renew, or a third of the TTL.
 func (h Holder) Interval() time.Duration {
 	if h.Renew != 0 {
 		return h.Renew
@@ -60,11 +58,11 @@ func (h Holder) Interval() time.Duration {
 	return h.TTL / 3
 }
 
-// Valid is how long the holder may act after it sent a renewal that was acknowledged (O1): L(1 -
-// drift) - margin. Its valid until is that much after the sending.
+// Valid returns how long after sending an acknowledged renewal the holder may act (O1): L(1 -
+// drift) - margin.
 func (h Holder) Valid() time.Duration { return scaled(h.TTL, 1-h.Drift) - h.Margin }
 
-// longest is how long a lease of d can last by another clock (O2): d/(1 - drift).
+// longest returns how long a lease of d can last by another clock (O2): d/(1 - drift).
 func (h Holder) longest(d time.Duration) time.Duration { return scaled(d, 1/(1-h.Drift)) }
 
 // Check returns an error if the settings are wrong.
@@ -110,8 +108,8 @@ func (h Holder) Check() error {
 	return nil
 }
 
-// Attempts is how many times a renewal can be sent before the lease is over,
-// with an answer in time if it takes RoundTrip.
+// Attempts returns how many times a renewal can be sent before the lease ends, such that the answer
+// is in time if it takes RoundTrip.
 func (h Holder) Attempts() int {
 	spare := h.Valid() - h.RoundTrip - h.Interval()
 	if spare < 0 {
@@ -125,24 +123,24 @@ func (h Holder) Attempts() int {
 
 // An Issuer grants the leases: a core that fails and recovers.
 type Issuer struct {
-	// Recovery is D: how long after a failure the issuer grants, renews and ends nothing. The
-	// time between two failures is more than a lease and a recovery.
+	// Recovery is D: how long after a failure the issuer grants, renews and ends nothing. There is
+	// more than a lease and a recovery between two failures.
 	Recovery time.Duration
 	// Lateness is how long after the expiry of a lease the issuer may take to end it.
 	Lateness time.Duration
-	// Refreshes says that a recovered issuer gives every lease its full length
-	// again, because renewals are not in its log; otherwise it remembers when
-	// each lease ends.
+	// Refreshes means that after a recovery, the issuer gives every lease its full length again,
+	// because renewals are not in its log. Otherwise it remembers when each lease ends.
 	Refreshes bool
-	// Checkpoint is how long after the last renewal of a lease an issuer that refreshes stores
-	// when the lease ends. 0 is never.
+	// Checkpoint is how long after the last renewal of a lease a refreshing issuer stores when the
+	// lease ends. 0 means never.
 	Checkpoint time.Duration
-	// Untended is the same after the connection of a dead holder has ended. 0 is for an issuer
-	// that ignores connections, or a holder that falls silent with its connection open.
+	// Untended is the same after the connection of a dead holder has ended. It is 0 if the issuer
+	// ignores connections, or if the holder stops responding with its connection open.
 	Untended time.Duration
 }
 
-// Silence is how much of a dead holder's silence the issuer may forget at a failure; at most ttl.
+// Silence returns how much of a dead holder's silence the issuer may forget at a failure; at most
+// ttl.
 func (i Issuer) Silence(ttl time.Duration) time.Duration {
 	d := ttl
 	if i.Checkpoint > 0 {
@@ -155,7 +153,7 @@ func (i Issuer) Silence(ttl time.Duration) time.Duration {
 }
 
 // ClassicIssuer is the core of the textbooks: it forgets nothing, is never late, and serves again
-// when recovery has passed after a failure.
+// after the recovery time.
 func ClassicIssuer(recovery time.Duration) Issuer { return Issuer{Recovery: recovery} }
 
 // RefreshingIssuer gives all leases their full length after each failure, and does not store
@@ -164,9 +162,8 @@ func RefreshingIssuer(recovery time.Duration) Issuer {
 	return Issuer{Recovery: recovery, Refreshes: true}
 }
 
-// Leasehold is this service. A holder that dies closes its connection and is
-// checkpointed after a quarter of a second; for one that falls silent with its
-// connection open see [Issuer.Silent].
+// Leasehold is this service. If a holder dies, its connection ends, and its lease is checkpointed
+// after 250 ms; for one that stops responding with its connection open see [Issuer.Silent].
 func Leasehold(ttl, recovery time.Duration) Issuer {
 	return Issuer{
 		Recovery: recovery, Lateness: lateness, Refreshes: true,
@@ -174,8 +171,8 @@ func Leasehold(ttl, recovery time.Duration) Issuer {
 	}
 }
 
-// Silent is the issuer for a holder that falls silent with its connection open: it is
-// checkpointed after two fifths of the TTL and at most a minute.
+// Silent returns the issuer for a holder that stops responding with its connection open: its lease
+// is checkpointed after two fifths of the TTL, at most a minute.
 func (i Issuer) Silent() Issuer {
 	i.Untended = 0
 	return i
@@ -190,25 +187,25 @@ func (i Issuer) check() error {
 	)
 }
 
-// An Outage has the times without a holder that follow from a Holder and an Issuer.
+// An Outage has the times without a holder for a Holder and an Issuer.
 type Outage struct {
 	Holder Holder
 	Issuer Issuer
 
-	// Worst bounds the time from the death of a holder until another holds (O3,
-	// O4), with one failure of the issuer at the worst moment.
+	// Worst is the maximum time from the death of a holder until another one holds (O3, O4), with
+	// one failure of the issuer at the worst moment.
 	Worst time.Duration
-	// Alone is the same while the issuer does not fail.
+	// Alone is the same without a failure of the issuer.
 	Alone time.Duration
 	// Typical is the mean without a failure of the issuer (O5).
 	Typical time.Duration
-	// NoticeFrom and NoticeTo are the shortest and longest time from the death of a holder until
-	// the issuer ends its lease (O6).
+	// NoticeFrom and NoticeTo are the minimum and maximum time from the death of a holder until the
+	// issuer ends its lease (O6).
 	NoticeFrom, NoticeTo time.Duration
-	// Valid is the holder's own time, from the sending of a renewal (O1).
+	// Valid is the holder's own validity, from the sending of a renewal (O1).
 	Valid time.Duration
-	// Slack is what is left of the holder's validity if the issuer fails just when it would have
-	// accepted a renewal (O7). Below zero, healthy holders stop that much too early.
+	// Slack is the rest of the holder's validity if the issuer fails just when it would have
+	// accepted a renewal (O7). If it is negative, healthy holders stop that much too early.
 	Slack time.Duration
 	// Survivable is the longest recovery in which no healthy holder loses its validity.
 	Survivable time.Duration
@@ -226,7 +223,7 @@ func Bounds(h Holder, i Issuer) (Outage, error) {
 	}
 	h.Renew = h.Interval()
 	r := h.RoundTrip
-	alone := r + h.longest(h.TTL) + i.Lateness + 2*r // sent, lasts, ends; told, asks
+	alone := r + h.longest(h.TTL) + i.Lateness + 2*r // sending, lasting, ending; telling, asking
 	o := Outage{
 		Holder: h, Issuer: i,
 		Worst: alone, Alone: alone,
@@ -241,19 +238,19 @@ func Bounds(h Holder, i Issuer) (Outage, error) {
 		o.Slack = h.Valid() - h.Renew - r
 		return o, nil
 	}
-	// The issuer fails as the lease ends, or as its end is to be told (O3).
+	// The issuer fails as the lease ends, or just before it reports that (O3).
 	o.Worst = alone + i.Recovery + h.Retry + r
 	if i.Refreshes {
-		// It fails just before it notes the silence, and forgets it (O4).
+		// It fails just before it stores the silence, and forgets it (O4).
 		forgotten := h.longest(i.Silence(h.TTL)) + i.Lateness
 		o.Worst = max(o.Worst, alone+forgotten+i.Recovery)
 	}
 	return o, nil
 }
 
-// Noted reports whether healthy holders renew so seldom that their silence is checkpointed
-// between renewals: each renewal then costs the issuer a log entry, and a failure of the issuer
-// does not refresh the lease.
+// Noted reports whether healthy holders renew so rarely that their silence is checkpointed between
+// renewals. Then each renewal costs the issuer a log entry, and a failure of the issuer does not
+// refresh the lease.
 func (o Outage) Noted() bool {
 	c := o.Issuer.Checkpoint
 	return c > 0 && o.Holder.Renew+o.Holder.RoundTrip >= c
@@ -262,8 +259,8 @@ func (o Outage) Noted() bool {
 // HealthyLose reports whether a failure of the issuer makes healthy holders stop.
 func (o Outage) HealthyLose() bool { return o.Slack < 0 }
 
-// ShortestTTL is the shortest lease, renewed at the same share of its length,
-// that outlives a failure of the issuer (O8). It is 0 if there is none.
+// ShortestTTL returns the shortest lease, renewed at the same fraction of its length, that outlives
+// a failure of the issuer (O8). It is 0 if there is none.
 func (o Outage) ShortestTTL() time.Duration {
 	h := o.Holder
 	left := 1 - h.Drift - float64(h.Renew)/float64(h.TTL)
