@@ -14,55 +14,55 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// errOver means that nobody waits for what a channel brings.
+// errOver means that the receiver's call has ended.
 var errOver = errors.New("the call is over")
 
-// Channel is one end of one call. One goroutine may receive at a time.
+// Channel is one end of a call. Only one goroutine at a time may receive.
 type Channel struct {
 	link *Link
 	id   uint64
-	// cancel is called when the other end gives the call up; nil at a relay.
+	// cancel is called when the other end abandons the call; nil at a relay.
 	cancel func()
-	came   chan struct{} // capacity 1: there is something to receive
-	roomy  chan struct{} // capacity 1: there is room
+	came   chan struct{} // capacity 1: there may be something to receive
+	roomy  chan struct{} // capacity 1: there may be room to send
 
 	// Guarded by the link's mu.
-	pieces []piece // that have come
-	// delivered are whole messages from this side: see Deliver. They may overtake the pieces of
-	// other messages.
+	pieces []piece // received, in order
+	// delivered has whole messages from this side: see Deliver. They may overtake pieces of other
+	// messages.
 	delivered [][]byte
-	unspent   int  // what has come and was not given back, by what it costs
-	taken     int  // of it, what was taken
-	through   bool // no more will come
-	room      int  // for what is sent
-	queued    int  // frames that wait to be sent
-	long      int  // those of them in the link's long
+	unspent   int  // the cost of received frames whose room was not given back
+	taken     int  // the part of it that the receiver has taken
+	through   bool // no more pieces will come
+	room      int  // left for sending
+	queued    int  // frames waiting to be sent
+	long      int  // the part of them in the link's long
 	header    header
-	end       *pb.RelayEnd // of the other end
+	end       *pb.RelayEnd // from the other end
 	shut      bool         // nothing more is sent
 	over      bool         // the channel has ended
-	why       error        // with the link
-	receive   func()       // see Rest; nil if somebody receives
+	why       error        // why, if with the link
+	receive   func()       // see Rest; nil if there is an active receiver
 
 	sending sync.Mutex // held while a message is sent
 
-	buffer []byte // of a message of which not all has come; of who receives alone
+	buffer []byte // of an incomplete message; owned by the receiver
 }
 
 // header is the header of the answer.
 type header struct {
-	*pb.RelayHeader      // nil if it has not come
-	news            bool // the receiver may not know it yet
+	*pb.RelayHeader      // nil before it has come
+	news            bool // the receiver may not have seen it yet
 }
 
 // piece is a part of a message.
 type piece struct {
 	bytes []byte
 	whole bool
-	free  bool // it takes no room
+	free  bool // uses no room
 }
 
-// takeLocked takes a frame of this channel.
+// takeLocked processes a frame of this channel.
 func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 	if f.Window > 0 {
 		if f.Window > 2*window || c.room+int(f.Window) > window {
@@ -76,7 +76,7 @@ func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 	}
 	if len(f.Data) > 0 || f.EndMessage {
 		n := len(f.Data) + cost
-		// The last of what is unspent was sent while there was room.
+		// The last of the unspent frames was sent while there was room.
 		if len(f.Data) > pieceSize || c.unspent >= window || c.through {
 			return fmt.Errorf("%w: %d bytes of channel %d come, of which %d wait",
 				errProtocol, len(f.Data), c.id, c.unspent)
@@ -92,7 +92,7 @@ func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 	return nil
 }
 
-// endLocked notes that the channel has ended, and returns what is to be called for that.
+// endLocked records that the channel has ended, and returns the function to call.
 func (c *Channel) endLocked() (cancel func()) {
 	c.over, c.why = true, c.link.why
 	c.tellLocked()
@@ -100,7 +100,7 @@ func (c *Channel) endLocked() (cancel func()) {
 	return c.cancel
 }
 
-// Send sends a message, and waits until there is room for all of it.
+// Send sends a message, after waiting until there is room for all of it.
 func (c *Channel) Send(ctx context.Context, message []byte) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -141,8 +141,8 @@ func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
 	}
 }
 
-// CloseSend says that no more messages follow. Any goroutine may call it, and a message of which
-// not all was sent is never whole then.
+// CloseSend ends the messages from this side. Any goroutine may call it; a message that was not
+// completely sent then never arrives.
 func (c *Channel) CloseSend() {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -163,14 +163,14 @@ func (c *Channel) SendHeader(h *pb.RelayHeader) {
 	}
 }
 
-// Await waits for so long at most, and reports whether there may be something to receive. Only who
-// receives may call it.
+// Await waits for up to d, and reports whether there may be something to receive. Only the receiver
+// may call it.
 func (c *Channel) Await(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	for !c.hasNews() {
 		select {
-		case <-c.came: // perhaps of what was taken before
+		case <-c.came: // perhaps from something that was taken already
 		case <-t.C:
 			return false
 		}
@@ -178,7 +178,7 @@ func (c *Channel) Await(d time.Duration) bool {
 	return true
 }
 
-// hasNews reports whether there is something to receive, or will be no more.
+// hasNews reports whether there is something to receive, or nothing will follow.
 func (c *Channel) hasNews() bool {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -189,9 +189,9 @@ func (c *Channel) hasNewsLocked() bool {
 	return len(c.pieces)+len(c.delivered) > 0 || c.through || c.over
 }
 
-// Rest calls receive, on a goroutine of its own, when there is something to receive: until then
-// nobody need wait for that. It reports false if there is something now. Only who receives may call
-// it.
+// Rest makes the link call receive, in a new goroutine, when there is something to receive, so that
+// no goroutine has to wait for it. It returns false if there is something already. Only the
+// receiver may call it.
 func (c *Channel) Rest(receive func()) bool {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -202,7 +202,7 @@ func (c *Channel) Rest(receive func()) bool {
 	return true
 }
 
-// tellLocked tells who receives that there is something, or will be no more.
+// tellLocked notifies the receiver that there is something, or that nothing will follow.
 func (c *Channel) tellLocked() {
 	notify(c.came)
 	if f := c.receive; f != nil {
@@ -211,11 +211,11 @@ func (c *Channel) tellLocked() {
 	}
 }
 
-// ErrOther is the error of RecvOr when there is something else.
+// ErrOther is RecvOr's error if there is something else to handle.
 var ErrOther = errors.New("there is something else than a message")
 
-// Recv returns the next message. At the end of them the error is io.EOF; if the channel has ended
-// before, it says why.
+// Recv returns the next message. After the last one, the error is io.EOF; if the channel ended
+// before, it is the reason.
 func (c *Channel) Recv(ctx context.Context) ([]byte, error) {
 	for {
 		b, err := c.RecvOr(ctx, nil)
@@ -225,8 +225,8 @@ func (c *Channel) Recv(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// RecvOr is Recv that returns with ErrOther when it finds a token in other before a whole message,
-// or when the header has come.
+// RecvOr is Recv, but returns ErrOther if it finds a token in other before a complete message, or
+// if the header has come.
 func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, error) {
 	for {
 		list, err := c.received()
@@ -264,8 +264,8 @@ func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, er
 	}
 }
 
-// received takes the pieces that have come, up to the end of a message, and gives their room back.
-// Without any it returns why there will be none, if that is so.
+// received takes the received pieces up to the end of a message, and gives their room back. If
+// there are none and none will come, it returns the reason.
 func (c *Channel) received() (list []piece, err error) {
 	l := c.link
 	l.mu.Lock()
@@ -306,7 +306,7 @@ func (c *Channel) received() (list []piece, err error) {
 	for _, p := range list {
 		c.taken += len(p.bytes) + cost
 	}
-	// Not for each message, or there would be twice as many frames.
+	// Not for each message, to avoid doubling the number of frames.
 	if c.taken >= window/2 && !c.over {
 		c.unspent -= c.taken
 		l.pushLocked(&pb.RelayFrame{Channel: c.id, Window: uint64(c.taken)}, nil)
@@ -315,14 +315,14 @@ func (c *Channel) received() (list []piece, err error) {
 	return list, nil
 }
 
-// Header returns the header that has come, nil if none has.
+// Header returns the received header, or nil.
 func (c *Channel) Header() *pb.RelayHeader {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	return c.header.RelayHeader
 }
 
-// Ended returns how the other end has ended the channel, nil if it has not.
+// Ended returns the other end's RelayEnd, or nil if it has not ended the channel.
 func (c *Channel) Ended() *pb.RelayEnd {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -350,13 +350,13 @@ func (c *Channel) SendJoined(j *pb.RelayJoined) {
 	defer c.link.mu.Unlock()
 	f, via := &pb.RelayFrame{Channel: c.id, Joined: j}, c
 	if c.over {
-		via = nil // the relay must hear of it all the same, or the leases would stay in their groups
+		via = nil // the relay must be told anyway, or the leases would stay in their groups
 	}
 	c.link.pushLocked(f, via)
 }
 
-// Deliver adds a message to those that have come, which the other end has not sent. Its room is the
-// caller's to bound: see Behind.
+// Deliver adds a message to the received ones that the other end did not send. The caller must
+// limit the memory of such messages: see Behind.
 func (c *Channel) Deliver(message []byte) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -366,24 +366,24 @@ func (c *Channel) Deliver(message []byte) {
 	}
 }
 
-// Behind returns how many frames wait to be sent, and how many pieces to be received.
+// Behind returns the number of frames waiting to be sent, and of pieces waiting to be received.
 func (c *Channel) Behind() int {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	return c.queued + len(c.pieces) + len(c.delivered)
 }
 
-// Keeper returns what the member's Link.TakeGroups was given, 0 for none.
+// Keeper returns the member's argument to Link.TakeGroups, or 0.
 func (c *Channel) Keeper() uint64 { return c.link.keeper }
 
 type contextKey struct{}
 
-// Context returns a context that knows the channel of its call.
+// Context returns a context that contains the channel of its call.
 func (c *Channel) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextKey{}, c)
 }
 
-// Of returns the channel of the call whose context it is, nil if the call came without a relay.
+// Of returns the channel of a call's context, or nil if the call did not come through a relay.
 func Of(ctx context.Context) *Channel {
 	c, _ := ctx.Value(contextKey{}).(*Channel)
 	return c

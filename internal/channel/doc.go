@@ -1,11 +1,10 @@
-// Package channel carries many calls of gRPC over one stream of gRPC, each in a channel of its
-// own (leasehold/v1/relay.proto): a relay opens the channels, a member serves them.
+// Package channel carries many gRPC calls over one gRPC stream, each in its own channel
+// (leasehold/v1/relay.proto). A relay opens the channels, a member serves them.
 //
-// A channel has room for a bounded number of bytes each way, like a stream of HTTP/2: an end that
-// takes no messages stops the other end in that channel, but no other channel. The goroutine that
-// receives from the stream never waits, so the memory of an end is bounded by its channels.
+// A channel has room for a limited number of bytes in each direction, like an HTTP/2 stream: if an
+// end does not read, the other end stops in that channel, but not in others. The goroutine that
+// receives from the stream never waits, so the number of channels limits the memory.
 //
-// Short messages pass long ones of other channels, so that a renewal does not wait for a large
-// answer to another client. Renewals of groups of leases are about no channel, and go over channel
-// 0.
+// Short messages overtake long ones of other channels, so that renewals do not wait for a large
+// answer to another client. Renewals of groups of leases belong to no channel; they use channel 0.
 package channel

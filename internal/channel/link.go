@@ -16,64 +16,64 @@ import (
 )
 
 const (
-	// window is the room that a channel has each way, and cost what a frame takes of it besides
-	// its piece. They are in the protocol.
+	// window is the room of a channel in each direction, and cost what each frame uses of it in
+	// addition to its piece. They are part of the protocol.
 	window    = 64 << 10
 	cost      = 64
 	pieceSize = 16 << 10
-	// parts is in how many parts the time counts in which the other end must say something.
+	// parts is the number of parts of the timeout in Answers.
 	parts = 8
-	// shortMessage is up to which size a message passes pieces of others.
+	// shortMessage is the largest size of messages that overtake pieces of others.
 	shortMessage = 4 << 10
-	// maxBatch bounds one message of the stream, but for its last frame, by bytes. So it has less
-	// than 64 KiB: a member lets larger ones wait while others leave large answers unread, and
-	// renewals would wait with them.
+	// maxBatch limits the bytes of one message of the stream, except for its last frame, so that it
+	// has less than 64 KiB: if others leave large answers unread, a member delays larger messages,
+	// and renewals would wait with them.
 	maxBatch = 40 << 10
-	// maxChannels bounds the channels of a link that accepts them, and maxCall the bytes of a call.
+	// maxChannels limits the channels of a link that accepts them, and maxCall the bytes of a call.
 	maxChannels = 1 << 18
 	maxCall     = 128 << 10
-	// maxFree bounds the frames without a piece, which need no room, that wait to be sent.
+	// maxFree limits the waiting frames without a piece, which need no room.
 	maxFree = 1 << 18
 )
 
 // ErrLost is wrapped by the errors of channels whose stream has ended.
 var ErrLost = errors.New("the way to the member is lost")
 
-// errProtocol is wrapped by what one end says of the other.
+// errProtocol is wrapped by errors about violations of the protocol by the other end.
 var errProtocol = errors.New("the other end does not keep to the protocol of relays")
 
-// Stream is a stream of messages, which are frames.
+// Stream is a stream of messages, each of which has several frames.
 type Stream interface {
 	Send(frames []*pb.RelayFrame) error
 	Recv() (frames []*pb.RelayFrame, err error)
 }
 
-// Accept begins to serve a channel, and must not block. What it returns is called once, when
-// nobody waits for the call any more, and must not block either.
+// Accept starts to serve a channel, and must not block. The function that it returns is called
+// once, when nobody waits for the call any more, and must not block either.
 type Accept func(*Channel, *pb.RelayCall) (cancel func())
 
-// Link is one end of a stream. Its methods may be called by any goroutine.
+// Link is one end of a stream. Its methods are safe for concurrent use.
 type Link struct {
 	stream Stream
-	accept Accept // nil at a relay, which accepts none
-	most   int    // bytes of a message
+	accept Accept // nil at a relay, which accepts no channels
+	most   int    // maximum size of a message
 	wake   chan struct{}
 	done   chan struct{} // closed when the link has ended
-	heard  chan struct{} // capacity 1: something has come
+	heard  chan struct{} // capacity 1: something has been received
 	groups func(*Channel, *pb.RelayFrame)
 	keeper uint64
 
 	mu       sync.Mutex // guards what follows
 	channels map[uint64]*Channel
 	newest   uint64
-	short    []*pb.RelayFrame // to be sent, before those of long
+	short    []*pb.RelayFrame // to be sent, before those in long
 	long     []*pb.RelayFrame
-	free     int   // frames of both that need no room
-	finish   error // why it ends when all is sent; nil if it does not
-	why      error // it has ended; nil while it has not
+	free     int   // number of frames in both that need no room
+	finish   error // why it ends after everything is sent; nil if it does not
+	why      error // why it has ended; nil if it has not
 }
 
-// New returns a link that takes messages up to a number of bytes. Accept is nil for a relay.
+// New returns a link for messages of up to most bytes. accept is nil at a relay.
 func New(s Stream, most int, accept Accept) *Link {
 	return &Link{
 		stream: s, accept: accept, most: most,
@@ -82,9 +82,9 @@ func New(s Stream, most int, accept Accept) *Link {
 	}
 }
 
-// TakeGroups says what takes the frames about groups of leases: f is called with their channel, nil
-// for channel 0. It must not block. At a member, keeper is that of the relay's groups. It is to be
-// called before Run.
+// TakeGroups makes the link call f, which must not block, for each frame about groups of leases. c
+// is nil for channel 0. At a member, keeper is the keeper of the relay's groups. Call TakeGroups
+// before Run.
 func (l *Link) TakeGroups(keeper uint64, f func(c *Channel, frame *pb.RelayFrame)) {
 	l.keeper, l.groups = keeper, f
 }
@@ -98,8 +98,8 @@ func (l *Link) SendGroups(f *pb.RelayFrame) {
 	}
 }
 
-// Run carries frames until the stream, the context or the link ends, and returns why. One
-// goroutine, which receives, ends with the stream, and so may outlive Run.
+// Run carries frames until the stream, the context or the link ends, and returns the reason. The
+// goroutine that receives ends with the stream, possibly after Run.
 func (l *Link) Run(ctx context.Context) error {
 	go l.receiveAll()
 	for {
@@ -121,7 +121,7 @@ func (l *Link) Run(ctx context.Context) error {
 			}
 		}
 		if err := l.stream.Send(frames); err != nil {
-			if errors.Is(err, io.EOF) { // who receives learns why
+			if errors.Is(err, io.EOF) { // the receiver learns the reason
 				<-l.done
 			}
 			l.End(err)
@@ -151,7 +151,7 @@ func (l *Link) reason() error {
 	return l.why
 }
 
-// End ends the link, and all channels, if it has not ended.
+// End ends the link and all its channels, unless it has ended.
 func (l *Link) End(why error) {
 	l.mu.Lock()
 	if l.why != nil {
@@ -171,7 +171,7 @@ func (l *Link) End(why error) {
 	callAll(cancels)
 }
 
-// Finish ends the link when all is sent that is to be sent now.
+// Finish ends the link after everything that is waiting now has been sent.
 func (l *Link) Finish(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,21 +179,21 @@ func (l *Link) Finish(why error) {
 	notify(l.wake)
 }
 
-// Done is closed when the link has ended.
+// Done returns a channel that is closed when the link has ended.
 func (l *Link) Done() <-chan struct{} { return l.done }
 
-// Channels returns how many channels there are.
+// Channels returns the number of channels.
 func (l *Link) Channels() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.channels)
 }
 
-// Answers asks the other end whether it is there. It returns false if nothing comes within a time,
-// and the link has not ended. The time is counted in eight parts: a process that stood still, or
-// got no processor, has missed one or two of them. After each, goroutines that are ready are let go
-// first: the scheduler takes the one that waited for a timer before them, and among ten thousand
-// that have something to do is the one that brings the answer. One goroutine may call it.
+// Answers asks the other end for a sign of life. It returns false if nothing comes within the
+// timeout and the link has not ended. It waits in parts: a process that was stopped, or got no CPU
+// time, misses only one or two of them. After each part it yields to other ready goroutines: the
+// scheduler prefers the one with an expired timer, while the answer may be waiting in one of ten
+// thousand others. Only one goroutine may call it.
 func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 	select {
 	case <-l.heard:
@@ -245,9 +245,9 @@ func (l *Link) addLocked(id uint64) *Channel {
 	return c
 }
 
-// take takes a message. An error ends the link.
+// take processes a message. An error ends the link.
 func (l *Link) take(frames []*pb.RelayFrame) error {
-	var after []func() // what is to be called without the lock
+	var after []func() // to call without the lock
 	defer func() { callAll(after) }()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -282,7 +282,7 @@ func (l *Link) take(frames []*pb.RelayFrame) error {
 			c.cancel = l.accept(c, f.Call)
 		}
 		c := l.channels[f.Channel]
-		if c == nil { // it has ended here, which the other end does not know yet
+		if c == nil { // it has ended here, and the other end does not know that yet
 			if about && l.groups != nil {
 				after = append(after, func() { l.groups(nil, f) })
 			}
@@ -305,7 +305,7 @@ func (l *Link) take(frames []*pb.RelayFrame) error {
 	return nil
 }
 
-// refusesLocked says why a call is not accepted, "" if it is.
+// refusesLocked returns why a call is not accepted, or "" if it is.
 func (l *Link) refusesLocked(call *pb.RelayCall) string {
 	if len(l.channels) >= maxChannels {
 		return fmt.Sprintf("the relay has %d calls under way; use more relays", len(l.channels))
@@ -324,7 +324,7 @@ func callAll(list []func()) {
 	}
 }
 
-// pushLocked takes a frame to be sent. One of a channel stays behind the pieces of that channel.
+// pushLocked queues a frame, after the pieces of its channel, if it has one.
 func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 	if c != nil {
 		c.queued++
@@ -341,8 +341,8 @@ func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 	notify(l.wake)
 }
 
-// next returns the frames of the next message, none if there is nothing to be sent. Then finish
-// says why the link ends.
+// next returns the frames of the next message. If there are none, finish is the reason to end the
+// link, or nil.
 func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -374,7 +374,7 @@ func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 	return out, l.finish
 }
 
-// notify puts a token into a channel of capacity 1 that may have one.
+// notify puts a token into a channel of capacity 1, unless it has one.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

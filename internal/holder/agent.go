@@ -9,30 +9,30 @@ import (
 	"leasehold.dev/lease"
 )
 
-// An Agent keeps leases alive for holders that renew them through it: the clients of a relay, or of
-// a follower. It renews them in groups of the lessor, which hears of a lease only when it joins or
-// leaves.
+// An Agent keeps leases alive for holders that renew through it: the clients of a relay, or of a
+// follower. It renews them in groups of the lessor, which is told about a lease only when it joins
+// or leaves.
 //
-// The agent promises nothing itself. A holder's request waits for a round, a renewal of groups that
-// is sent after the request arrived, and gets that round's outcome. A lease whose holder falls
-// silent leaves its group as of the last round that answered a request, so the lessor ends it when
-// it would have without the agent.
+// The agent itself makes no promises. A holder's request waits for a round, which is a renewal of
+// groups that is sent after the request arrived, and gets that round's outcome. A lease whose
+// holder falls silent leaves its group as of the last round that answered a request, so the lessor
+// ends it when it would have ended without the agent.
 //
-// One round is under way at a time, and the lessor takes each once. It reports with each join how
-// many rounds it had answered; a join that a later answer may have revoked does not count. If a
-// round has no answer, all groups end, and the next round tells the lessor so (Reset). Thus the
-// order in which answers arrive makes no difference.
+// Only one round is in flight at a time, and the lessor processes each once. With each join, the
+// lessor reports how many rounds it had answered; a join does not count if a later answer may have
+// revoked it. If a round gets no answer, all groups end, and the next round tells the lessor so
+// (Reset). Thus the order in which answers arrive does not matter.
 //
-// H identifies a holder to which requests are answered, and R is the caller's request. An Agent is
-// pure, as a Set is. The zero Agent is empty.
+// H identifies a holder, and R is the caller's request. An Agent is pure, like a Set. The zero
+// Agent is empty.
 type Agent[H comparable, R any] struct {
 	leases map[lease.ID]*kept[H, R]
 	groups map[lease.GroupID]*agentGroup[H, R]
 	sent   uint64 // the last round
-	told   uint64 // the last round with an answer; sent, or one below
-	fresh  bool   // the lessor may have groups that ended here
-	// leave has the leases that are to leave their groups with the next round, and leaving those
-	// that do so with the round under way.
+	told   uint64 // the last answered round; equal to sent, or one below
+	fresh  bool   // the lessor may have groups that have ended here
+	// leave has the leases to leave their groups with the next round, and leaving those that leave
+	// with the round in flight.
 	leave, leaving map[departure]Leaving
 	waiting        int // requests without an outcome
 }
@@ -53,12 +53,12 @@ type agentGroup[H comparable, R any] struct {
 	id     lease.GroupID
 	ttl    lease.TTL
 	leases list.List       // of *kept, by heard
-	asked  []request[H, R] // answered by the round under way
+	asked  []request[H, R] // answered by the round in flight
 	next   []request[H, R] // answered by the round after that
 }
 
 // request is a holder's request. A round answers it only if the lease is still kept for that holder
-// under that token: another holder may have taken the lease over since.
+// under that token: another holder may have taken over the lease since.
 type request[H comparable, R any] struct {
 	id    lease.ID
 	by    H
@@ -66,28 +66,28 @@ type request[H comparable, R any] struct {
 	of    R
 }
 
-// departure identifies a lease that is to leave a group.
+// departure identifies a lease that must leave a group.
 type departure struct {
 	id    lease.ID
 	group lease.GroupID
 }
 
-// Leaving is a lease that leaves a group. AsOf is the At of the last renewal of the group that its
-// holder was told of, 0 for none.
+// Leaving is a lease that leaves a group. AsOf is the At of the last renewal of the group that was
+// reported to its holder, or 0.
 type Leaving struct {
 	ID    lease.ID
 	Group lease.GroupID
 	AsOf  lease.Instant
 }
 
-// RenewedGroup is the outcome of the renewal of a group.
+// RenewedGroup is the outcome of a group's renewal.
 type RenewedGroup struct {
 	ID lease.GroupID
-	// TTL is that of the leases, 0 if the group is over: then nothing was renewed.
+	// TTL is that of the leases, 0 if the group has ended: then nothing was renewed.
 	TTL lease.TTL
 	// At is the lessor's instant of the renewal.
 	At lease.Instant
-	// Left are leases that are not in the group any more; see [lease.Lessor.Left].
+	// Left has leases that are no longer in the group; see [lease.Lessor.Left].
 	Left []lease.ID
 }
 
@@ -95,14 +95,14 @@ type RenewedGroup struct {
 // Renew are renewed.
 type Round struct {
 	Number uint64
-	// Fresh says that all groups of the agent end before this round.
+	// Fresh means that all groups of the agent end before this round.
 	Fresh bool
 	Leave []Leaving
 	Renew []lease.GroupID
 }
 
-// Answer is the outcome of a request for a lease. A TTL of 0 means that the lease is in no group
-// any more, so the request has to be sent to the lessor by itself.
+// Answer is the outcome of a request for a lease. A TTL of 0 means that the lease is no longer in a
+// group, so the request must be sent to the lessor by itself.
 type Answer[R any] struct {
 	ID  lease.ID
 	Of  R
@@ -110,14 +110,14 @@ type Answer[R any] struct {
 }
 
 // A lease leaves its group when its holder has been silent for as long as the lessor waits before
-// it checkpoints a lease: two fifths of the TTL, or longestSilence.
+// it checkpoints a lease: two fifths of the TTL, at most longestSilence.
 const longestSilence = lease.TTL(60_000)
 
 func (g *agentGroup[H, R]) silentAt(k *kept[H, R]) instant {
 	return plus(k.heard, min(g.ttl/5*2, longestSilence))
 }
 
-// Waits reports whether there is something for the round after the one under way.
+// Waits reports whether there is something to send in the next round.
 func (a *Agent[H, R]) Waits() bool {
 	for _, g := range a.groups {
 		if len(g.next) > 0 {
@@ -130,11 +130,11 @@ func (a *Agent[H, R]) Waits() bool {
 // LeavesWait reports whether leases wait to leave with the next round.
 func (a *Agent[H, R]) LeavesWait() bool { return len(a.leave) > 0 }
 
-// Waiting returns how many requests have no outcome.
+// Waiting returns the number of requests without an outcome.
 func (a *Agent[H, R]) Waiting() int { return a.waiting }
 
-// Keeps returns the TTL of a lease that is in a group, and was renewed by its holder with the same
-// token, or a request without one: then Renew takes requests for it. It returns 0 for any other.
+// Keeps returns the TTL of a lease that is in a group and was renewed by its holder with the same
+// token, or a request without one; Renew then takes requests for it. Otherwise it returns 0.
 func (a *Agent[H, R]) Keeps(by H, id lease.ID, token lease.Token) lease.TTL {
 	k := a.leases[id]
 	if k == nil || k.by != by || token != 0 && token != k.token {
@@ -152,8 +152,8 @@ func (a *Agent[H, R]) Renew(now instant, id lease.ID, of R) {
 	a.waiting++
 }
 
-// Join is the lessor's word that a lease is in a group since its holder renewed it by itself, and
-// was when the lessor had answered so many rounds.
+// Join is the lessor's message that a lease is in a group since its holder renewed it by itself,
+// and how many rounds the lessor had answered then.
 type Join[H comparable] struct {
 	By     H
 	ID     lease.ID
@@ -163,7 +163,7 @@ type Join[H comparable] struct {
 	Rounds uint64
 }
 
-// Joined takes the lessor's word that a lease has joined a group.
+// Joined processes the message that a lease has joined a group.
 func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 	k := a.leases[j.ID]
 	if k != nil && k.group.id != j.Group {
@@ -171,8 +171,8 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 	}
 	d := departure{j.ID, j.Group}
 	if _, leaves := a.leaving[d]; j.Rounds < a.told || leaves && j.Rounds < a.sent {
-		if k == nil { // else that it is in the group is known from a later join
-			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // else the lessor might keep it for nobody
+		if k == nil { // otherwise a later join has shown that it is in the group
+			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // otherwise the lessor might keep it for nobody
 		}
 		return
 	}
@@ -200,7 +200,7 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 	a.leases[j.ID] = k
 }
 
-// Unwanted takes the lessor's word that a lease has joined a group, for a holder that has gone
+// Unwanted processes the message that a lease has joined a group for a holder that has left
 // meanwhile. The lease leaves unless another holder keeps it.
 func (a *Agent[H, R]) Unwanted(j Join[H]) {
 	if k := a.leases[j.ID]; k == nil || k.group.id != j.Group {
@@ -208,7 +208,7 @@ func (a *Agent[H, R]) Unwanted(j Join[H]) {
 	}
 }
 
-// Leave takes a lease of a holder out of its group, as nobody keeps it alive any more. It reports
+// Leave takes a holder's lease out of its group, because nobody keeps it alive any more. It returns
 // false if the lease is in none.
 func (a *Agent[H, R]) Leave(by H, id lease.ID) (ok bool) {
 	k := a.leases[id]
@@ -229,7 +229,7 @@ func (a *Agent[H, R]) toLeave(l Leaving) {
 	a.leave[d] = l
 }
 
-// part forgets a lease.
+// part removes the record of a lease.
 func (a *Agent[H, R]) part(id lease.ID) *kept[H, R] {
 	k := a.leases[id]
 	if k != nil {
@@ -239,8 +239,8 @@ func (a *Agent[H, R]) part(id lease.ID) *kept[H, R] {
 	return k
 }
 
-// Next returns the round that is to be sent now. It returns ok=false if one is under way, or there
-// is nothing to ask.
+// Next returns the round to send now. ok is false if one is in flight, or if there is nothing to
+// send.
 func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
 	if a.UnderWay() {
 		return Round{}, false
@@ -282,7 +282,7 @@ func (a *Agent[H, R]) dropSilent(now instant) {
 	}
 }
 
-// SilentAt returns when the next lease is to leave because its holder is silent.
+// SilentAt returns when the next lease must leave because its holder is silent.
 func (a *Agent[H, R]) SilentAt() (at instant, ok bool) {
 	for _, g := range a.groups {
 		if e := g.leases.Front(); e != nil {
@@ -294,8 +294,8 @@ func (a *Agent[H, R]) SilentAt() (at instant, ok bool) {
 	return at, ok
 }
 
-// Answered takes the outcome of a round, and returns the requests that it answers. It ignores the
-// answer to any round but the one under way.
+// Answered processes the outcome of a round, and returns the answered requests. It ignores answers
+// to any round but the one in flight.
 func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answer[R]) {
 	if number != a.sent || !a.UnderWay() {
 		return nil
@@ -338,7 +338,7 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 	return out
 }
 
-// dissolve forgets a group, and fails the requests that wait for it.
+// dissolve removes a group, and fails the requests that wait for it.
 func (a *Agent[H, R]) dissolve(g *agentGroup[H, R], out []Answer[R]) []Answer[R] {
 	for g.leases.Len() > 0 {
 		a.part(g.leases.Front().Value.(*kept[H, R]).id)

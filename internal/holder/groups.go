@@ -7,18 +7,18 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The lessor may have leases of one TTL in a group, and then renew them together. What a Set knows
-// of that is told by answers, which come in the order in which the lessor gave them, over one
-// connection: which leases have joined, and which groups were renewed without which leases. A
-// lease counts as renewed with its group only if nothing in between may have been missed. So a
-// group is forgotten when one of its renewals has no answer, or the connection ends: the leases
-// are valid as they were, and are renewed by themselves, and join again.
+// The lessor may put leases with the same TTL in a group, and then renew them together. A Set
+// learns that from answers, which come over one connection in the order in which the lessor gave
+// them: which leases have joined, which groups were renewed, and which leases were not in them. A
+// lease counts as renewed with its group only if no answer in between can be missing. So if a
+// renewal of a group gets no answer, or the connection ends, the Set forgets the group: the leases
+// remain valid as they were, are renewed by themselves, and join again.
 
-// MaxLeave is how many leases leave with one batch at most. If so many wait to leave, they do not
-// wait for the next renewal of a group.
+// MaxLeave is the maximum number of leases that leave with one batch. If so many are waiting, they
+// do not wait for the next renewal of a group.
 const MaxLeave = 1024
 
-// Joined says that a lease of a batch, which was just renewed, is in a group of the lessor.
+// Joined records that a lease of a batch, which was just renewed, is in a group of the lessor.
 func (s *Set) Joined(seq uint64, id lease.ID, g lease.GroupID) {
 	l := s.leases[id]
 	if l == nil || seq <= s.moved {
@@ -27,7 +27,7 @@ func (s *Set) Joined(seq uint64, id lease.ID, g lease.GroupID) {
 	if seq <= l.since || seq < l.parted || seq < s.told ||
 		l.jeopardy || l.resting || len(l.asks) > 0 {
 		s.part(l)
-		s.leave[id] = struct{}{} // else the lessor might keep it for nobody
+		s.leave[id] = struct{}{} // otherwise the lessor might keep it for nobody
 		return
 	}
 	if l.group != nil && lease.GroupID(l.group.ID) == g {
@@ -53,13 +53,14 @@ func (s *Set) Joined(seq uint64, id lease.ID, g lease.GroupID) {
 	}
 }
 
-// GroupRenewed says that a group of a batch was renewed, but for the leases that have left it.
+// GroupRenewed records that a group of a batch was renewed, except for the leases that have left
+// it.
 func (s *Set) GroupRenewed(seq uint64, g lease.GroupID, ttl lease.TTL, left []lease.ID) {
 	to, f := s.groupAnswered(seq, g)
 	if to == nil {
 		return
 	}
-	if ttl != to.TTL { // it is over
+	if ttl != to.TTL { // the group has ended
 		s.dissolve(to, s.now)
 		return
 	}
@@ -69,7 +70,7 @@ func (s *Set) GroupRenewed(seq uint64, g lease.GroupID, ttl lease.TTL, left []le
 		}
 	}
 	if s.groups[g] != to || f == nil {
-		return // nothing is left in it, or the answer is too late to be of use
+		return // nothing is left in it, or the answer is too late
 	}
 	to.until = max(to.until, s.validUntil(f.sent, ttl))
 	s.ends.set(to, to.end())
@@ -79,14 +80,14 @@ func (s *Set) GroupRenewed(seq uint64, g lease.GroupID, ttl lease.TTL, left []le
 	}
 }
 
-// GroupUnknown says that a group of a batch will get no other answer.
+// GroupUnknown records that a group of a batch will get no other answer.
 func (s *Set) GroupUnknown(seq uint64, g lease.GroupID) {
 	if to, _ := s.groupAnswered(seq, g); to != nil {
 		s.dissolve(to, min(to.at[turns], s.backOff(to)))
 	}
 }
 
-// Moved says that batches go over another connection from now on, where there are no groups yet.
+// Moved records that batches use another connection from now on, which has no groups yet.
 func (s *Set) Moved() {
 	s.moved = s.seq
 	clear(s.leave)
@@ -95,11 +96,11 @@ func (s *Set) Moved() {
 	}
 }
 
-// groupAnswered finds the group of a batch, nil for none, and the batch, nil if it is forgotten.
+// groupAnswered returns the group of a batch, or nil, and the batch, or nil if it is forgotten.
 func (s *Set) groupAnswered(seq uint64, g lease.GroupID) (*held, *flight) {
 	f := s.landed(seq)
 	if seq <= s.moved {
-		return nil, nil // another connection may have a group of the same ID
+		return nil, nil // another connection may have a group with this ID
 	}
 	s.told = max(s.told, seq)
 	to := s.groups[g]
@@ -107,7 +108,7 @@ func (s *Set) groupAnswered(seq uint64, g lease.GroupID) (*held, *flight) {
 		return nil, f
 	}
 	if len(to.open) == 0 || to.open[0] != seq {
-		// An answer from before this one is missing, and may have said what has left.
+		// An earlier answer is missing, which may have named leases that have left.
 		s.dissolve(to, to.at[turns])
 		return nil, f
 	}
@@ -115,7 +116,7 @@ func (s *Set) groupAnswered(seq uint64, g lease.GroupID) (*held, *flight) {
 	return to, f
 }
 
-// LeaveAgain says that a batch had no answer: the lessor may not know which leases are to leave.
+// LeaveAgain records that a batch got no answer: the lessor may not know which leases leave.
 func (s *Set) LeaveAgain(seq uint64, ids []lease.ID) {
 	if seq <= s.moved {
 		return
@@ -128,8 +129,8 @@ func (s *Set) LeaveAgain(seq uint64, ids []lease.ID) {
 	}
 }
 
-// part takes a lease out of its group, if it is in one: it is valid as it was, and has turns of its
-// own.
+// part takes a lease out of its group, if it is in one: it remains valid as it was, and has its own
+// turns.
 func (s *Set) part(l *held) {
 	g := l.group
 	if g == nil {
@@ -147,7 +148,8 @@ func (s *Set) part(l *held) {
 	}
 }
 
-// dissolve takes all leases out of a group, each with a turn at an instant, and forgets it.
+// dissolve takes all leases out of a group, each with its turn at an instant, and forgets the
+// group.
 func (s *Set) dissolve(g *held, at instant) {
 	s.turns.set(g, at)
 	for len(g.members) > 0 {
@@ -161,7 +163,7 @@ func (s *Set) forget(g *held) {
 	s.ends.remove(g)
 }
 
-// dueGroups takes the groups whose turn it is into a batch.
+// dueGroups adds the groups whose turn it is to a batch.
 func (s *Set) dueGroups(b *Batch, soon instant) {
 	for {
 		g, ok := s.turns.first(soon)

@@ -2,28 +2,26 @@ package holder
 
 import "container/heap"
 
-// when is a set of instants at which something has to be done about a lease: one
-// for each queue that it is in.
+// when has a lease's instants, one for each queue that it is in.
 type when struct {
 	at    [queues]instant
-	place [queues]int // in the queue
+	place [queues]int // index in the queue
 }
 
 // The queues that a lease is in.
 const (
-	turns  = iota // by the instant at which it is to be renewed
-	ends          // by the instant at which its state changes by itself
-	queues        // how many there are
+	turns  = iota // by when to renew it
+	ends          // by when its state changes by itself
+	queues        // the number of queues
 )
 
-// queue is the leases by one of their instants, and then by their IDs. It
-// implements heap.Interface.
+// queue orders leases by one of their instants, and then by ID. It implements heap.Interface.
 type queue struct {
 	by    int
 	items []*held
 }
 
-// first returns the lease that comes first, if its instant is not after now.
+// first returns the first lease, if its instant is not after now.
 func (q *queue) first(now instant) (*held, bool) {
 	if len(q.items) == 0 || q.items[0].at[q.by] > now {
 		return nil, false

@@ -6,13 +6,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxFlights bounds the batches that may be without an answer. Answers to older
-// ones are ignored: they would be of no use.
+// maxFlights limits the batches without an answer. Answers to older ones are ignored: they would be
+// useless.
 const maxFlights = 1024
 
-// Due returns up to most leases to renew now: those whose turn it is and, if there
-// is any, those whose turn comes within the time to gather. ok is false if there is
-// none.
+// Due returns up to most leases to renew now: those whose turn it is and, if there are any, those
+// whose turn comes within the gathering time. ok is false if there are none.
 func (s *Set) Due(most int) (b Batch, ok bool) {
 	first, ok := s.turns.first(s.now)
 	if !ok || most <= 0 {
@@ -35,8 +34,8 @@ func (s *Set) Due(most int) (b Batch, ok bool) {
 	return b, true
 }
 
-// Ask returns a batch of one lease, whose turn has not come: it is to be renewed now,
-// in a transaction, say. ok is false if the lease is not held.
+// Ask returns a batch with one lease that must be renewed before its turn, for example in a
+// transaction. ok is false if the lease is not held.
 func (s *Set) Ask(id lease.ID) (b Batch, ok bool) {
 	l := s.leases[id]
 	if l == nil {
@@ -50,7 +49,7 @@ func (s *Set) Ask(id lease.ID) (b Batch, ok bool) {
 	return b, true
 }
 
-// ask takes a lease into a batch.
+// ask adds a lease to a batch.
 func (s *Set) ask(l *held, b *Batch) {
 	delete(s.leave, l.ID)
 	l.batch = b.Seq
@@ -58,7 +57,7 @@ func (s *Set) ask(l *held, b *Batch) {
 	b.Leases = append(b.Leases, Ref{l.ID, l.Token})
 }
 
-// tried notes that a lease or a group is about to be renewed.
+// tried records that a lease or a group is about to be renewed.
 func (s *Set) tried(l *held, b *Batch) {
 	if l.asked != 0 {
 		b.Waited = max(b.Waited, lease.TTL(s.now-l.tried))
@@ -71,7 +70,7 @@ func (s *Set) tried(l *held, b *Batch) {
 	s.turn(l, s.retryAt(l))
 }
 
-// depart notes that a batch is about to be sent.
+// depart records that a batch is about to be sent.
 func (s *Set) depart(b *Batch) {
 	if n := len(b.Leases) + len(b.Groups); n > 0 {
 		s.flights[b.Seq] = &flight{sent: s.now, left: n}
@@ -81,7 +80,7 @@ func (s *Set) depart(b *Batch) {
 	}
 }
 
-// Renewed says that a lease of a batch was renewed, for ttl.
+// Renewed records that a lease of a batch was renewed, for ttl.
 func (s *Set) Renewed(seq uint64, id lease.ID, ttl lease.TTL) {
 	l, sent, ok := s.answered(seq, id)
 	if !ok {
@@ -100,23 +99,22 @@ func (s *Set) Renewed(seq uint64, id lease.ID, ttl lease.TTL) {
 	}
 }
 
-// Gone says that a lease of a batch was not there any more. That it was there at a
-// later batch cannot be: what is gone stays gone.
+// Gone records that a lease of a batch no longer existed. A later batch cannot have found it: once
+// gone, it stays gone.
 func (s *Set) Gone(seq uint64, id lease.ID) {
 	if l, _, ok := s.answered(seq, id); ok {
 		s.lose(l, Lost)
 	}
 }
 
-// Unknown says that a lease of a batch will get no other answer. It is tried again,
-// soon.
+// Unknown records that a lease of a batch will get no other answer. It is retried soon.
 func (s *Set) Unknown(seq uint64, id lease.ID) {
 	if l, _, ok := s.answered(seq, id); ok && l.asked == seq {
 		s.again(l)
 	}
 }
 
-// answered finds the lease of a batch, and when that was sent.
+// answered returns the lease of a batch, and when the batch was sent.
 func (s *Set) answered(seq uint64, id lease.ID) (_ *held, sent instant, ok bool) {
 	f := s.landed(seq)
 	if f == nil {
@@ -126,7 +124,7 @@ func (s *Set) answered(seq uint64, id lease.ID) (_ *held, sent instant, ok bool)
 	return l, f.sent, l != nil && l.since < seq
 }
 
-// landed notes that a lease or a group of a batch has its answer.
+// landed records that a lease or a group of a batch has its answer.
 func (s *Set) landed(seq uint64) *flight {
 	f := s.flights[seq]
 	if f == nil {
@@ -138,7 +136,7 @@ func (s *Set) landed(seq uint64) *flight {
 	return f
 }
 
-// again lets a lease that got no answer wait for its next try.
+// again schedules the retry of a lease that got no answer.
 func (s *Set) again(l *held) {
 	l.asked = 0
 	if l.group != nil {
@@ -147,9 +145,9 @@ func (s *Set) again(l *held) {
 	s.turn(l, min(l.at[turns], s.backOff(l)))
 }
 
-// A lease is renewed after a third of its TTL, unless Config.RenewAfter says otherwise, so
-// that two more tries fit before it ends. Up to a quarter of that is taken off, by the ID:
-// many holders that begin together, as after a failure of the core, drift apart (T26).
+// A lease is renewed after a third of its TTL, unless Config.RenewAfter says otherwise, so that two
+// more attempts fit before it ends. Depending on the ID, it is renewed up to a quarter of that
+// earlier: many holders that start together, as after a failure of the core, drift apart (T26).
 const (
 	renewPart    = 3
 	jitterPart   = 4
@@ -158,8 +156,7 @@ const (
 	firstBackOff = lease.TTL(4)
 )
 
-// renewAt is when to renew a lease after an acknowledged promise that was asked for
-// at sent.
+// renewAt returns when to renew a lease after an acknowledged promise that was requested at sent.
 func (s *Set) renewAt(l *held, sent instant) instant {
 	ttl := min(l.TTL, l.bound)
 	after := ttl / renewPart
@@ -169,24 +166,23 @@ func (s *Set) renewAt(l *held, sent instant) instant {
 	return max(s.now, plus(sent, after-share(after/jitterPart, uint64(l.ID))))
 }
 
-// retryAt is when to send a renewal again that is sent now, if there is no answer.
+// retryAt returns when to resend a renewal that is sent now, if there is no answer.
 func (s *Set) retryAt(l *held) instant { return plus(s.now, s.patience(l, l.TTL/retryPart)) }
 
-// backOff is when to send a renewal again that has failed: later after each, with
-// jitter.
+// backOff returns when to resend a failed renewal: later after each failure, with jitter.
 func (s *Set) backOff(l *held) instant {
 	d := min(firstBackOff<<min(l.tries, 10), l.TTL/retryPart)
 	d -= share(d/2, uint64(l.ID)+uint64(l.tries))
 	return plus(s.now, s.patience(l, d))
 }
 
-// patience cuts a wait so that two tries fit into what is left of the validity, or
-// of the grace. It is never nothing: not even who is late tries without a pause.
+// patience shortens a wait so that two attempts fit into the remaining validity or grace. It is at
+// least 1, so that even a late holder does not retry without a pause.
 func (s *Set) patience(l *held, d lease.TTL) lease.TTL {
 	return max(1, min(d, lease.TTL(l.end()-s.now)/3))
 }
 
-// share is a part of d, which is not below 0, between none and all. It depends on x alone.
+// share returns a part of d, which must not be negative. It depends only on x.
 func share(d lease.TTL, x uint64) lease.TTL {
 	hi, _ := bits.Mul64(x*0x9e3779b97f4a7c15, uint64(d))
 	return lease.TTL(hi)

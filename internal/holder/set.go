@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Set is the leases of one holder. It is not safe for concurrent use.
+// Set has the leases of one holder. It is not safe for concurrent use.
 //
 // Invariants: a lease in leases has not ended, and is in both queues or in a group.
 type Set struct {
@@ -16,13 +16,13 @@ type Set struct {
 	leases map[lease.ID]*held
 	turns  queue
 	ends   queue
-	// flights are the batches that may yet be answered, by their Seq.
+	// flights has the batches that may still be answered, by Seq.
 	flights map[uint64]*flight
-	// groups are those that have leases. Each is in both queues, instead of its leases.
+	// groups has the groups with leases. Each is in both queues, instead of its leases.
 	groups map[lease.GroupID]*held
-	// leave are leases that the lessor may have in a group and that are held no more.
+	// leave has leases that the lessor may have in a group and that are no longer held.
 	leave map[lease.ID]struct{}
-	// moved is the last batch over an earlier connection: it joined groups that are over.
+	// moved is the last batch on an earlier connection: it joined groups that have ended.
 	moved uint64
 	// told is the last batch whose answer about groups has come. What joined before it may have
 	// left since.
@@ -32,27 +32,27 @@ type Set struct {
 	changes []Change
 }
 
-// held is one lease of a Set.
+// held is a lease of a Set.
 type held struct {
 	Held
 	until    instant     // valid until
-	bound    lease.TTL   // no promise counts for longer: the smallest of asks
-	asks     []lease.TTL // asked for, and perhaps in force at any time from now on
+	bound    lease.TTL   // maximum TTL of promises: the smallest of asks
+	asks     []lease.TTL // requested TTLs that may be in force, now or later
 	jeopardy bool
-	resting  bool    // it is renewed only if that is asked for
-	since    uint64  // the last batch from before it was added
-	asked    uint64  // the batch that is to renew it and has no answer yet, 0 for none
+	resting  bool    // renewed only by Ask
+	since    uint64  // the last batch before it was added
+	asked    uint64  // the batch that is to renew it and has no answer yet, or 0
 	tried    instant // when asked was sent
-	tries    int     // in a row without an answer
-	batch    uint64  // the last one that has asked for it: the lessor may have it in a group then
-	parted   uint64  // the last batch that has asked for it to leave its group
+	tries    int     // consecutive ones without an answer
+	batch    uint64  // the last batch that renewed it, after which the lessor may have it in a group
+	parted   uint64  // the last batch that asked for it to leave its group
 	when
-	// group is the group that the lease is in, nil for none, and member its place there. Then the
-	// lease is valid at least as long as the group.
+	// group is the group of the lease, or nil, and member its index there. The lease is valid at
+	// least as long as the group.
 	group  *held
 	member int
-	// members are the leases of what is a group and no lease, and open the batches that are to
-	// renew it and have no answer yet.
+	// For groups, which are no leases: members has the leases, and open the batches that are to
+	// renew the group and have no answer yet.
 	members []*held
 	open    []uint64
 }
@@ -60,7 +60,7 @@ type held struct {
 // unbound is the bound of a lease whose TTL nobody has asked to change.
 const unbound = lease.TTL(math.MaxInt64)
 
-// flight is a batch on its way.
+// flight is a batch without all of its answers.
 type flight struct {
 	sent instant
 	left int // leases and groups without an answer
@@ -80,11 +80,11 @@ func New(c Config, now lease.Instant) *Set {
 	}
 }
 
-// len returns how many leases are held, in jeopardy or not.
+// len returns the number of held leases, including those in jeopardy.
 func (s *Set) len() int { return len(s.leases) }
 
-// Add takes a lease in, and returns its state: Ended if the answer to the grant came
-// too late to be of use. Otherwise it replaces a lease of the same ID.
+// Add adds a lease, and returns its state: Ended if the answer to the grant came too late.
+// Otherwise it replaces a lease with the same ID.
 func (s *Set) Add(h Held) State {
 	l := &held{Held: h, until: s.validUntil(h.Sent, h.TTL-h.Spent), since: s.seq, bound: unbound}
 	if s.now >= plus(l.until, h.Grace) {
@@ -98,7 +98,7 @@ func (s *Set) Add(h Held) State {
 	return l.state()
 }
 
-// Drop gives a lease up, if it is held. Nothing is said of it afterwards.
+// Drop stops holding a lease. There are no changes about it afterwards.
 func (s *Set) Drop(id lease.ID) {
 	if l := s.leases[id]; l != nil {
 		s.giveUp(l)
@@ -106,18 +106,18 @@ func (s *Set) Drop(id lease.ID) {
 	}
 }
 
-// giveUp notes that a lease is not to be renewed any more: the lessor may have it in a group, even
-// if no answer has said so.
+// giveUp records that a lease is no longer renewed: the lessor may have it in a group, even if no
+// answer has said so.
 func (s *Set) giveUp(l *held) {
 	if l.batch > s.moved {
 		s.leave[l.ID] = struct{}{}
 	}
 }
 
-// Shorten says that the holder is about to ask for another TTL of a lease, which
-// binds it at once if it is a shorter one, and until the outcome is known: a renewal that
-// is acknowledged meanwhile may be of the TTL before. A request whose outcome nobody
-// knows may take effect at any time, after later ones too, so it binds the holder for good.
+// Shorten records that the holder is about to request another TTL for a lease. A shorter one limits
+// the validity at once, until the outcome is known: an acknowledged renewal may be for the previous
+// TTL. A request with an unknown outcome may take effect at any time, even after later ones, so it
+// limits the holder forever.
 func (s *Set) Shorten(id lease.ID, ttl lease.TTL) {
 	if l := s.leases[id]; l != nil {
 		s.part(l)
@@ -129,14 +129,14 @@ func (s *Set) Shorten(id lease.ID, ttl lease.TTL) {
 	}
 }
 
-// Refused says that a TTL that the holder asked for will never be in force.
+// Refused records that a requested TTL will never be in force.
 func (s *Set) Refused(id lease.ID, ttl lease.TTL) {
 	if l := s.leases[id]; l != nil {
 		l.settled(ttl)
 	}
 }
 
-// settled forgets that a TTL was asked for, once.
+// settled removes one request for a TTL.
 func (l *held) settled(ttl lease.TTL) {
 	if i := slices.Index(l.asks, ttl); i >= 0 {
 		l.asks = slices.Delete(l.asks, i, i+1)
@@ -144,10 +144,10 @@ func (l *held) settled(ttl lease.TTL) {
 	l.bound = slices.Min(append(l.asks, unbound))
 }
 
-// Confirmed says that the lessor has acknowledged a TTL that the holder asked for,
-// by other means than a batch, after sent, and that the lease has ttl now, mostly the same.
-// Batches from before it do not count any more. It settles one request: another one of the same
-// TTL, of which nobody knows the outcome, goes on binding the holder.
+// Confirmed records that the lessor has acknowledged a requested TTL, by other means than a batch,
+// after sent, and that the lease has ttl now, usually the same. Earlier batches no longer count. It
+// settles one request: another one for the same TTL, with an unknown outcome, continues to limit
+// the holder.
 func (s *Set) Confirmed(id lease.ID, asked, ttl lease.TTL, sent lease.Instant) {
 	if l := s.leases[id]; l != nil {
 		s.part(l)
@@ -159,8 +159,7 @@ func (s *Set) Confirmed(id lease.ID, asked, ttl lease.TTL, sent lease.Instant) {
 	}
 }
 
-// Rest says that a lease is to have no turn any more: it is held until it ends, and
-// renewed by Ask alone.
+// Rest ends the turns of a lease: it is held until it ends, and renewed only by Ask.
 func (s *Set) Rest(id lease.ID) {
 	if l := s.leases[id]; l != nil {
 		s.giveUp(l)
@@ -170,7 +169,7 @@ func (s *Set) Rest(id lease.ID) {
 	}
 }
 
-// turn sets the instant at which a lease is to be renewed.
+// turn sets the instant at which to renew a lease.
 func (s *Set) turn(l *held, at instant) {
 	if l.resting {
 		at = math.MaxInt64
@@ -187,7 +186,7 @@ func (s *Set) State(id lease.ID) (_ State, ok bool) {
 	return l.state(), true
 }
 
-// Advance moves the clock, which never goes back.
+// Advance moves the clock, which never goes backward.
 func (s *Set) Advance(now lease.Instant) {
 	s.now = max(s.now, now)
 	for {
@@ -207,8 +206,8 @@ func (s *Set) Advance(now lease.Instant) {
 	}
 }
 
-// Next returns the earliest instant at which Advance or Due have something to do.
-// ok is false if there is none.
+// Next returns the earliest instant at which Advance or Due have something to do. ok is false if
+// there is none.
 func (s *Set) Next() (_ lease.Instant, ok bool) {
 	if len(s.leases) == 0 {
 		return 0, false
@@ -216,8 +215,8 @@ func (s *Set) Next() (_ lease.Instant, ok bool) {
 	return max(s.now, min(s.turns.items[0].at[turns], s.ends.items[0].at[ends])), true
 }
 
-// Ends returns the earliest instant at which the state of a lease changes by itself: its
-// validity, or its grace, is over. ok is false if there is none.
+// Ends returns the earliest instant at which the state of a lease changes by itself, at the end of
+// its validity or grace. ok is false if there is none.
 func (s *Set) Ends() (_ lease.Instant, ok bool) {
 	if len(s.leases) == 0 {
 		return 0, false
@@ -225,8 +224,8 @@ func (s *Set) Ends() (_ lease.Instant, ok bool) {
 	return max(s.now, s.ends.items[0].at[ends]), true
 }
 
-// Changes returns, in order, how the states of leases have changed since it was last
-// called: by the clock or by an answer, not by what the holder itself did.
+// Changes returns, in order, the changes of state since its last call: those by the clock or an
+// answer, not by the holder itself.
 func (s *Set) Changes() []Change {
 	c := s.changes
 	s.changes = nil
@@ -249,7 +248,7 @@ func (s *Set) remove(l *held) {
 	s.ends.remove(l)
 }
 
-// confirm makes use of an acknowledged promise of a lease's TTL.
+// confirm applies an acknowledged promise of a lease's TTL.
 func (s *Set) confirm(l *held, sent instant) {
 	l.until = max(l.until, s.validUntil(sent, min(l.TTL, l.bound)))
 	if l.group != nil {
@@ -262,7 +261,7 @@ func (s *Set) confirm(l *held, sent instant) {
 	s.ends.set(l, l.end())
 }
 
-// validUntil is when a promise of a TTL ends that was asked for at sent.
+// validUntil returns when a promise of a TTL ends that was requested at sent.
 func (s *Set) validUntil(sent instant, ttl lease.TTL) instant {
 	drift := lease.TTL(math.Ceil(float64(ttl) * s.cfg.Drift))
 	return plus(sent, max(0, ttl-drift-s.cfg.Margin))
@@ -279,7 +278,7 @@ func (l *held) state() State {
 	return State{Status: OK, ValidUntil: until}
 }
 
-// end is when the state of the lease changes by itself.
+// end returns when the state of the lease changes by itself.
 func (l *held) end() instant {
 	if l.jeopardy {
 		return plus(l.until, l.Grace)
@@ -287,7 +286,7 @@ func (l *held) end() instant {
 	return l.until
 }
 
-// plus adds, and stops at the end of time (T24).
+// plus adds, and saturates at the end of time (T24).
 func plus(t instant, d lease.TTL) instant {
 	if t > 0 && d >= lease.TTL(math.MaxInt64-t) {
 		return math.MaxInt64

@@ -2,41 +2,40 @@ package holder
 
 import "leasehold.dev/lease"
 
-// instant is a point on the holder's clock. The holder rounds it down, which never
-// makes a lease valid for longer.
+// instant is a time on the holder's clock. The holder rounds it down, which never makes a lease
+// valid for longer.
 type instant = lease.Instant
 
-// Config is what a Set needs to know.
+// Config configures a Set.
 type Config struct {
-	// Drift bounds the difference between the rates of the holder's clock and of the
-	// lessor's; 1e-3 if 0, none if negative.
+	// Drift is the maximum relative difference between the rates of the holder's and the lessor's
+	// clocks; 0 means 1e-3, a negative value none.
 	Drift float64
-	// Margin is taken off each validity besides.
+	// Margin is additionally subtracted from each validity.
 	Margin lease.TTL
-	// Gather is by how much a renewal may be made too early, to go along with others; the
-	// 144th part of the TTL of the lease that is due, if that is longer.
+	// Gather is how early a renewal may be made, to be sent with others; 1/144 of the TTL of the
+	// lease that is due, if that is longer.
 	Gather lease.TTL
-	// RenewAfter is the share of its TTL after which a lease is renewed; a third if 0.
+	// RenewAfter is the fraction of its TTL after which a lease is renewed; 0 means a third.
 	RenewAfter float64
 }
 
 const defaultDrift = 1e-3
 
-// Status says how far a lease can be relied on.
+// Status is how far a lease can be relied on.
 type Status uint8
 
-// The states of a lease, in the order in which it goes through them; only from
-// Jeopardy it may go back.
+// The statuses in the order in which a lease has them; only from Jeopardy it may go back.
 const (
 	// OK means that the lease is valid.
 	OK Status = iota + 1
-	// Jeopardy means that the lease is past its valid until, and not known to be gone.
+	// Jeopardy means that the lease's validity has ended, and that it may still be alive.
 	Jeopardy
-	// Ended means that the lease is held no more, for ever.
+	// Ended means that the lease is no longer held, forever.
 	Ended
 )
 
-// String is the status for people.
+// String returns the status as text.
 func (s Status) String() string {
 	switch s {
 	case OK:
@@ -61,7 +60,7 @@ const (
 	Expired
 )
 
-// State is what a holder knows of a lease.
+// State is what a holder knows about a lease.
 type State struct {
 	Status Status
 	// Reason is set if Status is Ended.
@@ -70,44 +69,44 @@ type State struct {
 	ValidUntil lease.Instant
 }
 
-// Held is a lease that was granted.
+// Held is a granted lease.
 type Held struct {
 	ID lease.ID
-	// Token goes with every renewal, so that none hits another incarnation of the ID.
+	// Token is sent with every renewal, so that none can apply to another incarnation of the ID.
 	Token lease.Token
 	TTL   lease.TTL
-	// Grace is for how long after its valid until the lease stays in jeopardy.
+	// Grace is how long after its validity the lease stays in jeopardy.
 	Grace lease.TTL
-	// Sent is from before the grant was sent. It is below 0 if the clock began later.
+	// Sent is a time before the grant was sent. It is negative if the clock started later.
 	Sent lease.Instant
-	// Spent is how much of the TTL had passed then, of a lease that was there before.
+	// Spent is how much of the TTL had passed by then, for a lease that existed before.
 	Spent lease.TTL
 }
 
-// Ref is a lease to be renewed.
+// Ref is a lease to renew.
 type Ref struct {
 	ID    lease.ID
 	Token lease.Token
 }
 
-// Batch is renewals to be sent at once, in one message: either of leases, which join groups if the
-// lessor has any, or of groups. It is as of the instant that Advance last told, so it must be sent
-// after that, and after every earlier batch.
+// Batch is a message with renewals: either of leases, which join groups if the lessor has any, or
+// of groups. It is based on the time of the last Advance, so it must be sent after that, and after
+// every earlier batch.
 type Batch struct {
-	// Seq comes back with the answers. It is above that of every earlier batch.
+	// Seq is in the answers. It is higher than in every earlier batch.
 	Seq    uint64
 	Leases []Ref
-	// Groups are to be renewed after the leases Leave have left the groups that they are in.
+	// Groups are to be renewed after the leases in Leave have left their groups.
 	Groups []lease.GroupID
 	Leave  []lease.ID
-	// Waited is the longest time for which a lease of the batch has waited for the
-	// answer to an earlier one; 0 if none has. The stream may be broken.
+	// Waited is the longest time for which a lease of the batch has waited for the answer to an
+	// earlier one, or 0. If it is long, the stream may be broken.
 	Waited lease.TTL
-	// Repeated is how many of the leases were tried before and not renewed.
+	// Repeated is the number of leases whose last attempt failed or is unanswered.
 	Repeated int
 }
 
-// Change is a lease whose state has changed.
+// Change is a change of a lease's state.
 type Change struct {
 	ID lease.ID
 	State
