@@ -7,31 +7,31 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Append writes entries and the hard state, which may be nil or empty, durably and as one
-// atomic step. Entries replace those of the same index and all after them;
-// entries that are already compacted are left out. On return they are visible to
-// the raft.Storage methods. Disk keeps the entries, so the caller must not change them later.
+// Append writes entries and the hard state, either of which may be empty, durably and atomically.
+// Entries replace those with the same index and all after them; entries that are already compacted
+// are omitted. On return, they are visible to the methods of raft.Storage. The Disk keeps the
+// entries, so the caller must not change them later.
 //
 // ErrNoSpace means that nothing was written and the call can be repeated.
 func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState) error {
 	return d.append(entries, hs, forClients)
 }
 
-// AppendReserved is Append of entries that may use what is left of the current segment
-// although no spare can be made: for what must go on when the disk is full, since it frees or keeps
-// promises rather than grows, such as the expiry of leases.
+// AppendReserved is Append for entries that may use the rest of the current segment even if no
+// spare can be made: for entries that must be written when the disk is full, because they free
+// space or keep promises, such as the expiry of leases.
 func (d *Disk) AppendReserved(entries []*raftpb.Entry, hs *raftpb.HardState) error {
 	return d.append(entries, hs, forLeases)
 }
 
-// HasRoom reports whether Append would take entries.
+// HasRoom reports whether Append would accept entries.
 func (d *Disk) HasRoom() bool {
 	_, err := d.spares.state()
 	return err == nil
 }
 
-// HasRoomToFree reports whether there is room for entries that clients ask for to free space on a
-// full disk. When there is not, AppendReserved still has some.
+// HasRoomToFree reports whether there is room for entries by which clients free space on a full
+// disk. If there is none, AppendReserved still has some.
 func (d *Disk) HasRoomToFree() bool {
 	if d.HasRoom() {
 		return true
@@ -55,7 +55,7 @@ func (d *Disk) append(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) 
 	return nil
 }
 
-// add commits entries and a hard state, if there is something of either.
+// add commits entries and a hard state, if either is not empty.
 func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) error {
 	records := d.records
 	for _, e := range entries {
@@ -81,9 +81,9 @@ func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) err
 	})
 }
 
-// promised returns a hard state that takes nothing back. Entries that had to wait for room may come
-// with an earlier term than that of a vote which did not wait, and with an earlier commit index
-// than that of a snapshot which made the room.
+// promised returns a hard state that takes nothing back. Entries that waited for room may come with
+// an earlier term than a vote that did not wait, and with an earlier commit index than the snapshot
+// that made the room.
 func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
 	term, vote := hs.GetTerm(), hs.GetVote()
 	if old := d.hard; term < old.GetTerm() || term == old.GetTerm() && vote == 0 {
@@ -92,9 +92,9 @@ func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
 	return newHardState(term, vote, max(hs.GetCommit(), d.hard.GetCommit()))
 }
 
-// SaveVote makes a term and a vote durable, ahead of entries for which there may be no room. It
-// writes nothing if they are durable, or a later term is: pre-votes repeat, and room is scarce
-// then.
+// SaveVote makes a term and a vote durable, separately from entries for which there may be no room.
+// It writes nothing if they, or a later term, are durable already: pre-votes repeat, and room is
+// then scarce.
 func (d *Disk) SaveVote(term, vote uint64) error {
 	d.mu.RLock()
 	saved := d.hard
@@ -105,7 +105,7 @@ func (d *Disk) SaveVote(term, vote uint64) error {
 	return d.Append(nil, newHardState(term, vote, saved.GetCommit()))
 }
 
-// follow returns the entries that are not compacted yet, if they fit the log.
+// follow returns the entries that are not compacted yet, if they follow the log without a gap.
 func (d *Disk) follow(entries []*raftpb.Entry) ([]*raftpb.Entry, error) {
 	for len(entries) > 0 && entries[0].GetIndex() < d.log.first() {
 		entries = entries[1:]

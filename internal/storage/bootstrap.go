@@ -14,8 +14,8 @@ import (
 
 func (d *Disk) identityPath() string { return filepath.Join(d.cfg.Dir, identityFile) }
 
-// loadIdentity reads the file that says whose directory it is, and with which members its log
-// begins: a frame, as of a segment 0.
+// loadIdentity reads the identity file, which has the member's identity and the initial members of
+// its log, in a frame as in a segment 0.
 func (d *Disk) loadIdentity() error {
 	m := image{name: d.identityPath()}
 	f, err := d.fs.Open(m.name)
@@ -51,8 +51,8 @@ func (d *Disk) loadIdentity() error {
 	return nil
 }
 
-// lostIdentity returns an error if a directory without an identity had one. A Bootstrap that was
-// cut off leaves segments of zeros.
+// lostIdentity returns an error if a directory without an identity used to have one. An interrupted
+// Bootstrap leaves only segments of zeros.
 func (d *Disk) lostIdentity(inv *inventory) error {
 	found := slices.Clone(inv.snapshots)
 	for _, number := range inv.segments {
@@ -89,13 +89,12 @@ func (d *Disk) clear(inv *inventory) error {
 	return d.dir.Sync()
 }
 
-// Bootstrap makes an empty directory a member's, durably. conf is the membership
-// the log starts from at index 0; nil or empty for a member that joins a cluster
-// and gets its membership with a snapshot. It fails if the directory
-// has an identity already.
+// Bootstrap makes an empty directory a member's, durably. conf is the membership at index 0, from
+// which the log starts; nil or empty if the member joins a cluster and gets its membership from a
+// snapshot. It fails if the directory already has an identity.
 //
-// A log that starts from a membership at index 0 does not contain it. So a member
-// that joins later cannot be fed from entry 1: begin with a snapshot, which Raft sends it then.
+// A log that starts from a membership at index 0 does not contain it. So a member that joins later
+// cannot get the log from entry 1: begin with a snapshot, which Raft then sends it.
 func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 	d.write.Lock()
 	defer d.write.Unlock()
@@ -113,11 +112,11 @@ func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 	return nil
 }
 
-// bootstrap makes the first segment, then the identity, then the first commit. Without an identity,
-// and with that commit, the identity was lost; see clear.
+// bootstrap makes the first segment, then the identity, then the first commit. If that commit
+// exists without an identity, the identity was lost; see clear.
 func (d *Disk) bootstrap(id Identity, conf *raftpb.ConfState) error {
-	// Any of the parents may be new. One that is not can be unreadable, or on a file system that
-	// syncs no directories.
+	// Any of the parents may be new. One that is not may be unreadable, or on a file system that
+	// cannot sync directories.
 	for dir := filepath.Clean(d.cfg.Dir); dir != filepath.Dir(dir); {
 		dir = filepath.Dir(dir)
 		err := syncDir(d.fs, dir)

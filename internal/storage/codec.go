@@ -13,11 +13,11 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// format is that of all files. The identity and each segment begin with its version.
+// format is the format of all files. The identity and each segment begin with its version.
 var format = encoding.Format{Name: "data directory", Version: 1, Corrupt: ErrCorrupt}
 
-// The payload of a commit is a list of records, each its kind (one byte), its length (uvarint) and
-// its fields.
+// The payload of a commit is a list of records. Each has a kind (one byte), a length (uvarint) and
+// fields.
 const (
 	kindSegment  = 1 // the first record of a segment
 	kindEntry    = 2
@@ -27,10 +27,10 @@ const (
 	kindReset    = 6 // the log is empty and begins after a position
 	kindPeers    = 7
 	kindSeal     = 8 // alone in the last commit of a segment: the next segment exists
-	kindIdentity = 9 // alone in the file of that name
+	kindIdentity = 9 // alone in the identity file
 )
 
-// A record is one of a commit.
+// A record is one record of a commit.
 type record struct {
 	kind byte
 	body []byte
@@ -53,7 +53,7 @@ func records(payload []byte, visit func(record) error) error {
 	return nil
 }
 
-// appendRecord appends a record whose fields are uvarints, and then tail.
+// appendRecord appends a record with uvarint fields, followed by tail.
 func appendRecord(b []byte, kind byte, fields []uint64, tail []byte) []byte {
 	n := len(tail)
 	for _, f := range fields {
@@ -72,7 +72,7 @@ func uvarintLen(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 type segmentHead struct {
 	number uint64
 	size   int64
-	chain  uint32 // of the commit before the segment
+	chain  uint32 // of the last commit before the segment
 	owner  Identity
 }
 
@@ -139,7 +139,7 @@ func newHardState(term, vote, commit uint64) *raftpb.HardState {
 // position is the index and term of an entry.
 type position struct{ index, term uint64 }
 
-// A mark says where the log begins, and which is the oldest segment that it needs.
+// A mark is where the log begins, and the oldest segment that it needs.
 type mark struct {
 	position
 	segment uint64
@@ -159,7 +159,7 @@ func (r record) mark() (mark, error) {
 type manifest struct {
 	position
 	chunks, bytes uint64
-	sum           uint32 // CRC-32C of all chunks, one after the other
+	sum           uint32 // CRC-32C of all chunks, concatenated
 	conf          *raftpb.ConfState
 }
 
@@ -184,7 +184,7 @@ func marshalConf(conf *raftpb.ConfState) []byte {
 	return b
 }
 
-// unmarshalConf takes what is left.
+// unmarshalConf decodes the rest of d.
 func unmarshalConf(d *encoding.Decoder) (*raftpb.ConfState, error) {
 	conf := &raftpb.ConfState{}
 	if err := d.Err(); err != nil {

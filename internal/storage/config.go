@@ -13,11 +13,11 @@ const (
 	// SegmentBytes is the default size of a segment of the log.
 	SegmentBytes = 16 << 20
 
-	// minSegmentBytes leaves room for the head, a commit and the seal.
+	// minSegmentBytes has room for the head, a commit and the seal.
 	minSegmentBytes = 8 * blockBytes
 )
 
-// Config says where a member keeps its data and how much memory it may use for it. Only Dir is
+// Config says where a member's data is, and how much memory may be used for it. Only Dir is
 // required.
 type Config struct {
 	// Dir is the data directory. It is created if it does not exist.
@@ -29,34 +29,33 @@ type Config struct {
 	// Logger receives warnings and notices; nil discards them.
 	Logger *slog.Logger
 
-	// TailBytes bounds the encoded size of the recent entries kept in memory;
-	// 0 is defaultTailBytes. The newest entry is always kept.
+	// TailBytes limits the encoded size of the recent entries in memory; 0 means defaultTailBytes.
+	// The newest entry is always in memory.
 	TailBytes int64
 
-	// SegmentBytes is the size of new segments, rounded up to whole blocks; 0 is the constant
-	// SegmentBytes. A commit that does not fit gets a larger one.
+	// SegmentBytes is the size of new segments, rounded up to whole blocks; 0 means the constant
+	// SegmentBytes. A commit that does not fit gets a larger segment.
 	SegmentBytes int64
 
-	// inline makes spares within the call that uses one up, and disables the timer, so that tests
-	// see the same system calls in the same order each time.
+	// inline makes spares synchronously when one is used up, and disables the timer, so that tests
+	// always see the same system calls in the same order.
 	inline bool
 }
 
-// Identity is who a member is. It is written once, by Bootstrap, and never
-// changes.
+// Identity is the identity of a member. Bootstrap writes it once, and it never changes.
 type Identity struct {
 	// Cluster and Member are the member's IDs in Raft and in the API.
 	Cluster, Member uint64
 
-	// Incarnation is a random number, never 0, which tells this data directory from
-	// every other one that the same member had or will have.
+	// Incarnation is a random number, never 0, that distinguishes this data directory from all
+	// others that the same member had or will have.
 	Incarnation uint64
 
 	// Name is the member's name for people.
 	Name string
 
-	// Generation is raised by every restore from a backup. It
-	// is the high bits of every fencing token.
+	// Generation is increased by every restore from a backup. It is in the high bits of every
+	// fencing token.
 	Generation uint64
 
 	// CreatedUnixMilli is the wall time of Bootstrap, for people; 0 if unknown.
@@ -65,20 +64,19 @@ type Identity struct {
 
 // SnapshotMeta is the position of a snapshot in the log.
 type SnapshotMeta struct {
-	// Index and Term are those of the last entry that the snapshot contains.
+	// Index and Term are those of the last entry in the snapshot.
 	Index, Term uint64
 
 	// ConfState is the membership at Index.
 	ConfState *raftpb.ConfState
 }
 
-// Usage is what a Disk uses, for metrics and for deciding when to snapshot.
+// Usage is what a Disk uses, for metrics and to decide when to make a snapshot.
 type Usage struct {
 	// DiskBytes is the size of the log, its spare segments and the newest snapshot.
 	DiskBytes uint64
 
-	// FirstIndex and LastIndex delimit the log; it is empty when LastIndex is
-	// FirstIndex-1.
+	// FirstIndex and LastIndex delimit the log; it is empty if LastIndex is FirstIndex-1.
 	FirstIndex, LastIndex uint64
 
 	// SnapshotIndex and SnapshotBytes are those of the newest snapshot, 0 if there is none.

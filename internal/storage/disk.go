@@ -21,9 +21,9 @@ type Disk struct {
 	fs     FS
 	logger *slog.Logger
 	lock   io.Closer
-	dir    Dir // of the log; open, so that no limit of open files can keep it from being synced
+	dir    Dir // of the log; kept open, so that a limit of open files cannot prevent syncing it
 
-	// write is held by one writer of the log at a time, over its I/O, and comes before mu. It
+	// write is held by the only writer of the log, also during I/O, and is locked before mu. It
 	// guards what follows.
 	write   turn
 	closed  bool
@@ -32,38 +32,38 @@ type Disk struct {
 
 	spares *spares
 
-	// mu guards memory, which is never held over I/O.
+	// mu guards memory. It is never held during I/O.
 	mu sync.RWMutex
 	memory
 }
 
-// A turn is a mutex that may be held over I/O: a goroutine that waits for it is idle for
-// testing/synctest, as one that waits for a sync.Mutex is not. Its capacity is 1.
+// A turn is a mutex that may be held during I/O. Unlike with sync.Mutex, a goroutine that waits for
+// it is durably blocked for testing/synctest. Its capacity is 1.
 type turn chan struct{}
 
-// Lock waits for the turn and takes it.
+// Lock locks the turn.
 func (t turn) Lock() { t <- struct{}{} }
 
-// Unlock gives the turn back.
+// Unlock unlocks the turn.
 func (t turn) Unlock() { <-t }
 
-// small is the state of a member apart from its entries. The head of each segment has it whole.
+// small is the state of a member except for its entries. The head of each segment has all of it.
 type small struct {
-	hard  *raftpb.HardState // nil until one was written; never changed in place
+	hard  *raftpb.HardState // nil until the first was written; never changed in place
 	mark  mark
-	snap  manifest // index 0: none
+	snap  manifest // index 0 if there is none
 	peers Peers    // never changed in place
 }
 
-// memory is what a Disk knows without reading.
+// memory is what a Disk knows without reading files.
 type memory struct {
 	bootstrapped bool
 	identity     Identity
-	conf         *raftpb.ConfState // of Bootstrap
+	conf         *raftpb.ConfState // from Bootstrap
 	small
 	log      memlog
-	segments []*segment // in the order of their numbers; the last one is written to
-	cuts     uint64     // number of times entries were taken from the log
+	segments []*segment // in the order of their numbers; the last is written to
+	cuts     uint64     // how many times entries were removed from the log
 	writing  bool       // a SnapshotWriter is open
 	shut     bool       // Close was called
 	left     int64      // room in the current segment
@@ -73,7 +73,7 @@ var _ raft.Storage = (*Disk)(nil)
 
 func (d *Disk) path(name string) string { return filepath.Join(d.cfg.Dir, logDir, name) }
 
-// classify makes one of this package's errors out of any.
+// classify converts any error to one of this package.
 func classify(err error) error {
 	if err == nil {
 		return nil
@@ -92,8 +92,8 @@ func classify(err error) error {
 	return fmt.Errorf("%w: %w", ErrFailed, err)
 }
 
-// update runs f as the only writer of the log of a bootstrapped member. The writer may read memory
-// without d.mu.
+// update runs f as the only writer of the log of a bootstrapped member. f may read memory without
+// d.mu.
 func (d *Disk) update(f func() error) error {
 	d.write.Lock()
 	defer d.write.Unlock()
@@ -109,7 +109,7 @@ func (d *Disk) update(f func() error) error {
 	return f()
 }
 
-// fail makes an error final.
+// fail makes an error permanent.
 func (d *Disk) fail(err error) error {
 	d.failure = fmt.Errorf("%w: %w", ErrFailed, err)
 	d.logger.Error("storage: a write failed; only a restart finds out what is on disk",
@@ -124,8 +124,8 @@ func (d *Disk) Identity() (Identity, bool) {
 	return d.identity, d.bootstrapped
 }
 
-// InitialState implements raft.Storage. The membership is that of the newest
-// snapshot, or of Bootstrap if there is none.
+// InitialState implements raft.Storage. The membership is from the newest snapshot, or from
+// Bootstrap if there is none.
 func (d *Disk) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -161,8 +161,8 @@ func (d *Disk) FirstIndex() (uint64, error) {
 	return d.log.first(), nil
 }
 
-// Snapshot implements raft.Storage. It returns where the newest snapshot stands,
-// with empty Data: the state itself is streamed from OpenSnapshot.
+// Snapshot implements raft.Storage. It returns the position of the newest snapshot with empty Data:
+// the state itself is read with OpenSnapshot.
 func (d *Disk) Snapshot() (*raftpb.Snapshot, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -171,8 +171,8 @@ func (d *Disk) Snapshot() (*raftpb.Snapshot, error) {
 	}}, nil
 }
 
-// Entries implements raft.Storage. Entries that are no longer in memory are read
-// from disk; the error then may be ErrCorrupt, or that the disk has failed.
+// Entries implements raft.Storage. Entries that are no longer in memory are read from disk; then
+// the error may be ErrCorrupt, or that the disk has failed.
 func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	d.mu.RLock()
 	first, last, tailFirst := d.log.first(), d.log.last, d.log.tailFirst
@@ -188,8 +188,8 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 		d.mu.RUnlock()
 		return entries, nil
 	}
-	// What the tail holds of the range is left for the next call: Raft asks
-	// again, and a member that lags so far is sent one message at a time.
+	// Leave entries in the tail to the next call: Raft asks again, and a member that lags so far is
+	// sent one message at a time.
 	hi = min(hi, tailFirst)
 	cuts, places := d.cuts, d.log.placesOf(lo, hi)
 	d.mu.RUnlock()
@@ -200,7 +200,7 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	switch {
-	case lo < d.log.first(): // taken away during the read
+	case lo < d.log.first(): // removed during the read
 		return nil, raft.ErrCompacted
 	case d.cuts != cuts:
 		return nil, raft.ErrUnavailable
@@ -208,16 +208,16 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	return nil, fmt.Errorf("entries from %d: %w", lo, classify(err))
 }
 
-// LogBytes returns the size of the log after the newest snapshot, give or take a commit. It never
-// reads the disk.
+// LogBytes returns the approximate size of the log after the newest snapshot, up to a commit. It
+// never reads the disk.
 func (d *Disk) LogBytes() uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.log.bytesAfter(d.snap.index)
 }
 
-// BytesAfter returns the size of the log after an index, give or take a commit. It never reads the
-// disk.
+// BytesAfter returns the approximate size of the log after an index, up to a commit. It never reads
+// the disk.
 func (d *Disk) BytesAfter(index uint64) uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -242,8 +242,8 @@ func (d *Disk) Usage() Usage {
 	return u
 }
 
-// Close makes everything appended durable and closes the Disk. After a failure it returns that
-// failure, having released the directory.
+// Close makes everything durable and closes the Disk. After a failure it releases the directory and
+// returns the failure.
 func (d *Disk) Close() error {
 	d.write.Lock()
 	defer d.write.Unlock()
@@ -261,7 +261,7 @@ func (d *Disk) Close() error {
 	return errors.Join(err, d.release())
 }
 
-// release closes all files, and lets others open the directory.
+// release closes all files, and unlocks the directory.
 func (d *Disk) release() error {
 	d.spares.stop()
 	d.mu.RLock()

@@ -1,16 +1,16 @@
-// Package storage keeps what one member has on disk: the Raft log, the hard state, the identity and
+// Package storage stores one member's data on disk: the Raft log, the hard state, the identity and
 // the newest snapshot of the state.
 //
 // # Contract
 //
 // A Disk implements raft.Storage and is made for Raft's asynchronous storage writes: the core
-// goroutine calls the raft.Storage methods, one log-writer goroutine calls Append, one snapshot
-// goroutine writes snapshots and compacts. All methods are safe for concurrent use. Recent entries
-// are kept in memory, so that Raft reads the disk only for members that lag.
+// goroutine calls the methods of raft.Storage, one log writer calls Append, one snapshot goroutine
+// writes snapshots and compacts. All methods are safe for concurrent use. Recent entries are in
+// memory, so Raft reads the disk only for members that lag.
 //
-// A snapshot received from the leader must be committed between the Appends that come before and
-// after it in Raft's order, by the log writer or while the log writer waits. A snapshot of the
-// member's own state can be committed at any time.
+// A snapshot from the leader must be committed between the Appends that come before and after it in
+// Raft's order, by the log writer or while the log writer waits. A snapshot of the member's own
+// state can be committed at any time.
 //
 // The package does not know what an entry or a snapshot chunk means.
 //
@@ -26,43 +26,44 @@
 //
 // # Commits
 //
-// Everything but the chunks of snapshots is a record of the log: entries, hard state, what the
-// member remembers of its peers, the name of the newest snapshot, and where the log begins. A
-// commit is some records, written durably with one system call. It is on disk as a whole or not at
-// all, and in the order of commits. The first commit of a segment begins with the state apart from
-// the entries, so that the segments before it can go.
+// Everything except for the chunks of snapshots is a record in the log: entries, hard state, what
+// the member remembers about its peers, the name of the newest snapshot, and where the log begins.
+// A commit is a list of records that is written durably with one system call. Commits are atomic,
+// and on disk in their order. The first commit of a segment begins with the state except for the
+// entries, so that the segments before it can be removed.
 //
 // Each commit begins at a new block, so no commit ever writes to a block with acknowledged data.
 //
 // # Torn or damaged
 //
-// A crash leaves any of the sectors of an unfinished commit, and the former content in the others:
-// zeros, or a sector of an earlier segment, which says so itself. That is a torn write, which was
-// not acknowledged, and is dropped. Everything else is damage and refused: a sector with a wrong
-// checksum; a sector of a later commit, since it was written after the missing one had been synced;
-// a segment without the seal that came before anything in the next segment; a missing segment after
-// a seal.
+// A crash may leave any subset of the sectors of an unfinished commit, and the previous content in
+// the others: zeros, or a sector of an earlier segment, which identifies itself as such. That is a
+// torn write, which was not acknowledged, and is dropped. Everything else is damage and refused: a
+// sector with a wrong checksum; a sector of a later commit, since it was written after the missing
+// one had been synced; a segment without the seal that must precede everything in the next segment;
+// a missing segment after a seal.
 //
-// So a changed bit is always found. Sectors that the disk loses are found in all commits but the
-// last one, where they look like a torn write. Therefore Open, Close and Settle add an empty one,
-// unless the last one is empty or the room on a full disk is for votes. Nothing on this disk alone
-// can tell such a loss of the very last commit: only peers that were told of it can.
+// So changed bits are always detected. Sectors that the disk loses are detected in all commits but
+// the last one, where they look like a torn write. Therefore Open, Close and Settle add an empty
+// commit, unless the last one is empty or the room on a full disk is reserved for votes. Nothing on
+// this disk alone can show such a loss in the very last commit: only peers that know about that
+// commit can.
 //
 // # Failure
 //
 // When a write or a sync of the log fails, it is unknown what is on disk, and a second sync would
-// not find out. So the Disk fails for good, and only a new Open goes on.
+// not show it. So the Disk fails permanently, and only a new Open can continue.
 //
-// Open writes the last commit once more, byte for byte, and zeros behind it: after a failed sync
-// the kernel holds bytes as written although the disk may have others. This is the one write to a
-// block that may hold acknowledged data. It cannot lose them: a disk writes a sector as a whole or
-// not at all, and if they are on it, both contents are the same. A sector that a disk tears all the
-// same has a wrong checksum, so the next Open refuses it. To do without, reads would have to pass
-// the page cache, which not every file system can.
+// Open writes the last commit once more, byte for byte, and zeros after it: after a failed sync the
+// kernel considers bytes written although the disk may have others. This is the only write to a
+// block that may have acknowledged data. It cannot lose them: a disk writes sectors atomically, and
+// if the data is on the disk, both contents are the same. If a disk tears a sector nevertheless,
+// the sector has a wrong checksum, so the next Open refuses it. The alternative would be reads that
+// bypass the page cache, which not every file system supports.
 //
-// One spare segment is always made ahead, and stays open, so that the log needs no file that it has
-// not got; so does the directory. When no spare can be made, for want of space or of file
-// descriptors, Append refuses with ErrNoSpace, while the current segment has room for
-// AppendReserved, votes and snapshots. A sixteenth of a segment is left to votes and snapshots from
-// the moment at which there is no spare, and two blocks to the snapshots that free segments.
+// One spare segment is always prepared and kept open, so that the log never has to create or open a
+// file; the directory is kept open, too. If no spare can be made, for lack of space or of file
+// descriptors, Append returns ErrNoSpace, while the current segment has room for AppendReserved,
+// votes and snapshots. As soon as there is no spare, the last sixteenth of a segment is reserved
+// for votes and snapshots, and two blocks for the snapshots that free segments.
 package storage

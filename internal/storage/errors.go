@@ -2,36 +2,35 @@ package storage
 
 import "errors"
 
-// These errors can be returned by Open; their text says what to do.
+// Open can return these errors; their text says what to do.
 var (
 	// ErrLocked means that another process, or another Disk of this process,
 	// has the data directory open.
 	ErrLocked = errors.New("storage: data directory is in use")
 
-	// ErrCorrupt means that something on disk is not what was written. It can
-	// be returned by every method that reads.
+	// ErrCorrupt means that something on disk is not what was written. Every method that reads can
+	// return it.
 	ErrCorrupt = errors.New("storage: corrupt data")
 
 	// ErrForeign means that the directory holds the data of another program.
 	ErrForeign = errors.New("storage: not a leasehold data directory")
 )
 
-// These errors can be returned by every method that writes.
+// Every method that writes can return these errors.
 var (
 	// ErrNoSpace means that the disk is full, or that another segment cannot be made for another
-	// reason: nothing was written, and the same call can be repeated when there is room.
+	// reason: nothing was written, and the call can be repeated when there is room.
 	ErrNoSpace = errors.New("storage: no space for the log")
 
-	// ErrFailed means that a write failed for good, and whether it is on disk is
-	// unknown, or that a read failed, or that a file could not be opened. After a
-	// write, every later call that writes returns ErrFailed; the only ways on are
-	// Close and a new Open, which finds everything that was acknowledged. It is
-	// never ErrNoSpace at the same time: a disk that filled up under a write shows
-	// as syscall.ENOSPC in the chain.
+	// ErrFailed means that a write failed permanently, and whether its data is on disk is unknown,
+	// or that a read failed, or that a file could not be opened. After a write, every later call
+	// that writes returns ErrFailed; only Close and a new Open can continue, which finds everything
+	// that was acknowledged. An error is never ErrFailed and ErrNoSpace at the same time: if a disk
+	// fills up during a write, syscall.ENOSPC is in the chain.
 	ErrFailed = errors.New("storage: disk failed")
 )
 
-// These errors report calls that do not fit the state of the Disk.
+// These errors report calls that are impossible in the state of the Disk.
 var (
 	// errClosed means that the Disk is closed.
 	errClosed = errors.New("storage: closed")
@@ -48,8 +47,8 @@ var (
 	// ErrOutOfDate means that a snapshot at this index or a later one exists.
 	ErrOutOfDate = errors.New("storage: snapshot is out of date")
 
-	// errGap means that entries do not follow the log, or that an index to
-	// compact is not covered by a snapshot.
+	// errGap means that entries do not follow the log, or that no snapshot covers an index to
+	// compact.
 	errGap = errors.New("storage: gap in the log")
 
 	// ErrBusy means that another snapshot is being written.

@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// A segment is written in frames. A frame is one commit: it begins at a block, so that no later
-// write touches a block that holds acknowledged data, and consists of sectors, each with a checksum
-// of its own, because a crash can leave any of the sectors of an unfinished write unwritten.
+// A segment consists of frames. A frame is one commit: it begins at a block, so that no later write
+// touches a block with acknowledged data, and consists of sectors with a checksum each, because a
+// crash can leave any of the sectors of an unfinished write unwritten.
 //
 // A sector:
 //
@@ -20,9 +20,9 @@ import (
 //	16-23  the number of the commit; the top bit marks the first sector of a frame
 //	24-511 content
 //
-// All numbers are little-endian. The content of a frame is its length (4 bytes), its chain
-// (4 bytes) and its payload. The chain is the CRC-32C of the payload, continued from that of the
-// commit before. Zeros follow up to the end of the block.
+// All numbers are little-endian. The content of a frame is its length (4 bytes), its chain (4
+// bytes) and its payload. The chain is the CRC-32C of the payload, continued from that of the
+// previous commit. The rest of the block is zeros.
 const (
 	sectorBytes = 512
 	blockBytes  = 4096
@@ -38,7 +38,7 @@ var (
 	emptySector [sectorBytes]byte
 )
 
-// sectorsOf returns how many sectors a frame with such a payload has.
+// sectorsOf returns the number of sectors of a frame with this payload size.
 func sectorsOf(payload int) int { return (frameHead + payload + sectorRoom - 1) / sectorRoom }
 
 // frameBytes returns the size of a frame, in whole blocks.
@@ -48,7 +48,7 @@ func frameBytes(payload int) int64 {
 
 func wholeBlocks(bytes int64) int64 { return (bytes + blockBytes - 1) / blockBytes * blockBytes }
 
-// frame is one commit of a segment.
+// frame is one commit in a segment.
 type frame struct {
 	at      int64 // in the segment
 	size    int64 // in whole blocks
@@ -82,14 +82,14 @@ func (f *frame) appendTo(b []byte, segment uint64) []byte {
 	return b
 }
 
-// frameLength is that of the payload, by the content of the first sector.
+// frameLength returns the payload's length, from the content of the first sector.
 func frameLength(content []byte) int { return int(binary.LittleEndian.Uint32(content)) }
 
-// image is what a segment file holds, or a part of it.
+// image is the content of a segment file, or of a part of it.
 type image struct {
 	name   string // for errors
 	number uint64 // of the segment
-	base   int64  // where b begins in the segment
+	base   int64  // position of b in the segment
 	b      []byte
 }
 
@@ -99,18 +99,18 @@ func (m *image) damage(at int64, format string, args ...any) error {
 	return fmt.Errorf("%w: %s at byte %d: %s", ErrCorrupt, m.name, at, fmt.Sprintf(format, args...))
 }
 
-// A sectorState is what a sector holds.
+// A sectorState is what a sector contains.
 type sectorState int
 
 const (
 	empty   sectorState = iota // zeros
-	old                        // what the file held before it became this segment
+	old                        // content of the file from before it became this segment
 	own                        // of this segment
-	damaged                    // something else
+	damaged                    // anything else
 )
 
-// sector returns what the sector at a byte of the segment holds: if it is of this segment, its
-// content, commit and whether it begins a frame.
+// sector returns what the sector at a position contains. If it belongs to this segment, sector also
+// returns its content, its commit, and whether it begins a frame.
 func (m *image) sector(at int64) (state sectorState, commit uint64, first bool, content []byte) {
 	s := m.b[at-m.base:][:sectorBytes]
 	if bytes.Equal(s, emptySector[:]) {
@@ -128,7 +128,7 @@ func (m *image) sector(at int64) (state sectorState, commit uint64, first bool, 
 	return own, commit &^ beginsFrame, commit&beginsFrame != 0, s[sectorHead:]
 }
 
-// has reports whether there is a sector of a kind.
+// has reports whether there is a sector in a state.
 func (m *image) has(want sectorState) bool {
 	for at := m.base; at+sectorBytes <= m.end(); at += sectorBytes {
 		if state, _, _, _ := m.sector(at); state == want {
@@ -138,7 +138,7 @@ func (m *image) has(want sectorState) bool {
 	return false
 }
 
-// frame returns the frame that begins at a block, and false if there is none or not all of it.
+// frame returns the frame that begins at a block; false if there is none or it is incomplete.
 func (m *image) frame(at int64) (frame, bool) {
 	if at+sectorBytes > m.end() {
 		return frame{}, false
@@ -167,7 +167,7 @@ func (m *image) frame(at int64) (frame, bool) {
 	return f, true
 }
 
-// A cursor is behind a commit: where the next one begins, and what it continues.
+// A cursor is the position after a commit: where the next one begins, and what it continues.
 type cursor struct {
 	at     int64 // 0 in a segment without commits
 	commit uint64
@@ -182,12 +182,12 @@ func (c *cursor) frame(payload []byte) frame {
 	}
 }
 
-// pass moves the cursor behind its next frame.
+// pass moves the cursor after its next frame.
 func (c *cursor) pass(f *frame) { c.at, c.commit, c.chain = f.at+f.size, f.commit, f.chain }
 
-// next returns the frame at the cursor and moves behind it; false at the end of what is readable.
-// The error says that a frame is there which does not continue the one before, or that something
-// follows it in its block.
+// next returns the frame at the cursor and moves after it; false at the end of readable frames. It
+// is an error if the frame there does not continue the one before, or if its block contains
+// something else after it.
 func (m *image) next(c *cursor) (frame, bool, error) {
 	f, ok := m.frame(c.at)
 	if !ok {
@@ -207,10 +207,10 @@ func (m *image) next(c *cursor) (frame, bool, error) {
 	return f, true, nil
 }
 
-// checkRest makes sure that nothing after the cursor can be of an acknowledged commit: an
-// unfinished write leaves some of its own sectors among zeros or old ones, while a commit behind
-// it, or a sector that was never written like this, shows that an acknowledged one was damaged. It
-// returns where the unfinished write ends; that is the cursor if there is none.
+// checkRest ensures that nothing after the cursor can belong to an acknowledged commit. An
+// unfinished write leaves some of its own sectors among zeros or old ones; a commit after it, or a
+// sector that was never written like this, shows that an acknowledged commit was damaged. It
+// returns where the unfinished write ends, or the cursor if there is none.
 func (m *image) checkRest(c cursor) (torn int64, err error) {
 	torn = c.at
 	for at := c.at; at < m.end(); at += sectorBytes {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// An FS is the file system of a data directory. Names are paths of the operating system. What a
-// directory lists is durable after the Sync of its Dir, what a file holds after its own.
+// An FS is the file system of a data directory. Names are paths of the operating system. The list
+// of a directory is durable after the Sync of its Dir, the content of a file after its own Sync.
 type FS interface {
 	// MkdirAll creates a directory and its parents.
 	MkdirAll(dir string) error
@@ -24,19 +24,19 @@ type FS interface {
 	Rename(from, to string) error
 	Remove(name string) error
 	OpenDir(name string) (Dir, error)
-	// Lock keeps others from locking the file, which it creates, until the Closer is closed. A
+	// Lock prevents others from locking the file, which it creates, until the Closer is closed. A
 	// shared lock excludes only locks that are not shared, and creates nothing. The error is
-	// ErrLocked if another process, or another caller, has it locked.
+	// ErrLocked if the file is locked by another process or caller.
 	Lock(name string, shared bool) (io.Closer, error)
 }
 
-// A Dir is an open directory, which needs no further descriptor to be synced.
+// A Dir is an open directory, which can be synced without another descriptor.
 type Dir interface {
 	io.Closer
 	Sync() error
 }
 
-// syncDir makes durable what a directory lists.
+// syncDir makes the list of a directory durable.
 func syncDir(fs FS, name string) error {
 	d, err := fs.OpenDir(name)
 	if err != nil {
@@ -51,22 +51,22 @@ type File interface {
 	io.WriterAt
 	io.Closer
 	Size() (int64, error)
-	// Sync makes durable what was written. After an error it is unknown which writes are durable,
-	// and a second call does not find out.
+	// Sync makes all writes durable. After an error it is unknown which writes are durable, and a
+	// second call does not tell.
 	Sync() error
-	// WriteSync writes whole blocks in the place of others, durably. What was written in another way
-	// needs a Sync still. After an error it is unknown what is durable.
+	// WriteSync overwrites whole blocks, durably. Other writes still need a Sync. After an error it
+	// is unknown what is durable.
 	WriteSync(b []byte, at int64) error
 }
 
-// readOnly is for directories that are only looked at.
+// readOnly is for directories that must not be changed.
 type readOnly struct{ FS }
 
 // OpenWrite implements FS.
 func (r readOnly) OpenWrite(name string) (File, error) { return r.Open(name) }
 
 // isFull reports whether err means that there is no space left, or that the process or the machine
-// has too many files open. Both may pass.
+// has too many open files. Both may be temporary.
 func isFull(err error) bool {
 	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE} {
 		if errors.Is(err, e) {
@@ -96,8 +96,8 @@ func (OS) List(dir string) ([]string, error) {
 	return names, err
 }
 
-// Create implements FS. The zeros are written, not only allocated: the first write to a block that
-// was never written changes the file system's metadata, which makes its sync slower.
+// Create implements FS. It writes the zeros instead of only allocating them: the first write to a
+// block that was never written changes metadata of the file system, which makes the sync slower.
 func (OS) Create(name string, size int64) (File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -169,12 +169,12 @@ func withDirect(f *os.File) (File, error) {
 	return &osFile{f, direct}, nil
 }
 
-// WriteSync implements File. To write past the page cache, with one system call, takes a fifth less
-// time, and a third less of the processor's, than to write and then sync (docs/benchmarks.md).
+// WriteSync implements File. Writing past the page cache, with one system call, takes a fifth less
+// time, and a third less CPU time, than a write and a sync (docs/benchmarks.md).
 func (f *osFile) WriteSync(b []byte, at int64) error {
 	if f.direct != nil {
 		_, err := f.direct.WriteAt(b, at)
-		if !noDirect(err) { // else the memory is not aligned, or it is no such disk
+		if !noDirect(err) { // otherwise the memory is not aligned, or the disk does not support it
 			return err
 		}
 	}
@@ -184,8 +184,8 @@ func (f *osFile) WriteSync(b []byte, at int64) error {
 	return f.Sync()
 }
 
-// noDirect reports whether err means that a file cannot be written past the page cache. open(2) has
-// EINVAL; file systems over a network or in user space answer EOPNOTSUPP as well.
+// noDirect reports whether err means that the page cache cannot be bypassed for a file. open(2)
+// returns EINVAL; network and user-space file systems also return EOPNOTSUPP.
 func noDirect(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)
 }

@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sync implements File. It leaves out the times of the file, which would cost a second write.
+// Sync implements File. It omits the file's times, which would cost a second write.
 func (f *osFile) Sync() error { return retry(func() error { return unix.Fdatasync(int(f.Fd())) }) }
 
-// openDirect opens a file for durable writes past the page cache; nil if its file system has none.
+// openDirect opens a file for durable writes past the page cache, or returns nil if the file system
+// does not support them.
 func openDirect(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|unix.O_DIRECT|unix.O_DSYNC, 0)
 	if noDirect(err) {
@@ -19,7 +20,7 @@ func openDirect(name string) (*os.File, error) {
 	return f, err
 }
 
-// allocate reserves space for the first size bytes of a file, if its file system can.
+// allocate reserves space for the first size bytes of a file, if the file system supports that.
 func allocate(f *os.File, size int64) error {
 	err := retry(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, size) })
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
@@ -28,7 +29,7 @@ func allocate(f *os.File, size int64) error {
 	return err
 }
 
-// retry repeats a call that a signal interrupted before it did anything.
+// retry repeats a call that was interrupted by a signal before it did anything.
 func retry(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, unix.EINTR) {

@@ -9,13 +9,14 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// A Record is one record of a data directory, or what is wrong in its place.
+// A Record is one record of a data directory, or an error in its place.
 type Record struct {
-	// Kind is the record's name, as docs/formats.md has it.
+	// Kind is the record's name in docs/formats.md.
 	Kind string
-	// Value is a struct of what it has: an [Identity], [Peers], [LogEntry], [Chunk] or another.
+	// Value is a struct with its content: an [Identity], [Peers], [LogEntry], [Chunk] or another
+	// type.
 	Value any
-	// Err is why it cannot be read. Value is nil then.
+	// Err is why the record cannot be read. Then Value is nil.
 	Err error
 }
 
@@ -26,7 +27,8 @@ type LogEntry struct {
 	Data        []byte
 }
 
-// HardState is what the member has promised to Raft, and how far it knows the log as committed.
+// HardState is what the member has promised to Raft, and the last index that it knows to be
+// committed.
 type HardState struct{ Term, Vote, Commit uint64 }
 
 // Chunk is a piece of the newest snapshot.
@@ -35,19 +37,19 @@ type Chunk struct {
 	Data   []byte
 }
 
-// Wanted says which records Inspect looks for, beside the few that each directory has.
+// Wanted selects the records for Inspect, in addition to the few that each directory has.
 type Wanted struct {
 	// From and To are the first and the last index of the entries; To 0 is the log's end.
 	From, To uint64
-	// Chunks asks for those of the snapshot.
+	// Chunks selects the chunks of the snapshot.
 	Chunks bool
 }
 
-// Inspect passes every record of a stopped member's data directory to visit, in this order: the
-// damage of the log, the single records, the snapshot's chunks, the log's entries. It changes
-// nothing, and keeps the directory from being opened meanwhile. It reads all that is sound, also
-// after damage. The error is ErrLocked if the directory is in use, ErrForeign if it is none of a
-// member, or visit's, after which Inspect returns.
+// Inspect passes every record of a stopped member's data directory to visit, in this order: damage
+// of the log, single records, the snapshot's chunks, the log's entries. It changes nothing, and
+// prevents others from opening the directory meanwhile. It reads everything intact, even after
+// damage. The error is ErrLocked if the directory is in use, ErrForeign if it is not a member's, or
+// visit's, after which Inspect returns.
 func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	d, err := newDisk(cfg)
 	if err != nil {
@@ -72,12 +74,12 @@ func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	return i.stopped
 }
 
-// inspection is one call of Inspect. Once visit has failed, nothing more is passed to it.
+// inspection is one call of Inspect. Once visit has failed, it is not called again.
 type inspection struct {
 	*Disk
 	want    Wanted
 	visit   func(Record) error
-	stopped error // of visit
+	stopped error // from visit
 }
 
 func (i *inspection) report(kind string, value any, err error) {
@@ -135,14 +137,14 @@ func (i *inspection) all(inv *inventory) {
 	i.entries()
 }
 
-// salvage takes in every whole frame of all segments, whatever is between them.
+// salvage loads every complete frame of all segments, whatever is between them.
 func (i *inspection) salvage(numbers []uint64) {
 	i.small = small{}
 	i.log.reset(position{})
 	l := loader{Disk: i.Disk, gaps: true}
 	for _, number := range numbers {
 		s, err := i.openSegment(number)
-		if err != nil { // reported already
+		if err != nil { // already reported
 			continue
 		}
 		i.segments = append(i.segments, s.segment)
@@ -159,7 +161,7 @@ func (i *inspection) salvage(numbers []uint64) {
 	}
 }
 
-// entries reports those of the log.
+// entries reports the log's entries.
 func (i *inspection) entries() {
 	from, to := max(i.mark.index+1, i.want.From), i.log.last
 	if i.want.To > 0 {
@@ -184,11 +186,11 @@ func (i *inspection) entries() {
 	}
 }
 
-// chunks reports those of the snapshot.
+// chunks reports the snapshot's chunks.
 func (i *inspection) chunks() {
 	r, err := i.OpenSnapshot()
 	if errors.Is(err, fs.ErrNotExist) {
-		return // reported already
+		return // already reported
 	}
 	if err != nil {
 		i.report("chunk", nil, err)
@@ -207,7 +209,7 @@ func (i *inspection) chunks() {
 	}
 }
 
-// group is a raftpb.ConfState without what goes with protobuf.
+// group is a raftpb.ConfState without the fields of protobuf.
 type group struct {
 	Voters, Outgoing, Learners, LearnersNext []uint64
 	AutoLeave                                bool

@@ -11,25 +11,25 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// loadedTails is how many times Config.TailBytes stay in memory after Open, because the member
-// applies what was read: it reads the log once.
+// loadedTails is how many times Config.TailBytes remain in memory after Open, because the member
+// applies the entries that were read: this way it reads the log only once.
 const loadedTails = 8
 
-// found is what the files of a log are.
+// found describes the files of a log.
 type found struct {
-	newest  *scanned   // the newest segment with a commit, nil if there is none
-	current *scanned   // where the next commit belongs: it, or the one after its seal
-	spares  []*scanned // the others after it, the oldest first
+	newest  *scanned   // the newest segment with a commit, or nil
+	current *scanned   // where the next commit belongs: newest, or the one after its seal
+	spares  []*scanned // the others after current, the oldest first
 }
 
-// loadAll takes in all of the log, of which it reads each byte once.
+// loadAll loads the whole log, reading each byte once.
 func (d *Disk) loadAll(numbers []uint64) (*found, error) {
 	f, err := d.find(numbers)
 	if err != nil {
 		return nil, err
 	}
 	l := loader{Disk: d}
-	d.log.tailMax *= loadedTails // the next Append lets go of them
+	d.log.tailMax *= loadedTails // the next Append evicts them
 	defer func() { d.log.tailMax = d.cfg.TailBytes }()
 	if err = l.load(f); err == nil {
 		if err = l.end(); err == nil {
@@ -66,11 +66,11 @@ func (f *found) close() {
 	}
 }
 
-// findCurrent finds out in which segment the log goes on. A segment has nothing before the seal of
-// the one before it is durable. So what is in a later one is damage, but for an unfinished first
-// commit after a seal.
+// findCurrent finds the segment in which the log continues. A segment is empty until the seal of
+// the one before it is durable. So anything in a later one is damage, except for an unfinished
+// first commit after a seal.
 func (f *found) findCurrent(d *Disk) error {
-	before, number := cursor{}, uint64(1) // Bootstrap did not come to its end
+	before, number := cursor{}, uint64(1) // Bootstrap was interrupted
 	if f.newest != nil {
 		before, number = f.newest.end, f.newest.number+1
 	}
@@ -104,7 +104,7 @@ func (f *found) findCurrent(d *Disk) error {
 	return nil
 }
 
-// load takes in all segments up to the newest, and finds where the log goes on.
+// load loads all segments up to the newest, and finds where the log continues.
 func (l *loader) load(f *found) error {
 	var before *scanned
 	if f.newest != nil {
@@ -128,7 +128,7 @@ func (l *loader) load(f *found) error {
 	return f.findCurrent(l.Disk)
 }
 
-// needed returns the number of the oldest segment that the log needs, if this is the newest.
+// needed returns the number of the oldest segment that the log needs, if s is the newest.
 func (s *scanned) needed() (uint64, error) {
 	var m mark
 	for _, f := range s.frames {
@@ -144,14 +144,14 @@ func (s *scanned) needed() (uint64, error) {
 	return max(m.segment, 1), nil
 }
 
-// loader makes memory of records.
+// loader builds memory from records.
 type loader struct {
 	*Disk
 	begun bool // an entry, or the beginning of the log, was seen
 	gaps  bool // entries may be missing
 }
 
-// segment takes in a segment that follows another one, or is the first.
+// segment loads a segment that follows another one, or is the first.
 func (l *loader) segment(s, before *scanned) error {
 	l.segments = append(l.segments, s.segment) // which closes it
 	switch {
@@ -207,7 +207,7 @@ func (l *loader) frame(s *segment, f *frame) error {
 	})
 }
 
-// entry adds an entry as Append did. Entries before the first one may be in segments that are gone.
+// entry adds an entry as Append did. Entries before the first one may be in removed segments.
 func (l *loader) entry(e *raftpb.Entry) error {
 	i := e.GetIndex()
 	missing := l.begun && i > l.log.last+1
@@ -225,7 +225,7 @@ func (l *loader) entry(e *raftpb.Entry) error {
 	return nil
 }
 
-// end makes the log begin where the mark says.
+// end makes the log begin at the mark.
 func (l *loader) end() error {
 	m := l.mark.position
 	switch {
@@ -243,7 +243,7 @@ func (l *loader) end() error {
 	return nil
 }
 
-// check makes sure that the parts fit each other.
+// check ensures that the parts are consistent.
 func (d *Disk) check() error {
 	s := d.snap.position
 	switch {

@@ -9,19 +9,19 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// A memlog is what is known of the log without reading the disk: where it begins
-// and ends, the term of every entry, where on disk it is, and the newest entries themselves. It is
-// not safe for concurrent use.
+// A memlog is what is known about the log without reading the disk: where it begins and ends, the
+// term and the place of every entry, and the newest entries themselves. It is not safe for
+// concurrent use.
 //
-// Invariant: first <= tailFirst <= last+1, and tail holds exactly the entries tailFirst..last.
-// Places are in the order of their indexes, and the first one has the first entry.
+// Invariant: first <= tailFirst <= last+1, and tail has exactly the entries tailFirst..last. Places
+// are sorted by index, and the first one has the first entry.
 type memlog struct {
 	prev  position   // the position before the first entry
 	last  uint64     // prev.index if the log is empty
-	terms []position // where each run of one term begins; the first at prev, or before
+	terms []position // where each run of equal terms begins; the first at prev, or before
 
 	places  []place
-	written uint64 // bytes of all places, since some time
+	written uint64 // cumulative size of all places
 
 	tail      []*raftpb.Entry
 	tailFirst uint64
@@ -29,13 +29,13 @@ type memlog struct {
 	tailMax   int64
 }
 
-// place says which frame has entries from an index on, up to where the next place begins.
+// place is the frame with the entries from an index on, up to where the next place begins.
 type place struct {
 	index   uint64
 	segment *segment
 	at      int64
 	size    int64
-	written uint64 // before it
+	written uint64 // cumulative size before it
 }
 
 // reset makes the log empty, beginning after prev.
@@ -48,8 +48,8 @@ func (l *memlog) reset(prev position) {
 
 func (l *memlog) first() uint64 { return l.prev.index + 1 }
 
-// append adds entries of one frame, which must follow each other and begin between first and
-// last+1; those it replaces, and all after them, go.
+// append adds the entries of one frame. They must be consecutive and begin between first and
+// last+1. They replace entries with the same index and all after them.
 func (l *memlog) append(entries []*raftpb.Entry, f *frame, s *segment) {
 	if len(entries) == 0 {
 		return
@@ -65,7 +65,7 @@ func (l *memlog) append(entries []*raftpb.Entry, f *frame, s *segment) {
 	l.evict()
 }
 
-// place notes where entries from an index on are. They have replaced others.
+// place records where entries from an index on are. They have replaced others.
 func (l *memlog) place(index uint64, f *frame, s *segment) {
 	i := sort.Search(len(l.places), func(i int) bool { return l.places[i].index >= index })
 	if i < len(l.places) {
@@ -75,8 +75,8 @@ func (l *memlog) place(index uint64, f *frame, s *segment) {
 	l.written += uint64(len(f.payload))
 }
 
-// placesOf returns the places of the entries from lo to before hi, and the one after them, which
-// says where the last one ends.
+// placesOf returns the places of the entries from lo to before hi, and the next place, which shows
+// where the last one ends.
 func (l *memlog) placesOf(lo, hi uint64) []place {
 	i := sort.Search(len(l.places), func(i int) bool { return l.places[i].index > lo })
 	j := sort.Search(len(l.places), func(i int) bool { return l.places[i].index >= hi })
@@ -104,7 +104,7 @@ func (l *memlog) push(e *raftpb.Entry) {
 	l.tailBytes += int64(entrySize(e))
 }
 
-// truncate drops the entries from index on; first <= index <= last.
+// truncate removes the entries from index on; first <= index <= last.
 func (l *memlog) truncate(index uint64) {
 	if index >= l.tailFirst {
 		keep := int(index - l.tailFirst)
@@ -122,7 +122,7 @@ func (l *memlog) truncate(index uint64) {
 	l.last = index - 1
 }
 
-// evict drops entries from the front of the tail until it is small enough.
+// evict removes entries from the front of the tail until it is small enough.
 func (l *memlog) evict() {
 	for l.tailBytes > l.tailMax && len(l.tail) > 1 {
 		l.dropFront()
@@ -131,12 +131,12 @@ func (l *memlog) evict() {
 
 func (l *memlog) dropFront() {
 	l.tailBytes -= int64(entrySize(l.tail[0]))
-	l.tail[0] = nil // or the array would keep it alive
+	l.tail[0] = nil // otherwise the array would keep it alive
 	l.tail = l.tail[1:]
 	l.tailFirst++
 }
 
-// compact makes p, which is in the log, the position before the first entry.
+// compact makes p, which must be in the log, the position before the first entry.
 func (l *memlog) compact(p position) {
 	for l.tailFirst <= p.index {
 		l.dropFront()
@@ -146,11 +146,11 @@ func (l *memlog) compact(p position) {
 	l.places = slices.Delete(l.places, 0, max(i-1, 0))
 	l.terms = slices.Delete(l.terms, 0, l.run(p.index))
 	if l.terms[0].index == p.index {
-		l.terms[0].term = p.term // which was unknown if the log was read from here on
+		l.terms[0].term = p.term // unknown until now if the log was read from here on
 	}
 }
 
-// run returns the number of the term run that index, which is not before prev, belongs to.
+// run returns the run of terms that index belongs to, which must not be before prev.
 func (l *memlog) run(index uint64) int {
 	i, found := slices.BinarySearchFunc(l.terms, index, func(p position, x uint64) int {
 		return cmp.Compare(p.index, x)
@@ -161,7 +161,7 @@ func (l *memlog) run(index uint64) int {
 	return i
 }
 
-// term returns the term of entry i, as raft.Storage asks for it.
+// term returns the term of entry i, with raft.Storage's errors.
 func (l *memlog) term(i uint64) (uint64, error) {
 	if i < l.prev.index {
 		return 0, raft.ErrCompacted
@@ -178,14 +178,14 @@ func (l *memlog) has(p position) bool {
 	return err == nil && t == p.term
 }
 
-// cached returns a copy of the tail's slice [lo, hi), cut where it exceeds
-// maxBytes, but with one entry at least. lo must be in the tail.
+// cached returns a copy of the tail's slice [lo, hi), limited to maxBytes, but with at least one
+// entry. lo must be in the tail.
 func (l *memlog) cached(lo, hi, maxBytes uint64) []*raftpb.Entry {
 	from := l.tail[lo-l.tailFirst : hi-l.tailFirst]
 	return slices.Clone(from[:limit(from, maxBytes)])
 }
 
-// limit returns how many of the entries fit into maxBytes, one at least.
+// limit returns how many of the entries fit into maxBytes, at least one.
 func limit(entries []*raftpb.Entry, maxBytes uint64) int {
 	var size uint64
 	for i, e := range entries {
@@ -197,8 +197,8 @@ func limit(entries []*raftpb.Entry, maxBytes uint64) int {
 	return len(entries)
 }
 
-// entrySize is the size of an entry as protobuf, which is how Raft counts. It is
-// computed here because proto.Size costs more than the rest of an append.
+// entrySize returns the size of an entry as protobuf, which Raft counts. proto.Size would cost more
+// than the rest of an append.
 func entrySize(e *raftpb.Entry) int {
 	n := 0
 	if e.Type != nil {

@@ -22,8 +22,8 @@ const (
 	tempSuffix   = ".tmp"
 )
 
-// Unused reports whether a directory holds neither an identity nor a log, nor data of etcd, and
-// may not exist at all. Only Open can judge any other directory.
+// Unused reports whether a directory has no identity, no log and no data of etcd, or does not
+// exist. Only Open can judge other directories.
 func Unused(dir string) bool {
 	for _, name := range []string{identityFile, logDir, etcdDir} {
 		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -33,16 +33,15 @@ func Unused(dir string) bool {
 	return true
 }
 
-// Open opens the data directory, creating it if need be, and reads all of the
-// log once, so that damage shows now and not when an entry is needed. It returns
-// ErrLocked, ErrCorrupt, encoding.ErrNewer, ErrForeign or ErrNoSpace when it cannot
-// proceed, with what to do in the text.
+// Open opens the data directory, creating it if necessary, and reads the whole log once, so that it
+// detects damage now and not when an entry is needed. If it cannot proceed, it returns ErrLocked,
+// ErrCorrupt, encoding.ErrNewer, ErrForeign or ErrNoSpace, with a text that says what to do.
 func Open(cfg Config) (*Disk, error) {
 	d, err := newDisk(cfg)
 	if err == nil {
 		if err = classify(d.lockDir()); err == nil {
 			if err = d.load(); isFull(err) {
-				// Nothing was acknowledged since, so a write that found no room is not yet a failure.
+				// Nothing was acknowledged since, so a write without room is not yet a failure.
 				err = fmt.Errorf("%w: %v", ErrNoSpace, err)
 			}
 			if err = classify(err); err != nil {
@@ -56,7 +55,7 @@ func Open(cfg Config) (*Disk, error) {
 	return d, nil
 }
 
-// explain adds the directory, and what a person can do.
+// explain adds the directory and advice to an error.
 func explain(dir string, err error) error {
 	hint := ""
 	switch {
@@ -103,10 +102,10 @@ func newDisk(cfg Config) (*Disk, error) {
 	return d, nil
 }
 
-// lockDir makes and locks the directory.
+// lockDir creates and locks the directory.
 func (d *Disk) lockDir() error {
-	// Starting empty beside data that somebody believes to be served would be worse than not
-	// starting.
+	// It would be worse to start without data beside data that somebody believes to be served than
+	// not to start.
 	for _, name := range []string{"wal", "snap"} {
 		path := filepath.Join(d.cfg.Dir, etcdDir, name)
 		if _, err := d.fs.List(path); err == nil {
@@ -127,7 +126,7 @@ func (d *Disk) lockDir() error {
 	return err
 }
 
-// inventory is which files there are, by their names.
+// inventory lists the files by their names.
 type inventory struct {
 	segments  []uint64
 	snapshots []string
@@ -151,7 +150,7 @@ func (d *Disk) inventory() (inv inventory, err error) {
 	return inv, err
 }
 
-// load reads what is in the directory, and makes it durable.
+// load reads the directory, and makes it durable.
 func (d *Disk) load() error {
 	inv, err := d.inventory()
 	if err == nil {
@@ -179,9 +178,9 @@ func (d *Disk) load() error {
 	return d.addEmpty()
 }
 
-// mend makes durable what was read: the last commit, and zeros behind it, where an unfinished write
-// may have left sectors. Both are written although they were read like this: after a failed sync
-// the kernel has the bytes as written, but the disk may have others.
+// mend makes durable what was read: the last commit, and zeros after it, where an unfinished write
+// may have left sectors. It writes both although they were read like this: after a failed sync the
+// kernel considers the bytes written, but the disk may have others.
 func (d *Disk) mend(f *found) error {
 	current := f.current
 	d.seg, d.cursor = current.segment, current.end
@@ -189,7 +188,7 @@ func (d *Disk) mend(f *found) error {
 	if current.torn {
 		d.logger.Info("storage: dropped an unfinished write", "path", current.image.name, "at", d.at)
 	}
-	err := syncDir(d.fs, d.cfg.Dir) // Bootstrap may have ended before that
+	err := syncDir(d.fs, d.cfg.Dir) // Bootstrap may have been interrupted before that
 	if err == nil {
 		err = writeZeros(d.seg.file, d.at, d.seg.size)
 	}
@@ -209,7 +208,7 @@ func (d *Disk) mend(f *found) error {
 	return nil
 }
 
-// tidy removes what no record names, and makes spares of the segments after the current one.
+// tidy removes files that no record names, and makes spares of the segments after the current one.
 func (d *Disk) tidy(inv *inventory, spares []*scanned) {
 	remove := inv.temporary
 	for _, name := range inv.snapshots {

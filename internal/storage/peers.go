@@ -5,34 +5,34 @@ import (
 	"maps"
 )
 
-// Peers is what a member remembers of the others by itself, beside the replicated
-// state: it must know them before there is a state that names them.
+// Peers is what a member remembers about the others, separately from the replicated state: it needs
+// this before there is a state that names them.
 type Peers struct {
-	// Assembled says that every other founder has noted this member's incarnation, or
-	// that this member is no founder. Until then it takes no part in the cluster.
+	// Assembled means that every other founder has recorded this member's incarnation, or that this
+	// member is not a founder. Until then it takes no part in the cluster.
 	Assembled bool
 
-	// Claimed says that a member of another cluster has taken this one for its own.
+	// Claimed means that a member of another cluster considers this one its own.
 	Claimed bool
 
-	// Incarnations has the incarnation of each member that this one has met, by its ID.
+	// Incarnations has the incarnation of each member that this one has met, by member ID.
 	Incarnations map[uint64]uint64
 }
 
-// clone returns a copy that shares nothing with p.
+// clone returns a deep copy.
 func (p Peers) clone() Peers {
 	p.Incarnations = maps.Clone(p.Incarnations)
 	return p
 }
 
-// Peers returns what was saved last, or nothing.
+// Peers returns what was saved last, or the zero value.
 func (d *Disk) Peers() Peers {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.peers.clone()
 }
 
-// SavePeers replaces what the member remembers of the others, durably.
+// SavePeers replaces, durably, what the member remembers about the others.
 func (d *Disk) SavePeers(p Peers) error {
 	p = p.clone()
 	err := d.update(func() error {

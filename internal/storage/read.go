@@ -14,7 +14,7 @@ func (d *Disk) segmentOf(index uint64) uint64 {
 	return d.seg.number
 }
 
-// read reads the entries from lo to before hi, one at least, from their places.
+// read reads the entries from lo to before hi, at least one, from their places.
 func (d *Disk) read(places []place, lo, hi, maxSize uint64) (out []*raftpb.Entry, err error) {
 	var size uint64
 	next, full := lo, false

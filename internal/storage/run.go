@@ -11,27 +11,27 @@ import (
 	"leasehold.dev/internal/cause"
 )
 
-// runFile lies in a data directory, and says who runs on it, or has run on it last. Nothing that
-// members promise rests on it.
+// runFile is a file in a data directory about the process that runs on it, or ran last. No promise
+// of a member depends on it.
 const runFile = "run.json"
 
-// Run is one run of a member. What is open can be read by nobody else, so this is beside it.
+// Run is one run of a member. Nobody else can read an open data directory, so this is separate.
 type Run struct {
-	Cluster    string   `json:"cluster"` // the IDs are in hexadecimal digits, as people see them
+	Cluster    string   `json:"cluster"` // the IDs are in hexadecimal, as everywhere for people
 	Member     string   `json:"member"`
 	Name       string   `json:"name"`
 	ClientURLs []string `json:"client_urls"`
 	Process    int      `json:"process"`
-	// Started and Stopped are in UTC. One that is killed leaves no word of its end.
+	// Started and Stopped are in UTC. A killed process records no end.
 	Started time.Time `json:"started"`
 	Stopped time.Time `json:"stopped,omitzero"`
-	// Cause is why it has stopped, empty if it was asked to. Text is for people.
+	// Cause is why it has stopped, "" if it was requested. Text is for people.
 	Cause cause.Code `json:"cause,omitempty"`
 	Text  string     `json:"text,omitempty"`
 }
 
-// SaveRun puts a run in the place of the one before. The end of a run has no place where its
-// beginning is gone: somebody is removing the directory.
+// SaveRun replaces the record of the previous run. It does not record the end of a run if the
+// record of its beginning has disappeared: somebody is removing the directory.
 func SaveRun(dir string, r Run) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -52,18 +52,18 @@ func SaveRun(dir string, r Run) error {
 	return errors.Join(err, f.Close())
 }
 
-// LastRun returns the run that goes on, or the last one; all zero if there is no word of it.
+// LastRun returns the current or the last run; zero if there is no record.
 func LastRun(dir string) (r Run) {
-	text, _ := os.ReadFile(filepath.Join(dir, runFile)) // without a file, nothing: no JSON either
+	text, _ := os.ReadFile(filepath.Join(dir, runFile)) // without a file there is no JSON either
 	if json.Unmarshal(text, &r) != nil {
 		return Run{}
 	}
 	return r
 }
 
-// NoteFailedStart puts a start that failed in the place of the last run. It does so only while it
-// holds the lock of the directory: another process that runs there has a word of its own. Where no
-// member ever ran it writes nothing.
+// NoteFailedStart records a failed start instead of the last run. It does so only while it holds
+// the lock of the directory: another process that runs there has its own record. It writes nothing
+// where no member ever ran.
 func NoteFailedStart(dir string, code cause.Code, text string) error {
 	lock, err := OS{}.Lock(filepath.Join(dir, logDir, lockFile), false)
 	if errors.Is(err, ErrLocked) || errors.Is(err, fs.ErrNotExist) {

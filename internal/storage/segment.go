@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// segment is a file of the log. It stays open as long as the log needs it, so that no limit of open
-// files can keep the member from its log.
+// segment is a file of the log. It stays open as long as the log needs it, so that a limit of open
+// files cannot separate the member from its log.
 type segment struct {
 	number uint64
 	size   int64
@@ -20,7 +20,7 @@ type segment struct {
 
 func segmentName(number uint64) string { return fmt.Sprintf("%016d.segment", number) }
 
-// parseSegmentName is the opposite.
+// parseSegmentName is the inverse of segmentName.
 func parseSegmentName(name string) (number uint64, ok bool) {
 	_, err := fmt.Sscanf(name, "%d.segment", &number)
 	return number, err == nil && segmentName(number) == name
@@ -30,20 +30,20 @@ func parseSegmentName(name string) (number uint64, ok bool) {
 // segment has the same number.
 var sealRecord = appendRecord(nil, kindSeal, nil, nil)
 
-// scanned is what a segment was found to hold.
+// scanned is the content of a segment.
 type scanned struct {
 	*segment
 	image  image
-	begin  cursor // the commit before the segment
-	end    cursor // behind the last commit but the seal
+	begin  cursor // the last commit before the segment
+	end    cursor // after the last commit except for the seal
 	frames []frame
 	sealed bool // the last frame is the seal
-	torn   bool // something of an unfinished write follows
+	torn   bool // parts of an unfinished write follow
 
-	damaged bool // it is behind the end of the log, and can be no spare
+	damaged bool // after the end of the log; it cannot be a spare
 }
 
-// openSegment opens a segment and reads its bytes.
+// openSegment opens a segment and reads it.
 func (d *Disk) openSegment(number uint64) (*scanned, error) {
 	s := &scanned{
 		segment: &segment{number: number},
@@ -66,7 +66,7 @@ func (d *Disk) openSegment(number uint64) (*scanned, error) {
 	return s, nil
 }
 
-// readSegment also finds its commits. There are none if the first one is not whole.
+// readSegment also finds the segment's commits. There are none if the first one is incomplete.
 func (d *Disk) readSegment(number uint64) (*scanned, error) {
 	s, err := d.openSegment(number)
 	if err != nil {
@@ -78,7 +78,7 @@ func (d *Disk) readSegment(number uint64) (*scanned, error) {
 	return s, nil
 }
 
-// readFrom reads the first so many bytes of a file.
+// readFrom reads the first size bytes of a file.
 func readFrom(f File, size int64) ([]byte, error) {
 	b := make([]byte, size)
 	n, err := f.ReadAt(b, 0)
@@ -123,7 +123,7 @@ func (s *scanned) read(d *Disk) error {
 	return err
 }
 
-// head returns the first record of the segment, if it fits the file.
+// head returns the first record of the segment, if it is consistent with the file.
 func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
 	err = records(payload, func(r record) (err error) {
 		if h.number > 0 {
@@ -148,7 +148,7 @@ func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
 		return h, s.image.damage(0, "it is of member %x of cluster %x, incarnation %x",
 			h.owner.Member, h.owner.Cluster, h.owner.Incarnation)
 	}
-	s.size = h.size // what follows was left when the file grew, and the disk was full
+	s.size = h.size // the rest was left over when the file grew and the disk was full
 	s.image.b = s.image.b[:min(s.size, s.image.end())]
 	return h, nil
 }

@@ -15,21 +15,21 @@ const (
 	snapshotSuffix = ".snapshot"
 	incomingFile   = "incoming" + tempSuffix
 
-	// snapshotBytesPerSync is how much of a snapshot goes to the disk at once, so that no sync of
-	// the log waits behind a large one.
+	// snapshotBytesPerSync is how much of a snapshot is synced at once, so that no sync of the log
+	// waits for a large one.
 	snapshotBytesPerSync = 4 << 20
 
-	// Before each chunk are its length and its checksum.
+	// Each chunk is preceded by its length and its checksum.
 	chunkHead = 8
 )
 
-// name is that of the file.
+// name returns the name of the file.
 func (m *manifest) name() string { return fmt.Sprintf("%020d%s", m.index, snapshotSuffix) }
 
-// size is that of the file.
+// size returns the size of the file.
 func (m *manifest) size() int64 { return int64(m.bytes + m.chunks*chunkHead) }
 
-// chunkSum is the checksum of a chunk in its place.
+// chunkSum returns the checksum of a chunk at its position.
 func chunkSum(index, number uint64, chunk []byte) uint32 {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], index)
@@ -37,23 +37,21 @@ func chunkSum(index, number uint64, chunk []byte) uint32 {
 	return crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, chunk)
 }
 
-// A SnapshotWriter writes one snapshot beside the log. It is not safe for
-// concurrent use, but any other method of Disk may run meanwhile. It must be
-// ended by Commit or Abort.
+// A SnapshotWriter writes a snapshot beside the log. It is not safe for concurrent use, but other
+// methods of Disk may run meanwhile. End it with Commit or Abort.
 type SnapshotWriter struct {
 	d        *Disk
 	manifest manifest
 	name     string // of the file
 	file     File   // nil once all chunks are durable
 	synced   int64  // how much of it was synced
-	err      error  // of an earlier call; nothing goes on after it
+	err      error  // of an earlier call; permanent
 	done     bool
 	buf      []byte
 }
 
-// NewSnapshot starts a snapshot. meta.Index must be later than that of the
-// newest one, or it returns ErrOutOfDate; ErrBusy means that another one is
-// being written.
+// NewSnapshot starts a snapshot. If meta.Index is not later than that of the newest snapshot, it
+// returns ErrOutOfDate; ErrBusy means that another one is being written.
 func (d *Disk) NewSnapshot(meta SnapshotMeta) (*SnapshotWriter, error) {
 	w := &SnapshotWriter{d: d, name: incomingFile}
 	w.manifest.position = position{index: meta.Index, term: meta.Term}
@@ -69,7 +67,7 @@ func (d *Disk) NewSnapshot(meta SnapshotMeta) (*SnapshotWriter, error) {
 	return w, nil
 }
 
-// reserveWriter lets no other SnapshotWriter begin until this one has ended.
+// reserveWriter prevents other SnapshotWriters until this one has ended.
 func (d *Disk) reserveWriter(index uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,9 +85,8 @@ func (d *Disk) reserveWriter(index uint64) error {
 	return nil
 }
 
-// Write appends one chunk, which may have any length but should not exceed about
-// 1 MiB, because chunks are read as a whole. The chunk is not kept. After an
-// error, only Abort is left.
+// Write appends a chunk. It should not exceed about 1 MiB, because chunks are read as a whole.
+// Write does not keep it. After an error, only Abort is possible.
 func (w *SnapshotWriter) Write(chunk []byte) error {
 	if err := w.usable(); err != nil {
 		return err
@@ -128,8 +125,8 @@ func (w *SnapshotWriter) fail(err error) error {
 	return w.err
 }
 
-// Finish makes the chunks durable, of which no more follow. A Commit that comes later takes hardly
-// any room. After an error, only Abort is left.
+// Finish makes the chunks durable; no more may follow. A later Commit needs hardly any room. After
+// an error, only Abort is possible.
 func (w *SnapshotWriter) Finish() error {
 	if err := w.usable(); err != nil || w.file == nil {
 		return err
@@ -142,15 +139,16 @@ func (w *SnapshotWriter) Finish() error {
 	return nil
 }
 
-// Commit makes the snapshot the newest one, atomically and durably, and removes
-// the one before. In the same step it drops the log up to and including the index drop, which the
-// snapshot must reach; 0 drops nothing. If the log does not contain the snapshot's last entry,
-// because the snapshot came from the leader, all of the log is dropped and begins after the
-// snapshot, and the hard state's commit and term rise to it.
+// Commit makes the snapshot the newest one, atomically and durably, and removes the previous one.
+// In the same step it removes the log up to and including the index drop, which the snapshot must
+// cover; 0 removes nothing. If the log does not contain the snapshot's last entry, because the
+// snapshot came from the leader, the whole log is removed and begins after the snapshot, and the
+// hard state's commit index and term are raised to it.
 //
 // After ErrNoSpace nothing has changed and the call can be repeated. After any other error only
-// Abort is left, and the newest snapshot is still the old one, unless the disk has failed for good;
-// then it is one of the two. ErrCorrupt means that the snapshot does not fit the log.
+// Abort is possible, and the newest snapshot is still the previous one, unless the disk has failed
+// permanently; then it is one of the two. ErrCorrupt means that the snapshot is inconsistent with
+// the log.
 func (w *SnapshotWriter) Commit(drop uint64) error {
 	if err := w.Finish(); err != nil {
 		return err
@@ -179,7 +177,7 @@ func (w *SnapshotWriter) commit(drop uint64) error {
 			if err == nil {
 				err = d.dir.Sync()
 			}
-			if err != nil { // a second sync would not find out whether the name is durable
+			if err != nil { // a second sync would not show whether the name is durable
 				return d.fail(err)
 			}
 			w.name = m.name()
@@ -212,7 +210,7 @@ func (d *Disk) adopt(m manifest, drop uint64) error {
 		}
 		start = mark{position{drop, term}, d.segmentOf(drop + 1)}
 	}
-	// With this commit, or soon after it, the log needs no segment before.
+	// With this commit, or soon after it, the log needs no earlier segment.
 	purpose := forState
 	if reset || d.segmentOf(m.index+1) > d.segments[0].number {
 		purpose = forRelief
@@ -242,8 +240,8 @@ func (d *Disk) adopt(m manifest, drop uint64) error {
 
 // raised returns the hard state of a member that has a snapshot at s.
 //
-// Everything in a snapshot is committed, and a member that has it has seen its term; having stored
-// no vote of that term, it has cast none.
+// Everything in a snapshot is committed, and a member that has it has seen its term. If the member
+// has stored no vote of that term, it has cast none.
 func raised(hs *raftpb.HardState, s position) *raftpb.HardState {
 	term, vote, commit := hs.GetTerm(), hs.GetVote(), max(hs.GetCommit(), s.index)
 	if hs.GetCommit() < s.index && term < s.term {
@@ -252,11 +250,10 @@ func raised(hs *raftpb.HardState, s position) *raftpb.HardState {
 	return newHardState(term, vote, commit)
 }
 
-// Abort drops the snapshot. After Commit has succeeded it does nothing, so that it can be
-// deferred.
+// Abort discards the snapshot. After a successful Commit it does nothing, so it can be deferred.
 func (w *SnapshotWriter) Abort() { w.end(false) }
 
-// end lets others write snapshots, and keeps or removes the file.
+// end permits other snapshots, and keeps or removes the file.
 func (w *SnapshotWriter) end(keep bool) {
 	if w.done {
 		return
@@ -269,7 +266,7 @@ func (w *SnapshotWriter) end(keep bool) {
 	w.d.mu.RLock()
 	shut := w.d.shut
 	w.d.mu.RUnlock()
-	if !keep && !shut { // else the file may be another Disk's; the next Open removes what stays
+	if !keep && !shut { // otherwise the file may be another Disk's; the next Open removes leftovers
 		_ = w.d.fs.Remove(w.d.path(w.name))
 	}
 	w.d.mu.Lock()
@@ -277,8 +274,8 @@ func (w *SnapshotWriter) end(keep bool) {
 	w.d.writing = false
 }
 
-// A SnapshotReader reads a snapshot from beginning to end. It goes on reading the same one when a
-// newer one is committed, and keeps its space on disk until Close.
+// A SnapshotReader reads a snapshot from beginning to end. It continues to read the same one after
+// a newer one is committed, and keeps its space on disk until Close.
 type SnapshotReader struct {
 	name     string
 	manifest manifest
@@ -290,8 +287,7 @@ type SnapshotReader struct {
 	err      error
 }
 
-// OpenSnapshot opens the newest snapshot, before another one is committed. It fails if there is
-// none.
+// OpenSnapshot opens the newest snapshot. It fails if there is none.
 func (d *Disk) OpenSnapshot() (*SnapshotReader, error) {
 	d.mu.RLock()
 	m := d.snap
@@ -309,9 +305,9 @@ func (d *Disk) OpenSnapshot() (*SnapshotReader, error) {
 // Index returns the index of the last entry that the snapshot contains.
 func (r *SnapshotReader) Index() uint64 { return r.manifest.index }
 
-// Next returns the next chunk, valid until the next call, or io.EOF after the
-// last one, when the checksum of all of them agrees with the log. Until then the reader may not use
-// what it has read.
+// Next returns the next chunk, valid until the next call. After the last one it returns io.EOF, if
+// the checksum of all chunks agrees with the log. Until then the caller must not use what it has
+// read.
 func (r *SnapshotReader) Next() ([]byte, error) {
 	if r.err != nil {
 		return nil, r.err

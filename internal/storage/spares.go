@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// maxSpares is how many segments are kept when the log gets shorter.
+	// maxSpares is how many segments are kept as spares when the log gets shorter.
 	maxSpares = 3
 
 	// spareRetry is the interval between attempts to make a spare.
 	spareRetry = time.Second
 )
 
-// spares prepares the next segments, of zeros or from segments that the log no longer needs, on a
-// goroutine of its own. Each spare is open and its name is durable. If there is no spare and none
-// can be made, the disk counts as full, and only the rest of the current segment is left. The same
-// holds after any error: nothing in a spare was acknowledged, and the next attempt makes it again.
+// spares prepares the next segments, from zeros or from segments that the log no longer needs, on
+// its own goroutine. Each spare is open and its name is durable. If there is no spare and none can
+// be made, the disk counts as full, and only the rest of the current segment is left. This is so
+// after any error: nothing in a spare was acknowledged, and the next attempt makes it again.
 type spares struct {
 	fs     FS
 	path   func(name string) string
@@ -99,7 +99,7 @@ func (s *spares) kick() {
 // bytes returns the size of all spares.
 func (s *spares) bytes() int64 { return int64(s.count()) * s.size }
 
-// state reports whether there is a spare. The error, an ErrNoSpace, says why there can be none.
+// state reports whether there is a spare. The error, an ErrNoSpace, is why there can be none.
 func (s *spares) state() (ready bool, err error) {
 	s.mu.Lock()
 	ready, err = len(s.ready) > 0, s.fullLocked()
@@ -133,7 +133,7 @@ func (s *spares) take() (*segment, error) {
 	return next, nil
 }
 
-// recycle turns segments, which are durably out of the log, into spares, or removes them.
+// recycle makes spares of segments that are durably out of the log, or removes them.
 func (s *spares) recycle(freed []*segment) {
 	if len(freed) == 0 {
 		return
@@ -180,7 +180,7 @@ func (s *spares) count() int {
 
 func (s *spares) file(number uint64) string { return s.path(segmentName(number)) }
 
-// add adds a file, which has the next number, as the next spare.
+// add adds a file with the next number as the next spare.
 func (s *spares) add(f File) {
 	s.last++
 	s.mu.Lock()
@@ -214,9 +214,9 @@ func (s *spares) create() error {
 }
 
 // reuse gives a segment the next number, or removes it if it is damaged or there are enough. A
-// crash can bring back its old name, which Open then removes.
+// crash can restore its old name; Open then removes the file.
 func (s *spares) reuse(old *segment) {
-	number, name := s.last+1, old.number // old.number stays, since it may still be read
+	number, name := s.last+1, old.number // keep old.number: old may still be read
 	switch {
 	case old.size != s.size || s.count() >= maxSpares:
 	case !s.sound(old.file, number):
@@ -238,8 +238,8 @@ func (s *spares) reuse(old *segment) {
 	s.drop(old.file, name)
 }
 
-// sound reports whether every sector of a file is zeros or of a segment before number. In a
-// segment, any other sector would be damage.
+// sound reports whether every sector of a file is zeros or of a segment before number. Any other
+// sector would be damage in a segment.
 func (s *spares) sound(f File, number uint64) bool {
 	m := image{number: number}
 	for b := make([]byte, min(s.size, 1<<20)); m.base < s.size; m.base = m.end() {

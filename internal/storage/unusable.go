@@ -8,28 +8,28 @@ import (
 	"path/filepath"
 )
 
-// The names of files that lie in a data directory on which no member may run.
+// The names of files that mark a data directory on which no member may run.
 const (
-	// Restoring lies there while a backup is restored into it. What a killed restore leaves behind
-	// must not be taken for a new member and served.
+	// Restoring exists while a backup is being restored into the directory. What an interrupted
+	// restore leaves must not be taken for a new member.
 	Restoring = "RESTORING"
-	// RolledBack lies there when another member has shown that the directory is older than what the
+	// RolledBack exists after another member has shown that the directory is older than what the
 	// member had. It says how.
 	RolledBack = "ROLLED-BACK"
 )
 
 // These errors say why no member may run on a data directory: see [Unusable].
 var (
-	// ErrHalfRestored means that a restore into it was cut off.
+	// ErrHalfRestored means that a restore into it was interrupted.
 	ErrHalfRestored = errors.New("a restore into this data directory was cut off; " +
 		"remove the directory and restore again")
-	// ErrRolledBack means that it has forgotten something that the member has promised.
+	// ErrRolledBack means that it has lost something that the member has promised.
 	ErrRolledBack = errors.New("an older state was put back onto this data directory: a member on " +
 		"it would deny what it has acknowledged")
 )
 
-// Unusable says why no member may run on a data directory, although all that is on it may be sound;
-// nil if nothing there says so.
+// Unusable returns why no member may run on a data directory, even if its data is intact; nil if
+// one may.
 func Unusable(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, Restoring)); err == nil {
 		return ErrHalfRestored

@@ -7,46 +7,46 @@ import (
 )
 
 const (
-	// keptBytes is how much memory of a commit is kept for the next, at most.
+	// keptBytes limits the memory of a commit that is kept for the next.
 	keptBytes = 2 << 20
 
-	// alignedBytes is so much that Go allocates it at the beginning of a page, as WriteSync likes it.
+	// alignedBytes is a size that Go allocates at the beginning of a page, as WriteSync prefers.
 	alignedBytes = 64 << 10
 
-	// relief is the room that each segment keeps for forRelief: a snapshot and a compaction.
+	// relief is the room in each segment for forRelief: a snapshot and a compaction.
 	relief = 2 * blockBytes
 )
 
-// A purpose says how much of a full disk a commit may use.
+// A purpose is how much of a full disk a commit may use.
 type purpose int
 
 const (
-	// forClients is refused as soon as no spare segment can be made.
+	// forClients is refused if no spare segment can be made.
 	forClients purpose = iota
-	// forLeases may use the current segment, but for what is left to forState.
+	// forLeases may use the current segment, except for forState's reserve.
 	forLeases
-	// forState is for votes, snapshots and compaction, and may use all of it but the relief.
+	// forState is for votes, snapshots and compaction, and may use all of it except for the relief.
 	forState
-	// forRelief is for what makes earlier segments unnecessary, and may use the relief too.
+	// forRelief is for what makes earlier segments unnecessary, and may also use the relief.
 	forRelief
 )
 
 // writer is the end of the log.
 type writer struct {
-	seg     *segment // the current one
+	seg     *segment // current
 	cursor           // where the next commit begins
 	settled bool     // the last commit is empty
-	seen    uint64   // the commit before the last Settle
+	seen    uint64   // the last commit before the latest Settle
 
 	records, blocks []byte // empty, with the memory of the last commit
 }
 
-// room returns how many bytes of frames the current segment has left, without the relief. Its last
+// room returns how many bytes of frames fit into the current segment, without the relief. Its last
 // block is for the seal.
 func (w *writer) room() int64 { return w.seg.size - blockBytes - relief - w.at }
 
-// payload returns the content of a commit. That of the first one of a segment begins with the state
-// as it was before, apart from the entries.
+// payload returns the content of a commit. The first one of a segment begins with the previous
+// state, except for the entries.
 func (d *Disk) payload(records []byte) []byte {
 	if d.at > 0 {
 		return records
@@ -69,12 +69,12 @@ func (d *Disk) head() []byte {
 	return b
 }
 
-// reserve is the room of each segment that entries leave to votes and the like while there is no
+// reserve is the room in each segment that entries leave to votes and the like while there is no
 // next segment.
 func (d *Disk) reserve() int64 { return wholeBlocks(d.cfg.SegmentBytes / 16) }
 
-// fit returns the payload of a commit, for which the current segment has room. It goes on in the
-// next segment if need be.
+// fit returns the payload of a commit and ensures that the current segment has room for it. If
+// necessary it begins the next segment.
 func (d *Disk) fit(p purpose, records []byte) ([]byte, error) {
 	reserve := int64(0)
 	if p <= forLeases {
@@ -106,12 +106,12 @@ func (d *Disk) fit(p purpose, records []byte) ([]byte, error) {
 		if err := d.grow(n + d.reserve()); err != nil {
 			return nil, err
 		}
-		payload = d.payload(records) // which says how large the segment is
+		payload = d.payload(records) // which has the segment's size
 	}
 	return payload, nil
 }
 
-// commit writes records durably, as one step, and then applies them to memory. The records may be
+// commit writes records durably and atomically, and then applies them to memory. The records may be
 // in the memory of d.records.
 func (d *Disk) commit(p purpose, records []byte, apply func(*frame)) error {
 	payload, err := d.fit(p, records)
@@ -148,7 +148,7 @@ func (d *Disk) put(to *segment, f *frame) error {
 	return to.file.WriteSync(d.blocks, f.at)
 }
 
-// freedLocked takes out the segments that the log needs no longer, durably.
+// freedLocked removes, and returns, the segments that the log durably no longer needs.
 func (d *Disk) freedLocked() []*segment {
 	n := 0
 	for n < len(d.segments)-1 && d.segments[n].number < d.mark.segment {
@@ -159,9 +159,9 @@ func (d *Disk) freedLocked() []*segment {
 	return freed
 }
 
-// roll ends the current segment, and goes on in the next. The next one has its name durably before
-// the current one is sealed, and that is durable before the next one has a commit. So a segment
-// that ends without a seal is followed by no commit, and the one after a seal exists.
+// roll ends the current segment, and begins the next one. The name of the next one is durable
+// before the current one is sealed, and the seal is durable before the next one has a commit. So no
+// commit follows a segment that ends without a seal, and the segment after a seal exists.
 func (d *Disk) roll() error {
 	next, err := d.spares.take()
 	if err != nil {
@@ -185,7 +185,7 @@ func (d *Disk) use(s *segment) {
 	d.left = d.room()
 }
 
-// grow makes the current segment, which has no commit, large enough for n bytes of frames.
+// grow makes the current segment, which has no commit yet, large enough for n bytes of frames.
 func (d *Disk) grow(n int64) error {
 	size := n + relief + blockBytes
 	err := writeZeros(d.seg.file, d.seg.size, size)
@@ -201,9 +201,9 @@ func (d *Disk) grow(n int64) error {
 	return nil
 }
 
-// Settle makes an empty commit follow the last one, unless there was one since the last call. It is
-// called from time to time: until another commit follows, sectors of the last one that the disk
-// loses look like those of an unfinished write.
+// Settle writes an empty commit after the last one, unless there was one since the last call. It is
+// called regularly: until another commit follows, sectors of the last one that the disk loses look
+// like those of an unfinished write.
 func (d *Disk) Settle() error {
 	return d.update(func() error {
 		if d.seen != d.cursor.commit {
@@ -214,7 +214,7 @@ func (d *Disk) Settle() error {
 	})
 }
 
-// addEmpty makes an empty commit follow the last one, which shows that the last one was
+// addEmpty writes an empty commit after the last one, which shows that the last one was
 // acknowledged. On a full disk, it leaves room for votes.
 func (d *Disk) addEmpty() error {
 	if d.settled {
