@@ -11,20 +11,20 @@ import (
 	"leasehold.dev/lease"
 )
 
-// renewable are leases that one caller was found to hold, by the tokens under which it was: so a
-// stream asks once for each lease, and again when users or roles have changed. A lease has another
-// token when it is another's. A nil renewable remembers nothing. It is safe for concurrent use.
+// renewable remembers which leases a caller was found to hold, by token, so that a stream checks
+// each lease once, and again when users or roles have changed. A lease that changes its holder gets
+// another token. A nil renewable remembers nothing. It is safe for concurrent use.
 type renewable struct {
 	mu  sync.Mutex                 // guards what follows
-	by  weak.Pointer[access.State] // a stream that is idle must not keep it in memory
+	by  weak.Pointer[access.State] // weak: an idle stream must not keep old users and roles in memory
 	who access.Caller
 	of  map[lease.ID]lease.Token
 }
 
-// maxRenewable bounds the leases that are remembered.
+// maxRenewable limits the remembered leases.
 const maxRenewable = 1 << 17
 
-// unknown returns the places of those that are not known to be held.
+// unknown returns the places of the leases that are not known to be held.
 func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (places []int) {
 	if r != nil {
 		r.mu.Lock()
@@ -39,7 +39,7 @@ func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (plac
 	return places
 }
 
-// beLocked forgets what was found of another caller, or by other users and roles.
+// beLocked forgets what was found for another caller, or for other users and roles.
 func (r *renewable) beLocked(a asker) {
 	if r.by.Value() != a.By || r.who != a.Who || len(r.of) > maxRenewable {
 		r.by, r.who, r.of = weak.Make(a.By), a.Who, make(map[lease.ID]lease.Token)
@@ -58,7 +58,7 @@ func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
 	}
 }
 
-// unsure returns the places of those leases of a batch that the asker is not known to hold.
+// unsure returns the places of the leases in a batch that the asker is not known to hold.
 func (s *leases) unsure(
 	ctx context.Context, known *renewable, b *batch,
 ) (places []int, err error) {
@@ -69,9 +69,10 @@ func (s *leases) unsure(
 	return known.unknown(a, b.asks.IDs, b.asks.Tokens), nil
 }
 
-// denied returns the places of those leases that the asker may not renew. Of the others it asks
-// the core in one piece, without the leader if it can: what a request says with a token holds as
-// long as the token does. The leader has the last word in any case, and knows tokens only.
+// denied returns the places of the leases that the asker may not renew. It asks the core once about
+// the leases that are not known to be held, without the leader if possible: a lease with a given
+// token has the same holder as long as it has the token. The leader always decides in the end, and
+// checks only tokens.
 func (s *leases) denied(
 	ctx context.Context, known *renewable, r *pb.RenewRequest, b *batch,
 ) (out map[int]bool, err error) {
@@ -91,16 +92,16 @@ func (s *leases) denied(
 		})
 	}
 	for i, at := range places {
-		// A member may not know yet what a client was told elsewhere.
+		// A client may have learned a newer token from another member.
 		sure = sure && err == nil && tokens[at] != 0 && found[i].Token == tokens[at]
 	}
 	if err == nil && !sure {
 		err = api.Gather(found, func(f func(*lease.Lessor)) error { return s.node.Inspect(ctx, f) })
 	}
 	if err != nil {
-		return nil, err // and found may still be written
+		return nil, err // found may still be written
 	}
-	a := s.asker(ctx) // whose users and roles are as new as the leases, or newer
+	a := s.asker(ctx) // its users and roles are at least as new as the leases
 	if err := a.known(); err != nil {
 		return nil, err
 	}
@@ -120,16 +121,16 @@ func (s *leases) denied(
 	return out, nil
 }
 
-// renews says why the asker may not renew a lease that it has named by a name, or with "" by its
-// ID. One without a name that belongs to nobody it may renew as over etcd's API: otherwise any
-// client could let the keys of others live. Whether a name is taken is told to callers that may see
-// it.
+// renews returns why the asker may not renew a lease, which was named by name, or by ID if name is
+// "". A lease without a name and a principal may be renewed under the same condition as in etcd's
+// API: otherwise any client could keep the keys of others alive. Whether a name is taken is
+// revealed only to callers that may see it.
 func (a asker) renews(f *api.Held, name string) error {
 	switch {
 	case !f.Found && name != "":
 		return a.looksFor(name)
 	case !f.Found:
-		return nil // the leader says that it is not there
+		return nil // the leader returns the error
 	}
 	return a.touches(access.Hold, *f)
 }

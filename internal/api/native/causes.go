@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxCauses bounds how many causes a member remembers.
+// maxCauses limits how many causes a member remembers.
 const maxCauses = 1 << 16
 
 // causes remembers how leases ended recently, by token. It reads lease events only when a cause is

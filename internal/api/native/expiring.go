@@ -79,7 +79,7 @@ func (e *expiring) follow(ctx context.Context, v *fsm.View) error {
 	return e.scan(ctx, 0)
 }
 
-// learn takes in that a lease has fallen silent, or was renewed again.
+// learn processes that a lease has fallen silent, or was renewed again.
 func (e *expiring) learn(s *fsm.Silence) {
 	switch held := e.leases[s.Info.ID]; {
 	case s.Until == 0:
@@ -230,7 +230,7 @@ func (e *expiring) shed() {
 	e.limit = max(maxSilent, 2*keep)
 }
 
-// heard takes in that a lease was renewed.
+// heard processes that a lease was renewed.
 func (e *expiring) heard(info *lease.Info) {
 	s := e.leases[info.ID]
 	if s == nil {
@@ -244,7 +244,7 @@ func (e *expiring) heard(info *lease.Info) {
 	e.remove(s)
 }
 
-// ended takes in that a lease has ended.
+// ended processes that a lease has ended.
 func (e *expiring) ended(info *lease.Info) {
 	if s := e.leases[info.ID]; s != nil && s.info.Token == info.Token {
 		e.remove(s)

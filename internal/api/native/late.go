@@ -5,22 +5,21 @@ import (
 	"time"
 )
 
-// lates are the renewals of all streams that are to be waited for if they take longer than partly.
-// Nearly none does, so that they share a timer: to begin and end one for each would cost more than
-// the renewal.
+// lates watches the renewals of all streams for those that take longer than partly. Very few do, so
+// all share one timer: starting and stopping a timer for each would cost more than the renewal.
 type lates struct {
 	mu    sync.Mutex // guards what follows
 	list  []late     // in the order of their times
 	timer *time.Timer
 }
 
-// late is called at a time, to look at renewals. It does not block.
+// late is a look at renewals at some time. It does not block.
 type late struct {
 	at   time.Time
 	look func()
 }
 
-// add lets look be called after partly.
+// add schedules a call of look after partly.
 func (l *lates) add(look func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,7 +33,7 @@ func (l *lates) add(look func()) {
 	}
 }
 
-// look waits for what takes long by now.
+// look calls what is due.
 func (l *lates) look() {
 	now := time.Now()
 	l.mu.Lock()

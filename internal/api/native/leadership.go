@@ -2,9 +2,9 @@ package native
 
 import pb "leasehold.dev/api/leasehold/v1"
 
-// tellLeader says to the client who leads, and returns what is closed when that has changed.
-// Where the leader serves clients is in the state, which may not have come so far yet: then
-// the client learns of it by asking the members that it knows.
+// tellLeader sends the leader to the client, and returns a channel that is closed when the leader
+// has changed. The leader's client addresses are in the state, which may not be that far yet: then
+// the client finds them by asking the members that it knows.
 func (t *stream) tellLeader() error {
 	m := &pb.Leadership{MemberId: t.o.MemberID}
 	m.LeaderId, t.leader = t.node.Leader()

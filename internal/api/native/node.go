@@ -43,24 +43,24 @@ type Inspector interface {
 
 // Renewer renews leases.
 type Renewer interface {
-	// RenewAll returns at once. The Owner of what it is given is a RenewedAll, which is told of
-	// each lease exactly once, possibly before RenewAll returns. An error of RenewAll
-	// means that it is told of none.
+	// RenewAll does not block. The Owner of its argument is a RenewedAll, which is called for each
+	// lease exactly once, possibly before RenewAll returns. If RenewAll returns an error, it is not
+	// called.
 	RenewAll(r *replica.Renewals) error
-	// EndKeeper says that a stream has ended, which has drawn this keeper.
+	// EndKeeper reports the end of a stream that has used this keeper.
 	EndKeeper(by replica.Keeper)
 }
 
-// RenewedAll receives the outcomes of Renewals. It is called on the core's goroutine and
-// must not block.
+// RenewedAll receives the outcomes of Renewals. It is called on the core's goroutine and must not
+// block.
 type RenewedAll interface {
-	// RenewedTogether says that the leases whose TTLs are now set are renewed. It is called
-	// once at most.
+	// RenewedTogether reports that the leases whose TTLs are now set are renewed. It is called at
+	// most once.
 	RenewedTogether()
-	// RenewedGroups says that what was asked about groups is answered. It is called once, if
-	// anything was.
+	// RenewedGroups reports that the requests about groups have their outcomes. It is called once,
+	// if there were any.
 	RenewedGroups()
-	// RenewedOne tells the outcome of one of the others, by its place.
+	// RenewedOne reports the outcome of one of the other leases, by place.
 	RenewedOne(place int, ttl lease.TTL, err error)
 }
 

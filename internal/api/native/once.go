@@ -7,15 +7,15 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// number is the place of a write within a session, by which it is done once however often
-// it is sent. The zero value is none.
+// number identifies a write within a session, so that it is executed only once, however often it is
+// sent. The zero value is no number.
 type number struct {
 	session fsm.Session
 	settled uint64
 	n       uint64
 }
 
-// numberOf returns the number of a request of a message.
+// numberOf returns the number of a request in a message.
 func numberOf(m *pb.ClientMessage, r *pb.Request) (number, error) {
 	switch {
 	case r.Number == 0:
@@ -29,7 +29,7 @@ func numberOf(m *pb.ClientMessage, r *pb.Request) (number, error) {
 	}, nil
 }
 
-// plus returns the number i places behind; of none, none.
+// plus returns the number that is i higher; zero remains zero.
 func (n number) plus(i int) number {
 	if n.n != 0 {
 		n.n += uint64(i)
@@ -37,7 +37,7 @@ func (n number) plus(i int) number {
 	return n
 }
 
-// once returns the command that does c if its number was not done before.
+// once returns a command that executes c if its number is new.
 func (n number) once(c fsm.Command) fsm.Command {
 	if n.n == 0 {
 		return c
@@ -45,7 +45,7 @@ func (n number) once(c fsm.Command) fsm.Command {
 	return &fsm.Once{Session: n.session, Number: n.n, Settled: n.settled, Command: c}
 }
 
-// sessionJob opens a session.
+// sessionJob returns the job that opens a session.
 func (s *store) sessionJob(r *pb.SessionRequest) (job, error) {
 	open := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
 		session := res.Value.(fsm.Session)

@@ -20,8 +20,8 @@ type cursor struct {
 	name string
 }
 
-// A page token is base64 of a version, a checksum over the query and the place, and the
-// place: an ID, or a name.
+// A page token is the base64 of a version, a checksum of the query and the place, and the place: an
+// ID or a name.
 const (
 	cursorVersion = 1
 	cursorHead    = 1 + 4

@@ -14,20 +14,21 @@ import (
 )
 
 const (
-	// largeMessage is from which size in bytes on a message lets others pass.
+	// largeMessage is the size, in bytes, from which a message can be overtaken.
 	largeMessage = 64 << 10
-	// maxUrgent bounds the bytes, about, of a message of those, so that it has not to wait.
+	// maxUrgent is the approximate maximum size of messages that overtake, so that they need not
+	// wait.
 	maxUrgent = 16 << 10
 )
 
-// sendLarge sends a large message of some size, and before it what would be too late behind it:
-// renewals, or a lease would end because a client has not read yet what others ask for on the same
-// stream; and what caches have to drop, or writes would wait for that client. They are those in the
-// message, those of the rest that is to be sent after it, and what comes until there is room for
-// the message, of which nothing may be left.
+// sendLarge sends a large message. Before it, it sends what would be too late after it: renewals,
+// because otherwise a lease could end while the client has not yet read what others requested on
+// the same stream; and invalidations, because otherwise writes would wait for that client. It takes
+// them from the message, from the requests in rest, which are to be sent after it, and from what
+// comes until there is room for the message. The message may become empty.
 //
-// An invalidation may pass an answer: of what is being read nothing is kept that the invalidation
-// names, and that the answer has not come is all that a client knows of it.
+// An invalidation may overtake an answer: the client does not keep what it is reading if the
+// invalidation names it, and otherwise only knows that the answer has not come yet.
 func (t *stream) sendLarge(m *pb.ServerMessage, size int, rest []*request) error {
 	stay := make(staying)
 	urgent, passed := t.takeUrgent(m, stay)
@@ -42,8 +43,8 @@ func (t *stream) sendLarge(m *pb.ServerMessage, size int, rest []*request) error
 	return t.grpc.Send(m)
 }
 
-// sendUrgent sends what is urgent, and what comes until a message is ready to be sent. Ready is nil
-// if it is already.
+// sendUrgent sends what is urgent, and what comes until a message is ready to be sent. If it is
+// ready already, the channel is nil.
 func (t *stream) sendUrgent(
 	ready <-chan struct{}, urgent []*pb.Response, stay staying,
 ) error {
@@ -84,7 +85,7 @@ func (t *stream) sendUrgent(
 	}
 }
 
-// takeUrgent takes the responses that pass out of a large message. So many bytes of it pass.
+// takeUrgent removes the responses that may overtake from a large message, up to a number of bytes.
 func (t *stream) takeUrgent(
 	large *pb.ServerMessage, stay staying,
 ) (urgent []*pb.Response, passed int) {
@@ -102,7 +103,7 @@ func (t *stream) takeUrgent(
 	return urgent, passed
 }
 
-// cacheNews returns what caches are to be told now.
+// cacheNews returns the current invalidations for caches.
 func (t *stream) cacheNews() (news []*pb.Response) {
 	f := t.feeds.Load()
 	if f == nil {
@@ -119,7 +120,8 @@ func (t *stream) cacheNews() (news []*pb.Response) {
 	}
 }
 
-// shortened returns r, which tells a cache to drop everything if it names too much to pass.
+// shortened returns r, or if it is too large to overtake, a response that tells the cache to drop
+// everything.
 func shortened(r *pb.Response) *pb.Response {
 	if m := r.GetCache(); m != nil && proto.Size(m) >= maxUrgent {
 		m.Drop = rangeMessages([]keyrange.Range{keyrange.All})
@@ -127,7 +129,8 @@ func shortened(r *pb.Response) *pb.Response {
 	return r
 }
 
-// takeRenewals takes the renewals that pass out of what is to be sent, and returns their responses.
+// takeRenewals removes the renewals that may overtake from the requests to be answered, and returns
+// their responses.
 func (t *stream) takeRenewals(
 	from []*request, v *fsm.View, stay staying,
 ) (out []*pb.Response) {
@@ -150,12 +153,12 @@ func (t *stream) takeRenewals(
 	return out
 }
 
-// staying are the requests of whose answers a part stays behind a large message.
+// staying has the requests of which a part of the answer stays behind a large message.
 type staying map[uint64]bool
 
-// passes reports whether a part of an answer is a renewal that is small itself, and no part before
-// it stays. Parts keep their order: the first says which leases the others are about, and the last
-// that nothing more is to be told.
+// passes reports whether a part of an answer is a small renewal, and no earlier part stays. Parts
+// keep their order: the first says which leases the others are about, and the last that there are
+// no more.
 func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
 	about := len(m.GetJoined())+len(m.GetGroups()) > 0
 	if m == nil || s[id] || about && s[aboutGroups] {
@@ -171,8 +174,8 @@ func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
 	return false
 }
 
-// aboutGroups is not the ID of a request, but stays if an answer about groups does: no later one
-// passes it.
+// aboutGroups is not a request's ID. It is in staying if an answer about groups stays: then no
+// later one may overtake it.
 const aboutGroups = 0
 
 // sendSmall sends responses in small messages.

@@ -22,10 +22,10 @@ func (s *streams) TakeGroups(l *channel.Link) (end func()) {
 	return func() { s.node.EndKeeper(replica.Keeper(by)) }
 }
 
-// round renews groups of a relay. If that is not possible, the outcome names none of them, and the
-// relay lets its clients renew their leases by themselves.
+// round renews groups for a relay. If that is not possible, the outcome names none of them, and the
+// relay makes its clients renew their leases individually.
 func (s *streams) round(l *channel.Link, by replica.Keeper, r *pb.RelayRound) {
-	o := &roundOutcome{link: l, header: s.headerNow()} // as of before, see leases.renew
+	o := &roundOutcome{link: l, header: s.headerNow()} // from before the renewals, see leases.renew
 	o.asks.Owner, o.asks.Keeper, o.asks.Number, o.asks.Fresh = o, by, r.Number, r.ResetGroups
 	fits := len(r.Leave) == len(r.LeaveGroups) && len(r.Leave) == len(r.LeaveAsOf) &&
 		len(r.Leave) <= holder.MaxLeave && len(r.Groups) <= replica.MaxGroups
@@ -42,7 +42,7 @@ func (s *streams) round(l *channel.Link, by replica.Keeper, r *pb.RelayRound) {
 		o.RenewedGroups()
 		return
 	}
-	// Without an outcome the relay ends all groups, and so no leave is lost.
+	// Without an outcome the relay ends all groups, so no leave is lost.
 	if err := s.node.RenewAll(&o.asks); err != nil && len(r.Leave) == 0 {
 		o.RenewedGroups()
 	}
@@ -68,7 +68,7 @@ func (o *roundOutcome) RenewedGroups() {
 	o.link.SendGroups(&pb.RelayFrame{Outcome: out})
 }
 
-// RenewedTogether implements RenewedAll: no lease is renewed by itself.
+// RenewedTogether implements RenewedAll. No lease is renewed individually.
 func (o *roundOutcome) RenewedTogether() {}
 
 // RenewedOne implements RenewedAll.

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// patience is how long a call waits for renewals without an outcome, if its client
-	// set no earlier deadline.
+	// patience is how long a call waits for renewals without an outcome, unless its client has an
+	// earlier deadline.
 	patience = 7 * time.Second
-	// A call with a deadline is answered before it, so that the answer arrives: a tenth
-	// of its time, but no more than maxHaste.
+	// A call with a deadline is answered before it, so that the answer arrives in time: earlier by
+	// a tenth of its time, at most by maxHaste.
 	maxHaste = 250 * time.Millisecond
 )
 
-// partly is how long a renewal over a stream waits for its slowest leases before it tells of
-// the others.
+// partly is how long a renewal over a stream waits for its slowest leases before the others are
+// reported.
 const partly = 20 * time.Millisecond
 
-// Renew implements pb.LeasesServer. Nothing waits for a lease whose renewal takes long, such
-// as one that is about to expire, but this call's answer (T15).
+// Renew implements pb.LeaseServiceServer. If the renewal of a lease takes long, for example because
+// it is about to expire, only the answer to this call waits for it (T15).
 func (s *leases) Renew(ctx context.Context, r *pb.RenewRequest) (*pb.RenewResponse, error) {
 	user := api.CallerOf(ctx).User
 	held, err := s.o.Renewals.Enter(ctx, user, len(r.Ids)+len(r.Leases))
@@ -39,16 +39,16 @@ func (s *leases) Renew(ctx context.Context, r *pb.RenewRequest) (*pb.RenewRespon
 	return s.renew(ctx, r, nil, nil)
 }
 
-// renew is Renew. If part is not nil, it is told what is known soon, and the response is
-// about the rest, if any lease takes longer: over a stream none delays another (T15).
+// renew is Renew. If a lease takes longer and part is not nil, part is called soon with the known
+// outcomes, and the response has the rest: over a stream no lease delays another (T15).
 func (s *leases) renew(
 	ctx context.Context, r *pb.RenewRequest, known *renewable, part func(*pb.RenewResponse),
 ) (*pb.RenewResponse, error) {
 	if err := checkRenew(r); err != nil {
 		return nil, err
 	}
-	// As of before the renewals: a client that sees a lease revoked at a revision must not see
-	// it renewed at a later one.
+	// From before the renewals: a client that sees a lease revoked at a revision must not see it
+	// renewed at a later one.
 	h := s.headerNow()
 	if len(r.Leases)+len(r.Ids) == 0 {
 		return &pb.RenewResponse{Header: h}, nil
@@ -109,7 +109,7 @@ func (s *leases) gather(
 	}
 }
 
-// tellPart tells what is known of a batch and was not told, unless that is nothing or all.
+// tellPart passes the new outcomes of a batch to part, unless there are none or all are known.
 func (s *leases) tellPart(ctx context.Context, b *batch, part func(*pb.RenewResponse)) {
 	if known := b.take(); known != nil {
 		s.explain(ctx, b.lost)
@@ -117,18 +117,18 @@ func (s *leases) tellPart(ctx context.Context, b *batch, part func(*pb.RenewResp
 	}
 }
 
-// renew renews leases over a stream. While outcomes come soon, as nearly all do, that takes no
-// goroutine, no deadline and no second look at who asks: what a member spends on idle clients is
-// this.
+// renew renews leases over a stream. If the outcomes come soon, as almost always, this needs no
+// goroutine, no deadline and no second check of the caller: these renewals are most of the cost of
+// idle clients.
 func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	if err := checkRenew(r); err != nil {
 		return err
 	}
-	b := newBatch(r, t.headerNow()) // as of before, see leases.renew
+	b := newBatch(r, t.headerNow()) // from before the renewals, see leases.renew
 	if b.open == 0 || slices.ContainsFunc(r.Leases, hasName) {
 		return t.renewSlowly(q, r)
 	}
-	b.asks.Access = t.node.View().Access // as of before the check
+	b.asks.Access = t.node.View().Access // from before the check
 	unsure, err := t.unsure(t.ctx, t.renewable, b)
 	switch {
 	case err != nil:
@@ -138,7 +138,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	}
 	switch {
 	case t.relay != nil && b.columns:
-		// The relay keeps the groups, of which the client does not know.
+		// The relay manages the groups; the client does not know them.
 		b.asks.Keeper, b.joined = replica.Keeper(t.relay.Keeper()), t.relay.SendJoined
 	case t.relay == nil && (r.Join && b.columns || b.groups != noGroups):
 		if t.keeper.Load() == 0 {
@@ -153,11 +153,11 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	b.tell = func() { q.over(nil) }
 	if err := t.node.RenewAll(&b.asks); err != nil {
 		t.mu.Lock()
-		q.renewals = nil // its answer is the error, and cancel does not cut what was not asked
+		q.renewals = nil // the answer is the error, and cancel must not cut what was not requested
 		t.mu.Unlock()
 		return err
 	}
-	// From here on q may be another request's, unless there is something to wait for.
+	// From here on q may be reused for another request, unless there is something to wait for.
 	wait := func(done <-chan struct{}) {
 		t.run(q, func(ctx context.Context) (proto.Message, error) {
 			ctx, cancel := patient(ctx)
@@ -179,7 +179,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	return nil
 }
 
-// renewSlowly is renew on a goroutine.
+// renewSlowly is renew in a goroutine.
 func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 	t.run(q, func(ctx context.Context) (proto.Message, error) {
 		return t.leases.renew(ctx, r, t.renewable, func(m *pb.RenewResponse) { t.part(q, m) })
@@ -187,8 +187,8 @@ func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 	return nil
 }
 
-// part sends a part of the answer to a renewal. Its leases count no more: those that take long hold
-// back no renewals of others (T15).
+// part sends a part of the answer to a renewal. Its leases no longer count: leases that take long
+// do not delay renewals of others (T15).
 func (t *stream) part(q *request, m *pb.RenewResponse) {
 	told := len(m.Results)
 	for _, ttl := range m.TtlMs {
@@ -206,11 +206,11 @@ func (t *stream) part(q *request, m *pb.RenewResponse) {
 	q.part(m)
 }
 
-// lastKeeper is the last keeper that this process has drawn.
+// lastKeeper is the last keeper number used in this process.
 var lastKeeper atomic.Uint64
 
-// renewed makes the answer of a renewal whose outcomes are known. It reports whether the answer
-// comes later: why leases are gone may have to be looked up.
+// renewed makes the answer to a renewal with known outcomes. It reports whether the answer comes
+// later, because the causes of lost leases must be looked up.
 func (t *stream) renewed(q *request) (later bool) {
 	resp := q.renewals.end()
 	lost := q.renewals.lost
@@ -226,10 +226,10 @@ func (t *stream) renewed(q *request) (later bool) {
 	return true
 }
 
-// identified returns references by ID to leases, some of which are named by their names: which
-// have these is read by one confirm round. Renewals are in no log, so this comes before them; but
-// a lease keeps its name until its end, and the renewal is by that lease's ID.
-// The ID is 0, of no lease, if no lease has the name, or another than that of the ID.
+// identified returns references by ID for references some of which are by name. One confirm round
+// reads which leases have these names. Renewals are not in the log, so this comes before them; but
+// a lease keeps its name until its end, and the renewal uses the lease's ID. If no lease has the
+// name, or one with another ID than the reference, the ID in the result is 0, which no lease has.
 func (s *leases) identified(ctx context.Context, refs []*pb.LeaseRef) ([]*pb.LeaseRef, error) {
 	if !slices.ContainsFunc(refs, hasName) {
 		return refs, nil
@@ -248,7 +248,7 @@ func (s *leases) identified(ctx context.Context, refs []*pb.LeaseRef) ([]*pb.Lea
 		}
 	})
 	if err != nil {
-		return nil, err // and out may still be written
+		return nil, err // out may still be written
 	}
 	return out, nil
 }

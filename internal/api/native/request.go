@@ -23,35 +23,35 @@ type request struct {
 	timeLimit
 	timing
 	job    job
-	wait   *waitqueue.Ask     // what it waits for when its transaction is done; may be nil
-	made   int64              // by which revision the key was that it waits for, if it says so
-	writes bool               // so its outcome is not known when its time is over
-	feed   feed               // what serves it, if it has responses until it is cancelled
-	cancel context.CancelFunc // of the goroutine, if it has one
-	given  bool               // it was given up, so another answers it
-	// renewals are of a renewal that has no goroutine, or had none at first.
+	wait   *waitqueue.Ask     // what it waits for after its transaction; may be nil
+	made   int64              // the required create revision of the key that it waits for, or 0
+	writes bool               // so after a timeout its outcome is unknown
+	feed   feed               // the feed that serves it, if it has responses until it is canceled
+	cancel context.CancelFunc // of its goroutine, if it has one
+	given  bool               // it was given up: another request has its answer
+	// renewals belong to a renewal that has no goroutine, or had none at first.
 	renewals *batch
 	counted  countedRenewal
-	counts   bool // as one of the stream's requests for events
+	counts   bool // it counts as one of the stream's requests for events
 
-	// The outcome: either of the job, or the response itself.
+	// The outcome, of the job or as the response itself.
 	result   fsm.Result
 	err      error
 	response proto.Message
-	more     bool            // it is only a part of what there is to say
-	sent     chan<- struct{} // capacity 1: gets a token when it was sent; may be nil
+	more     bool            // more parts of the answer follow
+	sent     chan<- struct{} // capacity 1: gets a token when the response was sent; may be nil
 }
 
-// countedRenewal is what a renewal counts for its stream and its caller until it is answered.
+// countedRenewal is what an open renewal counts for its stream and its caller.
 type countedRenewal struct {
 	leases int
 	user   string // "" if the caller has no name
 }
 
-// timeLimit is how long a request may take.
+// timeLimit limits the time of a request.
 type timeLimit struct {
 	until time.Time
-	haste time.Duration // by which it is answered before until if there is no leader
+	haste time.Duration // how long before until it is answered if there is no leader
 }
 
 func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
@@ -71,11 +71,10 @@ func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
 	return q
 }
 
-// requests are empty, to be used again by any stream.
+// requests has empty requests, for reuse by any stream.
 var requests = sync.Pool{New: func() any { return new(request) }}
 
-// prepare makes the job of a request that has one, and does nothing else. An error is its
-// answer.
+// prepare makes the job of a request that has one, and does nothing else. Its error is the answer.
 func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	number, err := numberOf(m, r)
 	if err == nil {
@@ -110,10 +109,9 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	return err
 }
 
-// admit refuses a request if its caller makes too many. Renewals are never refused, nor is the
-// session that a client begins a stream with: a lease must not end because of a limit. More
-// sessions are requests like others: each goes through the log, and the cluster forgets another one
-// for it.
+// admit refuses a request if its caller makes too many. It never refuses renewals or the session at
+// the beginning of a stream: a lease must not end because of a limit. Further sessions are like
+// other requests: each goes through the log, and makes the cluster forget another one.
 func (t *stream) admit(r *pb.Request) error {
 	switch r.Body.(type) {
 	case *pb.Request_Renew:
@@ -127,7 +125,7 @@ func (t *stream) admit(r *pb.Request) error {
 	return t.o.Admit(t.ctx)
 }
 
-// begin begins a request; refusal is what prepare has said of it.
+// begin begins a request; refusal is the error of prepare.
 func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal error) {
 	switch {
 	case refusal != nil:
@@ -154,8 +152,8 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 	}
 }
 
-// somebody returns an error if a login is needed and the caller has none, or one that has ended.
-// What such a caller asks for does not come into the log.
+// somebody returns an error if a login is required and the caller has none, or one that has ended.
+// Requests of such callers do not get into the log.
 func (t *stream) somebody(who access.Caller) error {
 	if who.User != "" {
 		return nil
@@ -163,9 +161,9 @@ func (t *stream) somebody(who access.Caller) error {
 	return t.asker(t.ctx).known()
 }
 
-// fills returns what a read asks to cache, nil if it may not: with access control, if the cache is
-// not open on this stream. A caller that has one open was found to hold its lease. Another reader
-// could otherwise let writes wait for the cache of somebody else.
+// fills returns f, or nil if the read may not be cached: if access control is enabled, and the
+// cache is not open on this stream. A caller who opened a cache was found to hold its lease.
+// Otherwise another reader could make writes wait for somebody else's cache.
 func (t *stream) fills(f *replica.Fill) *replica.Fill {
 	if f == nil || !t.node.View().Access.Enabled() {
 		return f
@@ -177,7 +175,7 @@ func (t *stream) fills(f *replica.Fill) *replica.Fill {
 	return f
 }
 
-// entrust gives a request to a feed, or a goroutine of its own.
+// entrust gives a request to a feed, or to a new goroutine.
 func (t *stream) entrust(q *request, r *pb.Request) error {
 	switch x := r.Body.(type) {
 	case *pb.Request_Watch:
@@ -209,12 +207,13 @@ func (t *stream) entrust(q *request, r *pb.Request) error {
 	}
 }
 
-// run answers a request by a call on a goroutine; writes says that it may change something.
+// run answers a request with a call in a goroutine; writes means that the call may change
+// something.
 func (t *stream) run(q *request, call steps, writes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closing {
-		return // and nobody is there to be answered
+		return // there is nobody to answer
 	}
 	ctx := t.callsLocked()
 	if q.trace == nil && q.kind != "" {
@@ -250,7 +249,7 @@ func (t *stream) guarded(ctx context.Context, call steps) (_ proto.Message, err 
 	return call(ctx)
 }
 
-// goOn runs what is left of a request's job, and reports whether there is anything.
+// goOn runs the rest of a request's job, and reports whether there is any.
 func (t *stream) goOn(q *request) bool {
 	if q.renewals != nil && q.response == nil && q.err == nil {
 		return t.renewed(q)
@@ -276,7 +275,7 @@ func (q *request) Answered(res fsm.Result, err error) {
 	q.over(err)
 }
 
-// answer gives a request its response.
+// answer completes a request with a response.
 func (q *request) answer(m proto.Message, err error) {
 	if err == nil {
 		q.response = m
@@ -287,14 +286,13 @@ func (q *request) answer(m proto.Message, err error) {
 // part gives a request a response that is not its last.
 func (q *request) part(m *pb.RenewResponse) { q.deliver(m, nil) }
 
-// deliver is part for any response; sent gets a token when it is on its way.
+// deliver is part for any response; sent gets a token when the response is being sent.
 func (q *request) deliver(m proto.Message, sent chan<- struct{}) {
 	given := &request{stream: q.stream, id: q.id, response: m, more: true, sent: sent}
 	given.over(nil)
 }
 
-// givenLocked returns what answers a request now; its outcome, if there will be one, is not
-// told.
+// givenLocked returns the request that now has the answer; q's own outcome will not be sent.
 func (q *request) givenLocked() *request {
 	q.given = true
 	return &request{

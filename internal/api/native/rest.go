@@ -10,15 +10,15 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// A stream without HTTP/2, or that a relay carries, has no goroutine while its client says nothing
-// and has asked for nothing but renewals. It rests: nobody receives until something comes. And it
-// pauses: nobody sends until something wakes it.
+// A stream without HTTP/2, or through a relay, has no goroutines while its client sends nothing and
+// waits for nothing but renewals. It rests: nobody receives until something arrives. And it pauses:
+// nobody sends until something wakes it.
 
-// usualLinger is for how long a stream has a goroutine that receives after each request that is no
-// renewal: a client that has asked for something may soon do so again.
+// usualLinger is how long a stream keeps its receiving goroutine after a request other than a
+// renewal: such a client may soon send another.
 const usualLinger = time.Second
 
-// renews reports whether a message has renewals only.
+// renews reports whether a message has only renewals.
 func renews(m *pb.ClientMessage) bool {
 	for _, r := range m.Requests {
 		if _, ok := r.Body.(*pb.Request_Renew); !ok {
@@ -28,7 +28,7 @@ func renews(m *pb.ClientMessage) bool {
 	return true
 }
 
-// await waits for so long at most, and reports whether there may be something to receive.
+// await waits for up to d, and reports whether there may be something to receive.
 func (t *stream) await(d time.Duration) bool {
 	if t.relay != nil {
 		return t.relay.Await(d)
@@ -36,8 +36,8 @@ func (t *stream) await(d time.Duration) bool {
 	return t.rest.Await(d)
 }
 
-// beginRest begins a rest, and reports whether it did: then nobody receives until there is
-// something.
+// beginRest begins a rest, and reports whether it did: then nobody receives until something
+// arrives.
 func (t *stream) beginRest() (begun bool) {
 	t.resting.Store(true)
 	receive := func() {
@@ -53,23 +53,23 @@ func (t *stream) beginRest() (begun bool) {
 		t.resting.Store(false)
 		return false
 	}
-	t.waker.wake() // what sends may pause now
+	t.waker.wake() // the sender may pause now
 	return true
 }
 
-// waker wakes what sends for a stream.
+// waker wakes the sender of a stream.
 type waker struct {
-	resume func() // begins a goroutine that sends; nil if a stream never pauses
+	resume func() // starts a sending goroutine; nil if a stream never pauses
 
 	mu sync.Mutex
-	// woken has capacity 1, and is nil while the stream has paused. It is changed under mu, but
-	// what sends may read it without: while there is such a goroutine, nobody else changes it.
+	// woken has capacity 1, and is nil while the stream pauses. It is changed under mu, but the
+	// sending goroutine may read it without: while there is one, nobody else changes it.
 	woken chan struct{}
 }
 
 func newWaker(resume func()) *waker { return &waker{resume: resume, woken: make(chan struct{}, 1)} }
 
-// wake tells what sends that there is something to be said, or to be looked at. It does not block.
+// wake tells the sender that there may be something to send or to check. It does not block.
 func (w *waker) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,8 +81,8 @@ func (w *waker) wake() {
 	w.resume()
 }
 
-// pause reports whether what sends may leave: nothing has woken it since it last waited. Then it
-// is resumed when that happens.
+// pause reports whether the sender may end, because nothing has woken it since it last waited. It
+// is then resumed by the next wake.
 func (w *waker) pause() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,8 +93,8 @@ func (w *waker) pause() bool {
 	return true
 }
 
-// pause reports whether the stream has nothing to do, so that what sends is to leave: another
-// goroutine may send by then. What happens after the look wakes the stream.
+// pause reports whether the stream has nothing to do, so that the sender must end: another
+// goroutine may already be sending by then. What happens after the check wakes the stream.
 func (t *stream) pause() bool {
 	if t.waker.resume == nil || !t.mayPause() {
 		return false
@@ -107,8 +107,8 @@ func (t *stream) pause() bool {
 	return false
 }
 
-// mayPause reports whether the stream rests, nothing but renewals is open, and nothing has happened
-// that pauses waits for.
+// mayPause reports whether the stream rests, has only renewals open, and nothing has happened that
+// pauses waits for.
 func (t *stream) mayPause() bool {
 	if !t.resting.Load() {
 		return false
@@ -137,11 +137,11 @@ func (t *stream) mayPause() bool {
 	return true
 }
 
-// maxPaused bounds the renewals of a stream that pauses, which are looked at.
+// maxPaused limits the open renewals of a stream that pauses, since each is checked.
 const maxPaused = 64
 
-// pauses are the streams that pause. Of what each of them would wait for by itself, one goroutine
-// waits for all.
+// pauses has the streams that pause. One goroutine waits for all of them for what each would wait
+// for by itself.
 type pauses struct {
 	mu      sync.Mutex // guards what follows
 	streams map[*stream]struct{}
@@ -170,7 +170,7 @@ func (p *pauses) renewLocked(s *store) {
 	p.changed = s.node.AccessChanged()
 }
 
-// remove removes a stream, if it is there.
+// remove removes a stream, if it is present.
 func (p *pauses) remove(t *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,8 +184,8 @@ func (p *pauses) remove(t *stream) {
 // herd is how many streams are woken at once: each has a goroutine then.
 const herd = 64
 
-// wait wakes all streams when another member leads, when users or their rights have changed, and
-// when the server stops. It returns when there are no streams.
+// wait wakes all streams when the leader changes, when users or permissions have changed, and when
+// the server stops. It returns when there are no streams.
 func (p *pauses) wait(s *store, empty, leader, changed <-chan struct{}) {
 	stop := s.o.Stop
 	for {
@@ -198,14 +198,14 @@ func (p *pauses) wait(s *store, empty, leader, changed <-chan struct{}) {
 			stop = nil // they end
 		}
 		p.mu.Lock()
-		if p.empty == empty { // else there are others, for whom another goroutine waits
+		if p.empty == empty { // otherwise there are new ones, for which another goroutine waits
 			p.renewLocked(s)
 			leader, changed = p.leader, p.changed
 		}
 		list := slices.Collect(maps.Keys(p.streams))
 		p.mu.Unlock()
 		for i, t := range list {
-			t.waker.wake() // one that has gone on meanwhile looks once more
+			t.waker.wake() // one that was resumed meanwhile just checks once more
 			if i%herd == herd-1 {
 				runtime.Gosched()
 			}

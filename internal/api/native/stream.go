@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// maxOpen bounds the requests of a stream without an answer. A client that sends
-	// more finds that they are not read.
+	// maxOpen limits the unanswered requests of a stream. If a client sends more, they are not
+	// read.
 	maxOpen = 4096
-	// maxRenewing bounds the leases in renewals of a stream without an answer, unless it is one
+	// maxRenewing limits the leases in the unanswered renewals of a stream, unless it is only one
 	// renewal: each takes some hundred bytes.
 	maxRenewing = 16_384
-	// roomPatience is for how long requests may wait for that. Then the stream ends: its renewals
-	// wait as well, and whether its client is there cannot be seen.
+	// roomPatience is how long requests may wait because of these limits. Then the stream ends: its
+	// renewals wait as well, and it is not possible to see whether its client is still there.
 	roomPatience = time.Minute
-	// maxPages bounds the long answers of a stream that are made, or were and are not sent: a
-	// client that asks for thousands of lists, and reads none, must not fill the memory.
+	// maxPages limits the long answers of a stream that are being made, or waiting to be sent: a
+	// client that requests thousands of lists and reads none must not fill the memory.
 	maxPages = 4
 )
 
@@ -43,9 +43,9 @@ type streams struct {
 
 var _ intercept.Service = (*streams)(nil)
 
-// Open implements pb.StreamServer. One goroutine receives and submits, this one sends
-// outcomes as they come, in any order. A request whose answer takes more than one step
-// has a goroutine of its own; puts, deletes, reads, transactions and most grants have none.
+// Open implements pb.StreamServiceServer. One goroutine receives and submits; this one sends
+// outcomes as they come, in any order. A request whose answer takes several steps has its own
+// goroutine; puts, deletes, reads, transactions and most grants have none.
 func (s *streams) Open(g pb.StreamService_OpenServer) (err error) {
 	t, err := s.begin(g, nil)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 	}
 	t.rest = direct.RestOf(ctx)
 	t.relay = channel.Of(ctx)
-	// That the connection or the relay has ended, what receives and sends learn by themselves.
+	// The receiver and the sender notice by themselves that the connection or the relay has ended.
 	if _, ends := ctx.Deadline(); resume != nil && (ends || inner != outer) {
 		context.AfterFunc(ctx, t.waker.wake)
 	}
@@ -126,48 +126,48 @@ func (t *stream) End(why error) (err error) {
 type stream struct {
 	*store
 	grpc pb.StreamService_OpenServer
-	ctx  context.Context // ends when the call has, if not before
+	ctx  context.Context // ends with the call or earlier
 	lasting
 	telling
-	feeds     atomic.Pointer[feeds] // nil before one is needed
+	feeds     atomic.Pointer[feeds] // nil until one is needed
 	calls     calls                 // requests with a goroutine
 	renewable *renewable
-	by        string        // who asks, for people
+	by        string        // the caller's name or address, for people
 	left      chan struct{} // capacity 1: a request was answered
 	keeper    atomic.Uint64 // of the stream's groups of leases; 0 if it never had any
-	taking                  // belongs to what receives: a goroutine, or the server while it rests
+	taking                  // belongs to the receiver: a goroutine, or during a rest the server
 
 	mu      sync.Mutex // guards what follows
 	open    map[uint64]*request
-	done    []*request // with outcomes to be sent
+	done    []*request // to be sent
 	last    uint64     // the highest ID so far
-	end     error      // why nothing more is received; io.EOF if the client is through
-	closing bool       // no request may have a goroutine any more
+	end     error      // why nothing more is received; io.EOF if the client has finished
+	closing bool       // no more requests may start goroutines
 	look    look
-	// renewing counts the leases in open renewals of more than one.
+	// renewing is the number of leases in open renewals of more than one lease.
 	renewing int
 }
 
-// lasting is what a stream has from its beginning to its end.
+// lasting has what a stream has from beginning to end.
 type lasting struct {
 	unguard intercept.Leave
 	waker   *waker
 	pauses  *pauses
-	// leader and changed are closed when another member leads, and when users or rights have
-	// changed. They belong to what sends.
+	// leader and changed are closed when the leader changes, and when users or permissions have
+	// changed. They belong to the sender.
 	leader, changed <-chan struct{}
 	resting         atomic.Bool // nobody receives
 }
 
-// calls are the requests of a stream that have a goroutine each.
+// calls are the requests of a stream that have goroutines.
 type calls struct {
 	sync.WaitGroup
 
-	// What follows is guarded by the stream's mu.
-	ctx       context.Context // of all of them; nil before the first, as end
+	// The fields below are guarded by the stream's mu.
+	ctx       context.Context // of all of them; nil before the first, like end
 	end       context.CancelFunc
-	pages     chan struct{} // a token for each long answer that may be made now; nil before the first
-	following int           // requests for events
+	pages     chan struct{} // a token for each further long answer that may be made now; or nil
+	following int           // number of requests for events
 }
 
 // callsLocked returns the context of the goroutines of requests, which ends before the call does.
@@ -187,17 +187,17 @@ func newPages() chan struct{} {
 	return pages
 }
 
-// taking is memory that is used again for each message.
+// taking is memory that is reused for each message.
 type taking struct {
 	submissions []Submission
-	free        int              // so many requests may be open, at least, besides those that are
-	greeted     bool             // a session was asked for
-	rest        *direct.Rest     // nil if the stream cannot rest; others may ask it, too
-	relay       *channel.Channel // of the relay that carries the stream; nil for none
+	free        int              // at least this many more requests may be open
+	greeted     bool             // a session was requested
+	rest        *direct.Rest     // nil if the stream cannot rest; others may use it, too
+	relay       *channel.Channel // of the relay that carries the stream, or nil
 }
 
-// finish ends the goroutines of requests, and waits for them. The one that receives is not among
-// them: it ends only when the call has, and may still be about to begin a request.
+// finish ends the goroutines of requests, and waits for them, but not for the receiver: that ends
+// only when the call has ended, and may still be about to begin a request.
 func (t *stream) finish() {
 	t.mu.Lock()
 	t.closing = true
@@ -208,8 +208,8 @@ func (t *stream) finish() {
 	t.calls.Wait()
 }
 
-// receive submits requests until the client or the stream ends, or the stream rests. Woken says
-// that it rested, and that something has come.
+// receive submits requests until the client or the stream ends, or the stream rests. woken means
+// that it rested and something has arrived.
 func (t *stream) receive(woken bool) {
 	rests, err := t.receiveAll(woken)
 	if !rests {
@@ -217,7 +217,7 @@ func (t *stream) receive(woken bool) {
 	}
 }
 
-// through notes why nothing more is received.
+// through records why nothing more is received.
 func (t *stream) through(err error) {
 	t.mu.Lock()
 	if t.end == nil {
@@ -229,7 +229,7 @@ func (t *stream) through(err error) {
 
 func (t *stream) receiveAll(woken bool) (rests bool, err error) {
 	defer t.o.Panics.End("stream", &err)
-	var busy time.Time // the last request came that was no renewal
+	var busy time.Time // time of the last request that was not a renewal
 	if !woken {
 		busy = time.Now()
 	}
@@ -253,8 +253,8 @@ func (t *stream) receiveAll(woken bool) (rests bool, err error) {
 	}
 }
 
-// take submits the requests of a message, all at once if there is room for them. An
-// error ends the stream.
+// take submits the requests of a message, all at once if there is room for them. An error ends the
+// stream.
 func (t *stream) take(m *pb.ClientMessage) error {
 	now := time.Now()
 	defer t.submit()
@@ -286,15 +286,15 @@ func (t *stream) take(m *pb.ClientMessage) error {
 	return nil
 }
 
-// submit submits what has gathered.
+// submit submits the collected requests.
 func (t *stream) submit() {
 	t.node.Submit(t.submissions)
 	clear(t.submissions)
 	t.submissions = t.submissions[:0]
 }
 
-// makeRoom waits until one more request may be open. Only this goroutine adds any, so it need
-// not look before there can be too many.
+// makeRoom waits until one more request may be open. Only this goroutine adds requests, so it
+// checks only when there may be too many.
 func (t *stream) makeRoom(renewing int) error {
 	if t.free--; t.free >= 0 && renewing == 0 || t.room(renewing) {
 		return nil
@@ -302,7 +302,7 @@ func (t *stream) makeRoom(renewing int) error {
 	late := time.NewTimer(roomPatience)
 	defer late.Stop()
 	for !t.room(renewing) {
-		t.submit() // or there would never be
+		t.submit() // otherwise there would never be room
 		select {
 		case <-t.left:
 		case <-late.C:
@@ -314,13 +314,13 @@ func (t *stream) makeRoom(renewing int) error {
 	return nil
 }
 
-// errFull ends a stream that has more open requests than it may.
+// errFull ends a stream that has had too many open requests for too long.
 var errFull = status.Errorf(codes.ResourceExhausted, "leasehold: the stream has %d requests "+
 	"without an answer, and none was answered in %v; use more streams, or end watches and waits",
 	maxOpen, roomPatience)
 
-// room reports whether one more request may be open, which renews so many leases, and learns how
-// many may be.
+// room reports whether one more request, which renews so many leases, may be open, and updates how
+// many more may be.
 func (t *stream) room(renewing int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -332,8 +332,8 @@ func (t *stream) fitsLocked(renewing int) bool {
 	return renewing == 0 || t.renewing == 0 || t.renewing+renewing <= maxRenewing
 }
 
-// leasesRenewed returns how many leases and groups a renewal names, 0 if it is one or the request
-// is no renewal.
+// leasesRenewed returns the number of leases and groups in a renewal, or 0 if it is only one or the
+// request is no renewal.
 func leasesRenewed(r *pb.Request) int {
 	m := r.GetRenew()
 	n := len(m.GetIds()) + len(m.GetLeases()) + len(m.GetGroups()) + len(m.GetLeave())
@@ -345,7 +345,7 @@ func leasesRenewed(r *pb.Request) int {
 
 // holdRenewals waits until an open renewal may begin, and counts its leases until it is answered.
 func (t *stream) holdRenewals(q *request, leases int) error {
-	t.submit() // or what came before would wait, too
+	t.submit() // otherwise earlier requests would wait, too
 	user := api.CallerOf(t.ctx).User
 	held, err := t.o.Renewals.Enter(t.ctx, user, leases)
 	if err != nil {
@@ -362,15 +362,15 @@ func (t *stream) holdRenewals(q *request, leases int) error {
 	return nil
 }
 
-// freeLocked no longer counts the leases of a renewal.
+// freeLocked stops counting the leases of a renewal.
 func (t *stream) freeLocked(q *request) {
 	t.o.Renewals.Leave(q.counted.user, q.counted.leases)
 	t.renewing -= q.counted.leases
 	q.counted = countedRenewal{}
 }
 
-// enter notes a request as open. A client that uses an ID again could not tell the
-// answers apart. A renewal may come late that a relay was to answer by a round.
+// enter records that a request is open. A client that reuses an ID could not tell the answers
+// apart. A renewal may come late that a relay was to answer by a round.
 func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 	_, renews := r.Body.(*pb.Request_Renew)
 	t.mu.Lock()
@@ -389,7 +389,7 @@ func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 	return nil
 }
 
-// cancel ends a request that the client does not wait for any more.
+// cancel ends a request that the client no longer waits for.
 func (t *stream) cancel(id uint64) {
 	t.mu.Lock()
 	var f feed
@@ -401,13 +401,13 @@ func (t *stream) cancel(id uint64) {
 	case q.feed != nil:
 		f = q.feed
 		now := time.Now()
-		t.lookLocked(now, now.Add(lookEvery)) // and so send what the feed says of it, if not before
+		t.lookLocked(now, now.Add(lookEvery)) // then, at the latest, the feed's last response is sent
 	case q.cancel != nil && q.wait == nil:
 		stop = q.cancel
 		t.followsLocked(q, false)
 	case q.renewals != nil:
 		renewals = q.renewals
-	default: // also one that may be about to wait, as what it was to do first is done
+	default: // even one that may be about to wait, because its first step is done
 		given = q.givenLocked()
 	}
 	t.mu.Unlock()
@@ -429,8 +429,8 @@ func (t *stream) isOpen(id uint64) bool {
 	return t.open[id] != nil
 }
 
-// leave notes that a request is open no more; ok is false if it was not. A sender that
-// waits for room is told when the response is on its way.
+// leave records that a request is no longer open; ok is false if it was not. A sender that waits
+// for room is notified when the response is being sent.
 func (t *stream) leave(id uint64) (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -445,7 +445,7 @@ func (t *stream) leave(id uint64) (ok bool) {
 	return ok
 }
 
-// notify puts a token into a channel of capacity 1 that may have one.
+// notify puts a token into a channel of capacity 1, unless it has one.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

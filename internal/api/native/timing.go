@@ -6,10 +6,10 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// timing is what is known of the time of a request.
+// timing has what is known about the time of a request.
 type timing struct {
-	trace Traced // nil if nothing is to be known of it
-	kind  string // in case that it takes long; "" for one that may last, or if none is slow
+	trace Traced // nil if it is not traced
+	kind  string // in case it is slow; "" if it may last, or if slow requests are not reported
 	begun time.Time
 	late  Traced // set by the core before it answers; may be nil
 }
@@ -17,7 +17,7 @@ type timing struct {
 // Late implements Late.
 func (q *request) Late(of Traced) { q.late = of }
 
-// now is the present instant, if that is of interest.
+// now returns the current time, if it is needed.
 func (s *Slow) now() time.Time {
 	if s.After <= 0 {
 		return time.Time{}
@@ -25,7 +25,7 @@ func (s *Slow) now() time.Time {
 	return time.Now()
 }
 
-// ended tells of a request that it has its answer, if that is of interest.
+// ended ends the timing of an answered request, if there is any.
 func (t *stream) ended(q *request, now time.Time) {
 	x := q.trace
 	if x == nil && q.kind != "" && now.Sub(q.begun) >= t.o.Slow.After {
