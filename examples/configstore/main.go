@@ -74,7 +74,7 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	defer operator.Close()
-	first, done := context.WithTimeout(ctx, 10*time.Second) // without it, it would wait for a member forever
+	first, done := context.WithTimeout(ctx, 10*time.Second) // otherwise it waits for a member forever
 	defer done()
 	if err := change(first, operator, 0); err != nil {
 		return err

@@ -24,7 +24,7 @@ const undoTime = 10 * time.Second
 type firstAccess struct {
 	operator, app, prefix string
 	passwords             map[string]string
-	made                  []func(context.Context) error // each undoes one step; in the order of the steps
+	made                  []func(context.Context) error // undo the steps, in their order
 }
 
 func (a commands) initAccessCommand() *cobra.Command {

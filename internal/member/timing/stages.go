@@ -154,7 +154,7 @@ type Stages struct {
 	call     *Call // nil if the call is not timed, or not yet known
 	asked    int64
 	answered int64
-	known    bool // the fields below are set: the call is traced, or the answer was slow enough to matter
+	known    bool // the fields below are set: the call is traced, or the answer was not fast
 	leads    bool
 	index    uint64 // of its entry
 	wait     replica.CacheWait

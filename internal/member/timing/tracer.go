@@ -39,7 +39,7 @@ type Tracer struct {
 	wg       sync.WaitGroup // of the goroutine that makes spans
 
 	mu       sync.Mutex
-	forwards []forwarded // commands whose spans are still to be made; non-empty while the goroutine runs
+	forwards []forwarded // their spans are still to be made; non-empty while the goroutine runs
 }
 
 // mostForwards limits the commands whose spans are still to be made. Further ones have no spans,
