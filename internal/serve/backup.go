@@ -138,8 +138,8 @@ func backupVerifyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify --from TARGET", Short: "Read all backups and list the damaged ones",
 		Long: `Read every backup to its end and check its SHA-256 and its records, and that the log
-has no gap between two backups of the whole state. It ends with 1 if something is wrong, which it
-names. It takes as much memory as the state.`,
+has no gap between two full backups. If something is wrong, it prints what and exits with 1. It
+needs as much memory as the state.`,
 		Example: "  leasehold backup verify --from /mnt/backups",
 	}
 	c.Flags().BoolVarP(&all, "verbose", "v", false, "list the good ones too")

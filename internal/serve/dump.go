@@ -26,8 +26,8 @@ const aboutDumps = `
 Each line is one record as a JSON object, with the names that docs/formats.md and "go doc
 leasehold.dev/internal/fsm" explain. Fields that are zero are left out. Bytes that are not UTF-8 are
 {"base64": ...}, fencing tokens are strings, and times are milliseconds. Secrets are never printed.
-An object {"record": "error"} stands where something could not be read, and the sound records after
-it follow. The exit code is then 1, or 6 if a newer release wrote some of it.`
+An object {"record": "error"} marks what could not be read; the intact records after it follow. The
+exit code is then 1, or 6 if a newer release wrote some of it.`
 
 func snapshotDumpCommand() *cobra.Command {
 	return &cobra.Command{

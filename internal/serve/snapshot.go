@@ -116,7 +116,7 @@ func (f *restoreFlags) register(fs *pflag.FlagSet) {
 	fs.Uint64Var(&f.revision.bump, "bump-revision", 0, "how much to increase the latest revision; "+
 		"0 keeps it, and the history (default beyond every revision that clients can have seen)")
 	fs.BoolVar(&f.revision.mark, "mark-compacted", false, "compact at the increased revision, so "+
-		"that watches begin anew (done whenever the revision is increased)")
+		"that watches restart (done whenever the revision is increased)")
 }
 
 // complete sets defaults, and returns an error for a contradiction.

@@ -44,7 +44,7 @@ func TestPlan(t *testing.T) {
 	p.click("button", "Begin again with this cluster")
 	p.until("this cluster again", figure("lease, L")+" === '20m50s'")
 
-	p.click("main nav a", "Which TTL to choose")
+	p.click("main nav a", "Recommended TTL")
 	p.until("the number of leases here, and what to take", asked+" === 'leases=5' && "+
 		"/^TAKE a lease of 4s,/.test(document.querySelector('.answer li').textContent)")
 	p.row("TTLs, renewed after a third, and the recommended one", "> 4s", "1s")
@@ -67,14 +67,14 @@ func TestPlan(t *testing.T) {
 	p.shows("TOO SHORT: the primary lease (12s)")
 	p.picture("plan-levels")
 
-	p.click("main nav a", "What leases cost")
+	p.click("main nav a", "Capacity")
 	p.until("this cluster's size", "['members=3', 'leases=5', 'quota=2', 'ttl=1250s']"+
 		".every((x) => "+asked+".split('&').includes(x))")
 	p.until("what runs out", "[...document.querySelectorAll('.answer th')].some((e) => "+
 		"e.textContent === 'CPU of the leader')")
 	p.fill("input[name=leases]", "2e6")
 	p.until("many leases", figure("leases")+" === '2000000'")
-	p.click("main nav a", "Whether leases on cached data pay off")
+	p.click("main nav a", "Caching: break-even")
 	p.until("a picture of the load", drawn)
 
 	// Leases of two days are longer than what is computed: then it begins with the usual values.

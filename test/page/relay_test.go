@@ -71,7 +71,7 @@ func TestRelay(t *testing.T) {
 		p.shows(text)
 	}
 	p.view("Plan")
-	p.click("nav.tools a", "What leases cost")
+	p.click("nav.tools a", "Capacity")
 	p.until("the number of leases", "document.querySelector('input[name=leases]').value === '1'")
 	p.until("the number of members", "document.querySelector('input[name=members]').value === '3'")
 	p.view("Keys")

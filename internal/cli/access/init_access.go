@@ -35,14 +35,14 @@ func (a commands) initAccessCommand() *cobra.Command {
 		Long: `Create the users root and --operator, which may do everything, and a user and a role
 --app, which may read and write keys that begin with --prefix and hold leases of such names. Then
 enable access control, and print the passwords, which are stored nowhere else: run it on the machine
-of a member, or over TLS. It is refused if users or roles exist. If it fails, what it created is
-removed.`,
+of a member, or over TLS. It fails if there are any users or roles. If it fails, it removes what it
+created.`,
 		Example: "init-access --app shop --prefix shop/",
 		Flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&f.operator, "operator", "operator", "name of the operator's user")
 			fs.StringVar(&f.app, "app", "app", "name of the application's user and role")
-			fs.StringVar(&f.prefix, "prefix", "", "what keys and names of leases of the application "+
-				"begin with (default: the name and a slash)")
+			fs.StringVar(&f.prefix, "prefix", "", "prefix of the application's keys and lease names "+
+				"(default: the name and a slash)")
 		},
 		Check: func([]string) error { return f.complete() },
 		Call: func(ctx context.Context, c *clientv3.Client, _ []string) (app.Answer, error) {

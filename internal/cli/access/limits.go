@@ -60,8 +60,8 @@ func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
 func (a commands) userLimits() app.Command {
 	return limitsCommand(app.Command{
 		Use: "limits <user name>", Short: "Set or list the limits of a user",
-		Long: `With flags, set limits of a user in place of those of its roles. Without flags, list
-them, and what the user has.`,
+		Long: `With flags, set limits of a user, which override those of its roles. Without flags,
+list them and the user's usage.`,
 		Example: "user limits alice --bytes none",
 		Min:     1, Max: 1, Words: []app.WordList{app.UserWords, app.NoWords},
 	}, func(l *pb.Limits, name string) { l.User = name })
@@ -70,8 +70,8 @@ them, and what the user has.`,
 func (a commands) roleLimits() app.Command {
 	return limitsCommand(app.Command{
 		Use: "limits <role name>", Short: "Set or list the limits of users with a role",
-		Long: `With flags, set limits of each user, and of each other principal, with the role. If a
-principal has several roles, the largest limit counts. Without flags, list them.`,
+		Long: `With flags, set limits for every principal that has the role. If a principal has several
+roles, the largest limit counts. Without flags, list them.`,
 		Example: "role limits app --leases 100 --bytes 1000000",
 		Min:     1, Max: 1, Words: []app.WordList{app.RoleWords, app.NoWords},
 	}, func(l *pb.Limits, name string) { l.Role = name })
@@ -80,8 +80,8 @@ principal has several roles, the largest limit counts. Without flags, list them.
 func (a commands) authLimits() app.Command {
 	return limitsCommand(app.Command{
 		Use: "limits", Short: "Set or list limits for all principals",
-		Long: `With flags, set the limits of all principals whose name and roles have none. Without
-flags, list all limits, and what each principal has.`,
+		Long: `With flags, set the default limits, which apply to principals that have none by name
+or by role. Without flags, list all limits and the usage of each principal.`,
 		Example: "auth limits --leases 1000 --rate 500\nauth limits",
 	}, func(*pb.Limits, string) {})
 }
@@ -94,7 +94,7 @@ func limitsCommand(d app.Command, of func(l *pb.Limits, name string)) app.Comman
 	d.Flags = func(to *pflag.FlagSet) {
 		fs = to
 		for r, usage := range limitUsages {
-			fs.String(limitName(r), "", "most "+usage+"; none for no limit, unset to set none")
+			fs.String(limitName(r), "", "maximum "+usage+"; none: unlimited; unset: remove the limit")
 		}
 	}
 	d.Check = func([]string) (err error) {

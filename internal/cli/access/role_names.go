@@ -23,10 +23,10 @@ func roleGrantNames() app.Command {
 	return app.Command{
 		Use:   "grant-names <role name> <see|hold|manage> <name>",
 		Short: "Grant a role a permission on names of leases",
-		Long: `Grant a role a permission on a name of leases, in place of the one that it has on the
-same name: to see who holds it, to hold leases of it, or to manage the leases of others. Each allows
-what those before it do, too. With --prefix it is on all names that begin so; an empty one means
-all.`,
+		Long: `Grant a role a permission on leases with a name: see who holds them, hold them, or
+manage those of others. Each includes the ones before it. The permission replaces the one that the
+role has on the same name. With --prefix it applies to all names with this prefix; an empty prefix
+means all names.`,
 		Example: "role grant-names reader see --prefix worker-",
 		Min:     3, Max: 3, Words: []app.WordList{app.RoleWords, app.NoWords}, Patient: true,
 		Flags: func(fs *pflag.FlagSet) { fs.BoolVar(&prefix, "prefix", false, allNames) },

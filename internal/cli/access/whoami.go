@@ -12,9 +12,9 @@ import (
 
 var authWhoAmI = app.Command{
 	Use: "whoami", Short: "Print your principal, roles and permissions",
-	Long: `Print the principal that the member knows you as, the credential that it knows you by,
-your roles, and what these permit. It needs no permission, and no user: it also answers a principal
-bound by --auth-config, and one that has not logged in.`,
+	Long: `Print your principal, the credential that identified you, and your roles with their
+permissions. Anyone may call it, with or without a login. You need not be a user: --auth-config may
+have bound you to roles.`,
 	Example: "auth whoami --user alice", Patient: true,
 	RPC: func(ctx context.Context, c grpc.ClientConnInterface, _ []string) (app.Answer, error) {
 		resp, err := pb.NewAccessServiceClient(c).WhoAmI(ctx, &pb.WhoAmIRequest{})

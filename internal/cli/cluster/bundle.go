@@ -27,16 +27,16 @@ func (a commands) debugCommand() *cobra.Command {
 	return a.Family("debug", "Gather information for debugging", app.Command{
 		Use: "bundle <filename>", Short: "Save the status, metrics and profiles of all members",
 		Long: `Write a .tar.gz with the verdict of leasehold status, and for each member its
-metrics, health, version and, if it runs with --enable-pprof, its profiles. It has no keys, values,
-passwords or settings; metrics name owners of slow caches, and profiles functions.
+metrics, health, version and, if it runs with --enable-pprof, its profiles. It contains no keys,
+values, passwords or settings; metrics include the owners of slow caches.
 
 The logs stay on the hosts of the members: "logs.txt" says how to get them. What could not be
-fetched is listed in "missing.txt", and is no failure.`,
+fetched is listed in "missing.txt", and is not an error.`,
 		Example: "debug bundle /tmp/leasehold.tar.gz --endpoints host1:2379",
 		Min:     1, Max: 1,
 		Flags: func(fs *pflag.FlagSet) {
 			fs.DurationVar(&profile, "profile", 5*time.Second,
-				"how long to profile the CPU of each member (0: not)")
+				"how long to profile the CPU of each member (0: no profile)")
 		},
 		Run: func(_ *cobra.Command, args, _ []string) error { return a.saveBundle(args[0], profile) },
 	})

@@ -49,7 +49,7 @@ those of leasehold run; 122 means that the group already has a member with this 
 		Example: "group register web host-1 --metadata 10.0.0.7:80 -- httpd -f",
 		Min:     2, Max: 2, Program: app.MayRun,
 		Flags: func(fs *pflag.FlagSet) {
-			fs.StringVar(&metadata, "metadata", "", "what the others learn about the member")
+			fs.StringVar(&metadata, "metadata", "", "metadata of the member, shown to the others")
 			fs.DurationVar(&r.session.TTL, "ttl", 10*time.Second,
 				"how long the member is listed after this process has died")
 			fs.BoolVar(&r.wait, "wait", false,
@@ -238,8 +238,8 @@ func (a commands) groupSwitch() app.Command {
 	return app.Command{
 		Use: "switch <group> <id>", Short: "Make a node the primary, and wait until it is",
 		Long: `Make a node the primary, and wait until it is. The present primary gives up its role
-when it sees the order; if it is dead or does not listen, the role is free when its lease has ended.
-No other node can take the role meanwhile.
+when it sees the order; if it is dead or does not react, the role is free once its lease has ended.
+No other node can take the role in between.
 
 The order remains after --wait is over. It is void once the node is down.`,
 		Example: "group switch db host-2 --wait 1m", Min: 2, Max: 2,

@@ -168,7 +168,7 @@ func (w *waitFlags) check() error {
 }
 
 // errWaited means that --wait is over.
-var errWaited = errors.New("it could not be had in time")
+var errWaited = errors.New("it could not be acquired in time")
 
 // waitContext returns a context that ends after --wait, or at a signal. end may be called more than
 // once.

@@ -27,8 +27,8 @@ func poolCreate() app.Command {
 		Use:   "create <pool> <id or range> ... | --first <n> --last <m>",
 		Short: "Create a pool of IDs, IP addresses or numbers",
 		Long: `Create a pool of IDs, of IP addresses, or of numbers. The IDs may include ranges of
-addresses: 10.0.0.10-10.0.0.99 is all from the first to the last, and 10.0.1.0/28 all of the prefix,
-including its first and last one. A pool has at most 65,536 IDs.`,
+addresses: 10.0.0.10-10.0.0.99 includes both ends, and 10.0.1.0/28 includes all addresses of the
+prefix. A pool has at most 65,536 IDs.`,
 		Example: "pool create workers --first 0 --last 1023\n" +
 			"pool create addresses 10.0.0.10-10.0.0.99 10.0.1.7 --quarantine 1m",
 		Min: 1, Max: -1,
@@ -71,21 +71,21 @@ func (a commands) poolAcquire() app.Command {
 	return app.Command{
 		Use:   "acquire <pool> [-- <command> [arg ...]]",
 		Short: "Hold an ID until interrupted, or while a command runs",
-		Long: `Hold an ID until interrupted, or while a command runs: the one that its owner had
-before, if it is free, else the one that was free the longest.
+		Long: `Hold an ID until interrupted, or while a command runs: the owner's previous
+ID if it is free, otherwise the one that has been free longest.
 
 The command has in its environment:
   LEASEHOLD_POOL_ID  the ID
   LEASEHOLD_TOKEN    the fencing token, a number: earlier holders of the ID had smaller ones
   LEASEHOLD_LEASE    the ID of the lease, in hexadecimal
 If the lease cannot be renewed, the command is asked to stop (SIGTERM) and killed (SIGKILL) before
-another holder can have the ID. Exit codes are those of leasehold run; 122 means that no ID was free
-in time.`,
+the ID can go to another holder. Exit codes are those of leasehold run; 122 means that no ID was
+free in time.`,
 		Example: `pool acquire workers -- sh -c 'exec id-server --worker $LEASEHOLD_POOL_ID'`,
 		Min:     1, Max: 1, Program: app.MayRun,
 		Flags: func(fs *pflag.FlagSet) {
-			host, _ := os.Hostname() // only for display
-			fs.StringVar(&r.Owner, "owner", host, "owner, which gets the ID that it had before")
+			host, _ := os.Hostname() // another owner is as good
+			fs.StringVar(&r.Owner, "owner", host, "owner, which gets its previous ID if that is free")
 			fs.StringVar(&r.Want, "want", "", "acquire this ID and no other")
 			fs.DurationVar(&r.TTL, "ttl", 10*time.Second,
 				"how long the ID is held after this process has died")

@@ -44,12 +44,12 @@ A process can be stopped at any moment, and continue when another holds the lock
 that the command writes to should refuse tokens smaller than the highest they have seen.
 
 Exit codes: those of the command from 0 to 121, and
-  122  the lock could not be had in time (--wait, --try)
+  122  the lock could not be acquired in time (--wait, --try)
   123  the cluster could not be reached, or refused
   124  the command was ended because the lock was, or would soon have been, lost
   125  the command itself exited with 122, 123, 124 or 128
   126  the command cannot be run
-  127  there is no such command
+  127  the command was not found
   128  wrong arguments; and 128 and the number of the signal that ended the command, or
        that came before it was started`,
 		Example: "run --lock nightly-backup --try --min-hold 10m -- backup.sh\n" +

@@ -130,7 +130,7 @@ func leaseHandOver() app.Command {
 	return changeLease(app.Command{
 		Use: "handover <leaseID|name> --owner <owner>", Short: "Hand a lease over to another owner",
 		Long: `Hand a lease, with its name and its keys, to another owner. It is renewed, and has a
-new fencing token; the old one is refused from then on. Stop the holder before, unless everything
+new fencing token; the old one is refused from then on. Stop the holder first, unless everything
 that it writes to refuses old tokens.`,
 		Example: "lease handover worker-7 --owner host-b",
 		Min:     1, Max: 1, Words: []app.WordList{app.LeaseWords, app.NoWords},

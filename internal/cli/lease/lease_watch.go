@@ -32,7 +32,7 @@ func (f *eventFlags) register(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.within, "expiring-within", 0,
 		"also print when a lease that is not renewed has no more than this left")
 	fs.Uint64Var(&f.after, "after", 0,
-		"begin after the event with this number, 0 for the first of all (default: with new events)")
+		"start after the event with this number, 0 for the first one (default: with new events)")
 }
 
 func (f *eventFlags) options() (leases.Watch, error) {
@@ -52,8 +52,8 @@ func (a commands) leaseWatch() app.Command {
 		Use: "watch", Short: "Watch the events of leases",
 		Long: `Print the events of leases: granted, expired, revoked, handed over, resumed, a change
 of the TTL, the end of a lock delay. Each event has a number, after which a later watch can resume
-(--after); the members keep the last 16384. Events without a number say when writes wait long for
-the cache of a lease, and when they no longer do; the first ones name the caches that are slow now.
+(--after); the members keep the last 16384. Events without a number report that writes are waiting
+for the cache of a lease, and when that is over; the first ones list the caches that are slow now.
 The watch ends when it is interrupted, or when the members no longer have the next event.`,
 		Example: "lease watch --prefix worker- --expiring-within 3s", Flags: f.register,
 		Run: func(*cobra.Command, []string, []string) error {

@@ -26,10 +26,10 @@ func (a commands) benchCommand() *cobra.Command {
 	conns := 4
 	cmd := a.Make(app.Command{
 		Use: "bench", Short: "Measure grant, put, read, renew and expire against a server",
-		Long: `Measure rates and latencies of leases at the cluster at --endpoints, be it leasehold
-or etcd, and the CPU time of its processes for each operation if its /metrics can be read. Keys are
-put below leasehold-bench/ only, all on leases, and removed at the end. It is a load: do not aim it
-at a cluster that others need.`,
+		Long: `Measure rates and latencies of operations on leases in a cluster of Leasehold or etcd,
+and the CPU time per operation if /metrics can be read. All keys are below leasehold-bench/, on
+leases, and are removed at the end. This generates load: do not run it against a cluster that others
+depend on.`,
 		Example: "bench --duration 2s\nbench --run grant,renew -o json > costs.json",
 		Flags: func(fs *pflag.FlagSet) {
 			fs.StringSliceVar(&r.Only, "run", nil,

@@ -97,7 +97,7 @@ plan levels --ttls 10s,25s,70s --renew-share 0.5`,
 func (a commands) planCaches(s *reportFlags) app.Command {
 	q := plan.Questions["caches"]()
 	return a.planned(s, app.Command{
-		Use: "caches", Short: "Compute whether leases on cached data pay, and the best term",
+		Use: "caches", Short: "Compute when leases on cached data pay off, and their best term",
 		Long: `Compute how much of a server's work leases on cached data save, from rates of reads
 and writes and the number of caches that share the data, by the model of Gray and Cheriton ("Leases:
 An Efficient Fault-Tolerant Mechanism for Distributed File Cache Consistency", SOSP 1989). The

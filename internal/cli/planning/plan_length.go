@@ -30,12 +30,12 @@ func (a commands) planLength(s *reportFlags) app.Command {
 		Use: "length", Short: "Compute how often healthy leases of each length are lost",
 		Long: `Compute how often a year a healthy holder loses its lease, for each length and
 renewal interval, from distributions of round trips, losses and pauses, and pick the shortest lease
-that is lost seldom enough and outlives a failure of the issuer.
+that is lost rarely enough and outlives a failure of the issuer.
 
-Distributions are files of lines "upper_ms,count": so many took at most so many
-milliseconds, and more than the line before. --measure takes round trips, losses and
-pauses of this process from the server at --endpoints, by renewing a lease of its own up
-to 200 times a second. The answer says what was not given and so assumed.`,
+Distributions are files of lines "upper_ms,count": the number of samples that took at
+most this long, and longer than the line before. --measure measures round trips, losses
+and pauses of this process with the server at --endpoints, by renewing a lease of its own
+up to 200 times a second. The output lists what was assumed because it was not given.`,
 		Example: `plan length --measure 30s --endpoints 10.0.0.1:2379 --save rtt.csv
 plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0.01`,
 		Flags: func(fs *pflag.FlagSet) {

@@ -35,7 +35,7 @@ type reportFlags struct{ format string }
 
 func (s *reportFlags) register(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVarP(&s.format, "output", "o", "table",
-		"what to write: "+strings.Join(reportFormats, ", "))
+		"output format: "+strings.Join(reportFormats, ", "))
 	app.CompleteFlag(cmd, "output", reportFormats...)
 }
 

@@ -32,28 +32,28 @@ func Command(a *app.App) *cobra.Command {
 	return a.Make(app.Command{
 		Use: "recover", Short: "Diagnose a cluster and repair it with --yes",
 		Long: `Examine the running cluster and, with --data-dir, the data of this host's member,
-which must not run. Print what is wrong, what to check first, and what to do on which host. Nothing
-is changed without --yes. With it, recover does what can be done from here and prints what is left.
-It removes no data: what it replaces is kept under a name with the time.
+which must not be running. Print what is wrong, what to check first, and what to do on which host.
+Nothing is changed without --yes. With it, recover repairs what it can from here and prints what is
+left to do. It deletes no data: what it replaces is renamed, with the time in the name.
 
-It recognises expired certificates, a full quota, a member that does not answer, whose disk is full
-or lost, whose data are damaged, rolled back to an older copy, or run twice, and a majority that is
-lost for good. Lost members have to be named (--lost), because they look like members that are only
-out of reach. Endpoints of several clusters are refused, and so is a directory on which a member of
-another cluster runs.
+It detects expired certificates, an exhausted quota, unresponsive members, disks that are full or
+lost, data that is damaged, rolled back to an older copy or in use by two processes, and a majority
+that is lost for good. Name lost members with --lost: they cannot be told apart from unreachable
+ones. It refuses endpoints of different clusters, and a directory that a member of another cluster
+is using.
 
-Exit codes: 0 nothing to recover, or all of it done; 9 something is wrong and not yet repaired; 1
-the diagnosis or the repair failed.`,
+Exit codes: 0 nothing to recover, or everything repaired; 9 something is wrong and not yet repaired;
+1 the diagnosis or the repair failed.`,
 		Example: "recover --endpoints host1:2379,host2:2379,host3:2379\n" +
 			"recover --endpoints host1:2379 --data-dir /var/lib/leasehold --yes\n" +
 			"recover --data-dir /var/lib/leasehold --lost b,c --yes",
 		Flags: func(fs *pflag.FlagSet) {
-			fs.BoolVar(&r.yes, "yes", false, "do what can be done from here")
+			fs.BoolVar(&r.yes, "yes", false, "repair what can be repaired from here")
 			fs.StringVar(&r.dataDir, "data-dir", "", "data directory of the member of this host")
 			fs.StringVar(&r.member, "member", "",
-				"name or ID of the member of this host, if its data do not say it")
+				"name or ID of the member of this host, if its data does not contain it")
 			fs.StringSliceVar(&r.lost, "lost", nil,
-				"names or IDs of the members whose data are lost for good")
+				"names or IDs of the members whose data is lost for good")
 		},
 		Run: func(*cobra.Command, []string, []string) error { return r.run() },
 	})

@@ -47,22 +47,22 @@ func Command(a *app.App) *cobra.Command {
 	t := &topRun{App: a}
 	cmd := a.Make(app.Command{
 		Use: "top", Short: "Show leases, ends, rates and members live",
-		Long: `Show, live on a terminal, leases in the order of their ends; ends that are coming and
-events of leases; members with their lag and the p99 of log syncs. Press ? for the keys.
+		Long: `Show, live on a terminal, leases ordered by the time they have left, events of leases,
+and members with their lag and log sync p99. Press ? for the keys.
 
-The time left of a lease is what the cluster reported last, less the time since. While the cluster
-does not answer, nothing is counted down, and the screen shows since when.
+The time left is counted down from the cluster's last report. While the cluster does not answer, the
+countdown stops, and the screen shows since when.
 
-With --once, or if standard output is no terminal, print one page and end. NO_COLOR switches
-colours off.`,
+With --once, or if standard output is not a terminal, print one page and exit. NO_COLOR turns colors
+off.`,
 		Example: "top --prefix jobs/\ntop --once --rows 50",
 		Flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&t.pane, "pane", panes[0],
-				"list to begin with: "+strings.Join(panes, ", "))
+				"list to start with: "+strings.Join(panes, ", "))
 			fs.StringVar(&t.prefix, "prefix", "", "only leases whose names begin with this")
 			fs.StringVar(&t.owner, "owner", "", "only leases of this owner")
 			fs.DurationVar(&t.interval, "interval", 2*time.Second, "time between two snapshots")
-			fs.BoolVar(&t.once, "once", false, "print one page and end")
+			fs.BoolVar(&t.once, "once", false, "print one page and exit")
 			fs.IntVar(&t.rows, "rows", 20, "rows of the list on a page")
 		},
 		Run: func(*cobra.Command, []string, []string) error { return t.run() },

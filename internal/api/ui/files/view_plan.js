@@ -9,10 +9,10 @@ import { asking, Facts, html, Table, trouble, useEffect, useState } from "./part
 // Questions, what they are in words, and what the tables of their answers have.
 const kinds = [
   ["outage", "Time without a holder after one dies"],
-  ["length", "Which TTL to choose", "TTLs, renewed after a third, and the recommended one"],
+  ["length", "Recommended TTL", "TTLs, renewed after a third, and the recommended one"],
   ["levels", "Leases that depend on each other", "Levels"],
-  ["caches", "Whether leases on cached data pay off", "Load by term"],
-  ["capacity", "What leases cost", "Limits"],
+  ["caches", "Caching: break-even", "Load by term"],
+  ["capacity", "Capacity", "Limits"],
 ];
 
 const digits = (v) => Number(v.toPrecision(2));
