@@ -72,8 +72,8 @@ priority: they and the first of ours lead in the order of arrival.
 --prefer makes a candidate lead next, whatever the priorities; an empty ID cancels that. It does not
 depose the leader. --hand-over does the same, waits until the candidate is next, and deposes the
 leader: a command of leasehold run is killed at once, but a program finds out only after the next
-leader has started, and only their fencing tokens tell the two apart. If you can stop the leader, use
---prefer and stop it instead.`,
+leader has started, and only their fencing tokens tell the two apart. If you can stop the leader,
+use --prefer and stop it instead.`,
 		Example: "elect scheduler host-a:8080 --id a --priority 2\nelect scheduler --prefer b\n" +
 			"elect scheduler --hand-over b",
 		Min: 1, Max: 2, Check: f.check,
