@@ -43,6 +43,8 @@ const (
 // String returns the reason as text.
 func (c Cause) String() string {
 	switch c {
+	case 0:
+		return "not deleted"
 	case Deleted:
 		return "deleted"
 	case Expired:

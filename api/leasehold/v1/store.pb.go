@@ -1522,9 +1522,9 @@ type Wait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key. It must exist after the transaction, which may put it.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The queue. It consists of the keys made of this prefix and a lease ID in hexadecimal, optionally
-	// followed by a dot and a number, that are attached to a lease. They are ordered by create
-	// revision. The prefix must end in a character that no ID contains, such as a slash.
+	// The queue. It consists of the keys made of this prefix and a lease ID in lowercase hexadecimal without
+	// leading zeros, optionally followed by a dot and a number, that are attached to a lease. They are
+	// ordered by create revision. The prefix must end in a character that no ID contains, such as a slash.
 	Prefix []byte `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// A key has its turn when fewer than this many keys are before it; 0 means 1.
 	Permits int64 `protobuf:"varint,3,opt,name=permits,proto3" json:"permits,omitempty"`

@@ -671,9 +671,9 @@ export type Wait = Message<"leasehold.v1.Wait"> & {
   key: Uint8Array;
 
   /**
-   * The queue. It consists of the keys made of this prefix and a lease ID in hexadecimal, optionally
-   * followed by a dot and a number, that are attached to a lease. They are ordered by create
-   * revision. The prefix must end in a character that no ID contains, such as a slash.
+   * The queue. It consists of the keys made of this prefix and a lease ID in lowercase hexadecimal without
+   * leading zeros, optionally followed by a dot and a number, that are attached to a lease. They are
+   * ordered by create revision. The prefix must end in a character that no ID contains, such as a slash.
    *
    * @generated from field: bytes prefix = 2;
    */
