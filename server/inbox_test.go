@@ -68,6 +68,30 @@ func TestRenewalsWait(t *testing.T) {
 	}
 }
 
+// Renewals of clients leave room for the rounds of relays: without an outcome of its round a relay
+// would have all of its clients renew their leases one by one.
+func TestRoundsHaveRoom(t *testing.T) {
+	n := &node{core: &core{inbox: newInbox()}}
+	if err := n.RenewAll(&replica.Renewals{IDs: make([]lease.ID, maxQueued)}); err != nil {
+		t.Fatal(err)
+	}
+	round := func() error {
+		r := &replica.Renewals{}
+		r.Number, r.Renew = 1, make([]lease.GroupID, replica.MaxGroups)
+		return n.RenewAll(r)
+	}
+	rounds := 0
+	for round() == nil && rounds < maxQueued {
+		rounds++
+	}
+	if want := maxQueued / replica.MaxGroups; rounds < want || rounds > want+1 {
+		t.Errorf("%d rounds have room, want %d", rounds, want)
+	}
+	if n.RenewAll(&replica.Renewals{IDs: make([]lease.ID, 1)}) == nil {
+		t.Error("a renewal has room that is for rounds")
+	}
+}
+
 // Of very many requests the core takes no more for one step than that has time for, in their
 // order, and the next step is at once. What caches say is not left behind, since reads that came
 // after it must not overtake it.

@@ -88,7 +88,12 @@ func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*cal
 // RenewAll implements native.Renewer: one pass to the core, however many they are.
 func (n *node) RenewAll(r *replica.Renewals) error {
 	return n.inbox.ask(
-		func(m *mail) int { return m.renewing + r.Size() },
+		func(m *mail) int {
+			if r.Number > 0 { // a relay's round: all of its clients would renew one by one without it
+				return m.renewing / 2
+			}
+			return m.renewing + r.Size()
+		},
 		func(m *mail) {
 			m.Together = append(m.Together, r)
 			m.renewing += r.Size()
