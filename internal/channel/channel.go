@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,19 +31,20 @@ type Channel struct {
 	pieces []piece // received, in order
 	// delivered has whole messages from this side: see Deliver. They may overtake pieces of other
 	// messages.
-	delivered [][]byte
-	unspent   int  // the cost of received frames whose room was not given back
-	taken     int  // the part of it that the receiver has taken
-	through   bool // no more pieces will come
-	room      int  // left for sending
-	queued    int  // frames waiting to be sent
-	long      int  // the part of them in the link's long
-	header    header
-	end       *pb.RelayEnd // from the other end
-	shut      bool         // nothing more is sent
-	over      bool         // the channel has ended
-	why       error        // why, if with the link
-	receive   func()       // see Rest; nil if there is an active receiver
+	delivered   [][]byte
+	undelivered int  // bytes of delivered
+	unspent     int  // the cost of received frames whose room was not given back
+	taken       int  // the part of it that the receiver has taken
+	through     bool // no more pieces will come
+	room        int  // left for sending
+	queued      int  // frames waiting to be sent
+	long        int  // the part of them in the link's long
+	header      header
+	end         *pb.RelayEnd // from the other end
+	shut        bool         // nothing more is sent
+	over        bool         // the channel has ended
+	why         error        // why, if with the link
+	receive     func()       // see Rest; nil if there is an active receiver
 
 	sending sync.Mutex // held while a message is sent
 
@@ -102,13 +104,30 @@ func (c *Channel) endLocked() (cancel func()) {
 
 // Send sends a message, after waiting until there is room for all of it.
 func (c *Channel) Send(ctx context.Context, message []byte) error {
+	return c.send(ctx, message, func(piece []byte) []byte { return piece }, func(int) {})
+}
+
+// SendCopy is Send for a message whose memory is the caller's again when it returns. It calls sent
+// with the length of each piece for which there was room.
+func (c *Channel) SendCopy(ctx context.Context, message []byte, sent func(bytes int)) error {
+	return c.send(ctx, message, bytes.Clone, sent)
+}
+
+func (c *Channel) send(
+	ctx context.Context, message []byte, keep func(piece []byte) []byte, sent func(bytes int),
+) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	for {
 		n := min(len(message), pieceSize)
-		f := &pb.RelayFrame{Channel: c.id, Data: message[:n:n], EndMessage: n == len(message)}
-		if err := c.push(ctx, f); err != nil || f.EndMessage {
+		f := &pb.RelayFrame{
+			Channel: c.id, Data: keep(message[:n:n]), EndMessage: n == len(message),
+		}
+		if err := c.push(ctx, f); err != nil {
 			return err
+		}
+		if sent(n); f.EndMessage {
+			return nil
 		}
 		message = message[n:]
 	}
@@ -272,6 +291,7 @@ func (c *Channel) received() (list []piece, err error) {
 	defer l.mu.Unlock()
 	if len(c.delivered) > 0 {
 		list = []piece{{bytes: c.delivered[0], whole: true, free: true}}
+		c.undelivered -= len(c.delivered[0])
 		if c.delivered = c.delivered[1:]; len(c.delivered) == 0 {
 			c.delivered = nil
 		}
@@ -356,12 +376,13 @@ func (c *Channel) SendJoined(j *pb.RelayJoined) {
 }
 
 // Deliver adds a message to the received ones that the other end did not send. The caller must
-// limit the memory of such messages: see Behind.
+// limit the memory of such messages: see Behind and Undelivered.
 func (c *Channel) Deliver(message []byte) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	if !c.over && !c.through {
 		c.delivered = append(c.delivered, message)
+		c.undelivered += len(message)
 		c.tellLocked()
 	}
 }
@@ -371,6 +392,13 @@ func (c *Channel) Behind() int {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	return c.queued + len(c.pieces) + len(c.delivered)
+}
+
+// Undelivered returns how many bytes were delivered and not received.
+func (c *Channel) Undelivered() int {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	return c.undelivered
 }
 
 // Keeper returns the member's argument to Link.TakeGroups, or 0.

@@ -140,13 +140,16 @@ func ServerOptions(o Options) []grpc.ServerOption {
 }
 
 // Relayed returns options with which calls through a relay are served as those of connections are,
-// without the accounts of connections.
+// without the accounts of requests, which the relay has.
 func Relayed(o Options) relayed.Options {
 	o = o.withDefaults()
 	out := relayed.Options{
-		Codec: o.codec(), MaxMessage: o.maxMessage(), Panics: o.Panics, Stop: o.Stop,
+		Codec: o.Answers.Codec(o.codec()), MaxMessage: o.maxMessage(), Panics: o.Panics, Stop: o.Stop,
+		Account: o.Answers.ConnContext,
 	}
-	out.Unary, out.Stream = o.interceptors()
+	unary, streams := o.interceptors()
+	out.Unary = append([]grpc.UnaryServerInterceptor{o.Answers.Unary}, unary...)
+	out.Stream = append([]intercept.Stream{o.Answers.Stream}, streams...)
 	return out
 }
 

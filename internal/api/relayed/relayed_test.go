@@ -3,13 +3,15 @@ package relayed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
@@ -21,7 +23,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/channel"
+	"leasehold.dev/internal/listen"
 )
 
 // wire is the stream of a relay, in memory, as the member has it. A message holds up the next one
@@ -91,16 +93,24 @@ func relayedTo(
 	t *testing.T, o Options, serve func(grpc.ServerStream) error, f func(*testing.T, *wire),
 ) {
 	t.Helper()
+	methodsTo(t, o, grpc.ServiceDesc{
+		Streams: []grpc.StreamDesc{{
+			StreamName: "m", ClientStreams: true, ServerStreams: true,
+			Handler: func(_ any, s grpc.ServerStream) error { return serve(s) },
+		}},
+	}, f)
+}
+
+// methodsTo is relayedTo for any methods.
+func methodsTo(t *testing.T, o Options, d grpc.ServiceDesc, f func(*testing.T, *wire)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		calls := NewCalls(grpc.NewServer())
-		calls.RegisterService(&grpc.ServiceDesc{
-			ServiceName: "s", HandlerType: (*any)(nil),
-			Streams: []grpc.StreamDesc{{
-				StreamName: "m", ClientStreams: true, ServerStreams: true,
-				Handler: func(_ any, s grpc.ServerStream) error { return serve(s) },
-			}},
-		}, nil)
-		o.Codec, o.MaxMessage = encoding.GetCodecV2("proto"), 1<<20
+		d.ServiceName, d.HandlerType = "s", (*any)(nil)
+		calls.RegisterService(&d, nil)
+		if o.MaxMessage = 1 << 20; o.Codec == nil {
+			o.Codec = encoding.GetCodecV2("proto")
+		}
 		o.Speak = func(_, call context.Context) (context.Context, error) { return call, nil }
 		if o.May == nil {
 			o.May = func(context.Context) error { return nil }
@@ -272,39 +282,58 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Goal: large answers that nobody reads keep neither their memory nor the room of others. Method:
-// two of which only one has room, one that is given up, and small ones, which need none.
+// Goal: large answers that one client of a relay does not read take bounded memory, are not even
+// made beyond that, and do not keep the room of others for ever. Method: a client with many calls,
+// and then others with one each; nothing is read.
 func TestLargeUnread(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link, room := channel.New(nil, 1<<20, nil), semaphore.NewWeighted(3<<19)
-		send := func(ctx context.Context, bytes int) chan error {
-			c, err := link.Open(&pb.RelayCall{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := &stream{ctx: ctx, codec: encoding.GetCodecV2("proto"), channel: c, large: room}
-			sent := make(chan error, 1)
-			go func() { sent <- s.SendMsg(&pb.PutRequest{Value: make([]byte, bytes)}) }()
-			synctest.Wait()
-			return sent
+	answers := listen.NewAnswers(slog.New(slog.DiscardHandler))
+	o := Options{
+		Codec:   answers.Codec(encoding.GetCodecV2("proto")),
+		Unary:   []grpc.UnaryServerInterceptor{answers.Unary},
+		Account: answers.ConnContext,
+	}
+	const large, many, others = 1 << 20, 1000, 200
+	var made atomic.Int64
+	answer := func(ctx context.Context, _ any) (any, error) {
+		if err := listen.Room(ctx); err != nil {
+			return nil, err
 		}
-		began := time.Now()
-		ctx, cancel := context.WithCancel(t.Context())
-		first, second, third := send(t.Context(), 1<<20), send(t.Context(), 1<<20), send(ctx, 1<<20)
-		cancel()
-		if err := <-third; status.Code(err) != codes.Canceled {
-			t.Errorf("an answer that is given up: %v", err)
-		}
-		if err := <-send(t.Context(), 1000); err != nil {
-			t.Errorf("a small answer: %v", err)
-		}
-		for i, sent := range []chan error{first, second} {
-			if err := <-sent; !errors.Is(err, errUnread) {
-				t.Errorf("an answer that nobody reads: %v", err)
+		made.Add(1)
+		return &pb.PutRequest{Value: make([]byte, large)}, nil
+	}
+	d := grpc.ServiceDesc{Methods: []grpc.MethodDesc{{
+		MethodName: "u",
+		Handler: func(
+			_ any, ctx context.Context, _ func(any) error, around grpc.UnaryServerInterceptor,
+		) (any, error) {
+			return around(ctx, nil, nil, answer)
+		},
+	}}}
+	methodsTo(t, o, d, func(t *testing.T, w *wire) {
+		go func() {
+			for range w.down { // only the link is read, and no channel gets room
 			}
-			if d := time.Since(began); d != time.Duration(i+1)*(patience+time.Second) {
-				t.Errorf("answer %d ends after %v", i, d)
-			}
+		}()
+		last := uint64(0)
+		call := func(address string) {
+			last++
+			w.up <- &pb.RelayRequest{Frames: []*pb.RelayFrame{{
+				Channel: last, Call: &pb.RelayCall{Method: "/s/u", Address: address},
+			}}}
+		}
+		for range many {
+			call("10.0.0.1:1")
+		}
+		synctest.Wait()
+		if n := made.Swap(0); n == 0 || n > 64 {
+			t.Errorf("%d answers of one client are made", n)
+		}
+		for i := range others {
+			call(fmt.Sprint("10.0.0.2:", i+1))
+		}
+		<-time.After(time.Minute)
+		if n := made.Load(); n < others {
+			t.Errorf("%d answers of %d other clients are made", n, others)
 		}
 	})
 }

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -39,6 +39,9 @@ type Options struct {
 	// AccessChanged is closed when May must be asked again.
 	May           func(context.Context) error
 	AccessChanged func() <-chan struct{}
+	// Account returns a context for the calls of a client's connection to the relay, whose unread
+	// answers are counted together. It closes the connection if they are too many.
+	Account func(context.Context, net.Conn) context.Context
 	// Speak returns the context of a call on behalf of a relay's client, or an error if the relay
 	// may not make it.
 	Speak func(relay, call context.Context) (context.Context, error)
@@ -72,7 +75,7 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 	if err := g.Send(&pb.RelayResponse{}); err != nil { // so that the relay knows that it was accepted
 		return err
 	}
-	r := &relay{service: s, ctx: ctx, large: semaphore.NewWeighted(mostLarge)}
+	r := &relay{service: s, ctx: ctx, clients: make(map[string]*client)}
 	r.unary, r.stream = r.chains()
 	r.link = channel.New(messages{g}, s.o.MaxMessage, r.accept)
 	defer s.calls.takeGroups(r.link)()
@@ -111,9 +114,9 @@ type relay struct {
 	link   *channel.Link
 	unary  grpc.UnaryServerInterceptor
 	stream intercept.Stream
-	large  *semaphore.Weighted
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards what follows, and all clients
+	clients map[string]*client
 	calling sync.WaitGroup
 	closed  bool // no more calls begin
 }
@@ -151,19 +154,20 @@ func (r *relay) wait() {
 func (r *relay) accept(c *channel.Channel, call *pb.RelayCall) (cancel func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// The clients' contexts must not contain anything of the relay's.
-	ctx, cancel := context.WithCancel(context.Background())
-	if call.TimeoutMs > 0 {
-		d := time.Duration(min(call.TimeoutMs, int64(maxTimeout/time.Millisecond))) * time.Millisecond
-		ctx, cancel = context.WithTimeout(context.Background(), d)
-	}
 	if r.closed {
 		go c.End(endOf(api.Error(api.ErrStopped), nil)) // not here: the link is locked
-		return cancel
+		return func() {}
+	}
+	by := r.enterLocked(c, call.Address)
+	ctx, cancel := context.WithCancel(by.ctx)
+	if call.TimeoutMs > 0 {
+		d := time.Duration(min(call.TimeoutMs, int64(maxTimeout/time.Millisecond))) * time.Millisecond
+		ctx, cancel = context.WithTimeout(by.ctx, d)
 	}
 	r.calling.Add(1)
-	s := &stream{codec: r.o.Codec, channel: c, large: r.large, done: func() {
+	s := &stream{codec: r.o.Codec, channel: c, done: func() {
 		cancel()
+		by.leave(c)
 		r.calling.Done()
 	}}
 	go r.serve(ctx, s, call)

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"time"
 
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
@@ -19,22 +17,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/channel"
 	"leasehold.dev/internal/intercept"
+	"leasehold.dev/internal/listen"
 )
-
-const (
-	// Messages of at least largeMessage bytes share the memory limit of their relay; smaller ones
-	// fit into what a channel may have anyway.
-	largeMessage = 64 << 10
-	// mostLarge limits the bytes of large messages that wait for the clients of one relay.
-	mostLarge = 128 << 20
-	// A call ends if its client does not accept a large message within patience, plus a second for
-	// each leastRate bytes: others wait for the memory.
-	patience  = 20 * time.Second
-	leastRate = 1 << 20
-)
-
-var errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, but its "+
-	"client did not read the answer in time")
 
 // stream is the stream of one call, over a channel.
 type stream struct {
@@ -42,9 +26,8 @@ type stream struct {
 	codec   encoding.CodecV2
 	channel *channel.Channel
 	method  string
-	large   *semaphore.Weighted // counts bytes
-	done    func()              // called at the end of the call
-	call    *intercept.Call     // nil for a unary call
+	done    func()          // called at the end of the call
+	call    *intercept.Call // nil for a unary call
 
 	mu      sync.Mutex // guards what follows
 	header  metadata.MD
@@ -94,29 +77,20 @@ func (s *stream) SetTrailer(md metadata.MD) {
 	s.trailer = metadata.Join(s.trailer, md)
 }
 
-// SendMsg implements grpc.ServerStream.
+// SendMsg implements grpc.ServerStream. The message counts as unread until the relay has room for
+// all of it.
 func (s *stream) SendMsg(m any) error {
 	s.sendHeader()
 	data, err := s.codec.Marshal(m)
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
-	b := data.Materialize()
+	whole := data.MaterializeToBuffer(mem.NopBufferPool{})
 	data.Free()
-	if len(b) <= largeMessage {
-		return s.failed(s.channel.Send(s.ctx, b))
-	}
-	ctx, cancel := context.WithCancelCause(s.ctx)
-	defer cancel(nil)
-	room := int64(min(len(b), mostLarge))
-	if err := s.large.Acquire(ctx, room); err != nil {
-		return s.failed(err)
-	}
-	defer s.large.Release(room)
-	t := time.AfterFunc(patience+time.Duration(len(b)/leastRate)*time.Second,
-		func() { cancel(errUnread) })
-	defer t.Stop()
-	return s.failed(s.channel.Send(ctx, b))
+	defer whole.Free()
+	return s.failed(s.channel.SendCopy(s.ctx, whole.ReadOnlyData(), func(bytes int) {
+		listen.Wrote(s.ctx, bytes)
+	}))
 }
 
 // RecvMsg implements grpc.ServerStream.
