@@ -19,10 +19,11 @@ const (
 	// longer than maxLinger.
 	lingerShare = 100
 	maxLinger   = 150 * time.Millisecond
-	// maxAnswers bounds a client's untaken answers, and maxWaiting the bytes of its renewals that
-	// wait for a round.
-	maxAnswers = 64
-	maxWaiting = 64 << 10
+	// maxAnswers bounds a client's untaken answers, and maxWaiting the bytes of these and of its
+	// renewals that wait for a round. maxRequests bounds the leases in waiting renewals of all.
+	maxAnswers  = 64
+	maxWaiting  = 64 << 10
+	maxRequests = 1 << 20
 	// roundTime is how long a round may take. After that, waiting renewals go to the member on
 	// their clients' streams, and it says why it is not answering.
 	roundTime = time.Second
@@ -51,7 +52,7 @@ type tended struct {
 	joined map[lease.ID]struct{}
 	room   int
 
-	waiting int  // bytes of renewals that wait for a round
+	waiting int  // bytes of renewals that wait for a round, or to be sent to the member
 	through bool // the client sends nothing more
 }
 
@@ -168,8 +169,9 @@ func (k *keeping) renew(c *channel.Channel, message []byte) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	its := k.clients[c]
-	if k.closed || its == nil || its.through || its.waiting+len(message) > maxWaiting ||
-		c.Behind() >= maxAnswers {
+	if k.closed || its == nil || its.through || c.Behind() >= maxAnswers ||
+		its.waiting+len(message)+c.Undelivered() > maxWaiting ||
+		k.agent.Waiting()+len(r.ids) > maxRequests {
 		return false
 	}
 	linger := maxLinger
@@ -271,22 +273,27 @@ func (k *keeping) answerLocked(h *pb.Header, list []holder.Answer[place]) {
 		if its == nil {
 			continue // the call is over
 		}
-		its.waiting -= len(w.message)
-		last := its.through && its.waiting == 0
 		if w.failed {
-			go w.passOn(last)
+			go k.passOn(its, w)
 			continue
 		}
 		w.channel.Deliver(renewedMessage(h, w.request, w.ttls))
-		if last {
-			w.channel.CloseSend()
-		}
+		its.answeredLocked(w)
 	}
 }
 
-// passOn sends a renewal to the member, as any other message. An error means that the call is over.
-func (w *waiting) passOn(last bool) {
-	if w.channel.Send(context.Background(), w.message) == nil && last {
+// passOn sends a renewal to the member, as any other message. It waits until then.
+func (k *keeping) passOn(its *tended, w *waiting) {
+	_ = w.channel.Send(context.Background(), w.message) // an error means that the call is over
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	its.answeredLocked(w)
+}
+
+// answeredLocked notes that a renewal does not wait any more.
+func (its *tended) answeredLocked(w *waiting) {
+	its.waiting -= len(w.message)
+	if its.through && its.waiting == 0 {
 		w.channel.CloseSend()
 	}
 }

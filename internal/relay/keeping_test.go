@@ -175,6 +175,63 @@ func TestKeepingFails(t *testing.T) {
 	}
 }
 
+// TestAnswersAreBounded: a client that names its lease many times in each renewal and reads no answer
+// occupies no more of the relay's memory than others.
+func TestAnswersAreBounded(t *testing.T) {
+	keeps(t, func(k *kept) {
+		c := k.client(9, 0)
+		b, err := proto.Marshal(renewalOf(7, &pb.RenewRequest{Ids: slices.Repeat([]int64{1}, 7000)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		number := uint64(0)
+		for number < maxAnswers && k.renew(c, b) {
+			number++
+			k.next()
+			k.outcome(number, &pb.RelayGroup{Id: 5, TtlMs: 10_000, AtMs: 77})
+		}
+		bytes := 0
+		for range c.Behind() {
+			m, err := c.Recv(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes += len(m)
+		}
+		if bytes == 0 || bytes > 2*maxWaiting {
+			t.Errorf("%d answers of %d bytes wait", number, bytes)
+		}
+		if !k.renew(c, b) {
+			t.Error("a renewal does not wait for a round after the answers were read")
+		}
+	})
+}
+
+// TestFailedRenewalsBeforeTheEnd: all renewals of a client that sends nothing more go to the member
+// before it hears so, or they would have no answers.
+func TestFailedRenewalsBeforeTheEnd(t *testing.T) {
+	keeps(t, func(k *kept) {
+		c := k.client(9, 0)
+		const renewals = 20
+		for range renewals {
+			if !k.asks(c, 9) {
+				t.Fatal("a renewal does not wait")
+			}
+		}
+		k.next()
+		k.closeSend(c)
+		k.outcome(1)
+		for n := range renewals {
+			if f := k.next(); len(f.GetData()) == 0 {
+				t.Fatalf("after %d of %d renewals the relay sends %v", n, renewals, f)
+			}
+		}
+		if f := k.next(); !f.GetHalfClose() {
+			t.Errorf("after all renewals the relay sends %v", f)
+		}
+	})
+}
+
 // TestJoinedIsBounded: what a relay remembers for a client depends on the leases that it keeps, and
 // not on those that it has ever kept.
 func TestJoinedIsBounded(t *testing.T) {
