@@ -469,6 +469,36 @@ func TestReadsNothing(t *testing.T) {
 	}
 }
 
+// Goal: outcomes that a relay does not read have a bound by their groups. Method: rounds of as many
+// groups as one may have.
+func TestOutcomesAreBounded(t *testing.T) {
+	const groups = 64
+	l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
+	l.TakeGroups(1, func(_ *Channel, f *pb.RelayFrame) {
+		o := &pb.RelayRoundOutcome{Number: f.Round.Number, Groups: make([]*pb.RelayGroup, groups)}
+		for i := range o.Groups {
+			o.Groups[i] = &pb.RelayGroup{}
+		}
+		l.SendGroups(&pb.RelayFrame{Outcome: o})
+	})
+	rounds := func(most uint64, sent bool) (n uint64, err error) {
+		for err == nil && n < most {
+			n++
+			err = l.take([]*pb.RelayFrame{{Round: &pb.RelayRound{Number: n}}})
+			if sent {
+				l.next()
+			}
+		}
+		return n, err
+	}
+	if n, err := rounds(2*maxFree/groups, true); err != nil {
+		t.Errorf("round %d, of which each was sent: %v", n, err)
+	}
+	if n, err := rounds(2*maxFree/groups, false); !errors.Is(err, errProtocol) {
+		t.Errorf("after %d rounds of which none is sent: %v", n, err)
+	}
+}
+
 // Goal: the calls of a relay, and their headers, have a bound. One that is above it is refused, and
 // no other ends.
 func TestTooManyCalls(t *testing.T) {

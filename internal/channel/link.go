@@ -33,6 +33,7 @@ const (
 	maxChannels = 1 << 18
 	maxCall     = 128 << 10
 	// maxFree limits the waiting frames without a piece, which need no room.
+	// Each group of an outcome counts as one more.
 	maxFree = 1 << 18
 )
 
@@ -336,7 +337,7 @@ func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 		l.short = append(l.short, f)
 	}
 	if len(f.Data) == 0 && !f.EndMessage {
-		l.free++
+		l.free += 1 + len(f.Outcome.GetGroups())
 	}
 	notify(l.wake)
 }
@@ -358,7 +359,7 @@ func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 			}
 			out = append(out, f)
 			if len(f.Data) == 0 && !f.EndMessage {
-				l.free--
+				l.free -= 1 + len(f.Outcome.GetGroups())
 			}
 			if c := l.channels[f.Channel]; c != nil {
 				c.queued--
