@@ -1,58 +1,73 @@
 package api
 
-import "leasehold.dev/internal/fsm"
+import (
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+)
 
 // fewKeys is the maximum number of keys in a small answer.
 const fewKeys = 4
 
 // MayBeLarge reports whether the answer to a command may have more than a few keys with their
 // values. Such a request must reserve memory before it is evaluated (listen.Room).
-func MayBeLarge(c fsm.Command) bool { return keysReturned(c) > fewKeys }
+func MayBeLarge(c fsm.Command) bool { return few.returned(c) > fewKeys }
+
+// KeysReturned returns about how many keys with their values the answer to a command has.
+func KeysReturned(c fsm.Command, v *mvcc.View) int64 {
+	return counting(func(key, end string, limit int64) int64 {
+		return v.Visits(key, end, mvcc.RangeOptions{Limit: limit})
+	}).returned(c)
+}
 
 // ManyKeys reports whether a range may have more than a few keys.
-func ManyKeys(end string, limit int64) bool { return keysWithin(end, limit) > fewKeys }
+func ManyKeys(end string, limit int64) bool { return few("", end, limit) > fewKeys }
 
-// keysReturned returns an upper bound of the keys returned with their values, or more than fewKeys.
-func keysReturned(c fsm.Command) int {
+// counting counts the keys of a range.
+type counting func(key, end string, limit int64) int64
+
+// returned returns how many keys are returned with their values, at most.
+func (f counting) returned(c fsm.Command) int64 {
 	switch c := c.(type) {
 	case *fsm.Put:
 		return flag(c.PrevKV)
 	case *fsm.DeleteRange:
-		return flag(c.PrevKV) * keysWithin(c.End, 0)
+		if c.PrevKV {
+			return f(c.Key, c.End, 0)
+		}
 	case *fsm.Txn:
-		return max(keysReturnedBy(c.Then), keysReturnedBy(c.Else))
+		return max(f.returnedBy(c.Then), f.returnedBy(c.Else))
 	}
 	return 0
 }
 
-func keysReturnedBy(ops []fsm.Op) (n int) {
+func (f counting) returnedBy(ops []fsm.Op) (n int64) {
 	for i := range ops {
 		switch op := &ops[i]; {
 		case op.Range != nil && !op.Range.Options.CountOnly:
-			n += keysWithin(op.Range.End, op.Range.Options.Limit)
+			n += f(op.Range.Key, op.Range.End, op.Range.Options.Limit)
 		case op.Put != nil:
-			n += keysReturned(op.Put)
+			n += f.returned(op.Put)
 		case op.Delete != nil:
-			n += keysReturned(op.Delete)
+			n += f.returned(op.Delete)
 		case op.Txn != nil:
-			n += keysReturned(op.Txn)
+			n += f.returned(op.Txn)
 		}
 	}
 	return n
 }
 
-// keysWithin returns an upper bound of the keys in a range, or more than fewKeys.
-func keysWithin(end string, limit int64) int {
+// few returns an upper bound of the keys in a range, or more than fewKeys.
+var few counting = func(_, end string, limit int64) int64 {
 	switch {
 	case end == "":
 		return 1
 	case limit > 0 && limit <= fewKeys:
-		return int(limit)
+		return limit
 	}
 	return fewKeys + 1
 }
 
-func flag(b bool) int {
+func flag(b bool) int64 {
 	if b {
 		return 1
 	}

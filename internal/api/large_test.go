@@ -35,3 +35,23 @@ func TestMayBeLarge(t *testing.T) {
 		}
 	}
 }
+
+// Goal: KeysReturned counts the keys of all ranges of a transaction.
+func TestKeysReturned(t *testing.T) {
+	all := counting(func(string, string, int64) int64 { return 100 })
+	wide := fsm.Op{Range: &fsm.Range{Key: "a", End: "b"}}
+	for i, c := range []struct {
+		command fsm.Command
+		keys    int64
+	}{
+		{&fsm.Put{PrevKV: true}, 1},
+		{&fsm.DeleteRange{Key: "a", End: "b"}, 0},
+		{&fsm.DeleteRange{Key: "a", End: "b", PrevKV: true}, 100},
+		{&fsm.Txn{Then: []fsm.Op{wide, wide, {Txn: &fsm.Txn{Else: []fsm.Op{wide}}}}}, 300},
+		{&fsm.Txn{Then: []fsm.Op{wide}, Else: []fsm.Op{wide, wide}}, 200},
+	} {
+		if got := all.returned(c.command); got != c.keys {
+			t.Errorf("command %d returns %d keys, want %d", i, got, c.keys)
+		}
+	}
+}

@@ -25,9 +25,11 @@ const (
 
 	// unproven is what the kernel may have taken for a client that reads nothing.
 	unproven = 4 << 20
-	// unknownSize is charged for an answer before it is made, and maxRoom is what a longer one
-	// needs to be let in.
+	// unknownSize is charged at least for an answer before it is made, and keySize for each of its
+	// keys: before it is encoded, an answer of many small ones takes much more than its size.
+	// maxRoom is what a longer one needs to be let in.
 	unknownSize = 2 << 20
+	keySize     = 192
 	maxRoom     = 8 << 20
 
 	// maxWaiting bounds the calls that wait for room. Each has a goroutine and its request.
@@ -160,18 +162,25 @@ type room struct {
 
 	// Guarded by all.mu; err does not change once decided is closed.
 	bytes   int64
-	guessed bool // bytes is unknownSize
+	guessed bool // the answer is not made yet
 	waits   bool
 	held    bool
 	err     error
 }
 
-// ask asks for room, which the answer may have at once. With bytes 0 the answer is not made yet.
+// ask asks for room, which the answer may have at once.
 func (a *account) ask(bytes int64, call bool) *room {
-	r := &room{account: a, call: call, bytes: bytes, decided: make(chan struct{})}
-	if bytes == 0 {
-		r.bytes, r.guessed = unknownSize, true
-	}
+	return a.askFor(&room{account: a, call: call, bytes: bytes})
+}
+
+// guess asks for room for the answer of a call, of about so many keys, that is not made yet.
+func (a *account) guess(keys int64) *room {
+	bytes := max(unknownSize, min(keys, allUnread/keySize)*keySize)
+	return a.askFor(&room{account: a, call: true, bytes: bytes, guessed: true})
+}
+
+func (a *account) askFor(r *room) *room {
+	r.decided = make(chan struct{})
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
 	r.askLocked()

@@ -60,12 +60,15 @@ func (c *call) Value(key any) any {
 
 // Room waits until the connection of a unary call has room for an answer that may be large. A call
 // asks for it when everything is ready but the answer.
-func Room(ctx context.Context) error {
+func Room(ctx context.Context) error { return RoomFor(ctx, 0) }
+
+// RoomFor is Room for an answer of about so many keys with their values.
+func RoomFor(ctx context.Context, keys int64) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok || c.making != nil {
 		return nil
 	}
-	c.making = c.account.ask(0, true)
+	c.making = c.account.guess(keys)
 	return c.making.await(ctx)
 }
 

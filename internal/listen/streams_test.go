@@ -181,3 +181,24 @@ func TestUnreadAnswersOccupyWhatIsCounted(t *testing.T) {
 		}
 	}
 }
+
+// Goal: few answers of many keys are made at a time, as each takes much more memory than a guess.
+// Method: connections that ask for one each, before any is made.
+func TestGuessesGrowWithKeys(t *testing.T) {
+	for _, c := range []struct {
+		keys        int64
+		least, most int
+	}{{10, 32, 64}, {50_000, 8, 16}, {1_000_000, 1, 2}} {
+		all, held := newAnswers(), 0
+		for range 200 {
+			select {
+			case <-all.account(nil).guess(c.keys).decided:
+				held++
+			default:
+			}
+		}
+		if held < c.least || held > c.most {
+			t.Errorf("%d answers of %d keys are made at once, want %d to %d", held, c.keys, c.least, c.most)
+		}
+	}
+}

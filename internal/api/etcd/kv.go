@@ -40,10 +40,14 @@ func (s *kvService) Range(
 			return nil, api.ReadError(err)
 		}
 	}
-	if err := room(ctx, !r.CountOnly && api.ManyKeys(string(r.RangeEnd), r.Limit)); err != nil {
-		return nil, err
-	}
 	v := s.node.View()
+	if !r.CountOnly && api.ManyKeys(string(r.RangeEnd), r.Limit) {
+		keys := v.KV.Visits(string(r.Key), string(r.RangeEnd), rangeOptions(r))
+		if err := listen.RoomFor(ctx, keys); err != nil {
+			return nil, err
+		}
+		v = s.node.View()
+	}
 	if err := readable(ctx, v, string(r.Key), string(r.RangeEnd)); err != nil {
 		return nil, err
 	}
@@ -86,7 +90,7 @@ func (s *kvService) DeleteRange(
 		return nil, err
 	}
 	c := deleteCommand(r)
-	if err := room(ctx, api.MayBeLarge(c)); err != nil {
+	if err := s.room(ctx, c); err != nil {
 		return nil, err
 	}
 	res, err := propose(ctx, s.node, c)
@@ -116,7 +120,7 @@ func (s *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 	if t.ReadOnly() {
 		return s.readTxn(ctx, r, t)
 	}
-	if err := room(ctx, api.MayBeLarge(t)); err != nil {
+	if err := s.room(ctx, t); err != nil {
 		return nil, err
 	}
 	res, err := propose(ctx, s.node, t)
@@ -137,7 +141,7 @@ func (s *kvService) readTxn(
 			return nil, api.ReadError(err)
 		}
 	}
-	if err := room(ctx, api.MayBeLarge(t)); err != nil {
+	if err := s.room(ctx, t); err != nil {
 		return nil, err
 	}
 	v := s.node.View()
@@ -177,11 +181,11 @@ func (s *kvService) checkSize(parts int, m proto.Message) error {
 }
 
 // room waits, if the answer may be large, until the client has read enough of earlier ones.
-func room(ctx context.Context, large bool) error {
-	if !large {
+func (s *kvService) room(ctx context.Context, c fsm.Command) error {
+	if !api.MayBeLarge(c) {
 		return nil
 	}
-	return listen.Room(ctx)
+	return listen.RoomFor(ctx, api.KeysReturned(c, s.node.View().KV))
 }
 
 // propose returns the result of a command, or the error for the client.

@@ -155,7 +155,7 @@ func (s *leaseService) LeaseLeases(
 	if err != nil {
 		return nil, api.Error(err)
 	}
-	if err := room(ctx, true); err != nil {
+	if err := listen.Room(ctx); err != nil {
 		return nil, err
 	}
 	v := s.node.View() // at least as new as the leases

@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 )
 
@@ -132,7 +133,7 @@ func (s *store) perform(ctx context.Context, j job, r proto.Message) (proto.Mess
 		return j.run(ctx)
 	}
 	if j.command != nil && api.MayBeLarge(j.command) || j.command == nil && mayReadMuch(r) {
-		if err := listen.Room(ctx); err != nil {
+		if err := listen.RoomFor(ctx, s.keysRead(j, r)); err != nil {
 			return nil, err
 		}
 	}
@@ -162,6 +163,18 @@ func (s *store) perform(ctx context.Context, j job, r proto.Message) (proto.Mess
 func mayReadMuch(r proto.Message) bool {
 	one, ok := r.(*pb.RangeRequest)
 	return !ok || api.ManyKeys(string(one.RangeEnd), one.Limit)
+}
+
+// keysRead returns about how many keys with their values the response to a request has.
+func (s *store) keysRead(j job, r proto.Message) int64 {
+	v := s.leases.node.View().KV
+	if j.command != nil {
+		return api.KeysReturned(j.command, v)
+	}
+	if one, ok := r.(*pb.RangeRequest); ok {
+		return v.Visits(string(one.Key), string(one.RangeEnd), mvcc.RangeOptions{Limit: one.Limit})
+	}
+	return 0
 }
 
 // unary serves the unary calls of LeaseService and StoreService, but Renew.
