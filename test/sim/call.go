@@ -79,6 +79,12 @@ func (c *client) send(calls ...*call) {
 		op := q.op
 		op.ID, op.Client, op.Member = len(w.h.Ops), c.id, c.at
 		op.Start, op.LocalStart = w.now, c.local()
+		if s := q.stream; s != nil && s.via != nil {
+			op.Member = s.member
+			if op.Kind == opRenew {
+				op.Groups = &renewedGroups{}
+			}
+		}
 		w.h.Ops = append(w.h.Ops, op)
 	}
 	w.after(w.p.Timeout, func() {
@@ -92,10 +98,24 @@ func (c *client) send(calls ...*call) {
 		return
 	}
 	w.at(s.arrives(w, w.p.Delay/4+w.exp(w.p.Delay)), func() {
+		if s != nil && s.via != nil {
+			s.via.take(calls)
+			return
+		}
 		for _, q := range calls {
-			q.request()
+			if !q.vanishes() {
+				q.request()
+			}
 		}
 	})
+}
+
+// vanishes reports whether what is on its way from the client, or to it, gets lost.
+func (q *call) vanishes() bool {
+	if q.c.cut {
+		q.stream.lose()
+	}
+	return q.c.cut || q.stream.isLost()
 }
 
 // finish notes when the client has looked at the outcome. An answer to something else is a
@@ -168,12 +188,6 @@ func (q *call) end(o Ending, err error) {
 // request is when the request arrives at the member.
 func (q *call) request() {
 	w := q.c.w
-	if q.c.cut {
-		q.stream.lose()
-	}
-	if q.c.cut || q.stream.isLost() {
-		return
-	}
 	p := w.members[q.op.Member-1].proc
 	if p == nil {
 		q.reply(Failed, errRefused)
@@ -198,6 +212,17 @@ func (q *call) reply(o Ending, err error) {
 	if q.stream != nil {
 		d += w.exp(q.stream.lag)
 	}
+	if s := q.stream; s != nil && s.via != nil && !q.op.byRound() {
+		answer := q.op.Answer
+		q.op.Answer = Answer{}
+		s.via.hear(func() {
+			if !q.done {
+				q.op.Answer = answer
+				q.replyIn(d, o, err)
+			}
+		})
+		return
+	}
 	q.replyIn(d, o, err)
 }
 
@@ -210,10 +235,7 @@ func (q *call) replyIn(d Time, o Ending, err error) {
 	answer := q.op.Answer
 	q.op.Answer = Answer{}
 	w.after(d, func() {
-		if q.c.cut {
-			q.stream.lose()
-		}
-		if q.c.cut || q.done || q.stream.isLost() {
+		if q.vanishes() || q.done {
 			return
 		}
 		q.op.Answer = answer

@@ -182,7 +182,10 @@ var counted = []string{
 	"core held up in the middle of a step", "member taken for hung",
 	"state compared", "state walked", "lease joined a group", "group renewed",
 	"group found to be over", "lease asked to leave its group", "lease left its group unasked",
-	"stream of renewals abandoned",
+	"stream of renewals abandoned", "lease joined a relay's group", "lease left a relay's group",
+	"lease joined a relay's group for nobody", "renewal answered by a round",
+	"renewal passed on after a round", "round given up",
+	"holder and leader compared",
 }
 
 // String sums a campaign up.

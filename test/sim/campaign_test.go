@@ -22,7 +22,7 @@ var (
 	minutesFlag = flag.Float64("minutes", 0, "run seeds for so many real minutes")
 	procsFlag   = flag.Int("procs", 1, "how many processes share the seeds")
 	strideFlag  = flag.Uint64("stride", 1, "run every so many-th seed only")
-	usersFlag   = flag.Bool("users", false, "run only seeds with access control")
+	onlyFlag    = flag.String("only", "", "run only seeds with access control (users), or with relays")
 	sumFlag     = flag.String("sum", "", "write what was counted to this file, and judge nothing")
 )
 
@@ -68,12 +68,26 @@ func campaign(t *testing.T) *Campaign {
 		if *minutesFlag > 0 && time.Since(start).Minutes() >= *minutesFlag {
 			break
 		}
-		if !*usersFlag || hasUsers(seed) {
+		if chosen(seed) {
 			trySeed(t, c, seed)
 		}
 	}
 	c.Real = time.Since(start)
 	return c
+}
+
+// chosen reports whether a seed is to be run.
+func chosen(seed uint64) bool {
+	switch *onlyFlag {
+	case "":
+		return true
+	case "users":
+		return hasUsers(seed)
+	case "relays":
+		return relaysOf(seed) > 0
+	default:
+		panic("-only is users or relays")
+	}
 }
 
 // trySeed runs one seed as a test of its own. The Raft library draws from the
@@ -139,7 +153,7 @@ func fanOut(t *testing.T) *Campaign {
 		args := []string{
 			"-test.run=^TestSim$", "-test.timeout=0", "-procs=1", "-sum=" + sum,
 			fmt.Sprintf("-from=%d", *fromFlag+uint64(i)), fmt.Sprintf("-stride=%d", *procsFlag),
-			fmt.Sprintf("-minutes=%g", *minutesFlag), fmt.Sprintf("-users=%v", *usersFlag),
+			fmt.Sprintf("-minutes=%g", *minutesFlag), "-only=" + *onlyFlag,
 			fmt.Sprintf("-seeds=%d", (seeds+*procsFlag-1-i)/(*procsFlag)),
 		}
 		cmd := exec.Command(os.Args[0], args...)

@@ -75,7 +75,7 @@ func (f *facts) checkRights(op *Op) {
 			f.violate(op.End, "A1", "operation %d of client %d (%s) read [%s,%s) at member %d, which had "+
 				"applied %d", op.ID, op.Client, op.Caller.User, c.Key, c.End, op.Member, op.AsOf)
 		}
-	case op.Kind == opGroups:
+	case op.Kind == opGroups || op.byRound():
 		op.Groups.checkRights(f, op, r)
 	case op.Kind == opRenew && op.Err == nil:
 		if !f.mayRenew(op, r) {

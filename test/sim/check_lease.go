@@ -2,7 +2,9 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
@@ -134,6 +136,13 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 			continue
 		}
 		at := op.End
+		users := op.Caller != access.Caller{}
+		if op.relayed() && (op.End < s.From || f.l.Silence < l.most/5*2 || users) {
+			// The relay may have died, or its group may have ended for another reason, before the
+			// lease left as of this renewal.
+			_, later := f.span(l.most / 5 * 2)
+			at += later
+		}
 		if op.Outcome != Done {
 			at = max(op.Start, s.From) + f.l.Linger
 		}
@@ -254,6 +263,9 @@ func (f *facts) checkSilent(l *incarnation, r reign, s Stretch) {
 		return
 	}
 	_, silence := f.span(min(l.most/2, f.l.Silence))
+	if slices.ContainsFunc(f.renewals[l.id], (*Op).relayed) {
+		_, silence = f.span(l.most / 2) // which is when it leaves, and more than that
+	}
 	touch := f.touched(l, s)
 	due := max(touch+silence, r.from+silence, s.From) + f.l.Lateness
 	if due >= s.To {

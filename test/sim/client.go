@@ -135,6 +135,10 @@ func (c *client) lostMember(p *process, silent bool) {
 // hangUp ends the client's connection. The member it was to finds that out soon,
 // and which leases were kept alive over it.
 func (c *client) hangUp() {
+	if s := c.keeper.stream; s != nil && !s.over && s.via != nil {
+		c.keeper.disconnect() // the relay knows what to do
+		return
+	}
 	c.keeper.disconnect()
 	ids := c.keeper.kept()
 	p := c.w.members[c.at-1].proc

@@ -35,6 +35,10 @@ const (
 	faultReelected   faultKind = "leader reelected" // a leader leads no more, and is elected again
 	faultStutter     faultKind = "stutter"          // a process stands still for a moment
 	faultSwing       faultKind = "swing"            // a member is farther away than before
+	faultRelayCrash  faultKind = "relay restarted"  // a relay forgets everything
+	faultRelayPause  faultKind = "relay paused"     // a relay stands still, its clock goes on
+	faultRelayCut    faultKind = "relay cut off"    // messages between relay and members are lost
+	faultRelaySlow   faultKind = "relay far away"   // messages between relay and members take long
 )
 
 // faultKinds are all kinds.
@@ -45,4 +49,5 @@ var faultKinds = []faultKind{
 	faultForged, faultYield, faultClientCut, faultClientHalt, faultClientNew, faultSnapBreak,
 	faultDamaged, faultStaleLeader, faultCongestion, faultReelected,
 	faultStutter, faultSwing,
+	faultRelayCrash, faultRelayPause, faultRelayCut, faultRelaySlow,
 }

@@ -16,13 +16,20 @@ import (
 // were sent; answers may overtake each other. If anything is lost on the way, all that comes later
 // is lost too.
 type stream struct {
-	id     replica.Keeper
+	id     replica.Keeper // of its own, or of the relay
 	member uint64
 	proc   *process // nil until a request has arrived
 	lag    Time     // mean, on top of the usual delay, in both directions
 	last   Time     // when the last request arrives
 	lost   bool     // nothing gets through any more
 	over   bool     // the client sends nothing more
+	// via is what a relay carries the stream over, nil for none: kept are the leases that have joined
+	// groups, left says that the relay knows that the stream has ended, and passed is when the last
+	// renewal arrives that was passed on.
+	via    *uplink
+	kept   []lease.ID
+	left   bool
+	passed Time
 }
 
 // renewedGroups is what a keeper asks about groups, and what it is told.
@@ -35,18 +42,25 @@ type renewedGroups struct {
 	extended []lease.ID
 }
 
+// relayed reports whether a renewal went through a relay, and byRound whether a round answered it.
+func (op *Op) relayed() bool { return op.Kind == opRenew && op.Groups != nil }
+func (op *Op) byRound() bool { return op.relayed() && len(op.Groups.extended) > 0 }
+
 // connect returns the stream that batches go over now, nil if the run has none.
 func (k *keeper) connect() *stream {
 	w := k.c.w
 	if !w.p.Renewing.Groups {
 		return nil
 	}
-	if s := k.stream; s != nil && !s.over && s.member == k.c.at {
+	if s := k.stream; s != nil && !s.over && (s.member == k.c.at || s.via != nil && !s.via.over) {
 		return s
 	}
 	k.disconnect()
 	w.seq++
 	k.stream = &stream{id: replica.Keeper(w.seq), member: k.c.at}
+	if u := w.relays.draw(w); u != nil {
+		k.stream = &stream{id: u.id, member: u.member, proc: u.proc, via: u}
+	}
 	if w.chance(3) {
 		k.stream.lag = w.between(20*Millisecond, Second)
 	}
@@ -65,9 +79,11 @@ func (k *keeper) disconnect() {
 		return
 	}
 	w.at(max(w.now+w.exp(w.p.Delay), s.last), func() {
-		if p := s.proc; p != nil && !p.dead {
-			p.mail.ended = append(p.mail.ended, s.id)
-			p.wake(w.now)
+		switch {
+		case s.via != nil:
+			s.via.leave(s)
+		case s.proc != nil:
+			leaveGroups(s.proc, endOf(s.id))
 		}
 	})
 }
@@ -88,7 +104,7 @@ func (s *stream) lose() {
 	}
 }
 
-func (s *stream) isLost() bool { return s != nil && s.lost }
+func (s *stream) isLost() bool { return s != nil && (s.lost || s.via != nil && s.via.over) }
 
 // reaches reports whether a request reaches a process: not one that has started since.
 func (s *stream) reaches(p *process) bool {
@@ -151,6 +167,10 @@ func accessOf(calls []*call) *access.State {
 
 // answerGroups answers what a keeper asked about groups.
 func answerGroups(b *replica.Renewals) {
+	if r, ok := b.Owner.(*round); ok {
+		r.outcome(b)
+		return
+	}
 	q := b.Owner.(renewals)[0]
 	cover := q.c.w.cover
 	q.op.Groups.renewed = b.Renewed

@@ -116,7 +116,8 @@ type Request struct {
 	Command fsm.Command
 	Range   *fsm.Range
 	Lease   lease.ID
-	// Groups are what a keeper asks about its groups, and what it is told.
+	// Groups are what a keeper asks about its groups, and what it is told. A renewal has them that
+	// goes through a relay.
 	Groups *renewedGroups
 	// Token is the lease's as its holder knows it, 0 for any.
 	Token lease.Token

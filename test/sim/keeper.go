@@ -11,13 +11,13 @@ import (
 // keeper keeps the leases of one client's process: what package client has around a
 // holder.Set, in virtual time. So the holders that checkers look at are those that ship.
 type keeper struct {
+	waker
 	c   *client
 	set *holder.Set
 	// sessions are those in set.
 	sessions []*session
 	flying   []*call // renewals without an answer
 	stream   *stream // the last one; nil if there was none
-	next     Time    // when the next step is; Never for none
 	dead     bool
 }
 
@@ -26,9 +26,11 @@ const batchMost = 3
 
 func newKeeper(c *client) *keeper {
 	w := c.w
-	return &keeper{c: c, next: Never, set: holder.New(holder.Config{
+	k := &keeper{c: c, set: holder.New(holder.Config{
 		Drift: w.p.Drift, Margin: lease.TTL(w.p.Margin / Millisecond),
 	}, c.clock.instant(w.now))}
+	k.waker = waker{w, Never, k.step}
+	return k
 }
 
 // find returns the session of a lease.
@@ -58,21 +60,6 @@ func (k *keeper) kill() {
 		s.forget()
 	}
 	k.sessions = nil
-}
-
-// wake makes a step happen at an instant, or earlier.
-func (k *keeper) wake(at Time) {
-	at = max(at, k.c.w.now)
-	if at >= k.next {
-		return
-	}
-	k.next = at
-	k.c.w.at(at, func() {
-		if k.next == at {
-			k.next = Never
-			k.step()
-		}
-	})
 }
 
 // step does what is to be done now.
@@ -108,6 +95,9 @@ func (k *keeper) changed() {
 		case s == nil:
 		case ch.Status == holder.Ended:
 			k.c.w.tracef("client %d: lease %x has ended, reason %d", k.c.id, ch.ID, ch.Reason)
+			if ch.Reason == holder.Expired {
+				s.lostForNothing()
+			}
 			s.end()
 		case ch.Status == holder.OK:
 			k.c.w.cover["lease back from jeopardy"]++
@@ -120,7 +110,7 @@ func (k *keeper) changed() {
 // not answered the one before is sometimes left.
 func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 	w := k.c.w
-	if b.Waited > 0 && w.chance(2) {
+	if b.Waited > 0 && w.chance(k.patience()) {
 		k.c.hangUp()
 		k.c.at = w.anyMember()
 	}
@@ -148,6 +138,15 @@ func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 	k.c.send(calls...)
 }
 
+// patience is in how many of its batches a keeper finds that the stream may be broken, if an
+// earlier one has no answer. Through a relay answers take longer.
+func (k *keeper) patience() int {
+	if s := k.stream; s != nil && s.via != nil {
+		return 16
+	}
+	return 2
+}
+
 func (k *keeper) gone() bool { return k.dead }
 
 // answered implements caller.
@@ -168,6 +167,9 @@ func (k *keeper) answered(q *call) {
 	case !q.beside:
 		k.renewed(q.token, q.op)
 		k.joined(q)
+		if q.op.relayed() {
+			compareHolders(k.c.w, q.op.Lease)
+		}
 	}
 	k.step()
 }

@@ -32,7 +32,8 @@ type member struct {
 type mail struct {
 	shell.Mail
 	calls []*call
-	ended []replica.Keeper // whose streams have ended, after the calls
+	// groups are rounds of relays, and what says that streams have ended, which comes after the calls.
+	groups []*replica.Renewals
 }
 
 // process is a member's process: what server/core.go is, in virtual time. What it does, and in
@@ -175,6 +176,7 @@ func (m *member) stop(crash, silent bool) {
 	for _, c := range w.clients {
 		c.lostMember(p, silent)
 	}
+	w.relays.lost(p, silent)
 	for _, ended := range p.snaps.open {
 		ended(false) // its connection breaks, or times out
 	}

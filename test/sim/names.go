@@ -244,6 +244,7 @@ func (t *thread) changeTTL(s *session) {
 		}
 		return
 	}
+	s.doubt = true
 	w.cover["TTL in doubt"]++
 }
 

@@ -86,6 +86,7 @@ type found struct {
 type hunter struct {
 	dir  string
 	list []planted
+	only string // the flag of TestHunt
 }
 
 // plantedList is everything that is planted.
@@ -96,15 +97,16 @@ var plantedList = slices.Concat(
 
 // hunters are all that look for faults. test/bubble has whole members and clients.
 var hunters = []hunter{
-	{".", plantedList},
-	{"../bubble", plantedBubble},
+	{".", plantedList, ""},
+	{".", plantedRelays, "relays"},
+	{"../bubble", plantedBubble, ""},
 }
 
 // TestPlantedTexts: every planted fault is one that can be planted: each text
 // occurs once in its file, and what comes of it is Go.
 func TestPlantedTexts(t *testing.T) {
 	names := make(map[string]bool)
-	for _, p := range slices.Concat(plantedList, plantedBubble) {
+	for _, p := range slices.Concat(plantedList, plantedRelays, plantedBubble) {
 		if names[p.name] {
 			t.Errorf("two faults are called %q", p.name)
 		}
@@ -175,6 +177,9 @@ func TestHunt(t *testing.T) {
 	}
 	var f found
 	for seed := *fromFlag; f.ID == "" && f.Runs < huntSeeds; seed++ {
+		if !chosen(seed) {
+			continue
+		}
 		t.Run("", func(t *testing.T) {
 			cryptotest.SetGlobalRandom(t, seed)
 			o := Try(Options{Seed: seed})
@@ -216,7 +221,7 @@ func TestPlanted(t *testing.T) {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel() // a compiler or a hunt is on one processor for most of its time
 				binary := h.build(t, filepath.Join(dir, t.Name()), p.edits)
-				f := hunt(t, binary, p)
+				f := h.hunt(t, binary, p)
 				os.Remove(binary)
 				judgeFound(t, p, f)
 			})
@@ -282,7 +287,7 @@ func (h *hunter) build(t *testing.T, at string, edits []edit) string {
 
 // hunt has a binary look for a violation. One that dies without saying what it found
 // is taken for a panic.
-func hunt(t *testing.T, binary string, p planted) found {
+func (h *hunter) hunt(t *testing.T, binary string, p planted) found {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "found.json")
 	ctx, cancel := context.WithTimeout(t.Context(), *patienceFlag)
@@ -290,6 +295,9 @@ func hunt(t *testing.T, binary string, p planted) found {
 	from := max(*fromFlag, seldom[p.name])
 	cmd := exec.CommandContext(ctx, binary, "-test.run=^TestHunt$", "-test.timeout=0",
 		"-hunt="+out, fmt.Sprintf("-from=%d", from))
+	if h.only != "" {
+		cmd.Args = append(cmd.Args, "-only="+h.only)
+	}
 	said, err := cmd.CombinedOutput()
 	data, readErr := os.ReadFile(out)
 	if readErr != nil {

@@ -83,8 +83,13 @@ func (p *process) renewed(out *replica.Output) {
 		if b.Kept > 1 {
 			p.w.cover["renewals answered together"]++
 		}
+		s := b.Owner.(renewals)[0].stream
+		relayed := s != nil && s.via != nil
+		if relayed && b.Joined != nil {
+			s.via.joined(b)
+		}
 		for i, q := range b.Owner.(renewals) {
-			if b.Joined != nil {
+			if b.Joined != nil && !relayed {
 				q.joined = b.Joined[i]
 			}
 			if b.TTLs[i] > 0 {

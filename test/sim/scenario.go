@@ -58,12 +58,25 @@ type Renewing struct {
 	// Beside is whether a client that learns of the new TTL of a lease renews it at once
 	// in one message with another lease.
 	Beside bool
-	// Groups is whether keepers renew over streams, in groups if the member has them.
+	// Groups is whether keepers renew over streams, in groups if the member has them, and Relays how
+	// many relays there are that carry most of these streams.
 	Groups bool
+	Relays int
 }
 
 // hasUsers reports whether access control is enabled in the run of a seed.
 func hasUsers(seed uint64) bool { return rand.New(rand.NewPCG(seed, 0xacce55)).IntN(6) == 0 }
+
+// hasGroups reports whether keepers renew over streams in the run of a seed.
+func hasGroups(seed uint64) bool { return rand.New(rand.NewPCG(seed, 0x9b4fd)).IntN(2) == 0 }
+
+// relaysOf returns how many relays there are in the run of a seed.
+func relaysOf(seed uint64) int {
+	if !hasGroups(seed) {
+		return 0
+	}
+	return max(0, rand.New(rand.NewPCG(seed, 0x4e1a7)).IntN(4)-1)
+}
 
 // drawScenario draws one for a profile, and fits that to it.
 func (w *world) drawScenario(p *Profile) Scenario {
@@ -116,7 +129,11 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	}
 	out.Versions = w.source(0x7e25).IntN(4) == 0
 	out.Oversleep = w.source(0x51ee9).IntN(3) == 0
-	out.Renewing.Groups = w.source(0x9b4fd).IntN(2) == 0
+	out.Renewing.Groups = hasGroups(w.opt.Seed)
+	if out.Renewing.Relays = relaysOf(w.opt.Seed); out.Renewing.Relays > 0 {
+		// Groups that are renewed less often than that are over.
+		p.CheckpointInterval = max(p.CheckpointInterval, int64(groupTTLs[2])/2)
+	}
 	out.Renewing.Beside = w.source(0x1b9).IntN(3) == 0
 	return out
 }

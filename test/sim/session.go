@@ -21,6 +21,8 @@ type session struct {
 	beliefs []*Belief
 	// asked is the request that granted the lease, if one did.
 	asked fsm.Command
+	// doubt says that it is not known which TTL the lease has.
+	doubt bool
 	// cache is the cache of the lease, if it has one.
 	cache *cache
 }
@@ -121,6 +123,54 @@ func (s *session) end() {
 			return
 		}
 	}
+}
+
+// compareHolders is L1 as it happens: no holder of a lease believes longer than the leader does.
+func compareHolders(w *world, id lease.ID) {
+	p := w.oracle.leader
+	if !w.h.InBound || p == nil || p.dead {
+		return
+	}
+	status, machine := p.r.Status(), p.r.Machine()
+	if !status.Primary || status.Term != w.oracle.term || machine.Index() < w.oracle.machine.Index() {
+		return
+	}
+	lessor := machine.Lessor()
+	info, _ := lessor.Lookup(id)
+	at, ok := lessor.Expiry(id)
+	if !ok || at == 0 { // its end is decided
+		return
+	}
+	ends := p.m.clock.after(at + p.born)
+	for _, c := range w.clients {
+		s := c.keeper.find(id)
+		if s == nil || s.token != info.Token {
+			continue
+		}
+		w.cover["holder and leader compared"]++
+		if state, ok := s.state(); ok && state.Status == holder.OK && s.until() > ends {
+			w.broken("L1", fmt.Sprintf("client %d believes in lease %d (token %d) until %v, and the "+
+				"leader, member %d, until %v", c.id, id, info.Token, s.until(), p.m.id, ends))
+		}
+	}
+}
+
+// lostForNothing is a violation if the lease was kept alive and not renewed in time, though nothing
+// has been wrong for long enough.
+func (s *session) lostForNothing() {
+	w := s.k.c.w
+	healthy := Never
+	if n := len(w.h.Healthy); n > 0 {
+		healthy = w.h.Healthy[n-1].From
+	}
+	ttl := Time(s.terms.TTL) * Millisecond
+	slow := s.k.stream != nil && s.k.stream.lag > 0
+	if slow || s.quiet || s.doubt || s.cache != nil || s.k.c.user.User != "" || w.p.Room > 0 ||
+		ttl < 100*w.p.Delay+Second || w.now-w.p.Limits().Recovery-2*ttl < healthy {
+		return
+	}
+	w.broken("liveness", fmt.Sprintf("client %d kept lease %d alive, with a TTL of %v, and it was not "+
+		"renewed in time", s.k.c.id, s.terms.ID, ttl))
 }
 
 // forget is end by the death of the process.

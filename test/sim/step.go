@@ -178,12 +178,18 @@ func (p *process) take() {
 	p.mail = mail{Mail: p.s.Mail.Emptied(), calls: p.calls[:0]}
 	p.afterPause(&m)
 	p.s.Mail = m.Mail
-	p.arrive(m.calls)
-	for _, by := range m.ended {
-		p.s.Mail.Together = append(p.s.Mail.Together, &replica.Renewals{
-			GroupRenewals: replica.GroupRenewals{Keeper: by, End: true},
-		})
+	rounds := 0 // that come before the calls
+	for rounds < len(m.groups) && m.groups[rounds].Owner != nil && p.w.chance(2) {
+		rounds++
 	}
+	for _, b := range m.groups {
+		if r, ok := b.Owner.(*round); ok {
+			r.asOf = p.view.Index
+		}
+	}
+	p.s.Mail.Together = append(p.s.Mail.Together, m.groups[:rounds]...)
+	p.arrive(m.calls)
+	p.s.Mail.Together = append(p.s.Mail.Together, m.groups[rounds:]...)
 	clear(m.calls)
 	p.calls = m.calls
 }

@@ -39,6 +39,28 @@ func (p *process) alarm() {
 	}
 }
 
+// waker makes a step happen.
+type waker struct {
+	of   *world
+	next Time // when the next step is; Never for none
+	step func()
+}
+
+// wake makes a step happen at an instant, or earlier.
+func (a *waker) wake(at Time) {
+	at = max(at, a.of.now)
+	if at >= a.next {
+		return
+	}
+	a.next = at
+	a.of.at(at, func() {
+		if a.next == at {
+			a.next = Never
+			a.step()
+		}
+	})
+}
+
 // alarms are the instants at which the queue calls a process, which works then if that is
 // when it is to wake. So a step that is put off because mail came first has its event already.
 type alarms struct {

@@ -35,6 +35,7 @@ type world struct {
 	members  []*member // all that ever were, in ID order: ID i is at i-1
 	links    [][]link  // [from][to], by ID
 	clients  []*client
+	relays   relays
 	oracle   oracle
 	injector injector
 	givenLeases
@@ -173,8 +174,9 @@ func (w *world) start() {
 		c.waits = true
 		c.boot()
 	}
+	w.relays = newRelays(w)
 	if w.p.Renewing.Groups {
-		for range 1 + w.rng.IntN(3) {
+		for range 1 + w.rng.IntN(3) + 2*w.p.Renewing.Relays {
 			w.newClient(w.anyMember()).spawn(gather)
 		}
 	}

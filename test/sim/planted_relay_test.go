@@ -1,0 +1,44 @@
+package sim
+
+const (
+	agentGo       = "internal/holder/agent.go"
+	leaseGroupsGo = "lease/groups.go"
+)
+
+// plantedRelays is planted in what keeps the leases of relays' clients alive: the agent, and the
+// leader's side of rounds.
+var plantedRelays = []planted{
+	{"a relay answers by itself", "L1", []edit{
+		{
+			agentGo, "\t\tout = append(out, Answer[R]{ID: n.id, Of: n.of})\n\t}\n\tdelete(a.groups, g.id)",
+			"\t\tout = append(out, Answer[R]{ID: n.id, Of: n.of, TTL: g.ttl})\n\t}\n\tdelete(a.groups, g.id)",
+		},
+	}},
+	{"a renewal is answered by a round that was sent before it came", "L1", []edit{
+		{
+			agentGo, "\t\tfor _, n := range g.asked {\n",
+			"\t\tg.asked, g.next = append(g.asked, g.next...), nil\n\t\tfor _, n := range g.asked {\n",
+		},
+	}},
+	{"what has left a relay's group is answered", "L1", []edit{
+		{agentGo, "range r.Left {", "range r.Left[:0] {"},
+	}},
+	{"a lease leaves a relay's group as of its join", "L1", []edit{
+		{
+			agentGo, "a.toLeave(Leaving{id, k.group.id, k.asOf})\n\treturn true",
+			"a.toLeave(Leaving{id, k.group.id, 0})\n\treturn true",
+		},
+	}},
+	{"a relay is not told that a lease has another TTL", "L1", []edit{
+		{
+			trackerGo, "\tt.part(slot, true)\n\tk, ttl := t.timings.at(slot)",
+			"\tt.part(slot, false)\n\tk, ttl := t.timings.at(slot)",
+		},
+	}},
+	{"a lease that joins another group is not told of", "L1", []edit{
+		{
+			leaseGroupsGo, "t.part(slot, true)\n\t}\n\tt.wheel.Remove(slot)",
+			"t.part(slot, false)\n\t}\n\tt.wheel.Remove(slot)",
+		},
+	}},
+}
