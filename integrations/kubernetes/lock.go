@@ -93,8 +93,12 @@ func (l *Lock) Callbacks(c leaderelection.LeaderCallbacks) leaderelection.Leader
 	}
 	c.OnStoppedLeading = func() {
 		l.mu.Lock()
-		l.lost = nil // the elector may run again
+		live := l.live
+		l.live, l.lost = nil, nil // the elector may run again
 		l.mu.Unlock()
+		if live != nil { // the elector did not release it, or could not
+			live.Lease().Close()
+		}
 		stop()
 	}
 	return c

@@ -44,6 +44,20 @@ func newCandidates(t *testing.T) *candidates {
 // run runs a candidate until ctx ends, and again whenever it stops to lead.
 func (c *candidates) run(ctx context.Context, name string) (*Lock, *client.Client) {
 	c.t.Helper()
+	lock, cl, elector := c.elector(name, true)
+	c.wait.Go(func() {
+		for ctx.Err() == nil {
+			elector.Run(ctx)
+		}
+	})
+	return lock, cl
+}
+
+// elector returns a candidate with a client of its own.
+func (c *candidates) elector(
+	name string, release bool,
+) (*Lock, *client.Client, *leaderelection.LeaderElector) {
+	c.t.Helper()
 	cl := c.rig.Dial(client.Config{})
 	lock, err := New(Config{Client: cl, Name: "test", Identity: name, TTL: ttl})
 	if err != nil {
@@ -51,7 +65,7 @@ func (c *candidates) run(ctx context.Context, name string) (*Lock, *client.Clien
 	}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: ttl, RenewDeadline: 800 * time.Millisecond,
-		RetryPeriod: 200 * time.Millisecond, ReleaseOnCancel: true,
+		RetryPeriod: 200 * time.Millisecond, ReleaseOnCancel: release,
 		Callbacks: lock.Callbacks(leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) { c.lead(ctx, name, lock) },
 			OnStoppedLeading: func() {},
@@ -60,12 +74,7 @@ func (c *candidates) run(ctx context.Context, name string) (*Lock, *client.Clien
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.wait.Go(func() {
-		for ctx.Err() == nil {
-			elector.Run(ctx)
-		}
-	})
-	return lock, cl
+	return lock, cl, elector
 }
 
 func (c *candidates) lead(ctx context.Context, name string, lock *Lock) {
@@ -104,15 +113,14 @@ func (c *candidates) check(stop context.CancelFunc) []term {
 }
 
 // await returns who leads next.
-func await(t *testing.T, began <-chan string) string {
+func await[T any](t *testing.T, events <-chan T) (event T) {
 	t.Helper()
 	select {
-	case who := <-began:
-		return who
+	case event = <-events:
 	case <-time.After(time.Minute):
-		t.Fatal("nobody leads within a minute")
-		return ""
+		t.Fatal("nothing happens within a minute")
 	}
+	return event
 }
 
 // TestCutOff: a leader that is cut off stops before another leads, which happens within 1.5 s.
@@ -192,6 +200,30 @@ func TestLost(t *testing.T) {
 		if terms := c.check(stop); len(terms) != 2 {
 			t.Errorf("leads: %+v; want two", terms)
 		}
+	})
+}
+
+// TestNotReleased: an elector that stops without releasing the lead no longer keeps it, and can lead
+// again.
+func TestNotReleased(t *testing.T) {
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := newCandidates(t)
+		lock, cl, elector := c.elector("a", false)
+		first, end := context.WithCancel(t.Context())
+		c.wait.Go(func() { elector.Run(first) })
+		await(t, c.began)
+		end()
+		time.Sleep(2 * ttl)
+		if _, _, err := lock.Get(t.Context()); !apierrors.IsNotFound(err) {
+			t.Errorf("Get twice the TTL after the elector stopped: %v; want NotFound", err)
+		}
+		c.rig.Cut(cl)
+		time.Sleep(2 * ttl)
+		c.rig.Mend(cl)
+		ctx, stop := context.WithCancel(t.Context())
+		c.wait.Go(func() { elector.Run(ctx) })
+		await(t, c.began)
+		c.check(stop)
 	})
 }
 
