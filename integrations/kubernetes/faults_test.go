@@ -70,6 +70,16 @@ func (r *resource) write(term int, token uint64) {
 	r.token = max(r.token, token)
 }
 
+// report logs what was seen.
+func (r *resource) report(t *testing.T, name string) {
+	t.Helper()
+	slices.Sort(r.times)
+	at := func(p int) time.Duration { return r.times[(len(r.times)-1)*p/1000].Round(time.Millisecond) }
+	t.Logf("%s: %d terms, %d writes, %d refused, %d unfenced; %d leaders that were stopped or cut off were "+
+		"replaced after %v (median), %v (p99), %v (longest)", name, r.term, r.writes, r.refused, r.unfenced,
+		len(r.times), at(500), at(990), at(1000))
+}
+
 // durations are the TTL of our lock and the LeaseDuration of client-go's. That one cannot be as short:
 // its candidates compare records whose times have a resolution of a second, so at 1 s they replace
 // leaders that are well.
@@ -274,16 +284,11 @@ func TestFaults(t *testing.T) {
 		t.Logf("%d faults: %v", faults, kinds)
 		for i, name := range []string{"our lock", "client-go's"} {
 			r := &w.resources[i]
-			slices.Sort(r.times)
 			if len(r.times) == 0 || r.writes == 0 || r.term < faults/20 {
 				t.Fatalf("%s: %d terms, %d writes, replaced %d times: the faults did nothing",
 					name, r.term, r.writes, len(r.times))
 			}
-			at := func(p int) time.Duration { return r.times[(len(r.times)-1)*p/1000].Round(time.Millisecond) }
-			t.Logf("%s: %d terms, %d writes, %d refused, %d unfenced", name, r.term, r.writes, r.refused,
-				r.unfenced)
-			t.Logf("  %d leaders that were stopped or cut off for more than twice %v were replaced after "+
-				"%v (median), %v (p99), %v (longest)", len(r.times), durations[i], at(500), at(990), at(1000))
+			r.report(t, name)
 			if i == 0 && r.unfenced > 0 {
 				t.Errorf("%d unfenced writes by leaders of our lock; want 0", r.unfenced)
 			}

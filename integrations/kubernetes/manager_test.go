@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"leasehold.dev/client"
 	"leasehold.dev/test/inprocess"
@@ -28,7 +28,7 @@ func TestManager(t *testing.T) {
 			}
 			lease, deadline, retry := ttl, 800*time.Millisecond, 200*time.Millisecond
 			mgr, err := manager.New(&rest.Config{Host: "http://127.0.0.1:1"}, manager.Options{
-				Metrics:        server.Options{BindAddress: "0"},
+				Metrics:        metrics.Options{BindAddress: "0"},
 				LeaderElection: true, LeaderElectionResourceLockInterface: lock,
 				LeaseDuration: &lease, RenewDeadline: &deadline, RetryPeriod: &retry,
 			})
