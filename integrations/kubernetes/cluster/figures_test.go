@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -22,37 +23,54 @@ import (
 )
 
 // TestFigures measures a shard of very many leases: the members' memory, how long the API server needs
-// to fill its watch cache, and how long it cannot write when the leader is killed. With -server ETCD
-// -serve "" the shard is etcd's.
+// to fill its watch cache, how long it cannot write when the leader is killed, and what the updates of
+// -nodes nodes cost. With -etcd it takes turns with a shard of etcd's.
 func TestFigures(t *testing.T) {
 	tier.Campaign(t)
 	if *figuresFlag == 0 {
 		t.Skip("run it with -figures 130000")
 	}
 	ca := certs.New(t)
-	other, shard := startStore(t, ca, "other", 1), startStore(t, ca, "shard", 3)
-	fill(t, shard, *figuresFlag)
-	for _, m := range shard.members {
-		t.Logf("%s: %s", m.name, resident(t, m.PID()))
+	other := startStore(t, ca, "other", 1)
+	shards := []*store{startStore(t, ca, "leasehold", 3)}
+	if *etcdFlag != "" {
+		shards = append(shards, startStore(t, ca, "etcd", 3, *etcdFlag))
 	}
-	api := startAPIServer(t, ca, other, "--etcd-servers-overrides",
-		"coordination.k8s.io/leases#"+shard.urls(";"), "--etcd-compaction-interval", "5m")
-	leases := api.client().CoordinationV1().Leases(namespace)
-	for range 3 {
-		api.kill()
-		began := time.Now()
-		api.launch()
-		harness.Eventually(t, "the watch cache serves", func() error {
-			l, err := leases.List(t.Context(), metav1.ListOptions{Limit: 1, ResourceVersion: "0"})
-			if err == nil && len(l.Items) == 0 {
-				return fmt.Errorf("no leases")
+	for _, shard := range shards {
+		fill(t, shard, *figuresFlag)
+		for _, m := range shard.members {
+			t.Logf("%s: %s", m.name, resident(t, m.PID()))
+		}
+	}
+	for round := range 3 {
+		for _, shard := range shards {
+			api := figures(t, ca, other, shard)
+			if round == 0 {
+				ns := newNodes(t, api.client().CoordinationV1().Leases(namespace), *nodesFlag)
+				ctx, stop := context.WithCancel(t.Context())
+				ns.run(ctx)
+				ns.during(shard.name+": updates", func() {
+					<-time.After(interval)
+					costs(t, ns, shard, api, 2*interval)
+				})
+				stop()
+				ns.wait.Wait()
 			}
-			return err
-		})
-		t.Logf("the watch cache has %d leases %v after the API server's start", *figuresFlag, time.Since(began))
-		api.ready()
+			api.kill()
+		}
 	}
-	for range 5 {
+}
+
+func figures(t *testing.T, ca *certs.Authority, other, shard *store) *apiserver {
+	t.Helper()
+	began := time.Now()
+	api := startAPIServer(t, ca, other, "--etcd-servers-overrides", "coordination.k8s.io/leases#"+shard.urls(";"),
+		"--etcd-compaction-interval", "5m", "--vmodule", "reflector=3")
+	ready := time.Since(began)
+	t.Logf("%s: the watch cache of leases was filled in %v; the API server was ready after %v",
+		shard.name, api.filled("leases"), ready)
+	leases := api.client().CoordinationV1().Leases(namespace)
+	for range 2 {
 		shard.serves()
 		gap := failover(t, shard, func(ctx context.Context) error {
 			l, err := leases.Get(ctx, "node-000000", metav1.GetOptions{})
@@ -62,8 +80,37 @@ func TestFigures(t *testing.T) {
 			}
 			return err
 		})
-		t.Logf("the leader was killed: no update for %v", gap)
+		t.Logf("%s: the leader was killed: no update for %v", shard.name, gap)
 	}
+	return api
+}
+
+// filled returns how long the API server needed to fill a watch cache, as it logged with
+// --vmodule reflector=3.
+func (a *apiserver) filled(resource string) (took time.Duration) {
+	a.t.Helper()
+	harness.Eventually(a.t, "the watch cache is filled", func() error {
+		text, err := os.ReadFile(a.log)
+		if err != nil {
+			return err
+		}
+		var times [2]time.Time
+		for line := range strings.Lines(string(text)) {
+			for i, what := range []string{"Listing and watching", "Caches populated"} {
+				fields := strings.Fields(line)
+				if strings.Contains(line, what) && strings.Contains(line, `"storage/cacher.go:/`+resource+`"`) {
+					if times[i], err = time.Parse("15:04:05.000000", fields[1]); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		if took = times[1].Sub(times[0]); times[1].IsZero() || took < 0 {
+			return errors.New("it has not said so")
+		}
+		return nil
+	})
+	return took
 }
 
 // fill puts leases into a store, as the API server writes them.

@@ -13,7 +13,7 @@ import (
 var (
 	server        harness.Binary
 	apiserverFlag = flag.String("apiserver", "", "`binary` of kube-apiserver (default: built by apiserver.sh)")
-	serveFlag     = flag.String("serve", "serve", "`arguments` before the flags of a member; none for etcd")
+	etcdFlag      = flag.String("etcd", "", "`binary` of etcd, which TestFigures also measures")
 	nodesFlag     = flag.Int("nodes", 5000, "node leases in TestShard")
 	figuresFlag   = flag.Int("figures", 0, "node leases in TestFigures (default: skip it)")
 )

@@ -25,6 +25,7 @@ import (
 type store struct {
 	t       *testing.T
 	name    string
+	command []string // of a member, before the flags
 	ca      *certs.Authority
 	members []*member
 	admin   *clientv3.Client
@@ -38,10 +39,14 @@ type member struct {
 	*process.Process
 }
 
-// startStore founds a cluster of n members.
-func startStore(t *testing.T, ca *certs.Authority, name string, n int) *store {
+// startStore founds a cluster of n members. command runs another server than the binary that is
+// tested.
+func startStore(t *testing.T, ca *certs.Authority, name string, n int, command ...string) *store {
 	t.Helper()
-	s := &store{t: t, name: name, ca: ca}
+	if command == nil {
+		command = []string{server.Path(t), "serve"}
+	}
+	s := &store{t: t, name: name, command: command, ca: ca}
 	dir := t.TempDir()
 	var founders []string
 	for i := range n {
@@ -98,7 +103,7 @@ func (s *store) urls(separator string) string {
 func (s *store) launch(m *member, args ...string) {
 	s.t.Helper()
 	cert, key, ca := s.ca.Path(m.name+".pem"), s.ca.Path(m.name+".key"), s.ca.Path("ca.pem")
-	cmd := exec.Command(server.Path(s.t), append(append(strings.Fields(*serveFlag),
+	cmd := exec.Command(s.command[0], append(append(s.command[1:len(s.command):len(s.command)],
 		"--name", m.name, "--data-dir", m.data,
 		"--listen-client-urls", m.client, "--advertise-client-urls", m.client,
 		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
