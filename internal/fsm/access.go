@@ -9,13 +9,13 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// These commands change users and roles: see access.State, whose errors are their results.
+// These commands change users and roles. Their results are the errors of access.State.
 type (
 	// AuthEnable enables access control.
 	AuthEnable struct{}
 	// AuthDisable disables it.
 	AuthDisable struct{}
-	// UserAdd adds a user. Hash is that of the password, and is empty with NoPassword.
+	// UserAdd adds a user. Hash is the hash of its password; it is empty with NoPassword.
 	UserAdd struct {
 		Name       string
 		Hash       []byte
@@ -23,7 +23,7 @@ type (
 	}
 	// UserDelete deletes a user.
 	UserDelete struct{ Name string }
-	// UserPassword changes the hash of a user's password.
+	// UserPassword replaces the hash of a user's password.
 	UserPassword struct {
 		Name string
 		Hash []byte
@@ -41,8 +41,8 @@ type (
 		Role       string
 		Permission access.Permission
 	}
-	// RoleRevoke takes the permission on exactly the range [Key, End) from a role: on keys, or on
-	// names of leases.
+	// RoleRevoke removes a role's permission for exactly the range [Key, End), of keys or, with
+	// Names, of lease names.
 	RoleRevoke struct {
 		Role, Key, End string
 		Names          bool
@@ -61,8 +61,8 @@ func (*RoleDelete) kind() kind     { return kindRoleDelete }
 func (*RoleGrant) kind() kind      { return kindRoleGrant }
 func (*RoleRevoke) kind() kind     { return kindRoleRevoke }
 
-// TakesRights reports whether a command may take a right from a user, or end its logins: what
-// caches have is to be dropped before it is done, as before a write to all keys.
+// TakesRights reports whether a command may take a permission from a user or end its logins. Caches
+// must drop everything before such a command is applied, as before a write to all keys.
 func TakesRights(c Command) bool {
 	switch Inner(c).(type) {
 	case *AuthEnable, *UserDelete, *UserRevokeRole, *RoleDelete, *RoleGrant, *RoleRevoke,
@@ -83,7 +83,7 @@ func (m *Machine) applyAccess(c Command) error {
 	growth := accessGrowth(c)
 	if c, ok := c.(*UserPassword); ok {
 		u, _ := m.meta.access.User(c.Name)
-		growth -= int64(len(u.Hash)) // which it takes the place of
+		growth -= int64(len(u.Hash)) // replaced by the new hash
 	}
 	if err := m.afford(Cost{Bytes: growth}); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (m *Machine) applyAccess(c Command) error {
 	return nil
 }
 
-// forgetTokens forgets the keys of the members' tokens: those that were given count no more.
+// forgetTokens drops the members' token keys, which invalidates every token issued so far.
 func (m *Machine) forgetTokens() {
 	for _, n := range m.members {
 		n.TokenKey = ""
@@ -142,8 +142,7 @@ func changeAccess(s *access.State, c Command) (*access.State, error) {
 	}
 }
 
-// accessGrowth returns by how many bytes a command about users and roles lets the state grow, at
-// most.
+// accessGrowth returns the most bytes by which a command about users and roles can grow the state.
 func accessGrowth(c Command) int64 {
 	switch c := c.(type) {
 	case *UserAdd:
@@ -161,7 +160,7 @@ func accessGrowth(c Command) int64 {
 		with := access.Role{Permissions: []access.Permission{c.Permission}}
 		without := access.Role{}
 		return with.Bytes() - without.Bytes()
-	default: // SetLimits bounds what there is, and is bounded by the users and roles that there are
+	default: // SetLimits is bounded by the number of users and roles
 		return 0
 	}
 }
@@ -230,10 +229,10 @@ func (d *decoder) accessCommand(k kind) Command {
 	}
 }
 
-// userWithout is the flag of a user without a password.
+// userWithout flags a user without a password.
 const userWithout byte = 1
 
-// revokeNames is the flag of a RoleRevoke of names.
+// revokeNames flags a RoleRevoke of lease names.
 const revokeNames byte = 1
 
 func appendUserAdd(b []byte, c *UserAdd) []byte {
@@ -258,13 +257,13 @@ func (d *decoder) permission() access.Permission {
 	return access.Permission{Kind: k, Key: d.Text(), End: d.Text()}
 }
 
-// control is whether access control is enabled, as in a snapshot.
+// control is the record in a snapshot that access control is enabled or disabled.
 type control struct {
 	Enabled  bool
 	Revision uint64
 }
 
-// controlEnabled is the flag of a control.
+// controlEnabled flags an enabled control.
 const controlEnabled byte = 1
 
 func appendControl(b []byte, c control) []byte {
@@ -302,7 +301,7 @@ func (d *decoder) role() access.Role {
 	}
 }
 
-// accessRecords gives the records of users and roles to write, none if there never were any.
+// accessRecords writes the records of users and roles. It writes none if there never were any.
 func accessRecords(s *access.State, write func(tag byte, body func([]byte) []byte)) {
 	if s == nil {
 		return
@@ -325,7 +324,7 @@ func accessRecords(s *access.State, write func(tag byte, body func([]byte) []byt
 	}
 }
 
-// accessRead is what was read of users and roles.
+// accessRead collects the users and roles of a snapshot.
 type accessRead struct {
 	control control
 	users   []access.User
@@ -333,13 +332,13 @@ type accessRead struct {
 	limits  []*SetLimits
 }
 
-// take takes a record of them.
+// take decodes one record of users and roles.
 func (r *accessRead) take(tag byte, d *decoder) {
 	switch {
 	case tag == tagControl && r.control.Revision == 0:
 		r.control = d.control()
 	case r.control.Revision == 0 || tag == tagControl:
-		d.Fail("users and roles do not begin with whether access control is enabled, once")
+		d.Fail("users and roles must begin with exactly one record of access control")
 	case tag == tagLimits:
 		r.limits = append(r.limits, d.setLimits())
 	case tag == tagUser:
@@ -357,8 +356,8 @@ func (r *accessRead) state() (*access.State, error) {
 	s := access.New(r.control.Enabled, r.control.Revision, r.users, r.roles)
 	for _, l := range r.limits {
 		with, _ := s.SetLimits(l.Of, l.List)
-		if with == s { // as with an error
-			return nil, fmt.Errorf("%w: limits of %q, which has none", ErrCorrupt, l.Of.Name)
+		if with == s { // SetLimits also returns s with an error
+			return nil, fmt.Errorf("%w: limits of %q, which does not exist", ErrCorrupt, l.Of.Name)
 		}
 		s = with
 	}

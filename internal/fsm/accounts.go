@@ -11,34 +11,34 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Use is how much of the state is a principal's. Only what is granted and written on behalf of a
-// principal while access control is enabled is anybody's.
+// Use is the part of the state that counts for a principal. Grants and writes count for a principal
+// only if they were made while access control was enabled.
 type Use struct {
 	Principal string
-	// Leases are those that belong to it or, if they belong to nobody, that it was granted.
+	// Leases are the leases that belong to it, and those without a principal that it was granted.
 	Leases int64
-	// LeaseKeys are keys on leases that it wrote last.
+	// LeaseKeys are the attached keys that it was the last to write.
 	LeaseKeys int64
-	// Bytes is what its leases take, and what it wrote, with its history: see mvcc.Writer.
+	// Bytes is the size of its leases and of what it wrote, with history: see mvcc.Writer.
 	Bytes int64
 }
 
-// accounts count the leases of principals. On which account a lease is is replicated, and the rest
-// follows from that. What principals wrote is counted by the store.
+// accounts count the leases of principals. The account of each lease is replicated, and the rest
+// follows from it. The store counts what principals wrote.
 type accounts struct {
-	// caller is who asks for the command that is being applied: the zero value if access control is
-	// not enabled, or if a member does.
+	// caller issued the command that is being applied. It is the zero value if access control is
+	// disabled, or if a member issued the command.
 	caller access.Caller
-	// Invariant: byName has those that have leases, no others, and each counts its own.
+	// Invariant: byName has exactly the principals that have leases, each with its own counts.
 	byName map[string]*leaseAccount
-	// leases has the accounts of leases.
+	// leases knows the account of each lease.
 	leases *lease.Lessor
 }
 
-// leaseAccount is what the leases of a principal take.
+// leaseAccount counts the leases of a principal.
 type leaseAccount struct{ leases, bytes int64 }
 
-// writer returns for whom the caller is about to put a pair, nil for nobody.
+// writer returns the principal that the caller's puts count for, or nil if there is none.
 func (m *Machine) writer() *mvcc.Writer {
 	if user := m.meta.accounts.caller.User; user != "" {
 		return m.store.Writer(user)
@@ -46,7 +46,7 @@ func (m *Machine) writer() *mvcc.Writer {
 	return nil
 }
 
-// granted notes a new lease.
+// granted counts a new lease.
 func (a *accounts) granted(l *lease.Info) {
 	if who := cmp.Or(l.Principal, a.caller.User); who != "" {
 		a.charge(who, l)
@@ -67,7 +67,7 @@ func (a *accounts) charge(principal string, l *lease.Info) {
 	a.leases.Charge(l.ID, principal)
 }
 
-// passed notes that a lease has another holder: another process, or another principal.
+// passed accounts for a lease that another process or another principal now holds.
 func (a *accounts) passed(before, after *lease.Info) {
 	was := a.leases.Account(before.ID)
 	who := was
@@ -80,7 +80,7 @@ func (a *accounts) passed(before, after *lease.Info) {
 	}
 }
 
-// ended notes that a lease of an account is gone.
+// ended removes a lease that is gone from its account.
 func (a *accounts) ended(l *lease.Info, account string) {
 	u := a.byName[account]
 	if u == nil {
@@ -93,7 +93,7 @@ func (a *accounts) ended(l *lease.Info, account string) {
 	}
 }
 
-// Uses yields what principals have, in no order.
+// Uses yields the use of every principal, in no particular order.
 func (m *Machine) Uses() iter.Seq[Use] {
 	return func(yield func(Use) bool) {
 		for name := range m.meta.accounts.byName {
@@ -109,7 +109,7 @@ func (m *Machine) Uses() iter.Seq[Use] {
 	}
 }
 
-// Rank adds what principals have. The core calls it, so it makes no list of them.
+// Rank adds the use of every principal. The core calls it, so it allocates no list.
 func (m *Machine) Rank(r *access.Ranking) {
 	for u := range m.Uses() {
 		r.Add(u.Principal, access.Leases, u.Leases)
@@ -118,7 +118,7 @@ func (m *Machine) Rank(r *access.Ranking) {
 	}
 }
 
-// use returns how much of the state is a principal's.
+// use returns the use of one principal.
 func (m *Machine) use(principal string) Use {
 	w := m.store.WrittenBy(principal)
 	out := Use{Principal: principal, LeaseKeys: w.Keys, Bytes: w.Bytes}
@@ -128,8 +128,8 @@ func (m *Machine) use(principal string) Use {
 	return out
 }
 
-// account is a record of a snapshot: some leases of a principal. What it wrote is in the records of
-// the keys.
+// account is a record of a snapshot: some of the leases of a principal. What the principal wrote is
+// in the records of keys.
 type account struct {
 	Principal string
 	Leases    []lease.ID
@@ -147,10 +147,10 @@ func (d *decoder) account() account {
 	return r
 }
 
-// accountLeases is how many leases a record of an account has, at most.
+// accountLeases is the largest number of leases in one account record.
 const accountLeases = 2048
 
-// accountRecords gives the records of the accounts of leases.
+// accountRecords writes the account records of leases.
 func accountRecords(leases lease.View, write func(account)) {
 	var r account
 	for id, principal := range leases.Accounts() {
@@ -167,14 +167,14 @@ func accountRecords(leases lease.View, write func(account)) {
 	}
 }
 
-// restoreAccount puts the leases of a record on their account. It fails if one is not there, or is
-// on an account already.
+// restoreAccount restores the account of the leases in a record. It fails if a lease does not exist
+// or already has an account.
 func (m *Machine) restoreAccount(r account) error {
 	a := &m.meta.accounts
 	for _, id := range r.Leases {
 		info, ok := m.lessor.Lookup(id)
 		if !ok || a.leases.Account(id) != "" {
-			return fmt.Errorf("%w: an account of %q has lease %016x, which is not there, or on another",
+			return fmt.Errorf("%w: the account of %q names lease %016x, which does not exist or has an account",
 				ErrCorrupt, r.Principal, id)
 		}
 		a.charge(r.Principal, &info)

@@ -6,22 +6,21 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// defaultAheadKeys takes some milliseconds.
+// defaultAheadKeys takes a few milliseconds.
 const defaultAheadKeys = 8192
 
-// ahead is what was done of a deletion before its entry began.
+// ahead is the state of a deletion that is partly done before its entry is applied.
 type ahead struct {
-	before *Image // the state without it
+	before *Image // the state before the deletion
 	txn    *mvcc.Txn
 	result *DeleteResult
 }
 
-// Ahead deletes a part of the keys that a command deletes, if they are very many, and reports
-// whether it did, so that there is more to do. So no step of a member is as long as the deletion
-// of a large range, which is one revision and cannot be seen in parts: until the command is applied
-// View, Image, Leases and Index show what was before. The command must be the one that is applied
-// next, and nothing else may be applied before it. Apply does what is left, and has the same result
-// on a member that did nothing ahead.
+// Ahead deletes some of the keys that a very large deletion covers, and reports whether it did and
+// must be called again. It keeps each step of a member short: a deletion of a large range is one
+// revision, which must not become visible in parts. Until the command is applied, View, Image,
+// Leases and Index show the state before it. The command must be the next one applied, with nothing
+// in between. Apply does the rest, with the same result as on a member that did nothing ahead.
 func (m *Machine) Ahead(c Command) (more bool) {
 	most := cmp.Or(m.cfg.AheadKeys, defaultAheadKeys)
 	d := m.deletion(c)
@@ -35,7 +34,7 @@ func (m *Machine) Ahead(c Command) (more bool) {
 	if m.ahead == nil {
 		m.ahead = &ahead{before: m.Image(), txn: m.store.Begin(), result: new(DeleteResult)}
 		if d.PrevKV {
-			m.ahead.result.Prev = make([]*mvcc.KeyValue, 0, left) // else parts copy what there is
+			m.ahead.result.Prev = make([]*mvcc.KeyValue, 0, left) // allocate once: growing would copy
 		}
 	}
 	m.step.before = m.lessor.LastToken()
@@ -45,13 +44,13 @@ func (m *Machine) Ahead(c Command) (more bool) {
 	return true
 }
 
-// preparedKeys takes some milliseconds.
+// preparedKeys takes a few milliseconds.
 const preparedKeys = 16_384
 
-// Prepare does, before an entry begins, a part of what one of its commands needs if that is much,
-// and reports whether there is more to do. Nobody can see any of it, and Apply does what is left:
-// members need not agree on it. A transaction that reads ranges of the past needs the deleted keys
-// cleared, once after each compaction (see mvcc.Store.ClearDeleted).
+// Prepare does some of the expensive work that a command will need, before the command's entry is
+// applied, and reports whether there is more to do. The work is invisible and Apply does the rest,
+// so members need not agree on it. Currently this is the clearing of deleted keys, once after each
+// compaction, for transactions that read ranges at past revisions (see mvcc.Store.ClearDeleted).
 func (m *Machine) Prepare(c Command) (more bool) {
 	if m.store.Cleared() {
 		return false
@@ -60,7 +59,7 @@ func (m *Machine) Prepare(c Command) (more bool) {
 	return ok && t.readsPast() && m.store.ClearDeleted(preparedKeys)
 }
 
-// readsPast reports whether a transaction reads a range of the past in any of its branches.
+// readsPast reports whether any branch of a transaction reads a range at a past revision.
 func (c *Txn) readsPast() bool {
 	for _, ops := range [...][]Op{c.Then, c.Else} {
 		for i := range ops {
@@ -73,15 +72,14 @@ func (c *Txn) readsPast() bool {
 	return false
 }
 
-// past reports whether more than one key of the past is read.
+// past reports whether the operation reads more than one key at a past revision.
 func (c *Range) past() bool { return c.Options.Revision > 0 && c.End != "" }
 
-// Midway reports whether a part of a command was done ahead. The Lessor shows it: some keys are off
-// their leases already, and those leases have ended that were bound to them.
+// Midway reports whether a command was partly done ahead. The Lessor shows the difference: some
+// keys are detached already, and leases bound to them have ended.
 func (m *Machine) Midway() bool { return m.ahead != nil }
 
-// deletion returns the deletion of a range that a command is certain to be if it is applied next,
-// nil if there is none.
+// deletion returns the range deletion that a command will perform if it is applied next, or nil.
 func (m *Machine) deletion(c Command) *DeleteRange {
 	d, ok := Inner(c).(*DeleteRange)
 	if !ok || d.End == "" || m.differ() || m.denied(c) != nil {
@@ -96,7 +94,7 @@ func (m *Machine) deletion(c Command) *DeleteRange {
 	return d
 }
 
-// takeAhead returns the transaction of a deletion, and what it has done so far.
+// takeAhead returns the transaction of a deletion, and the result so far.
 func (m *Machine) takeAhead() (*mvcc.Txn, *DeleteResult) {
 	if a := m.ahead; a != nil {
 		m.ahead = nil

@@ -6,28 +6,27 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Bytes is about how much memory the state takes. It is a function of the state: members that
-// have applied the same entries have the same, whatever each has cleaned up, and so does one
-// that has restored a snapshot.
+// Bytes is the approximate memory that the state takes. It is a function of the state: it is the
+// same on all members that applied the same entries, whatever each has cleaned up, and on a member
+// that restored a snapshot.
 type Bytes struct {
-	// Keys is what keys take with their history, but for what a compaction has made
-	// superfluous.
+	// Keys is the size of keys and their history, without what a compaction made superfluous.
 	Keys int64
-	// Leases is what leases take with what they have, keep for themselves and hold, and
-	// with orphans.
+	// Leases is the size of leases with their keys and holds, the keys that they keep after they
+	// end, and orphans.
 	Leases int64
-	// Sessions is what sessions and their answers take, Members what members and alarms do, and
-	// Access what users and roles do.
+	// Sessions is the size of sessions and their answers, Members that of members and alarms, and
+	// Access that of users and roles.
 	Sessions, Members, Access int64
 }
 
-// Sum returns what all of it takes: what the quota is for.
+// Sum returns the total, which the quota bounds.
 func (b Bytes) Sum() int64 { return b.Keys + b.Leases + b.Sessions + b.Members + b.Access }
 
-// These are about what things take in memory besides their texts: a lease or an orphan that
-// holds ranges, and each of those, in the leader's directory too; a session, and an answer of
-// one; a pair, a lease and an operation in an answer; a member, its URLs, and what is remembered
-// of one that was removed, or of an alarm.
+// These are the approximate sizes of things in memory, without their texts: a lease or an orphan
+// that holds ranges, and each of those ranges, including the leader's directory; a session and one
+// of its answers; a pair, a lease and an operation in an answer; a member, its URLs, and the record
+// of a removed member or of an alarm.
 const (
 	holdBytes     = 160
 	rangeBytes    = 240
@@ -50,7 +49,7 @@ func (m *Machine) bytes() Bytes {
 	}
 }
 
-// clusterBytes returns what the members take.
+// clusterBytes returns the size of the members.
 func (m *Machine) clusterBytes() int64 {
 	size := int64(len(m.removed)+len(m.alarms)) * removedBytes
 	for _, n := range m.members {
@@ -64,7 +63,7 @@ func (m *Machine) clusterBytes() int64 {
 	return size
 }
 
-// textBytes is how long the keys and the ends of ranges are.
+// textBytes returns the total length of the keys and ends of ranges.
 func textBytes(ranges []keyrange.Range) (sum int64) {
 	for _, r := range ranges {
 		sum += int64(len(r.Key) + len(r.End))
@@ -72,8 +71,8 @@ func textBytes(ranges []keyrange.Range) (sum int64) {
 	return sum
 }
 
-// holdSize is what it takes that a lease holds ranges. The lease counts once more from the
-// beginning, so that the state does not grow when it ends and leaves an orphan.
+// holdSize returns the size of the ranges that a lease holds. The lease itself counts twice from
+// the start, so that the state does not grow when the lease ends and leaves an orphan.
 func holdSize(l *lease.Terms, ranges []keyrange.Range) int64 {
 	if len(ranges) == 0 {
 		return 0
@@ -81,8 +80,8 @@ func holdSize(l *lease.Terms, ranges []keyrange.Range) int64 {
 	return l.Bytes() + holdBytes + int64(len(ranges))*rangeBytes + textBytes(ranges)
 }
 
-// resultSize returns about how many bytes a result takes that a session keeps. It is the same
-// for a result that was decoded.
+// resultSize returns the approximate size of a result that a session keeps. Decoding a result does
+// not change its size.
 func resultSize(r *Result) int64 {
 	switch err := r.Err.(type) { //nolint:errorlint // apply wraps none
 	case nil:

@@ -7,17 +7,17 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// By is a command on behalf of a caller. If access control is enabled when it is applied, it is
-// done only if the caller may do it then: else the result is access.ErrUserEmpty for a caller that
-// has not logged in, access.ErrOldRevision for one that has to log in again, and
-// access.ErrPermissionDenied. Commands that members issue themselves are never wrapped in By; a
+// By is a command on behalf of a caller. If access control is enabled when it is applied, the
+// caller must have permission at that moment. Otherwise the result is access.ErrUserEmpty for an
+// anonymous caller, access.ErrOldRevision for one that must log in again, or
+// access.ErrPermissionDenied. Commands that members issue themselves are never wrapped in By. A
 // client's command without By counts as an anonymous caller's.
 type By struct {
 	Caller  access.Caller
 	Command Command
 }
 
-// kind tells a user from a caller that is Bound.
+// kind distinguishes a user from a Bound caller.
 func (c *By) kind() kind {
 	if c.Caller.Bound != nil {
 		return kindByRoles
@@ -25,8 +25,8 @@ func (c *By) kind() kind {
 	return kindBy
 }
 
-// OnBehalf returns a command on behalf of a caller: a By, unless the command counts as an anonymous
-// caller's anyway, or clients cannot ask for it.
+// OnBehalf wraps a command in By. It returns the command unchanged if that already counts as an
+// anonymous caller's, or if clients cannot issue it.
 func OnBehalf(who access.Caller, c Command) Command {
 	if !c.kind().asked() || who == (access.Caller{}) && !ofMembers(c) {
 		return c
@@ -34,7 +34,7 @@ func OnBehalf(who access.Caller, c Command) Command {
 	return &By{Caller: who, Command: c}
 }
 
-// asked reports whether a command of this kind may be that of a By.
+// asked reports whether clients can issue commands of this kind, so that a By may wrap them.
 func (k kind) asked() bool {
 	switch k {
 	case kindBy, kindByRoles, kindExpire, kindCheckpoint, kindDropOrphans, kindHashState,
@@ -60,14 +60,14 @@ func (d *decoder) by(k kind) Command {
 		c.Caller.Bound = &access.Bound{Roles: encoding.List(&d.Decoder, d.Text)}
 	}
 	if !kind(d.Peek()).asked() {
-		d.Fail("a command that nobody asks for")
+		d.Fail("a command that no client can issue")
 		return nil
 	}
 	c.Command = d.command()
 	return c
 }
 
-// unwrap returns who asks for a command, and the command.
+// unwrap returns the caller of a command, and the command without its By.
 func unwrap(c Command) (access.Caller, Command) {
 	if by, ok := c.(*By); ok {
 		return by.Caller, by.Command

@@ -2,34 +2,33 @@ package fsm
 
 import "leasehold.dev/lease"
 
-// Silence says that a lease is silent, or was heard again. Silence is replicated by
-// Checkpoint, so that every member tells of it, though of no instant sooner than
-// its leader found it. What is asked of leases here is advisory, no promise.
+// Silence says that a lease fell silent, or was heard again. Checkpoint replicates silence, so
+// every member reports it, but no earlier than its leader found it. Silences are advisory: no
+// promise depends on them.
 type Silence struct {
-	// Info is the lease after that. Its labels must not be changed.
+	// Info is the lease after the change. Its labels must not be modified.
 	Info lease.Info
-	// Until is when the lease may end if it stays silent, by this member's clock; 0
-	// means that it was heard again.
+	// Until is when the lease may end if it stays silent, by this member's clock. It is 0 if the
+	// lease was heard again.
 	Until lease.Instant
-	// Again says that the lease was silent before, and has not been heard since.
+	// Again says that the lease was already silent, and has not been heard since.
 	Again bool
 
 	index uint64 // of the entry
 }
 
-// keptSilences is how many are kept. A follower that comes late looks at all
-// leases instead.
+// keptSilences is how many are kept. A follower that is further behind scans all leases instead.
 const keptSilences = 4096
 
-// Silences is an immutable picture of the leases that fell silent lately, or were
-// renewed again. Any goroutine may read it.
+// Silences is an immutable view of the leases that recently fell silent or were renewed again. Any
+// goroutine may read it.
 type Silences struct {
 	recent  recent[Silence]
-	dropped uint64 // index of the newest that is not kept
+	dropped uint64 // index of the newest one dropped
 }
 
-// Since calls f for what happened after the entry of an index, in order, and returns
-// true; or it returns false, if not all of it is kept any more.
+// Since calls f for each change after the entry with the given index, in order, and returns true.
+// It returns false if some of those changes are no longer kept.
 func (s Silences) Since(index uint64, f func(*Silence)) bool {
 	if index < s.dropped {
 		return false
@@ -41,7 +40,7 @@ func (s Silences) Since(index uint64, f func(*Silence)) bool {
 	return true
 }
 
-// last returns the index of the entry of the newest.
+// last returns the entry index of the newest silence.
 func (s *Silences) last() uint64 {
 	if n := len(s.recent.tail); n > 0 {
 		return s.recent.tail[n-1].index
@@ -73,8 +72,8 @@ func (m *Machine) applyCheckpoint(c *Checkpoint) Result {
 	return Result{}
 }
 
-// checkpointed tells what a checkpoint has brought about: nothing, if the lease has
-// changed since it was proposed. Before says whether it was silent already.
+// checkpointed reports the effect of a checkpoint: none, if the lease changed after the checkpoint
+// was proposed. Before says whether the lease was already silent.
 func (m *Machine) checkpointed(c *lease.Checkpoint, before bool) {
 	until, silent := m.lessor.SilentUntil(c.ID)
 	if silent != (c.Remaining > 0) {
@@ -88,13 +87,13 @@ func (m *Machine) checkpointed(c *lease.Checkpoint, before bool) {
 	}
 }
 
-// isSilent reports whether a lease is silent, for heard.
+// isSilent reports whether a lease is silent.
 func (m *Machine) isSilent(id lease.ID) bool {
 	_, silent := m.lessor.SilentUntil(id)
 	return silent
 }
 
-// silence tells that a lease fell silent, or was heard.
+// silence reports that a lease fell silent or was heard again.
 func (m *Machine) silence(news Silence) {
 	s := &m.silences
 	news.index = m.index

@@ -11,13 +11,13 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// ErrCorrupt means that bytes from the log or a snapshot do not decode. Bytes that a newer
-// release wrote are encoding.ErrNewer instead.
+// ErrCorrupt means that bytes from the log or a snapshot cannot be decoded. Bytes written by a
+// newer release give encoding.ErrNewer instead.
 var ErrCorrupt = errors.New("fsm: corrupt encoding")
 
-// logFormat is the format of the log's entries, and snapshotFormat that of snapshots, which
-// share commands' parts and leases. An entry begins with its version, and so does the header of
-// a snapshot: it is the cluster version at the time of writing.
+// logFormat is the format of log entries, and snapshotFormat that of snapshots. They share leases
+// and the parts of commands. An entry and the header of a snapshot begin with a version: the
+// cluster version when they were written.
 var (
 	logFormat = encoding.Format{
 		Name: "log entry", Version: version.Newest, Corrupt: ErrCorrupt,
@@ -27,17 +27,17 @@ var (
 	}
 )
 
-// decoder takes commands and what is in them.
+// decoder decodes commands and their parts.
 type decoder struct {
 	encoding.Decoder
-	mem *slabs // nil until a command is taken
-	// views says that values of which the store makes a copy are left where they are.
+	mem *slabs // nil until a command is decoded
+	// views leaves values that the store copies anyway in the input buffer.
 	views bool
-	// names are those of the records before, of all chunks of a snapshot.
+	// names has the names of the previous records, across all chunks of a snapshot.
 	names *nameTable
 }
 
-// putValue takes the value of a put.
+// putValue decodes the value of a put.
 func (d *decoder) putValue() []byte {
 	v := d.View()
 	if d.views && len(v) <= mvcc.ShortValue {
@@ -54,46 +54,44 @@ func (d *decoder) slabs() *slabs {
 	return d.mem
 }
 
-// maxTxnDepth bounds the nesting of transactions, so that a hostile entry
-// cannot exhaust the stack. The API refuses deeper ones before they are
-// proposed.
+// maxTxnDepth bounds the nesting of transactions, so that a hostile entry cannot exhaust the stack.
+// The API rejects deeper transactions before they are proposed.
 const maxTxnDepth = 32
 
-// An entry of the log is the version of the format followed by groups of commands, which were
-// proposed together. AppendEntry begins one, AppendCommand adds to it. A group begins with a
-// header, a byte of flags that has its highest bit set, and what they announce. The commands of
-// clients of the member that proposed the entry need none: what stands before a header, or
-// instead of one, is a group of its own. So what is to be known of all commands of a group gets
-// a flag, and takes no room where it is not known.
+// A log entry is a format version followed by groups of commands that were proposed together.
+// AppendEntry begins an entry, and AppendCommand adds a command. A group begins with a header: a
+// byte of flags whose highest bit is set, and the fields that the flags announce. Commands from
+// clients of the proposing member need no header: those before the first header form a group. So an
+// attribute of a whole group costs one flag, and no space where it is absent.
 
-// Origin says through which member commands came, so that this member knows
-// the outcome as its own when it applies them.
+// Origin identifies the member that received the commands, so that it recognizes the outcomes as
+// its own when it applies them.
 type Origin struct {
-	// Member is the member's ID, 0 for the one that proposed the entry.
+	// Member is the member's ID, or 0 for the member that proposed the entry.
 	Member uint64
-	// Seq is the member's number for the first of the commands; the others follow.
+	// Seq is the member's number of the first command; the others follow consecutively.
 	Seq uint64
 }
 
-// Group is commands of one entry that have one origin.
+// Group is the commands of one entry that share an origin.
 type Group struct {
 	Origin   Origin
 	Commands []Command
 }
 
-// groupHeader tells a group's header from a command's kind, which is below it.
+// groupHeader distinguishes a group's header from a command's kind, which is smaller.
 const groupHeader byte = 0x80
 
 // Flags of a group's header.
 const (
-	groupOrigin byte = 1 << iota // where the commands came from
-	groupCount                   // how many there are, else one
+	groupOrigin byte = 1 << iota // the origin of the commands
+	groupCount                   // the number of commands, 1 without this flag
 )
 
-// AppendEntry begins the encoding of a log entry of a cluster version.
+// AppendEntry begins the encoding of a log entry at a cluster version.
 func AppendEntry(b []byte, v byte) []byte { return append(b, v) }
 
-// AppendGroup begins a group of n commands, which came from o.
+// AppendGroup begins a group of n commands with origin o.
 func AppendGroup(b []byte, o Origin, n int) []byte {
 	given := o != Origin{}
 	b = append(b, groupHeader|encoding.Flag(given, groupOrigin)|encoding.Flag(n != 1, groupCount))
@@ -107,22 +105,22 @@ func AppendGroup(b []byte, o Origin, n int) []byte {
 	return b
 }
 
-// DecodeEntry decodes a log entry. It keeps no part of data. With an error it returns what stands
-// before that, for people to look at: a member does nothing of such an entry.
+// DecodeEntry decodes a log entry. It retains no part of data. With an error it also returns the
+// groups decoded so far, for tools that show entries; a member applies nothing of such an entry.
 func DecodeEntry(data []byte) ([]Group, error) {
 	var r Reader
 	return r.decode(data)
 }
 
-// DecodeCommands decodes an entry of commands that another member forwards: one group, without an
-// origin. It keeps no part of data.
+// DecodeCommands decodes an entry that another member forwards: a single group, without an origin.
+// It retains no part of data.
 func DecodeCommands(data []byte) ([]Command, error) {
 	groups, err := DecodeEntry(data)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(groups) != 1 || groups[0].Origin != Origin{}:
-		return nil, fmt.Errorf("%w: commands from outside are one group, without an origin", ErrCorrupt)
+		return nil, fmt.Errorf("%w: forwarded commands must be one group without an origin", ErrCorrupt)
 	default:
 		return groups[0].Commands, nil
 	}
@@ -216,7 +214,7 @@ func (d *decoder) command() Command {
 	}
 }
 
-// internal decodes the commands of members, rather than of clients.
+// internal decodes commands that members issue rather than clients.
 func (d *decoder) internal(k kind) Command {
 	switch k {
 	case kindCompact:
@@ -231,7 +229,7 @@ func (d *decoder) internal(k kind) Command {
 		off := d.Flags("an alarm's change", alarmOff)&alarmOff != 0
 		a := d.alarm()
 		if a.Kind.found() {
-			d.Fail("an alarm that nobody sets")
+			d.Fail("an alarm that cannot be set")
 		}
 		return &SetAlarm{Off: off, Alarm: a}
 	case kindSetMember:

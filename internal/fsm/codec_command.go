@@ -8,21 +8,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// What a command names a lease by, as flags. Those of a command's own are above.
+// Flags that say how a command names a lease. The command's own flags are above them.
 const (
 	refID byte = 1 << iota
 	refName
 	refToken
 )
 
-// ref is by what a command names a lease: its ID, its name, or both, and perhaps its token.
+// ref is how a command names a lease: its ID, its name, or both, and optionally its token.
 type ref struct {
 	id    lease.ID
 	name  string
 	token lease.Token
 }
 
-// appendRef appends the flags of a command about a lease, and by what it names that.
+// appendRef appends the flags of a command about a lease, and the reference to the lease.
 func appendRef(b []byte, flags byte, r ref) []byte {
 	flags |= encoding.Flag(r.id != 0, refID) | encoding.Flag(r.name != "", refName) |
 		encoding.Flag(r.token != 0, refToken)
@@ -39,7 +39,7 @@ func appendRef(b []byte, flags byte, r ref) []byte {
 	return b
 }
 
-// ref takes what appendRef wrote, with flags that are known.
+// ref decodes what appendRef wrote. Known are the valid flags.
 func (d *decoder) ref(of string, known byte) (flags byte, r ref) {
 	flags = d.Flags(of, known)
 	if flags&refID != 0 {
@@ -54,14 +54,14 @@ func (d *decoder) ref(of string, known byte) (flags byte, r ref) {
 	return flags, r
 }
 
-// appendID appends the ID of a lease. Most are random, so that a varint would be longer.
+// appendID appends the ID of a lease. Most IDs are random, so a varint would be longer.
 func appendID(b []byte, id lease.ID) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(id))
 }
 
 func (d *decoder) id() lease.ID { return lease.ID(d.Uint64()) }
 
-// Flags of a put, after those of its lease.
+// Flags of a put, above those of its lease.
 const (
 	putPrevKV byte = refToken << (1 + iota)
 	putIgnoreValue
@@ -96,8 +96,8 @@ func (d *decoder) put() *Put {
 	return c
 }
 
-// limit takes a number of keys that are allowed. More than an int of this machine can say is
-// more than it could have, and so no other limit than the largest.
+// limit decodes a number of keys. A limit beyond this machine's int cannot be reached, so the
+// largest int replaces it.
 func (d *decoder) limit() int { return int(min(d.Varint(), math.MaxInt)) }
 
 // Flags of a deletion.
@@ -153,7 +153,7 @@ func (d *decoder) grant() *Grant {
 	return c
 }
 
-// revokeBy is a flag of a revocation.
+// revokeBy flags a revocation that says who revokes.
 const revokeBy = refToken << 1
 
 func appendRevoke(b []byte, c *Revoke) []byte {
@@ -174,7 +174,7 @@ func (d *decoder) revoke() *Revoke {
 	return c
 }
 
-// changeMost is a flag of a change of the TTL.
+// changeMost flags a change of TTL that has a largest TTL for caches.
 const changeMost = refToken << 1
 
 func appendChangeTTL(b []byte, c *ChangeTTL) []byte {
@@ -195,10 +195,10 @@ func (d *decoder) changeTTL() *ChangeTTL {
 	return c
 }
 
-// withSecret is a flag of a hand-over and of a resumption.
+// withSecret flags a hand-over or a resumption with a secret.
 const withSecret = refToken << 1
 
-// withPrincipal is a flag of a hand-over.
+// withPrincipal flags a hand-over with a principal.
 const withPrincipal = withSecret << 1
 
 func appendHandOver(b []byte, c *HandOver) []byte {
@@ -257,8 +257,8 @@ func (d *decoder) once() Command {
 	c := d.slabs().onces.one()
 	c.Session = Session{ID: d.Uvarint(), Nonce: d.Uint64()}
 	c.Number, c.Settled = d.Uvarint(), d.Uvarint()
-	if k := kind(d.Peek()); k <= kindLast && !k.repeatable() { // another Once, for one
-		d.Fail("a command that is not done once")
+	if k := kind(d.Peek()); k <= kindLast && !k.repeatable() { // in particular another Once
+		d.Fail("a command that cannot have an idempotency key")
 		return nil
 	}
 	c.Command = d.command()

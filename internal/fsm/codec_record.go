@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Records that are in commands, in results and in snapshots.
+// Records that occur in commands, results and snapshots.
 
-// Flags of a lease's terms. The last announces a byte of those that few leases have.
+// Flags of a lease's terms. The last one announces a byte of rare flags.
 const (
 	termsName byte = 1 << iota
 	termsOwner
@@ -152,7 +152,7 @@ func (d *decoder) ranges() []keyrange.Range {
 	})
 }
 
-// alarmOff is the flag of a SetAlarm.
+// alarmOff flags a SetAlarm that lowers the alarm.
 const alarmOff byte = 1
 
 func appendAlarm(b []byte, a Alarm) []byte {
@@ -230,7 +230,7 @@ func (d *decoder) member() Member {
 	return m
 }
 
-// kvLease is the flag of a pair: it is on a lease.
+// kvLease flags a pair that is attached to a lease.
 const kvLease byte = 1
 
 func appendKV(b []byte, kv *mvcc.KeyValue) []byte {
@@ -257,7 +257,7 @@ func (d *decoder) kv() *mvcc.KeyValue {
 	return kv
 }
 
-// Flags of a record of the store's history. The lease of a tombstone is the cause.
+// Flags of a record of the store's history. The lease of a tombstone is the one that ended the key.
 const (
 	recordTombstone byte = 1 << iota
 	recordLease
@@ -265,16 +265,17 @@ const (
 	recordLongKey
 )
 
-// nameTable has the texts that versions in a snapshot share, their writers and long keys, in the
-// order in which they come: the first version with a text has 0 and it, the others its number.
+// nameTable has the texts that versions in a snapshot share: writers and long keys. Texts are
+// numbered in order of first use. A text is written at its first use; after that only its number
+// is.
 type nameTable struct {
 	numbers map[string]uint64 // of an encoder
 	texts   []string          // of a decoder
 	lost    bool              // records are missing, so new texts get no number
 }
 
-// longKey is the length from which on a key is in the table: a short one takes less memory where
-// it is.
+// longKey is the length from which keys are in the table. The table would take more memory than
+// shorter keys do.
 const longKey = 64
 
 func (n *nameTable) append(b []byte, name string) []byte {
@@ -288,7 +289,7 @@ func (n *nameTable) append(b []byte, name string) []byte {
 	return encoding.AppendBytes(binary.AppendUvarint(b, 0), name)
 }
 
-// named takes a text of the table.
+// named decodes a text by way of the table.
 func (d *decoder) named(what string) (text string) {
 	n, t := d.Uvarint(), d.names
 	switch {
@@ -351,7 +352,7 @@ func (d *decoder) record() mvcc.Record {
 	}
 	if !r.Tombstone {
 		if r.Value = d.View(); len(r.Value) > mvcc.ShortValue {
-			r.Value = slices.Clone(r.Value) // of a short one the store makes a copy
+			r.Value = slices.Clone(r.Value) // the store copies short values
 		}
 		r.CreateRevision, r.Version = d.Varint(), d.Varint()
 	}

@@ -9,15 +9,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// refusals are the errors without data that a command of a Once can end with. Their
-// places, from refusalPlain on, are on disk: add at the end.
+// refusals are the errors without data with which a command of a Once can end. Their positions,
+// counted from refusalPlain, are on disk: add at the end.
 var refusals = [...]error{
 	ErrKeyNotFound, ErrSessionNotFound, ErrTxnTooLarge, lease.ErrNotFound,
 	lease.ErrExists, lease.ErrBadID, lease.ErrBound, mvcc.ErrCompacted, mvcc.ErrFutureRevision,
 	ErrBadHolds, ErrTooManyHolds, ErrOwnerHolds,
 }
 
-// These stand for no error, for those with data, and for the first of the others.
+// These are the refusals that are not in the list: no error, errors with data, and the number of
+// the first in the list.
 const (
 	refusalNone byte = iota
 	refusalName
@@ -29,7 +30,7 @@ const (
 	refusalPlain byte = 32
 )
 
-// storable reports whether an error can be in a snapshot.
+// storable reports whether a snapshot can contain an error.
 func storable(err error) bool {
 	switch err.(type) { //nolint:errorlint // apply wraps none
 	case nil, *lease.NameError, *lease.KeyLimitError, *lease.TTLError, *CacheTTLError,
@@ -105,7 +106,7 @@ func (d *decoder) result() Result {
 	return r
 }
 
-// Tags of what a result has. They are on disk: add at the end.
+// Tags of the values of results. They are on disk: add at the end.
 const (
 	valuePut byte = iota + 1
 	valueDelete
@@ -196,8 +197,8 @@ func (d *decoder) value(depth int) any {
 	}
 }
 
-// appendSession appends a session but for its answers, of which each is a record of its
-// own: together they may be large.
+// appendSession appends a session without its answers. Each answer is a record of its own, because
+// together they may be large.
 func appendSession(b []byte, s *session) []byte {
 	b = binary.AppendUvarint(b, s.ID)
 	b = binary.BigEndian.AppendUint64(b, s.Nonce)

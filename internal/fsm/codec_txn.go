@@ -49,7 +49,7 @@ func (d *decoder) compare(c *Compare) {
 	}
 }
 
-// These tag the operations of a transaction. The numbers are on disk: never reuse one.
+// Tags of the operations of a transaction. The numbers are on disk: never reuse one.
 const (
 	opPut byte = iota + 1
 	opDelete
@@ -108,7 +108,7 @@ func (d *decoder) op(o *Op, depth int) {
 	}
 }
 
-// Flags of a range. Of the limits of revisions there are four or none.
+// Flags of a range. The four limits of revisions are present together or not at all.
 const (
 	rangeEnd byte = 1 << iota
 	rangeRevision

@@ -7,38 +7,39 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A Command is one change of the replicated state. The set is closed: Put,
-// DeleteRange, Txn, Compact, Grant, Revoke, ChangeTTL, HandOver, Resume, Expire,
-// Checkpoint, DropOrphans, SetAlarm, SetMember, AddMember, RemoveMember, PromoteMember,
-// SetVersion, OpenSession, Once, By, and those about users and roles: AuthEnable, AuthDisable,
-// UserAdd, UserDelete, UserPassword, UserGrantRole, UserRevokeRole, RoleAdd, RoleDelete, RoleGrant,
-// RoleRevoke and SetLimits. A Command is immutable from the moment it is proposed.
+// A Command is one change of the replicated state. The set is closed: Put, DeleteRange, Txn,
+// Compact, Grant, Revoke, ChangeTTL, HandOver, Resume, Expire, Checkpoint, DropOrphans, SetAlarm,
+// SetMember, AddMember, RemoveMember, PromoteMember, SetVersion, OpenSession, Once, By, HashState,
+// StateHash, and those about users and roles: AuthEnable, AuthDisable, UserAdd, UserDelete,
+// UserPassword, UserGrantRole, UserRevokeRole, RoleAdd, RoleDelete, RoleGrant, RoleRevoke and
+// SetLimits. A Command is immutable once it is proposed.
 type Command interface {
 	// kind is the command's tag in the log.
 	kind() kind
 }
 
-// Put sets a key. With IgnoreValue (IgnoreLease) the key keeps its value
-// (lease) and must exist, else the result is ErrKeyNotFound.
+// Put sets a key. With IgnoreValue or IgnoreLease the key keeps its value or its lease; it must
+// exist, or the result is ErrKeyNotFound.
 type Put struct {
 	Key   string
 	Value []byte
 	Lease lease.ID
-	// LeaseName, if not empty, names the lease as well, or instead.
+	// LeaseName, if not empty, names the lease in addition to Lease, or instead of it.
 	LeaseName string
-	// LeaseToken, if not 0, must be the lease's.
+	// LeaseToken, if not 0, must be the token of the lease.
 	LeaseToken lease.Token
 	// PrevKV asks for the replaced pair in the result.
 	PrevKV      bool
 	IgnoreValue bool
 	IgnoreLease bool
-	// MaxKeys, if not 0, is how many keys Lease may have with this one: else the result is
-	// a *lease.KeyLimitError. It is in the command, since members may be set up differently.
+	// MaxKeys, if not 0, is the number of keys that Lease may have, including this one. Above it
+	// the result is a *lease.KeyLimitError. The command carries the limit because members may be
+	// configured differently.
 	MaxKeys int
 }
 
-// DeleteRange deletes the keys of [Key, End), by etcd's convention for End:
-// "" is the one key, "\x00" is everything from Key on.
+// DeleteRange deletes the keys of [Key, End). End follows etcd's convention: "" means the single
+// key, and "\x00" means all keys from Key on.
 type DeleteRange struct {
 	Key, End string
 	// PrevKV asks for the deleted pairs in the result.
@@ -51,12 +52,11 @@ type Range struct {
 	Options  mvcc.RangeOptions
 }
 
-// Op is one operation of a transaction; exactly one field is set. Draw gives out the
-// next fencing token, of the sequence of the tokens of leases, and changes nothing else:
-// no key, no lease, and no revision. It never fails by itself. A Put on a
-// lease that a Grant before it in the transaction asked for is on the lease
-// that the Grant returned, also if that is an earlier one of another ID, because
-// the request is repeated.
+// Op is one operation of a transaction; exactly one field is set. Draw takes the next fencing
+// token, from the same sequence as the tokens of leases. It changes no key, lease or revision, and
+// never fails by itself. A Put may name the lease of a Grant before it in the transaction; it uses
+// the lease that the Grant returns, even if a repeated request finds an earlier lease with another
+// ID.
 type Op struct {
 	Put    *Put
 	Delete *DeleteRange
@@ -68,7 +68,7 @@ type Op struct {
 	Draw   bool
 }
 
-// Target is what a Compare looks at.
+// Target is what a Compare compares.
 type Target uint8
 
 // The targets, numbered as in the etcd API.
@@ -80,16 +80,16 @@ const (
 	TargetLease
 )
 
-// These targets are not in the etcd API. They look at leases, not at keys.
+// These targets are not in the etcd API. They compare leases, not keys.
 const (
-	// TargetLeaseAlive is whether the lease Number is alive: Equal holds if it is,
-	// NotEqual if it is not, or its lock delay runs.
+	// TargetLeaseAlive tests whether the lease Number is alive. Equal holds if it is, and NotEqual
+	// if it is not or is in its lock delay.
 	TargetLeaseAlive Target = 16 + iota
-	// TargetNameToken is the token of the lease that holds the name Key, compared
-	// with Number, both unsigned: 0 if no lease that is alive does.
+	// TargetNameToken compares the token of the live lease that has the name Key, or 0 if there is
+	// none, with Number. Both are unsigned.
 	TargetNameToken
-	// TargetLeaseName is the lease of the keys, as for TargetLease, compared with the one that
-	// has the name Value. If none has, no key is equal.
+	// TargetLeaseName compares the lease of the keys, as TargetLease does, with the lease that has
+	// the name Value. If there is none, no key is equal.
 	TargetLeaseName
 )
 
@@ -97,10 +97,10 @@ func (t Target) known() bool {
 	return t <= TargetLease || t >= TargetLeaseAlive && t <= TargetLeaseName
 }
 
-// bytes reports whether the operand of a target is Value.
+// bytes reports whether the operand of a target is Value instead of Number.
 func (t Target) bytes() bool { return t == TargetValue || t == TargetLeaseName }
 
-// Relation is how a Compare relates what it finds to its operand.
+// Relation is how a Compare compares the target with its operand.
 type Relation uint8
 
 // The relations, numbered as in the etcd API.
@@ -111,8 +111,8 @@ const (
 	NotEqual
 )
 
-// Compare is a condition on every key of [Key, End). A key that does not
-// exist compares as one whose numbers are all zero, and never by value.
+// Compare is a condition on every key of [Key, End). A key that does not exist has zero for all its
+// numbers, and fails every comparison of values.
 type Compare struct {
 	Key, End string
 	Target   Target
@@ -122,8 +122,8 @@ type Compare struct {
 	Value  []byte
 }
 
-// Txn evaluates Compare (and those of nested transactions) against the state
-// before it, then runs Then or Else; all its changes are one revision.
+// Txn evaluates Compare (and those of nested transactions) against the state before it, and then
+// runs Then or Else. All its changes share one revision.
 type Txn struct {
 	Compare []Compare
 	Then    []Op
@@ -133,55 +133,55 @@ type Txn struct {
 // Compact makes revisions below Revision unreadable.
 type Compact struct{ Revision int64 }
 
-// Grant creates a lease. Terms.ID is chosen by the proposer if the client
-// did not: apply draws no random numbers.
+// Grant creates a lease. If the client did not choose Terms.ID, the proposer does: apply draws no
+// random numbers.
 type Grant struct {
 	Terms lease.Terms
-	// Renew says that a Grant which finds the lease that its request made before renews it,
-	// through the log (T3). What remains of the lease would be no answer: that is what the
-	// leader's timer says, and another leader may have counted from an earlier checkpoint.
+	// Renew says that a repeated Grant renews the lease that its request created, through the log
+	// (T3). The remaining time cannot be returned instead: it is the reading of the leader's timer,
+	// and another leader may have counted from an earlier checkpoint.
 	Renew bool
-	// Holds is what the lease holds: its holder may cache the keys that lie within.
-	// It never changes, and is gone with the lease, or when that has another holder
-	// (HandOver, Resume); but for what the last holder's cache may have: see Orphan and
-	// CheckHolds.
+	// Holds are the ranges whose keys the holder may cache. They never change. They end with the
+	// lease, and when another process or owner takes it (Resume, HandOver). The last holder's cache
+	// may still have the keys then: see Orphan and CheckHolds.
 	Holds []keyrange.Range
 }
 
 // Revoke ends a lease and deletes its keys in one revision.
 type Revoke struct {
 	ID lease.ID
-	// Name, if not empty, names the lease as well, or instead. So it does below.
+	// Name, if not empty, names the lease in addition to ID, or instead of it. The same holds for
+	// the commands below.
 	Name string
-	// Token, if not 0, must be the lease's, or it is not found (T28).
+	// Token, if not 0, must be the lease's token; otherwise the lease is not found (T28).
 	Token lease.Token
 	// By says who revokes, for the event. It may be empty.
 	By string
 }
 
-// ChangeTTL gives a lease another TTL: see lease.Lessor.ChangeTTL.
+// ChangeTTL changes the TTL of a lease: see lease.Lessor.ChangeTTL.
 type ChangeTTL struct {
 	ID    lease.ID
 	Name  string
 	Token lease.Token
 	TTL   lease.TTL
-	// MaxCacheTTL, if above 0, is the longest TTL that the lease may get if it holds ranges.
-	// Whether it does is known for certain only where the command is applied.
+	// MaxCacheTTL, if positive, is the largest TTL allowed if the lease holds ranges. Only apply
+	// knows for certain whether it does.
 	MaxCacheTTL lease.TTL
 }
 
-// HandOver gives a lease to another owner: see lease.Lessor.HandOver.
+// HandOver transfers a lease to another owner: see lease.Lessor.HandOver.
 type HandOver struct {
 	ID     lease.ID
 	Name   string
 	Token  lease.Token
 	Owner  string
 	Secret lease.Secret
-	// Principal is the user that it belongs to then. Empty means the same as before.
+	// Principal is the new principal of the lease. Empty keeps the old one.
 	Principal string
 }
 
-// Resume gives a lease to another process: see lease.Lessor.Resume.
+// Resume transfers a lease to another process: see lease.Lessor.Resume.
 type Resume struct {
 	ID     lease.ID
 	Name   string
@@ -192,47 +192,46 @@ type Resume struct {
 type Touch struct {
 	ID   lease.ID
 	Name string
-	// Token 0 means whichever the lease has.
+	// Token is the lease's token, or 0 for any.
 	Token lease.Token
 }
 
-// Expire ends leases that the leader of Term found past their expiry. It is
-// dropped unless Term is the term of the entry that carries it (T1), and a
-// lease that changed since the decision is left alone.
+// Expire ends leases that the leader of Term found past their expiry. It is dropped unless its
+// entry has the same term (T1). It skips leases that changed after the decision.
 type Expire struct {
 	Term   uint64
 	Leases []lease.Due
 }
 
-// Checkpoint replicates the remaining time of silent leases, or clears it
-// for leases that were renewed. Like Expire it is its own leader's only.
+// Checkpoint replicates the remaining time of silent leases, or clears it for leases that were
+// renewed. Like Expire, it takes effect only in the term in which it was proposed.
 type Checkpoint struct {
 	Term   uint64
 	Leases []lease.Checkpoint
 }
 
-// AlarmKind says what an alarm is about. Those that a client can raise are numbered as in the etcd
+// AlarmKind is what an alarm is about. Kinds that clients can raise are numbered as in the etcd
 // API.
 type AlarmKind uint8
 
-// The kinds of alarm. Damaged and Split are found by comparing hashes of the state, and clients see
-// them as Corrupt.
+// The kinds of alarm. Members find Damaged and Split by comparing hashes of the state. Clients see
+// both as Corrupt.
 const (
 	NoSpace AlarmKind = 1
 	Corrupt AlarmKind = 2
-	// Damaged means that the member's state differs from that of the majority. It holds up nobody
-	// else.
+	// Damaged means that the member's state differs from that of the majority. Other members are
+	// not affected.
 	Damaged AlarmKind = 3
-	// Split is nobody's alarm: states differ, and no majority of the voters says which are right.
+	// Split belongs to no member: states differ, and no majority of the voters agrees on one.
 	Split AlarmKind = 4
 )
 
 func (k AlarmKind) known() bool { return NoSpace <= k && k <= Split }
 
-// found reports whether such an alarm is raised by the members' comparison only.
+// found reports whether only a comparison of hashes raises alarms of this kind.
 func (k AlarmKind) found() bool { return k == Damaged || k == Split }
 
-// Shown is the kind that clients see.
+// Shown returns the kind that clients see.
 func (k AlarmKind) Shown() AlarmKind {
 	if k.found() {
 		return Corrupt
@@ -246,49 +245,49 @@ type Alarm struct {
 	Kind   AlarmKind
 }
 
-// SetAlarm raises an alarm, or lowers it when Off.
+// SetAlarm raises an alarm, or lowers it if Off is set.
 type SetAlarm struct {
 	Alarm Alarm
 	Off   bool
 }
 
-// Member is what the cluster knows of one of its members.
+// Member is what the cluster stores about one of its members.
 type Member struct {
 	ID         uint64
 	Name       string
 	PeerURLs   []string
 	ClientURLs []string
 	Learner    bool
-	// Incarnation tells the member's data from others that it had earlier; 0 until it has
-	// told it. It never changes then: a member whose data are lost is another member.
+	// Incarnation distinguishes the member's current data directory from earlier ones. It is 0 until
+	// the member reports it, and never changes after that: a member that lost its data is another
+	// member.
 	Incarnation uint64
-	// Versions are the cluster versions that the member speaks, as it has told at its last start.
+	// Versions are the cluster versions that the member supports, as reported at its last start.
 	Versions version.Range
-	// Quota is how large the state may grow, in bytes, as the member has told at its last start:
-	// 0 if it has told nothing, below 0 if there is no bound.
+	// Quota bounds the size of the state in bytes, as reported by the member at its last start. It
+	// is 0 if the member has not reported one, and negative if there is no bound.
 	Quota int64
-	// TokenKey is the public key of the tokens that the member has given since its start, as bytes.
-	// It is empty if it has given none since access control was enabled.
+	// TokenKey is the public key of the tokens that the member has issued since its start, as
+	// bytes. It is empty if it has issued none since access control was enabled.
 	TokenKey string
 }
 
-// SetMember updates a known member's name and addresses. Fields that are empty
-// keep what is known, and whether it votes is not changed, so that two updates
-// that cross undo nothing of each other.
+// SetMember updates the name and addresses of a known member. Empty fields keep their values, and
+// Learner is ignored, so that two concurrent updates do not undo each other.
 type SetMember struct{ Member Member }
 
-// AddMember takes a new member in, as a voter or a learner. It, RemoveMember and
-// PromoteMember are the commands that change the Raft group too (see Membership).
+// AddMember adds a member, as a voter or a learner. It, RemoveMember and PromoteMember also change
+// the Raft group (see Membership).
 type AddMember struct{ Member Member }
 
-// RemoveMember takes a member out, for ever: its ID is never used again.
+// RemoveMember removes a member for good: its ID is never used again.
 type RemoveMember struct{ ID uint64 }
 
 // PromoteMember makes a learner a voter.
 type PromoteMember struct{ ID uint64 }
 
-// kind tags a command in the log. The numbers are on disk, below
-// groupHeader: never reuse one.
+// kind tags a command in the log. The numbers are on disk, and are below groupHeader: never reuse
+// one.
 type kind uint8
 
 const (
@@ -350,8 +349,8 @@ func (*AddMember) kind() kind     { return kindAddMember }
 func (*RemoveMember) kind() kind  { return kindRemoveMember }
 func (*PromoteMember) kind() kind { return kindPromoteMember }
 
-// Internal reports whether c may be proposed by the leader's own timers
-// only, never on behalf of a client or of another member.
+// Internal reports whether only the leader's own timers may propose c, never a client or another
+// member.
 func Internal(c Command) bool {
 	switch c.kind() {
 	case kindExpire, kindCheckpoint, kindDropOrphans, kindHashState:
@@ -361,8 +360,8 @@ func Internal(c Command) bool {
 	}
 }
 
-// Membership reports whether c changes who is in the Raft group. Such a command
-// is proposed alone, as a change of Raft's configuration.
+// Membership reports whether c changes the members of the Raft group. Such a command is proposed
+// alone, as a Raft configuration change.
 func Membership(c Command) bool {
 	switch Inner(c).kind() {
 	case kindAddMember, kindRemoveMember, kindPromoteMember:

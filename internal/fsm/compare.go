@@ -8,25 +8,25 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// HashState asks each member for the hash of its state as of the end of the entry: see
-// [Machine.HashedAt]. Only the leader's timer gives it.
+// HashState asks every member for the hash of its state after this entry: see [Machine.HashedAt].
+// Only the leader's timer issues it.
 type HashState struct{}
 
-// StateHash is the hash that a member's state had after the entry Index, which had a HashState.
-// Only the member itself may tell it: that is the replica's to see to.
+// StateHash reports the hash of a member's state after the entry Index, which had a HashState. Only
+// the member itself may report it; the replica enforces this.
 type StateHash struct{ Member, Index, Hash uint64 }
 
 func (*HashState) kind() kind { return kindHashState }
 func (*StateHash) kind() kind { return kindStateHash }
 
-// comparison is what members have told since the last HashState.
+// comparison is what members have reported since the last HashState.
 type comparison struct {
-	index  uint64            // of its entry, 0 if there never was one
+	index  uint64            // of its entry, 0 if there was none
 	hashes map[uint64]uint64 // by member
 }
 
 // HashedAt returns the index of the last entry with a HashState, 0 if there was none. If that entry
-// was just applied, this member is to tell the hash of its Image.
+// has just been applied, this member must report the hash of its Image.
 func (m *Machine) HashedAt() uint64 { return m.meta.comparison.index }
 
 // IsDamaged reports whether the state of a member was found to differ from that of the majority.
@@ -52,10 +52,10 @@ func (m *Machine) applyComparison(c Command) Result {
 	return Result{}
 }
 
-// judge compares what was told. A hash that a majority of the voters has is the right one,
-// and a member with another is damaged: one member, whatever it says, brings about no such
-// majority and stops nobody else. Without a majority it can only be said that the members differ,
-// when all voters have told theirs, or in the end.
+// judge compares the reported hashes. A hash that a majority of the voters reports is right, and a
+// member with another hash is damaged. A single member, whatever it reports, can neither create
+// such a majority nor stop the others. Without a majority, judge can only conclude that the members
+// differ, once all voters have reported or at the end.
 func (m *Machine) judge(end bool) {
 	votes, voters, reported := make(map[uint64]int), 0, 0
 	for id, n := range m.members {
@@ -80,7 +80,7 @@ func (m *Machine) judge(end bool) {
 	}
 }
 
-// condemn raises the alarm of members that have another hash than the right one.
+// condemn raises the alarm for members whose hash is not the right one.
 func (m *Machine) condemn(right uint64) {
 	delete(m.alarms, Alarm{Kind: Split})
 	for id, h := range m.meta.comparison.hashes {
@@ -100,7 +100,7 @@ func (d *decoder) stateHash() *StateHash {
 	return &StateHash{Member: d.Uint64(), Index: d.Uvarint(), Hash: d.Uvarint()}
 }
 
-// append appends the comparison in the order of the members.
+// append appends the comparison, ordered by member.
 func (c *comparison) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, c.index)
 	members := slices.Sorted(maps.Keys(c.hashes))
@@ -109,7 +109,7 @@ func (c *comparison) append(b []byte) []byte {
 	})
 }
 
-// told returns the comparison for readers of records.
+// told returns the comparison for tools that print records.
 func (c *comparison) told() any {
 	type told struct{ Member, Hash uint64 }
 	out := struct {
@@ -122,7 +122,7 @@ func (c *comparison) told() any {
 	return out
 }
 
-// image returns what append writes of a comparison, nothing if there never was one.
+// image returns the encoded comparison, or nil if there never was one.
 func (c *comparison) image() []byte {
 	if c.index == 0 {
 		return nil
@@ -130,7 +130,7 @@ func (c *comparison) image() []byte {
 	return c.append(nil)
 }
 
-// comparison takes what append wrote, for a state of which nothing of the kind is known yet.
+// comparison decodes what append wrote. The state must not have a comparison yet.
 func (d *decoder) comparison(c *comparison) {
 	index := d.Uvarint()
 	if index == 0 || c.index != 0 {

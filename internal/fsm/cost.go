@@ -8,25 +8,25 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Cost is what a command takes. Every bound on a command bounds one of these fields.
+// Cost is what a command consumes. Every bound on a command bounds one of these fields.
 //
 // Time is how long a member needs to apply it. It bounds the steps of a member: a leader estimates
-// it with [Machine.Time] and fills an entry up to one step. A transaction is refused if Apply finds
-// that its Time exceeds applyTime: see meter.
+// it with [Machine.Time] and fills an entry up to one step. Apply rejects a transaction if its Time
+// turns out to exceed applyTime: see meter.
 //
-// Bytes is by how much the state may grow, at most. The quota bounds the state. Uses is by how much
-// what principals have may grow, and limits bound that; it is empty while there are none. What a
-// command frees makes no room for the rest of it. Both are checked by [Machine.afford], before the
-// command changes anything. Commands without Bytes are applied however full the state is, though
-// they leave something behind: a tombstone for each deleted key, no larger than the key was until
-// the next compaction, and the answer of a session, which are bounded.
+// Bytes is the most by which the state may grow; the quota bounds the state. Uses is the most by
+// which the use of each principal may grow; limits bound that, and it is empty while there are
+// none. What a command frees does not count in its favor. [Machine.afford] checks both before the
+// command changes anything. Commands without Bytes are applied even if the quota is exhausted. What
+// they leave behind is bounded: the answer of a session, and a tombstone for each deleted key,
+// which is no larger than the key was and lasts until the next compaction.
 type Cost struct {
-	Time  int64 // in looks at one key
+	Time  int64 // in lookups of a key
 	Bytes int64
 	Uses  []Use
 }
 
-// add adds the Bytes and Uses of an operation to those of its transaction.
+// add adds the Bytes and Uses of an operation to the cost of its transaction.
 func (c *Cost) add(op Cost) {
 	c.Bytes += op.Bytes
 	for _, u := range op.Uses {
@@ -46,8 +46,8 @@ func (c *Cost) use(u Use) {
 	c.Uses = append(c.Uses, u)
 }
 
-// afford returns ErrNoSpace if the state must not grow by a cost, and an *access.LimitError if what
-// a principal has must not. Every member decides alike.
+// afford returns ErrNoSpace if the state has no room for a cost, and an *access.LimitError if a
+// limit of a principal does not allow it. All members decide alike.
 func (m *Machine) afford(c Cost) error {
 	if c.Bytes > 0 && (m.raised(NoSpace) || m.overQuota(c.Bytes)) {
 		return ErrNoSpace
@@ -60,7 +60,7 @@ func (m *Machine) afford(c Cost) error {
 	return nil
 }
 
-// checkLimits returns an *access.LimitError if a principal must not have so much more.
+// checkLimits returns an *access.LimitError if an increase would exceed a limit of the principal.
 func (m *Machine) checkLimits(more Use) error {
 	if more.Principal == "" {
 		return nil
@@ -94,8 +94,8 @@ func (m *Machine) checkLimits(more Use) error {
 	return nil
 }
 
-// Growth returns Cost.Bytes as far as the command alone decides it. A HandOver costs what its lease
-// grows by, and a put that keeps the value of its key costs that value too.
+// Growth returns the part of Cost.Bytes that depends on the command alone. It does not include the
+// growth of a lease by a HandOver, or the value that a put keeps.
 func Growth(c Command) int64 {
 	switch c := Inner(c).(type) {
 	case *Put:
@@ -123,7 +123,7 @@ func growth(ops []Op) (sum int64) {
 	return sum
 }
 
-// When a lease that keeps its keys has ended, they take no more than they did before.
+// When a lease that keeps its keys ends, the keys take no more than before.
 const _ = uint(lease.AttachBytes + lease.KeepBytes - mvcc.KeepSize)
 
 func (c *Put) growth() int64 {
@@ -139,9 +139,9 @@ func (c *Put) growth() int64 {
 
 func (c *Grant) growth() int64 { return c.Terms.Bytes() + holdSize(&c.Terms, c.Holds) }
 
-// putCost returns the cost of a put whose key goes to the lease id, 0 for none. The replaced pair
-// stays in the history. A value that is kept is stored once more, unless the key leaves its lease
-// for another one, and no put before it in the same transaction may have done that: see
+// putCost returns the cost of a put that attaches its key to the lease id, or to none if id is 0.
+// The replaced pair stays in the history. A kept value is stored again, unless the key moves to
+// another lease and no earlier put of the same transaction may have moved it already: see
 // mvcc.KeepSize.
 func (m *Machine) putCost(c *Put, id lease.ID, again bool) Cost {
 	cost := Cost{Bytes: c.growth()}
@@ -173,7 +173,7 @@ func (m *Machine) putCost(c *Put, id lease.ID, again bool) Cost {
 	return cost
 }
 
-// grantCost returns the cost of a grant that is not repeated.
+// grantCost returns the cost of a grant that is not a repetition.
 func (m *Machine) grantCost(c *Grant) Cost {
 	cost := Cost{Bytes: c.growth()}
 	if m.meta.access.Limited() {

@@ -8,32 +8,32 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Session names a client whose writes have numbers, so that each takes effect once however
-// often it is sent.
+// Session identifies a client that numbers its writes, so that each takes effect once however often
+// it is sent.
 type Session struct {
-	// ID was given out by OpenSession and is never given out again, but perhaps after a
-	// backup was restored.
+	// ID is assigned by OpenSession. It is never assigned again, except possibly after a restore
+	// from backup.
 	ID uint64
-	// Nonce was drawn by the client: another client that was given the same ID, in another
-	// generation of the cluster, has another.
+	// Nonce was drawn by the client. It distinguishes clients that got the same ID in different
+	// generations of the cluster.
 	Nonce uint64
 }
 
-// OpenSession gives out a Session, which is the result. It is forgotten when many others
-// were used after it.
+// OpenSession creates a Session, which is the result. The least recently used sessions are dropped
+// when there are too many.
 type OpenSession struct{ Nonce uint64 }
 
-// Once does Command, which is a Put, DeleteRange, Txn, Grant, Revoke, ChangeTTL, HandOver or
-// Resume, unless the session has done one with its number before: then the result is that of
-// the first time, marked as Repeated. A refusal for want of room is not kept: see notNow. If the
-// session is not known, or has forgotten the number, or used it for a command of another form,
-// nothing is done and the result is ErrSessionNotFound.
+// Once applies Command, which is a Put, DeleteRange, Txn, Grant, Revoke, ChangeTTL, HandOver or
+// Resume, unless the session has already used its number. In that case the result is that of the
+// first time, marked as Repeated. A rejection that may be temporary is not kept: see notNow. If the
+// session is unknown, has dropped the number, or used it for a command of another form, nothing
+// changes and the result is ErrSessionNotFound.
 type Once struct {
 	Session Session
-	// Number is chosen by the client, from 1, another for each command.
+	// Number is the idempotency key: the client chooses it, from 1 on, a new one for each command.
 	Number uint64
-	// Settled says that nobody waits for the results of numbers below it, nor ever
-	// will. They are forgotten; one of them that arrives late is not done.
+	// Settled is acknowledged-below: the client no longer needs the results of lower numbers. They
+	// are dropped, and a command with such a number that arrives late is rejected.
 	Settled uint64
 	Command Command
 }
@@ -41,8 +41,7 @@ type Once struct {
 func (*OpenSession) kind() kind { return kindOpenSession }
 func (*Once) kind() kind        { return kindOnce }
 
-// Inner returns the command that c asks for: that of a By and of a Once, else c itself. Code that
-// looks into commands looks into this one.
+// Inner returns c without its By and Once. Code that inspects commands uses it.
 func Inner(c Command) Command {
 	_, c = unwrap(c)
 	if o, ok := c.(*Once); ok {
@@ -51,8 +50,8 @@ func Inner(c Command) Command {
 	return c
 }
 
-// repeatable reports whether a command of this kind may be that of a Once: its results can
-// be stored.
+// repeatable reports whether a Once may wrap commands of this kind: those whose results can be
+// stored.
 func (k kind) repeatable() bool {
 	switch k {
 	case kindPut, kindDeleteRange, kindTxn, kindGrant, kindRevoke, kindChangeTTL, kindHandOver,
@@ -63,7 +62,7 @@ func (k kind) repeatable() bool {
 	}
 }
 
-// applyOnce applies the command of a user, "" if it is on behalf of nobody.
+// applyOnce applies the command of a user, or of an anonymous caller if user is "".
 func (m *Machine) applyOnce(user string, c *Once) Result {
 	s := m.sessions.use(c.Session)
 	if s != nil && s.user != user {
@@ -87,17 +86,17 @@ func (m *Machine) applyOnce(user string, c *Once) Result {
 	return r
 }
 
-// MayBeRepeated reports whether a command says how to tell whether it was done before: by its
-// number, or by the request that it is.
+// MayBeRepeated reports whether a repetition of the command can be recognized, by its idempotency
+// key or its request ID.
 func MayBeRepeated(c Command) bool {
 	_, c = unwrap(c)
 	_, numbered := c.(*Once)
 	return numbered || repeatableOf(c) != nil
 }
 
-// Repeated returns the result of a command that was done before, as a repetition has it, and
-// whether it was: if it [MayBeRepeated]. It changes nothing, so it does not renew the lease of a
-// grant.
+// Repeated returns the result for a repetition of a command, and whether the command was applied
+// before. Use it if [MayBeRepeated]. It changes nothing; in particular it does not renew the lease
+// of a grant.
 func (m *Machine) Repeated(c Command) (Result, bool) {
 	who, inner := unwrap(c)
 	if m.denied(c) != nil {
@@ -111,17 +110,17 @@ func (m *Machine) Repeated(c Command) (Result, bool) {
 	return r, what == repeated
 }
 
-// outcome is what becomes of a Once that is applied next.
+// outcome is what happens to a Once that is applied next.
 type outcome uint8
 
 const (
-	refused  outcome = iota // nothing is done: see Once
-	repeated                // it has the result of the first time
-	isNew                   // it is done
+	refused  outcome = iota // nothing changes: see Once
+	repeated                // the result is that of the first time
+	isNew                   // the command is applied
 )
 
-// outcome says what becomes of a command of the session, which is nil if it is not known, with the
-// result if it is repeated. It changes nothing.
+// outcome returns what happens to a command of the session, and its result if it is repeated. The
+// session is nil if it is unknown. It changes nothing.
 func (s *session) outcome(c *Once) (Result, outcome) {
 	if s == nil || c.Number < max(s.settled, c.Settled) {
 		return Result{}, refused
@@ -131,16 +130,16 @@ func (s *session) outcome(c *Once) (Result, outcome) {
 	case !done:
 		return Result{}, isNew
 	case r.Err == nil && !Fits(c.Command, r.Value):
-		return Result{}, refused // it was the number of a command of another form
+		return Result{}, refused // the number belongs to a command of another form
 	}
 	r.Repeated = true
 	return r, repeated
 }
 
-// notNow reports whether a command was refused for a reason that may pass: the members' states
-// differ, the quota is used up, or a limit is reached. The result is not kept, so that a retry with
-// the same number is applied once there is room. A client that got such a refusal after a try
-// without an answer does not know the outcome: that try may still be on its way.
+// notNow reports whether a command was rejected for a reason that may pass: the members' states
+// differ, the quota is exhausted, or a limit is reached. The result is not kept, so that a retry
+// with the same number is applied once there is room. A client that gets such a rejection after an
+// attempt without an answer does not know the outcome: that attempt may still be in flight.
 func notNow(err error) bool {
 	if _, limited := err.(*access.LimitError); limited { //nolint:errorlint // apply wraps none
 		return true
@@ -148,8 +147,8 @@ func notNow(err error) bool {
 	return err == ErrDiverged || err == ErrNoSpace //nolint:errorlint // as above
 }
 
-// Fits reports whether a value may be the result of a command that has no error: a client that
-// uses a number twice must not make anybody read one result as another.
+// Fits reports whether v can be the result of c, if c succeeded. It keeps a client that uses a
+// number twice from having one kind of result read as another.
 func Fits(c Command, v any) (ok bool) {
 	switch c := Inner(c).(type) {
 	case *OpenSession:
@@ -169,7 +168,7 @@ func Fits(c Command, v any) (ok bool) {
 		_, ok = v.(*RevokeResult)
 	case *Txn:
 		r, isTxn := v.(*TxnResult)
-		if !isTxn || !r.Succeeded && len(c.Compare) == 0 { // no condition, so none that failed
+		if !isTxn || !r.Succeeded && len(c.Compare) == 0 { // no condition that could have failed
 			return false
 		}
 		ops := c.Else

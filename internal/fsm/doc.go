@@ -11,12 +11,12 @@
 //
 // # Formats
 //
-// Entries of the log and snapshots consist of the records below. testdata/v1 has one of each, and
-// a test fails when one is written differently. docs/formats.md has the files around them.
+// Log entries and snapshots consist of the records below. testdata/v1 has one of each, and a test
+// fails if the encoding of one changes. docs/formats.md describes the files around them.
 //
-// A decoder knows the version before it decodes anything. A flag, kind or choice that the version
-// does not have is an error that names the needed release, and is never ignored. Bytes that no
-// version has are corrupt.
+// A decoder knows the version before it decodes anything else. A flag, kind or choice that the
+// version does not have is an error that names the required release; it is never ignored. Bytes
+// that no version has are corrupt.
 //
 // uv and sv are unsigned and signed (zig-zag) varints, as in protobuf; 8 is eight bytes,
 // big-endian; a text is its length uv and its bytes; a list is its count uv and its elements.
@@ -25,12 +25,11 @@
 //
 // An entry is its version (one byte, the cluster version when it was written), then groups of
 // commands. A group may begin with a header: a byte with 0x80 set and the flags 1 (origin) and 2
-// (count), then [member 8, number 8], and [count uv; without it there is one command]. Commands
-// without a header come from clients of the member that proposed the entry. Kinds of commands are
-// below 0x80.
+// (count), then [member 8, number 8], and [count uv; 1 if absent]. Commands without a header come
+// from clients of the member that proposed the entry. Kinds of commands are below 0x80.
 //
-// A ref names a lease: a byte of flags, 1 (ID), 2 (name), 4 (token), and from 8 on those of the
-// command; then [ID 8] [name text] [token uv].
+// A ref names a lease: a byte of flags, 1 (ID), 2 (name), 4 (token), and the command's own from 8
+// on; then [ID 8] [name text] [token uv].
 //
 //	kind    command           fields
 //	1       Put               ref with 8 previous, 16 keep value, 32 keep lease, 64 most keys;
@@ -99,8 +98,8 @@
 //	            [quota sv, not 0, negative for none], [public key of its tokens], name, list of
 //	            peer URLs, list of client URLs
 //
-// A snapshot is a list of chunks of about a mebibyte, each of whole records; each record follows
-// its tag (one byte). Records come in the order of this table:
+// A snapshot is a list of chunks of about 1 MiB. A chunk has whole records, each after its tag (one
+// byte). Records come in the order of this table:
 //
 //	tag  record         fields
 //	1    header         version (one byte: the cluster version), index uv, term uv, revision sv,
@@ -132,8 +131,8 @@
 //	                    revision sv, version sv
 //	6    trailer        number of records before it uv
 //
-// A name in a version is the number uv that the text has in this snapshot, from 1 on, in the order
-// of first use; 0 stands for a new one, and its text follows. Keys of 64 bytes and more are long.
+// A name in a version is the number (uv) of a text in this snapshot. Texts are numbered from 1 in
+// order of first use; 0 announces a new text, which follows. Keys of 64 bytes or more are long.
 //
 // A result is a revision sv, a refusal (one byte), and the value if the refusal is 0. A pair is
 // flags 1 lease; key, value, create revision sv, mod revision sv, version sv, [lease 8].

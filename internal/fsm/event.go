@@ -9,24 +9,24 @@ import (
 	"leasehold.dev/lease"
 )
 
-// LeaseEventKind says what happened to a lease.
+// LeaseEventKind is what happened to a lease.
 type LeaseEventKind uint8
 
 // The kinds of events.
 const (
-	// LeaseGranted: a repeated grant is none.
+	// LeaseGranted is a new lease. A repeated grant is no event.
 	LeaseGranted LeaseEventKind = iota + 1
-	// LeaseExpired: it is over. If it has a lock delay, it is Delayed now.
+	// LeaseExpired ends the lease. If it has a lock delay, it is Delayed now.
 	LeaseExpired
-	// LeaseReleased: its lock delay has passed, and its name and keys are free.
+	// LeaseReleased ends the lock delay: the name and the keys are free.
 	LeaseReleased
-	// LeaseRevoked by By.
+	// LeaseRevoked is a revocation by By.
 	LeaseRevoked
-	// LeaseHandedOver by By, who owned it, to the owner of Info.
+	// LeaseHandedOver is a hand-over by By, the previous owner, to the owner in Info.
 	LeaseHandedOver
-	// LeaseResumed by another process of its owner.
+	// LeaseResumed gives the lease to another process of its owner.
 	LeaseResumed
-	// LeaseTTLChanged to the TTL of Info.
+	// LeaseTTLChanged sets the TTL to that in Info.
 	LeaseTTLChanged
 )
 
@@ -36,73 +36,71 @@ var leaseEventNames = [...]string{
 	LeaseTTLChanged: "TTL changed",
 }
 
-// String returns the event in words, as they stand in logs.
+// String returns the event in words, as logged.
 func (k LeaseEventKind) String() string { return leaseEventNames[k] }
 
-// LeaseEvent is something that happened to a lease. Renewals are none, and of a lease that
-// one command has granted and ended nobody is told anything.
+// LeaseEvent is something that happened to a lease. Renewals are not events. A lease that a single
+// command grants and ends has no events.
 type LeaseEvent struct {
-	// Seq numbers the events, alike on all members and without gaps. After a
-	// backup was restored it goes on at some larger number.
+	// Seq numbers the events, without gaps and alike on all members. After a restore from backup it
+	// continues at a larger number.
 	Seq uint64
-	// Revision is the store's after the event: keys that went with the lease went
+	// Revision is the store's revision after the event. Keys that ended with the lease were deleted
 	// at or before it.
 	Revision int64
 	Kind     LeaseEventKind
-	// Info is the lease after the event, or as it was last. Its labels must not
-	// be changed.
+	// Info is the lease after the event, or its last state. Its labels must not be modified.
 	Info lease.Info
 	// Before is the token that the lease had before it was handed over or resumed.
 	Before lease.Token
-	// By is who revoked it, or handed it over; ByKey for a bound lease that ended because
-	// its key went, or moved.
+	// By is who revoked the lease or handed it over. It is ByKey for a bound lease that ended
+	// because its key was deleted or moved.
 	By string
 }
 
-// ErrEventsCompacted means that the events asked for are no longer kept by this
-// member, or have never been: the caller lists the leases, and goes on from there.
+// ErrEventsCompacted means that this member does not have the requested events any more, or never
+// had them. The caller should list the leases and continue from there.
 var ErrEventsCompacted = errors.New("fsm: lease events compacted")
 
-// ByKey says in a LeaseEvent that it was no revocation that ended a lease.
+// ByKey is LeaseEvent.By if no revocation ended the lease.
 const ByKey = "key"
 
-// defaultLeaseEvents is how many events are kept, if they are not too large.
+// defaultLeaseEvents is how many events are kept, unless they are too large.
 const defaultLeaseEvents = 16_384
 
-// eventBytes is about what an event takes, beside the lease.
+// eventBytes is the approximate size of an event without its lease.
 const eventBytes = 64
 
-// LeaseEvents is an immutable picture of the last events of leases. They are no part
-// of the replicated state, only the number of the last one is: what a member keeps
-// differs from what others keep, since after a restart or a snapshot it has only
-// what came since. Any goroutine may read it.
+// LeaseEvents is an immutable view of the latest lease events. Only the number of the last event is
+// replicated: members keep different events, because after a restart or a snapshot a member has
+// only those since then. Any goroutine may read it.
 type LeaseEvents struct {
 	recent recent[LeaseEvent]
 	last   uint64
 }
 
-// start goes on from a number, with no events.
+// start continues after a number, with no events.
 func (l *LeaseEvents) start(last uint64) {
 	*l = LeaseEvents{last: last, recent: recent[LeaseEvent]{most: l.recent.most}}
 }
 
-// step is what one command does to leases. It is empty between commands.
+// step collects the effects of one command on leases. It is empty between commands.
 type step struct {
 	// before is the last token before the command.
 	before lease.Token
 	events []LeaseEvent
-	// loose are bound leases that may have no key any more.
+	// loose are bound leases that may have lost their key.
 	loose []lease.ID
 }
 
-// date sets the revision of the events: that of the transaction which they are part of.
+// date sets the revision of the events to that of their transaction.
 func (s *step) date(revision int64) {
 	for i := range s.events {
 		s.events[i].Revision = revision
 	}
 }
 
-// happened notes an event of the command that is being applied.
+// happened records an event of the command that is being applied.
 func (m *Machine) happened(e LeaseEvent) {
 	s := &m.step
 	if e.Kind == LeaseRevoked && e.Info.Token > s.before {
@@ -115,17 +113,17 @@ func (m *Machine) happened(e LeaseEvent) {
 	s.events = append(s.events, e)
 }
 
-// settle ends the command that is being applied: the bound leases end whose keys it has
-// taken away, in the order in which it did, and what happened is told.
+// settle completes the command that is being applied: it ends bound leases that lost their key, in
+// the order in which they lost it, and publishes the events.
 //
-// They end last, so that an operation of a transaction may name a lease whose key one
-// before it has deleted, and validate need not know.
+// They end last, so that an operation of a transaction may name a lease whose key an earlier
+// operation deleted, and validate need not track this.
 func (m *Machine) settle() {
 	m.endLoose()
 	m.tell()
 }
 
-// endLoose ends the bound leases that have no key any more.
+// endLoose ends bound leases that have lost their key.
 func (m *Machine) endLoose() {
 	s := &m.step
 	for _, id := range s.loose {
@@ -137,7 +135,7 @@ func (m *Machine) endLoose() {
 	s.loose = s.loose[:0]
 }
 
-// tell numbers what happened to leases, for followers of events.
+// tell numbers the events and publishes them.
 func (m *Machine) tell() {
 	s := &m.step
 	for _, e := range s.events {
@@ -149,13 +147,13 @@ func (m *Machine) tell() {
 	s.events = s.events[:0]
 }
 
-// detach takes a key off the lease that it is on.
+// detach detaches a key from its lease.
 func (m *Machine) detach(kv *mvcc.KeyValue) {
 	m.lessor.Detach(kv.Key)
 	m.loosen(lease.ID(kv.Lease))
 }
 
-// detachAll is detach for keys that may be on no lease.
+// detachAll detaches keys, some of which may have no lease.
 func (m *Machine) detachAll(kvs []*mvcc.KeyValue) {
 	for i, kv := range kvs {
 		if kv.Lease == 0 {
@@ -163,31 +161,31 @@ func (m *Machine) detachAll(kvs []*mvcc.KeyValue) {
 		}
 		m.lessor.Detach(kv.Key)
 		if i == len(kvs)-1 || kvs[i+1].Lease != kv.Lease {
-			m.loosen(lease.ID(kv.Lease)) // not for each of many: what is bound has one
+			m.loosen(lease.ID(kv.Lease)) // once per run of keys: a bound lease has only one key
 		}
 	}
 }
 
-// loosen notes a lease that has lost its only key.
+// loosen records a lease that lost its only key.
 func (m *Machine) loosen(id lease.ID) {
 	if m.lessor.Loose(id) {
 		m.step.loose = append(m.step.loose, id)
 	}
 }
 
-// After returns the events after number seq, or as many of the first of them as
-// lie together: the caller goes on after the last of those until there are none.
-// It returns ErrEventsCompacted if the first of them is not kept, or if the number
-// seq is still to come. The caller must not change them; they stay as they are.
+// After returns events after number seq, at least the next one; the caller repeats with the last
+// number that it got until none is left. It returns ErrEventsCompacted if the next event is no
+// longer kept, or if seq is beyond the last event. The slice is immutable: the caller must not
+// modify it, and it will not change.
 func (l LeaseEvents) After(seq uint64) ([]LeaseEvent, error) {
 	if seq > l.last || l.last-seq > uint64(l.recent.kept) {
-		return nil, fmt.Errorf("%w: after %d, there are %d up to %d",
+		return nil, fmt.Errorf("%w: requested after %d, have the last %d up to %d",
 			ErrEventsCompacted, seq, l.recent.kept, l.last)
 	}
 	return l.recent.last(int(l.last - seq)), nil
 }
 
-// Compacted returns the number up to which no event is kept.
+// Compacted returns the number of the last event that is not kept.
 func (l LeaseEvents) Compacted() uint64 { return l.last - uint64(l.recent.kept) }
 
 // Last returns the number of the last event.

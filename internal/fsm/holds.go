@@ -15,44 +15,43 @@ import (
 	"leasehold.dev/lease"
 )
 
-// These errors refuse a Grant that holds ranges.
+// These errors reject a Grant that holds ranges.
 var (
-	// ErrBadHolds means that a lease is to hold too many ranges, too long ones, or an
-	// empty one: see CheckHolds.
+	// ErrBadHolds means that a lease would hold too many ranges, too long ones, or an empty one:
+	// see CheckHolds.
 	ErrBadHolds = errors.New("fsm: a lease holds at most 64 ranges, of 16 KiB together, none empty")
-	// ErrTooManyHolds means that all leases together hold as many ranges as they may, and
-	// orphans with them.
+	// ErrTooManyHolds means that all leases and orphans together already hold the most ranges
+	// allowed.
 	ErrTooManyHolds = errors.New("fsm: all leases together hold at most 100000 ranges: end some, " +
 		"or hold fewer and wider ranges")
-	// ErrOwnerHolds means that the leases of one owner do, or those that have none.
+	// ErrOwnerHolds is the same for the leases of one owner, or those without an owner.
 	ErrOwnerHolds = errors.New("fsm: the leases of one owner hold at most 10000 ranges together, " +
 		"as do those without an owner: end some, hold fewer and wider ranges, or name an owner")
 )
 
-// MaxCacheTTL is the longest TTL of a lease that holds ranges, whatever a server allows. A
-// write waits that long for a cache that is dead.
+// MaxCacheTTL is the longest TTL of a lease that holds ranges, whatever a server is configured to
+// allow. A write waits that long for a cache that has failed.
 const MaxCacheTTL lease.TTL = 600_000
 
-// A CacheTTLError refuses a TTL that is too long for a lease that holds ranges.
+// A CacheTTLError rejects a TTL that is too long for a lease that holds ranges.
 type CacheTTLError struct{ Got, Max lease.TTL }
 
-// Error says what is allowed, and who decides that.
+// Error returns the largest allowed TTL, and the flag that sets it.
 func (e *CacheTTLError) Error() string {
 	return fmt.Sprintf("fsm: a lease that holds ranges for a cache may have a TTL of at most %d ms, "+
 		"not %d ms: ask for less, or set a longer --lease-max-cache-ttl for the servers", e.Max, e.Got)
 }
 
-// Bounds of what is held. Apply depends on them, so they are the same for every
-// member.
+// Bounds on holds. Apply depends on them, so they are the same on every member.
 const (
 	maxHolds     = 64      // ranges of one lease
 	maxHoldBytes = 16_384  // of their keys and ends
 	maxHeld      = 100_000 // ranges of all leases
-	maxOwnerHeld = 10_000  // ranges of the leases of one owner, or of none
+	maxOwnerHeld = 10_000  // ranges of the leases of one owner, or of those without an owner
 )
 
-// CheckHolds returns ErrBadHolds if no lease can hold these ranges, and a *CacheTTLError if
-// none of this TTL can, where that may be most.
+// CheckHolds returns ErrBadHolds if no lease can hold these ranges, and a *CacheTTLError if a lease
+// that holds ranges may have at most the TTL most.
 func CheckHolds(holds []keyrange.Range, ttl, most lease.TTL) error {
 	if len(holds) > maxHolds || textBytes(holds) > maxHoldBytes ||
 		slices.ContainsFunc(holds, keyrange.Range.Empty) {
@@ -64,20 +63,20 @@ func CheckHolds(holds []keyrange.Range, ttl, most lease.TTL) error {
 	return nil
 }
 
-// Holds says which ranges each lease holds, and which orphans there are. A picture of it
-// (Machine.AllHolds) is immutable and may be read from any goroutine.
+// Holds has the ranges that each lease holds, and the orphans. The result of Machine.AllHolds is
+// immutable and may be read from any goroutine.
 type Holds struct {
 	of      map[lease.ID][]keyrange.Range
 	orphans map[lease.Token]Orphan
 }
 
-// held returns what a lease holds. The caller must not change it.
+// held returns the ranges that a lease holds. The caller must not modify them.
 func (h Holds) held(id lease.ID) []keyrange.Range { return h.of[id] }
 
-// len returns how many leases hold anything.
+// len returns the number of leases that hold ranges.
 func (h Holds) len() int { return len(h.of) }
 
-// All yields every lease that holds anything, in ID order, with what it holds.
+// All yields every lease that holds ranges, in ID order.
 func (h Holds) All() iter.Seq2[lease.ID, []keyrange.Range] {
 	return func(yield func(lease.ID, []keyrange.Range) bool) {
 		for _, id := range slices.Sorted(maps.Keys(h.of)) {
@@ -88,33 +87,33 @@ func (h Holds) All() iter.Seq2[lease.ID, []keyrange.Range] {
 	}
 }
 
-// Holding names a lease under the token with which it held ranges.
+// Holding identifies a lease and the token with which it held ranges.
 type Holding struct {
 	ID    lease.ID
 	Token lease.Token
 }
 
-// holdings are the holds as they change.
+// holdings is the mutable form of Holds.
 type holdings struct {
 	Holds
 	ranges int // of all leases and orphans
 	// Invariant: bytes is the sum of holdSize, over leases and orphans.
 	bytes int64
-	// owned says how many ranges the leases and orphans of each owner hold, "" for
-	// leases without an owner. These count as one client: otherwise nobody would name an
-	// owner. Invariant: it has no zeros, and ranges is the sum.
+	// owned counts the ranges that the leases and orphans of each owner hold. Leases without an
+	// owner count as one client, named ""; otherwise there would be no reason to name an owner.
+	// Invariant: it has no zeros, and the values add up to ranges.
 	owned map[string]int
-	// ttls says how many leases and orphans hold something for a TTL.
+	// ttls counts the leases and orphans that hold ranges, by TTL.
 	// Invariant: it has no zeros.
 	ttls btree.Map[lease.TTL, int]
-	// shared says that a picture shows the maps: they are copied before they change.
+	// shared says that the maps are visible to readers: they are copied before they change.
 	shared bool
-	// changed are those whose holds are not what they were when that was taken.
+	// changed are the leases whose holds changed since the last TakeHolds.
 	changed []Holding
 }
 
-// set makes a lease hold ranges, or nothing any more. The lease is as it was when it began
-// to hold, but for its TTL.
+// set replaces the ranges that a lease holds; nil removes them. Apart from its TTL, the lease must
+// be as it was when it began to hold ranges.
 func (h *holdings) set(l *lease.Info, ranges []keyrange.Range) {
 	old := len(h.of[l.ID])
 	if old == 0 && len(ranges) == 0 {
@@ -129,8 +128,8 @@ func (h *holdings) set(l *lease.Info, ranges []keyrange.Range) {
 	}
 }
 
-// change notes that so many ranges more, or fewer if below 0, will be held by a lease, or the
-// orphan of one, and makes the maps ready for that.
+// change prepares the maps for a lease or its orphan that will hold more ranges, or fewer if more
+// is negative.
 func (h *holdings) change(l *lease.Info, more int) {
 	if h.shared || h.of == nil {
 		h.Holds, h.shared = h.copied(), false
@@ -139,7 +138,7 @@ func (h *holdings) change(l *lease.Info, more int) {
 	h.changed = append(h.changed, Holding{l.ID, l.Token})
 }
 
-// copied returns holds that may be changed.
+// copied returns a mutable copy of the maps.
 func (h Holds) copied() Holds {
 	out := Holds{make(map[lease.ID][]keyrange.Range), make(map[lease.Token]Orphan)}
 	maps.Copy(out.of, h.of)
@@ -147,10 +146,9 @@ func (h Holds) copied() Holds {
 	return out
 }
 
-// shorten shortens the TTLs of leases that hold ranges for longer than any may now, and those
-// of orphans. None was granted since there is a bound; what is older must not hold up writes
-// for ever. All others stay as they are at the members that need no snapshot: of a lease more may
-// remain than its TTL.
+// shorten limits the TTLs of leases that hold ranges, and of orphans, to MaxCacheTTL. Older
+// releases had no bound, and their leases must not block writes forever. Members that do not
+// restore a snapshot leave such leases as they are: more may remain of a lease than its TTL.
 func (h *holdings) shorten(s *lease.State) {
 	for id := range h.of {
 		s.Shorten(id, MaxCacheTTL)
@@ -161,7 +159,7 @@ func (h *holdings) shorten(s *lease.State) {
 	}
 }
 
-// count counts ranges that a lease begins to hold or, below 0, holds no more.
+// count adds ranges that a lease begins to hold or, if negative, no longer holds.
 func (h *holdings) count(l *lease.Info, more int) {
 	h.ranges += more
 	if h.owned == nil {
@@ -173,7 +171,7 @@ func (h *holdings) count(l *lease.Info, more int) {
 	h.time(l.TTL, cmp.Compare(more, 0))
 }
 
-// time notes that one lease more or, with -1, one fewer holds ranges for a TTL.
+// time adds to the number of leases that hold ranges for a TTL.
 func (h *holdings) time(ttl lease.TTL, more int) {
 	n, _ := h.ttls.Get(ttl)
 	if n += more; n == 0 {
@@ -183,7 +181,7 @@ func (h *holdings) time(ttl lease.TTL, more int) {
 	h.ttls.Set(ttl, n)
 }
 
-// retime notes that a lease, which may hold something, has another TTL.
+// retime records that a lease, which may hold ranges, has another TTL.
 func (h *holdings) retime(id lease.ID, old, ttl lease.TTL) {
 	if len(h.of[id]) > 0 {
 		h.time(ttl, 1)
@@ -191,7 +189,7 @@ func (h *holdings) retime(id lease.ID, old, ttl lease.TTL) {
 	}
 }
 
-// recount counts all that restore took, when the leases are known.
+// recount counts everything that restore read, once the leases are known.
 func (h *holdings) recount(lookup func(lease.ID) (lease.Info, bool)) {
 	for id, ranges := range h.of {
 		info, _ := lookup(id)
@@ -204,8 +202,8 @@ func (h *holdings) recount(lookup func(lease.ID) (lease.Info, bool)) {
 	}
 }
 
-// checkHolds says why a Grant cannot hold what it asks for. One of a lease that is
-// there already gives nothing.
+// checkHolds returns why a Grant cannot hold the ranges that it asks for. A Grant that finds an
+// existing lease needs no more ranges.
 func (m *Machine) checkHolds(c *Grant) error {
 	if len(c.Holds) == 0 {
 		return nil
@@ -220,8 +218,8 @@ func (m *Machine) checkHolds(c *Grant) error {
 	return m.holds.check(c.Terms.Owner, len(c.Holds), len(c.Holds))
 }
 
-// checkChange says which lease a ChangeTTL is about, or why it is too much for one that holds
-// something.
+// checkChange returns the lease of a ChangeTTL, or an error if the TTL is too large for a lease
+// that holds ranges.
 func (m *Machine) checkChange(c *ChangeTTL) (lease.ID, error) {
 	id, err := m.meant(c.ID, c.Name)
 	if err != nil {
@@ -237,7 +235,7 @@ func (m *Machine) checkChange(c *ChangeTTL) (lease.ID, error) {
 	return id, CheckHolds(m.holds.held(id), c.TTL, most)
 }
 
-// check returns an error if so many more ranges must not be held, by an owner and by all.
+// check returns an error if an owner, or all leases together, must not hold so many more ranges.
 func (h *holdings) check(owner string, own, all int) error {
 	switch {
 	case h.owned[owner]+own > maxOwnerHeld:
@@ -248,28 +246,28 @@ func (h *holdings) check(owner string, own, all int) error {
 	return nil
 }
 
-// Holds returns what a lease holds now. The caller must not change it. Like the
-// Machine itself it is not safe for concurrent use: see AllHolds.
+// Holds returns the ranges that a lease holds now. The caller must not modify them. Like the
+// Machine, it is not safe for concurrent use: see AllHolds.
 func (m *Machine) Holds(id lease.ID) []keyrange.Range { return m.holds.held(id) }
 
-// HoldCount returns how many leases hold anything.
+// HoldCount returns the number of leases that hold ranges.
 func (m *Machine) HoldCount() int { return m.holds.len() }
 
-// CacheTTL returns for how long a write may have to wait for caches: see View.CacheTTL.
+// CacheTTL returns the longest time that a write may wait for caches: see View.CacheTTL.
 func (m *Machine) CacheTTL() lease.TTL {
 	longest, _, _ := m.holds.ttls.Max()
 	return longest
 }
 
-// AllHolds returns a picture of all holds, which any goroutine may read. The first
-// change after it copies the maps: take one when somebody asks.
+// AllHolds returns an immutable view of all holds, which any goroutine may read. The next change
+// copies the maps, so call it only on request.
 func (m *Machine) AllHolds() Holds {
 	m.holds.shared = true
 	return m.holds.Holds
 }
 
-// TakeHolds returns the leases whose holds have changed since the last call: given
-// to a new lease, orphaned, or gone. One may be named twice.
+// TakeHolds returns the leases whose holds have changed since the last call: granted, orphaned, or
+// removed. A lease may appear twice.
 func (m *Machine) TakeHolds() []Holding {
 	out := m.holds.changed
 	m.holds.changed = nil
@@ -280,7 +278,7 @@ func appendHold(b []byte, id lease.ID, ranges []keyrange.Range) []byte {
 	return encoding.AppendList(appendID(b, id), ranges, appendHeld)
 }
 
-// heldBy is what a lease holds, as in a snapshot.
+// heldBy is the ranges of one lease in a snapshot.
 type heldBy struct {
 	Lease  lease.ID
 	Ranges []keyrange.Range

@@ -9,18 +9,18 @@ import (
 	"leasehold.dev/lease"
 )
 
-// An Import is the state of another kind of store, from which a cluster can be restored.
+// An Import is the state of a different kind of store, from which a cluster can be restored.
 type Import struct {
 	// Revision is the store's revision. The history up to it counts as compacted.
 	Revision int64
 	// Leases are granted in this order, each with its full TTL.
 	Leases iter.Seq[lease.Terms]
-	// Keys are the newest versions of the keys that exist, in the order of their revisions.
+	// Keys are the newest versions of the existing keys, in the order of their revisions.
 	Keys iter.Seq[mvcc.Record]
 }
 
-// Encode writes the state as the chunks of a snapshot, for [RestoreBackup]. A chunk is reused after
-// write returns.
+// Encode writes the state as the chunks of a snapshot, for [RestoreBackup]. The chunk is reused
+// after write returns.
 func (im *Import) Encode(write func(chunk []byte) error) error {
 	e := &encoder{write: write}
 	var leases []lease.Terms
@@ -30,7 +30,7 @@ func (im *Import) Encode(write func(chunk []byte) error) error {
 	e.record(tagHeader, func(b []byte) []byte {
 		return appendHeader(b, &header{
 			Version: ClusterVersion{Number: version.Spoken.Newest},
-			Index:   1, Term: 1, // a snapshot is of at least one entry
+			Index:   1, Term: 1, // a snapshot covers at least one entry
 			Revision: im.Revision, Compacted: im.Revision, LastToken: lease.Token(len(leases)),
 		})
 	})

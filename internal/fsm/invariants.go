@@ -8,9 +8,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// CheckInvariants walks the whole state, with the leases and the store, and returns the first
-// contradiction. It is for tests and for the simulator, and slow. In the middle of a command it
-// checks nothing.
+// CheckInvariants walks the whole state, including leases and store, and returns the first
+// contradiction. It is slow, and meant for tests and the simulator. It checks nothing while a
+// command is partly applied.
 func (m *Machine) CheckInvariants() error {
 	if m.Midway() {
 		return nil
@@ -18,8 +18,8 @@ func (m *Machine) CheckInvariants() error {
 	return cmp.Or(m.checkInvariants(), m.lessor.CheckInvariants(), m.store.CheckInvariants())
 }
 
-// checkInvariants compares the leases' attachments with the newest records of the keys, and checks
-// that only leases that are alive hold ranges.
+// checkInvariants compares the attachments of leases with the newest records of the keys, and
+// checks that only live leases hold ranges.
 func (m *Machine) checkInvariants() error {
 	attached := 0
 	for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
@@ -41,14 +41,14 @@ func (m *Machine) checkInvariants() error {
 	return cmp.Or(m.checkSessions(), m.checkAccounts(), m.checkHeld())
 }
 
-// checkAccounts compares the counts of leases by principal with the leases. The store checks what
-// principals wrote.
+// checkAccounts compares the number of leases of each principal with the leases. The store checks
+// what principals wrote.
 func (m *Machine) checkAccounts() error {
 	counts := make(map[string]leaseAccount)
 	for id, who := range m.lessor.View().Accounts() {
 		info, ok := m.lessor.Lookup(id)
 		if !ok {
-			return fmt.Errorf("lease %d is on the account of %q, and not there", id, who)
+			return fmt.Errorf("the account of %q has lease %d, which does not exist", who, id)
 		}
 		n := counts[who]
 		counts[who] = leaseAccount{n.leases + 1, n.bytes + info.Bytes()}
@@ -65,12 +65,12 @@ func (m *Machine) checkAccounts() error {
 	return nil
 }
 
-// checkHeld compares the counted ranges that caches hold with those that are there.
+// checkHeld compares the counts of held ranges with the ranges.
 func (m *Machine) checkHeld() error {
 	ranges, owned, longest := 0, make(map[string]int), lease.TTL(0)
 	for id, held := range m.AllHolds().All() {
 		if info, ok := m.lessor.Lookup(id); !ok || info.Delayed {
-			return fmt.Errorf("lease %d holds something and is not alive", id)
+			return fmt.Errorf("lease %d holds ranges and is not alive", id)
 		}
 		ranges += len(held)
 		info, _ := m.lessor.Lookup(id)
@@ -79,7 +79,7 @@ func (m *Machine) checkHeld() error {
 	}
 	for o := range m.AllHolds().Orphans() {
 		if info, _ := m.lessor.Lookup(o.Lease.ID); info.Token == o.Lease.Token {
-			return fmt.Errorf("lease %d is there and has left an orphan", info.ID)
+			return fmt.Errorf("live lease %d has an orphan", info.ID)
 		}
 		ranges += len(o.Ranges)
 		owned[o.Lease.Owner] += len(o.Ranges)
@@ -92,10 +92,10 @@ func (m *Machine) checkHeld() error {
 	return nil
 }
 
-// checkSessions compares the counts of the sessions, and of their owners, with the sessions.
+// checkSessions compares the counts of sessions and of their owners with the sessions.
 func (m *Machine) checkSessions() error {
 	l, n, bytes := m.sessions, 0, int64(0)
-	used := make(map[*sessionOwner][]*session) // the one used last first
+	used := make(map[*sessionOwner][]*session) // most recently used first
 	for s := l.root.next; s != &l.root; s = s.next {
 		n++
 		size, err := s.check()
@@ -117,7 +117,7 @@ func (m *Machine) checkSessions() error {
 	return l.owners.check(used)
 }
 
-// check returns how many bytes a session takes, or says that its answers are out of order.
+// check returns the size of a session in bytes, or an error if its answers are out of order.
 func (s *session) check() (size int64, err error) {
 	size = int64(len(s.user))
 	for i := range s.answers {
@@ -130,8 +130,8 @@ func (s *session) check() (size int64, err error) {
 	return size, nil
 }
 
-// check compares owners with the sessions of each, the one used last first: their counts, their
-// rings, and their places in the rankings, which are heaps.
+// check compares owners with their sessions, most recently used first: the counts, the rings, and
+// the owners' positions in the rankings, which are heaps.
 func (l *sessionOwners) check(used map[*sessionOwner][]*session) error {
 	if len(l.byUser) != len(used) {
 		return fmt.Errorf("%d owners of sessions, want %d", len(l.byUser), len(used))
@@ -140,7 +140,7 @@ func (l *sessionOwners) check(used map[*sessionOwner][]*session) error {
 		bytes, next := int64(0), &o.root
 		for _, s := range list {
 			if next.older != s || s.newer != next {
-				return fmt.Errorf("session %d is not in its place in the ring of %q", s.ID, o.user)
+				return fmt.Errorf("session %d is out of order in the ring of %q", s.ID, o.user)
 			}
 			bytes, next = bytes+s.bytes, s
 		}
@@ -159,7 +159,7 @@ func (l *sessionOwners) check(used map[*sessionOwner][]*session) error {
 		}
 		for i, o := range r.list {
 			if o.places[by] != i || l.byUser[o.user] != o || i > 0 && r.Less(i, (i-1)/2) {
-				return fmt.Errorf("%q is not in its place of the ranking", o.user)
+				return fmt.Errorf("%q is out of order in the ranking", o.user)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ func (m *Machine) applyGrant(c *Grant) Result {
 	return Result{Value: v}
 }
 
-// checkGrant says why there is no room for a new lease, if the grant is to make one.
+// checkGrant returns an error if the grant makes a new lease and there is no room for it.
 func (m *Machine) checkGrant(c *Grant) error {
 	if err := m.afford(m.grantCost(c)); err != nil && !m.repeats(&c.Terms) {
 		return err
@@ -26,7 +26,7 @@ func (m *Machine) checkGrant(c *Grant) error {
 	return nil
 }
 
-// held returns the lease that a grant would return because its request made it before.
+// held returns the lease that the same request already created, if this grant repeats it.
 func (m *Machine) held(t *lease.Terms) (held lease.Info, ok bool) {
 	held, ok = m.lessor.Lookup(t.ID)
 	if !ok {
@@ -35,13 +35,13 @@ func (m *Machine) held(t *lease.Terms) (held lease.Info, ok bool) {
 	return held, ok && t.Repeats(&held)
 }
 
-// repeats reports whether a grant would return a lease that its request made before.
+// repeats reports whether a grant would return a lease that its request already created.
 func (m *Machine) repeats(t *lease.Terms) bool {
 	_, ok := m.held(t)
 	return ok
 }
 
-// grant does a Grant, and returns what GrantResult reads.
+// grant applies a Grant, and returns a value for GrantResult.
 func (m *Machine) grant(c *Grant) (any, error) {
 	if err := m.checkHolds(c); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (m *Machine) checkRevoke(id lease.ID, token lease.Token) error {
 	return nil
 }
 
-// revoke revokes a lease that checkRevoke has passed.
+// revoke revokes a lease that passed checkRevoke.
 func (m *Machine) revoke(t *mvcc.Txn, id lease.ID, by string) *RevokeResult {
 	ended := m.endEarly(id)
 	m.deleteKeys(t, ended.Keys, -int64(id))
@@ -97,12 +97,12 @@ func (m *Machine) revoke(t *mvcc.Txn, id lease.ID, by string) *RevokeResult {
 	return &RevokeResult{Deleted: int64(len(ended.Keys))}
 }
 
-// endEarly ends a lease that is there, before its time.
+// endEarly ends an existing lease before its expiry.
 func (m *Machine) endEarly(id lease.ID) lease.Ended {
 	until, _ := m.lessor.Expiry(id)
 	ended, err := m.lessor.Revoke(id)
 	if err != nil {
-		panic("fsm: revoke of a lease that was there: " + err.Error())
+		panic("fsm: revoking an existing lease: " + err.Error())
 	}
 	m.stats.Revoked++
 	m.meta.accounts.ended(&ended.Info, ended.Account)
@@ -110,7 +110,7 @@ func (m *Machine) endEarly(id lease.ID) lease.Ended {
 	return ended
 }
 
-// applyLease applies a command by which a live lease changes.
+// applyLease applies a command that changes a live lease.
 func (m *Machine) applyLease(c Command) Result {
 	e := LeaseEvent{Kind: LeaseTTLChanged}
 	id, err := m.subject(c)
@@ -143,7 +143,7 @@ func (m *Machine) applyLease(c Command) Result {
 	} else {
 		e.Before = before.Token
 		m.meta.accounts.passed(&before, &e.Info)
-		m.holds.orphan(&before, until) // the new process has nothing in its cache
+		m.holds.orphan(&before, until) // the new process has an empty cache
 	}
 	m.happened(e)
 	if silent {
@@ -152,14 +152,14 @@ func (m *Machine) applyLease(c Command) Result {
 	return Result{Value: &e.Info}
 }
 
-// successor returns who gets a lease by c.
+// successor returns the new owner of a lease.
 func (c *HandOver) successor(l lease.Info) lease.Terms {
 	return lease.Terms{
 		Owner: c.Owner, Secret: c.Secret, Principal: cmp.Or(c.Principal, l.Principal),
 	}
 }
 
-// subject returns the lease that a command of applyLease is about, or why there is none.
+// subject returns the lease of a command for applyLease.
 func (m *Machine) subject(c Command) (lease.ID, error) {
 	switch c := c.(type) {
 	case *ChangeTTL:
@@ -183,8 +183,8 @@ func (m *Machine) touch(id lease.ID, token lease.Token) (lease.Info, error) {
 	return info, err
 }
 
-// applyExpire ends the leases of one decision. The term fence makes the
-// decision its own leader's (T1); the lessor drops those that have changed.
+// applyExpire ends the leases of one Expire. The term fences it: only its own leader's entries
+// count (T1). The lessor skips leases that have changed.
 func (m *Machine) applyExpire(c *Expire) Result {
 	if c.Term != m.term {
 		return Result{Err: ErrStale}
@@ -197,10 +197,9 @@ func (m *Machine) applyExpire(c *Expire) Result {
 	return Result{}
 }
 
-// expire does what the end of a lease, or the beginning of its lock delay,
-// leaves to do.
+// expire completes the end of a lease, or the beginning of its lock delay.
 func (m *Machine) expire(ended *lease.Ended) {
-	m.holds.set(&ended.Info, nil) // and no orphan: the holder has stopped
+	m.holds.set(&ended.Info, nil) // no orphan: the holder has stopped
 	kind := LeaseExpired
 	if ended.Gone {
 		m.meta.accounts.ended(&ended.Info, ended.Account)
@@ -222,20 +221,20 @@ func (m *Machine) expire(ended *lease.Ended) {
 	m.happened(LeaseEvent{Kind: kind, Info: ended.Info})
 }
 
-// deleteKeys deletes the keys of a lease that is gone, in one revision (L6). The
-// cause is what WhyDeleted reads.
+// deleteKeys deletes the keys of a lease that is gone, in one revision (L6). WhyDeleted decodes the
+// cause.
 func (m *Machine) deleteKeys(t *mvcc.Txn, keys []string, cause int64) {
 	t.DeleteFor(keys, cause)
 }
 
-// freeKeys puts the keys of a lease that is gone as they are, on no lease.
+// freeKeys keeps the keys of a lease that is gone, and detaches them.
 func (m *Machine) freeKeys(t *mvcc.Txn, keys []string) {
 	for _, k := range keys {
 		t.PutAgain(k, 0)
 	}
 }
 
-// Reason says why a key was deleted.
+// Reason is why a key was deleted.
 type Reason uint8
 
 // The reasons.
@@ -248,9 +247,9 @@ const (
 	Revoked
 )
 
-// WhyDeleted returns the reason of a deletion, and the lease that took the key
-// with it, 0 if the reason is Deleted. It is part of the history: a client that
-// reads past events learns the same. An event that is no deletion has none.
+// WhyDeleted returns the reason for a deletion, and the lease whose end deleted the key, or 0 if
+// the reason is Deleted. It is part of the history, so a client that reads past events gets the
+// same answer. For an event that is not a deletion it returns Deleted and 0.
 func WhyDeleted(e *mvcc.Event) (Reason, lease.ID) {
 	switch cause := e.KV.Lease; {
 	case !e.Delete || cause == 0:

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// SetLimits changes the limits of a user, of a role or of everybody: see access.State.SetLimits,
-// whose errors are its results.
+// SetLimits changes the limits of a user, of a role or of everybody. Its results are the errors of
+// access.State.SetLimits.
 type SetLimits struct {
 	Of   access.Holder
 	List []access.LimitChange

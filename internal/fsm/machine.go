@@ -13,18 +13,18 @@ import (
 
 // Config configures a Machine.
 type Config struct {
-	// Lease must be the same for every member of a cluster, since apply depends
-	// on it.
+	// Lease must be the same on every member of a cluster, since apply depends on it.
 	Lease lease.Config
-	// LeaseEvents is how many events of leases are kept for followers that come
-	// late. Zero means 16,384.
+	// LeaseEvents is how many lease events are kept for watchers that resume late. Zero means
+	// 16,384.
 	LeaseEvents int
 	// AheadKeys is how many keys Ahead deletes at a time. Zero means 8,192.
 	AheadKeys int
-	// Versions are the cluster versions that this member speaks. Zero means those of this release.
+	// Versions are the cluster versions that this member supports. Zero means those of this
+	// release.
 	Versions version.Range
-	// Beside runs f beside the caller and returns what waits for its end. This package starts no
-	// goroutine: without it, Restore does one thing after another.
+	// Beside runs f concurrently, and returns a function that waits for it. This package starts no
+	// goroutine: without Beside, Restore is sequential.
 	Beside func(f func()) (wait func())
 }
 
@@ -37,48 +37,47 @@ type Machine struct {
 	lessor  *lease.Lessor
 	store   *mvcc.Store
 	members map[uint64]Member
-	// removed holds the IDs of members that were. Invariant: none is in members.
+	// removed holds the IDs of former members. Invariant: none is in members.
 	removed map[uint64]struct{}
 	alarms  map[Alarm]struct{}
 	version ClusterVersion
-	// holds is what leases hold, and what orphans do. Invariant: only leases that are alive
-	// hold anything.
+	// holds has the holds of leases, and the orphans. Invariant: only live leases hold ranges.
 	holds   holdings
 	index   uint64
 	term    uint64
 	changed changed
-	taken   changed // what TakeChanges has returned
+	taken   changed // the last result of TakeChanges
 	events  LeaseEvents
-	// step is what the command that is being applied has done to leases so far.
+	// step collects the effects of the current command on leases.
 	step step
-	// silences is no part of the replicated state either.
+	// silences is not part of the replicated state either.
 	silences Silences
 	stats    counted
 	view     *View
 	meta     meta
-	// ahead is the deletion that is under way before its entry has begun, nil if there is none.
+	// ahead is the deletion that is partly done before its entry, or nil.
 	ahead    *ahead
 	sessions *sessions
 }
 
-// meta has users and roles, and what follows from the members and the alarms.
+// meta has users and roles, and what is derived from members and alarms.
 type meta struct {
-	// changed says that members, alarms, users, roles or the version differ from those in view.
+	// changed says that members, alarms, users, roles or the version differ from those in the view.
 	changed bool
-	// bytes is what the members and the alarms take, and quota the least of the members'.
+	// bytes is the size of members and alarms, and quota the smallest quota of the members.
 	bytes, quota int64
-	access       *access.State // nil as long as there never were any users or roles
-	writers      keyWriters    // no part of the replicated state
+	access       *access.State // nil if there never were any users or roles
+	writers      keyWriters    // not part of the replicated state
 	accounts     accounts
 	comparison   comparison
-	restore      uint64 // the ID of the restore that the state comes from, 0 if it comes from none
+	restore      uint64 // the ID of the restore that produced the state, 0 if none
 }
 
-// Stats counts what Apply has done since the Machine was made, except for entries that CountAfter
-// leaves out. It is not part of the replicated state.
+// Stats counts what Apply has done since the Machine was created, without the entries that
+// CountAfter excludes. It is not part of the replicated state.
 type Stats struct{ Granted, Revoked, Expired, Checkpointed uint64 }
 
-// counted is Stats of the entries after an index, and the last lease event up to there.
+// counted is the Stats of the entries after an index, and the last lease event up to that index.
 type counted struct {
 	Stats
 	after, event uint64
@@ -90,8 +89,8 @@ type Change struct {
 	Events   []mvcc.Event
 }
 
-// New returns the empty state: no leases, no keys, revision 1, no members, and the oldest cluster
-// version.
+// New returns the empty state: no leases, no keys, revision 1, no members, and the oldest supported
+// cluster version.
 func New(c Config) *Machine {
 	if !c.Versions.Known() {
 		c.Versions = version.Spoken
@@ -114,10 +113,10 @@ func New(c Config) *Machine {
 	}
 }
 
-// Leases returns an immutable picture of the leases as of the last applied entry, which any
-// goroutine may read. It is not part of a View, since there is a View for every batch of entries
-// and a picture is not free: the first change of each page of 256 leases after a picture copies
-// the page. So take one only on request.
+// Leases returns an immutable view of the leases as of the last applied entry, which any goroutine
+// may read. It is not part of a View, because there is a View for every batch of entries and this
+// one has a cost: the first change of each page of 256 leases after the call copies the page. Call
+// it only on request.
 func (m *Machine) Leases() lease.View {
 	if m.ahead != nil {
 		return m.ahead.before.leases
@@ -125,11 +124,11 @@ func (m *Machine) Leases() lease.View {
 	return m.lessor.View()
 }
 
-// Lessor returns the lease engine, for the replica to promote, advance and
-// ask for due leases. Its replicated operations belong to Apply alone.
+// Lessor returns the lease engine, with which the replica promotes, advances and looks for due
+// leases. Only Apply may call its replicated operations.
 func (m *Machine) Lessor() *lease.Lessor { return m.lessor }
 
-// Access returns the users and roles, nil as long as there never were any.
+// Access returns the users and roles, or nil if there never were any.
 func (m *Machine) Access() *access.State { return m.meta.access }
 
 // Index returns the index of the last applied entry.
@@ -138,12 +137,11 @@ func (m *Machine) Index() uint64 { return m.index }
 // Term returns the term of the last applied entry.
 func (m *Machine) Term() uint64 { return m.term }
 
-// CountAfter leaves entries up to index out of Stats: a member that starts applies again what is in
-// its log.
+// CountAfter excludes entries up to index from Stats: a member that restarts applies its log again.
 func (m *Machine) CountAfter(index uint64) { m.stats.after = index }
 
-// Replaying reports whether only entries that CountAfter leaves out were applied so far. Otherwise
-// event is the last lease event of these entries.
+// Replaying reports whether all entries applied so far are excluded by CountAfter. If not, event is
+// the last lease event of the excluded entries.
 func (m *Machine) Replaying() (event uint64, yes bool) {
 	return m.stats.event, m.index <= m.stats.after
 }
@@ -156,8 +154,8 @@ func (m *Machine) Stats() Stats {
 	return m.stats.Stats
 }
 
-// Scrub does a bounded piece of the cleaning that compaction left to do, and
-// reports whether there is more.
+// Scrub does a bounded part of the cleaning that compaction leaves, and reports whether there is
+// more to do.
 func (m *Machine) Scrub(budget int) bool { return m.ahead != nil || m.store.Scrub(budget) }
 
 // View returns the state as of the last applied entry.
@@ -196,7 +194,7 @@ func (m *Machine) TakeChanges() []Change {
 	return c
 }
 
-// ReuseChanges says that the last result of TakeChanges, with its events, is no longer in use.
+// ReuseChanges says that the last result of TakeChanges, including its events, is no longer in use.
 func (m *Machine) ReuseChanges() {
 	if len(m.changed.changes) == 0 {
 		m.changed = changed{emptied(m.taken.changes), emptied(m.taken.events)}
@@ -207,11 +205,12 @@ func (m *Machine) ReuseChanges() {
 // changed has the changes since the last TakeChanges.
 type changed struct {
 	changes []Change
-	events  []mvcc.Event // those of the changes, but for some of the first
+	events  []mvcc.Event // events of the changes, possibly without the first ones
 }
 
-// Begin says that the entry (index, term) is applied next, or counts as applied if it has no
-// commands. Entries at or below Index are refused with false: apply is idempotent by index (T11).
+// Begin says that the next commands belong to the entry (index, term); the entry also counts as
+// applied if it has no commands. It returns false for entries at or below Index: apply is
+// idempotent by index (T11).
 func (m *Machine) Begin(index, term uint64) bool {
 	if index <= m.index {
 		return false
@@ -223,7 +222,7 @@ func (m *Machine) Begin(index, term uint64) bool {
 	return true
 }
 
-// Apply applies one command of the entry that Begin named.
+// Apply applies one command of the entry passed to Begin.
 func (m *Machine) Apply(c Command) Result {
 	if err := m.denied(c); err != nil {
 		return Result{Revision: m.store.Revision(), Err: err}
@@ -241,7 +240,7 @@ func (m *Machine) Apply(c Command) Result {
 	return r
 }
 
-// apply applies a command of a user, "" if it is on behalf of nobody.
+// apply applies a command of a user, or of an anonymous caller if user is "".
 func (m *Machine) apply(user string, c Command) Result {
 	m.step.before = m.lessor.LastToken()
 	r := m.carryOut(user, c)
@@ -289,7 +288,7 @@ func (m *Machine) carryOut(user string, c Command) Result {
 	}
 }
 
-// end closes a write transaction and keeps its events for the watchers.
+// end completes a write transaction and keeps its events for watchers.
 func (m *Machine) end(t *mvcc.Txn) {
 	rev, events := t.End()
 	if len(events) == 0 {
@@ -298,7 +297,7 @@ func (m *Machine) end(t *mvcc.Txn) {
 	c := &m.changed
 	first := len(c.events)
 	if first == 0 && cap(events) > mvcc.KeptEvents {
-		c.events = events // nobody else has them any more
+		c.events = events // not shared: nobody else refers to them
 	} else {
 		c.events = append(c.events, events...)
 	}
@@ -306,13 +305,13 @@ func (m *Machine) end(t *mvcc.Txn) {
 	c.changes = append(c.changes, Change{Revision: rev, Events: c.events[first:n:n]})
 }
 
-// metaChange notes that members or alarms have changed.
+// metaChange updates what is derived from members and alarms after a change.
 func (m *Machine) metaChange() {
 	m.meta.changed, m.meta.bytes, m.meta.quota = true, m.clusterBytes(), m.leastQuota()
 	m.sessions.quota = m.meta.quota
 }
 
-// raised reports whether any member's alarm of a kind is.
+// raised reports whether any member has an alarm of this kind.
 func (m *Machine) raised(k AlarmKind) bool {
 	for a := range m.alarms {
 		if a.Kind == k {
@@ -322,8 +321,7 @@ func (m *Machine) raised(k AlarmKind) bool {
 	return false
 }
 
-// differ reports whether a comparison has found that the members' states differ, and not which is
-// right.
+// differ reports whether a comparison found that the members' states differ but not which is right.
 func (m *Machine) differ() bool { return m.raised(Corrupt) || m.raised(Split) }
 
 // fromClient reports whether c is a client's change of keys or leases.
@@ -341,7 +339,7 @@ func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	raised := m.showsAlarm(c.Alarm)
 	_, removed := m.removed[c.Alarm.Member]
 	switch {
-	case removed: // asked for before the removal; nobody would lift it
+	case removed: // requested before the removal; it would never be lowered
 		return Result{Value: []Alarm(nil)}
 	case !c.Off && !raised && m.strangeAlarms(c.Alarm.Member) >= maxStrangeAlarms:
 		return Result{Err: ErrTooManyAlarms}
@@ -366,15 +364,15 @@ func (m *Machine) showsAlarm(a Alarm) bool {
 	return false
 }
 
-// shown is the alarm as clients see it.
+// shown returns the alarm as clients see it.
 func (a Alarm) shown() Alarm { return Alarm{a.Member, a.Kind.Shown()} }
 
-// maxStrangeAlarms is how many alarms of unknown members there may be. etcd's API lets a client
-// raise an alarm for any member ID, and every command looks at all alarms.
+// maxStrangeAlarms bounds the alarms of unknown members. etcd's API lets a client raise an alarm
+// for any member ID, and every command looks at all alarms.
 const maxStrangeAlarms = 64
 
-// strangeAlarms returns how many alarms of unknown members there are, if this member is unknown
-// as well.
+// strangeAlarms returns the number of alarms of unknown members if this member is unknown too, else
+// 0.
 func (m *Machine) strangeAlarms(member uint64) (n int) {
 	if _, ok := m.members[member]; ok {
 		return 0

@@ -2,8 +2,8 @@ package fsm
 
 import "slices"
 
-// applyMember applies a command about a member. The leader has checked before that the cluster can
-// afford it; here is only what every member decides alike.
+// applyMember applies a command about a member. The leader has already checked that the change is
+// safe for the cluster; these checks are those that every member decides alike.
 func (m *Machine) applyMember(c Command) error {
 	switch c := c.(type) {
 	case *SetMember:
@@ -85,7 +85,7 @@ func (m *Machine) peerURLTaken(n Member) bool {
 	return false
 }
 
-// expelMember forgets a member and the alarms that it raised, but not its ID.
+// expelMember removes a member and the alarms that it raised, and keeps its ID as removed.
 func (m *Machine) expelMember(id uint64) error {
 	n, ok := m.members[id]
 	if !ok {
@@ -128,8 +128,7 @@ func (m *Machine) voters() (n int) {
 	return n
 }
 
-// AddMember records a member without a command: a founder, or one that a
-// snapshot names.
+// AddMember records a member without a command: a founder, or a member in a snapshot.
 func (m *Machine) AddMember(n Member) {
 	m.members[n.ID] = n
 	m.metaChange()

@@ -7,44 +7,47 @@ import (
 	"leasehold.dev/lease"
 )
 
-// How long things take, in looks at one key.
+// How long things take, in lookups of a key.
 const (
 	// OpTime is the least Time of a command, and of a condition or operation of a transaction: that
 	// of a put.
 	OpTime     = 8
-	deleteTime = 20 // of a key that is deleted
-	// compactTime fills an entry, so that a compaction is the last command of its own: what reads
-	// the past behind it can be prepared before the next entry begins (see Prepare).
+	deleteTime = 20 // per deleted key
+	// compactTime fills an entry, so a compaction is always its last command. The cleaning that
+	// reads at past revisions need can then be prepared before the next entry is applied (see
+	// Prepare).
 	compactTime = 8192 * OpTime
-	// comparedBytes is how many bytes of values are compared in the time of looking at a key.
+	// comparedBytes is how many bytes of values are compared in the time of one lookup.
 	comparedBytes = 256
 )
 
-// The Time that a transaction may take: some ten milliseconds where it is applied, since it holds
-// up all others then, at each replay of the log too. One that only reads holds up no other, so it
-// may look at each key of the store twice besides. They are constants, since apply depends on them.
+// Bounds on the Time of a transaction. applyTime is about ten milliseconds, since the transaction
+// blocks all others while it is applied, also at each replay of the log. A transaction that only
+// reads blocks no other, so it may additionally look at each key of the store twice. The bounds are
+// constants because apply depends on them.
 const (
 	applyTime = 500_000
 	readTime  = 1 << 20
 )
 
-// txnAnswer is how many bytes of pairs any transaction may read. The same key can be read by each
-// operation, and the answer has it as often. It is a constant, as those above are.
+// txnAnswer is how many bytes of pairs any transaction may read. Each operation can read the same
+// key, and the answer then has it several times. It is a constant for the same reason.
 const txnAnswer = 256 << 20
 
-// meter adds up the Time of a command, and the bytes that a transaction reads, and stops a
-// transaction that exceeds a bound. It measures exactly, and alike on all members, while Apply or
-// ReadTxn chooses branches; and it estimates what is not applied yet.
+// meter adds up the Time of a command and the bytes that a transaction reads, and stops a
+// transaction that exceeds a bound. While Apply or ReadTxn chooses branches it is exact, and the
+// same on all members. For commands that are not applied yet it is an estimate.
 type meter struct {
 	keys   counter
 	leases *lease.Lessor
 	left   int64 // Time
-	// made is how many keys may have been put that keys does not count: a range may find them all.
+	// made is how many keys may have been put that keys does not count; a range may match all of
+	// them.
 	made int64
 	// reading says that no other command waits for the transaction, so comparisons are free.
 	reading bool
-	// writers says that a put on a lease looks at its keys, to learn whether its caller may write
-	// them. It is set in estimates only: permission has a bound of its own.
+	// writers says that a put on a lease looks at the lease's keys, to find out whether the caller
+	// may write them. It is set only in estimates: permission has a bound of its own.
 	writers bool
 	reads   *reads // nil in estimates
 }
@@ -58,7 +61,7 @@ func newMeter(left, size int64) *meter {
 	return &meter{left: left, reads: &reads{left: txnAnswer + 2*size, size: size}}
 }
 
-// pay reports whether there was as much Time left.
+// pay subtracts time and reports whether enough was left.
 func (t *meter) pay(time int64) bool {
 	t.left -= time
 	return t.left >= 0
@@ -79,7 +82,7 @@ func (t *meter) compare(c *Compare) bool {
 	return t.pay(OpTime + keys)
 }
 
-// op pays for an operation, but not for those inside it.
+// op pays for an operation, without the operations nested in it.
 func (t *meter) op(op *Op) bool {
 	time := int64(OpTime)
 	switch {
@@ -117,7 +120,7 @@ func (t *meter) revoke(c *Revoke) int64 {
 	return OpTime + deleteTime*(int64(t.leases.KeyCount(id))+t.made)
 }
 
-// sorting returns the Time of sorting a range that looks at so many keys.
+// sorting returns the Time to sort a range that looks at this many keys.
 func (t *meter) sorting(r *Range, keys int64) int64 {
 	times := r.Options.Comparisons()
 	if t.reading || times == 0 {
@@ -129,17 +132,17 @@ func (t *meter) sorting(r *Range, keys int64) int64 {
 	all := t.reads.bytes(&Range{Key: r.Key, End: r.End, Options: mvcc.RangeOptions{
 		Revision: r.Options.Revision,
 	}}, t.keys)
-	return keys + (keys+all/comparedBytes)*times // it is looked at twice
+	return keys + (keys+all/comparedBytes)*times // keys are looked at twice
 }
 
-// reads is how many bytes of pairs a transaction may read. A nil one has no bound.
+// reads bounds the bytes of pairs that a transaction may read. A nil one has no bound.
 type reads struct {
 	left    int64
-	size    int64    // of the store: no range has more
+	size    int64    // of the store: no range is larger
 	ranges  []*Range // so far, unless counted is set
-	counted bool     // their bytes are taken off left
+	counted bool     // their bytes are already subtracted from left
 	puts    int64    // bytes of the puts so far
-	largest int64    // of them
+	largest int64    // of those puts
 }
 
 func (a *reads) put(c *Put) {
@@ -150,8 +153,8 @@ func (a *reads) put(c *Put) {
 	a.puts, a.largest = a.puts+n, max(a.largest, n)
 }
 
-// read reports whether the bytes that a range finds were left. Ranges are read for it only once all
-// together could find too many.
+// read reports whether there was room for the bytes that a range finds. It looks at the ranges only
+// once all of them together could find too many.
 func (a *reads) read(r *Range, keys counter) bool {
 	if a == nil {
 		return true
@@ -170,7 +173,7 @@ func (a *reads) read(r *Range, keys counter) bool {
 	return a.left >= 0
 }
 
-// bytes returns how many a range finds at most, the puts before it included.
+// bytes returns the most bytes that a range can find, including earlier puts.
 func (a *reads) bytes(r *Range, keys counter) (n int64) {
 	switch {
 	case r.Options.CountOnly:
@@ -182,9 +185,9 @@ func (a *reads) bytes(r *Range, keys counter) (n int64) {
 	}
 	o := r.Options
 	if o.Limit <= 0 {
-		o.SortBy = mvcc.None // all are found, in any order
+		o.SortBy = mvcc.None // order does not matter
 	}
-	// What cannot be read is refused later, and has no answer.
+	// A failed read is rejected later, without an answer.
 	found, _ := keys.(reader).Range(r.Key, r.End, o) //nolint:errcheck
 	for _, kv := range found.KVs {
 		n += int64(len(kv.Key) + len(kv.Value))
@@ -192,11 +195,11 @@ func (a *reads) bytes(r *Range, keys counter) (n int64) {
 	return n
 }
 
-// exceeded reports whether a bound is.
+// exceeded reports whether a bound was exceeded.
 func (t *meter) exceeded() bool { return t.left < 0 || t.reads.left < 0 }
 
-// Time estimates the Time of a command that is applied to the present state and to what commands of
-// unapplied Time make of it: they may have made a key in each OpTime. Members need not agree on it.
+// Time estimates the Time of a command, applied to the current state after commands with the Time
+// unapplied. Those may have created a key per OpTime. Members need not agree on it.
 func (m *Machine) Time(c Command, unapplied int64) int64 {
 	who, _ := unwrap(c)
 	t := meter{
@@ -223,7 +226,7 @@ func (m *Machine) Time(c Command, unapplied int64) int64 {
 	case *Compact:
 		return compactTime
 	default:
-		if c.kind().aboutAccess() { // a change copies the lists of all
+		if c.kind().aboutAccess() { // a change copies all lists
 			return OpTime * (1 + int64(m.meta.access.Len()) + t.made)
 		}
 		return OpTime
@@ -248,10 +251,10 @@ func (t *meter) txn(c *Txn) {
 	}
 }
 
-// estimate counts the keys of the present state, without clearing deleted ones.
+// estimate counts the keys of the current state, without clearing deleted ones.
 type estimate struct{ *Machine }
 
-// Visits implements counter. A range of the past also looks at keys that were deleted since.
+// Visits implements counter. A range at a past revision also looks at keys that were deleted since.
 func (e estimate) Visits(key, end string, o mvcc.RangeOptions) int64 {
 	n := e.store.Count(key, end)
 	if o.Revision > 0 {
@@ -260,8 +263,8 @@ func (e estimate) Visits(key, end string, o mvcc.RangeOptions) int64 {
 	return int64(n)
 }
 
-// Operations returns how many conditions and operations are in a transaction, those of all
-// branches and of nested transactions included.
+// Operations returns the number of conditions and operations in a transaction, in all branches and
+// including nested transactions.
 func (c *Txn) Operations() int {
 	n := len(c.Compare) + len(c.Then) + len(c.Else)
 	for _, ops := range [...][]Op{c.Then, c.Else} {

@@ -10,28 +10,28 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Orphan is a hold that has outlived its lease: that was revoked, or got another holder. The
-// cache of the last holder may answer from memory until it hears of that, or its time is over.
-// So writes wait for it as before (C1), until the leader knows that the cache has nothing any
-// more (DropOrphans). Nothing else waits: the lease, its name and its keys are gone at once.
+// Orphan is a hold that outlived its lease: the lease was revoked, or has another holder. The last
+// holder's cache may answer from memory until it learns of that, or until its lease would have
+// ended. So writes still wait for it (C1), until the leader knows that the cache is empty
+// (DropOrphans). Nothing else waits: the lease, its name and its keys are gone at once.
 type Orphan struct {
-	// Lease is the lease as the last holder had it.
+	// Lease is the lease of the last holder.
 	Lease  lease.Info
 	Ranges []keyrange.Range
-	// Until is the expiry of the lease by this member's timer, 0 if there was none: the
-	// holder was promised no more. It is no part of the replicated state.
+	// Until is the expiry of the lease by this member's timer, or 0 if there was none: the holder
+	// was promised no more. It is not part of the replicated state.
 	Until lease.Instant
 }
 
-// DropOrphans drops orphans, whose caches have nothing any more: they have said so, or their
-// time is over. That stays true under any leader, since nothing renews them. So it needs no fence
-// as Expire does.
+// DropOrphans drops orphans whose caches are empty: they acknowledged it, or their time has passed.
+// That stays true under any leader, since nothing renews an orphan. So unlike Expire it needs no
+// fence.
 type DropOrphans struct{ Tokens []lease.Token }
 
 func (*DropOrphans) kind() kind { return kindDropOrphans }
 
-// orphan makes an orphan of what a lease held that has lost its holder before its time. The
-// lease is as it was before, and so is its expiry by this member's timer.
+// orphan turns the holds of a lease that lost its holder early into an orphan. l and until are the
+// lease and its expiry by this member's timer before that.
 func (h *holdings) orphan(l *lease.Info, until lease.Instant) {
 	ranges := h.of[l.ID]
 	if len(ranges) == 0 {
@@ -56,13 +56,13 @@ func (m *Machine) applyDropOrphans(c *DropOrphans) Result {
 	return Result{}
 }
 
-// orphanOf returns the orphan of the lease that had a token.
+// orphanOf returns the orphan of the lease that had this token.
 func (h Holds) orphanOf(token lease.Token) (o Orphan, ok bool) {
 	o, ok = h.orphans[token]
 	return o, ok
 }
 
-// Orphans yields every orphan, in the order of the tokens.
+// Orphans yields every orphan, in token order.
 func (h Holds) Orphans() iter.Seq[Orphan] {
 	return func(yield func(Orphan) bool) {
 		for _, token := range slices.Sorted(maps.Keys(h.orphans)) {
@@ -73,14 +73,15 @@ func (h Holds) Orphans() iter.Seq[Orphan] {
 	}
 }
 
-// Orphan is that of Holds, as of now. Like Holds it is not safe for concurrent use.
+// Orphan returns the current orphan of the lease that had this token. Like Holds it is not safe for
+// concurrent use.
 func (m *Machine) Orphan(token lease.Token) (Orphan, bool) { return m.holds.orphanOf(token) }
 
 func appendOrphan(b []byte, o Orphan) []byte {
 	return encoding.AppendList(appendInfo(b, &o.Lease), o.Ranges, appendHeld)
 }
 
-// restore takes what a snapshot says of a hold, or of an orphan. All is counted later.
+// restore decodes a hold or an orphan of a snapshot. Everything is counted later.
 func (h *holdings) restore(tag byte, d *decoder) {
 	if h.of == nil {
 		h.Holds = h.copied()

@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// denied says why a command is not done for its caller, nil if it is.
+// denied returns why the caller may not issue a command, or nil.
 func (m *Machine) denied(c Command) error {
 	if !m.meta.access.Enabled() {
 		return nil
@@ -28,9 +28,9 @@ func ofMembers(c Command) bool {
 	return compacts || !fromClient(c) && !Membership(c)
 }
 
-// permit says why a caller may not do a command now, nil if it may. The rules are those of etcd,
-// but that a lease is granted only to callers that have logged in. For leases with a name or a
-// principal, which etcd does not have, they are those of access.State.CheckLease.
+// permit returns why a caller may not issue a command now, or nil. The rules are etcd's, except
+// that only callers that have logged in are granted leases. etcd has no leases with a name or a
+// principal; for those the rules are in access.State.CheckLease.
 func (m *Machine) permit(who access.Caller, c Command) error {
 	switch c := c.(type) {
 	case *Once:
@@ -66,9 +66,8 @@ func (m *Machine) permit(who access.Caller, c Command) error {
 	}
 }
 
-// Permit says why a caller may not be told, of this state, what a transaction reads that changes
-// nothing, nil if it may: access.ErrUserEmpty, access.ErrOldRevision or
-// access.ErrPermissionDenied.
+// Permit returns why a caller may not read this state with a read-only transaction, or nil. The
+// error is access.ErrUserEmpty, access.ErrOldRevision or access.ErrPermissionDenied.
 func (v *View) Permit(who access.Caller, t *Txn) error {
 	if !v.Access.Enabled() {
 		return nil
@@ -82,12 +81,12 @@ func (v *View) Permit(who access.Caller, t *Txn) error {
 // permission decides about the parts of a command of a caller that has logged in.
 type permission struct {
 	access *access.State
-	// lessor and writers are nil for what only reads.
+	// lessor and writers are nil for read-only transactions.
 	lessor  *lease.Lessor
 	writers *keyWriters
 	who     access.Caller
-	// leases are those of a transaction whose keys the caller may write, and keys is how many these
-	// are together: see lease. Of other commands leases is nil.
+	// leases are the leases of a transaction whose keys the caller may write, and keys is the
+	// number of those keys: see lease. For other commands leases is nil.
 	leases map[lease.ID]struct{}
 	keys   int
 }
@@ -96,7 +95,8 @@ func (p *permission) check(what access.Kind, key, end string) error {
 	return p.access.Check(p.who, what, keyrange.Range{Key: key, End: end})
 }
 
-// put needs write on the key, read if it asks for the replaced pair, and what attach needs.
+// put needs write on the key, read if it asks for the replaced pair, and permission to attach to
+// its lease.
 func (p *permission) put(c *Put) error {
 	if err := p.check(access.Write, c.Key, ""); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (p *permission) put(c *Put) error {
 	return p.lease(c.Lease, c.LeaseName)
 }
 
-// lease needs to hold a lease to change what it has, to renew or to end it: see Asker.MayTouch.
+// lease needs Hold to attach keys to a lease, to renew it or to end it: see Asker.MayTouch.
 func (p *permission) lease(id lease.ID, name string) error {
 	of, _ := p.meant(id, name)
 	if of != (access.Lease{}) {
@@ -120,8 +120,8 @@ func (p *permission) lease(id lease.ID, name string) error {
 	})
 }
 
-// keysOf needs write on all keys of a lease. A transaction looks at those of each lease once, and
-// is refused if they are too many.
+// keysOf needs write on all keys of a lease. A transaction looks at the keys of each lease once,
+// and is rejected if there are too many.
 func (p *permission) keysOf(id lease.ID) error {
 	if p.leases != nil {
 		if _, ok := p.leases[id]; ok {
@@ -135,7 +135,7 @@ func (p *permission) keysOf(id lease.ID) error {
 	return p.mayWriteAll(id)
 }
 
-// mine needs to hold a lease that a command names by a name, or with "" by its ID.
+// mine needs Hold on a lease that a command names by its name, or by its ID if name is "".
 func (p *permission) mine(of access.Lease, name string) error {
 	if name != "" {
 		return p.access.CheckNamed(p.who, access.Hold, of)
@@ -143,8 +143,8 @@ func (p *permission) mine(of access.Lease, name string) error {
 	return p.access.CheckLease(p.who, access.Hold, of)
 }
 
-// meant returns whose a lease is that a command names, not ok if it is not there. Then it may be
-// granted by the same transaction, and so be the caller's.
+// meant returns the name and principal of a lease that a command names. ok is false if it does not
+// exist; the same transaction may grant it then, which makes it the caller's.
 func (p *permission) meant(id lease.ID, name string) (of access.Lease, ok bool) {
 	if name != "" {
 		if info, ok := p.lessor.ByName(name); ok {
@@ -156,13 +156,13 @@ func (p *permission) meant(id lease.ID, name string) (of access.Lease, ok bool) 
 	return access.Lease{Name: name, Principal: p.who.User}, false
 }
 
-// held needs to hold the lease. One that belongs to nobody, and has no name, is root's.
+// held needs Hold on a lease. A lease with neither principal nor name is root's.
 func (p *permission) held(id lease.ID, name string) error {
 	of, _ := p.meant(id, name)
 	return p.mine(of, name)
 }
 
-// seen needs to see the lease with a name, whether there is one or not.
+// seen needs See on the lease with a name, whether or not it exists.
 func (p *permission) seen(name string) error {
 	of, ok := p.meant(0, name)
 	if !ok {
@@ -171,9 +171,10 @@ func (p *permission) seen(name string) error {
 	return p.access.CheckNamed(p.who, access.See, of)
 }
 
-// handOver is held. A lease that goes to another principal counts for that one, which is not asked:
-// so the caller needs what it needs to grant it one, and nobody is given a lease that it may not
-// hold. Of a principal that is no user that is known only of the one that asks.
+// handOver needs held. If the lease gets another principal, it counts for that principal, which is
+// not asked. So the caller also needs permission to grant the principal a lease, and the principal
+// needs permission to hold it. For a principal that is not a user, that is known only when it is
+// the caller.
 func (p *permission) handOver(c *HandOver) error {
 	if err := p.held(c.ID, c.Name); err != nil || c.Principal == "" {
 		return err
@@ -197,8 +198,8 @@ func (p *permission) delete(c *DeleteRange) error {
 	return p.check(access.Read, c.Key, c.End)
 }
 
-// grant needs to hold the name, if there is one, or to manage it if the lease is to belong to
-// another; to hold ranges for a cache it needs read on them.
+// grant needs Hold on the name, if there is one, or Manage if the lease will belong to another
+// principal. It needs read on ranges that it holds for a cache.
 func (p *permission) grant(c *Grant) error {
 	of := access.Lease{Name: c.Terms.Name, Principal: c.Terms.Principal}
 	if err := p.access.CheckGrant(p.who, of); err != nil {
@@ -212,7 +213,7 @@ func (p *permission) grant(c *Grant) error {
 	return nil
 }
 
-// txn needs what all its conditions and the operations of all its branches need, whichever are run.
+// txn needs what its conditions and the operations of all its branches need, whichever branch runs.
 func (p *permission) txn(c *Txn) error {
 	for i := range c.Compare {
 		if err := p.compare(&c.Compare[i]); err != nil {
@@ -229,8 +230,8 @@ func (p *permission) txn(c *Txn) error {
 	return nil
 }
 
-// compare needs read on the keys, and to see the lease that it names by its name. Whether the lease
-// of an ID is alive is no secret.
+// compare needs read on the keys, and See on a lease that it names by its name. Whether a lease ID
+// is alive is not secret.
 func (p *permission) compare(c *Compare) error {
 	switch c.Target {
 	case TargetLeaseAlive:

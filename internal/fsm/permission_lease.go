@@ -9,22 +9,23 @@ import (
 	"leasehold.dev/lease"
 )
 
-// BelongsTo returns what decides who may do something with a lease.
+// BelongsTo returns the attributes of a lease that permissions depend on.
 func BelongsTo(i *lease.Info) access.Lease {
 	return access.Lease{Name: i.Name, Principal: i.Principal}
 }
 
-// Asker is who asks for something, with the users and roles that decide.
+// Asker is a caller, with the users and roles that decide what it may do.
 type Asker struct {
 	By  *access.State
 	Who access.Caller
 }
 
-// MayTouch says why a caller may not Hold a lease, which is to renew it, to end it and to attach
-// keys to it, or See it; nil if it may. A lease that belongs to nobody, and has no name, is held by
-// callers that may write all of its keys, and seen by callers that may read them, as in etcd: else
-// a caller that knows an ID could let the keys of others live, or end. eachKey says why the
-// caller may not do something with some key of the lease, and is asked of such a lease alone.
+// MayTouch returns why a caller may not Hold or See a lease, or nil. To Hold is to renew it, to end
+// it and to attach keys to it. For a lease with neither principal nor name the rule is etcd's:
+// callers that may write all of its keys may Hold it, and callers that may read all of them may See
+// it. Otherwise a caller that knows an ID could keep the keys of others alive, or end them. eachKey
+// is called only for such a lease; it returns an error if the caller lacks the permission for any
+// of its keys.
 func (a Asker) MayTouch(
 	what access.Kind, of access.Lease, eachKey func(needs access.Kind) error,
 ) error {
@@ -41,7 +42,7 @@ func (a Asker) MayTouch(
 	return access.OfLease(eachKey(needs))
 }
 
-// EachKey returns what says why a caller may not do something with one of some keys.
+// EachKey returns a check that the caller has a permission for each of some keys.
 func (a Asker) EachKey(keys iter.Seq[string]) func(needs access.Kind) error {
 	return func(needs access.Kind) error {
 		for k := range keys {
@@ -53,9 +54,9 @@ func (a Asker) EachKey(keys iter.Seq[string]) func(needs access.Kind) error {
 	}
 }
 
-// MayRenew decides whether a caller may renew a lease, by the leases that a member has at hand. It
-// is quick, and leaves undecided what needs a longer look: a lease that is not here, one with many
-// keys, and a caller for whom users or roles have changed since the renewal came.
+// MayRenew decides from a member's own leases whether a caller may renew a lease. It is fast, and
+// leaves some cases undecided: a lease that this member does not have, a lease with many keys, and
+// a caller whose users or roles changed after the renewal arrived.
 func (a Asker) MayRenew(l *lease.Lessor, id lease.ID) (decided bool, err error) {
 	name, principal, ok := l.Whose(id)
 	of, keys := access.Lease{Name: name, Principal: principal}, 0
@@ -66,7 +67,7 @@ func (a Asker) MayRenew(l *lease.Lessor, id lease.ID) (decided bool, err error) 
 		return false, nil
 	}
 	err = a.MayTouch(access.Hold, of, func(needs access.Kind) error {
-		if keys == 0 { // as of most leases
+		if keys == 0 { // the usual case
 			return nil
 		}
 		return a.EachKey(l.EachKey(id))(needs)

@@ -1,14 +1,14 @@
 package fsm
 
-// MinQuota is the least quota under which a cluster can work: seven members with their addresses
-// and as many sessions and answers as are kept in any case take a third of it.
+// MinQuota is the smallest workable quota. Seven members with their addresses, and the sessions and
+// answers that are always kept, take a third of it.
 const MinQuota = 32 << 10
 
 func (m *Machine) overQuota(growth int64) bool {
 	return m.meta.quota > 0 && m.bytes().Sum()+growth > m.meta.quota
 }
 
-// leastQuota returns the smallest quota of the members, 0 if none has told one.
+// leastQuota returns the smallest quota of the members, or 0 if none has reported one.
 func (m *Machine) leastQuota() (least int64) {
 	for _, n := range m.members {
 		if n.Quota > 0 && (least == 0 || n.Quota < least) {
@@ -28,8 +28,8 @@ func (v *View) Full() bool {
 	return false
 }
 
-// Refuses reports whether a command is certain to be refused while the NoSpace alarm is raised, so
-// that it need not be proposed. A repeated command is not.
+// Refuses reports whether a command is certain to fail while the NoSpace alarm is raised, so that
+// it need not be proposed. A repeated command does not fail.
 func (v *View) Refuses(c Command) bool {
 	_, c = unwrap(c)
 	switch c := c.(type) {

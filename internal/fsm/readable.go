@@ -6,12 +6,12 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// ErrUnreadable means that a command has something in it that no member could read from the
-// log. It must not be proposed: every member that met the entry would have to stop.
-var ErrUnreadable = errors.New("fsm: a command with a value that the log does not know")
+// ErrUnreadable means that a command contains a value that no member could decode. It must not be
+// proposed: every member that read the entry would have to stop.
+var ErrUnreadable = errors.New("fsm: the log cannot encode a value of the command")
 
-// Readable reports whether members can read a command from the log. The code that makes
-// commands of what clients send checks that before and says what is wrong; this is the last check.
+// Readable reports whether members can decode a command from the log. The code that builds commands
+// from requests checks this first, with better errors; this is the last check.
 func Readable(c Command) bool {
 	switch c := c.(type) {
 	case *By:
@@ -29,7 +29,7 @@ func Readable(c Command) bool {
 	}
 }
 
-// readable is Readable for a transaction in which others may be nested in so many levels.
+// readable is Readable for a transaction that may have this many levels nested in it.
 func (c *Txn) readable(levels int) bool {
 	for i := range c.Compare {
 		if x := &c.Compare[i]; !x.Target.known() || x.Relation > NotEqual {
@@ -52,8 +52,8 @@ func (c *Txn) readable(levels int) bool {
 	return true
 }
 
-// TooDeep reports whether transactions are nested in c beyond what the log takes. Such a
-// command must not be proposed: no member could read the entry.
+// TooDeep reports whether c nests transactions more deeply than the log allows. Such a command must
+// not be proposed: no member could decode the entry.
 func (c *Txn) TooDeep() bool { return c.deeper(maxTxnDepth) }
 
 func (c *Txn) deeper(levels int) bool {

@@ -2,17 +2,17 @@ package fsm
 
 import "leasehold.dev/internal/encoding"
 
-// Reader decodes log entries, one after another, in memory that it uses again: a machine
-// keeps texts of commands, lists that are theirs and long values, but no command itself, and
-// of a short value a copy. The zero value is ready. It is not safe for concurrent use.
+// Reader decodes log entries one after another, and reuses its memory. A Machine retains texts and
+// lists of commands and long values, but never a command itself, and it copies short values. The
+// zero value is ready to use. It is not safe for concurrent use.
 type Reader struct {
 	d        decoder
 	groups   []Group
 	commands []Command
 }
 
-// Decode is DecodeEntry, but its result is good only until Release, or the next call, and
-// while data is: short values of puts lie in it.
+// Decode is like DecodeEntry, but its result is valid only until the next call or Release, and
+// while data is unchanged: short values of puts point into data.
 func (r *Reader) Decode(data []byte) ([]Group, error) {
 	r.d.views = true
 	return r.decode(data)
@@ -28,7 +28,8 @@ func (r *Reader) decode(data []byte) ([]Group, error) {
 	return r.groups, d.Err()
 }
 
-// group decodes a group: as many commands as its header says, or all before the next header.
+// group decodes a group: the number of commands in its header, or all commands before the next
+// header.
 func (r *Reader) group() {
 	d, first := &r.d, len(r.commands)
 	var g Group
@@ -48,14 +49,14 @@ func (r *Reader) group() {
 	r.groups = append(r.groups, g)
 }
 
-// command takes a command, if it can be decoded.
+// command decodes a command and keeps it if there was no error.
 func (r *Reader) command() {
 	if c := r.d.command(); r.d.Err() == nil {
 		r.commands = append(r.commands, c)
 	}
 }
 
-// group takes what AppendGroup wrote.
+// group decodes what AppendGroup wrote.
 func (d *decoder) group() (o Origin, n int) {
 	f := d.Flags("a group", groupHeader|groupOrigin|groupCount)
 	if f&groupOrigin != 0 {
@@ -68,10 +69,10 @@ func (d *decoder) group() (o Origin, n int) {
 	return o, n
 }
 
-// Version returns the version of the entry that was decoded last, until Release.
+// Version returns the version of the last decoded entry, until Release.
 func (r *Reader) Version() byte { return r.d.Version() }
 
-// Release lets go of what Decode returned last.
+// Release allows the memory of the last result of Decode to be reused.
 func (r *Reader) Release() {
 	r.d.Decoder = encoding.Decoder{}
 	if r.d.mem != nil {
@@ -80,7 +81,7 @@ func (r *Reader) Release() {
 	r.groups, r.commands = emptied(r.groups), emptied(r.commands)
 }
 
-// keptMost is how many things of one kind a Reader keeps memory for.
+// keptMost is how many items of each kind a Reader keeps memory for.
 const keptMost = 1024
 
 func emptied[T any](s []T) []T {
@@ -91,7 +92,7 @@ func emptied[T any](s []T) []T {
 	return s[:0]
 }
 
-// slabs are where a decoder has room for commands and their parts.
+// slabs are a decoder's memory for commands and their parts.
 type slabs struct {
 	puts     slab[Put]
 	deletes  slab[DeleteRange]
@@ -116,15 +117,15 @@ func (m *slabs) release() {
 	m.onces.release()
 }
 
-// slab is memory for things of one kind.
+// slab is memory for items of one type.
 //
 // Invariant: free is the end of all, and zero.
 type slab[T any] struct{ all, free []T }
 
-// one returns room for a thing.
+// one returns memory for one item.
 func (s *slab[T]) one() *T { return &s.many(1)[0] }
 
-// many returns room for n things.
+// many returns memory for n items.
 func (s *slab[T]) many(n int) []T {
 	if n > len(s.free) {
 		s.all = make([]T, max(n, 2*len(s.all)))
@@ -135,7 +136,7 @@ func (s *slab[T]) many(n int) []T {
 	return list
 }
 
-// release takes all back.
+// release takes all memory back.
 func (s *slab[T]) release() {
 	if len(s.all) > keptMost {
 		s.all = nil
@@ -144,8 +145,8 @@ func (s *slab[T]) release() {
 	s.free = s.all
 }
 
-// list takes what encoding.AppendList wrote, each element with one, which gets room for it;
-// nil if there is none, or after an error.
+// list decodes what encoding.AppendList wrote. It calls one for each element, with memory for it.
+// It returns nil if there are no elements, or after an error.
 func list[T any](d *decoder, s *slab[T], one func(*T)) []T {
 	n := d.Count()
 	if n == 0 {

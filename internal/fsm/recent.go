@@ -2,30 +2,29 @@ package fsm
 
 import "slices"
 
-// recentBytes bounds, about, what the things of a recent take, which is no part of what the
-// state takes: leases that are gone are in it with all their texts.
+// recentBytes is the approximate bound on the size of a recent. That size is not part of the
+// state's: it includes leases that are gone, with all their texts.
 const recentBytes = 32 << 20
 
-// recent is the last of what happened, oldest first. A copy of it is an immutable
-// picture, which any goroutine may read while the original goes on.
+// recent has the latest of a series of things, oldest first. A copy of it is immutable, and any
+// goroutine may read it while the original changes.
 //
-// Invariants: full and tail are only appended to, so that a picture shares them; kept is how
-// many things there are, and bytes what those of full take, each chunk as sizes says.
+// Invariants: full and tail are only appended to, so that copies can share them; kept is the number
+// of things; bytes is the size of those in full, and sizes that of each chunk.
 type recent[T any] struct {
 	full  [][]T
 	tail  []T
 	kept  int
-	most  int // that are to be kept
+	most  int // how many to keep
 	sizes []int64
 	bytes int64
-	begun int64 // what the things of tail take
+	begun int64 // size of the things in tail
 }
 
-// chunkLen is how many things a chunk holds, and are kept in excess at most.
+// chunkLen is the number of things in a chunk, and the most that are kept in excess.
 func (r *recent[T]) chunkLen() int { return max(1, min(512, r.most/8)) }
 
-// push adds the newest, which takes so many bytes, and returns the last of those that are not
-// kept any more.
+// push adds the newest thing, of a size in bytes, and returns those that are no longer kept.
 func (r *recent[T]) push(v T, size int64) (dropped []T) {
 	most := r.chunkLen()
 	if len(r.tail) == most || r.begun >= recentBytes/8 {
@@ -37,7 +36,7 @@ func (r *recent[T]) push(v T, size int64) (dropped []T) {
 		for r.kept >= r.most+most || r.bytes > recentBytes {
 			dropped = r.full[0]
 			r.bytes -= r.sizes[0]
-			r.full, r.sizes = slices.Clone(r.full[1:]), r.sizes[1:] // a picture has the others
+			r.full, r.sizes = slices.Clone(r.full[1:]), r.sizes[1:] // copies share the old slice
 			r.kept -= len(dropped)
 		}
 		r.tail = make([]T, 0, most)
@@ -48,8 +47,7 @@ func (r *recent[T]) push(v T, size int64) (dropped []T) {
 	return dropped
 }
 
-// last returns the last n things, or as many of the first of those as lie
-// together.
+// last returns the last n things, or the first of them that are contiguous in memory.
 func (r *recent[T]) last(n int) []T {
 	chunk := r.tail
 	for i := len(r.full) - 1; n > len(chunk); i-- {

@@ -5,27 +5,27 @@ import (
 	"iter"
 )
 
-// A Record is one record of a snapshot, for readers of the records and not of the state
-// that they make.
+// A Record is one record of a snapshot, for programs that read records instead of the state that
+// they add up to.
 type Record struct {
-	// Kind is the record's name, as the package's comment has it.
+	// Kind is the name of the record in the package comment.
 	Kind string
-	// Value is a struct of what it has.
+	// Value is a struct of the record's fields.
 	Value any
 }
 
-// Scanner takes the chunks of a snapshot apart, in their order. The zero value is ready. It asks
-// less than Restore does: that each record can be decoded, and that none is missing.
+// Scanner decodes the chunks of a snapshot in order. The zero value is ready to use. It checks less
+// than Restore: that each record can be decoded, and that none is missing.
 type Scanner struct {
-	version byte // of the header, 0 before it
+	version byte // of the header, 0 before the header
 	records uint64
-	ended   bool // the trailer was there
+	ended   bool // the trailer was read
 	names   nameTable
 }
 
-// Records yields the records of the next chunk; values may be parts of it. An error is yielded
-// last, in the place of what cannot be decoded. The next chunk can be read all the same, unless the
-// header could not.
+// Records yields the records of the next chunk. Values may share the chunk's memory. If a record
+// cannot be decoded, Records yields an error in its place and stops. The next chunk can still be
+// read, except after an error in the header.
 func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		d := &decoder{
@@ -44,11 +44,11 @@ func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 	}
 }
 
-// Lost notes that records are missing here. Later records name their writers and long keys by
-// number; a number that was not in use before is returned in place of a name.
+// Lost says that records are missing at this point. Later records refer to writers and long keys by
+// number; an unknown number is returned as "?" and the number.
 func (s *Scanner) Lost() { s.names.lost = true }
 
-// End returns an error if the snapshot goes on after the chunks that there were.
+// End returns an error if the snapshot is incomplete.
 func (s *Scanner) End() error {
 	if !s.ended {
 		return fmt.Errorf("%w: snapshot ends early", ErrCorrupt)
@@ -63,7 +63,7 @@ func (s *Scanner) record(d *decoder) Record {
 	case s.version != 0 && tag != tagHeader:
 		return s.body(d, tag)
 	case tag != tagHeader || s.records > 0:
-		d.Fail("the header is not the first record")
+		d.Fail("the first record must be the header")
 	default:
 		h := d.header()
 		if d.Err() == nil {
@@ -74,7 +74,7 @@ func (s *Scanner) record(d *decoder) Record {
 	return Record{}
 }
 
-// body takes a record that is not the header.
+// body decodes a record other than the header.
 func (s *Scanner) body(d *decoder, tag byte) Record {
 	switch tag {
 	case tagRestore:
@@ -122,7 +122,7 @@ func (s *Scanner) body(d *decoder, tag byte) Record {
 	return Record{}
 }
 
-// accessRecord takes a record about users and roles.
+// accessRecord decodes a record of users and roles.
 func accessRecord(d *decoder, tag byte) Record {
 	switch tag {
 	case tagControl:
@@ -140,7 +140,7 @@ func (s *Scanner) trailer(d *decoder) Record {
 	n := d.Uvarint()
 	s.ended = d.Err() == nil
 	if n != s.records {
-		d.Fail(fmt.Sprintf("the trailer counts %d records, and there are %d", n, s.records))
+		d.Fail(fmt.Sprintf("the trailer counts %d records instead of %d", n, s.records))
 	}
 	return Record{"trailer", struct{ Records uint64 }{n}}
 }

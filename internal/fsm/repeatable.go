@@ -2,12 +2,11 @@ package fsm
 
 import "bytes"
 
-// Repeatable returns the command by which a client asks for a grant that it may repeat (T3),
-// with the puts that belong to it. Without puts it is the grant itself, which renews the
-// lease that it finds. With puts it is a transaction: if neither the ID nor the name is in
-// use it does the grant and the puts, and otherwise the grant alone, which finds out what that
-// means and, if it is no repetition, fails. The response of the grant is then the first of
-// the TxnResult, and Succeeded says that it was not repeated.
+// Repeatable returns the command for a grant that a client may retry (T3), together with puts.
+// Without puts it is the grant itself, which renews the lease that it finds. With puts it is a
+// transaction: if neither the ID nor the name is in use, it applies the grant and the puts.
+// Otherwise it applies the grant alone, which either recognizes a repetition or fails. The grant's
+// response is the first of the TxnResult, and Succeeded says that the grant was not a repetition.
 func (c *Grant) Repeatable(puts ...*Put) Command {
 	grant := *c
 	grant.Renew = true
@@ -32,9 +31,8 @@ func (c *Grant) Repeatable(puts ...*Put) Command {
 	return t
 }
 
-// repeatableOf returns the grant of a command that Repeatable makes, nil if it is another. It goes
-// by what the command says, so a command has the same answer on each member and after each
-// encoding.
+// repeatableOf returns the grant of a command that Repeatable built, or nil. It depends only on the
+// contents of the command, so the answer is the same on each member and after encoding.
 func repeatableOf(c Command) *Grant {
 	switch c := c.(type) {
 	case *Grant:
@@ -49,7 +47,7 @@ func repeatableOf(c Command) *Grant {
 	return nil
 }
 
-// repeatable returns g if the transaction is the one that g.Repeatable makes, else nil.
+// repeatable returns g if g.Repeatable builds this transaction, else nil.
 func (c *Txn) repeatable(g *Grant) *Grant {
 	if !g.Renew || g.Terms.RequestID == "" {
 		return nil
@@ -67,8 +65,8 @@ func (c *Txn) repeatable(g *Grant) *Grant {
 	return g
 }
 
-// granted returns what the repetition of a grant returns, if the lease is there that the same
-// request has made. Unlike the repetition it does not renew the lease.
+// granted returns the result of a repeated grant if the lease that the request created still
+// exists. Unlike applying the repetition, it does not renew the lease.
 func (m *Machine) granted(c Command) (Result, bool) {
 	g := repeatableOf(c)
 	if g == nil {

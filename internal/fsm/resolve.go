@@ -6,17 +6,17 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A command names a lease by its ID, by its name, or by both. A name is looked up when the
-// command is applied, never before: until then the name may have gone to another lease.
+// A command names a lease by its ID, by its name, or by both. A name is resolved when the command
+// is applied, never earlier: until then another lease may get the name.
 
-// An UnnamedError refuses a command that names a lease by its name: no lease has the name or, if
-// ID is not 0, the lease ID does not. It is lease.ErrNotFound.
+// An UnnamedError means that no lease has the name in a command or, if ID is not 0, that the lease
+// ID does not have it. It unwraps to lease.ErrNotFound.
 type UnnamedError struct {
 	Name string
 	ID   lease.ID
 }
 
-// Error says which name stands for no lease.
+// Error describes the unresolved name.
 func (e *UnnamedError) Error() string {
 	if e.ID == 0 {
 		return fmt.Sprintf("%v: no lease has the name %q", lease.ErrNotFound, e.Name)
@@ -28,8 +28,8 @@ func (e *UnnamedError) Error() string {
 // Unwrap returns lease.ErrNotFound.
 func (e *UnnamedError) Unwrap() error { return lease.ErrNotFound }
 
-// meant returns the lease that is named by an ID, 0 for none, by a name, or by both. The lease of
-// an ID alone need not exist.
+// meant resolves a lease named by an ID (0 for none), by a name, or by both. A lease named by its
+// ID alone need not exist.
 func (m *Machine) meant(id lease.ID, name string) (lease.ID, error) {
 	if name == "" {
 		return id, nil
@@ -38,7 +38,7 @@ func (m *Machine) meant(id lease.ID, name string) (lease.ID, error) {
 	return checkNamed(id, name, holder.ID)
 }
 
-// checkNamed returns the lease that has a name, unless it is none, or another than that of the ID.
+// checkNamed returns the lease with a name, if there is one and it has the ID, unless that is 0.
 func checkNamed(id lease.ID, name string, holder lease.ID) (lease.ID, error) {
 	if holder == 0 || id != 0 && id != holder {
 		return 0, &UnnamedError{Name: name, ID: id}
@@ -46,8 +46,8 @@ func checkNamed(id lease.ID, name string, holder lease.ID) (lease.ID, error) {
 	return holder, nil
 }
 
-// meant is Machine.meant for an operation of a transaction: those before it may have granted
-// the lease, or ended it.
+// meant is Machine.meant for an operation of a transaction. Earlier operations may have granted the
+// lease, or ended it.
 func (v *validation) meant(id lease.ID, name string) (lease.ID, error) {
 	id = v.repeated.actual(id)
 	terms, known := v.names[name]
@@ -60,7 +60,7 @@ func (v *validation) meant(id lease.ID, name string) (lease.ID, error) {
 	return checkNamed(id, name, terms.ID)
 }
 
-// meant is validation.meant for an operation that has passed it.
+// meant is validation.meant for an operation that was validated.
 func (r *run) meant(id lease.ID, name string) lease.ID {
 	if name == "" {
 		return r.repeated.actual(id)
@@ -69,11 +69,11 @@ func (r *run) meant(id lease.ID, name string) lease.ID {
 	return holder.ID
 }
 
-// hasToken reports whether a token, if it is not 0, is that of a lease.
+// hasToken reports whether a lease has a token; a token of 0 matches any.
 func (m *Machine) hasToken(id lease.ID, t lease.Token) bool {
 	if t == 0 {
 		return true
 	}
-	info, _ := m.lessor.Lookup(id) // of none the token is 0
+	info, _ := m.lessor.Lookup(id) // the token is 0 if there is none
 	return info.Token == t
 }

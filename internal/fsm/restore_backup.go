@@ -8,41 +8,39 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ErrRevision means that a revision cannot be raised as far as was asked.
+// ErrRevision means that a revision cannot be raised by the requested amount.
 var ErrRevision = errors.New("fsm: revision out of range")
 
-// tokenGenerationShift is where in a token its generation begins.
+// tokenGenerationShift is the position of the generation in a token.
 const tokenGenerationShift = 48
 
-// eventsGap is by how much the number of the last lease event is raised:
-// more than there were after any backup was taken.
+// eventsGap is added to the number of the last lease event. It exceeds the number of events that
+// any cluster had after a backup was taken.
 const eventsGap = 1 << 32
 
-// Restoration says how the state of one cluster becomes the first state of
-// another.
+// Restoration describes how the state of one cluster becomes the initial state of another.
 type Restoration struct {
-	// ID identifies the restore. No two restores may have the same one.
+	// ID identifies the restore. It must be unique.
 	ID uint64
-	// Members are the founders of the new cluster, in place of the old members.
+	// Members are the founders of the new cluster. They replace the old members.
 	Members []Member
-	// Removed are the IDs of members that may come back, and are to be sent away.
+	// Removed are the IDs of members that may return and must be rejected.
 	Removed []uint64
-	// Above is a token that every later one is to exceed. If it is not above
-	// the tokens given out before, the next generation begins instead.
+	// Above is a token that every later token must exceed. If it does not exceed the tokens issued
+	// before, the next generation begins instead.
 	Above lease.Token
-	// BumpRevision is added to the revision, and MinRevision is what it is at least then.
-	// So clients that saw revisions after the backup was taken do not see them again
-	// with other contents (T34).
+	// BumpRevision is added to the revision, which is then raised to at least MinRevision. So
+	// clients that saw revisions after the backup was taken do not see them again with different
+	// contents (T34).
 	BumpRevision, MinRevision int64
-	// MarkCompacted compacts at the new revision, so that those clients are told
-	// to read anew instead of waiting for events that never come.
+	// MarkCompacted compacts at the new revision. Those clients then get an error and read
+	// everything again, instead of waiting for events that never come.
 	MarkCompacted bool
 }
 
-// RestoreBackup builds a Machine from a snapshot of another cluster, as [Restore]
-// does: the same keys, leases and history, with other members and with tokens
-// that never repeat one of the past (T27). The alarms of the old members are
-// gone. Index and term go on from the snapshot's.
+// RestoreBackup builds a Machine from a snapshot of another cluster, like [Restore]. Keys, leases
+// and history are the same, the members are replaced, and tokens never repeat an earlier one (T27).
+// The alarms of the old members are dropped. Index and term continue from the snapshot's.
 func RestoreBackup(
 	c Config, f Restoration, next func() (chunk []byte, ok bool, err error),
 ) (*Machine, error) {
@@ -60,8 +58,8 @@ func RestoreBackup(
 		if err := f.raise(s); err != nil {
 			return err
 		}
-		// Nobody may resume behind events of the generation before that are not in the
-		// backup, and be told of others under their numbers.
+		// Nobody may resume after events of the previous generation that are missing in the backup:
+		// other events would have their numbers.
 		r.m.events.start(max(r.m.events.last, s.LastToken) + eventsGap)
 		return nil
 	})
@@ -74,10 +72,10 @@ func RestoreBackup(
 	m.meta.comparison = comparison{}
 	m.meta.restore = f.ID
 	last := m.sessions.last
-	m.sessions = newSessions() // what their clients wait for was of another generation
+	m.sessions = newSessions() // their clients belong to another generation
 	m.sessions.last = last
-	// What caches have is of a generation whose last writes may be missing here, so nobody may
-	// go on with it: a cache that is told that it holds nothing drops everything.
+	// Caches belong to a generation whose last writes may be missing here, so they must not
+	// continue. A cache that learns that it holds nothing drops everything.
 	m.holds = holdings{}
 	for _, n := range f.Members {
 		m.AddMember(n)
@@ -95,11 +93,10 @@ func RestoreBackup(
 	return m, nil
 }
 
-// raise moves the tokens up.
+// raise raises the tokens.
 //
-// The generation alone, counted, would not do: two restores of one backup
-// would both get the next, and give out the same tokens to two generations of the
-// cluster. So the caller names a token that grows with time.
+// Counting generations alone would not suffice: two restores of one backup would both get the next
+// generation, and issue the same tokens. So the caller passes a token that grows with time.
 func (f *Restoration) raise(s *lease.State) error {
 	if err := s.CheckTokens(); err != nil {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -108,7 +105,7 @@ func (f *Restoration) raise(s *lease.State) error {
 		s.LastToken, s.Generation = uint64(f.Above), uint64(f.Above>>tokenGenerationShift)
 		return nil
 	}
-	s.Generation++ // after the last there is none: Recover refuses it
+	s.Generation++ // Recover rejects the overflow after the last generation
 	s.LastToken = s.Generation << tokenGenerationShift
 	return nil
 }

@@ -5,15 +5,15 @@ import (
 	"container/heap"
 )
 
-// sessionOwner is a user who has opened sessions; "" is for anonymous callers.
+// sessionOwner is a user with open sessions; "" stands for anonymous callers.
 //
-// Invariants: the ring that begins and ends with root has the sessions of this user; count and
-// bytes are theirs; places says where the owner is in the rankings.
+// Invariants: the ring at root has the sessions of this user; count and bytes are their totals;
+// places has the owner's positions in the rankings.
 type sessionOwner struct {
 	user   string
 	count  int
 	bytes  int64
-	root   session // newer is the one used least recently, older the one used last
+	root   session // newer is the least recently used session, older the most recently used
 	places [measures]int
 }
 
@@ -34,13 +34,13 @@ func (o *sessionOwner) has(by measure) int64 {
 	return o.bytes
 }
 
-// sessionOwners finds the owner that has most.
+// sessionOwners finds the owner with the most sessions or bytes.
 type sessionOwners struct {
 	byUser map[string]*sessionOwner
 	ranked [measures]ownerRanking
 }
 
-// of returns an owner, which is made if there is none.
+// of returns an owner, and creates it if it is new.
 func (l *sessionOwners) of(user string) *sessionOwner {
 	o := l.byUser[user]
 	if o == nil {
@@ -58,7 +58,7 @@ func (l *sessionOwners) of(user string) *sessionOwner {
 	return o
 }
 
-// count notes by how much the sessions of an owner, and their bytes, have become more.
+// count adds to the totals of an owner.
 func (l *sessionOwners) count(o *sessionOwner, sessions int, bytes int64) {
 	o.count += sessions
 	o.bytes += bytes
@@ -74,8 +74,8 @@ func (l *sessionOwners) count(o *sessionOwner, sessions int, bytes int64) {
 	}
 }
 
-// loser returns the owner that has to make room for one that needs some: that one itself, unless
-// another has more. So an owner that has less than others never loses anything to them.
+// loser returns the owner that must make room for another one: the latter itself, unless an owner
+// has more. So an owner never loses anything to owners that have more.
 func (l *sessionOwners) loser(needs *sessionOwner, by measure) *sessionOwner {
 	if most := l.ranked[by].list[0]; most.has(by) > needs.has(by) {
 		return most
@@ -83,7 +83,7 @@ func (l *sessionOwners) loser(needs *sessionOwner, by measure) *sessionOwner {
 	return needs
 }
 
-// toFront makes a session the one of its owner that was used last.
+// toFront makes a session the most recently used one of its owner.
 func (s *session) toFront() {
 	s.older, s.newer = s.owner.root.older, &s.owner.root
 	s.older.newer, s.newer.older = s, s
@@ -91,8 +91,8 @@ func (s *session) toFront() {
 
 func (s *session) unlink() { s.older.newer, s.newer.older = s.newer, s.older }
 
-// ownerRanking is a heap.Interface whose first owner has most. Of equals, the user whose name is
-// smaller is first, so that all members find the same one.
+// ownerRanking is a heap.Interface with the largest owner first. Ties are broken by user name, so
+// that all members find the same owner.
 type ownerRanking struct {
 	by   measure
 	list []*sessionOwner

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// sessionLimits bound what is remembered of sessions. They are the same on every member, since
-// apply depends on them. Beyond sessions and bytes, the least recently used session of the user
-// that needs room, or of a user with more, is evicted.
+// sessionLimits bound what is kept of sessions. Apply depends on them, so they are the same on
+// every member. Beyond sessions or bytes, the least recently used session is evicted, of the user
+// that needs room or of a user that has more.
 type sessionLimits struct {
 	sessions int
-	answers  int   // of one session: the lowest numbers go
+	answers  int   // of one session: the lowest numbers are dropped first
 	bytes    int64 // of all answers
 	answer   int64 // bytes of one answer; larger ones are not kept
 }
@@ -19,8 +19,8 @@ var defaultSessionLimits = sessionLimits{
 	sessions: 16_384, answers: 4096, bytes: 64 << 20, answer: 1 << 20,
 }
 
-// within returns limits under which sessions and their answers take a twelfth of a quota at most,
-// or a few kilobytes: what clients that are gone have left must not fill it for ever.
+// within returns limits under which sessions and their answers take at most a twelfth of a quota,
+// or a few kilobytes. What clients leave behind must not fill the quota forever.
 func (l sessionLimits) within(quota int64) sessionLimits {
 	if quota <= 0 {
 		return l
@@ -31,40 +31,40 @@ func (l sessionLimits) within(quota int64) sessionLimits {
 	return l
 }
 
-// sessions are the sessions that were used last, in the order of the log.
+// sessions are the most recently used sessions, in the order of the log.
 //
-// Invariants: byID has those of the ring that begins and ends with root; bytes is the sum
-// of theirs; no ID is above last.
+// Invariants: byID has exactly the sessions of the ring at root; bytes is their sum; no ID exceeds
+// last.
 type sessions struct {
 	limits sessionLimits
-	quota  int64  // the cluster's, 0 if there is none
-	last   uint64 // the ID given out last
+	quota  int64  // the cluster's, or 0 for none
+	last   uint64 // the last ID assigned
 	byID   map[uint64]*session
-	root   session // next is the one used last, prev the one used least recently
+	root   session // next is the most recently used session, prev the least recently used
 	bytes  int64
 	owners sessionOwners
 }
 
-// session is what a client's repetitions are recognized by.
+// session recognizes a client's repeated commands.
 //
-// Invariants: answers are in the order of their numbers, none of which is below settled;
-// bytes is the sum of their sizes and of the user's name.
+// Invariants: answers are ordered by number, and no number is below settled; bytes is the sum of
+// their sizes and the length of the user's name.
 type session struct {
 	Session
-	user    string // who opened it, and nobody else uses it; "" if that was on behalf of nobody
+	user    string // the only user that may use it, "" for an anonymous caller
 	settled uint64
 	answers []answer
 	whole   []answer // begins where the memory of answers does
 	bytes   int64
-	// shared says that a picture has the answers too: they may be added to, not changed.
+	// shared says that an image refers to the answers: they may be appended to, not changed.
 	shared     bool
 	prev, next *session
-	// owner has the session in a ring of its own.
+	// owner has the session in a second ring, through older and newer.
 	owner        *sessionOwner
 	older, newer *session
 }
 
-// answer is the result of the command with a number.
+// answer is the result of the command with this number.
 type answer struct {
 	number uint64
 	result Result
@@ -77,7 +77,7 @@ func newSessions() *sessions {
 	return s
 }
 
-// open gives out a session of a user, "" for an anonymous caller.
+// open opens a session for a user, "" for an anonymous caller.
 func (l *sessions) open(nonce uint64, user string) Session {
 	l.last++
 	s := &session{Session: Session{ID: l.last, Nonce: nonce}}
@@ -91,10 +91,10 @@ func (l *sessions) open(nonce uint64, user string) Session {
 	return s.Session
 }
 
-// forgetOne forgets another session for want of room for s, and reports whether it has.
+// forgetOne evicts another session to make room for s, and reports whether it did.
 func (l *sessions) forgetOne(s *session, by measure) bool {
 	oldest := l.owners.loser(s.owner, by).root.newer
-	if oldest == s && by == byCount { // each owner has one
+	if oldest == s && by == byCount { // each owner has one session
 		oldest = l.root.prev
 	}
 	if oldest == s {
@@ -104,7 +104,7 @@ func (l *sessions) forgetOne(s *session, by measure) bool {
 	return true
 }
 
-// sign says whose a session is that has no owner yet.
+// sign sets the user of a session that does not have one yet.
 func (l *sessions) sign(s *session, user string) {
 	s.unlink()
 	l.owners.count(s.owner, -1, 0)
@@ -114,14 +114,14 @@ func (l *sessions) sign(s *session, user string) {
 	l.grow(s, int64(len(user)))
 }
 
-// grow notes that a session takes more bytes, or less.
+// grow adds bytes, which may be negative, to the size of a session.
 func (l *sessions) grow(s *session, bytes int64) {
 	s.bytes += bytes
 	l.bytes += bytes
 	l.owners.count(s.owner, 0, bytes)
 }
 
-// add makes a new session known, as the one used last, that is an anonymous caller's.
+// add adds a session as the most recently used one, of an anonymous caller.
 func (l *sessions) add(s *session) {
 	l.byID[s.ID] = s
 	s.owner = l.owners.of("")
@@ -143,7 +143,7 @@ func (l *sessions) remove(s *session) {
 	l.owners.count(s.owner, -1, -s.bytes)
 }
 
-// use returns a session, which is the one used last from now on; nil if it is not known.
+// use returns a session and makes it the most recently used one. It returns nil if it is unknown.
 func (l *sessions) use(id Session) *session {
 	if s := l.root.next; s.Session == id && s != &l.root {
 		return s // the common case: a group of one client's commands
@@ -157,7 +157,7 @@ func (l *sessions) use(id Session) *session {
 	return s
 }
 
-// known returns a session; nil if it is not known.
+// known returns a session, or nil if it is unknown.
 func (l *sessions) known(id Session) *session {
 	if s := l.byID[id.ID]; s != nil && s.Nonce == id.Nonce {
 		return s
@@ -165,7 +165,7 @@ func (l *sessions) known(id Session) *session {
 	return nil
 }
 
-// knownTo returns a session of a user; nil if it is not known, or that of another.
+// knownTo returns a session of a user, or nil if it is unknown or belongs to another user.
 func (l *sessions) knownTo(user string, id Session) *session {
 	if s := l.known(id); s != nil && s.user == user {
 		return s
@@ -173,7 +173,7 @@ func (l *sessions) knownTo(user string, id Session) *session {
 	return nil
 }
 
-// settle forgets the answers to numbers below settled.
+// settle drops the answers to numbers below settled.
 func (l *sessions) settle(s *session, settled uint64) {
 	if settled <= s.settled {
 		return
@@ -186,7 +186,7 @@ func (l *sessions) settle(s *session, settled uint64) {
 	l.drop(s, n)
 }
 
-// drop forgets the first n answers of a session.
+// drop drops the first n answers of a session.
 func (l *sessions) drop(s *session, n int) {
 	if n == 0 {
 		return
@@ -204,13 +204,13 @@ func (l *sessions) drop(s *session, n int) {
 	s.answers = s.answers[n:]
 }
 
-// own makes a list that nobody else has the answers.
+// own replaces the answers by a list that is not shared.
 func (s *session) own(answers []answer) {
 	s.answers, s.whole, s.shared = answers, answers, false
 }
 
-// room sees to it that one more answer can be added. As numbers are settled about as fast as
-// others come, there is mostly room at the front.
+// room makes room for one more answer. Clients acknowledge answers about as fast as they send
+// commands, so there is usually room at the front.
 func (s *session) room() {
 	old := s.answers
 	n := len(old)
@@ -225,7 +225,7 @@ func (s *session) room() {
 	}
 }
 
-// find returns where the answer to a number is, or would be.
+// find returns the position of the answer to a number, or where to insert it.
 func (s *session) find(number uint64) (i int, found bool) {
 	if n := len(s.answers); n == 0 || s.answers[n-1].number < number {
 		return n, false
@@ -235,7 +235,7 @@ func (s *session) find(number uint64) (i int, found bool) {
 	})
 }
 
-// answer returns the result of a number that was done before.
+// answer returns the result stored for a number.
 func (s *session) answer(number uint64) (_ Result, done bool) {
 	i, done := s.find(number)
 	if !done {
@@ -244,8 +244,8 @@ func (s *session) answer(number uint64) (_ Result, done bool) {
 	return s.answers[i].result, true
 }
 
-// keep keeps the result of a number. One that is too large, or that cannot be in a snapshot,
-// is forgotten at once, so that a repetition is refused.
+// keep stores the result of a number. A result that is too large, or that a snapshot cannot
+// contain, is replaced by ErrSessionNotFound, so that a repetition is rejected.
 func (l *sessions) keep(s *session, number uint64, r Result) {
 	size, limits := resultSize(&r), l.limits.within(l.quota)
 	if size > limits.answer || !storable(r.Err) {
@@ -261,13 +261,13 @@ func (l *sessions) keep(s *session, number uint64, r Result) {
 			continue
 		}
 		if len(s.answers) == 0 {
-			return // what is left are names
+			return // only names are left
 		}
 		l.forget(s, 1)
 	}
 }
 
-// insert puts an answer to where it belongs, mostly the end.
+// insert inserts an answer in order, usually at the end.
 func (l *sessions) insert(s *session, a answer) {
 	i, _ := s.find(a.number)
 	if s.shared && i < len(s.answers) {
@@ -278,20 +278,20 @@ func (l *sessions) insert(s *session, a answer) {
 	l.grow(s, a.size)
 }
 
-// forget drops the first n answers for lack of room: what is below the next can be neither
-// answered nor done any more, since it may have been.
+// forget drops the first n answers for lack of room. Numbers up to those are rejected from now on,
+// because the commands may have been applied.
 func (l *sessions) forget(s *session, n int) {
 	s.settled = s.answers[n-1].number + 1
 	l.drop(s, n)
 }
 
-// sessionsImage is an immutable picture of sessions, the one used least recently first.
+// sessionsImage is an immutable view of sessions, least recently used first.
 type sessionsImage struct {
 	last uint64
 	list []session
 }
 
-// image takes a picture.
+// image returns an immutable view of the sessions.
 func (l *sessions) image() sessionsImage {
 	im := sessionsImage{last: l.last, list: make([]session, 0, len(l.byID))}
 	for s := l.root.prev; s != &l.root; s = s.prev {

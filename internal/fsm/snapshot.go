@@ -10,12 +10,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// chunkSize is about how large the pieces are that a snapshot is written in.
+// chunkSize is the approximate size of the chunks of a snapshot.
 const chunkSize = 1 << 20
 
-// Section tags in a snapshot. A snapshot is a sequence of chunks, each of
-// whole records, each record led by its tag: one header first, then members,
-// alarms, users and roles, leases, sessions and key records, then one trailer that counts them.
+// Record tags in a snapshot. A snapshot is a sequence of chunks, each of whole records, and each
+// record follows its tag: one header, then members, alarms, users and roles, leases, sessions and
+// key records, and one trailer that counts them.
 const (
 	tagHeader byte = iota + 1
 	tagMember
@@ -24,14 +24,14 @@ const (
 	tagRecord
 	tagTrailer
 	tagRemoved // among the members
-	tagSession // the one used least recently first
-	tagAnswer  // of the session before, in the order of the numbers
+	tagSession // least recently used first
+	tagAnswer  // of the previous session, in the order of the numbers
 	tagHolds   // after the leases
 	tagOrphan  // likewise
 	tagControl // before the roles and users, if there ever were any
 	tagRole
 	tagUser
-	tagSessionUser // of the session before, if it is a user's
+	tagSessionUser // of the previous session, unless it is anonymous
 	tagLimits      // after the users
 	tagAccount     // after the leases
 	tagComparison  // after the alarms, if there ever was one
@@ -51,7 +51,7 @@ type header struct {
 	LastSession         uint64
 }
 
-// restoreID takes the ID of a restore, for a state of which no earlier one is known.
+// restoreID decodes the ID of a restore. The state must not have one yet.
 func (d *decoder) restoreID(earlier uint64) uint64 {
 	id := d.Uint64()
 	if id == 0 || earlier != 0 {
@@ -69,7 +69,7 @@ func appendHeader(b []byte, h *header) []byte {
 	return appendVersion(b, h.Version)
 }
 
-// header takes what appendHeader wrote, and from there on the decoder has its version.
+// header decodes what appendHeader wrote, and sets the decoder's version.
 func (d *decoder) header() header {
 	d.Header()
 	return header{
@@ -79,16 +79,15 @@ func (d *decoder) header() header {
 	}
 }
 
-// Image is an immutable picture of the whole state, leases included, from
-// which a snapshot is written while the Machine goes on. It may be used from
-// any goroutine.
+// Image is an immutable view of the whole state, leases included. A snapshot can be written from it
+// on any goroutine while the Machine continues.
 type Image struct {
 	View     *View
 	leases   lease.View
-	event    uint64 // the last event of a lease
+	event    uint64 // the last lease event
 	sessions sessionsImage
 	holds    Holds
-	// comparison is what append wrote, empty if there was none.
+	// comparison is the encoded comparison, empty if there was none.
 	comparison []byte
 }
 
@@ -104,8 +103,8 @@ func (m *Machine) Image() *Image {
 	}
 }
 
-// Encode gives the snapshot to write, in chunks of about a mebibyte. The
-// chunk is reused after write returns.
+// Encode passes the snapshot to write in chunks of about 1 MiB. The chunk is reused after write
+// returns.
 func (im *Image) Encode(write func(chunk []byte) error) error {
 	e := &encoder{write: write} // its buffer grows, since most states are small
 	v, state := im.View, im.leases.State()
@@ -168,7 +167,7 @@ func (im *sessionsImage) encode(e *encoder) {
 	}
 }
 
-// encoder gathers records into chunks. The first error sticks.
+// encoder collects records into chunks. The first error is permanent.
 type encoder struct {
 	write   func([]byte) error
 	b       []byte
@@ -196,9 +195,9 @@ func (e *encoder) flush() error {
 	return e.err
 }
 
-// Restore builds a Machine from the chunks that Encode wrote; next returns
-// them in order and ok=false after the last. It refuses a state that this release cannot go on
-// with: see [Machine.Foreign].
+// Restore builds a Machine from the chunks that Encode wrote. next returns them in order, and
+// ok=false after the last. Restore fails if this release does not support the state: see
+// [Machine.Foreign].
 func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine, error) {
 	return rebuild(c, next, func(r *restorer, s *lease.State) error {
 		r.m.holds.shorten(s)
@@ -206,8 +205,8 @@ func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine
 	})
 }
 
-// rebuild is Restore with a chance to change the header's numbers before
-// anything is built on them.
+// rebuild is Restore with a hook that may change the header's numbers before anything depends on
+// them.
 func rebuild(
 	c Config, next func() ([]byte, bool, error), change func(*restorer, *lease.State) error,
 ) (*Machine, error) {
@@ -241,8 +240,7 @@ func rebuild(
 	return m, nil
 }
 
-// tables makes the lessor and the store. What they need not know of each other may be done at a
-// time.
+// tables builds the lessor and the store, concurrently where they do not depend on each other.
 func (r *restorer) tables(state lease.State) error {
 	m := r.m
 	var recovered error
@@ -271,7 +269,7 @@ func (r *restorer) tables(state lease.State) error {
 	return err
 }
 
-// beside runs f beside the caller, if that is possible, and returns what waits for its end.
+// beside runs f concurrently, if that is possible, and returns a function that waits for it.
 func (m *Machine) beside(f func()) (wait func()) {
 	if m.cfg.Beside != nil {
 		return m.cfg.Beside(f)
@@ -280,8 +278,8 @@ func (m *Machine) beside(f func()) (wait func()) {
 	return func() {}
 }
 
-// reattach rebuilds the attachments of at most n keys, which a snapshot does not hold: a key
-// is attached to the lease in its newest record.
+// reattach rebuilds the attachments of at most n keys. A snapshot does not store them: a key is
+// attached to the lease in its newest record.
 func (m *Machine) reattach(n int, loader *mvcc.Loader) error {
 	err := m.lessor.Reattach(min(n, loader.Len()), func(yield func(lease.ID, string) bool) {
 		for kv := range loader.Newest() {
@@ -306,12 +304,12 @@ type restorer struct {
 	revision  int64
 	compacted int64
 	leases    int
-	attached  int // records of keys that were on a lease
+	attached  int // records of keys attached to a lease
 	access    accessRead
 	accounts  []account
 	pending   byte // tag that head has read and read must handle
 	ended     bool // there are no more key records
-	done      bool // since the trailer was read, and is right
+	done      bool // a valid trailer was read
 }
 
 // tag returns the next record's tag, fetching chunks as needed; 0 at the end.
@@ -380,7 +378,7 @@ func (r *restorer) head() (lease.State, error) {
 	}
 }
 
-// finish takes what was read of users and roles, unless there is an error.
+// finish sets the users and roles, unless there was an error.
 func (r *restorer) finish() {
 	if r.err == nil {
 		r.err = r.d.Err()
@@ -400,12 +398,12 @@ func (r *restorer) session() {
 	l.add(s)
 }
 
-// ofSession reads the user of the session before, or its next answer.
+// ofSession reads the user of the previous session, or its next answer.
 func (r *restorer) ofSession(tag byte) {
 	l := r.m.sessions
 	s := l.root.next
 	if s == &l.root {
-		r.d.Fail("user of a session, or answer of a session, without one")
+		r.d.Fail("the user or the answer of a session without a session")
 		return
 	}
 	if tag == tagSessionUser {
@@ -413,7 +411,7 @@ func (r *restorer) ofSession(tag byte) {
 		if s.user != "" || user == "" || len(s.answers) > 0 {
 			r.d.Fail("user of a session")
 		}
-		l.sign(s, user) // and forgets no other: what there is was kept
+		l.sign(s, user) // evicts no session: all of them were kept
 		return
 	}
 	a := r.d.answer()
@@ -499,8 +497,7 @@ func (r *restorer) end(tag byte) {
 	}
 }
 
-// stray says what is wrong with a record that stands where none of its kind may. There is none
-// at all (0) where a snapshot ends early.
+// stray reports an unexpected record, or none at all (0) where a snapshot ends early.
 func (r *restorer) stray(tag byte) {
 	switch {
 	case tag > tagLast:
@@ -510,9 +507,9 @@ func (r *restorer) stray(tag byte) {
 	}
 }
 
-// Hash returns a hash of the whole replicated state. Members that applied the
-// same entries have the same (S3). Members of all releases must have the same in a cluster version,
-// since they compare it (HashState). It walks everything: that is not for the core's goroutine.
+// Hash returns a hash of the whole replicated state. It is the same on members that applied the
+// same entries (S3). It must not change between releases within a cluster version, since members
+// compare it (HashState). It walks the whole state, so it must not run on the core's goroutine.
 func (im *Image) Hash() (uint32, error) {
 	kv, compacted, err := im.View.KV.Hash(0)
 	if err != nil {
@@ -554,11 +551,11 @@ func (im *Image) Hash() (uint32, error) {
 	return h.sum, nil
 }
 
-// hasher hashes records, one after another.
+// hasher hashes records one after another.
 type hasher struct {
 	table *crc32.Table
 	sum   uint32
-	b     []byte // where a record is written
+	b     []byte // buffer for the encoded record
 }
 
 func (h *hasher) add(body func([]byte) []byte) {

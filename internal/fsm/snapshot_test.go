@@ -87,7 +87,7 @@ func TestBadSnapshots(t *testing.T) {
 		"a member twice":     {these(comparisonRecord(1, 7, 7)), "order of the hashes"},
 		"member 0":           {these(comparisonRecord(1, 0)), "order of the hashes"},
 		"session 0":          {these(sessionRecord(0, 0)), "session"},
-		"user of no session": {these(user), "user of a session"},
+		"user of no session": {these(user), "without a session"},
 		"two users":          {these(sessionRecord(1, 0), user, user), "user of a session"},
 		"no user":            {these(sessionRecord(1, 0), nobody), "user of a session"},
 		"user of an answer":  {these(sessionRecord(1, 0), answerRecord(1), user), "user of a session"},
@@ -110,7 +110,7 @@ func TestBadSnapshots(t *testing.T) {
 		"an account of no lease": {
 			these(record(tagAccount, func(b []byte) []byte {
 				return appendAccount(b, account{Principal: "u", Leases: []lease.ID{1}})
-			})), "is not there",
+			})), "does not exist or has an account",
 		},
 	} {
 		for _, cut := range []bool{false, true} {

@@ -29,7 +29,7 @@ func putResult(c *Put, prev *mvcc.KeyValue) *PutResult {
 	return &PutResult{Prev: prev}
 }
 
-// noPrev is the outcome of most puts. Nobody changes it.
+// noPrev is the outcome of most puts. It is never modified.
 var noPrev = &PutResult{}
 
 func (m *Machine) applyDelete(c *DeleteRange) Result {
@@ -39,7 +39,7 @@ func (m *Machine) applyDelete(c *DeleteRange) Result {
 	return Result{Value: r}
 }
 
-// checkPut returns the lease that a put attaches its key to, 0 for none, or why it cannot be done.
+// checkPut returns the lease that a put attaches its key to, or 0 for none.
 func (m *Machine) checkPut(c *Put) (lease.ID, error) {
 	id, err := m.attachment(c)
 	if err != nil {
@@ -48,14 +48,14 @@ func (m *Machine) checkPut(c *Put) (lease.ID, error) {
 	return id, m.afford(m.putCost(c, id, false))
 }
 
-// attachment returns the lease that a put attaches its key to, 0 for none, or why it cannot.
+// attachment is checkPut without the quota and limits.
 func (m *Machine) attachment(c *Put) (lease.ID, error) {
 	if (c.IgnoreValue || c.IgnoreLease) && m.store.Get(c.Key) == nil {
 		return 0, ErrKeyNotFound
 	}
 	id, err := m.meant(c.Lease, c.LeaseName)
 	switch {
-	case id == 0: // it is on none, or err says why
+	case id == 0: // no lease, or err says why
 		return 0, err
 	case !m.hasToken(id, c.LeaseToken):
 		return 0, lease.ErrNotFound
@@ -66,13 +66,13 @@ func (m *Machine) attachment(c *Put) (lease.ID, error) {
 	}
 }
 
-// put writes a pair that checkPut has passed, or validation.put, and moves the key
-// to its lease: that of the command, or the one that a Grant made of it.
+// put writes a pair that passed checkPut or validation.put, and attaches the key to its lease: that
+// of the command, or the one that a Grant mapped it to.
 func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 	value := c.Value
 	if c.IgnoreValue || c.IgnoreLease {
-		// Present, or checkPut would have refused; but an operation before this one in
-		// the same transaction may have deleted it, and then there is nothing to keep.
+		// The key exists, or checkPut would have failed; but an earlier operation of the same
+		// transaction may have deleted it, and then there is nothing to keep.
 		if old := t.Get(c.Key); old != nil {
 			if c.IgnoreValue {
 				value = old.Value
@@ -87,22 +87,22 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 		m.detach(prev)
 	}
 	if id != 0 && (prev == nil || prev.Lease != int64(id)) {
-		// By the key as the store has it: that of the command is let go.
+		// Attach the store's copy of the key; the command's copy is not retained.
 		key := t.Written().Key
 		if err := m.lessor.Attach(id, key); err != nil {
-			panic("fsm: attach to a lease that was there: " + err.Error())
+			panic("fsm: attaching to an existing lease: " + err.Error())
 		}
 		m.meta.writers.attached(id, key)
 	}
 	return prev
 }
 
-// deleteRange deletes what is left of a range.
+// deleteRange deletes the rest of a range.
 func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange, r *DeleteResult) {
 	m.deleteFirst(t, c, math.MaxInt, r)
 }
 
-// deleteFirst deletes the first keys of a range, so many at most.
+// deleteFirst deletes at most the first most keys of a range.
 func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteResult) {
 	prev := t.DeleteFirst(c.Key, c.End, most)
 	m.detachAll(prev)
@@ -112,9 +112,8 @@ func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteRe
 	}
 }
 
-// applyTxn decides every branch against the state before the transaction,
-// checks all that will run, and only then runs it: a transaction that fails
-// has changed nothing.
+// applyTxn chooses every branch by the state before the transaction, validates everything that will
+// run, and only then runs it: a transaction that fails changes nothing.
 func (m *Machine) applyTxn(c *Txn) Result {
 	t := m.store.Begin()
 	defer m.end(t)
@@ -135,8 +134,8 @@ func (m *Machine) applyTxn(c *Txn) Result {
 	return Result{Value: r}
 }
 
-// state is what conditions are evaluated against: a View, or a write transaction
-// before its first change, and the leases, if there is a condition on them.
+// state is what conditions are evaluated against: a View, or a write transaction before its first
+// change, and the leases, if a condition refers to them.
 type state struct {
 	keys   reader
 	leases *lease.Lessor
@@ -151,14 +150,14 @@ type reader interface {
 	counter
 }
 
-// plan is a transaction with its branches chosen.
+// plan is a transaction whose branches have been chosen.
 type plan struct {
 	succeeded bool
 	ops       []Op
-	nested    []plan // of the ops that are transactions, in order
+	nested    []plan // of the transactions among ops, in order
 }
 
-// makePlan returns the plan of a transaction, which is incomplete if the meter is exceeded.
+// makePlan returns the plan of a transaction. It is incomplete if the meter is exceeded.
 func makePlan(c *Txn, v state) plan {
 	p := plan{succeeded: true}
 	for i := range c.Compare {
@@ -196,12 +195,11 @@ func (m *Machine) checkRevision(rev int64) error {
 	}
 }
 
-// run is a transaction that is being carried out.
+// run is a transaction that is being executed.
 type run struct {
 	m *Machine
 	t *mvcc.Txn
-	// repeated says which lease a repeated Grant returned for the ID that it
-	// asked for.
+	// repeated maps the ID in a repeated Grant to the lease that it returned.
 	repeated aliases
 }
 
@@ -223,7 +221,7 @@ func (r *run) plan(p *plan) (*TxnResult, error) {
 	return out, nil
 }
 
-// newTxnResult returns a result with room for the responses. Short ones lie together.
+// newTxnResult returns a result with room for the responses. Short results take one allocation.
 func newTxnResult(p *plan) *TxnResult {
 	if n := len(p.ops); n > 2 {
 		return &TxnResult{Succeeded: p.succeeded, Responses: make([]any, n)}
@@ -265,8 +263,8 @@ func (r *run) op(op *Op) (any, error) {
 	}
 }
 
-// ReadTxn evaluates a transaction that is ReadOnly against an immutable view. It
-// may be called from any goroutine.
+// ReadTxn evaluates a ReadOnly transaction against an immutable view. It may be called from any
+// goroutine.
 func ReadTxn(c *Txn, v *mvcc.View) (*TxnResult, error) {
 	meter := newMeter(readTime+2*int64(v.Len()+v.Deleted()), v.Size())
 	meter.keys, meter.reading = v, true
@@ -302,8 +300,8 @@ func readPlan(p *plan, v *mvcc.View) (*TxnResult, error) {
 	return r, nil
 }
 
-// ReadOnly reports whether no branch of the transaction writes, and no condition
-// looks at a lease: a View has none, so such a transaction goes through the log.
+// ReadOnly reports whether no branch of the transaction writes and no condition refers to a lease.
+// A View has no leases, so such a transaction must go through the log.
 func (c *Txn) ReadOnly() bool {
 	for i := range c.Compare {
 		if c.Compare[i].Target > TargetLease {
@@ -321,9 +319,8 @@ func (c *Txn) ReadOnly() bool {
 	return true
 }
 
-// holds evaluates one condition. Over a range it must hold for every key;
-// over no key at all it is evaluated for a pair whose numbers are zero, except
-// by value, where it is false (etcd's rule).
+// holds evaluates one condition. Over a range it must hold for every key. Without any key it is
+// evaluated for a pair whose numbers are zero, except by value, where it is false (etcd's rule).
 func holds(c *Compare, s state) bool {
 	switch c.Target {
 	case TargetLeaseAlive:
@@ -337,7 +334,7 @@ func holds(c *Compare, s state) bool {
 		return c.Relation.holds(cmp.Compare(uint64(info.Token), uint64(c.Number)))
 	case TargetLeaseName:
 		of := *c
-		of.Target, of.Number = TargetLease, -1 // no key is on that
+		of.Target, of.Number = TargetLease, -1 // no key has this lease
 		if info, ok := s.leases.ByName(string(c.Value)); ok {
 			of.Number = int64(info.ID)
 		}
@@ -353,7 +350,7 @@ func holds(c *Compare, s state) bool {
 	some := false
 	for kv := range v.Ascend(c.Key, c.End, 0) {
 		if some = true; !holdsFor(c, kv) {
-			return false // and nobody looks at the rest, which may be very many
+			return false // without looking at the rest, which may be long
 		}
 	}
 	return some || c.Target != TargetValue && holdsFor(c, &mvcc.KeyValue{})
@@ -383,7 +380,7 @@ func holdsFor(c *Compare, kv *mvcc.KeyValue) bool {
 	return c.Relation.holds(order)
 }
 
-// holds says whether two things that compare so are in the relation.
+// holds reports whether an order satisfies the relation.
 func (r Relation) holds(order int) bool {
 	switch r {
 	case Equal:

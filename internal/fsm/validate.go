@@ -2,8 +2,8 @@ package fsm
 
 import "leasehold.dev/lease"
 
-// validate says why a transaction cannot be carried out, each operation after
-// those before it. It changes nothing.
+// validate returns why a transaction cannot be executed. It checks each operation as it will run
+// after those before it, and changes nothing.
 func (m *Machine) validate(p *plan) error {
 	attaching, keeps := p.puts()
 	v := validation{m: m, several: attaching > 1}
@@ -16,7 +16,7 @@ func (m *Machine) validate(p *plan) error {
 	return m.afford(v.cost)
 }
 
-// puts returns how many puts there are on leases, and whether any keeps the value of its key.
+// puts returns the number of puts on leases, and whether any put keeps the value of its key.
 func (p *plan) puts() (attaching int, keeps bool) {
 	for i := range p.ops {
 		if put := p.ops[i].Put; put != nil {
@@ -33,40 +33,37 @@ func (p *plan) puts() (attaching int, keeps bool) {
 	return attaching, keeps
 }
 
-// validation is what the operations that were checked will have done to leases, as
-// far as it matters for those that follow. Its maps are nil as long as there is
-// nothing to remember.
+// validation tracks the effects on leases of the operations checked so far, as far as later
+// operations depend on them. Its maps are nil until needed.
 type validation struct {
 	m *Machine
-	// several says that more than one put is on a lease, so that they may be on the same.
+	// several says that more than one put is on a lease, so two may be on the same lease.
 	several bool
-	// puts has the keys that will have been put, nil if no put keeps its value.
+	// puts has the keys put so far, nil if no put keeps its value.
 	puts map[string]struct{}
-	// leases has those that will have been granted, ended, or given more keys.
+	// leases has the leases granted, ended, or given keys so far.
 	leases map[lease.ID]*leaseAfter
-	// repeated says which lease a repeated Grant will have returned for the ID that
-	// it asked for.
+	// repeated maps the ID in a repeated Grant to the lease that it will return.
 	repeated aliases
-	// names has those that will have been taken, or, with nil, freed.
+	// names has the names granted so far or, with nil, freed.
 	names map[string]*lease.Terms
-	// held is how many ranges will have been held in addition, and owned by whom.
+	// held counts the ranges that will be held in addition, and owned counts them by owner.
 	held  int
 	owned map[string]int
-	// cost is that of the operations so far.
+	// cost is the cost of the operations so far.
 	cost Cost
-	// replaced has bound leases: whether each ends since its key goes to a new lease, and takes
-	// no other. It is used if there are limits.
+	// replaced has bound leases whose key a put moves to a new lease. The value says whether the
+	// lease ends, because no put gives it a key. It is used only if there are limits.
 	replaced map[lease.ID]bool
 }
 
-// leaseAfter is what will have become of a lease.
+// leaseAfter is the state of a lease after the operations so far.
 type leaseAfter struct {
-	// terms are those of a new lease, nil for one that there was.
+	// terms are those of a new lease, nil for an existing one.
 	terms *lease.Terms
 	ended bool
-	// keys are those that will have been put on it. Together with those that are
-	// attached now they are more than it will ever have at one time: what is
-	// deleted in between makes no room.
+	// keys are the keys put on it so far. Together with its current keys they bound the number of
+	// keys that it can have at any time: deletions in between do not make room.
 	keys map[string]struct{}
 }
 
@@ -96,10 +93,10 @@ func (v *validation) plan(p *plan) error {
 	return nil
 }
 
-// attaches reports whether a put is on a lease.
+// attaches reports whether a put attaches its key to a lease.
 func (c *Put) attaches() bool { return c.Lease != 0 || c.LeaseName != "" }
 
-// after returns what is known of a lease, to be added to.
+// after returns the record of a lease, to be updated.
 func (v *validation) after(id lease.ID) *leaseAfter {
 	l := v.leases[id]
 	if l == nil {
@@ -163,7 +160,7 @@ func (v *validation) put(c *Put) error {
 	return nil
 }
 
-// again notes a key that will have been put, and reports whether it was before in the transaction.
+// again records that a key will be put, and reports whether an earlier operation already put it.
 func (v *validation) again(key string) bool {
 	if v.puts == nil {
 		return false
@@ -173,9 +170,9 @@ func (v *validation) again(key string) bool {
 	return again
 }
 
-// replace notes of a lease that its key goes to a new lease, or that it takes a key. If it is bound
-// it ends in the first case, unless the second one comes before or after, and makes room for one
-// that is granted: a key that is put with a TTL once more has one lease as before.
+// replace records that a bound lease loses its key to a new lease (ends), or gets a key. A lease
+// that loses its key and gets none ends, and makes room for the one that is granted: a key that is
+// put again with a TTL has one lease, as before.
 func (v *validation) replace(id lease.ID, ends bool) {
 	if id == 0 || !v.m.meta.access.Limited() {
 		return
@@ -197,7 +194,7 @@ func (v *validation) replace(id lease.ID, ends bool) {
 	}
 }
 
-// attach notes a key that will have been put on a lease, and returns how many there are.
+// attach records that a key will be attached to a lease, and returns the number of such keys.
 func (v *validation) attach(id lease.ID, key string) int {
 	if !v.several {
 		return 1
@@ -210,8 +207,8 @@ func (v *validation) attach(id lease.ID, key string) int {
 	return len(l.keys)
 }
 
-// grant foresees what lease.Lessor.Grant will say. A lease that the transaction
-// itself granted is never a repeated request.
+// grant predicts the result of lease.Lessor.Grant. A lease that the transaction itself granted is
+// never a repeated request.
 func (v *validation) grant(c *Grant) error {
 	t := &c.Terms
 	if err := CheckHolds(c.Holds, t.TTL, MaxCacheTTL); err != nil {
@@ -235,11 +232,11 @@ func (v *validation) grant(c *Grant) error {
 	if err != nil {
 		return err
 	}
-	if actual != 0 { // repeated, under another ID
+	if actual != 0 { // repeated, with another ID
 		v.repeated.set(t.ID, actual)
 		return nil
 	}
-	// What a revocation before this in the transaction gives up makes no room.
+	// A revocation earlier in the transaction does not make room.
 	if err := v.holds(t.Owner, len(c.Holds)); err != nil {
 		return err
 	}
@@ -250,7 +247,7 @@ func (v *validation) grant(c *Grant) error {
 	return nil
 }
 
-// holds foresees whether there is room for what a lease of an owner will hold.
+// holds checks whether there is room for the ranges that a lease of an owner will hold.
 func (v *validation) holds(owner string, ranges int) error {
 	if ranges == 0 {
 		return nil
@@ -263,8 +260,7 @@ func (v *validation) holds(owner string, ranges int) error {
 	return v.m.holds.check(owner, v.owned[owner], v.held)
 }
 
-// named says whether a name is free to be granted, or which lease the request
-// already got it for.
+// named returns 0 if a name is free, or the lease for which the same request already got it.
 func (v *validation) named(t *lease.Terms) (lease.ID, error) {
 	holder, ok := v.m.lessor.ByName(t.Name)
 	if terms, known := v.names[t.Name]; known {
@@ -282,7 +278,7 @@ func (v *validation) named(t *lease.Terms) (lease.ID, error) {
 	return 0, &lease.NameError{Name: t.Name, Holder: holder}
 }
 
-// name notes which lease will have a name, nil for none.
+// name records which lease will have a name, or nil for none.
 func (v *validation) name(name string, t *lease.Terms) {
 	if name == "" {
 		return
@@ -333,11 +329,10 @@ func (v *validation) touch(c *Touch) error {
 	return nil
 }
 
-// aliases are the leases that operations mean by IDs, where that is another than
-// the one of the ID.
+// aliases map IDs in operations to the leases that they refer to, where those have other IDs.
 type aliases map[lease.ID]lease.ID
 
-// actual returns the lease that is meant by an ID.
+// actual returns the lease that an ID refers to.
 func (a aliases) actual(id lease.ID) lease.ID {
 	if actual, ok := a[id]; ok {
 		return actual
@@ -345,7 +340,7 @@ func (a aliases) actual(id lease.ID) lease.ID {
 	return id
 }
 
-// set notes which lease is meant by an ID from now on.
+// set records the lease that an ID refers to from now on.
 func (a *aliases) set(id, actual lease.ID) {
 	switch {
 	case id == actual:

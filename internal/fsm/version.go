@@ -12,35 +12,36 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// These errors say why the cluster version stays as it is.
+// These errors say why the cluster version does not change.
 var (
-	// ErrVersion means that some member does not speak the cluster version that was asked for, or
-	// that it may not change in this way: it rises while nothing holds it, and falls only to be held.
+	// ErrVersion means that some member does not support the requested cluster version, or that the
+	// change is not allowed: the version rises only while it is not held, and falls only if it is
+	// then held.
 	ErrVersion = errors.New("fsm: not all members can take this cluster version")
-	// ErrDowngrade means that the cluster version is held already.
-	ErrDowngrade = errors.New("fsm: a downgrade is under way")
-	// ErrNoDowngrade means that nothing holds the cluster version.
-	ErrNoDowngrade = errors.New("fsm: no downgrade is under way")
+	// ErrDowngrade means that the cluster version is already held.
+	ErrDowngrade = errors.New("fsm: a downgrade is in progress")
+	// ErrNoDowngrade means that the cluster version is not held.
+	ErrNoDowngrade = errors.New("fsm: no downgrade is in progress")
 )
 
-// ClusterVersion is the version that the members have decided on: see package version.
+// ClusterVersion is the version that the members agreed on: see package version.
 type ClusterVersion struct {
 	Number byte
-	// Held says that a downgrade to Number stands, so that nobody raises it.
+	// Held says that a downgrade to Number is in effect, so the version is not raised.
 	Held bool
-	// Fell says that it fell to be held. Such a downgrade is over when nobody speaks a newer
-	// version any more, as in etcd. A version that is held where it was, to have time to go back,
-	// is held until somebody lets go of it: one upgraded member that goes back is not the end of
-	// the upgrade.
+	// Fell says that the version fell when it was held. As in etcd, such a downgrade is over when
+	// no member supports a newer version any more. A version that is held without falling, to keep
+	// a rollback possible, is held until it is released: one upgraded member that is rolled back
+	// does not end the upgrade.
 	Fell bool
-	// Decided is the index of the entry that said so. Of two members that differ, the one with
-	// the greater index knows better.
+	// Decided is the index of the entry that made the decision. If two members differ, the one with
+	// the greater index is newer.
 	Decided uint64
 }
 
-// SetVersion changes the cluster version. The leader raises it, to one that all members speak.
-// With Hold it falls, or stays, and is held then, until a SetVersion without Hold lets go of it. So
-// it never falls without being held.
+// SetVersion changes the cluster version. The leader raises it to a version that all members
+// support. With Hold, it falls or stays, and is held until a SetVersion without Hold releases it.
+// So it never falls without being held.
 type SetVersion struct {
 	Version byte
 	Hold    bool
@@ -48,7 +49,7 @@ type SetVersion struct {
 
 func (*SetVersion) kind() kind { return kindSetVersion }
 
-// setHold is the flag of a SetVersion.
+// setHold flags a SetVersion that holds the version.
 const setHold byte = 1
 
 func appendSetVersion(b []byte, c *SetVersion) []byte {
@@ -91,8 +92,8 @@ func (d *decoder) clusterVersion() ClusterVersion {
 // Version returns the cluster version.
 func (m *Machine) Version() ClusterVersion { return m.version }
 
-// Foreign says why this release cannot go on with the state: it does not speak the cluster
-// version. The error wraps encoding.ErrNewer or encoding.ErrOlder.
+// Foreign returns an error if this release does not support the cluster version of the state. The
+// error wraps encoding.ErrNewer or encoding.ErrOlder.
 func (m *Machine) Foreign() error {
 	v, why := m.version.Number, encoding.ErrNewer
 	if m.cfg.Versions.Has(v) {
@@ -101,13 +102,13 @@ func (m *Machine) Foreign() error {
 	if v < m.cfg.Versions.Oldest {
 		why = encoding.ErrOlder
 	}
-	return fmt.Errorf("%w: the cluster version is %s, and this release speaks %v",
+	return fmt.Errorf("%w: the cluster version is %s, and this release supports %v",
 		why, version.Name(v), m.cfg.Versions)
 }
 
-// Has reports whether a cluster version has all that is in a command: whether it may be written
-// while the cluster has that version. That is so if decoders take it, which know of each part the
-// version that brought it. So there is no second list of what is new, and none that lacks anything.
+// Has reports whether a cluster version has everything in a command, so that the command may be
+// proposed while the cluster has that version. It asks the decoder, which knows the version that
+// introduced each part. So there is no second list of features that could be incomplete.
 func Has(v byte, c Command) bool {
 	if v >= version.Newest {
 		return true
@@ -117,7 +118,7 @@ func Has(v byte, c Command) bool {
 	return d.End() == nil
 }
 
-// Takes says why c may not change the cluster version, nil if it may.
+// Takes returns why c may not change the cluster version, or nil.
 func (v *View) Takes(c *SetVersion) error {
 	return c.vet(v.Version, slices.Values(v.Members))
 }
@@ -133,8 +134,8 @@ func (m *Machine) applyVersion(c *SetVersion) error {
 	return nil
 }
 
-// vet says why c may not change the cluster version. Only members of which nothing is known are no
-// obstacle to its fall: they have no data yet, and learn at their start whether they can take part.
+// vet returns why c may not change the cluster version. Members that never started do not prevent
+// it from falling: they have no data, and find out at their start whether they can take part.
 func (c *SetVersion) vet(now ClusterVersion, members iter.Seq[Member]) error {
 	rises := c.Version > now.Number
 	switch {
@@ -152,15 +153,15 @@ func (c *SetVersion) vet(now ClusterVersion, members iter.Seq[Member]) error {
 		}
 		newer = newer || n.Versions.Newest > c.Version
 	}
-	if c.Hold && !newer { // nobody would raise it
+	if c.Hold && !newer { // otherwise it would never be raised
 		return ErrVersion
 	}
 	return nil
 }
 
-// Behind returns the members for which the cluster version waits, although others speak a newer
-// one: those that speak none, and those of which nothing is known because they never started. While
-// it is held it waits for nobody.
+// Behind returns the members that keep the cluster version from rising, although others support a
+// newer one: members that do not support it, and members that never started. A held version waits
+// for no member.
 func (v *View) Behind() (ids []uint64) {
 	newer := func(n Member) bool { return n.Versions.Newest > v.Version.Number }
 	if v.Version.Held || !slices.ContainsFunc(v.Members, newer) {
@@ -174,9 +175,9 @@ func (v *View) Behind() (ids []uint64) {
 	return ids
 }
 
-// DueVersion returns the change of the cluster version for which it is time, nil if there is none:
-// it rises to the newest that all members speak, unless it is held, and if it fell it is let go
-// when nobody speaks a newer one any more. The leader proposes it.
+// DueVersion returns the change of the cluster version that is due, or nil. The version rises to
+// the newest that all members support, unless it is held. If it fell, it is released once no member
+// supports a newer one. The leader proposes the change.
 func (m *Machine) DueVersion() *SetVersion {
 	now, common, newer := m.version, version.Range{}, false
 	for _, n := range m.members {

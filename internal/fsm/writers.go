@@ -7,32 +7,32 @@ import (
 	"leasehold.dev/lease"
 )
 
-// keyWriters remembers of leases that belong to nobody, and have many keys, who may write all of
-// the keys, so that a put to such a lease does not look at each. It follows from the state and is
-// no part of it: members that remember other things decide alike.
+// keyWriters caches who may write all keys of leases that have many keys and neither principal nor
+// name, so that a put on such a lease need not look at each key. It is derived from the state and
+// not part of it: members with different caches decide alike.
 type keyWriters struct {
-	by *access.State // by which it was decided
+	by *access.State // the users and roles that decided
 	of map[lease.ID]map[writerName]*keyWriter
-	n  int // of all leases
+	n  int // in all leases
 }
 
-// writerName tells callers apart that may do different things. Of a user roles are empty, and else
-// they are a list, as the log has it: so no name of a user or a role stands for another.
+// writerName identifies callers with different permissions. For a user roles is empty; otherwise it
+// is the list of roles as encoded in the log. So the name of a user never equals that of a role.
 type writerName struct{ user, roles string }
 
-// keyWriter is a caller that has asked to write a key of a lease.
+// keyWriter is a caller that wrote a key of a lease, or tried to.
 type keyWriter struct {
 	who access.Caller
-	// denied is a key of the lease that it may not write, if may is not set. If it may write all
-	// keys, that holds until a key is attached that it may not write.
+	// denied is a key of the lease that the caller may not write, unless may is set. may stays set
+	// until a key is attached that the caller may not write.
 	denied string
 	may    bool
 }
 
 const (
-	fewKeys    = 16      // of a lease are looked at each time
-	maxWriters = 1 << 14 // of all leases are remembered
-	// maxOfLease is how many are remembered of a lease: each is asked for when a key is attached.
+	fewKeys    = 16      // up to which every key is checked each time
+	maxWriters = 1 << 14 // kept for all leases
+	// maxOfLease is how many are kept of one lease: attaching a key checks each of them.
 	maxOfLease = 64
 )
 
@@ -79,7 +79,7 @@ func (p *permission) mayWriteAll(id lease.ID) error {
 	return err
 }
 
-// writeAll looks at all keys of a lease. It returns the key that the caller may not write.
+// writeAll checks all keys of a lease. It returns the first key that the caller may not write.
 func (p *permission) writeAll(id lease.ID) (denied string, err error) {
 	for key := range p.lessor.EachKey(id) {
 		if err := p.check(access.Write, key, ""); err != nil {
@@ -89,7 +89,7 @@ func (p *permission) writeAll(id lease.ID) (denied string, err error) {
 	return "", nil
 }
 
-// attached notes that a lease has another key.
+// attached updates the cache after a key was attached to a lease.
 func (w *keyWriters) attached(id lease.ID, key string) {
 	for _, x := range w.of[id] {
 		if w.by.Check(x.who, access.Write, keyrange.Range{Key: key}) != nil {
