@@ -93,14 +93,14 @@ func (m *Machine) applyAccess(c Command) error {
 		return err
 	}
 	if m.meta.access.Enabled() && !s.Enabled() {
-		m.forgetTokens()
+		m.dropTokenKeys()
 	}
 	m.meta.access, m.meta.changed = s, true
 	return nil
 }
 
-// forgetTokens drops the members' token keys, which invalidates every token issued so far.
-func (m *Machine) forgetTokens() {
+// dropTokenKeys drops the members' token keys, which invalidates every token issued so far.
+func (m *Machine) dropTokenKeys() {
 	for _, n := range m.members {
 		n.TokenKey = ""
 		m.AddMember(n)

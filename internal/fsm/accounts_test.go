@@ -157,7 +157,7 @@ func drawTenant(rng *rand.Rand, m *Machine, c Command) (string, Command) {
 	}
 	who := tenantNames[rng.IntN(len(tenantNames))]
 	switch {
-	case !c.kind().asked():
+	case !c.kind().forClients():
 		return "", c
 	case who == "corp:eve":
 		return who, &By{access.Caller{

@@ -39,8 +39,8 @@ func (m *Machine) Ahead(c Command) (more bool) {
 	}
 	m.step.before = m.lessor.LastToken()
 	m.deleteFirst(m.ahead.txn, d, most, m.ahead.result)
-	m.endLoose()
-	m.tell()
+	m.endUnbound()
+	m.publish()
 	return true
 }
 

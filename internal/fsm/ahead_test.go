@@ -36,9 +36,9 @@ func TestAhead(t *testing.T) {
 				if parts++; !in.Midway() {
 					t.Fatalf("seed %d: not midway", seed)
 				}
-				seen := in.View().KV.Revision() != view.KV.Revision() ||
+				checkSee := in.View().KV.Revision() != view.KV.Revision() ||
 					in.Leases().Len() != leases || in.View().LeaseEvents.last != view.LeaseEvents.last
-				if seen || hash(t, in) != before || in.Index() != view.Index {
+				if checkSee || hash(t, in) != before || in.Index() != view.Index {
 					t.Fatalf("seed %d: a part of %#v is seen", seed, c)
 				}
 				if !in.Scrub(10) {

@@ -55,7 +55,7 @@ func TestCorruptAlarm(t *testing.T) {
 func TestAlarmsOfStrangers(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1, Name: "a"})
-	for i := range uint64(maxStrangeAlarms) {
+	for i := range uint64(maxUnknownAlarms) {
 		mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 100 + i, Kind: Corrupt}})
 	}
 	more := &SetAlarm{Alarm: Alarm{Member: 99, Kind: Corrupt}}
@@ -67,7 +67,7 @@ func TestAlarmsOfStrangers(t *testing.T) {
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}})
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 101, Kind: Corrupt}, Off: true})
 	mustApply(t, m, more)
-	if n := len(m.View().Alarms); n != maxStrangeAlarms+1 {
+	if n := len(m.View().Alarms); n != maxUnknownAlarms+1 {
 		t.Errorf("%d alarms", n)
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // restoreChunks restores a snapshot of these chunks, and checks that it makes no difference whether
-// some of it is done beside the rest.
+// matched of it is done beside the rest.
 func restoreChunks(c Config, chunks ...[]byte) (*Machine, error) {
 	m, err := Restore(c, source(chunks...))
 	c.Beside = func(f func()) func() {

@@ -28,14 +28,14 @@ func (c *By) kind() kind {
 // OnBehalf wraps a command in By. It returns the command unchanged if that already counts as an
 // anonymous caller's, or if clients cannot issue it.
 func OnBehalf(who access.Caller, c Command) Command {
-	if !c.kind().asked() || who == (access.Caller{}) && !ofMembers(c) {
+	if !c.kind().forClients() || who == (access.Caller{}) && !fromMembers(c) {
 		return c
 	}
 	return &By{Caller: who, Command: c}
 }
 
-// asked reports whether clients can issue commands of this kind, so that a By may wrap them.
-func (k kind) asked() bool {
+// forClients reports whether clients can issue commands of this kind, so that a By may wrap them.
+func (k kind) forClients() bool {
 	switch k {
 	case kindBy, kindByRoles, kindExpire, kindCheckpoint, kindDropOrphans, kindHashState,
 		kindStateHash:
@@ -59,7 +59,7 @@ func (d *decoder) by(k kind) Command {
 	if k == kindByRoles {
 		c.Caller.Bound = &access.Bound{Roles: encoding.List(&d.Decoder, d.Text)}
 	}
-	if !kind(d.Peek()).asked() {
+	if !kind(d.Peek()).forClients() {
 		d.Fail("a command that no client can issue")
 		return nil
 	}

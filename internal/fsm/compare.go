@@ -109,15 +109,15 @@ func (c *comparison) append(b []byte) []byte {
 	})
 }
 
-// told returns the comparison for tools that print records.
-func (c *comparison) told() any {
-	type told struct{ Member, Hash uint64 }
+// reported returns the comparison for tools that print records.
+func (c *comparison) reported() any {
+	type reported struct{ Member, Hash uint64 }
 	out := struct {
 		Index  uint64
-		Hashes []told
+		Hashes []reported
 	}{Index: c.index}
 	for _, id := range slices.Sorted(maps.Keys(c.hashes)) {
-		out.Hashes = append(out.Hashes, told{id, c.hashes[id]})
+		out.Hashes = append(out.Hashes, reported{id, c.hashes[id]})
 	}
 	return out
 }

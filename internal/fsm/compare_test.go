@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// told applies a HashState, and the hashes that members tell, 0 for nothing.
-func told(t *testing.T, m *Machine, hashes ...uint64) {
+// reported applies a HashState, and the hashes that members tell, 0 for nothing.
+func reported(t *testing.T, m *Machine, hashes ...uint64) {
 	t.Helper()
 	mustApply(t, m, &HashState{})
 	at := m.Index()
@@ -54,7 +54,7 @@ func TestComparison(t *testing.T) {
 	} {
 		m := withMembers(c.voters, c.learners)
 		for _, round := range c.rounds {
-			told(t, m, round...)
+			reported(t, m, round...)
 			m.View()
 		}
 		if got := m.View().Alarms; !slices.Equal(got, c.want) {
@@ -70,7 +70,7 @@ func TestComparison(t *testing.T) {
 // client lifts the alarm. Nobody sets such alarms.
 func TestWritesAndDamage(t *testing.T) {
 	m := withMembers(3, 0)
-	told(t, m, 9, 7, 7)
+	reported(t, m, 9, 7, 7)
 	if mustApply(t, m, &Put{Key: "k"}); !m.IsDamaged(1) || m.IsDamaged(2) {
 		t.Errorf("alarms %v", m.View().Alarms)
 	}
@@ -78,14 +78,14 @@ func TestWritesAndDamage(t *testing.T) {
 	if m.IsDamaged(1) {
 		t.Error("still damaged")
 	}
-	told(t, m, 7, 8, 9)
+	reported(t, m, 7, 8, 9)
 	if r := apply(t, m, &Put{Key: "k"}); !errors.Is(r.Err, ErrDiverged) {
 		t.Errorf("put of a split cluster: %v", r.Err)
 	}
 	mustApply(t, m, &RemoveMember{ID: 3})
-	told(t, m, 7, 7)
+	reported(t, m, 7, 7)
 	mustApply(t, m, &Put{Key: "k"})
-	told(t, m, 7, 9)
+	reported(t, m, 7, 9)
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Kind: Corrupt}, Off: true})
 	mustApply(t, m, &Put{Key: "k"})
 	for _, k := range []AlarmKind{Damaged, Split} {
@@ -99,14 +99,14 @@ func TestWritesAndDamage(t *testing.T) {
 // A member that is removed takes its alarm along.
 func TestRemovedAndDamaged(t *testing.T) {
 	m := withMembers(3, 0)
-	told(t, m, 9, 7, 7)
+	reported(t, m, 9, 7, 7)
 	mustApply(t, m, &RemoveMember{ID: 1})
 	mustApply(t, m, &StateHash{Member: 1, Index: m.HashedAt(), Hash: 9})
 	if got := m.View().Alarms; len(got) != 0 {
 		t.Errorf("alarms %v", got)
 	}
 	m = withMembers(3, 0)
-	told(t, m, 9, 7)
+	reported(t, m, 9, 7)
 	mustApply(t, m, &RemoveMember{ID: 1})
 	mustApply(t, m, &StateHash{Member: 3, Index: m.HashedAt(), Hash: 7})
 	if got := m.View().Alarms; len(got) != 0 {
@@ -118,7 +118,7 @@ func TestRemovedAndDamaged(t *testing.T) {
 // of it finds what the others find.
 func TestComparisonInSnapshot(t *testing.T) {
 	m := withMembers(3, 0)
-	told(t, m, 9, 7)
+	reported(t, m, 9, 7)
 	other := restored(t, m)
 	if other.HashedAt() != m.HashedAt() {
 		t.Errorf("hashed at %d and %d", m.HashedAt(), other.HashedAt())

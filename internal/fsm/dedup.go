@@ -80,7 +80,7 @@ func (m *Machine) applyOnce(user string, c *Once) Result {
 	}
 	r = m.apply(user, c.Command)
 	r.Revision = m.store.Revision()
-	if !notNow(r.Err) {
+	if !temporary(r.Err) {
 		m.sessions.keep(s, c.Number, r)
 	}
 	return r
@@ -136,11 +136,11 @@ func (s *session) outcome(c *Once) (Result, outcome) {
 	return r, repeated
 }
 
-// notNow reports whether a command was rejected for a reason that may pass: the members' states
+// temporary reports whether a command was rejected for a reason that may pass: the members' states
 // differ, the quota is exhausted, or a limit is reached. The result is not kept, so that a retry
 // with the same number is applied once there is room. A client that gets such a rejection after an
 // attempt without an answer does not know the outcome: that attempt may still be in flight.
-func notNow(err error) bool {
+func temporary(err error) bool {
 	if _, limited := err.(*access.LimitError); limited { //nolint:errorlint // apply wraps none
 		return true
 	}

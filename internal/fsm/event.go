@@ -89,8 +89,8 @@ type step struct {
 	// before is the last token before the command.
 	before lease.Token
 	events []LeaseEvent
-	// loose are bound leases that may have lost their key.
-	loose []lease.ID
+	// unbound are bound leases that may have lost their key.
+	unbound []lease.ID
 }
 
 // date sets the revision of the events to that of their transaction.
@@ -119,24 +119,24 @@ func (m *Machine) happened(e LeaseEvent) {
 // They end last, so that an operation of a transaction may name a lease whose key an earlier
 // operation deleted, and validate need not track this.
 func (m *Machine) settle() {
-	m.endLoose()
-	m.tell()
+	m.endUnbound()
+	m.publish()
 }
 
-// endLoose ends bound leases that have lost their key.
-func (m *Machine) endLoose() {
+// endUnbound ends bound leases that have lost their key.
+func (m *Machine) endUnbound() {
 	s := &m.step
-	for _, id := range s.loose {
+	for _, id := range s.unbound {
 		if m.lessor.Loose(id) {
 			ended := m.endEarly(id)
 			m.happened(LeaseEvent{Kind: LeaseRevoked, Info: ended.Info, By: ByKey})
 		}
 	}
-	s.loose = s.loose[:0]
+	s.unbound = s.unbound[:0]
 }
 
-// tell numbers the events and publishes them.
-func (m *Machine) tell() {
+// publish numbers the events and publishes them.
+func (m *Machine) publish() {
 	s := &m.step
 	for _, e := range s.events {
 		m.events.last++
@@ -150,7 +150,7 @@ func (m *Machine) tell() {
 // detach detaches a key from its lease.
 func (m *Machine) detach(kv *mvcc.KeyValue) {
 	m.lessor.Detach(kv.Key)
-	m.loosen(lease.ID(kv.Lease))
+	m.noteUnbound(lease.ID(kv.Lease))
 }
 
 // detachAll detaches keys, some of which may have no lease.
@@ -161,15 +161,15 @@ func (m *Machine) detachAll(kvs []*mvcc.KeyValue) {
 		}
 		m.lessor.Detach(kv.Key)
 		if i == len(kvs)-1 || kvs[i+1].Lease != kv.Lease {
-			m.loosen(lease.ID(kv.Lease)) // once per run of keys: a bound lease has only one key
+			m.noteUnbound(lease.ID(kv.Lease)) // once per run of keys: a bound lease has only one key
 		}
 	}
 }
 
-// loosen records a lease that lost its only key.
-func (m *Machine) loosen(id lease.ID) {
+// noteUnbound records a lease that lost its only key.
+func (m *Machine) noteUnbound(id lease.ID) {
 	if m.lessor.Loose(id) {
-		m.step.loose = append(m.step.loose, id)
+		m.step.unbound = append(m.step.unbound, id)
 	}
 }
 

@@ -221,7 +221,7 @@ func (m *Machine) checkHolds(c *Grant) error {
 // checkChange returns the lease of a ChangeTTL, or an error if the TTL is too large for a lease
 // that holds ranges.
 func (m *Machine) checkChange(c *ChangeTTL) (lease.ID, error) {
-	id, err := m.meant(c.ID, c.Name)
+	id, err := m.resolve(c.ID, c.Name)
 	if err != nil {
 		return 0, err
 	}

@@ -62,13 +62,13 @@ func (m *Machine) grant(c *Grant) (any, error) {
 	m.holds.set(&info, c.Holds)
 	m.happened(LeaseEvent{Kind: LeaseGranted, Info: info})
 	if c.Terms.Bound {
-		m.step.loose = append(m.step.loose, info.ID)
+		m.step.unbound = append(m.step.unbound, info.ID)
 	}
 	return &info, nil
 }
 
 func (m *Machine) applyRevoke(c *Revoke) Result {
-	id, err := m.meant(c.ID, c.Name)
+	id, err := m.resolve(c.ID, c.Name)
 	if err == nil {
 		err = m.checkRevoke(id, c.Token)
 	}
@@ -165,9 +165,9 @@ func (m *Machine) subject(c Command) (lease.ID, error) {
 	case *ChangeTTL:
 		return m.checkChange(c)
 	case *HandOver:
-		return m.meant(c.ID, c.Name)
+		return m.resolve(c.ID, c.Name)
 	case *Resume:
-		return m.meant(c.ID, c.Name)
+		return m.resolve(c.ID, c.Name)
 	default:
 		panic("fsm: not a command about a lease")
 	}

@@ -195,7 +195,7 @@ func TestGrantExisting(t *testing.T) {
 
 // TestGrantRenews: a grant that may be repeated, by itself, with puts or in a transaction,
 // renews the lease that it finds under whatever ID, and one that may not does not (T3). It is
-// told of if the lease was silent.
+// reported of if the lease was silent.
 func TestGrantRenews(t *testing.T) {
 	terms := lease.Terms{ID: 7, TTL: 5000, Name: "n", RequestID: "r"}
 	again := terms

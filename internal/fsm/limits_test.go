@@ -227,8 +227,8 @@ func TestRefusalsForWantOfRoomAreNotKept(t *testing.T) {
 	for _, limited := range []bool{true, false} {
 		m := tenants(t)
 		s := mustApply(t, m, as(m, "alice", &OpenSession{Nonce: 5})).(Session)
-		room := func(some bool) {
-			most := map[bool]int64{true: 1 << 20, false: 1}[some]
+		room := func(matched bool) {
+			most := map[bool]int64{true: 1 << 20, false: 1}[matched]
 			if limited {
 				mustApply(t, m, as(m, "root", &SetLimits{
 					access.Holder{Kind: access.OfUser, Name: "alice"},

@@ -341,7 +341,7 @@ func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	switch {
 	case removed: // requested before the removal; it would never be lowered
 		return Result{Value: []Alarm(nil)}
-	case !c.Off && !raised && m.strangeAlarms(c.Alarm.Member) >= maxStrangeAlarms:
+	case !c.Off && !raised && m.unknownAlarms(c.Alarm.Member) >= maxUnknownAlarms:
 		return Result{Err: ErrTooManyAlarms}
 	case !c.Off:
 		m.alarms[c.Alarm] = struct{}{}
@@ -367,13 +367,13 @@ func (m *Machine) showsAlarm(a Alarm) bool {
 // shown returns the alarm as clients see it.
 func (a Alarm) shown() Alarm { return Alarm{a.Member, a.Kind.Shown()} }
 
-// maxStrangeAlarms bounds the alarms of unknown members. etcd's API lets a client raise an alarm
+// maxUnknownAlarms bounds the alarms of unknown members. etcd's API lets a client raise an alarm
 // for any member ID, and every command looks at all alarms.
-const maxStrangeAlarms = 64
+const maxUnknownAlarms = 64
 
-// strangeAlarms returns the number of alarms of unknown members if this member is unknown too, else
+// unknownAlarms returns the number of alarms of unknown members if this member is unknown too, else
 // 0.
-func (m *Machine) strangeAlarms(member uint64) (n int) {
+func (m *Machine) unknownAlarms(member uint64) (n int) {
 	if _, ok := m.members[member]; ok {
 		return 0
 	}

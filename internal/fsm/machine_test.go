@@ -143,7 +143,7 @@ func TestMembers(t *testing.T) {
 		!slices.Equal(v.Removed, []uint64{2}) {
 		t.Errorf("view after removal %+v", v)
 	}
-	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 2, Kind: NoSpace}}) // asked for before
+	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 2, Kind: NoSpace}}) // forClients for before
 	if v := m.View(); len(v.Alarms) != 0 {
 		t.Errorf("one that was removed has raised %v", v.Alarms)
 	}

@@ -15,15 +15,15 @@ func (m *Machine) denied(c Command) error {
 	switch {
 	case ok:
 		return m.permit(by.Caller, by.Command)
-	case ofMembers(c):
+	case fromMembers(c):
 		return nil
 	default:
 		return m.permit(access.Caller{}, c)
 	}
 }
 
-// ofMembers reports whether members issue such commands themselves.
-func ofMembers(c Command) bool {
+// fromMembers reports whether members issue such commands themselves.
+func fromMembers(c Command) bool {
 	_, compacts := c.(*Compact)
 	return compacts || !fromClient(c) && !Membership(c)
 }
@@ -111,9 +111,9 @@ func (p *permission) put(c *Put) error {
 
 // lease needs Hold to attach keys to a lease, to renew it or to end it: see Asker.MayTouch.
 func (p *permission) lease(id lease.ID, name string) error {
-	of, _ := p.meant(id, name)
+	of, _ := p.resolve(id, name)
 	if of != (access.Lease{}) {
-		return p.mine(of, name)
+		return p.checkHold(of, name)
 	}
 	return Asker{p.access, p.who}.MayTouch(access.Hold, of, func(access.Kind) error {
 		return p.keysOf(id)
@@ -135,17 +135,17 @@ func (p *permission) keysOf(id lease.ID) error {
 	return p.mayWriteAll(id)
 }
 
-// mine needs Hold on a lease that a command names by its name, or by its ID if name is "".
-func (p *permission) mine(of access.Lease, name string) error {
+// checkHold needs Hold on a lease that a command names by its name, or by its ID if name is "".
+func (p *permission) checkHold(of access.Lease, name string) error {
 	if name != "" {
 		return p.access.CheckNamed(p.who, access.Hold, of)
 	}
 	return p.access.CheckLease(p.who, access.Hold, of)
 }
 
-// meant returns the name and principal of a lease that a command names. ok is false if it does not
+// resolve returns the name and principal of a lease that a command names. ok is false if it does not
 // exist; the same transaction may grant it then, which makes it the caller's.
-func (p *permission) meant(id lease.ID, name string) (of access.Lease, ok bool) {
+func (p *permission) resolve(id lease.ID, name string) (of access.Lease, ok bool) {
 	if name != "" {
 		if info, ok := p.lessor.ByName(name); ok {
 			return BelongsTo(&info), true
@@ -158,13 +158,13 @@ func (p *permission) meant(id lease.ID, name string) (of access.Lease, ok bool) 
 
 // held needs Hold on a lease. A lease with neither principal nor name is root's.
 func (p *permission) held(id lease.ID, name string) error {
-	of, _ := p.meant(id, name)
-	return p.mine(of, name)
+	of, _ := p.resolve(id, name)
+	return p.checkHold(of, name)
 }
 
-// seen needs See on the lease with a name, whether or not it exists.
-func (p *permission) seen(name string) error {
-	of, ok := p.meant(0, name)
+// checkSee needs See on the lease with a name, whether or not it exists.
+func (p *permission) checkSee(name string) error {
+	of, ok := p.resolve(0, name)
 	if !ok {
 		of.Principal = ""
 	}
@@ -179,7 +179,7 @@ func (p *permission) handOver(c *HandOver) error {
 	if err := p.held(c.ID, c.Name); err != nil || c.Principal == "" {
 		return err
 	}
-	of, _ := p.meant(c.ID, c.Name)
+	of, _ := p.resolve(c.ID, c.Name)
 	to := access.Lease{Name: of.Name, Principal: c.Principal}
 	if err := p.access.CheckGrant(p.who, to); err != nil || c.Principal == p.who.User {
 		return err
@@ -237,9 +237,9 @@ func (p *permission) compare(c *Compare) error {
 	case TargetLeaseAlive:
 		return nil
 	case TargetNameToken:
-		return p.seen(c.Key)
+		return p.checkSee(c.Key)
 	case TargetLeaseName:
-		if err := p.seen(string(c.Value)); err != nil {
+		if err := p.checkSee(string(c.Value)); err != nil {
 			return err
 		}
 	}

@@ -146,7 +146,7 @@ func TestRefusalTellsName(t *testing.T) {
 		want bool
 	}{{&Revoke{Name: "x/2"}, true}, {&Revoke{ID: 2}, false}, {&Put{Key: "k", Lease: 2}, false}} {
 		r := apply(t, m, as(m, "dave", c.c))
-		if told := strings.Contains(fmt.Sprint(r.Err), "x/2"); told != c.want {
+		if reported := strings.Contains(fmt.Sprint(r.Err), "x/2"); reported != c.want {
 			t.Errorf("%+v: %v", c.c, r.Err)
 		}
 	}
@@ -267,14 +267,14 @@ func TestMayRenew(t *testing.T) {
 // them; of another lease no key is asked for.
 func TestMayTouch(t *testing.T) {
 	m := holders(t)
-	asked := access.Kind(0)
-	no := func(needs access.Kind) error { asked = needs; return errors.New("no") }
+	forClients := access.Kind(0)
+	no := func(needs access.Kind) error { forClients = needs; return errors.New("no") }
 	for name, c := range map[string]struct {
-		user  string
-		what  access.Kind
-		of    access.Lease
-		want  bool
-		asked access.Kind
+		user       string
+		what       access.Kind
+		of         access.Lease
+		want       bool
+		forClients access.Kind
 	}{
 		"hold nobody's":       {"alice", access.Hold, access.Lease{}, false, access.Write},
 		"see nobody's":        {"alice", access.See, access.Lease{}, false, access.Read},
@@ -285,10 +285,10 @@ func TestMayTouch(t *testing.T) {
 		"hold as nobody":      {"", access.Hold, access.Lease{}, false, 0},
 		"hold as one unknown": {"gone", access.Hold, access.Lease{}, false, 0},
 	} {
-		asked = 0
+		forClients = 0
 		err := Asker{m.meta.access, as(m, c.user, nil).Caller}.MayTouch(c.what, c.of, no)
-		if (err == nil) != c.want || asked != c.asked {
-			t.Errorf("%s: %v, asked for %v", name, err, asked)
+		if (err == nil) != c.want || forClients != c.forClients {
+			t.Errorf("%s: %v, asked for %v", name, err, forClients)
 		}
 	}
 	alice := Asker{m.meta.access, as(m, "alice", nil).Caller}

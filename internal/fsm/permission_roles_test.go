@@ -79,13 +79,13 @@ func TestBoundByState(t *testing.T) {
 // may end or use them. It hands the lease over to users alone.
 func TestBoundOwns(t *testing.T) {
 	m := tenants(t)
-	const mine, other = "spiffe://d/mine", "spiffe://d/other"
-	grant := &Grant{Terms: lease.Terms{ID: 7, TTL: 1000, Principal: mine}}
-	mustApply(t, m, bound(m, mine, grant, "a"))
-	s := mustApply(t, m, bound(m, mine, &OpenSession{Nonce: 1}, "a")).(Session)
+	const checkHold, other = "spiffe://d/mine", "spiffe://d/other"
+	grant := &Grant{Terms: lease.Terms{ID: 7, TTL: 1000, Principal: checkHold}}
+	mustApply(t, m, bound(m, checkHold, grant, "a"))
+	s := mustApply(t, m, bound(m, checkHold, &OpenSession{Nonce: 1}, "a")).(Session)
 	once := &Once{Session: s, Number: 1, Command: &Put{Key: "a"}}
 	m = restored(t, m)
-	mustApply(t, m, bound(m, mine, once, "a"))
+	mustApply(t, m, bound(m, checkHold, once, "a"))
 	info, _ := m.lessor.Lookup(7)
 	put := &Put{Key: "a", Lease: 7}
 	over := func(to string) Command { return &HandOver{ID: 7, Token: info.Token, Principal: to} }
@@ -98,19 +98,19 @@ func TestBoundOwns(t *testing.T) {
 		"used by another":        {bound(m, other, put, "a"), access.ErrPermissionDenied},
 		"granted to another":     {bound(m, other, grant, "a"), access.ErrPermissionDenied},
 		"of the session":         {bound(m, other, once, "a"), ErrSessionNotFound},
-		"to another":             {bound(m, mine, over(other), "a"), access.ErrPermissionDenied},
-		"to a user":              {bound(m, mine, over("bob"), "a"), access.ErrPermissionDenied},
+		"to another":             {bound(m, checkHold, over(other), "a"), access.ErrPermissionDenied},
+		"to a user":              {bound(m, checkHold, over("bob"), "a"), access.ErrPermissionDenied},
 		"to a user, by root":     {as(m, "root", over("bob")), nil},
-		"to itself":              {bound(m, mine, over(mine), "a"), nil},
-		"its own, with no roles": {bound(m, mine, &Revoke{ID: 7}), nil},
+		"to itself":              {bound(m, checkHold, over(checkHold), "a"), nil},
+		"its own, with no roles": {bound(m, checkHold, &Revoke{ID: 7}), nil},
 	} {
 		if r := apply(t, restored(t, m), c.c); !errors.Is(r.Err, c.want) ||
 			(r.Err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v, not %v", name, r.Err, c.want)
 		}
 	}
-	mustApply(t, m, as(m, "root", &UserAdd{Name: mine, NoPassword: true}))
-	if r := apply(t, m, bound(m, mine, &Revoke{ID: 7}, "root")); r.Err == nil {
+	mustApply(t, m, as(m, "root", &UserAdd{Name: checkHold, NoPassword: true}))
+	if r := apply(t, m, bound(m, checkHold, &Revoke{ID: 7}, "root")); r.Err == nil {
 		t.Error("a principal with the name of a user does what that may")
 	}
 }

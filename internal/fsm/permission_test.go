@@ -137,7 +137,7 @@ func TestPermit(t *testing.T) {
 				}
 			}
 			if user == "unwrapped" {
-				if cmd, want = c.c, empty; ofMembers(cmd) {
+				if cmd, want = c.c, empty; fromMembers(cmd) {
 					continue // for itself a member may
 				}
 			}

@@ -169,10 +169,10 @@ func now(rng *rand.Rand, m *Machine, c Command) {
 	}
 	switch c := c.(type) {
 	case *ChangeTTL:
-		id, _ := m.meant(c.ID, c.Name)
+		id, _ := m.resolve(c.ID, c.Name)
 		token(id, &c.Token)
 	case *HandOver:
-		id, _ := m.meant(c.ID, c.Name)
+		id, _ := m.resolve(c.ID, c.Name)
 		token(id, &c.Token)
 	case *Expire:
 		token(c.Leases[0].ID, &c.Leases[0].Token)
@@ -190,7 +190,7 @@ func TestSameCommandsSameState(t *testing.T) {
 		cfg := Config{Lease: lease.Config{MaxKeys: rng.IntN(4)}}
 		a, b := New(cfg), New(cfg)
 		a.Lessor().Promote(0)
-		seen := uint64(0)
+		checkSee := uint64(0)
 		for i := range 300 {
 			c := randomCommand(rng)
 			now(rng, a, c)
@@ -203,8 +203,8 @@ func TestSameCommandsSameState(t *testing.T) {
 			if ra.Err != nil && hash(t, a) != before {
 				t.Fatalf("seed %d: %#v failed with %v and changed something", seed, c, ra.Err)
 			}
-			x, y := after(t, a, seen), after(t, b, seen)
-			if seen = a.events.Last(); !reflect.DeepEqual(x, y) {
+			x, y := after(t, a, checkSee), after(t, b, checkSee)
+			if checkSee = a.events.Last(); !reflect.DeepEqual(x, y) {
 				t.Fatalf("seed %d: %#v: events %+v and %+v", seed, c, x, y)
 			}
 			if rng.IntN(20) == 0 {

@@ -15,7 +15,7 @@ var ErrUnreadable = errors.New("fsm: the log cannot encode a value of the comman
 func Readable(c Command) bool {
 	switch c := c.(type) {
 	case *By:
-		return c.Command.kind().asked() && Readable(c.Command)
+		return c.Command.kind().forClients() && Readable(c.Command)
 	case *RoleGrant:
 		return c.Permission.Kind.Known()
 	case *Once:

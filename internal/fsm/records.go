@@ -88,7 +88,7 @@ func (s *Scanner) body(d *decoder, tag byte) Record {
 	case tagComparison:
 		var c comparison
 		d.comparison(&c)
-		return Record{"comparison", c.told()}
+		return Record{"comparison", c.reported()}
 	case tagControl, tagRole, tagUser, tagLimits:
 		return accessRecord(d, tag)
 	case tagLease:

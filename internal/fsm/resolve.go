@@ -28,9 +28,9 @@ func (e *UnnamedError) Error() string {
 // Unwrap returns lease.ErrNotFound.
 func (e *UnnamedError) Unwrap() error { return lease.ErrNotFound }
 
-// meant resolves a lease named by an ID (0 for none), by a name, or by both. A lease named by its
+// resolve resolves a lease named by an ID (0 for none), by a name, or by both. A lease named by its
 // ID alone need not exist.
-func (m *Machine) meant(id lease.ID, name string) (lease.ID, error) {
+func (m *Machine) resolve(id lease.ID, name string) (lease.ID, error) {
 	if name == "" {
 		return id, nil
 	}
@@ -46,13 +46,13 @@ func checkNamed(id lease.ID, name string, holder lease.ID) (lease.ID, error) {
 	return holder, nil
 }
 
-// meant is Machine.meant for an operation of a transaction. Earlier operations may have granted the
+// resolve is Machine.resolve for an operation of a transaction. Earlier operations may have granted the
 // lease, or ended it.
-func (v *validation) meant(id lease.ID, name string) (lease.ID, error) {
+func (v *validation) resolve(id lease.ID, name string) (lease.ID, error) {
 	id = v.repeated.actual(id)
 	terms, known := v.names[name]
 	if !known {
-		return v.m.meant(id, name)
+		return v.m.resolve(id, name)
 	}
 	if terms == nil {
 		terms = &lease.Terms{}
@@ -60,8 +60,8 @@ func (v *validation) meant(id lease.ID, name string) (lease.ID, error) {
 	return checkNamed(id, name, terms.ID)
 }
 
-// meant is validation.meant for an operation that was validated.
-func (r *run) meant(id lease.ID, name string) lease.ID {
+// resolve is validation.resolve for an operation that was validated.
+func (r *run) resolve(id lease.ID, name string) lease.ID {
 	if name == "" {
 		return r.repeated.actual(id)
 	}

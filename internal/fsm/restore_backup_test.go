@@ -128,16 +128,16 @@ func TestRestoreBackupRaisesTokens(t *testing.T) {
 
 // Lives that begin with one snapshot do not share tokens, nor do their children.
 func TestTokensNeverRepeatAcrossRestores(t *testing.T) {
-	seen := make(map[lease.Token]string)
+	checkSee := make(map[lease.Token]string)
 	id := lease.ID(1000)
 	live := func(name string, m *Machine) *Machine {
 		for range 20 {
 			id++
 			token := grant(t, m, id)
-			if other := seen[token]; other != "" {
+			if other := checkSee[token]; other != "" {
 				t.Errorf("T27: token %#x in generation %s and in %s", token, other, name)
 			}
-			seen[token] = name
+			checkSee[token] = name
 		}
 		return m
 	}

@@ -77,15 +77,15 @@ func (s *scenario) run() string {
 		return "ok"
 	}
 	index := s.m.Index()
-	r := apply(s.t, s.m, s.asked(s.command()))
+	r := apply(s.t, s.m, s.forClients(s.command()))
 	if hash(s.t, restored(s.t, s.m)) != hash(s.t, s.m) {
 		s.d.Fatalf(s.t, "restored from a snapshot it is another state")
 	}
-	return s.told(index, r)
+	return s.reported(index, r)
 }
 
-// asked returns a command as that of the user, or of the roles, that a line names.
-func (s *scenario) asked(c Command) Command {
+// forClients returns a command as that of the user, or of the roles, that a line names.
+func (s *scenario) forClients(c Command) Command {
 	who := access.Caller{Revision: s.m.meta.access.Revision()}
 	s.d.MaybeScanArgs(s.t, "as", &who.User)
 	if s.d.HasArg("with") {
@@ -319,8 +319,8 @@ func (s *scenario) fill(f reflect.Value, text string) {
 	}
 }
 
-// told is a result, and what watchers were told since the entry of an index.
-func (s *scenario) told(index uint64, r Result) string {
+// reported is a result, and what watchers were told since the entry of an index.
+func (s *scenario) reported(index uint64, r Result) string {
 	var b strings.Builder
 	if r.Repeated {
 		b.WriteString("again: ")

@@ -74,9 +74,9 @@ func (l *sessionOwners) count(o *sessionOwner, sessions int, bytes int64) {
 	}
 }
 
-// loser returns the owner that must make room for another one: the latter itself, unless an owner
+// victim returns the owner that must make room for another one: the latter itself, unless an owner
 // has more. So an owner never loses anything to owners that have more.
-func (l *sessionOwners) loser(needs *sessionOwner, by measure) *sessionOwner {
+func (l *sessionOwners) victim(needs *sessionOwner, by measure) *sessionOwner {
 	if most := l.ranked[by].list[0]; most.has(by) > needs.has(by) {
 		return most
 	}

@@ -82,18 +82,18 @@ func (l *sessions) open(nonce uint64, user string) Session {
 	l.last++
 	s := &session{Session: Session{ID: l.last, Nonce: nonce}}
 	l.add(s)
-	l.sign(s, user)
+	l.setUser(s, user)
 	limits := l.limits.within(l.quota)
-	for len(l.byID) > limits.sessions && l.forgetOne(s, byCount) {
+	for len(l.byID) > limits.sessions && l.evict(s, byCount) {
 	}
-	for user != "" && l.bytes > limits.bytes && l.forgetOne(s, byBytes) {
+	for user != "" && l.bytes > limits.bytes && l.evict(s, byBytes) {
 	}
 	return s.Session
 }
 
-// forgetOne evicts another session to make room for s, and reports whether it did.
-func (l *sessions) forgetOne(s *session, by measure) bool {
-	oldest := l.owners.loser(s.owner, by).root.newer
+// evict evicts another session to make room for s, and reports whether it did.
+func (l *sessions) evict(s *session, by measure) bool {
+	oldest := l.owners.victim(s.owner, by).root.newer
 	if oldest == s && by == byCount { // each owner has one session
 		oldest = l.root.prev
 	}
@@ -104,8 +104,8 @@ func (l *sessions) forgetOne(s *session, by measure) bool {
 	return true
 }
 
-// sign sets the user of a session that does not have one yet.
-func (l *sessions) sign(s *session, user string) {
+// setUser sets the user of a session that does not have one yet.
+func (l *sessions) setUser(s *session, user string) {
 	s.unlink()
 	l.owners.count(s.owner, -1, 0)
 	s.user, s.owner = user, l.owners.of(user)
@@ -257,7 +257,7 @@ func (l *sessions) keep(s *session, number uint64, r Result) {
 		l.forget(s, n)
 	}
 	for l.bytes > limits.bytes {
-		if l.forgetOne(s, byBytes) {
+		if l.evict(s, byBytes) {
 			continue
 		}
 		if len(s.answers) == 0 {

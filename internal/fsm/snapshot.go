@@ -411,7 +411,7 @@ func (r *restorer) ofSession(tag byte) {
 		if s.user != "" || user == "" || len(s.answers) > 0 {
 			r.d.Fail("user of a session")
 		}
-		l.sign(s, user) // evicts no session: all of them were kept
+		l.setUser(s, user) // evicts no session: all of them were kept
 		return
 	}
 	a := r.d.answer()
@@ -497,8 +497,8 @@ func (r *restorer) end(tag byte) {
 	}
 }
 
-// stray reports an unexpected record, or none at all (0) where a snapshot ends early.
-func (r *restorer) stray(tag byte) {
+// unexpected reports an unexpected record, or none at all (0) where a snapshot ends early.
+func (r *restorer) unexpected(tag byte) {
 	switch {
 	case tag > tagLast:
 		r.d.Unknown("a record of kind", uint64(tag))

@@ -20,7 +20,7 @@ func TestTokenKeys(t *testing.T) {
 		&SetMember{Member{ID: 2, TokenKey: "two"}}, &SetMember{Member{ID: 1, Name: "x"}},
 		&RoleAdd{"more"}, &AuthEnable{},
 	} {
-		if !ofMembers(c) {
+		if !fromMembers(c) {
 			c = as(m, "root", c)
 		}
 		mustApply(t, m, c)
@@ -49,11 +49,11 @@ func TestOnBehalf(t *testing.T) {
 		if _, by := c.(*By); by || Internal(c) {
 			continue
 		}
-		_, told := c.(*StateHash)
+		_, reported := c.(*StateHash)
 		for _, who := range []access.Caller{{}, {User: "u", Revision: 1}, {Revision: 1}} {
 			got := OnBehalf(who, c)
 			by, wrapped := got.(*By)
-			want := !told && (who != access.Caller{} || ofMembers(c))
+			want := !reported && (who != access.Caller{} || fromMembers(c))
 			if wrapped != want || wrapped && (by.Caller != who || by.Command != c) ||
 				!wrapped && got != c {
 				t.Errorf("%T by %+v is %T", c, who, got)

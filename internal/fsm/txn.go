@@ -53,7 +53,7 @@ func (m *Machine) attachment(c *Put) (lease.ID, error) {
 	if (c.IgnoreValue || c.IgnoreLease) && m.store.Get(c.Key) == nil {
 		return 0, ErrKeyNotFound
 	}
-	id, err := m.meant(c.Lease, c.LeaseName)
+	id, err := m.resolve(c.Lease, c.LeaseName)
 	switch {
 	case id == 0: // no lease, or err says why
 		return 0, err
@@ -237,7 +237,7 @@ func newTxnResult(p *plan) *TxnResult {
 func (r *run) op(op *Op) (any, error) {
 	switch {
 	case op.Put != nil:
-		prev := r.m.put(r.t, op.Put, r.meant(op.Put.Lease, op.Put.LeaseName))
+		prev := r.m.put(r.t, op.Put, r.resolve(op.Put.Lease, op.Put.LeaseName))
 		return putResult(op.Put, prev), nil
 	case op.Delete != nil:
 		out := new(DeleteResult)
@@ -253,12 +253,12 @@ func (r *run) op(op *Op) (any, error) {
 		}
 		return v, err
 	case op.Revoke != nil:
-		id := r.meant(op.Revoke.ID, op.Revoke.Name)
+		id := r.resolve(op.Revoke.ID, op.Revoke.Name)
 		return r.m.revoke(r.t, id, op.Revoke.By), nil
 	case op.Draw:
 		return r.m.lessor.DrawToken(), nil
 	default:
-		info, err := r.m.touch(r.meant(op.Touch.ID, op.Touch.Name), op.Touch.Token)
+		info, err := r.m.touch(r.resolve(op.Touch.ID, op.Touch.Name), op.Touch.Token)
 		return &info, err
 	}
 }
@@ -347,13 +347,13 @@ func holds(c *Compare, s state) bool {
 		}
 		return c.Target != TargetValue && holdsFor(c, &mvcc.KeyValue{})
 	}
-	some := false
+	matched := false
 	for kv := range v.Ascend(c.Key, c.End, 0) {
-		if some = true; !holdsFor(c, kv) {
+		if matched = true; !holdsFor(c, kv) {
 			return false // without looking at the rest, which may be long
 		}
 	}
-	return some || c.Target != TargetValue && holdsFor(c, &mvcc.KeyValue{})
+	return matched || c.Target != TargetValue && holdsFor(c, &mvcc.KeyValue{})
 }
 
 func btoi(b bool) int {

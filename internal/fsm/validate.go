@@ -124,7 +124,7 @@ func (v *validation) put(c *Put) error {
 	id := lease.ID(0)
 	if c.attaches() {
 		var err error
-		if id, err = v.meant(c.Lease, c.LeaseName); err != nil {
+		if id, err = v.resolve(c.Lease, c.LeaseName); err != nil {
 			return err
 		}
 	}
@@ -290,7 +290,7 @@ func (v *validation) name(name string, t *lease.Terms) {
 }
 
 func (v *validation) revoke(c *Revoke) error {
-	id, err := v.meant(c.ID, c.Name)
+	id, err := v.resolve(c.ID, c.Name)
 	if err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func (v *validation) revoke(c *Revoke) error {
 }
 
 func (v *validation) touch(c *Touch) error {
-	id, err := v.meant(c.ID, c.Name)
+	id, err := v.resolve(c.ID, c.Name)
 	if err != nil {
 		return err
 	}

@@ -120,11 +120,11 @@ func Has(v byte, c Command) bool {
 
 // Takes returns why c may not change the cluster version, or nil.
 func (v *View) Takes(c *SetVersion) error {
-	return c.vet(v.Version, slices.Values(v.Members))
+	return c.validate(v.Version, slices.Values(v.Members))
 }
 
 func (m *Machine) applyVersion(c *SetVersion) error {
-	if err := c.vet(m.version, maps.Values(m.members)); err != nil {
+	if err := c.validate(m.version, maps.Values(m.members)); err != nil {
 		return err
 	}
 	m.version = ClusterVersion{
@@ -134,9 +134,9 @@ func (m *Machine) applyVersion(c *SetVersion) error {
 	return nil
 }
 
-// vet returns why c may not change the cluster version. Members that never started do not prevent
+// validate returns why c may not change the cluster version. Members that never started do not prevent
 // it from falling: they have no data, and find out at their start whether they can take part.
-func (c *SetVersion) vet(now ClusterVersion, members iter.Seq[Member]) error {
+func (c *SetVersion) validate(now ClusterVersion, members iter.Seq[Member]) error {
 	rises := c.Version > now.Number
 	switch {
 	case c.Hold && now.Held:
