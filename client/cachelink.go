@@ -18,18 +18,18 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// cacheLink keeps a cache in touch with the cluster, whatever becomes of members and
-// streams. Package cache has one for each cache.
+// cacheLink keeps a cache connected to the cluster while members and streams come and go. Each
+// cache of package cache has one.
 type cacheLink struct {
 	client *Client
 	lease  leases.Ref
 	to     cachelink.Events
-	link   atomic.Pointer[link] // that call goes over
+	link   atomic.Pointer[link] // the link that call was sent on
 
 	mu    sync.Mutex // guards what follows, and is held while Opening is called
-	call  *call      // nil for none
-	last  uint64     // the term in which the cache was opened last
-	tries int        // that were refused, in a row
+	call  *call      // nil if there is none
+	last  uint64     // the term in which the cache was last opened
+	tries int        // consecutive refusals
 	timer *time.Timer
 	late  *time.Timer // of CloseAfter
 	over  bool
@@ -51,7 +51,7 @@ func init() {
 	})
 }
 
-// linkCache begins to keep a cache in touch, whose lease holds the ranges.
+// linkCache connects the cache of a lease that holds ranges.
 func (c *Client) linkCache(l *Lease, to cachelink.Events) (*cacheLink, error) {
 	k := &cacheLink{client: c, lease: l.Ref(), to: to}
 	now, err := c.mux.enter(k)
@@ -65,7 +65,7 @@ func (c *Client) linkCache(l *Lease, to cachelink.Events) (*cacheLink, error) {
 	return k, nil
 }
 
-// Close ends it.
+// Close ends the link.
 func (k *cacheLink) Close() {
 	k.client.mux.exit(k)
 	k.client.caches.remove(k)
@@ -104,18 +104,18 @@ func (k *cacheLink) stopLocked() {
 }
 
 const (
-	// maxDropped bounds what one acknowledgement says that a cache has dropped, by number;
-	// members take no more than 10,000. Its bytes end it as they end a message.
+	// maxDropped bounds the ranges in one acknowledgement; members accept at most 10,000. Its size
+	// is bounded like that of a message.
 	maxDropped = 4096
-	// rangeBytes is at least what a range takes besides its keys.
+	// rangeBytes is a lower bound on the size of a range besides its keys.
 	rangeBytes = 16
 )
 
-// Ack tells what the cache has dropped. It is lost if the stream breaks; then the cluster
-// asks again. What it tells must not have been asked for again before.
+// Ack sends what the cache has dropped. It is lost if the stream breaks; the cluster then asks
+// again. A range that the cluster has asked for again must not be acknowledged.
 //
-// If much was dropped it goes in several pieces. Each is true by itself, and all go
-// before whatever is asked for later.
+// A large acknowledgement is split into several messages. Each is true by itself, and all are sent
+// before later requests.
 func (k *cacheLink) Ack(a cachelink.Ack) {
 	l := k.link.Load()
 	if l == nil {
@@ -132,7 +132,7 @@ func (k *cacheLink) Ack(a cachelink.Ack) {
 	}
 }
 
-// fitting returns how many ranges one acknowledgement has.
+// fitting returns how many ranges fit into one acknowledgement.
 func fitting(list []keyrange.Range) (n int) {
 	for size := 0; n < len(list) && n < maxDropped && size < maxMessage/2; n++ {
 		size += rangeBytes + len(list[n].Key) + len(list[n].End)
@@ -140,14 +140,14 @@ func fitting(list []keyrange.Range) (n int) {
 	return n
 }
 
-// tooLong reports whether no message has room for a range. That it was dropped is not told then:
-// the cluster asks when it is written to.
+// tooLong reports whether a range does not fit into a message. Such a range is not acknowledged;
+// the cluster asks for it when it is written.
 func (k *cacheLink) tooLong(r keyrange.Range) bool {
 	return len(r.Key)+len(r.End) > k.client.most
 }
 
-// Fill reads a range, linearizably, and returns the term in which the cache may keep it; 0 if
-// it may not.
+// Fill reads a range, linearizably, and returns the term in which the cache may keep it, or 0 if it
+// may not.
 func (k *cacheLink) Fill(
 	ctx context.Context, r keyrange.Range,
 ) (_ store.RangeResult, term uint64, _ error) {
@@ -179,7 +179,7 @@ func (k *cacheLink) beginLocked(l *link) {
 		if err == nil {
 			return
 		}
-		// The client may have turned to another link before this was told.
+		// The client may have moved to another link in the meantime.
 		if now := k.client.mux.current(); now != nil && now != l {
 			k.begin(now)
 		}
@@ -191,21 +191,21 @@ func (k *cacheLink) beginLocked(l *link) {
 	k.link.Store(l)
 	k.call = q
 	if l.submit(q) != nil {
-		k.call = nil // the next link begins it
+		k.call = nil // the next link begins it again
 		k.link.Store(nil)
 	}
 }
 
-// check refuses what would end the stream for everybody.
+// check rejects a request that would end the stream for all callers.
 func (k *cacheLink) check(r *pb.Request) error {
 	if n := proto.Size(r); n > max(k.client.most, maxMessage)+fixedBytes {
-		return fmt.Errorf("%w: what the cache has takes %d bytes to say", ErrInvalid, n)
+		return fmt.Errorf("%w: the report of cached ranges takes %d bytes", ErrInvalid, n)
 	}
 	return nil
 }
 
-// take takes a response, or the error that is the end of the call. Invalidations are good
-// whichever call they come by.
+// take handles a response, or the error that ends the call. Invalidations are valid whichever call
+// they arrive on.
 func (k *cacheLink) take(l *link, q *call, r *pb.Response, err error) {
 	m := r.GetCache()
 	if m.GetSeq() != 0 || len(m.GetDrop()) > 0 {
@@ -214,7 +214,7 @@ func (k *cacheLink) take(l *link, q *call, r *pb.Response, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case k.call != q: // it was given up
+	case k.call != q: // the call was abandoned
 	case err != nil:
 		k.lostLocked() // the next link begins it again, if there is none yet
 	case r.GetError() != nil:
@@ -232,14 +232,14 @@ func (k *cacheLink) take(l *link, q *call, r *pb.Response, err error) {
 	}
 }
 
-// lostLocked notes that there is no call any more.
+// lostLocked records that the call has ended.
 func (k *cacheLink) lostLocked() {
 	k.call = nil
 	k.link.Store(nil)
 	k.to.Opening()
 }
 
-// refusedLocked takes the end of the call that the member decided on.
+// refusedLocked handles a call that the member ended.
 func (k *cacheLink) refusedLocked(err error) {
 	k.to.Refused(err)
 	if !passes(err) {
@@ -253,7 +253,7 @@ func (k *cacheLink) refusedLocked(err error) {
 	})
 }
 
-// caches are those of a client.
+// caches are the caches of a client.
 type caches struct {
 	mu   sync.Mutex // for goroutines that change the list
 	list atomic.Pointer[[]*cacheLink]
@@ -283,8 +283,8 @@ func (c *caches) remove(k *cacheLink) {
 	}
 }
 
-// writing tells the caches of a request that is about to be sent: what it may write they
-// drop, so that the write need not wait for them.
+// writing makes the caches drop what a request may write before it is sent, so that the write need
+// not wait for them.
 func (c *caches) writing(r *pb.Request) {
 	list := c.list.Load()
 	if list == nil {
@@ -299,7 +299,7 @@ func (c *caches) writing(r *pb.Request) {
 	}
 }
 
-// touchedBy returns the keys that a request names as to be written.
+// touchedBy returns the keys that a request may write.
 func touchedBy(r *pb.Request) []keyrange.Range {
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:
@@ -331,7 +331,7 @@ func touchedKeys(keys [][]byte) []keyrange.Range {
 	return out
 }
 
-// touchedByTxn appends what either branch of a transaction writes.
+// touchedByTxn appends the keys that either branch of a transaction may write.
 func touchedByTxn(t *pb.TxnRequest, out []keyrange.Range) []keyrange.Range {
 	for _, list := range [][]*pb.Op{t.GetSuccess(), t.GetFailure()} {
 		for _, o := range list {

@@ -13,35 +13,35 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// kind says how to repeat a request that has no answer.
+// kind says how to retry a request that was not answered.
 type kind uint8
 
 const (
-	numbered kind = iota // it changes something, and its number makes it take effect once
-	repeated             // it changes something, but may be repeated
-	read                 // it changes nothing
-	renewal              // package holder repeats it
-	watching             // its Watcher begins it again
+	numbered kind = iota // changes something; its number makes it take effect once
+	repeated             // changes something, but may be repeated
+	read                 // changes nothing
+	renewal              // retried by package holder
+	watching             // restarted by its Watcher
 )
 
-// spec is what the client knows of a request besides its message.
+// spec is what the client knows about a request besides its message.
 type spec struct {
 	op   string // for errors
-	on   string // the name or key, quoted behind op in errors if not empty
+	on   string // the name or key, quoted after op in errors unless empty
 	kind kind
-	// unsure says that an earlier try may have taken effect, tried that there was an earlier try.
+	// unsure says that an earlier attempt may have taken effect, tried that there was one.
 	unsure, tried bool
-	// number is the number of a numbered request, as soon as it has one.
+	// number is the number of a numbered request, once assigned.
 	number number
-	// begins is the ticket that the request begins to wait for, ends the one that it ends
-	// waiting for; nil for none.
+	// begins is the ticket that the request starts to wait for, and ends the one that it stops
+	// waiting for; either may be nil.
 	begins, ends *Ticket
-	// first is the call of the first try, which usually is the only one, and has the request
-	// itself. Later tries have copies: an old link may still be sending the first.
+	// first is the call of the first attempt, usually the only one, with the request itself. Later
+	// attempts use copies: an old link may still be sending the first one.
 	first call
 }
 
-// ask is a request and its spec in one allocation, as requests are made often: M is its message,
+// ask is a request and its spec in one allocation, because requests are frequent. M is its message,
 // and B the wrapper of the message.
 type ask[B, M any] struct {
 	spec
@@ -50,12 +50,12 @@ type ask[B, M any] struct {
 	message M
 }
 
-// retry tries until an attempt succeeds, or fails in a way that will not change.
+// retry repeats attempt until it succeeds, or fails permanently.
 func (c *Client) retry(
 	ctx context.Context, s *spec, attempt func(*link) error,
 ) (err error) {
 	defer func() { c.calls.of(err).Add(1) }()
-	var said error // by a member, to the last try that it has answered
+	var said error // the last error that a member returned
 	for failures := 0; ; failures++ {
 		l, err := c.mux.get(ctx)
 		if err != nil {
@@ -67,7 +67,7 @@ func (c *Client) retry(
 		}
 		if !s.again(err) {
 			if !errors.Is(err, errOver) {
-				said = nil // this is the answer
+				said = nil // this error is the answer
 			}
 			return s.fail(err, said)
 		}
@@ -78,7 +78,7 @@ func (c *Client) retry(
 			return s.fail(fault.Cause(ctx), err)
 		}
 		if errors.Is(err, errMoved) {
-			continue // another member, no need to wait
+			continue // another member is available at once
 		}
 		if cause := c.mux.pause(ctx, backOff(failures)); cause != nil {
 			return s.fail(cause, err)
@@ -86,7 +86,7 @@ func (c *Client) retry(
 	}
 }
 
-// again reports whether to try again after an error, and notes what the error means.
+// again reports whether to retry after an error, and records what the error implies.
 func (s *spec) again(err error) bool {
 	var broken *linkError
 	sent := errors.As(err, &broken) && broken.sent
@@ -96,13 +96,13 @@ func (s *spec) again(err error) bool {
 		return false
 	case s.number.session != nil && errors.Is(err, errForgotten):
 		s.number.session.forget()
-		s.number = number{} // and with a new one nothing is done twice, unless it was sent before
+		s.number = number{} // a new number cannot repeat anything, unless the old one was sent
 		return !s.unsure
 	case errors.Is(err, ErrUnavailable), broken != nil && !sent:
 		return true
 	case broken == nil && errors.Is(err, ErrNotLoggedIn):
-		// Users or roles changed before the request was applied, and nothing was done. If the
-		// login is no longer valid, the stream ends, and the next stream decides the answer.
+		// Users or roles changed before the request was applied, so nothing changed. If the login
+		// is no longer valid, the stream ends, and the next stream decides the answer.
 		return true
 	case errors.Is(err, ErrUnknownOutcome), sent:
 		s.unsure = s.unsure || s.kind != read
@@ -110,13 +110,13 @@ func (s *spec) again(err error) bool {
 	default:
 		if s.kind == numbered && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNoSpace) &&
 			!errors.Is(err, ErrLimitReached) && !errors.Is(err, ErrPermissionDenied) {
-			s.unsure = false // it is the answer to all tries; these four may be of the last alone
+			s.unsure = false // the answer to all attempts; these four may apply to the last one only
 		}
 		return false
 	}
 }
 
-// fail makes the error of a call from the last error and, if there is one, the error before.
+// fail builds the error of a call from the last error and, if there is one, the error before it.
 func (s *spec) fail(err, before error) error {
 	if before != nil && !errors.Is(before, err) {
 		err = fmt.Errorf("%w (%w)", err, before)
@@ -127,10 +127,10 @@ func (s *spec) fail(err, before error) error {
 	return fault.In("client: "+s.op, s.on, err)
 }
 
-// errOver marks the error of an attempt that ended because the context did.
+// errOver marks the error of an attempt whose context ended.
 var errOver = errors.New("given up")
 
-// overBy is errOver with the cause of the context's end, which is its whole text.
+// overBy returns an errOver whose text is the cause of the context's end.
 func overBy(ctx context.Context) error { return &over{fault.Cause(ctx)} }
 
 type over struct{ cause error }
@@ -139,7 +139,7 @@ func (o *over) Error() string { return o.cause.Error() }
 
 func (o *over) Unwrap() []error { return []error{errOver, o.cause} }
 
-// do sends a request over the stream until it has an answer.
+// do sends a request over the stream and retries until it has an answer.
 func (c *Client) do(
 	ctx context.Context, s *spec, r *pb.Request,
 ) (resp *pb.Response, err error) {
@@ -151,7 +151,7 @@ func (c *Client) do(
 	return resp, err
 }
 
-// timed is do for a request that starts a TTL; sent is the moment before the try that was
+// timed is do for a request that starts a TTL; sent is the moment before the attempt that was
 // answered.
 func (c *Client) timed(
 	ctx context.Context, s *spec, r *pb.Request,
@@ -165,7 +165,7 @@ func (c *Client) timed(
 	return resp, sent, err
 }
 
-// attempt sends a request over a link, once.
+// attempt sends a request over a link once.
 func (c *Client) attempt(
 	ctx context.Context, l *link, s *spec, r *pb.Request,
 ) (*pb.Response, error) {
@@ -175,7 +175,7 @@ func (c *Client) attempt(
 		if err != nil {
 			return nil, err
 		}
-		s.first.size = int32(min(n, maxMessage)) // a message has no more then
+		s.first.size = int32(min(n, maxMessage)) // a message is no larger
 	}
 	if s.kind == numbered && s.number.session == nil {
 		n, err := c.number(ctx, l)
@@ -199,24 +199,24 @@ func (c *Client) attempt(
 	return c.await(ctx, l, q)
 }
 
-// check returns at least the bytes of a request, and an error if the request would end the stream
-// for all callers.
+// check returns an upper bound on the size of a request, and an error if the request would end the
+// stream for all callers.
 func (c *Client) check(r *pb.Request) (n int, err error) {
 	n, ok := atMost(r)
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("%w: it has a text that is not UTF-8", ErrInvalid)
+		return 0, fmt.Errorf("%w: it contains text that is not UTF-8", ErrInvalid)
 	case n > c.most && proto.Size(r) > c.most:
-		return 0, fmt.Errorf("%w: it has %d bytes, %d are the most",
+		return 0, fmt.Errorf("%w: it has %d bytes, the limit is %d",
 			ErrInvalid, proto.Size(r), c.most)
 	}
 	return n, nil
 }
 
-// maxTraceParent is much more than the header has today.
+// maxTraceParent is much more than the header needs today.
 const maxTraceParent = 256
 
-// traceParent returns the header traceparent of a call, "" for none.
+// traceParent returns the traceparent header of a call, or "".
 func (c *Client) traceParent(ctx context.Context) string {
 	parent := c.mux.cfg.TraceParent
 	if parent == nil {
@@ -229,7 +229,7 @@ func (c *Client) traceParent(ctx context.Context) string {
 	return text
 }
 
-// call returns the call of the next try.
+// call returns the call of the next attempt.
 func (s *spec) call(r *pb.Request) *call {
 	q := &s.first
 	if s.tried {
@@ -249,9 +249,9 @@ func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, err
 	}
 	select {
 	case <-q.answered:
-		c.tokens.put(q.answered) // a call has one token, so the channel is free now
+		c.tokens.put(q.answered) // a call sends one token, so the channel is empty again
 		r, err := q.response, q.err
-		q.response = nil // the call may stay open
+		q.response = nil // the call may remain open
 		if e := r.GetError(); e != nil {
 			return nil, errorOf(e)
 		}
@@ -262,8 +262,8 @@ func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, err
 	}
 }
 
-// tokens are empty channels of capacity 1 that are not in use. Each client has its own: those of
-// a test belong to its virtual time.
+// tokens are unused, empty channels of capacity 1. Each client has its own, so that in a test they
+// belong to its virtual time.
 type tokens struct{ pool sync.Pool }
 
 func (t *tokens) get() chan struct{} {

@@ -12,26 +12,25 @@ import (
 type call struct {
 	request  *pb.Request
 	deadline time.Time // zero for none
-	session  *session  // that the request's number is of; nil if it has none
-	ends     *call     // that is to be cancelled by the same message; nil for none
-	size     int32     // at least the bytes of the request; 0 if submit is to find out
+	session  *session  // the session of the request's number, nil if it has none
+	ends     *call     // the call that the same message cancels, nil for none
+	size     int32     // at least the size of the request; 0 if submit must compute it
 
-	// Guarded by the link's mutex as soon as the call is submitted.
+	// Guarded by the link's mutex once the call is submitted.
 	kind kind
-	gone bool   // nobody waits for it, or it has its one answer
+	gone bool   // abandoned, or answered for the last time
 	id   uint64 // 0 until it is sent
 
-	// done takes each response, or the error after which there will be none. It is
-	// called without locks held, and must not wait. If it is nil the call has one answer.
+	// done is called with each response, or with the error after the last one. It is called without
+	// locks held, and must not block. A call without done has one answer.
 	done func(*pb.Response, error)
-	// answered has capacity 1, and has a token when the answer, which is in response or err,
-	// is there.
+	// answered has capacity 1, and receives a token when the answer is in response or err.
 	answered chan struct{}
 	response *pb.Response
 	err      error
 }
 
-// tell gives a call a response, or the error after which there will be none.
+// tell passes a response to the call, or the error after the last one.
 func (c *call) tell(r *pb.Response, err error) {
 	if c.done != nil {
 		c.done(r, err)
@@ -40,25 +39,24 @@ func (c *call) tell(r *pb.Response, err error) {
 	c.answer(r, err)
 }
 
-// answer gives a call its one answer, or the first one.
+// answer sets the only or first answer.
 func (c *call) answer(r *pb.Response, err error) {
 	c.response, c.err = r, err
 	c.answered <- struct{}{}
 }
 
-// openSlots is a power of 2, and more than are open mostly.
+// openSlots is a power of 2, and larger than the usual number of open calls.
 const openSlots = 1024
 
-// openCalls are the calls of a link that were sent and have no last answer, by their IDs. IDs
-// rise one by one and most calls are open for a short time, so most find a place of their own
-// in the table.
+// openCalls are the calls of a link that were sent and may get more answers, by ID. IDs are
+// consecutive and most calls are open briefly, so most have a slot to themselves.
 type openCalls struct {
 	n     int
 	slots [openSlots]*call // by ID
-	more  map[uint64]*call // whose slot is taken
+	more  map[uint64]*call // calls whose slot is taken
 }
 
-// get returns the call with an ID, nil if it is not open.
+// get returns the open call with an ID, or nil.
 func (o *openCalls) get(id uint64) *call {
 	if c := o.slots[id%openSlots]; c != nil && c.id == id {
 		return c
@@ -82,7 +80,7 @@ func (o *openCalls) add(c *call) {
 	o.more[c.id] = c
 }
 
-// remove removes a call that is open.
+// remove removes an open call.
 func (o *openCalls) remove(c *call) {
 	o.n--
 	if s := &o.slots[c.id%openSlots]; *s == c {
@@ -92,7 +90,6 @@ func (o *openCalls) remove(c *call) {
 	delete(o.more, c.id)
 }
 
-// len returns how many there are.
 func (o *openCalls) len() int { return o.n }
 
 // all returns the calls in the order in which they were sent.
@@ -115,10 +112,10 @@ func (o *openCalls) all() []*call {
 	return list
 }
 
-// fifo is calls in the order in which they came. It uses its memory again.
+// fifo is a queue of calls that reuses its memory.
 type fifo struct {
 	list []*call
-	head int // of list; those before it are nil
+	head int // index in list; earlier elements are nil
 }
 
 func (f *fifo) len() int { return len(f.list) - f.head }
@@ -132,10 +129,10 @@ func (f *fifo) push(c *call) {
 	f.list = append(f.list, c)
 }
 
-// first returns the call that came first; there is one.
+// first returns the oldest call of a non-empty queue.
 func (f *fifo) first() *call { return f.list[f.head] }
 
-// pop takes it out.
+// pop removes the oldest call.
 func (f *fifo) pop() {
 	f.list[f.head] = nil
 	f.head++
@@ -144,19 +141,19 @@ func (f *fifo) pop() {
 	}
 }
 
-// drain takes all out.
+// drain removes and returns all calls.
 func (f *fifo) drain() []*call {
 	list := f.list[f.head:]
 	*f = fifo{}
 	return list
 }
 
-// fixedBytes is at least what there is of a request, or of a part of one, but for the texts of
-// the kinds that atMost knows: tags, lengths and numbers.
+// fixedBytes is an upper bound on the tags, lengths and numbers in a request, or a part of one, of
+// the kinds that atMost knows.
 const fixedBytes = 128
 
-// atMost bounds the bytes of a request from above, without looking at every field of those
-// that are asked for often; ok is false if it has a text that cannot be sent.
+// atMost returns an upper bound on the size of a request. For frequent kinds it does not look at
+// every field. ok is false if a text is not valid UTF-8.
 func atMost(r *pb.Request) (n int, ok bool) {
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:

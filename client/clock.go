@@ -7,11 +7,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// clock counts the time that has passed since it was made, time in which the machine was
-// suspended included. Go's monotonic clock stops then and the wall clock does not, but
-// the wall clock can be set. So from one reading to the next the clock goes forward by
-// what the faster of the two has done: too fast ends validity early, which is safe, and it
-// is never slower than the monotonic clock.
+// clock measures the time since it was created, including time in which the machine was suspended.
+// Go's monotonic clock stops then. The wall clock does not, but it can be set. So between two
+// readings the clock advances by the larger of the two differences. Advancing too fast ends
+// validity early, which is safe, and it is never slower than the monotonic clock.
 type clock struct {
 	source func() time.Time
 
@@ -28,7 +27,7 @@ func newClock(source func() time.Time) *clock {
 	return &clock{source: source, last: source()}
 }
 
-// read returns what has passed.
+// read returns the elapsed time.
 func (c *clock) read() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,23 +41,23 @@ func (c *clock) readLocked() time.Duration {
 	return c.elapsed
 }
 
-// step is by how much the clock goes forward if the monotonic clock and the wall clock
-// went forward by so much.
+// step returns how far the clock advances, given the differences of the monotonic and the wall
+// clock.
 func step(monotonic, wall time.Duration) time.Duration { return max(monotonic, wall, 0) }
 
-// window is a stretch of time for callers that must not wait for the clock.
+// window is a span of time, for callers that must not wait for the clock's mutex.
 type window struct {
 	base time.Time
 	wall int64 // of base, in nanoseconds
 	left time.Duration
 }
 
-// within reports whether a moment lies in the window.
+// within reports whether a time is in the window.
 func (w *window) within(now time.Time) bool {
 	return step(now.Sub(w.base), time.Duration(now.UnixNano()-w.wall)) < w.left
 }
 
-// window returns the time from now until an instant.
+// window returns the window from now until an instant.
 func (c *clock) window(until lease.Instant) *window {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,10 +65,10 @@ func (c *clock) window(until lease.Instant) *window {
 	return &window{base: c.last, wall: c.last.UnixNano(), left: left}
 }
 
-// now returns the reading as package holder has it.
+// now returns the reading as an instant of package holder.
 func (c *clock) now() lease.Instant { return instantOf(c.read()) }
 
-// moment is an instant with the clock that it is of: clients' clocks begin with them.
+// moment is an instant and its clock. Clients have clocks with different origins.
 type moment struct {
 	clock *clock
 	at    lease.Instant
@@ -77,13 +76,13 @@ type moment struct {
 
 func (c *clock) moment() moment { return moment{c, c.now()} }
 
-// instant returns when on this clock a moment was, rounded down. It is below 0 if that was
-// before the clock began. A moment of no clock was when this one began.
+// instant converts a moment to an instant of this clock, rounded down. It is negative if the moment
+// was before the clock's origin. A moment without a clock is the clock's origin.
 func (c *clock) instant(m moment) lease.Instant {
 	if m.clock == c || m.clock == nil {
 		return m.at
 	}
-	now := c.read() // before the other, so that what passes in between makes it earlier
+	now := c.read() // read first, so that a delay makes the result earlier
 	d := now + m.clock.until(m.at)
 	at := instantOf(d)
 	if time.Duration(at)*time.Millisecond > d {
@@ -94,7 +93,7 @@ func (c *clock) instant(m moment) lease.Instant {
 
 func instantOf(d time.Duration) lease.Instant { return lease.Instant(d / time.Millisecond) }
 
-// until is how long it is until an instant.
+// until returns the time until an instant.
 func (c *clock) until(t lease.Instant) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

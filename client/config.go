@@ -91,7 +91,7 @@ type Config struct {
 	TraceParent func(context.Context) string
 }
 
-// settings are what a client's connections need to know.
+// settings is the configuration of a client's connections.
 type settings struct {
 	Config
 	shared *shared
@@ -104,12 +104,12 @@ type Client struct {
 	keeper   *keeper
 	caches   caches
 	sessions sessions
-	endings  *endings // apart, for what it has the runtime do must not keep the Client
+	endings  *endings // a separate object: cleanups of the runtime must not keep the Client reachable
 	tokens   tokens
 	calls    callCounts
 	releases *releases
 	grace    time.Duration
-	most     int // bytes of a request
+	most     int // largest request in bytes
 }
 
 // New returns a Client. It does not wait for a connection. Close the Client after use.
@@ -128,7 +128,7 @@ func New(c Config) (*Client, error) {
 	return start(c, list, dialDirect)
 }
 
-// start is New with another way to reach members.
+// start is New with another dialer.
 func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	switch {
 	case len(list) == 0:
@@ -138,8 +138,8 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	case c.RootCAFile != "" && c.TLS == nil:
 		return nil, errors.New("client: RootCAFile needs TLS")
 	case c.DialTimeout < 0 || c.Silence < 0 || c.Grace < 0 || c.MaxRequestBytes < 0:
-		return nil, errors.New("client: a number of the configuration is negative")
-	case !(c.Drift < 1): // not a number is not either
+		return nil, errors.New("client: the configuration has a negative number")
+	case !(c.Drift < 1): // also rejects NaN
 		return nil, fmt.Errorf("client: drift %v is not below 1", c.Drift)
 	case c.RenewAfter != 0 && !(c.RenewAfter >= 0.01 && c.RenewAfter <= 0.5):
 		return nil, fmt.Errorf("client: RenewAfter %v is not between 0.01 and 0.5", c.RenewAfter)
@@ -194,10 +194,10 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// endpoint is where to find a member.
+// endpoint is the address of a member.
 type endpoint struct {
-	text   string // as the program gave it
-	target string // as gRPC wants it
+	text   string // as in Config.Endpoints
+	target string // in gRPC's syntax
 	tls    *tls.Config
 }
 
@@ -218,7 +218,7 @@ func (c *settings) tlsFor(e endpoint) (*tls.Config, error) {
 	return fresh, nil
 }
 
-// parseEndpoint parses an endpoint. Only a program that dials itself may leave the port out.
+// parseEndpoint parses an endpoint. The port is required unless Config.Dial is set.
 func parseEndpoint(text string, c *Config) (endpoint, error) {
 	parsed, err := address.Parse(text)
 	if err != nil && (c.Dial == nil || !errors.Is(err, address.ErrNoPort)) {
@@ -238,7 +238,7 @@ func parseEndpoint(text string, c *Config) (endpoint, error) {
 	return e, nil
 }
 
-// pause waits, or for the end of the context or of the client, and returns the cause of that.
+// pause waits for d. If the context or the client ends first, it returns the cause.
 func (m *mux) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -252,7 +252,7 @@ func (m *mux) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// backOff is how long to wait after the given number of failures in a row, with jitter.
+// backOff returns how long to wait after this many consecutive failures, with jitter.
 func backOff(failures int) time.Duration {
 	d := min(5*time.Millisecond<<min(failures, 10), 500*time.Millisecond)
 	return d/2 + rand.N(d/2)

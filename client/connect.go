@@ -8,25 +8,26 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// A connection that is not there after the time that one to a member which is well takes may
-// never be: then the next member is tried beside it.
+// A connection that takes longer than usual may never be established, so the next member is tried
+// in parallel after this delay.
 const (
 	longestStagger  = 100 * time.Millisecond
 	shortestStagger = 10 * time.Millisecond
-	// leisurelyStagger takes the place of the longest if nobody waits for a link: members that
-	// many clients come to at once take long to answer, and would have three times as many.
+	// leisurelyStagger replaces longestStagger if no caller waits for a link. When many clients
+	// connect at once, members are slow to answer; a shorter delay would triple the number of
+	// connections.
 	leisurelyStagger = time.Second
 )
 
-// attempt is one try to connect.
+// attempt is the result of one attempt to connect.
 type attempt struct {
 	place int
 	link  *link
 	err   error
 }
 
-// connectAny connects to some member. It begins with one endpoint, and tries every one once. It
-// returns how many were tried besides.
+// connectAny connects to some member. It tries each endpoint once, starting with first, and returns
+// how many others it tried.
 func (m *mux) connectAny(first int) (_ *link, others int, _ error) {
 	places := make([]int, len(m.endpoints))
 	for i := range places {
@@ -35,9 +36,9 @@ func (m *mux) connectAny(first int) (_ *link, others int, _ error) {
 	return m.race(m.ctx, places, m.connect)
 }
 
-// race tries endpoints, and goes on to the next as soon as one has failed or taken long, so
-// that no dead member keeps the client from those that live. It returns the first link that
-// there is and how many were tried besides; or the last error, if there is none.
+// race tries endpoints in order, and starts the next one as soon as one has failed or is slow, so
+// that a dead member does not delay the client. It returns the first link, and how many other
+// endpoints it tried; or the last error if there is no link.
 func (m *mux) race(
 	ctx context.Context, places []int, try func(context.Context, int) (*link, error),
 ) (_ *link, others int, _ error) {
@@ -50,7 +51,7 @@ func (m *mux) race(
 	}()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	var waits <-chan struct{} // says that somebody waits, if nobody did
+	var waits <-chan struct{} // set until a caller waits
 	for {
 		select {
 		case <-next.C:
@@ -88,7 +89,7 @@ func (m *mux) race(
 	}
 }
 
-// discard gives up the links of tries that came too late.
+// discard closes links that were established too late.
 func discard(results <-chan attempt, n int) {
 	for range n {
 		if l := (<-results).link; l != nil {
@@ -97,7 +98,7 @@ func discard(results <-chan attempt, n int) {
 	}
 }
 
-// connect opens a link to one member. The context is for that alone.
+// connect opens a link to one member. The context bounds only the opening.
 func (m *mux) connect(ctx context.Context, place int) (*link, error) {
 	conn, err := m.dial(m.endpoints[place], &m.cfg)
 	if err != nil {
@@ -121,8 +122,8 @@ func (m *mux) connect(ctx context.Context, place int) (*link, error) {
 	return l, nil
 }
 
-// cut is a time to wait for something without which leases are not renewed: d, but so short
-// that it fits in twice before the first of them ends, and no less than least.
+// cut shortens a delay without which no lease is renewed: twice the result passes before the first
+// lease ends. The result is at least least.
 func (m *mux) cut(d, least time.Duration) time.Duration {
 	if left, ok := m.left(); ok {
 		d = max(least, min(d, left/3))

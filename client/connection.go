@@ -22,7 +22,7 @@ func (c *Client) Connection(ctx context.Context) (Connection, error) {
 	c.mux.mu.Lock()
 	defer c.mux.mu.Unlock()
 	now := Connection{Endpoint: c.mux.endpoints[l.place].text, Changed: c.mux.changed}
-	if c.mux.link != l { // it was another meanwhile, so this one has changed already
+	if c.mux.link != l { // the link has changed already
 		changed := make(chan struct{})
 		close(changed)
 		now.Changed = changed

@@ -18,7 +18,7 @@ func (g Grant) message() *pb.GrantRequest {
 	return m
 }
 
-// write makes a new message that of the grant.
+// write fills a new message from the grant.
 func (g *Grant) write(m *pb.GrantRequest) {
 	m.Id, m.TtlMs, m.Name, m.Owner = int64(g.ID), msUp(g.TTL), g.Name, g.Owner
 	m.Labels, m.RequestId = maps.Clone(g.Labels), g.RequestID
@@ -32,7 +32,7 @@ func (g *Grant) write(m *pb.GrantRequest) {
 	m.Holds = rangeMessages(g.holds)
 }
 
-// grantedOf converts a grant that was sent after a moment.
+// grantedOf converts the answer to a grant that was sent after a moment.
 func grantedOf(m *pb.GrantResponse, sent moment) *Granted {
 	return &Granted{
 		Info: infoOf(m.GetLease()), Secret: m.GetSecret(), Existed: m.GetExisted(), sent: sent,
@@ -57,7 +57,7 @@ func infoOf(m *pb.Lease) leases.Info {
 	return i
 }
 
-// ttlOf is msUp as package holder has it.
+// ttlOf is msUp for package holder.
 func ttlOf(d time.Duration) lease.TTL { return lease.TTL(msUp(d)) }
 
 func bytesOf(list []string) [][]byte {
@@ -77,7 +77,7 @@ func rangeMessages(list []keyrange.Range) []*pb.KeyRange {
 	return out
 }
 
-// heldOf converts ranges that a cache has, or is to drop.
+// heldOf converts ranges that a cache has or must drop.
 func heldOf(list []*pb.KeyRange) []keyrange.Range {
 	if len(list) == 0 {
 		return nil
@@ -89,11 +89,9 @@ func heldOf(list []*pb.KeyRange) []keyrange.Range {
 	return out
 }
 
-// duration converts milliseconds; a time that is too long for a Duration, of 292 years, is
-// cut.
+// duration converts milliseconds, and caps them at the longest Duration, 292 years.
 func duration(ms int64) time.Duration {
 	return time.Duration(min(ms, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
 }
 
-// msUp is message.Ms.
 func msUp(d time.Duration) int64 { return message.Ms(d) }

@@ -19,9 +19,9 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// dialDirect is the dialer of New. The stream has a connection of its own, without HTTP/2, which
-// costs the member a part of what one of gRPC does, unless something on the way there speaks
-// nothing else: then it is one of gRPC.
+// dialDirect is New's dialer. The stream gets a connection of its own without HTTP/2, which costs
+// the member much less than gRPC. It falls back to gRPC if a proxy on the way supports nothing
+// else.
 func dialDirect(e endpoint, c *settings) (connection, error) {
 	if c.GRPC || c.shared.ways.needsGRPC(&e) {
 		return dialGRPC(e, c)
@@ -29,26 +29,26 @@ func dialDirect(e endpoint, c *settings) (connection, error) {
 	return &directConnection{endpoint: e, cfg: c}, nil
 }
 
-// ways are what is known of how endpoints are to be spoken to.
+// ways remembers which protocol each endpoint needs.
 type ways struct {
 	mu sync.Mutex
 	of map[string]way // by the endpoint's text
 }
 
-// way is how to speak to one.
+// way is what is known of one endpoint.
 type way struct {
-	grpc   bool      // it has said that it does not know the other protocol
-	direct bool      // it has spoken that
-	late   int       // how often it was connected to since and said nothing
+	grpc   bool      // rejected the direct protocol
+	direct bool      // has used the direct protocol
+	late   int       // connections since then without any response
 	since  time.Time // when it began to need gRPC
 }
 
 const (
-	// mostLate is how often an endpoint may say nothing until it is spoken to by gRPC: what is on
-	// the way there may wait for something that it knows.
+	// mostLate is how many connections without a response are allowed before gRPC is used: a proxy
+	// on the way may be waiting for a protocol that it understands.
 	mostLate = 3
-	// forgetWay is after how long an endpoint that needs gRPC is asked again: it may be another
-	// program by then, or less busy.
+	// forgetWay is how long the result is valid for an endpoint that needs gRPC: by then another
+	// program may listen there, or it may be less busy.
 	forgetWay = time.Hour
 )
 
@@ -65,7 +65,7 @@ func (w *ways) needsGRPC(e *endpoint) bool {
 	return of.needsGRPC()
 }
 
-// learn changes what is known of an endpoint.
+// learn updates what is known of an endpoint.
 func (w *ways) learn(e *endpoint, change func(*way)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,11 +81,11 @@ func (w *ways) learn(e *endpoint, change func(*way)) {
 	w.of[e.text] = of
 }
 
-// directConnection is a connection of one stream.
+// directConnection is a connection with a single stream.
 type directConnection struct {
 	endpoint endpoint
 	cfg      *settings
-	instead  connection // of gRPC; nil unless it takes the place
+	instead  connection // the gRPC connection used in its place, or nil
 }
 
 // Open implements connection.
@@ -97,9 +97,8 @@ func (d *directConnection) Open(ctx context.Context) (pb.StreamService_OpenClien
 	return s, err
 }
 
-// openGRPC opens the stream by gRPC. If that can be had, it is what this endpoint needs; but one
-// that has spoken the other protocol before may have been about to end, and is asked again next
-// time.
+// openGRPC opens the stream with gRPC. If that succeeds, the endpoint needs gRPC. But an endpoint
+// that has used the direct protocol may just have been shutting down; it is tried again next time.
 func (d *directConnection) openGRPC(ctx context.Context) (pb.StreamService_OpenClient, error) {
 	conn, err := dialGRPC(d.endpoint, d.cfg)
 	if err != nil {
@@ -116,7 +115,7 @@ func (d *directConnection) openGRPC(ctx context.Context) (pb.StreamService_OpenC
 
 func (d *directConnection) open(ctx context.Context) (grpc.ClientStream, error) {
 	if d.proxied() {
-		return nil, direct.ErrNotSpoken // gRPC knows how to go there
+		return nil, direct.ErrNotSpoken // gRPC supports the proxy
 	}
 	raw, err := d.dial(ctx)
 	if err != nil {
@@ -126,31 +125,31 @@ func (d *directConnection) open(ctx context.Context) (grpc.ClientStream, error) 
 	switch {
 	case err == nil:
 		d.cfg.shared.ways.learn(&d.endpoint, func(w *way) { w.direct = true })
-	case errors.Is(context.Cause(ctx), context.DeadlineExceeded): // and not one that is not wanted
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded): // but not if the attempt was canceled
 		d.cfg.shared.ways.learn(&d.endpoint, func(w *way) { w.late++ })
 		return nil, fault.Cause(ctx)
 	case ctx.Err() != nil:
 		return nil, fault.Cause(ctx)
 	case d.endpoint.tls == nil:
-		return nil, direct.ErrNotSpoken // it may be reset; with TLS the protocol is agreed on
+		return nil, direct.ErrNotSpoken // possibly reset for this protocol; with TLS the protocol is negotiated
 	default:
 		return nil, err
 	}
 	return s, nil
 }
 
-// proxied reports whether the environment says that connections are made by a proxy.
+// proxied reports whether the environment configures a proxy for the endpoint.
 func (d *directConnection) proxied() bool {
 	_, address, network := strings.Cut(d.endpoint.target, "passthrough:///")
 	if !network || d.cfg.Dial != nil {
 		return false
 	}
 	to := &url.URL{Scheme: "https", Host: address}
-	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: to}) // as gRPC asks
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: to}) // like gRPC
 	return proxy != nil || err != nil
 }
 
-// dial connects, by TLS if the endpoint has it.
+// dial connects, with TLS if the endpoint uses it.
 func (d *directConnection) dial(ctx context.Context) (c net.Conn, err error) {
 	network, address := "unix", strings.TrimPrefix(d.endpoint.target, "unix:")
 	if _, of, ok := strings.Cut(d.endpoint.target, "passthrough:///"); ok {
@@ -179,22 +178,22 @@ func (d *directConnection) dial(ctx context.Context) (c net.Conn, err error) {
 	return secured, nil
 }
 
-// tlsFor returns a configuration that offers gRPC's protocol besides, so that a server without
-// ours does not refuse the client before it can say so.
+// tlsFor returns a configuration that also offers gRPC's protocol, so that a server without the
+// direct protocol completes the handshake.
 func tlsFor(c *tls.Config, network, address string) *tls.Config {
 	c = c.Clone()
 	c.NextProtos = []string{direct.Protocol, "h2"}
 	if c.ServerName != "" {
 		return c
 	}
-	c.ServerName = "localhost" // as gRPC has it for sockets of files
+	c.ServerName = "localhost" // as gRPC does for Unix sockets
 	if host, _, err := net.SplitHostPort(address); network == "tcp" && err == nil {
 		c.ServerName = host
 	}
 	return c
 }
 
-// Close implements connection. The stream ends by its context.
+// Close implements connection. The stream ends with its context.
 func (d *directConnection) Close() error {
 	if d.instead != nil {
 		return d.instead.Close()
@@ -202,7 +201,8 @@ func (d *directConnection) Close() error {
 	return nil
 }
 
-// Invoke implements grpc.ClientConnInterface, for logins. They are rare, so each has a connection.
+// Invoke implements grpc.ClientConnInterface for logins. They are rare, so each uses a new
+// connection.
 func (d *directConnection) Invoke(
 	ctx context.Context, method string, in, out any, options ...grpc.CallOption,
 ) error {

@@ -10,15 +10,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ending is what became of a lease under one token, shared by the Granted and all that was made
-// of it. A nil ending knows nothing.
+// ending records what happened to a lease under one token. The Granted and everything made from it
+// share it. A nil ending records nothing.
 type ending struct {
 	mu  sync.Mutex
-	err error // why it must not be kept again; nil as long as it may
+	err error // why it must not be kept again, or nil
 }
 
-// note keeps why the lease has ended, if that is for good: the program has given it away, or
-// the cluster has said that it is gone. One that was only not kept may be kept again.
+// note records why the lease has ended, if that is permanent: the program gave it away, or the
+// cluster said that it is gone. A lease that was merely not kept may be kept again.
 func (e *ending) note(why error) {
 	if e == nil || !errors.Is(why, ErrReleased) && !errors.Is(why, ErrHandedOver) &&
 		!errors.Is(why, ErrLost) {
@@ -31,7 +31,7 @@ func (e *ending) note(why error) {
 	}
 }
 
-// why returns why the lease must not be kept again, nil if it may.
+// why returns why the lease must not be kept again, or nil.
 func (e *ending) why() error {
 	if e == nil {
 		return nil
@@ -41,33 +41,33 @@ func (e *ending) why() error {
 	return e.err
 }
 
-// endings finds what the program still has of leases that a client was granted, by their IDs, so
-// that it is known there what became of them through a reference. It keeps none alive.
+// endings finds, by ID, the endings of leases that the program still refers to, so that they learn
+// what happened to a lease through a reference. It keeps no lease reachable.
 type endings struct {
 	mu    sync.Mutex // guards what follows
 	of    map[lease.ID]incarnation
-	block weak.Pointer[endingBlock] // in which there may be room
+	block weak.Pointer[endingBlock] // the last block, possibly with room
 	ids   *[endingsTogether]lease.ID
-	used  int // of the block
+	used  int // in the block
 }
 
-// endingsTogether are remembered for as long as the program has something of one of them. The
-// runtime looks for what it is to do when an object goes in a list for some kilobytes of small
-// ones, so one by one they would take longer than all the rest of a grant.
+// endingsTogether endings share a block, and are kept while the program refers to any of their
+// leases. The runtime finds the cleanup of an object in a list for several kilobytes of small
+// objects; with one cleanup per lease that search would dominate the cost of a grant.
 const endingsTogether = 16
 
-// endingBlock is endings that are made one after another.
+// endingBlock has consecutive endings.
 type endingBlock struct{ endings [endingsTogether]ending }
 
 // incarnation is a lease under one token.
 type incarnation struct {
 	token lease.Token
 	block weak.Pointer[endingBlock]
-	at    int          // in the block
-	next  *incarnation // of the same ID; nil for none
+	at    int          // index in the block
+	next  *incarnation // another incarnation of the same ID, or nil
 }
 
-// ending returns the lease's, nil if the program has let go of it.
+// ending returns the ending of the lease, or nil if the program has dropped it.
 func (l incarnation) ending() *ending {
 	if b := l.block.Value(); b != nil {
 		return &b.endings[l.at]
@@ -75,7 +75,7 @@ func (l incarnation) ending() *ending {
 	return nil
 }
 
-// follow makes a new Granted learn what becomes of its lease.
+// follow connects a new Granted to its ending.
 func (e *endings) follow(g *Granted) *Granted {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,14 +92,14 @@ func (e *endings) follow(g *Granted) *Granted {
 		e.of = make(map[lease.ID]incarnation)
 	}
 	if old, ok := e.of[g.ID]; ok {
-		before := old // else old would be on the heap for every lease
+		before := old // a copy: old itself would escape for every lease
 		l.next = &before
 	}
 	e.of[g.ID] = l
 	return g
 }
 
-// followAll is follow for all that a transaction has granted.
+// followAll is follow for every grant in a transaction.
 func (e *endings) followAll(list []Result) {
 	for i := range list {
 		if r := &list[i]; r.Grant != nil {
@@ -110,7 +110,7 @@ func (e *endings) followAll(list []Result) {
 	}
 }
 
-// forget drops what the program has let go of.
+// forget drops endings that the program no longer refers to.
 func (e *endings) forget(ids *[endingsTogether]lease.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,7 +119,7 @@ func (e *endings) forget(ids *[endingsTogether]lease.ID) {
 	}
 }
 
-// note keeps why the leases that a reference names have ended.
+// note records why the leases that a reference names have ended.
 func (e *endings) note(r leases.Ref, why error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,13 +132,13 @@ func (e *endings) note(r leases.Ref, why error) {
 	})
 }
 
-// keepLocked keeps those of an ID that are to be kept.
+// keepLocked keeps the incarnations of an ID for which keep returns true.
 func (e *endings) keepLocked(id lease.ID, keep func(incarnation) bool) {
 	only, ok := e.of[id]
 	if !ok {
 		return
 	}
-	if only.next == nil { // nearly always; this takes no memory
+	if only.next == nil { // the usual case, without an allocation
 		if !keep(only) {
 			delete(e.of, id)
 		}

@@ -42,51 +42,50 @@ const (
 	ErrTooManyKeys Error = "too many keys on the lease"
 	// ErrTooManyHolds means that the leases of the owner, or all leases together, hold as many
 	// ranges as they may; the message says which, and what to do.
-	ErrTooManyHolds Error = "too many ranges are held"
-	// ErrCompacted means that the cluster no longer has the revision that was asked for.
+	ErrTooManyHolds Error = "too many held ranges"
+	// ErrCompacted means that the cluster no longer has the requested revision.
 	ErrCompacted Error = "revision was compacted"
-	// ErrFutureRevision means that the store has not reached the revision that was asked for. A
-	// program that continues from a revision that it was told gets this error after a restore has
-	// taken the cluster back to an earlier state. It must read again then, as after
-	// [ErrCompacted]; so errors.Is matches that, too.
-	ErrFutureRevision Error = "revision is still to come"
+	// ErrFutureRevision means that the store has not reached the requested revision. A program gets
+	// this error if it continues from a revision that it knows after a restore returned the cluster
+	// to an earlier state. It must then read everything again, as after [ErrCompacted]; so
+	// errors.Is matches that, too.
+	ErrFutureRevision Error = "revision is in the future"
 	// ErrNoSpace means that the quota of the store is used up.
 	ErrNoSpace Error = "no space left in the store"
 	// ErrLimitReached means that the user has reached one of its limits; the message says which,
 	// and how much it has.
-	ErrLimitReached Error = "a limit is reached"
+	ErrLimitReached Error = "limit reached"
 	// ErrPermissionDenied means that the user lacks a permission; the message says which.
 	ErrPermissionDenied Error = "permission denied"
 	// ErrNotLoggedIn means that the cluster has users, and does not accept the client's password
 	// or token, or the client has none. Calls return it at once, but the client keeps trying to
 	// log in: calls succeed again when the login does.
 	ErrNotLoggedIn Error = "not logged in"
-	// ErrUnavailable means that no member could serve the request, and nothing was done. Calls
-	// keep trying, so they return it only together with the end of their context. If the error is
-	// also [ErrUnknownOutcome], this is true only of the last try: an earlier one may have taken
+	// ErrUnavailable means that no member could serve the request, and nothing changed. Calls keep
+	// trying, so they return it only when their context ends. If the error is also
+	// [ErrUnknownOutcome], this is true only of the last attempt: an earlier one may have taken
 	// effect. So check for ErrUnknownOutcome first.
 	ErrUnavailable Error = "unavailable"
-	// ErrUnknownOutcome means that the request may have taken effect, or may yet.
-	ErrUnknownOutcome Error = "the outcome is not known"
+	// ErrUnknownOutcome means that the request may have taken effect, or may still do so.
+	ErrUnknownOutcome Error = "unknown outcome"
 )
 
 // These errors are the client's own.
 const (
 	// ErrNotLeasehold means that the servers are not Leasehold members (etcd, for instance), or
-	// that a proxy in front of them does not let leasehold.v1 pass. Nothing was done.
+	// that a proxy in front of them does not forward leasehold.v1. Nothing changed.
 	ErrNotLeasehold Error = "no endpoint serves leasehold.v1"
 	// ErrClosed means that the client, the watch or the lease was closed.
 	ErrClosed Error = "closed"
 )
 
-// These errors say why a [Hold] or a lease has ended: they are the causes of the end of its
-// context, and what Err returns. After [Client.Close] the cause is [ErrClosed].
+// These errors say why a [Hold] or a lease has ended: they are the causes of its context, and the
+// results of Err. After [Client.Close] the cause is [ErrClosed].
 const (
-	// ErrJeopardy means that no renewal was acknowledged in time. The lease may still live.
+	// ErrJeopardy means that no renewal was acknowledged in time. The lease may still be alive.
 	ErrJeopardy Error = "client: the lease is in jeopardy"
-	// ErrExpired means that no renewal was acknowledged in time, and the client has given the
-	// lease up. The client decided this by its own clock: the cluster has not said what became of
-	// the lease.
+	// ErrExpired means that no renewal was acknowledged in time, and the client has given the lease
+	// up by its own clock. The cluster has not said what happened to the lease.
 	ErrExpired Error = "client: the lease was not renewed in time, by the client's own clock: " +
 		"the cluster has not said what became of it"
 	// ErrLost means that the cluster has ended the lease (see [LostError]), or has deleted a key
@@ -100,7 +99,7 @@ const (
 	ErrReplaced Error = "client: the lease has a newer handle"
 )
 
-// reasons is the one table from the errors of leasehold.v1.
+// reasons maps the errors of leasehold.v1.
 var reasons = map[pb.Reason]error{
 	pb.Reason_REASON_INVALID:           ErrInvalid,
 	pb.Reason_REASON_LEASE_NOT_FOUND:   ErrLeaseNotFound,
@@ -123,7 +122,7 @@ var reasons = map[pb.Reason]error{
 // TakenError means that a live lease already has the name or the ID. It wraps ErrNameTaken or
 // ErrIDTaken.
 type TakenError struct {
-	// Holder is that lease, without its remaining time.
+	// Holder is the lease, without its remaining time.
 	Holder leases.Info
 	// Err is ErrNameTaken or ErrIDTaken.
 	Err error
@@ -132,8 +131,8 @@ type TakenError struct {
 // Error implements error.
 func (e *TakenError) Error() string {
 	if e.Holder.Delayed {
-		return fmt.Sprintf("%v: lease %016x had it, has expired, and leaves it when its lock delay of "+
-			"%v is over", e.Err, e.Holder.ID, e.Holder.LockDelay)
+		return fmt.Sprintf("%v: lease %016x expired, and keeps it until its lock delay of "+
+			"%v has passed", e.Err, e.Holder.ID, e.Holder.LockDelay)
 	}
 	if e.Holder.Owner == "" {
 		return fmt.Sprintf("%v: lease %016x, token %d, has it", e.Err, e.Holder.ID, e.Holder.Token)
@@ -145,17 +144,17 @@ func (e *TakenError) Error() string {
 // Unwrap returns ErrNameTaken or ErrIDTaken.
 func (e *TakenError) Unwrap() error { return e.Err }
 
-// errForgotten means that the cluster has forgotten the client's session: nothing was done.
+// errForgotten means that the cluster has dropped the client's session, so nothing changed.
 var errForgotten = errors.New("the session was forgotten")
 
-// plainWords are the messages of members that say no more than their reasons do.
+// plainWords are messages of members that repeat their reason.
 var plainWords = []string{
 	"lease not found", "lease already exists", "key not found", "revision has been compacted",
 	"revision is in the future", "permission denied",
 }
 
-// errorOf converts what a member answered. A reason that this client does not know, of a
-// later server, tells nothing about what was done.
+// errorOf converts an error from a member. A reason that this client does not know, from a newer
+// server, says nothing about the outcome.
 func errorOf(e *pb.Error) error {
 	err := reasons[e.Reason]
 	switch {
@@ -170,7 +169,7 @@ func errorOf(e *pb.Error) error {
 	return fmt.Errorf("%w: %s", err, strings.TrimPrefix(e.Message, "permission denied: "))
 }
 
-// reasonError is the error of one lease of a batch.
+// reasonError returns the error of one lease in a batch.
 func reasonError(r pb.Reason) error {
 	if err := reasons[r]; err != nil {
 		return err
@@ -178,7 +177,7 @@ func reasonError(r pb.Reason) error {
 	return ErrUnknownOutcome
 }
 
-// linkError says that a request has no answer.
+// linkError means that a request has no answer.
 type linkError struct {
 	sent  bool // so it may have taken effect
 	cause error
@@ -193,7 +192,7 @@ func (e *linkError) Error() string {
 
 func (e *linkError) Unwrap() error { return e.cause }
 
-// plainError is an error of a connection, in those of gRPC's words that tell people something.
+// plainError is a connection error with the useful part of gRPC's text.
 type plainError struct {
 	text string
 	err  error
@@ -203,7 +202,7 @@ func (e *plainError) Error() string { return e.text }
 
 func (e *plainError) Unwrap() error { return e.err }
 
-// plain leaves out of an error which code it has and through how many hands it went.
+// plain removes gRPC's code and wrapping from the text of an error.
 func plain(err error) error {
 	if err == nil {
 		return nil

@@ -75,7 +75,7 @@ func TestErrorSaysThingsOnce(t *testing.T) {
 		{pb.Reason_REASON_KEY_NOT_FOUND, "key not found", "no such key"},
 		{pb.Reason_REASON_ID_TAKEN, "lease already exists", "lease ID is taken"},
 		{pb.Reason_REASON_COMPACTED, "revision has been compacted", "revision was compacted"},
-		{pb.Reason_REASON_FUTURE_REVISION, "revision is in the future", "revision is still to come"},
+		{pb.Reason_REASON_FUTURE_REVISION, "revision is in the future", "revision is in the future"},
 		{pb.Reason_REASON_LEASE_NOT_FOUND, "lease 7 not found", "no such lease: lease 7 not found"},
 		{pb.Reason_REASON_INVALID, "", "invalid request"},
 	} {

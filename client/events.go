@@ -15,34 +15,35 @@ import (
 	"leasehold.dev/lease"
 )
 
-// LeaseWatcher is a stream of lease events. It lasts until it is closed and survives failures of
-// members and connections. Next may be called from one goroutine at a time, Close from any.
+// LeaseWatcher is a stream of lease events. It survives failures of members and connections, and
+// lasts until it is closed. Next may be called by one goroutine at a time, Close by any.
 type LeaseWatcher struct {
 	resumable
 	ask leases.Watch
 
 	// Guarded by mu.
-	after  uint64 // up to which all is in the queue, or was told
+	// and lasts until it is closed. Next may be called by one goroutine at a time, Close by any.
+	after  uint64 // everything up to here was queued or returned
 	queue  []leases.Update
-	events int // of the queue
-	// slow are the last words on caches that are slow, as far as was told.
+	events int // in the queue
+	// slow has the latest event about each slow cache.
 	slow map[slowCache]leases.Event
 }
 
-// slowCache names a lease in the hands of one holder.
+// slowCache identifies a lease held by one holder.
 type slowCache struct {
 	id    lease.ID
 	token lease.Token
 }
 
-// LeaseEvents follows the events of leases. When it returns, the stream has begun: it tells all
-// events from then on, or after the event asked for. If the cluster does not know those any more,
-// it fails with [ErrCompacted]. The context bounds only the beginning; Close ends the stream.
+// LeaseEvents starts a stream of lease events. When it returns, the stream has begun: it has all
+// events from then on, or after the requested event. If the cluster no longer has those,
+// LeaseEvents fails with [ErrCompacted]. The context bounds only the start; Close ends the stream.
 func (c *Client) LeaseEvents(ctx context.Context, ask leases.Watch) (*LeaseWatcher, error) {
 	ask.Labels = maps.Clone(ask.Labels)
 	w := &LeaseWatcher{ask: ask, after: ask.After}
 	w.resumable = resumable{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
-	_, err := c.check(w.requestLocked()) // nobody else has it yet
+	_, err := c.check(w.requestLocked()) // not shared yet
 	if err == nil {
 		err = w.start()
 	}
@@ -58,8 +59,8 @@ func (c *Client) LeaseEvents(ctx context.Context, ask leases.Watch) (*LeaseWatch
 }
 
 // Next waits for the next events and returns them. An error other than the context's ends the
-// stream. It is [ErrClosed] after Close, and [ErrCompacted] if the cluster no longer knows the
-// next events: then list the leases to learn the current state.
+// stream. It is [ErrClosed] after Close, and [ErrCompacted] if the cluster no longer has the next
+// events: then list the leases to get the current state.
 func (w *LeaseWatcher) Next(ctx context.Context) (leases.Update, error) {
 	for {
 		w.mu.Lock()
@@ -89,8 +90,8 @@ func (w *LeaseWatcher) Next(ctx context.Context) (leases.Update, error) {
 	}
 }
 
-// Seq returns the number of the last event up to which Next has told all: a program that starts
-// again continues after it.
+// Seq returns the number of the last event that Next has returned. A program that restarts
+// continues after it.
 func (w *LeaseWatcher) Seq() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +101,7 @@ func (w *LeaseWatcher) Seq() uint64 {
 	return w.after
 }
 
-// before returns a number below which all was told before the update.
+// before returns a number up to which all events precede the update.
 func before(u *leases.Update) uint64 {
 	for i := range u.Events {
 		if seq := u.Events[i].Seq; seq > 0 {
@@ -110,7 +111,7 @@ func before(u *leases.Update) uint64 {
 	return u.Seq
 }
 
-// Updates yields what Next returns, until that fails; the error is yielded last. It does not close
+// Updates yields the results of Next until it fails; the error is yielded last. It does not close
 // the stream.
 func (w *LeaseWatcher) Updates(ctx context.Context) iter.Seq2[leases.Update, error] {
 	return all(ctx, w.Next)
@@ -131,7 +132,7 @@ func (w *LeaseWatcher) lostLocked() {}
 
 func (w *LeaseWatcher) endedLocked(error) {}
 
-// toldLocked takes what a member tells.
+// toldLocked handles a response from a member.
 func (w *LeaseWatcher) toldLocked(r *pb.Response, first bool) bool {
 	m := r.GetEvents()
 	if m == nil || !r.More {
@@ -161,9 +162,9 @@ func (w *LeaseWatcher) toldLocked(r *pb.Response, first bool) bool {
 	return true
 }
 
-// followSlowLocked follows which caches are slow, and returns the events without those that the
-// program knows. The first response of a stream has all that are slow: of others that were, the
-// end was told meanwhile, or at another member.
+// followSlowLocked tracks slow caches, and removes events that the program already has. The first
+// response of a stream lists all slow caches; for others that were slow, the end was reported
+// meanwhile, or by another member.
 func (w *LeaseWatcher) followSlowLocked(list []leases.Event, first bool) []leases.Event {
 	had := w.slow
 	if first {

@@ -15,15 +15,15 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// dialer makes a connection, which need not be there yet.
+// dialer creates a connection, which need not be established yet.
 type dialer func(endpoint, *settings) (connection, error)
 
-// inFlight is how many bytes a member may send before this client has taken them in. A size
-// that is given also keeps gRPC from measuring how much fits: it sends a ping for nearly every
-// message of a quiet stream, and so doubles the packets.
+// inFlight is how many bytes a member may send before this client has read them. A fixed window
+// keeps gRPC from estimating one: on a quiet stream it would ping for nearly every message, and so
+// double the packets.
 const inFlight = 1 << 20
 
-// dialGRPC is a dialer of connections of gRPC.
+// dialGRPC is the dialer for gRPC connections.
 func dialGRPC(e endpoint, c *settings) (connection, error) {
 	conn, err := newConn(e, c)
 	if err != nil {
@@ -60,7 +60,7 @@ func newConn(e endpoint, c *settings, more ...grpc.DialOption) (*grpc.ClientConn
 	return grpc.NewClient(e.target, append(options, more...)...)
 }
 
-// freshTLS are credentials that read RootCAFile at each handshake: gRPC connects again by itself.
+// freshTLS reads RootCAFile at each handshake, because gRPC reconnects by itself.
 type freshTLS struct {
 	credentials.TransportCredentials
 	endpoint endpoint
@@ -94,11 +94,10 @@ func (c grpcConnection) Open(ctx context.Context) (pb.StreamService_OpenClient, 
 		})
 }
 
-// DialMember waits until the client is connected to a member, and opens a second connection to
-// that member, for calls that this package does not have, such as those of other services. They
-// use the client's login, and a member of another cluster refuses them. The caller closes the
-// connection. It stays open when the client turns to another member; Connection.Changed tells
-// when.
+// DialMember waits until the client is connected to a member, and opens a second connection to it,
+// for calls that this package does not have, such as those of other services. The calls use the
+// client's login, and fail at a member of another cluster. The caller must close the connection. It
+// stays open when the client moves to another member; Connection.Changed signals that.
 func (c *Client) DialMember(
 	ctx context.Context, options ...grpc.DialOption,
 ) (*grpc.ClientConn, Connection, error) {
@@ -115,5 +114,5 @@ func (c *Client) DialMember(
 			return conn, at, err
 		}
 	}
-	return nil, at, errors.New("client: the member is at none of the endpoints")
+	return nil, at, errors.New("client: the member's endpoint is not configured")
 }

@@ -13,11 +13,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxRenewals bounds the leases of one renewal.
+// maxRenewals bounds the leases in one renewal.
 const maxRenewals = 5000
 
-// longestSleep is how long the keeper sleeps at most while there are leases. Timers stop while the
-// machine is suspended, and the time of the leases does not.
+// longestSleep bounds how long the keeper sleeps while there are leases. Timers stop while the
+// machine is suspended, but leases do not.
 const longestSleep = time.Second
 
 // keeper keeps the leases of a client alive: one goroutine drives a holder.Set with the
@@ -25,17 +25,17 @@ const longestSleep = time.Second
 type keeper struct {
 	clock *clock
 	mux   *mux
-	link  *link         // to which the last renewal went; belongs to run
-	wake  chan struct{} // capacity 1: there may be something to do earlier
+	link  *link         // the link of the last renewal; belongs to run
+	wake  chan struct{} // capacity 1: something may be due earlier
 	stop  chan struct{} // closed by close
 	all   sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows, and the states of the leases
 	closed bool
 	set    *holder.Set
-	// leases are those that have not ended. Invariant: each is in set.
+	// leases are the leases that have not ended. Invariant: each is in set.
 	leases map[lease.ID]*Lease
-	// windows are the leases on which the program has called Lease.Valid.
+	// windows are the leases for which the program has called Lease.Valid.
 	windows map[*Lease]struct{}
 	count   leaseCounts
 }
@@ -78,7 +78,7 @@ func (k *keeper) run() {
 	}
 }
 
-// step does what is to be done now, and returns how long it is until the next.
+// step does what is due now, and returns the time until the next step.
 func (k *keeper) step() time.Duration {
 	for {
 		l := k.mux.current()
@@ -90,8 +90,8 @@ func (k *keeper) step() time.Duration {
 	}
 }
 
-// due returns the next batch to send over a link or, if there is none, how long it is until the set
-// has something to do.
+// due returns the next batch to send over a link. If there is none, it returns the time until the
+// set has something to do.
 func (k *keeper) due(l *link) (_ holder.Batch, next time.Duration, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -112,8 +112,8 @@ func (k *keeper) due(l *link) (_ holder.Batch, next time.Duration, ok bool) {
 	return holder.Batch{}, min(max(0, k.clock.until(at)), longestSleep), false
 }
 
-// left returns how long the lease that ends first stays valid or, if it is in jeopardy, may still
-// be saved; ok is false if there is no lease.
+// left returns how long the lease that ends first stays valid or, in jeopardy, can still be saved;
+// ok is false without leases.
 func (k *keeper) left() (_ time.Duration, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -125,7 +125,7 @@ func (k *keeper) left() (_ time.Duration, ok bool) {
 	return max(0, k.clock.until(at)), true
 }
 
-// send sends a batch. It leaves the member if that has answered nothing since the batch before.
+// send sends a batch. It leaves the member if that has not answered since the previous batch.
 func (k *keeper) send(l *link, b holder.Batch) {
 	if l == nil {
 		k.answered(b, nil)
@@ -134,7 +134,7 @@ func (k *keeper) send(l *link, b holder.Batch) {
 	waited := time.Duration(b.Waited) * time.Millisecond
 	if waited > 0 && l.silence() >= waited/2 {
 		notify(l.bad)
-		k.answered(b, nil) // soon again, then with another
+		k.answered(b, nil) // retried soon, with another member
 		return
 	}
 	err := l.submit(&call{
@@ -150,7 +150,7 @@ func (k *keeper) send(l *link, b holder.Batch) {
 	}
 }
 
-// columns makes the request of a batch.
+// columns builds the request of a batch.
 func columns(b *holder.Batch) *pb.RenewRequest {
 	r := &pb.RenewRequest{}
 	if n := len(b.Leases); n > 0 {
@@ -168,15 +168,15 @@ func columns(b *holder.Batch) *pb.RenewRequest {
 	return r
 }
 
-// judge leaves a member that renews nothing, before leases with this TTL end.
+// judge leaves a member that renews nothing before leases with this TTL end.
 func (k *keeper) judge(l *link, ttl time.Duration) {
 	if ttl > 0 && l.refusal() >= min(refusals, ttl/8) {
 		notify(l.bad)
 	}
 }
 
-// answered takes the answer to a batch, nil if there will be none. It returns the shortest TTL of
-// the leases that were refused now, 0 if there is none.
+// answered handles the answer to a batch, nil if there will be none. It returns the shortest TTL of
+// the leases that were not renewed, or 0.
 func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -229,7 +229,7 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 	return refused
 }
 
-// groupsLocked takes the answer to a batch about groups.
+// groupsLocked handles the part of an answer about groups.
 func (k *keeper) groupsLocked(b *holder.Batch, r *pb.Response) {
 	if r.GetRenew() == nil {
 		k.set.LeaveAgain(b.Seq, b.Leave)
@@ -254,21 +254,21 @@ func (k *keeper) groupsLocked(b *holder.Batch, r *pb.Response) {
 	}
 }
 
-// reopenLocked tells Lease.Valid what was answered to the renewal of a lease.
+// reopenLocked updates Lease.Valid after the answer to a renewal.
 func (k *keeper) reopenLocked(id lease.ID) {
 	if l := k.leases[id]; l != nil {
 		k.openLocked(l)
 	}
 }
 
-// advanceLocked brings the states up to now.
+// advanceLocked advances all states to now.
 func (k *keeper) advanceLocked() {
 	k.set.Advance(k.clock.now())
 	k.changedLocked(nil)
 }
 
-// changedLocked tells the leases their changes, and tells leases that the cluster has just
-// declared gone why they are.
+// changedLocked applies changes of state to the leases. lost says why leases that the cluster just
+// reported as gone have ended.
 func (k *keeper) changedLocked(lost map[lease.ID]*LostError) {
 	for _, ch := range k.set.Changes() {
 		l := k.leases[ch.ID]
@@ -282,14 +282,14 @@ func (k *keeper) changedLocked(lost map[lease.ID]*LostError) {
 	}
 }
 
-// refreshLocked takes note of renewals, which change no status.
+// refreshLocked picks up renewals, which change no status.
 func (k *keeper) refreshLocked(l *Lease) {
 	if k.leases[l.info.ID] == l {
 		l.state, _ = k.set.State(l.info.ID)
 	}
 }
 
-// errorOfState returns why a lease is not OK: lost, if the cluster has said that it is gone.
+// errorOfState returns why a lease is not OK: lost, if the cluster reported it gone.
 func errorOfState(s holder.State, lost *LostError) error {
 	switch {
 	case s.Status == holder.OK:
@@ -303,7 +303,7 @@ func errorOfState(s holder.State, lost *LostError) error {
 	}
 }
 
-// becomeLocked gives a lease a state.
+// becomeLocked sets the state of a lease.
 func (l *Lease) becomeLocked(s holder.State, err error) {
 	l.keeper.countLocked(l.state, s, err)
 	l.state, l.err = s, err
@@ -321,7 +321,7 @@ func (l *Lease) becomeLocked(s holder.State, err error) {
 	l.changed = make(chan struct{})
 }
 
-// openLocked sets until when a lease is valid for Lease.Valid, if the program uses that.
+// openLocked sets the window of Lease.Valid, if the program uses it.
 func (k *keeper) openLocked(l *Lease) {
 	switch {
 	case !l.asked:
@@ -333,7 +333,7 @@ func (k *keeper) openLocked(l *Lease) {
 	}
 }
 
-// ask begins to tell for Lease.Valid until when a lease is valid.
+// ask starts the window of Lease.Valid.
 func (k *keeper) ask(l *Lease) *window {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -346,7 +346,7 @@ func (k *keeper) ask(l *Lease) *window {
 	return l.window.Load()
 }
 
-// add begins to keep a lease alive.
+// add starts to keep a lease alive.
 func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -394,7 +394,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	return l, nil
 }
 
-// end gives a lease up, if it has not ended.
+// end gives up a lease, unless it has ended.
 func (k *keeper) end(l *Lease, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -404,7 +404,7 @@ func (k *keeper) end(l *Lease, why error) {
 	}
 }
 
-// giveUp is end for the lease, if it is held, that a reference names.
+// giveUp is end for the lease that a reference names, if the client holds it.
 func (k *keeper) giveUp(r leases.Ref, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -429,8 +429,8 @@ func (k *keeper) overLocked(l *Lease, why error) {
 	l.becomeLocked(s, why)
 }
 
-// begin waits until no change of a lease's TTL is under way. While one is, the answer to an
-// earlier one would say for how long the lease lived until the later one was done.
+// begin waits until no change of a lease's TTL is in flight. Otherwise the answer to an earlier
+// change would report a TTL that a later one has already replaced.
 func (k *keeper) begin(ctx context.Context, l *Lease) error {
 	for {
 		k.mu.Lock()
@@ -450,7 +450,7 @@ func (k *keeper) begin(ctx context.Context, l *Lease) error {
 	}
 }
 
-// over ends what begin has begun.
+// over ends what begin began.
 func (k *keeper) over(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -458,7 +458,7 @@ func (k *keeper) over(l *Lease) {
 	l.turn = nil
 }
 
-// shorten notes that another TTL is about to be asked for.
+// shorten records that another TTL is about to be requested.
 func (k *keeper) shorten(l *Lease, ttl lease.TTL) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -470,7 +470,7 @@ func (k *keeper) shorten(l *Lease, ttl lease.TTL) {
 	notify(k.wake)
 }
 
-// refused notes that the cluster will not give a lease a TTL that it was asked for.
+// refused records that the cluster rejected a requested TTL.
 func (k *keeper) refused(l *Lease, ttl lease.TTL) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -479,8 +479,8 @@ func (k *keeper) refused(l *Lease, ttl lease.TTL) {
 	}
 }
 
-// confirmed notes that the cluster has given a lease the TTL that it was asked for after sent,
-// and that it has one, mostly the same, now.
+// confirmed records that the cluster has set the TTL requested after sent, and the current TTL,
+// which is usually the same.
 func (k *keeper) confirmed(l *Lease, asked, ttl lease.TTL, sent moment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// leadership is what a member has said of who leads. Nobody is member 0.
+// leadership is what a member has reported about the leader. ID 0 means no member.
 type leadership struct {
-	known  bool   // it has said something
-	member uint64 // the one that says so
+	known  bool   // the member has reported something
+	member uint64 // the member that reported
 	leader uint64
-	urls   []string // of the leader, if it has told them
+	urls   []string // of the leader, if reported
 }
 
-// heed takes in what the member says of who leads, if it says something.
+// heed records what the member reports about the leader, if anything.
 func (l *link) heed(m *pb.Leadership) {
 	if m == nil {
 		return
@@ -31,50 +31,50 @@ func (l *link) heed(m *pb.Leadership) {
 	notify(l.news)
 }
 
-// leadership returns what the member has said of who leads.
+// leadership returns what the member has reported about the leader.
 func (l *link) leadership() leadership {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lead
 }
 
-// leads reports whether the member has said that it leads.
+// leads reports whether the member has reported that it leads.
 func (l *link) leads() bool {
 	lead := l.leadership()
 	return lead.known && lead.leader == lead.member
 }
 
-// elsewhere reports whether a member that the client is not with is said to lead.
+// elsewhere reports whether the leader is not the client's member.
 func (l leadership) elsewhere() bool { return l.leader != 0 && l.leader != l.member }
 
 const (
-	// A client looks for the leader within firstLook after it has learned that another
-	// member leads, since all the clients of a member learn of that at once. It takes twice
-	// as long after each move, up to lastLook, unless it has stayed for calm. The lead may
-	// change faster than it is worth while to follow.
+	// A client looks for the leader within firstLook after it learns that another member leads; the
+	// delay spreads the clients of a member, which learn it together. The delay doubles with each
+	// move, up to lastLook, and is reset if the client stayed for calm. The leader may change
+	// faster than is worth following.
 	firstLook = 20 * time.Millisecond
 	lastLook  = 30 * time.Second
 	calm      = time.Minute
-	// lookAgain is for how long a leader that could not be reached is left alone, at first.
+	// lookAgain is the first delay before an unreachable leader is tried again.
 	lookAgain = 200 * time.Millisecond
 )
 
-// seeker finds the leader while the client is with another member. Only the mux's goroutine
-// uses it; a search has one of its own, which ends with the search.
+// seeker finds the leader while the client is with another member. It belongs to the mux's
+// goroutine; each search runs on a goroutine of its own, which ends with it.
 type seeker struct {
 	mux   *mux
 	due   *time.Timer // when to look
-	armed bool        // due will fire
-	// searching ends the search that is under way, and found has capacity 1 and gets what it
-	// has found, nil for nothing. Both are nil while there is none.
+	armed bool        // due is set to fire
+	// searching cancels the search in progress. found has capacity 1 and receives its result, nil
+	// for none. Both are nil without a search.
 	searching context.CancelFunc
 	found     chan *link
-	suspects  bool // the search is of suspect
+	suspects  bool // the search was started by suspect
 
-	lead  leadership // who is looked for
-	vain  int        // searches for that member in a row that found nothing
+	lead  leadership // the leader to find
+	vain  int        // consecutive failed searches for it
 	moves int        // in quick succession
-	moved time.Time  // the last time
+	moved time.Time  // time of the last move
 }
 
 func newSeeker(m *mux) *seeker {
@@ -83,7 +83,7 @@ func newSeeker(m *mux) *seeker {
 	return s
 }
 
-// follow takes in what the member that the client is with says of who leads.
+// follow handles what the client's member reports about the leader.
 func (s *seeker) follow(l *link) {
 	lead := l.leadership()
 	if !lead.known {
@@ -99,7 +99,7 @@ func (s *seeker) follow(l *link) {
 	}
 	s.lead = lead
 	if s.armed || s.searching != nil {
-		return // that is soon enough, and looks for the leader of then
+		return // soon enough; it will look for the leader of that time
 	}
 	if time.Since(s.moved) >= calm {
 		s.moves = 0
@@ -112,25 +112,25 @@ func (s *seeker) arm(d time.Duration) {
 	s.armed = true
 }
 
-// rest looks for nobody, until there is news.
+// rest stops looking until there is news.
 func (s *seeker) rest() {
 	s.due.Stop()
 	s.armed = false
 }
 
-// look begins a search.
+// look starts a search.
 func (s *seeker) look(not int) {
 	s.armed = false
 	places := s.mux.candidates(s.lead, not, s.vain == 0)
 	if len(places) == 0 {
-		return // none of the endpoints is the leader's
+		return // no endpoint is the leader's
 	}
 	s.search(places, func(l leadership) bool { return l.leader == l.member })
 }
 
-// suspect asks the others whether another member leads by now, if the one that the client is
-// with did when it was heard last: it is silent although it was asked something. A machine that
-// is gone breaks no stream.
+// suspect asks the other members whether one of them leads by now, if the client's member did when
+// it was last heard. It has stopped responding, and a machine that is gone does not break its
+// streams.
 func (s *seeker) suspect(l *link) {
 	if s.armed || s.searching != nil || !l.leads() {
 		return
@@ -148,7 +148,7 @@ func (s *seeker) suspect(l *link) {
 	}
 }
 
-// search looks among endpoints for a member that says what is wanted.
+// search looks among endpoints for a member whose report satisfies ok.
 func (s *seeker) search(places []int, ok func(leadership) bool) {
 	ctx, cancel := context.WithCancel(s.mux.ctx)
 	found := make(chan *link, 1)
@@ -156,25 +156,25 @@ func (s *seeker) search(places []int, ok func(leadership) bool) {
 	s.mux.all.Go(func() {
 		l, _, _ := s.mux.race(ctx, places, func(ctx context.Context, place int) (*link, error) {
 			return s.mux.connectIf(ctx, place, ok)
-		}) // it has logged why not
+		}) // race has logged the reason
 		found <- l
 	})
 }
 
-// take takes what a search has found, which may be nil, while the client is with another
-// member. It returns the link to move to, nil for none.
+// take handles the result of a search, which may be nil, while the client is with another member.
+// It returns the link to move to, or nil.
 func (s *seeker) take(next, now *link) *link {
 	s.searching()
 	s.searching, s.found = nil, nil
 	if s.suspects && next != nil && now.silence() > 0 {
-		return next // whichever member leads, that member knows
+		return next // whichever member leads, next knows
 	}
 	if next == nil && !s.suspects {
 		s.vain++
 	}
 	if !now.leadership().elsewhere() {
 		if next != nil {
-			next.leave() // who leads has changed again, or is about to
+			next.leave() // the leader has changed again, or is about to
 		}
 		return nil
 	}
@@ -187,7 +187,7 @@ func (s *seeker) take(next, now *link) *link {
 	return next
 }
 
-// halt ends what is under way.
+// halt ends a search in progress.
 func (s *seeker) halt() {
 	s.rest()
 	if s.searching == nil {
@@ -200,19 +200,19 @@ func (s *seeker) halt() {
 	s.searching, s.found = nil, nil
 }
 
-// jittered is a time of about d, so that those that begin together do not stay together.
+// jittered returns a random delay around d, so that clients spread out.
 func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
 
-// identify notes which member an endpoint is, 0 if that is not known any more.
+// identify records the member behind an endpoint, or 0 if that is no longer known.
 func (m *mux) identify(place int, member uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.members[place] = member
 }
 
-// candidates returns the endpoints that may be the leader's: the one that said so when the
-// client was there, or that has the leader's address. If there is none, they are, the first
-// time, all but that where the client is; later those that could not be asked then.
+// candidates returns the endpoints that may be the leader's: the one known to be that member, or
+// that has its address. If there is none, it returns, the first time, all others but the client's
+// own; later those that could not be asked then.
 func (m *mux) candidates(lead leadership, not int, first bool) []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -238,17 +238,16 @@ func (m *mux) candidates(lead leadership, not int, first bool) []int {
 // at reports whether an endpoint is among the leader's addresses.
 func (l leadership) at(endpoint string) bool {
 	return slices.ContainsFunc(l.urls, func(url string) bool {
-		a, _ := address.Parse(url) // without a port it is equal to nothing
+		a, _ := address.Parse(url) // without a port nothing matches
 		b, _ := address.Parse(endpoint)
 		return a.Address == b.Address
 	})
 }
 
-// errNotWanted means that a member does not name the leader that is looked for.
+// errNotWanted means that a member does not report the expected leader.
 var errNotWanted = errors.New("another leads")
 
-// connectIf is like connect, but leaves a member again unless ok holds for what it says of the
-// leader.
+// connectIf is connect, but leaves the member unless its report of the leader satisfies ok.
 func (m *mux) connectIf(
 	search context.Context, place int, ok func(leadership) bool,
 ) (*link, error) {
@@ -256,7 +255,7 @@ func (m *mux) connectIf(
 	defer cancel()
 	l, err := m.connect(ctx, place)
 	if err != nil {
-		if search.Err() == nil { // else it is not the member's fault
+		if search.Err() == nil { // else the member is not at fault
 			m.identify(place, 0)
 		}
 		return nil, err

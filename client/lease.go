@@ -17,8 +17,8 @@ import (
 
 // LostError wraps ErrLost and says how the lease ended under the token that the client had.
 type LostError struct {
-	// Cause is [leases.Expired], [leases.Revoked], [leases.HandedOver] or
-	// [leases.Resumed]; 0 if the member that was asked does not know.
+	// Cause is [leases.Expired], [leases.Revoked], [leases.HandedOver] or [leases.Resumed], or 0 if
+	// the member does not know.
 	Cause leases.Kind
 	// By names the caller that revoked the lease, as in [leases.Event], or the owner that took it
 	// over.
@@ -43,10 +43,10 @@ func (e *LostError) Error() string {
 // Unwrap returns ErrLost.
 func (e *LostError) Unwrap() error { return ErrLost }
 
-// Status says whether a lease is valid.
+// Status is the state of a lease.
 type Status int
 
-// The states of a lease. From Jeopardy it may go back to OK; from Ended it never does.
+// The states of a lease. Jeopardy may return to OK; Ended is final.
 const (
 	// OK means that the lease is valid.
 	OK Status = iota + 1
@@ -102,7 +102,7 @@ type Lease struct {
 	err     error // why it is not OK
 	asked   bool  // Valid was called
 	changed chan struct{}
-	turn    chan struct{} // nil, or closed when the change of TTL that is under way is over
+	turn    chan struct{} // nil, or closed when the change of TTL in progress is done
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 }
@@ -113,21 +113,21 @@ func (l *Lease) ID() lease.ID { return l.info.ID }
 // Token returns the fencing token: every later holder has a higher one.
 func (l *Lease) Token() lease.Token { return l.info.Token }
 
-// Ref names the lease under its token.
+// Ref identifies the lease and its token.
 func (l *Lease) Ref() leases.Ref { return leases.Ref{ID: l.info.ID, Token: l.info.Token} }
 
-// Info returns what the cluster told when the lease was granted.
+// Info returns what the cluster reported when the lease was granted.
 func (l *Lease) Info() leases.Info { return l.info }
 
-// Existed reports whether an earlier request with the same request ID made the lease.
+// Existed reports whether an earlier request with the same request ID created the lease.
 func (l *Lease) Existed() bool { return l.exist }
 
-// Secret returns the secret by which another process can resume the lease. It is nil if the lease
-// is not resumable, or if the answer to the request that made it was lost.
+// Secret returns the secret with which another process can resume the lease. It is nil if the lease
+// is not resumable, or if the answer to the original request was lost.
 func (l *Lease) Secret() []byte { return l.secret }
 
-// State returns the state of the lease now. It reads the clock, so it is right even if the
-// process was stopped until just before.
+// State returns the current state of the lease. It reads the clock, so it is right even just after
+// a pause of the process.
 func (l *Lease) State() State {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
@@ -140,8 +140,8 @@ func (l *Lease) State() State {
 	}
 }
 
-// Valid reports whether the lease is valid now, like State. It takes no lock and costs about one
-// reading of the clock, for programs that ask very often.
+// Valid reports whether the lease is valid now, like State. It takes no lock and costs about as
+// much as reading the clock, for programs that check very often.
 func (l *Lease) Valid() bool {
 	w := l.window.Load()
 	if w == nil {
@@ -150,24 +150,24 @@ func (l *Lease) Valid() bool {
 	return w.within(l.keeper.clock.source())
 }
 
-// Err returns nil as long as the lease is valid, and then why it is not.
+// Err returns nil while the lease is valid, and then why it is not.
 func (l *Lease) Err() error { return l.State().Err }
 
-// ValidUntil returns when the program must stop, if no renewal succeeds before. Compare it with
-// time.Now soon: it moves if the wall clock is set.
+// ValidUntil returns when the program must stop, unless a renewal succeeds before. Compare it with
+// time.Now soon: it shifts when the wall clock is set.
 func (l *Lease) ValidUntil() time.Time { return l.State().ValidUntil }
 
-// Changed returns a channel that is closed when the Status of the lease next changes. Call
-// Changed first, then State.
+// Changed returns a channel that is closed at the next change of the lease's Status. Call Changed
+// before State.
 func (l *Lease) Changed() <-chan struct{} {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
 	return l.changed
 }
 
-// Context returns a context that is cancelled when the lease is no longer valid, before the
-// cluster may end the lease, and at once when the program gives the lease up. Its cause says why.
-// If the lease comes back from Jeopardy, Context returns a new context from then on.
+// Context returns a context that is canceled when the lease stops being valid, before the cluster
+// may end it, or as soon as the program gives it up. Its cause is the reason. If the lease returns
+// from Jeopardy, Context returns a new context from then on.
 func (l *Lease) Context() context.Context {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
@@ -175,14 +175,14 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// Close stops keeping the lease alive. For the program the lease ends at once, with [ErrClosed];
-// for the cluster it ends after its TTL.
+// Close stops keeping the lease alive. The lease ends at once for the program, with [ErrClosed],
+// and after its TTL for the cluster.
 func (l *Lease) Close() { l.keeper.end(l, ErrClosed) }
 
-// Revoke ends the lease and deletes its keys. For the program the lease ends at once, with
-// [ErrReleased], even if Revoke fails. A lease that had already ended is not an error. If the
-// context ends before the cluster answers, Revoke returns the reason and continues in the
-// background while the lease would be valid; [Client.Close] waits for it.
+// Revoke ends the lease and deletes its keys. The lease ends at once for the program, with
+// [ErrReleased], even if Revoke fails. It is not an error if the lease has already ended. If the
+// context ends before the cluster answers, Revoke returns the cause and continues in the background
+// for as long as the lease would be valid; [Client.Close] waits for it.
 func (l *Lease) Revoke(ctx context.Context) error {
 	l.ending.note(ErrReleased)
 	left := time.Until(l.ValidUntil())
@@ -195,15 +195,15 @@ func (l *Lease) Revoke(ctx context.Context) error {
 	return err
 }
 
-// HandOver gives the lease to another owner, with a new token and its full TTL; the new owner
-// keeps it alive by [Client.Keep]. For this program the lease ends before anything is sent, with
-// [ErrHandedOver], even if HandOver fails.
+// HandOver transfers the lease to another owner, with a new token and its full TTL; the new owner
+// keeps it alive with [Client.Keep]. The lease ends for this program before the request is sent,
+// with [ErrHandedOver], even if HandOver fails.
 func (l *Lease) HandOver(ctx context.Context, owner string) (*Granted, error) {
 	return l.handOver(ctx, owner, false)
 }
 
-// HandOverResumable is like HandOver, but to another process, which takes the lease over by the
-// Secret: see [Client.Resume]. Secret is empty if the answer to an earlier try was lost.
+// HandOverResumable is like HandOver, but for another process, which takes the lease over with the
+// Secret: see [Client.Resume]. Secret is empty if the answer to an earlier attempt was lost.
 func (l *Lease) HandOverResumable(ctx context.Context, owner string) (*Granted, error) {
 	return l.handOver(ctx, owner, true)
 }
@@ -211,7 +211,7 @@ func (l *Lease) HandOverResumable(ctx context.Context, owner string) (*Granted, 
 func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Granted, error) {
 	l.ending.note(ErrHandedOver)
 	l.client.endings.note(l.Ref(), ErrHandedOver)
-	l.keeper.giveUp(l.Ref(), ErrHandedOver) // also a newer handle
+	l.keeper.giveUp(l.Ref(), ErrHandedOver) // including a newer handle
 	s := &spec{op: fmt.Sprintf("hand over lease %016x", l.info.ID), kind: numbered}
 	r, sent, err := l.client.timed(ctx, s, &pb.Request{Body: &pb.Request_HandOver{
 		HandOver: &pb.HandOverRequest{
@@ -227,11 +227,10 @@ func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Gr
 	}), nil
 }
 
-// ChangeTTL gives the lease another TTL, which starts from the beginning. A shorter TTL limits
-// the validity from the moment just before the request is sent, even if the call fails. After
-// [ErrUnknownOutcome] it limits each renewal as well, since the change may take effect later. A
-// TTL of 0 or less fails with [ErrInvalid] and changes nothing. Concurrent calls run one after
-// another.
+// ChangeTTL gives the lease another TTL, which starts over. A shorter TTL limits the validity from
+// just before the request is sent, even if the call fails. After [ErrUnknownOutcome] it also limits
+// each renewal, since the change may still take effect. A TTL of 0 or less fails with [ErrInvalid]
+// and changes nothing. Concurrent calls run one after another.
 func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
 	if ttl <= 0 {
 		return fmt.Errorf("client: change ttl of lease %016x to %v: %w", l.info.ID, ttl, ErrInvalid)
@@ -252,7 +251,7 @@ func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
 	case err != nil:
 		l.keeper.refused(l, ttlOf(ttl))
 		return err
-	case m.GetRemainingMs() <= 0: // an earlier try was done, and the lease has ended since
+	case m.GetRemainingMs() <= 0: // an earlier attempt was applied, and the lease has ended since
 		return s.fail(ErrLeaseNotFound, nil)
 	}
 	l.keeper.confirmed(l, ttlOf(ttl), lease.TTL(m.GetTtlMs()), sent)

@@ -21,53 +21,53 @@ import (
 // Grant describes a lease to grant. It is a [store.Op]; in a transaction it needs an ID (see
 // [leases.NewID]) and has no Keys.
 type Grant struct {
-	// TTL is how long the lease lives after its grant, and after each renewal, in whole
+	// TTL is how long the lease lives after its grant and after each renewal, in whole
 	// milliseconds, rounded up.
 	TTL time.Duration
 	// ID is the ID of the lease; 0 lets the server choose.
 	ID lease.ID
-	// Name is held by at most one live lease; empty for none.
+	// Name belongs to at most one live lease; empty for none.
 	Name, Owner string
 	Labels      map[string]string
-	// RequestID makes a grant idempotent: a repeated grant of the same owner returns the lease
-	// that the first one made, if it lives, and renews it. [Client.Grant] draws one if it is
-	// empty.
+	// RequestID makes a grant idempotent: a repeated grant by the same owner returns and renews the
+	// lease that the first one created, if it is alive. If it is empty, [Client.Grant] generates
+	// one.
 	RequestID string
-	// LockDelay is how long the name and the keys stay taken after the lease has expired.
+	// LockDelay is how long the name and the keys stay taken after the lease expires.
 	LockDelay time.Duration
 	// KeepKeys detaches the keys when the lease expires, instead of deleting them.
 	KeepKeys bool
-	// Keys are put together with the grant. Only Key and Value are used; do not change a Value
+	// Keys are put together with the grant. Only Key and Value are used; do not modify a Value
 	// afterwards (see [store.Put]).
 	Keys []store.KV
 	// Resumable asks for a secret: see [Client.Resume].
 	Resumable bool
 	// Grace is how long the client keeps trying to renew the lease after it stopped being valid.
-	// The lease is in [Jeopardy] then: it may have ended, or may be saved. 0 means Config.Grace,
-	// less than 0 none.
+	// The lease is then in [Jeopardy]: it may have ended, or may be saved. 0 means Config.Grace,
+	// negative means none.
 	Grace time.Duration
 
-	holds []keyrange.Range // what the holder may cache as long as the lease is valid
+	holds []keyrange.Range // what the holder may cache while the lease is valid
 }
 
-// Granted is a lease as it was granted. No client keeps it alive yet.
+// Granted is a lease that was granted. No client keeps it alive yet.
 type Granted struct {
 	leases.Info
-	// Secret is set if the lease is resumable and this request made the lease.
+	// Secret is set if the lease is resumable and this request created it.
 	Secret []byte
-	// Existed says that an earlier request with the same request ID made the lease.
+	// Existed says that an earlier request with the same request ID created the lease.
 	Existed bool
 
-	sent   moment // before the request was
+	sent   moment // just before the request was sent
 	ending *ending
-	// over is how the lease was taken over from its holder of before: leases.HandedOver or
-	// leases.Resumed; 0 if it was granted.
+	// over is how the lease was taken over from its previous holder: leases.HandedOver or
+	// leases.Resumed, or 0 if it was granted.
 	over leases.Kind
 }
 
-// Grant grants a lease and keeps it alive until it is revoked, closed, handed over or lost. If
-// the name is taken it returns a [TakenError]. If the context ends first, the cluster may still
-// grant the lease; it then ends after its TTL, as no client keeps it alive.
+// Grant grants a lease and keeps it alive until it is revoked, closed, handed over or lost. If the
+// name is taken it returns a [TakenError]. If the context ends first, the cluster may still grant
+// the lease; it then ends after its TTL, because no client keeps it alive.
 func (c *Client) Grant(ctx context.Context, g Grant) (*Lease, error) {
 	granted, err := c.GrantOnly(ctx, g)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *Client) Grant(ctx context.Context, g Grant) (*Lease, error) {
 	return c.Keep(granted, g.Grace)
 }
 
-// GrantOnly grants a lease and does not keep it alive.
+// GrantOnly grants a lease without keeping it alive.
 func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 	if g.RequestID == "" {
 		g.RequestID = rand.Text()
@@ -93,12 +93,12 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 	return c.endings.follow(grantedOf(resp.GetGrant(), sent)), nil
 }
 
-// Keep keeps a lease alive that this client, or another client of the process, has granted by
-// [Client.GrantOnly] or in a transaction. The grace is as in [Grant]. Keep fails with
-// [ErrExpired] if no time remains of the lease. It fails with [ErrReleased], [ErrHandedOver] or
-// [ErrLost] if a Lease made from this Granted has ended so, if the granting client revoked it by
-// a [leases.Ref], or if this client holds the lease under a later token (the [LostError] says how
-// it got that). On success an older [Lease] of the same ID has ended.
+// Keep keeps a lease alive that this client, or another client in the process, granted with
+// [Client.GrantOnly] or in a transaction. The grace is as in [Grant]. Keep fails with [ErrExpired]
+// if the lease has no time left. It fails with [ErrReleased], [ErrHandedOver] or [ErrLost] if a
+// Lease made from this Granted has ended that way, if the granting client revoked it by a
+// [leases.Ref], or if this client holds the lease under a later token (the [LostError] says how it
+// got that). On success an older [Lease] of the same ID has ended.
 func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 	if grace == 0 {
 		grace = c.grace
@@ -106,9 +106,9 @@ func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 	return c.keeper.add(c, g, max(grace, 0))
 }
 
-// Resume makes this client the holder of a resumable lease whose secret it knows, and keeps the
-// lease alive. The lease gets a new token. The old token is no longer valid, and its holder has
-// lost the lease. The grace is as in [Grant].
+// Resume makes this client the holder of a resumable lease, given its secret, and keeps the lease
+// alive. The lease gets a new token. The old token becomes invalid, and its holder loses the lease.
+// The grace is as in [Grant].
 func (c *Client) Resume(
 	ctx context.Context, ref leases.Ref, secret []byte, grace time.Duration,
 ) (*Lease, error) {
@@ -124,11 +124,10 @@ func (c *Client) Resume(
 	}, grace)
 }
 
-// Revoke ends leases, each with its keys. It tries every lease and joins the errors; the error of
-// a lease that does not exist is [ErrLeaseNotFound]. Leases that this client keeps alive end for
-// the program before anything is sent. Revoke sends one request for each 10,000 leases. It first
-// asks which lease has a Name, so that a repeated request never ends a lease that got the name
-// later.
+// Revoke ends leases and deletes their keys. It tries every lease and joins the errors; the error
+// for a lease that does not exist is [ErrLeaseNotFound]. Leases that this client keeps alive end
+// for the program before the request is sent. Revoke sends one request per 10,000 leases. It first
+// resolves each Name, so that a repeated request never ends a lease that got the name later.
 func (c *Client) Revoke(ctx context.Context, refs ...leases.Ref) error {
 	refs, failed := c.identified(ctx, refs)
 	for _, r := range refs {
@@ -141,7 +140,8 @@ func (c *Client) Revoke(ctx context.Context, refs ...leases.Ref) error {
 	return fault.Join(failed...)
 }
 
-// identified returns the references of which all are by ID, and the errors of the others.
+// identified resolves all references to IDs, and returns the errors of those that it cannot
+// resolve.
 func (c *Client) identified(
 	ctx context.Context, refs []leases.Ref,
 ) (out []leases.Ref, failed []error) {
@@ -166,7 +166,7 @@ func (c *Client) identified(
 	return out, failed
 }
 
-// maxRevoked is how many leases members revoke in one call.
+// maxRevoked is the most leases that members revoke in one call.
 const maxRevoked = 10_000
 
 func (c *Client) revoke(ctx context.Context, refs []leases.Ref) []error {
@@ -188,10 +188,10 @@ func (c *Client) revoke(ctx context.Context, refs []leases.Ref) []error {
 	return append(v.failed, err)
 }
 
-// revocation is what is left of a Revoke.
+// revocation is the rest of a Revoke.
 type revocation struct {
 	left   []leases.Ref
-	tried  map[leases.Ref]bool // may have been revoked by an earlier try
+	tried  map[leases.Ref]bool // may have been revoked by an earlier attempt
 	failed []error
 }
 
@@ -203,7 +203,7 @@ func (v *revocation) message() *pb.Request {
 	return &pb.Request{Body: &pb.Request_Revoke{Revoke: m}}
 }
 
-// take takes the results of a try; an error says that there are some to try again.
+// take handles the results of an attempt. It returns an error if some leases must be retried.
 func (v *revocation) take(results []*pb.RevokeResult) error {
 	var left []leases.Ref
 	var again error
@@ -214,7 +214,7 @@ func (v *revocation) take(results []*pb.RevokeResult) error {
 		case r.Reason == pb.Reason_REASON_LEASE_NOT_FOUND && v.tried[ref]:
 		case r.Reason == pb.Reason_REASON_UNAVAILABLE:
 			left = append(left, ref)
-			if again == nil { // it must not hide that an outcome is not known
+			if again == nil { // must not hide an unknown outcome
 				again = ErrUnavailable
 			}
 		case r.Reason == pb.Reason_REASON_UNKNOWN_OUTCOME:
@@ -229,13 +229,13 @@ func (v *revocation) take(results []*pb.RevokeResult) error {
 	return again
 }
 
-// Describe returns everything about one lease except its keys, linearizably. Name the lease by
-// its ID or its Name. If Token is set as well, only a lease with that token is found.
+// Describe returns everything about one lease except its keys, linearizably. r has the ID or the
+// Name of the lease. If Token is set as well, only a lease with that token is found.
 func (c *Client) Describe(ctx context.Context, r leases.Ref) (leases.Info, error) {
 	return c.describe(ctx, r, false)
 }
 
-// DescribeKeys is like Describe, and also returns the keys that are attached to the lease.
+// DescribeKeys is like Describe, and also returns the attached keys.
 func (c *Client) DescribeKeys(ctx context.Context, r leases.Ref) (leases.Info, error) {
 	return c.describe(ctx, r, true)
 }
@@ -255,7 +255,7 @@ func (c *Client) describe(ctx context.Context, r leases.Ref, keys bool) (leases.
 	return info, nil
 }
 
-// List yields leases, page by page; after an error it yields nothing more.
+// List yields leases, page by page; it stops after an error.
 func (c *Client) List(ctx context.Context, f leases.Filter) iter.Seq2[leases.Info, error] {
 	f.Labels = maps.Clone(f.Labels)
 	return func(yield func(leases.Info, error) bool) {
@@ -299,8 +299,8 @@ func (c *Client) Attach(ctx context.Context, r leases.Ref, keys ...string) error
 	return err
 }
 
-// Detach takes keys off a lease, in one revision. The keys keep their values. A key that is not
-// attached to this lease counts as not found; with the zero Ref, any lease will do.
+// Detach detaches keys from a lease, in one revision. The keys keep their values. A key that is not
+// attached to this lease counts as not found; the zero Ref stands for any lease.
 func (c *Client) Detach(ctx context.Context, r leases.Ref, keys ...string) error {
 	req := &pb.DetachRequest{Keys: bytesOf(keys)}
 	if r != (leases.Ref{}) {
@@ -312,11 +312,11 @@ func (c *Client) Detach(ctx context.Context, r leases.Ref, keys ...string) error
 }
 
 // CheckLease reports, linearizably, whether r.Token is the token of the live lease with r's ID or
-// Name. It also returns the lease's token, 0 if there is no such lease. It is for a resource that
-// cannot remember the highest token that it has seen.
+// Name. It also returns the lease's token, or 0 if there is no such lease. It is meant for a
+// resource that cannot store the highest token it has seen.
 //
-// It knows the tokens of leases only ([Lease.Token]). A lock and an election draw a token of their
-// own for each holder, since one lease can hold many locks: their condition is Owner.
+// It knows only the tokens of leases ([Lease.Token]). A lock or an election draws its own token for
+// each holder, since one lease can hold many locks; use their Owner condition instead.
 func (c *Client) CheckLease(
 	ctx context.Context, r leases.Ref,
 ) (valid bool, current lease.Token, err error) {

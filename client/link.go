@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// maxCalls and maxWatches bound the requests of a stream without a last answer; the
-	// server reads no more than 4,096. Renewals are few, and go out in any case.
+	// maxCalls and maxWatches bound the open requests of a stream; the server reads at most 4,096.
+	// Renewals are few, and are always sent.
 	maxCalls   = 2048
 	maxWatches = 1536
-	// maxRequests and maxMessage bound the requests of one message, by number and,
-	// about, by bytes.
+	// maxRequests and maxMessage bound the number of requests in one message and, approximately,
+	// its size in bytes.
 	maxRequests = 512
 	maxMessage  = 256 << 10
-	// drainTime is how long the client waits for answers of a member that it has left, and
-	// handOverTime how long if it has left the member for the leader.
+	// drainTime is how long the client waits for the answers of a member that it has left, or
+	// handOverTime if it left for the leader.
 	drainTime    = 7 * time.Second
 	handOverTime = 250 * time.Millisecond
 )
 
-// errMoved means that the client has turned to another member.
+// errMoved means that the client has moved to another member.
 var errMoved = errors.New("the client has turned to another member")
 
 // connection is a connection to one member.
 type connection interface {
-	// Open opens the stream; it ends with the context.
+	// Open opens the stream, which ends with the context.
 	Open(ctx context.Context) (pb.StreamService_OpenClient, error)
 	Close() error
 }
@@ -43,15 +43,15 @@ type connection interface {
 // link is a stream to one member. Two goroutines drive it: one sends queued requests, one
 // receives.
 type link struct {
-	place  int // of the endpoint
+	place  int // of the endpoint, in Config.Endpoints
 	conn   connection
 	stream pb.StreamService_OpenClient
 	ctx    context.Context
 	cancel context.CancelFunc
-	told   []answer      // only deliver's, which uses it again
-	wake   chan struct{} // capacity 1: there is something to send
-	bad    chan struct{} // capacity 1: the member refuses everything
-	news   chan struct{} // capacity 1: the member has said who leads
+	told   []answer      // reused by deliver
+	wake   chan struct{} // capacity 1: something can be sent
+	bad    chan struct{} // capacity 1: the member rejects everything
+	news   chan struct{} // capacity 1: the member has reported who leads
 	ended  chan struct{} // closed when nothing more will be received
 
 	mu sync.Mutex // guards what follows
@@ -59,32 +59,32 @@ type link struct {
 	open openCalls
 	load load
 	last uint64
-	why  error // why no calls are taken any more
+	why  error // why no more calls are accepted
 	pulse
-	lead leadership // what the member has said of it last
+	lead leadership // the member's last report
 }
 
-// outbox has the requests that were not sent yet.
+// outbox has the requests that have not been sent yet.
 type outbox struct {
 	urgent fifo // renewals
 	queue  fifo
-	notes  []*pb.Request // that have no answer
-	// answered is how many callers were answered and have not asked again, and asking how many
-	// calls are in the queue; delay looks at both without the mutex.
+	notes  []*pb.Request // requests without an answer
+	// answered counts the callers that got an answer and have not made another request, and asking
+	// the queued calls; delay reads both without the mutex.
 	answered, asking atomic.Int32
 }
 
-// pulse is what the client judges a member by.
+// pulse is what the client knows about the health of a member.
 type pulse struct {
-	asked    time.Time // when the first request without any later answer was sent
+	asked    time.Time // when the oldest request was sent that no answer has followed, zero for none
 	heard    time.Time
-	useful   bool      // it has given an answer that is not a refusal
-	refusing time.Time // when the member began to refuse everything
+	useful   bool      // it has given an answer other than a rejection
+	refusing time.Time // when the member began to reject everything
 }
 
-// load is how many requests of a link are open.
+// load counts the open requests of a link.
 type load struct {
-	calls   int // those that are bounded
+	calls   int // those that maxCalls bounds
 	watches int
 }
 
@@ -113,12 +113,12 @@ func (l *link) run() {
 		l.deliver(m.Responses)
 	}
 	sender.Wait()
-	_ = l.conn.Close() // there is nothing to do about it
+	_ = l.conn.Close() // an error changes nothing
 }
 
-// submit queues a call, to be sent soon. An error means that it will never be sent.
+// submit queues a call to be sent soon. An error means that it will never be sent.
 func (l *link) submit(c *call) error {
-	if c.size == 0 { // of those that are asked for often it is known
+	if c.size == 0 { // known for frequent kinds
 		c.size = int32(min(proto.Size(c.request), maxMessage))
 	}
 	l.mu.Lock()
@@ -136,9 +136,8 @@ func (l *link) submit(c *call) error {
 	return nil
 }
 
-// note queues a request that has no answer. It goes before calls that were submitted already,
-// except perhaps renewals, and is lost with the link. It must not be larger than a request may
-// be.
+// note queues a request that has no answer. It is sent before calls that are already queued, except
+// possibly renewals, and is lost with the link. It must not exceed the size of a request.
 func (l *link) note(r *pb.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,7 +149,7 @@ func (l *link) noteLocked(r *pb.Request) {
 	notify(l.wake)
 }
 
-// forget gives a call up, and reports whether it was sent.
+// forget abandons a call, and reports whether it was sent.
 func (l *link) forget(c *call) (sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,7 +160,7 @@ func (l *link) forget(c *call) (sent bool) {
 	return c.id != 0
 }
 
-// cancelOf ends a call that was sent.
+// cancelOf cancels a call that was sent.
 func cancelOf(c *call) *pb.Request {
 	m := &struct {
 		request pb.Request
@@ -184,13 +183,13 @@ func (l *link) send() {
 			}
 		}
 		if err := l.stream.Send(m); err != nil {
-			l.cancel() // the receiver learns why
+			l.cancel() // the receiver gets the error
 			return
 		}
 	}
 }
 
-// take returns the next message, nil if there is nothing to send.
+// take returns the next message, or nil if there is nothing to send.
 func (l *link) take() *pb.ClientMessage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,8 +233,8 @@ func (l *link) take() *pb.ClientMessage {
 	return m
 }
 
-// addNotesLocked adds notes up to half of a message, so that there is room for renewals, and
-// returns about how many bytes they take.
+// addNotesLocked adds notes up to half of a message, which leaves room for renewals, and returns
+// their approximate size.
 func (l *link) addNotesLocked(m *pb.ClientMessage) (size int) {
 	n := 0
 	for ; n < len(l.notes) && size < maxMessage/2 && n < maxRequests/2; n++ {
@@ -256,8 +255,8 @@ func (l *link) addLocked(m *pb.ClientMessage, r *pb.Request) {
 	m.Requests = append(m.Requests, r)
 }
 
-// next removes and returns the next call that may be sent, in a message for a session if it is
-// not nil. Only renewals go before notes.
+// next removes and returns the next call that may be sent, in a message for the session of, if not
+// nil. Only renewals are sent before notes.
 func (l *link) next(of *pb.SessionRef) *call {
 	for {
 		from := &l.urgent
@@ -269,7 +268,7 @@ func (l *link) next(of *pb.SessionRef) *call {
 		}
 		c := from.first()
 		if s := c.session; s != nil && of != nil && s.ref != of {
-			return nil // it goes with the next message
+			return nil // sent in the next message
 		}
 		from.pop()
 		if !c.gone {
@@ -278,7 +277,7 @@ func (l *link) next(of *pb.SessionRef) *call {
 	}
 }
 
-// count notes that a call is open, or no longer.
+// count adds n to the open requests of a call's kind.
 func (l *link) count(c *call, n int) {
 	switch c.kind {
 	case watching:
@@ -289,10 +288,10 @@ func (l *link) count(c *call, n int) {
 	}
 }
 
-// waiting reports whether anything is open that the member should answer soon.
+// waiting reports whether the member should answer some open request soon.
 func (l *link) waiting() bool { return l.open.len() > l.load.watches }
 
-// answer is a response, or the lack of one, and whose it is.
+// answer is a response or an error, and its call.
 type answer struct {
 	call     *call
 	response *pb.Response
@@ -312,7 +311,7 @@ func (l *link) deliver(list []*pb.Response) {
 		case !r.More:
 			l.open.remove(c)
 			l.count(c, -1)
-		case c.kind == numbered: // it waits for its turn from now on
+		case c.kind == numbered: // from now on it waits for its turn
 			l.count(c, -1)
 			c.kind = watching
 			l.count(c, 1)
@@ -342,11 +341,11 @@ func (l *link) deliver(list []*pb.Response) {
 	l.told = l.told[:0]
 }
 
-// refusals is how long a member may refuse everything before the client leaves it.
+// refusals is how long a member may reject everything before the client leaves it.
 const refusals = 250 * time.Millisecond
 
-// refusalOf reports whether a response says that the member can do nothing now. For renewals that
-// means that none succeeded.
+// refusalOf reports whether a response says that the member cannot serve anything now. For a
+// renewal that means that no lease was renewed.
 func refusalOf(r *pb.Response) bool {
 	if slices.ContainsFunc(r.GetRenew().GetTtlMs(), func(ttl int64) bool { return ttl > 0 }) {
 		return false
@@ -360,7 +359,7 @@ func refusalOf(r *pb.Response) bool {
 	return len(results) > 0 || r.GetError().GetReason() == pb.Reason_REASON_UNAVAILABLE
 }
 
-// judge takes note of a member that refuses everything.
+// judge records whether the member rejects everything.
 func (l *link) judge(refuses bool) {
 	switch {
 	case !refuses:
@@ -372,7 +371,7 @@ func (l *link) judge(refuses bool) {
 	}
 }
 
-// refusal returns how long the member has refused everything.
+// refusal returns how long the member has rejected everything.
 func (l *link) refusal() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -392,30 +391,30 @@ func (l *link) silence() time.Duration {
 	return time.Since(l.asked)
 }
 
-// idle reports whether there are only watches, and nothing was heard for d.
+// idle reports whether there are only watches, and nothing was received for d.
 func (l *link) idle(d time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.load.watches > 0 && l.asked.IsZero() && time.Since(l.heard) >= d
 }
 
-// wasUseful reports whether the member has done anything but refuse.
+// wasUseful reports whether the member has done anything but reject.
 func (l *link) wasUseful() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.useful
 }
 
-// end ends the link: open calls get no answer.
+// end ends the link: open calls get an error.
 func (l *link) end(why error) {
 	l.cancel()
 	l.fail(why, func(*call) bool { return true })
 	close(l.ended)
 }
 
-// handOver gives the link up for one to the leader. Unsent calls, reads and watches go there. The
-// other calls will most likely be answered soon, so the link waits a moment for them: to send
-// them again would cost more.
+// handOver leaves the link for one to the leader. Unsent calls, reads and watches move there. The
+// other calls will probably be answered soon, so the link waits briefly for them: sending them
+// again would cost more.
 func (l *link) handOver() {
 	l.fail(errMoved, func(c *call) bool { return c.kind == read || c.kind == watching })
 	l.mu.Lock()
@@ -426,7 +425,7 @@ func (l *link) handOver() {
 	}
 }
 
-// leave gives the link up for another. Unsent calls, and those that may be repeated, go there;
+// leave leaves the link for another one. Unsent calls and those that may be repeated move there;
 // the link waits a while for the other answers.
 func (l *link) leave() {
 	l.fail(errMoved, func(c *call) bool {
@@ -440,7 +439,7 @@ func (l *link) leave() {
 	}
 }
 
-// leftLocked ends a link that was left and has no open calls any more.
+// leftLocked ends a link that was left and has no open calls.
 func (l *link) leftLocked() bool {
 	if l.why == nil || l.open.len() > 0 {
 		return false
@@ -449,13 +448,13 @@ func (l *link) leftLocked() bool {
 	return true
 }
 
-// fail makes the link take no more calls, and gives up unsent calls and the open ones that match.
+// fail makes the link accept no more calls, and fails unsent calls and the open ones that match.
 func (l *link) fail(why error, match func(*call) bool) {
 	var answers []answer
 	l.mu.Lock()
 	var other *OtherClusterError
 	nothing := status.Code(why) == codes.Unimplemented || errors.As(why, &other) && other.refused ||
-		l.heard.IsZero() && status.Code(why) == codes.Unauthenticated // a stream that opens says so
+		l.heard.IsZero() && status.Code(why) == codes.Unauthenticated // the stream failed to open
 	served := l.useful || !nothing
 	if l.why == nil {
 		l.why = why
@@ -473,7 +472,7 @@ func (l *link) fail(why error, match func(*call) bool) {
 		}
 		l.open.remove(c)
 		l.count(c, -1)
-		if c.kind == watching { // the stream may stay open for others
+		if c.kind == watching { // other calls may keep the stream open
 			l.noteLocked(cancelOf(c))
 		}
 		if !c.gone {
@@ -490,7 +489,7 @@ func tell(list []answer) {
 	}
 }
 
-// notify puts a token into a channel of capacity 1 that may have one.
+// notify sends a token to a channel of capacity 1, unless it has one.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// checkLogin refuses a client that would be two at once.
+// checkLogin rejects a configuration with more than one identity.
 func (c *Config) checkLogin() error {
 	set := 0
 	for _, text := range [...]string{c.User, c.Token, c.TokenFile} {
@@ -26,7 +26,7 @@ func (c *Config) checkLogin() error {
 	}
 	switch {
 	case set > 1:
-		return errors.New("client: more than one of User, Token and TokenFile")
+		return errors.New("client: only one of User, Token and TokenFile may be set")
 	case c.User == "" && c.Password != "":
 		return errors.New("client: a password without a user")
 	}
@@ -36,11 +36,11 @@ func (c *Config) checkLogin() error {
 const (
 	// keyToken is the header with the token of a call, as in etcd.
 	keyToken = "token"
-	// methodLogin is etcd's, of which only as much is spoken here as a login needs.
+	// methodLogin is etcd's. The client uses only the part of etcd's API that a login needs.
 	methodLogin = "/etcdserverpb.Auth/Authenticate"
 )
 
-// logins keeps the token of a client that has logged in, for all members.
+// logins keeps the token of a login, for all members.
 type logins struct {
 	user, password, fixed, file string // as in Config
 
@@ -48,7 +48,7 @@ type logins struct {
 	token string
 }
 
-// context adds to what a member is told who the client is. It returns the token, too.
+// context adds the client's credential to the metadata of ctx. It also returns the token.
 func (l *logins) context(
 	ctx context.Context, conn grpc.ClientConnInterface,
 ) (_ context.Context, token string, err error) {
@@ -75,9 +75,9 @@ func readToken(file string) (string, error) {
 	return token, err
 }
 
-// logIn returns the token of an earlier login or of a new one, none if the cluster has no users.
-// Two connections may log in at the same time: the member that one asks may hang, and the other is
-// tried for that very reason.
+// logIn returns the token of an earlier login or of a new one, or "" if the cluster has no users.
+// Two connections may log in at the same time: one member may be unresponsive, which is why another
+// one is tried.
 func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (string, error) {
 	l.mu.Lock()
 	token := l.token
@@ -102,7 +102,7 @@ func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (stri
 		return "", err
 	}
 	if token = textOf(response, 2); token == "" {
-		return "", fmt.Errorf("%w: no token came", ErrNotLoggedIn)
+		return "", fmt.Errorf("%w: the answer has no token", ErrNotLoggedIn)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +110,7 @@ func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (stri
 	return token, nil
 }
 
-// refused notes that a member does not take a token, and returns why the client cannot connect.
+// refused drops a token that a member rejected, and returns why the client cannot connect.
 func (l *logins) refused(token string, why error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,15 +119,15 @@ func (l *logins) refused(token string, why error) error {
 	}
 	switch {
 	case l.user != "":
-		return why // it logs in again
+		return why // it will log in again
 	case l.fixed == "" && l.file == "":
-		text := ErrNotLoggedIn.Error() + ": the cluster has users, and the client has no login"
+		text := ErrNotLoggedIn.Error() + ": the cluster requires a login, and none is configured"
 		return &plainError{text: text, err: errors.Join(ErrNotLoggedIn, why)}
 	}
-	return fmt.Errorf("%w: the token is refused: %w", ErrNotLoggedIn, plain(why))
+	return fmt.Errorf("%w: the token was rejected: %w", ErrNotLoggedIn, plain(why))
 }
 
-// textOf returns a text field of a message, "" if there is none.
+// textOf returns a text field of a message, or "".
 func textOf(b []byte, field protowire.Number) string {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -147,7 +147,7 @@ func textOf(b []byte, field protowire.Number) string {
 	return ""
 }
 
-// bytesCodec passes messages as they are.
+// bytesCodec passes messages through unchanged.
 type bytesCodec struct{}
 
 var _ encoding.Codec = bytesCodec{}

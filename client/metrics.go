@@ -9,12 +9,12 @@ import (
 	"leasehold.dev/internal/holder"
 )
 
-// callCounts are how many calls have ended, by their outcomes.
+// callCounts counts finished calls by outcome.
 type callCounts struct {
 	ok, refused, unavailable, unknown, timedOut, canceled atomic.Uint64
 }
 
-// of returns the count of calls that end with an error, nil for none.
+// of returns the counter for a call that ends with err.
 func (n *callCounts) of(err error) *atomic.Uint64 {
 	switch {
 	case err == nil:
@@ -32,17 +32,17 @@ func (n *callCounts) of(err error) *atomic.Uint64 {
 	}
 }
 
-// connectCounts are the connections of a mux.
+// connectCounts counts the connections of a mux.
 type connectCounts struct{ made, lost, moved, failed atomic.Uint64 }
 
-// leaseCounts are what has become of the leases of a keeper.
+// leaseCounts counts what happened to the leases of a keeper.
 type leaseCounts struct {
 	inJeopardy                                    int
 	renewals, repeated, jeopardies, expired, lost uint64
 }
 
-// Metrics returns the numbers of the client, for programs that export them. Each call of the
-// client only adds to a counter, and the cost of Metrics does not grow with the number of leases.
+// Metrics returns the client's counters, for programs that export them. A call only adds to a
+// counter, and the cost of Metrics does not depend on the number of leases.
 func (c *Client) Metrics() metrics.Snapshot {
 	m, n := &c.mux.count, &c.calls
 	s := metrics.Snapshot{
@@ -59,7 +59,7 @@ func (c *Client) Metrics() metrics.Snapshot {
 	return s
 }
 
-// measure adds the numbers of the leases.
+// measure adds the counters of leases.
 func (k *keeper) measure(s *metrics.Snapshot) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -73,7 +73,7 @@ func (k *keeper) measure(s *metrics.Snapshot) {
 	}
 }
 
-// countLocked takes note of a lease that gets a state.
+// countLocked updates the counters for a lease that changes state.
 func (k *keeper) countLocked(was, is holder.State, err error) {
 	if was.Status == holder.Jeopardy {
 		k.count.inJeopardy--

@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// mux keeps a link to one member at a time: to the leader, if it can be reached. One goroutine
-// finds members and watches the link.
+// mux keeps a link to one member at a time, preferably the leader. One goroutine finds members and
+// watches the link.
 type mux struct {
 	endpoints []endpoint
 	dial      dialer
@@ -32,23 +32,23 @@ type mux struct {
 	ctx    context.Context // ends with close
 	cancel context.CancelCauseFunc
 	all    sync.WaitGroup
-	now    atomic.Pointer[link] // link, for goroutines that have not locked mu
-	calls  atomic.Int32         // that wait for a link
-	wanted chan struct{}        // capacity 1: one more call waits, or a follower came
+	now    atomic.Pointer[link] // link, for goroutines that do not hold mu
+	calls  atomic.Int32         // waiting for a link
+	wanted chan struct{}        // capacity 1: another call waits, or a follower was added
 	count  connectCounts
 
 	mu        sync.Mutex // guards what follows
 	link      *link      // nil while there is none
 	changed   chan struct{}
-	failure   error    // of the last try to connect
-	unfit     error    // why no endpoint will do, nil if that is not known
-	members   []uint64 // which member each endpoint was when it was asked last, 0 for unknown
+	failure   error    // of the last attempt to connect
+	unfit     error    // why no endpoint is usable, nil if not known
+	members   []uint64 // the last known member of each endpoint, 0 if unknown
 	followers map[follower]struct{}
 }
 
 // follower is a request that lasts until it is closed and moves from link to link.
 type follower interface {
-	// begin begins the request on a link, unless it is on one.
+	// begin begins the request on a link, unless it is already on one.
 	begin(l *link)
 	// end ends the request.
 	end(why error)
@@ -65,10 +65,10 @@ func newMux(c settings, list []endpoint, dial dialer) *mux {
 	return m
 }
 
-// start begins to look for a member.
+// start starts to look for a member.
 func (m *mux) start() { m.all.Go(m.run) }
 
-// close ends the link and all followers, and waits until they have ended.
+// close ends the link and all followers, and waits for them.
 func (m *mux) close() {
 	m.cancel(ErrClosed)
 	m.mu.Lock()
@@ -111,22 +111,22 @@ func (m *mux) get(ctx context.Context) (*link, error) {
 	}
 }
 
-// lastFailure returns why the last try to connect failed, nil if there was none.
+// lastFailure returns the error of the last attempt to connect, or nil.
 func (m *mux) lastFailure() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.failure
 }
 
-// notConnected is the error of a call that ends without a member to ask.
+// notConnected is the error of a call that ends without a member.
 func notConnected(cause, failure error) error {
 	if failure == nil {
 		return fmt.Errorf("%w: not connected yet: %w", ErrUnavailable, cause)
 	}
-	return fmt.Errorf("%w: %w (last try to connect: %w)", ErrUnavailable, cause, failure)
+	return fmt.Errorf("%w: %w (last attempt to connect: %w)", ErrUnavailable, cause, failure)
 }
 
-// current returns the link, nil if there is none.
+// current returns the link, or nil.
 func (m *mux) current() *link {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,7 +156,7 @@ func (m *mux) run() {
 		}
 		round := failures / len(m.endpoints)
 		m.failed(err, w.unfit(round, len(m.endpoints)))
-		switch { // the loop looks at the context
+		switch { // the loop checks the context
 		case w.login != nil && m.cfg.User != "":
 			_ = m.pause(m.ctx, loginPause)
 		case round > 0:
@@ -165,16 +165,16 @@ func (m *mux) run() {
 	}
 }
 
-// loginPause is how long a client waits after its name and password were refused: checking them
+// loginPause is how long a client waits after its name and password were rejected: checking them
 // costs members CPU time, and members check only a few wrong ones.
 const loginPause = 5 * time.Second
 
-// mostSpread bounds how long a client without waiting callers waits before it connects.
+// mostSpread bounds the delay before a client without waiting callers connects.
 const mostSpread = 3 * time.Second
 
-// spread waits for a random part of the time that the leases have left, if the client lost its
-// link and only has leases to renew. When a member dies, all its clients lose their links at
-// once, and if all came to the other members at once, none would be served in time. The wait ends
+// spread waits for a random part of the time that the leases have left, if the client lost its link
+// and has only leases to renew. When a member fails, all its clients lose their links at once; if
+// all of them connected to the other members at once, none would be served in time. The wait ends
 // when a call, a watch or a cache needs a link.
 func (m *mux) spread() {
 	d := m.leisure(mostSpread)
@@ -194,7 +194,7 @@ func (m *mux) spread() {
 	}
 }
 
-// leisure is how long the client can do without a link, at most for most. It is 0 if the client
+// leisure returns how long the client can do without a link, capped at most. It is 0 if the client
 // has no leases, or has watches, or if a call waits.
 func (m *mux) leisure(most time.Duration) time.Duration {
 	left, ok := m.left()
@@ -213,16 +213,16 @@ func (m *mux) leisure(most time.Duration) time.Duration {
 // leastPause bounds how often a client whose leases are about to end tries to connect.
 const leastPause = 20 * time.Millisecond
 
-// words are what servers have said about themselves since one last served the client.
+// words is what servers have reported about themselves since one of them last served the client.
 type words struct {
-	foreign error // of a server that is not Leasehold's; nil for none
-	// elsewhere are the endpoints of other clusters, and other is what the last of them said.
+	foreign error // from a server other than Leasehold, or nil
+	// elsewhere are the endpoints of other clusters, and other is the last such error.
 	elsewhere map[int]bool
 	other     error
-	login     error // why the login was refused last; nil if it was not
+	login     error // why the last login was rejected, or nil
 }
 
-// missed notes that endpoints could not be reached. They may come back as members of the client's
+// missed records endpoints that could not be reached. They may return as members of the client's
 // cluster.
 func (w *words) missed(others int, err error) {
 	if w.login = nil; errors.Is(err, ErrNotLoggedIn) {
@@ -236,7 +236,7 @@ func (w *words) missed(others int, err error) {
 	}
 }
 
-// said notes why a link has ended.
+// said records why a link has ended.
 func (w *words) said(l *link, why error) {
 	var other *OtherClusterError
 	switch {
@@ -254,9 +254,9 @@ func (w *words) said(l *link, why error) {
 	}
 }
 
-// unfit returns why none of the endpoints is usable, nil if one may be. An endpoint of another
-// cluster will stay so; but as long as one endpoint may be of the client's cluster, the client
-// waits for it.
+// unfit returns why none of the endpoints is usable, or nil if one may be. An endpoint of another
+// cluster stays unusable, but while any endpoint may be of the client's cluster, the client waits
+// for it.
 func (w *words) unfit(round, endpoints int) error {
 	switch {
 	case len(w.elsewhere) == endpoints:
@@ -270,7 +270,7 @@ func (w *words) unfit(round, endpoints int) error {
 	}
 }
 
-// failed notes why there is no link, and unfit why there will be none, nil if there may be.
+// failed records why there is no link, and in unfit why there cannot be one, if so.
 func (m *mux) failed(why, unfit error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -286,7 +286,7 @@ func (m *mux) toldLocked() {
 	m.changed = make(chan struct{})
 }
 
-// lack returns why no endpoint is usable, nil if one may be, and before it what is closed when
+// lack returns why no endpoint is usable, or nil if one may be, and a channel that is closed when
 // that may have changed.
 func (m *mux) lack() (changed <-chan struct{}, why error) {
 	m.mu.Lock()
@@ -297,8 +297,8 @@ func (m *mux) lack() (changed <-chan struct{}, why error) {
 	return m.changed, why
 }
 
-// stay keeps a link, and moves to one to the leader if the leader can be reached, until the
-// current link has ended or must be left. It returns that link, and why.
+// stay keeps a link, and moves to the leader when it can be reached, until the current link has
+// ended or must be left. It returns that link and the reason.
 func (m *mux) stay(l *link, s *seeker) (*link, error) {
 	defer s.halt()
 	m.set(l)
@@ -316,7 +316,7 @@ func (m *mux) stay(l *link, s *seeker) (*link, error) {
 	}
 }
 
-// enter adds a follower to those that are moved from link to link.
+// enter adds a follower, which is then moved from link to link.
 func (m *mux) enter(f follower) (*link, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -333,14 +333,14 @@ func (m *mux) enter(f follower) (*link, error) {
 	return m.link, nil
 }
 
-// exit takes a follower out.
+// exit removes a follower.
 func (m *mux) exit(f follower) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.followers, f)
 }
 
-// set says which link there is, and moves the followers to it.
+// set sets the link, and moves the followers to it.
 func (m *mux) set(l *link) {
 	m.mu.Lock()
 	m.linkLocked(l)
@@ -349,14 +349,13 @@ func (m *mux) set(l *link) {
 	m.lead(l)
 }
 
-// linkLocked takes a link as the one that there is.
 func (m *mux) linkLocked(l *link) {
 	m.link = l
 	m.now.Store(l)
 }
 
-// lose notes that there is no link any more. If the last link was useful, it forgets what was
-// known of the endpoints.
+// lose records that there is no link. If the last link was useful, it drops what was known of the
+// endpoints.
 func (m *mux) lose(l *link) {
 	useful := l.wasUseful()
 	m.mu.Lock()
@@ -368,14 +367,13 @@ func (m *mux) lose(l *link) {
 	m.toldLocked()
 }
 
-// move goes from one link to another. There is a link at any time, so calls do not fail
-// meanwhile.
+// move replaces a link by another. There is always a link meanwhile, so calls do not fail.
 func (m *mux) move(from, to *link) {
 	m.mu.Lock()
 	m.linkLocked(to)
 	m.toldLocked()
 	m.mu.Unlock()
-	from.handOver() // followers are on none then
+	from.handOver() // after this, followers are on no link
 	m.lead(to)
 }
 
@@ -389,8 +387,8 @@ func (m *mux) lead(l *link) {
 	}
 }
 
-// watch returns when the link has ended or must be left, and why; or when there is a link to the
-// leader.
+// watch returns why the link has ended or must be left, or the link to the leader once there is
+// one.
 func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 	look := time.NewTicker(max(m.cfg.Silence/4, time.Millisecond))
 	defer look.Stop()
@@ -400,7 +398,7 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 		case <-l.ended:
 			return nil, l.why
 		case <-l.bad:
-			return nil, errors.New("it refuses everything, or is silent")
+			return nil, errors.New("the member rejects everything, or does not respond")
 		case <-m.ctx.Done():
 			return nil, ErrClosed
 		case <-l.news:
@@ -414,19 +412,19 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 		case <-look.C:
 			switch silence := l.silence(); {
 			case silence >= m.cfg.Silence:
-				return nil, errors.New("it is silent")
+				return nil, errors.New("the member does not respond")
 			case silence >= m.cfg.Silence/4:
 				s.suspect(l)
 			}
 			if l.idle(m.cfg.Silence) {
-				_ = l.submit(newProbe()) // a link that has ended says so itself
+				_ = l.submit(newProbe()) // an ended link reports itself
 			}
 		}
 	}
 }
 
-// newProbe asks whether a member can still serve reads: a client that only watches would
-// otherwise not notice that the member cannot.
+// newProbe asks whether a member can still serve reads. A client that only watches would not notice
+// otherwise.
 func newProbe() *call {
 	return &call{
 		kind: read, done: func(*pb.Response, error) {},

@@ -38,7 +38,7 @@ func fillTxn(m *pb.TxnRequest, t *store.Txn) {
 	}
 	for i, c := range t.If {
 		if m.Compare[i] = c.Message; m.Compare[i] == nil {
-			m.Compare[i] = &pb.Compare{} // members refuse it
+			m.Compare[i] = &pb.Compare{} // members reject it
 		}
 	}
 }
@@ -61,7 +61,7 @@ type piece[B, M any] struct {
 	message M
 }
 
-// opMessage converts an operation. Members refuse one of another type, which has no body.
+// opMessage converts an operation. An unknown type has no body, and members reject it.
 func opMessage(o store.Op) *pb.Op {
 	switch o := o.(type) {
 	case store.Put:
@@ -122,7 +122,7 @@ func txnMessage(t *store.Txn) *pb.Op {
 	return &pb.Op{Op: &pb.Op_Txn{Txn: m}}
 }
 
-// drawToken is only ever sent, so all may share it.
+// drawToken is immutable, so it is shared.
 var drawToken = &pb.Op{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}}
 
 func waitMessage(a store.Wait) *pb.Wait {

@@ -10,40 +10,40 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// resumable is a request with responses until it is closed. It begins again where it left off
-// when a member or stream fails.
+// resumable is a request with many responses that lasts until it is closed. When a member or a
+// stream fails, it resumes where it left off.
 type resumable struct {
 	mux *mux
 	of  resumption
-	// ready has capacity 1: there is something for a waiter; nil if nobody waits.
+	// ready has capacity 1 and wakes the waiter; nil if nothing waits.
 	ready chan struct{}
 
-	mu    sync.Mutex // guards what follows, and what types that embed this say
-	link  *link      // that call goes over
-	call  *call      // of the link that the request is on, nil for none
+	mu    sync.Mutex // guards what follows, and what embedding types say
+	link  *link      // the link of call
+	call  *call      // the current request, nil for none
 	fresh bool       // call has no response yet
-	begun bool       // the cluster has said that the request has begun
-	full  bool       // the program is behind: it waits until it has caught up
-	tries int        // that were refused, in a row
+	begun bool       // the cluster has confirmed the request
+	full  bool       // the program is behind; requests pause until it has caught up
+	tries int        // consecutive rejections
 	timer *time.Timer
 	err   error // why nothing more comes
 }
 
-// resumption makes the next request of a resumable, from where it left off, and takes the
-// answers. Its methods are called with mu held.
+// resumption builds the next request of a resumable, from where it left off, and handles responses.
+// Its methods are called with mu held.
 type resumption interface {
-	// requestLocked makes the request that goes on from here.
+	// requestLocked returns the request that resumes here.
 	requestLocked() *pb.Request
-	// toldLocked takes a response, first the one that says that the request has begun, and
-	// reports whether it is of the right kind.
+	// toldLocked handles a response; first says that it confirms the request. It reports whether
+	// the response is of the right kind.
 	toldLocked(m *pb.Response, first bool) bool
-	// lostLocked forgets what will be told again.
+	// lostLocked drops what will be sent again.
 	lostLocked()
-	// endedLocked is told why nothing more comes, once.
+	// endedLocked is called once, with the reason why nothing more comes.
 	endedLocked(why error)
 }
 
-// start begins it on the link that there is, if there is one.
+// start begins the request on the current link, if there is one.
 func (w *resumable) start() error {
 	l, err := w.mux.enter(w)
 	if err == nil && l != nil {
@@ -52,7 +52,7 @@ func (w *resumable) start() error {
 	return err
 }
 
-// await waits until it has begun.
+// await waits until the request is confirmed.
 func (w *resumable) await(ctx context.Context) error {
 	for {
 		changed, lack := w.mux.lack()
@@ -66,7 +66,7 @@ func (w *resumable) await(ctx context.Context) error {
 			return err
 		}
 		if begun {
-			notify(w.ready) // for what may have come already
+			notify(w.ready) // for responses that have already arrived
 			return nil
 		}
 		select {
@@ -81,13 +81,13 @@ func (w *resumable) await(ctx context.Context) error {
 	}
 }
 
-// close ends it, for the member too.
+// close ends the request, at the member too.
 func (w *resumable) close() {
 	w.mux.exit(w)
 	w.end(ErrClosed)
 }
 
-// end ends it, if it has not ended.
+// end ends the request, unless it has ended.
 func (w *resumable) end(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +95,7 @@ func (w *resumable) end(why error) {
 	w.stopLocked()
 }
 
-// overLocked says that nothing more comes, if something would.
+// overLocked records that nothing more comes.
 func (w *resumable) overLocked(why error) {
 	if w.err == nil {
 		w.err = why
@@ -104,7 +104,7 @@ func (w *resumable) overLocked(why error) {
 	notify(w.ready)
 }
 
-// stopLocked ends what there is of it at the member.
+// stopLocked ends the request at the member.
 func (w *resumable) stopLocked() {
 	if w.timer != nil {
 		w.timer.Stop()
@@ -120,7 +120,7 @@ func (w *resumable) leftLocked() {
 	w.of.lostLocked()
 }
 
-// begin begins it on a link, if it is on none: where it left off.
+// begin begins or resumes the request on a link, unless it is on one.
 func (w *resumable) begin(l *link) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +131,7 @@ func (w *resumable) begin(l *link) {
 	q.done = func(r *pb.Response, err error) {
 		w.take(q, r, err)
 		if err != nil {
-			w.again() // the client may have turned to another link before this was told
+			w.again() // the client may have moved to another link already
 		}
 	}
 	w.fresh = true
@@ -140,12 +140,12 @@ func (w *resumable) begin(l *link) {
 	}
 }
 
-// take takes a response, or the error that is the end of the call.
+// take handles a response, or the error that ends the call.
 func (w *resumable) take(q *call, r *pb.Response, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.call != q {
-		return // of a call that was given up
+		return // from an abandoned call
 	}
 	if err != nil {
 		w.leftLocked() // the next link begins it again, if there is none yet
@@ -158,21 +158,21 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 	first := w.fresh
 	w.fresh = false
 	if !w.of.toldLocked(r, first) {
-		w.refusedLocked(ErrUnavailable) // it ended, and not by us
+		w.refusedLocked(ErrUnavailable) // the member ended it
 		return
 	}
 	w.tries = 0
 	switch {
 	case r.More:
-	case w.err != nil: // as it was told
+	case w.err != nil: // as expected
 		w.leftLocked()
 	default:
 		w.refusedLocked(ErrUnavailable)
 	}
 }
 
-// refusedAs returns why a request was refused, or why the wait of a request that was done was
-// refused. It returns nil if neither was.
+// refusedAs returns why a request was rejected, or why the wait of an applied request was rejected,
+// or nil.
 func refusedAs(r *pb.Response) *pb.Error {
 	if e := r.GetTxn().GetWaitRefused(); e != nil {
 		return e
@@ -180,13 +180,13 @@ func refusedAs(r *pb.Response) *pb.Error {
 	return r.GetError()
 }
 
-// passes reports whether a refusal is temporary: see spec.again.
+// passes reports whether a rejection is temporary: see spec.again.
 func passes(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknownOutcome) ||
 		errors.Is(err, ErrNotLoggedIn)
 }
 
-// refusedLocked takes the end of the call that the member decided on.
+// refusedLocked handles a call that the member ended.
 func (w *resumable) refusedLocked(err error) {
 	w.leftLocked()
 	if !passes(err) {
@@ -197,14 +197,14 @@ func (w *resumable) refusedLocked(err error) {
 	w.timer = time.AfterFunc(backOff(w.tries), w.again)
 }
 
-// again begins it on the link that there is.
+// again begins the request on the current link.
 func (w *resumable) again() {
 	if l := w.mux.current(); l != nil {
 		w.begin(l)
 	}
 }
 
-// tooMuchLocked stops the responses, which stay with the cluster until the program has caught up.
+// tooMuchLocked stops the responses. The cluster keeps them until the program has caught up.
 func (w *resumable) tooMuchLocked() {
 	w.full = true
 	w.stopLocked()

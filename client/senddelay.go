@@ -6,29 +6,26 @@ import (
 )
 
 const (
-	// idleTurns is after how many turns of everybody else, in which nobody has asked for
-	// anything, a link takes it that the callers which were answered do not ask again now.
-	// They take some microseconds.
+	// idleTurns is the number of scheduler turns without a new request after which a link assumes
+	// that the callers it answered are not making another one now. That takes some microseconds.
 	idleTurns = 32
-	// longestDelay bounds the waiting where turns are long, as there is more to do than the
-	// machine can.
+	// longestDelay bounds the wait if turns are long, because the machine is overloaded.
 	longestDelay = time.Millisecond
 )
 
-// delay waits a moment for callers that were answered together. If they ask for something
-// again at once, that travels together too. Otherwise it would leave in as many messages as
-// the sender has turns while the scheduler wakes the callers. delay lets others run, and
-// does not sleep: a timer would be later than all this takes. A caller never waits for
-// itself, so one caller alone is not held up.
+// delay waits briefly for callers that were answered together. If they make another request at
+// once, the requests share a message. Otherwise there would be as many messages as the sender has
+// turns while the scheduler wakes the callers. delay yields instead of sleeping, because a timer
+// would take longer. A caller never waits for itself, so a single caller is not delayed.
 //
-// Callers that do not come are expected half as much each time, and not given up at once:
-// mostly the machine has stopped them all, and then they come together.
+// Callers that do not return halve the number that is expected next, instead of being given up at
+// once: usually the scheduler has delayed all of them, and then they return together.
 func (l *link) delay() {
 	begun := time.Time{}
 	for had, idle := int32(0), 0; ; idle++ {
 		n := l.asking.Load()
 		if n == 0 || n >= min(l.answered.Load(), maxRequests) {
-			return // there is nothing to send, or nobody to wait for any more
+			return // nothing to send, or no caller to wait for
 		}
 		if n > had {
 			had, idle = n, 0

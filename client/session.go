@@ -15,26 +15,25 @@ import (
 )
 
 // Session describes the session that [Client.Run] and [Client.Open] open: one lease, on which
-// everything rests that the program takes in the session.
+// everything depends that the program acquires in the session.
 type Session struct {
-	// TTL is how long what the program holds stays taken after the program has died; 10 s if 0.
+	// TTL is how long the program's holds stay taken after it has failed; 10 s if 0.
 	TTL time.Duration
-	// Owner names the program, for instance by its host, to people and to programs that find
+	// Owner is the program's label, such as its host, for people and for programs that find
 	// something taken.
 	Owner string
 	// Labels are labels of the lease.
 	Labels map[string]string
 }
 
-// defaultTTL is the TTL of a session for which the program names none.
+// defaultTTL is the TTL of a session if the program sets none.
 const defaultTTL = 10 * time.Second
 
 var _ Hold = (*Live)(nil)
 
-// Live is an open session. Packages lock and members take things in it: locks, the lead of an
-// election, places in groups. All of them end with the session, and a session that was lost never
-// comes back: the program opens another one, as [Client.Run] does. Its methods may be called from
-// any goroutine.
+// Live is an open session. Packages lock and members use it for locks, elections and group
+// memberships. All of them end with the session, and a lost session never returns: the program
+// opens another one, as [Client.Run] does. Its methods may be called from any goroutine.
 type Live struct {
 	lease *Lease
 	ctx   context.Context
@@ -45,7 +44,7 @@ func (c *Client) Open(ctx context.Context, s Session) (*Live, error) {
 	if s.TTL == 0 {
 		s.TTL = defaultTTL
 	}
-	// Without a grace: a session that was not renewed in time is lost.
+	// No grace: a session that was not renewed in time is lost.
 	l, err := c.Grant(ctx, Grant{TTL: s.TTL, Owner: s.Owner, Labels: s.Labels, Grace: -1})
 	if err != nil {
 		return nil, err
@@ -53,9 +52,9 @@ func (c *Client) Open(ctx context.Context, s Session) (*Live, error) {
 	return l.Session(), nil
 }
 
-// Session returns the session on a lease that the program granted itself, for example to give it
-// a name. It is the same one each time. If the lease stops being valid, the session is lost, even
-// if the lease comes back from [Jeopardy].
+// Session returns the session on a lease that the program granted itself, for example to give it a
+// name. It returns the same one each time. If the lease stops being valid, the session is lost,
+// even if the lease returns from [Jeopardy].
 func (l *Lease) Session() *Live {
 	l.once.Do(func() { l.live = &Live{lease: l, ctx: uses.With(l.Context())} })
 	return l.live
@@ -74,7 +73,7 @@ func (s *Live) Token() lease.Token { return s.lease.Token() }
 // grant to others what the session holds. Its cause is the reason.
 func (s *Live) Context() context.Context { return s.ctx }
 
-// Err returns nil as long as the session is valid, by the clock, and then why it is not.
+// Err returns nil while the session is valid, by the clock, and then why it is not.
 func (s *Live) Err() error {
 	switch {
 	case s.ctx.Err() != nil:
@@ -86,7 +85,7 @@ func (s *Live) Err() error {
 	}
 }
 
-// ValidUntil returns when the program must stop, if no renewal succeeds before; the zero time if
+// ValidUntil returns when the program must stop, unless a renewal succeeds before. It is zero if
 // the session has ended.
 func (s *Live) ValidUntil() time.Time {
 	if s.Err() != nil {
@@ -95,17 +94,17 @@ func (s *Live) ValidUntil() time.Time {
 	return s.lease.ValidUntil()
 }
 
-// Release ends the session, and with it everything that was taken in it: see [Lease.Revoke].
+// Release ends the session and everything acquired in it: see [Lease.Revoke].
 func (s *Live) Release(ctx context.Context) error { return s.lease.Revoke(ctx) }
 
 // Run opens a session and calls f in it. The context of f ends with ctx, and when the session is
-// lost: before others can have what f has taken. f must return then. When f returns, Run releases
+// lost, before others can get what f has acquired. f must then return. When f returns, Run releases
 // the session, even if ctx has ended.
 //
 // If the session was lost before f returned, Run waits a little, longer after each short session,
-// and calls f again in a new one. Otherwise it returns what f returned.
+// and calls f again in a new one. Otherwise it returns the result of f.
 //
-// Run returns the error if it cannot open the first session. Later it keeps trying until ctx ends.
+// Run returns an error if it cannot open the first session. Later it keeps trying until ctx ends.
 func (c *Client) Run(
 	ctx context.Context, s Session, f func(ctx context.Context, s *Live) error,
 ) error {
@@ -122,14 +121,14 @@ func (c *Client) Run(
 		if short++; c.clock.source().Sub(opened) > max(s.TTL, longestBackOff) {
 			short = 1
 		}
-		c.mux.log.Warn("the session was lost, and the client opens another one", slog.Any("error", lost))
+		c.mux.log.Warn("session lost, opening another one", slog.Any("error", lost))
 		if live, err = c.reopen(ctx, s, short); err != nil {
 			return fault.Join(lost, err)
 		}
 	}
 }
 
-// run calls f, and releases the session. It also returns why the session was lost, if it was
+// run calls f, and releases the session. It also returns why the session was lost, if that was
 // before f returned.
 func (s *Live) run(
 	ctx context.Context, f func(ctx context.Context, s *Live) error,
@@ -137,15 +136,15 @@ func (s *Live) run(
 	during, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() {
-		if why := fault.Cause(s.ctx); !byProgram(why) { // else f may still wait for that
+		if why := fault.Cause(s.ctx); !byProgram(why) { // else f may still wait for the release
 			cancel(why)
 		}
 	})()
-	defer func() { // also if f panics
+	defer func() { // even if f panics
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), background.Wait)
 		defer done()
 		if lost = s.Err(); lost != nil {
-			done() // the cluster may be out of reach, and the lease expires anyway
+			done() // the cluster may be unreachable, and the lease expires anyway
 		}
 		if byProgram(lost) {
 			lost = nil
@@ -160,10 +159,10 @@ func byProgram(why error) bool {
 	return errors.Is(why, ErrReleased) || errors.Is(why, ErrHandedOver)
 }
 
-// longestBackOff bounds how long Run waits between sessions.
+// longestBackOff bounds the wait between sessions in Run.
 const longestBackOff = 10 * time.Second
 
-// reopen opens a session after some in a row that were lost soon.
+// reopen opens a session after a number of consecutive short ones.
 func (c *Client) reopen(ctx context.Context, s Session, short int) (*Live, error) {
 	for ; ; short++ {
 		d := min(50*time.Millisecond<<min(short, 10), longestBackOff)
@@ -174,6 +173,6 @@ func (c *Client) reopen(ctx context.Context, s Session, short int) (*Live, error
 		if err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return live, err
 		}
-		c.mux.log.Warn("the client cannot open a session", slog.Any("error", err))
+		c.mux.log.Warn("cannot open a session", slog.Any("error", err))
 	}
 }

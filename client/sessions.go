@@ -12,22 +12,21 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// maxAhead is how many numbers of a session may be open, and settled behind open ones: the
-// cluster remembers as many answers of a session.
+// maxAhead bounds the numbers of a session that are open, or settled after an open one. The cluster
+// keeps as many answers per session.
 const maxAhead = 4096
 
-// sessions gives numbers to a client's writes, so that those that are sent again take effect
-// once. There is mostly one session; while a write takes very long there may be more,
-// since the numbers behind it run out.
+// sessions numbers a client's writes, so that a retried write takes effect once. There is usually
+// one session. While a write takes very long there may be more, since the numbers after it run out.
 type sessions struct {
 	mu      sync.Mutex // guards what follows, and what is in the sessions
 	list    []*session
-	opening chan struct{} // nil, or closed when the session that is being opened is there, or not
+	opening chan struct{} // nil, or closed when the attempt to open a session is over
 }
 
-// session is one that the cluster knows, or has forgotten since it was used last.
+// session is a session in the cluster, which may have dropped it since the last use.
 //
-// Invariant: the numbers from settled to last are open, but for those that are done.
+// Invariant: the numbers from settled to last are open, except those in done.
 type session struct {
 	of            *sessions
 	ref           *pb.SessionRef
@@ -35,14 +34,14 @@ type session struct {
 	done          [maxAhead]bool // by number modulo maxAhead
 }
 
-// number is that of a write; the zero value is none.
+// number is the number of a write; the zero value means none.
 type number struct {
 	session *session
 	n       uint64
 }
 
-// number gives out a number. If no session has one left it opens another over the link. An
-// error says that nothing was sent for the write itself.
+// number assigns a number. If no session has one left, it opens another session over the link.
+// After an error the write itself has not been sent.
 func (c *Client) number(ctx context.Context, l *link) (number, error) {
 	p := &c.sessions
 	for {
@@ -68,8 +67,7 @@ func (c *Client) number(ctx context.Context, l *link) (number, error) {
 	}
 }
 
-// take returns a number, or what to wait for until there is one; first says that there is
-// nobody to wait for, and that the caller is to open a session.
+// take returns a number, or a channel to wait for; first says that the caller must open a session.
 func (p *sessions) take() (_ number, opening chan struct{}, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +83,7 @@ func (p *sessions) take() (_ number, opening chan struct{}, first bool) {
 	return number{}, p.opening, first
 }
 
-// opened takes in a session that was opened, nil if that failed.
+// opened adds a session that was opened, nil if that failed.
 func (p *sessions) opened(ref *pb.SessionRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +94,7 @@ func (p *sessions) opened(ref *pb.SessionRef) {
 	p.opening = nil
 }
 
-// openSession opens a session. That of a try whose answer was lost is forgotten by and by.
+// openSession opens a session. If the answer is lost, the cluster eventually drops the session.
 func (c *Client) openSession(ctx context.Context, l *link) (*pb.SessionRef, error) {
 	var nonce [8]byte
 	_, _ = rand.Read(nonce[:]) // never fails
@@ -111,14 +109,14 @@ func (c *Client) openSession(ctx context.Context, l *link) (*pb.SessionRef, erro
 		return resp.GetSession().GetSession(), nil
 	case errors.As(err, &broken):
 		return nil, &linkError{cause: broken.cause}
-	case errors.Is(err, ErrUnknownOutcome): // of the session, not of the write
+	case errors.Is(err, ErrUnknownOutcome): // unknown for the session, not for the write
 		return nil, fmt.Errorf("%w: no session was opened: %v", ErrUnavailable, err)
 	default:
 		return nil, err
 	}
 }
 
-// settle says that nobody waits for the answer to a number any more.
+// settle says that the answer to a number is no longer needed.
 func (n number) settle() {
 	s := n.session
 	if s == nil {
@@ -140,7 +138,7 @@ func (s *session) below() uint64 {
 	return s.settled
 }
 
-// forget makes no more use of a session, since the cluster has forgotten it.
+// forget stops using a session that the cluster has dropped.
 func (s *session) forget() {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()

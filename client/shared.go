@@ -10,15 +10,15 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// shared is what a client knows for all its connections: who it is, of which cluster, and how to
-// speak to whom.
+// shared is the state common to a client's connections: its login, its cluster, and the protocol of
+// each endpoint.
 type shared struct {
 	pin  pin
 	who  logins
 	ways ways
 }
 
-// openStream opens the stream of leasehold.v1 as open does.
+// openStream opens the stream of leasehold.v1 with begin.
 func (s *shared) openStream(
 	ctx context.Context, conn grpc.ClientConnInterface,
 	begin func(context.Context) (grpc.ClientStream, error),
@@ -30,7 +30,7 @@ func (s *shared) openStream(
 	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: stream}, nil
 }
 
-// open opens a stream of a connection: it says who the client is, and which cluster it wants.
+// open opens a stream with begin, with the client's credential and its cluster in the metadata.
 func (s *shared) open(
 	ctx context.Context, conn grpc.ClientConnInterface,
 	begin func(context.Context) (grpc.ClientStream, error),
@@ -46,13 +46,13 @@ func (s *shared) open(
 	return &judged{ClientStream: stream, shared: s, token: token}, nil
 }
 
-// judged is a stream that yields nothing of another cluster, and whose end says whether the login
-// counts.
+// judged is a stream that checks the cluster before it returns a message, and whose end shows
+// whether the credential was accepted.
 type judged struct {
 	grpc.ClientStream
 	shared  *shared
 	token   string
-	checked bool // of the receiver alone
+	checked bool // used by the receiver only
 }
 
 // RecvMsg implements grpc.ClientStream.
@@ -60,7 +60,7 @@ func (j *judged) RecvMsg(m any) error {
 	err := j.ClientStream.RecvMsg(m)
 	if !j.checked {
 		j.checked = true
-		md, _ := j.Header() // it is there, or the stream has failed
+		md, _ := j.Header() // present, unless the stream has failed
 		if other := j.shared.pin.check(md); other != nil {
 			other.refused = err != nil
 			return other
@@ -69,7 +69,7 @@ func (j *judged) RecvMsg(m any) error {
 	return j.shared.who.judge(j.token, err)
 }
 
-// stream returns what does that for streams of any service.
+// stream returns an interceptor that does this for streams of any service.
 func (s *shared) stream() grpc.StreamClientInterceptor {
 	return func(
 		ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string,
@@ -81,7 +81,7 @@ func (s *shared) stream() grpc.StreamClientInterceptor {
 	}
 }
 
-// call returns what does the same for calls.
+// call returns the same for unary calls.
 func (s *shared) call() grpc.UnaryClientInterceptor {
 	return func(
 		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
@@ -98,7 +98,7 @@ func (s *shared) call() grpc.UnaryClientInterceptor {
 	}
 }
 
-// judge is refused for an error that says so, and returns others as they are.
+// judge handles an error that rejects the credential, and returns other errors unchanged.
 func (l *logins) judge(token string, err error) error {
 	if status.Code(err) == codes.Unauthenticated {
 		return l.refused(token, err)

@@ -72,7 +72,7 @@ func rangeResult(m *pb.RangeResponse) store.RangeResult {
 	}
 }
 
-// kvOf converts a pair, if there is one.
+// kvOf converts a pair, or nil.
 func kvOf(m *pb.KeyValue) *store.KV {
 	if m == nil {
 		return nil

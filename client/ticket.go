@@ -12,11 +12,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// GoneError ends a [Ticket]: its key was deleted, or is no longer attached to a lease. It wraps
+// GoneError ends a [Ticket] whose key was deleted, or is no longer attached to a lease. It wraps
 // [ErrKeyNotFound].
 type GoneError struct {
 	Key string
-	// Cause and Lease say what deleted the key, and Revision by when. A key that still exists
+	// Cause and Lease say what deleted the key, at or before Revision. A key that still exists
 	// without a lease counts as [store.Deleted]. Cause is [store.Unknown] if the cluster no longer
 	// knew.
 	Cause    store.Cause
@@ -35,8 +35,8 @@ func (e *GoneError) Error() string {
 // Unwrap returns ErrKeyNotFound.
 func (e *GoneError) Unwrap() error { return ErrKeyNotFound }
 
-// Ticket follows the position of a key in a wait queue. It lasts until it is closed and survives
-// failures of members and connections. Its methods may be called from any goroutine.
+// Ticket tracks the position of a key in a wait queue. It survives failures of members and
+// connections, and lasts until it is closed. Its methods may be called from any goroutine.
 type Ticket struct {
 	resumable
 	client *Client
@@ -44,33 +44,34 @@ type Ticket struct {
 
 	// Guarded by mu.
 	revision int64
-	has      bool // the turn has come
+	has      bool // it is the key's turn
 	after    string
-	polls    bool          // the client has no room to follow it, so it looks now and then
-	ready    chan struct{} // closed when the turn has come; nil until somebody asks
+	polls    bool          // the stream has no room for a watch, so the client polls
+	ready    chan struct{} // closed when it is the key's turn; nil until used
 	ctx      context.Context
-	cancel   context.CancelCauseFunc // nil as ctx is until somebody asks
+	cancel   context.CancelCauseFunc // nil like ctx until used
 }
 
-// lookEvery is how often a ticket is asked for that cannot be followed.
+// lookEvery is the interval for polling a ticket.
 const lookEvery = time.Second
 
-// Enter does a transaction and, if its conditions held, begins to wait for the turn of a key. The
-// key must exist after the transaction; the transaction may put it. So one round trip puts a key
-// into a wait queue and tells its position. The member sends a message for each later change.
+// Enter applies a transaction and, if its conditions held, starts to wait for the turn of a key.
+// The key must exist after the transaction; the transaction may put it. So one round trip puts a
+// key into a wait queue and returns its position. The member sends a message for each later change.
 //
-// Enter returns no Ticket if the conditions did not hold. Otherwise the caller closes the Ticket.
-// With an error and a result that has succeeded, the transaction was done, and there is no
-// Ticket: a user that has lost the right to read the queue meanwhile gets [ErrPermissionDenied].
+// Enter returns no Ticket if the conditions did not hold. Otherwise the caller must close the
+// Ticket. If Enter returns an error and a result that has succeeded, the transaction was applied
+// and there is no Ticket: a user that meanwhile lost the permission to read the queue gets
+// [ErrPermissionDenied].
 func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResult, *Ticket, error) {
 	if n := 2*len(a.Key) + len(a.Prefix) + len(a.IgnoredValue) + 2*fixedBytes; n > c.most {
-		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: to ask again for its turn "+
-			"takes %d bytes, %d are the most", a.Key, ErrInvalid, n, c.most)
+		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: a request for its turn "+
+			"takes %d bytes, the limit is %d", a.Key, ErrInvalid, n, c.most)
 	}
 	w := newTicket(c, a)
-	switch _, err := w.mux.enter(&w.resumable); { // from then on Close takes it out
+	switch _, err := w.mux.enter(&w.resumable); { // from now on Close removes it
 	case errors.Is(err, errTooManyWatches):
-		w.polls = true // nobody else knows it
+		w.polls = true // not shared yet
 	case err != nil:
 		return TxnResult{}, nil, fault.In("client: enter", a.Key, err)
 	}
@@ -91,7 +92,7 @@ func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResul
 	case m.GetSucceeded() && m.Ticket != nil:
 		return out, w, nil
 	case m.GetSucceeded():
-		err = fmt.Errorf("client: enter %q: %w: it is not in the queue", a.Key, ErrInvalid)
+		err = fmt.Errorf("client: enter %q: %w: the key is not in the queue", a.Key, ErrInvalid)
 	}
 	w.Close()
 	return out, nil, err
@@ -100,7 +101,7 @@ func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResul
 func newTicket(c *Client, a store.Wait) *Ticket {
 	w := &Ticket{client: c, ask: a}
 	w.mux, w.of = c.mux, w
-	w.full = true // until the transaction has its answer there is nothing to go on with
+	w.full = true // nothing can resume before the transaction is answered
 	return w
 }
 
@@ -111,8 +112,8 @@ func (w *Ticket) Revision() int64 {
 	return w.revision
 }
 
-// Ready returns a channel that is closed when the turn has come. It was the key's turn then.
-// Whether the lease is still valid, the holder learns from its own clock.
+// Ready returns a channel that is closed when it was the key's turn. Whether the lease is still
+// valid is a matter of the holder's own clock.
 func (w *Ticket) Ready() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,22 +127,22 @@ func (w *Ticket) Ready() <-chan struct{} {
 	return w.ready
 }
 
-// closed is a channel that is closed.
+// closed is a closed channel.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// After returns the key whose deletion made this key ready; empty if that is not known.
+// After returns the key whose deletion made this key ready, or "" if unknown.
 func (w *Ticket) After() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.after
 }
 
-// Context returns a context that ends when the key is gone (the cause is then a [*GoneError]),
-// and when the ticket is closed.
+// Context returns a context that ends when the key is gone (the cause is then a [*GoneError]) or
+// the ticket is closed.
 func (w *Ticket) Context() context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,15 +155,15 @@ func (w *Ticket) Context() context.Context {
 	return w.ctx
 }
 
-// Err returns nil until the context ends, and then the cause.
+// Err returns nil until the context ends, and then its cause.
 func (w *Ticket) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// Wait waits until the key's turn comes. It fails with a [*GoneError] when the key is gone, and
-// after Close.
+// Wait waits for the key's turn. It fails with a [*GoneError] if the key is gone, and with
+// [ErrClosed] after Close.
 func (w *Ticket) Wait(ctx context.Context) error {
 	if has, err := w.state(); err == nil && !has {
 		select {
@@ -181,7 +182,7 @@ func (w *Ticket) Wait(ctx context.Context) error {
 	}
 }
 
-// state reports whether the turn has come, or why it will not, or has gone.
+// state reports whether it is the key's turn, and why it cannot be or is not any more.
 func (w *Ticket) state() (has bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,18 +192,18 @@ func (w *Ticket) state() (has bool, err error) {
 // Close stops waiting. It does not delete the key.
 func (w *Ticket) Close() { w.close() }
 
-// Leave stops waiting and does a transaction that deletes the key, in one message.
+// Leave stops waiting and applies a transaction that deletes the key, in one message.
 func (w *Ticket) Leave(ctx context.Context, t store.Txn) (TxnResult, error) {
 	w.mux.exit(&w.resumable)
 	w.mu.Lock()
 	w.overLocked(ErrClosed)
 	w.mu.Unlock()
-	defer w.Close() // if the message was not sent
+	defer w.Close() // in case the message was not sent
 	c := spec{op: "leave", on: w.ask.Key, kind: numbered, ends: w}
 	return w.client.txn(ctx, c, t)
 }
 
-// callOn returns the call by which a link tells of the ticket, nil if that is another.
+// callOn returns the ticket's call if it is on a link, else nil.
 func (w *Ticket) callOn(l *link) *call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,8 +213,8 @@ func (w *Ticket) callOn(l *link) *call {
 	return w.call
 }
 
-// adopt makes the responses behind the first one of a transaction's call those of the ticket.
-// What comes out of order, as a link ends, is nothing.
+// adopt routes the responses after a transaction's first one to the ticket. Responses out of order,
+// while a link ends, are ignored.
 func (w *Ticket) adopt(l *link, q *call) {
 	began, ended := false, false // guarded by mu
 	q.done = func(r *pb.Response, err error) {
@@ -223,7 +224,7 @@ func (w *Ticket) adopt(l *link, q *call) {
 			w.mu.Unlock()
 			w.take(q, r, err)
 			if err != nil {
-				w.again() // the client may have turned to another link long ago
+				w.again() // the client may have moved to another link long ago
 			}
 			return
 		case ended:
@@ -246,8 +247,7 @@ func (w *Ticket) adopt(l *link, q *call) {
 	}
 }
 
-// moveOn asks for the ticket over the link that there is, if it is still told over one that the
-// client has left.
+// moveOn resumes the ticket on the current link, if it is still on one that the client has left.
 func (w *Ticket) moveOn(from *link) {
 	w.mu.Lock()
 	if w.link == from {
@@ -257,8 +257,8 @@ func (w *Ticket) moveOn(from *link) {
 	w.again()
 }
 
-// requestLocked asks for the ticket again, at the same member or another: if the key is still the
-// one that it was.
+// requestLocked asks for the ticket again, at the same member or another, if the key has not been
+// replaced.
 func (w *Ticket) requestLocked() *pb.Request {
 	is := store.Key(w.ask.Key).CreateRevision(store.Equal, w.revision)
 	return &pb.Request{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
@@ -266,7 +266,7 @@ func (w *Ticket) requestLocked() *pb.Request {
 	}}}
 }
 
-// toldLocked takes what a member tells.
+// toldLocked handles a response from a member.
 func (w *Ticket) toldLocked(r *pb.Response, _ bool) bool {
 	m := r.GetTxn()
 	if m == nil {
@@ -274,7 +274,7 @@ func (w *Ticket) toldLocked(r *pb.Response, _ bool) bool {
 	}
 	t := m.GetTicket()
 	if w.revision == 0 {
-		w.revision = t.GetCreateRevision() // also if it is gone: cleaning up asks for that
+		w.revision = t.GetCreateRevision() // even if it is gone: cleaning up needs it
 	}
 	switch {
 	case w.err != nil:
@@ -284,7 +284,7 @@ func (w *Ticket) toldLocked(r *pb.Response, _ bool) bool {
 			Key: w.ask.Key, Cause: store.Cause(t.GetCause()), Lease: lease.ID(t.GetLease()),
 			Revision: m.GetHeader().GetRevision(),
 		}
-		if t == nil { // it was when nobody followed it
+		if t == nil { // nothing followed the key when it was deleted
 			gone.Cause = store.Unknown
 		}
 		w.overLocked(gone)
@@ -301,7 +301,7 @@ func (w *Ticket) toldLocked(r *pb.Response, _ bool) bool {
 	return true
 }
 
-// lostLocked is called when the call that tells of the ticket is over.
+// lostLocked is called when the ticket's call has ended.
 func (w *Ticket) lostLocked() {
 	if w.polls && w.err == nil {
 		w.timer = time.AfterFunc(lookEvery, w.poll)
@@ -315,7 +315,7 @@ func (w *Ticket) endedLocked(why error) {
 	}
 }
 
-// poll asks for the ticket, since it cannot be followed.
+// poll asks for the ticket again, because the stream has no room for a watch.
 func (w *Ticket) poll() {
 	if w.mux.ctx.Err() != nil {
 		w.end(ErrClosed)

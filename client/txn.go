@@ -9,39 +9,39 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TxnResult is what a Txn did.
+// TxnResult is the result of a transaction.
 type TxnResult struct {
 	// Revision is the revision of the store after the transaction.
 	Revision int64
 	// Succeeded says that the conditions held.
 	Succeeded bool
-	// Results has one result for each operation that was done, in order.
+	// Results has one result for each executed operation, in order.
 	Results []Result
 }
 
-// Result is the result of one operation of a transaction: the field of that operation is set.
+// Result is the result of one operation of a transaction; the field of that operation is set.
 type Result struct {
 	Put    *store.PutResult
 	Delete *store.DeleteResult
 	Range  *store.RangeResult
 	Txn    *TxnResult
-	// Grant is a lease that no client keeps alive yet: see [Client.Keep]. A lease that was asked
-	// for with a request ID cannot be kept: it may be an older one, and a transaction does not
-	// tell its remaining time.
+	// Grant is a lease that no client keeps alive yet: see [Client.Keep]. A lease that was granted
+	// with a request ID cannot be kept: it may be an older one, and a transaction does not return
+	// its remaining time.
 	Grant *Granted
 	Renew *leases.Info
-	// Revoked is how many keys were deleted with the lease.
+	// Revoked is the number of keys deleted with the lease.
 	Revoked int64
 	// Token is the token that was drawn.
 	Token lease.Token
 }
 
-// Txn does a transaction. One that only reads is repeated like any read.
+// Txn applies a transaction. One that only reads is retried like any read.
 func (c *Client) Txn(ctx context.Context, t store.Txn) (TxnResult, error) {
 	return c.txn(ctx, spec{op: "txn", kind: read}, t)
 }
 
-// txn does a transaction; to be a read it must be one.
+// txn applies a transaction. It counts as a read only if it changes nothing.
 func (c *Client) txn(ctx context.Context, s spec, t store.Txn) (TxnResult, error) {
 	a := &ask[pb.Request_Txn, pb.TxnRequest]{spec: s}
 	fillTxn(&a.message, &t)
@@ -56,8 +56,8 @@ func (c *Client) txn(ctx context.Context, s spec, t store.Txn) (TxnResult, error
 	return out, err
 }
 
-// sending returns the moment before a transaction is sent, if anything counts from it: before
-// every try, as the answer may be to the first.
+// sending returns the moment before the first attempt to send a transaction that may grant a lease:
+// the answer may be to that attempt.
 func (c *Client) sending(m *pb.TxnRequest) moment {
 	if !grants(m) {
 		return moment{}
@@ -100,7 +100,7 @@ func reads(m *pb.TxnRequest) bool {
 	return true
 }
 
-// txnResult converts what a transaction did that was sent after a moment.
+// txnResult converts the result of a transaction that was sent after a moment.
 func txnResult(m *pb.TxnResponse, sent moment) TxnResult {
 	out := TxnResult{Revision: m.GetHeader().GetRevision(), Succeeded: m.GetSucceeded()}
 	if n := len(m.GetResponses()); n > 0 {
@@ -112,7 +112,7 @@ func txnResult(m *pb.TxnResponse, sent moment) TxnResult {
 	return out
 }
 
-// resultOf goes by what is answered: what was asked may have been given in many a form.
+// resultOf goes by the response, because requests have several forms.
 func resultOf(m *pb.OpResponse, sent moment) (out Result) {
 	switch x := m.Response.(type) {
 	case *pb.OpResponse_Put:

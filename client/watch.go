@@ -14,38 +14,38 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxEvents bounds what a Watcher keeps for a program that does not take it, by number. What
-// comes then is left with the cluster, and asked for again.
+// maxEvents bounds the number of events that a Watcher buffers for a slow program. Later events
+// stay in the cluster and are requested again.
 const maxEvents = 32 << 10
 
-// maxEventBytes is the same bound by the size of keys and values.
+// maxEventBytes bounds the size of their keys and values.
 const maxEventBytes = 32 << 20
 
-// quiet is how often a watch is told how far it is that does not ask for that, so that it can go
-// on from there when it moves: where it began may be compacted by then.
+// quiet is the interval of progress notifications for a watch that does not ask for them. They
+// allow it to resume from a recent revision when it moves: the first one may be compacted by then.
 const quiet = 10 * time.Second
 
-// errTooManyWatches is told at once: the stream has no room for one more.
+// errTooManyWatches is returned at once: the stream has no room for another watch.
 var errTooManyWatches = fmt.Errorf("%w: more than %d watches", ErrInvalid, maxWatches)
 
-// Watcher is a watch. It lasts until it is closed and survives failures of members and
-// connections. Next may be called from one goroutine at a time, Close from any.
+// Watcher is a watch. It survives failures of members and connections, and lasts until it is
+// closed. Next may be called by one goroutine at a time, Close by any.
 type Watcher struct {
 	resumable
 	ask store.Watch
 
 	// Guarded by mu.
-	from   int64         // the first revision that was not told yet; 0: from now on
-	part   []store.Event // of a revision that is not whole yet; none without a call
+	from   int64         // the next revision to report; 0: from now on
+	part   []store.Event // of an incomplete revision; empty without a call
 	queue  []store.Update
-	events int // of the queue
+	events int // in the queue
 	bytes  int // of their keys and values
 }
 
-// Watch begins a watch. When it returns, the watch has begun: it tells all changes from then on,
-// or from the revision asked for. If that was compacted it fails with [ErrCompacted]. If the store
-// has not come so far, Watch or Next fails with [ErrFutureRevision]; etcd's client waits. The
-// context bounds only the beginning; Close ends the watch.
+// Watch starts a watch. When it returns, the watch has begun: it reports all changes from then on,
+// or from the requested revision. If that was compacted it fails with [ErrCompacted]. If the store
+// has not reached it, Watch or Next fails with [ErrFutureRevision]; etcd's client waits. The
+// context bounds only the start; Close ends the watch.
 func (c *Client) Watch(ctx context.Context, ask store.Watch) (*Watcher, error) {
 	w, err := c.WatchFrom(ask)
 	if err != nil {
@@ -58,13 +58,13 @@ func (c *Client) Watch(ctx context.Context, ask store.Watch) (*Watcher, error) {
 	return w, nil
 }
 
-// WatchFrom is like [Client.Watch], but does not wait until the watch has begun. It is for a
-// program that knows the first revision that it wants. Without a revision the watch begins at
-// some later moment. Next returns the errors.
+// WatchFrom is like [Client.Watch], but does not wait until the watch has begun. It is meant for a
+// program that knows the first revision that it needs. Without a revision the watch begins at some
+// later moment. Next returns the errors.
 func (c *Client) WatchFrom(ask store.Watch) (*Watcher, error) {
 	w := &Watcher{ask: ask, from: ask.From}
 	w.resumable = resumable{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
-	_, err := c.check(w.requestLocked()) // nobody else has it yet
+	_, err := c.check(w.requestLocked()) // not shared yet
 	if err == nil {
 		err = w.start()
 	}
@@ -101,13 +101,13 @@ func (w *Watcher) Next(ctx context.Context) (store.Update, error) {
 	}
 }
 
-// Updates yields what Next returns, until that fails; the error is yielded last. It does not close
+// Updates yields the results of Next until it fails; the error is yielded last. It does not close
 // the watch.
 func (w *Watcher) Updates(ctx context.Context) iter.Seq2[store.Update, error] {
 	return all(ctx, w.Next)
 }
 
-// all yields what next returns, until it fails.
+// all yields the results of next until it fails.
 func all[T any](ctx context.Context, next func(context.Context) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {
@@ -135,14 +135,13 @@ func (w *Watcher) requestLocked() *pb.Request {
 	}}}
 }
 
-// lostLocked forgets the part of a revision that was told.
+// lostLocked drops an incomplete revision.
 func (w *Watcher) lostLocked() { w.part = nil }
 
 func (w *Watcher) endedLocked(error) {}
 
-// toldLocked takes what a member tells. Its first response says that the watch is there,
-// and which revision the store has; if the watch began in the past there is more to tell
-// up to that.
+// toldLocked handles a response from a member. The first one confirms the watch and has the store's
+// revision; if the watch began in the past, events up to that follow.
 func (w *Watcher) toldLocked(r *pb.Response, first bool) bool {
 	m := r.GetWatch()
 	if m == nil {
@@ -165,7 +164,7 @@ func (w *Watcher) toldLocked(r *pb.Response, first bool) bool {
 		w.part = append(w.part, eventOf(e))
 	}
 	if m.Fragment || len(w.part) == 0 {
-		return true // it is told when it is whole, so that it can be resumed
+		return true // reported when complete, so that the watch can resume
 	}
 	w.queue = append(w.queue, store.Update{Revision: revision, Events: w.part})
 	w.events += len(w.part)
@@ -178,7 +177,7 @@ func (w *Watcher) toldLocked(r *pb.Response, first bool) bool {
 	return true
 }
 
-// progressLocked tells the program that all has been told up to a revision, if it wants that.
+// progressLocked reports progress up to a revision, if the program wants that.
 func (w *Watcher) progressLocked(revision int64) {
 	if w.ask.Progress == 0 {
 		return
@@ -191,7 +190,7 @@ func (w *Watcher) progressLocked(revision int64) {
 	notify(w.ready)
 }
 
-// pop takes the first of the queue out, and reports whether the watch is to begin again.
+// pop removes the first update, and reports whether the watch must begin again.
 func (w *Watcher) pop() (_ store.Update, again bool) {
 	u := w.queue[0]
 	w.queue[0] = store.Update{}
@@ -205,7 +204,7 @@ func (w *Watcher) pop() (_ store.Update, again bool) {
 	return u, again
 }
 
-// bytesOfEvents is how much there is in their keys and values.
+// bytesOfEvents returns the size of the keys and values of events.
 func bytesOfEvents(list []store.Event) (n int) {
 	for i := range list {
 		e := &list[i]
