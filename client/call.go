@@ -55,7 +55,7 @@ func (c *Client) retry(
 	ctx context.Context, s *spec, attempt func(*link) error,
 ) (err error) {
 	defer func() { c.calls.of(err).Add(1) }()
-	var said error // the last error that a member returned
+	var last error // the last error that a member returned
 	for failures := 0; ; failures++ {
 		l, err := c.mux.get(ctx)
 		if err != nil {
@@ -65,14 +65,14 @@ func (c *Client) retry(
 		if err == nil {
 			return nil
 		}
-		if !s.again(err) {
+		if !s.retryable(err) {
 			if !errors.Is(err, errOver) {
-				said = nil // this error is the answer
+				last = nil // this error is the answer
 			}
-			return s.fail(err, said)
+			return s.fail(err, last)
 		}
 		if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknownOutcome) {
-			said = err
+			last = err
 		}
 		if ctx.Err() != nil {
 			return s.fail(fault.Cause(ctx), err)
@@ -86,8 +86,8 @@ func (c *Client) retry(
 	}
 }
 
-// again reports whether to retry after an error, and records what the error implies.
-func (s *spec) again(err error) bool {
+// retryable reports whether to retry after an error, and records what the error implies.
+func (s *spec) retryable(err error) bool {
 	var broken *linkError
 	sent := errors.As(err, &broken) && broken.sent
 	switch {

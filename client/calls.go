@@ -30,8 +30,8 @@ type call struct {
 	err      error
 }
 
-// tell passes a response to the call, or the error after the last one.
-func (c *call) tell(r *pb.Response, err error) {
+// deliver passes a response to the call, or the error after the last one.
+func (c *call) deliver(r *pb.Response, err error) {
 	if c.done != nil {
 		c.done(r, err)
 		return

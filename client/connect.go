@@ -82,7 +82,7 @@ func (m *mux) race(
 			results <- attempt{place, l, err}
 		})
 		stagger := m.cut(longestStagger, shortestStagger)
-		if d := m.leisure(leisurelyStagger); d > stagger {
+		if d := m.slack(leisurelyStagger); d > stagger {
 			stagger, waits = d, m.wanted
 		}
 		next.Reset(stagger)

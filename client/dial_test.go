@@ -175,17 +175,17 @@ func TestSomeNotLeasehold(t *testing.T) {
 		// A caller that looks for another member just when this one is left is not told of the
 		// past.
 		f.set(func() { f.answer = silent })
-		l, lack := c.mux.current(), errors.New("nobody looked")
+		l, unusable := c.mux.current(), errors.New("nobody looked")
 		q := newProbe()
-		q.done = func(*pb.Response, error) { _, lack = c.mux.lack() }
+		q.done = func(*pb.Response, error) { _, unusable = c.mux.unusable() }
 		if err := l.submit(q); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		notify(l.bad)
 		synctest.Wait()
-		if lack != nil {
-			t.Error(lack)
+		if unusable != nil {
+			t.Error(unusable)
 		}
 	})
 }

@@ -73,7 +73,7 @@ func (w *LeaseWatcher) Next(ctx context.Context) (leases.Update, error) {
 			w.full = w.full && !again
 			w.mu.Unlock()
 			if again {
-				w.again()
+				w.resume()
 			}
 			return u, nil
 		}
@@ -132,8 +132,8 @@ func (w *LeaseWatcher) lostLocked() {}
 
 func (w *LeaseWatcher) endedLocked(error) {}
 
-// toldLocked handles a response from a member.
-func (w *LeaseWatcher) toldLocked(r *pb.Response, first bool) bool {
+// handleLocked handles a response from a member.
+func (w *LeaseWatcher) handleLocked(r *pb.Response, first bool) bool {
 	m := r.GetEvents()
 	if m == nil || !r.More {
 		return false

@@ -20,8 +20,8 @@ type leadership struct {
 	urls   []string // of the leader, if reported
 }
 
-// heed records what the member reports about the leader, if anything.
-func (l *link) heed(m *pb.Leadership) {
+// setLeadership records what the member reports about the leader, if anything.
+func (l *link) setLeadership(m *pb.Leadership) {
 	if m == nil {
 		return
 	}

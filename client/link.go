@@ -43,16 +43,16 @@ type connection interface {
 // link is a stream to one member. Two goroutines drive it: one sends queued requests, one
 // receives.
 type link struct {
-	place  int // of the endpoint, in Config.Endpoints
-	conn   connection
-	stream pb.StreamService_OpenClient
-	ctx    context.Context
-	cancel context.CancelFunc
-	told   []answer      // reused by deliver
-	wake   chan struct{} // capacity 1: something can be sent
-	bad    chan struct{} // capacity 1: the member rejects everything
-	news   chan struct{} // capacity 1: the member has reported who leads
-	ended  chan struct{} // closed when nothing more will be received
+	place   int // of the endpoint, in Config.Endpoints
+	conn    connection
+	stream  pb.StreamService_OpenClient
+	ctx     context.Context
+	cancel  context.CancelFunc
+	answers []answer      // reused by deliver
+	wake    chan struct{} // capacity 1: something can be sent
+	bad     chan struct{} // capacity 1: the member rejects everything
+	news    chan struct{} // capacity 1: the member has reported who leads
+	ended   chan struct{} // closed when nothing more will be received
 
 	mu sync.Mutex // guards what follows
 	outbox
@@ -109,7 +109,7 @@ func (l *link) run() {
 			l.end(err)
 			break
 		}
-		l.heed(m.Leadership)
+		l.setLeadership(m.Leadership)
 		l.deliver(m.Responses)
 	}
 	sender.Wait()
@@ -321,7 +321,7 @@ func (l *link) deliver(list []*pb.Response) {
 			continue
 		}
 		c.gone = c.done == nil
-		l.told = append(l.told, answer{call: c, response: r})
+		l.answers = append(l.answers, answer{call: c, response: r})
 		if !r.More && c.kind != renewal || r.GetTxn().GetTicket().GetState() == pb.Ticket_STATE_READY {
 			came++
 		}
@@ -336,9 +336,9 @@ func (l *link) deliver(list []*pb.Response) {
 	}
 	l.leftLocked()
 	l.mu.Unlock()
-	tell(l.told)
-	clear(l.told)
-	l.told = l.told[:0]
+	deliverAll(l.answers)
+	clear(l.answers)
+	l.answers = l.answers[:0]
 }
 
 // refusals is how long a member may reject everything before the client leaves it.
@@ -480,12 +480,12 @@ func (l *link) fail(why error, match func(*call) bool) {
 		}
 	}
 	l.mu.Unlock()
-	tell(answers)
+	deliverAll(answers)
 }
 
-func tell(list []answer) {
+func deliverAll(list []answer) {
 	for _, a := range list {
-		a.call.tell(a.response, a.err)
+		a.call.deliver(a.response, a.err)
 	}
 }
 

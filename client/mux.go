@@ -136,7 +136,7 @@ func (m *mux) current() *link {
 // run keeps a link until close.
 func (m *mux) run() {
 	s := newSeeker(m)
-	w := words{elsewhere: make(map[int]bool)}
+	w := reports{elsewhere: make(map[int]bool)}
 	for next, failures := 0, 0; m.ctx.Err() == nil; {
 		l, others, err := m.connectAny(next)
 		failures += others
@@ -177,13 +177,13 @@ const mostSpread = 3 * time.Second
 // all of them connected to the other members at once, none would be served in time. The wait ends
 // when a call, a watch or a cache needs a link.
 func (m *mux) spread() {
-	d := m.leisure(mostSpread)
+	d := m.slack(mostSpread)
 	if d <= 0 {
 		return
 	}
 	t := time.NewTimer(rand.N(d))
 	defer t.Stop()
-	for m.leisure(mostSpread) > 0 {
+	for m.slack(mostSpread) > 0 {
 		select {
 		case <-t.C:
 			return
@@ -194,9 +194,9 @@ func (m *mux) spread() {
 	}
 }
 
-// leisure returns how long the client can do without a link, capped at most. It is 0 if the client
+// slack returns how long the client can do without a link, capped at most. It is 0 if the client
 // has no leases, or has watches, or if a call waits.
-func (m *mux) leisure(most time.Duration) time.Duration {
+func (m *mux) slack(most time.Duration) time.Duration {
 	left, ok := m.left()
 	if !ok {
 		return 0
@@ -213,8 +213,8 @@ func (m *mux) leisure(most time.Duration) time.Duration {
 // leastPause bounds how often a client whose leases are about to end tries to connect.
 const leastPause = 20 * time.Millisecond
 
-// words is what servers have reported about themselves since one of them last served the client.
-type words struct {
+// reports is what servers have reported about themselves since one of them last served the client.
+type reports struct {
 	foreign error // from a server other than Leasehold, or nil
 	// elsewhere are the endpoints of other clusters, and other is the last such error.
 	elsewhere map[int]bool
@@ -224,7 +224,7 @@ type words struct {
 
 // missed records endpoints that could not be reached. They may return as members of the client's
 // cluster.
-func (w *words) missed(others int, err error) {
+func (w *reports) missed(others int, err error) {
 	if w.login = nil; errors.Is(err, ErrNotLoggedIn) {
 		w.login = err
 	}
@@ -237,7 +237,7 @@ func (w *words) missed(others int, err error) {
 }
 
 // said records why a link has ended.
-func (w *words) said(l *link, why error) {
+func (w *reports) said(l *link, why error) {
 	var other *OtherClusterError
 	switch {
 	case l.wasUseful():
@@ -257,7 +257,7 @@ func (w *words) said(l *link, why error) {
 // unfit returns why none of the endpoints is usable, or nil if one may be. An endpoint of another
 // cluster stays unusable, but while any endpoint may be of the client's cluster, the client waits
 // for it.
-func (w *words) unfit(round, endpoints int) error {
+func (w *reports) unfit(round, endpoints int) error {
 	switch {
 	case len(w.elsewhere) == endpoints:
 		return w.other
@@ -276,19 +276,19 @@ func (m *mux) failed(why, unfit error) {
 	defer m.mu.Unlock()
 	m.failure, m.unfit = plain(why), unfit
 	if unfit != nil {
-		m.toldLocked()
+		m.wakeLocked()
 	}
 }
 
-// toldLocked wakes the callers that wait for a link.
-func (m *mux) toldLocked() {
+// wakeLocked wakes the callers that wait for a link.
+func (m *mux) wakeLocked() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// lack returns why no endpoint is usable, or nil if one may be, and a channel that is closed when
+// unusable returns why no endpoint is usable, or nil if one may be, and a channel that is closed when
 // that may have changed.
-func (m *mux) lack() (changed <-chan struct{}, why error) {
+func (m *mux) unusable() (changed <-chan struct{}, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.link == nil {
@@ -344,7 +344,7 @@ func (m *mux) exit(f follower) {
 func (m *mux) set(l *link) {
 	m.mu.Lock()
 	m.linkLocked(l)
-	m.toldLocked()
+	m.wakeLocked()
 	m.mu.Unlock()
 	m.lead(l)
 }
@@ -364,14 +364,14 @@ func (m *mux) lose(l *link) {
 	if useful {
 		m.unfit = nil
 	}
-	m.toldLocked()
+	m.wakeLocked()
 }
 
 // move replaces a link by another. There is always a link meanwhile, so calls do not fail.
 func (m *mux) move(from, to *link) {
 	m.mu.Lock()
 	m.linkLocked(to)
-	m.toldLocked()
+	m.wakeLocked()
 	m.mu.Unlock()
 	from.handOver() // after this, followers are on no link
 	m.lead(to)

@@ -34,9 +34,9 @@ type resumable struct {
 type resumption interface {
 	// requestLocked returns the request that resumes here.
 	requestLocked() *pb.Request
-	// toldLocked handles a response; first says that it confirms the request. It reports whether
+	// handleLocked handles a response; first says that it confirms the request. It reports whether
 	// the response is of the right kind.
-	toldLocked(m *pb.Response, first bool) bool
+	handleLocked(m *pb.Response, first bool) bool
 	// lostLocked drops what will be sent again.
 	lostLocked()
 	// endedLocked is called once, with the reason why nothing more comes.
@@ -55,12 +55,12 @@ func (w *resumable) start() error {
 // await waits until the request is confirmed.
 func (w *resumable) await(ctx context.Context) error {
 	for {
-		changed, lack := w.mux.lack()
+		changed, unusable := w.mux.unusable()
 		w.mu.Lock()
 		begun, err := w.begun, w.err
 		w.mu.Unlock()
 		if err == nil && !begun {
-			err = lack
+			err = unusable
 		}
 		if err != nil {
 			return err
@@ -131,7 +131,7 @@ func (w *resumable) begin(l *link) {
 	q.done = func(r *pb.Response, err error) {
 		w.take(q, r, err)
 		if err != nil {
-			w.again() // the client may have moved to another link already
+			w.resume() // the client may have moved to another link already
 		}
 	}
 	w.fresh = true
@@ -157,7 +157,7 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 	}
 	first := w.fresh
 	w.fresh = false
-	if !w.of.toldLocked(r, first) {
+	if !w.of.handleLocked(r, first) {
 		w.refusedLocked(ErrUnavailable) // the member ended it
 		return
 	}
@@ -180,7 +180,7 @@ func refusedAs(r *pb.Response) *pb.Error {
 	return r.GetError()
 }
 
-// passes reports whether a rejection is temporary: see spec.again.
+// passes reports whether a rejection is temporary: see spec.retryable.
 func passes(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknownOutcome) ||
 		errors.Is(err, ErrNotLoggedIn)
@@ -194,11 +194,11 @@ func (w *resumable) refusedLocked(err error) {
 		return
 	}
 	w.tries++
-	w.timer = time.AfterFunc(backOff(w.tries), w.again)
+	w.timer = time.AfterFunc(backOff(w.tries), w.resume)
 }
 
-// again begins the request on the current link.
-func (w *resumable) again() {
+// resume begins the request on the current link.
+func (w *resumable) resume() {
 	if l := w.mux.current(); l != nil {
 		w.begin(l)
 	}

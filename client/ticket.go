@@ -224,7 +224,7 @@ func (w *Ticket) adopt(l *link, q *call) {
 			w.mu.Unlock()
 			w.take(q, r, err)
 			if err != nil {
-				w.again() // the client may have moved to another link long ago
+				w.resume() // the client may have moved to another link long ago
 			}
 			return
 		case ended:
@@ -237,7 +237,7 @@ func (w *Ticket) adopt(l *link, q *call) {
 			w.link, w.call, w.full = l, q, false
 		}
 		if r.GetTxn().GetTicket() != nil {
-			w.toldLocked(r, true)
+			w.handleLocked(r, true)
 		}
 		w.mu.Unlock()
 		q.answer(r, err)
@@ -254,7 +254,7 @@ func (w *Ticket) moveOn(from *link) {
 		w.stopLocked()
 	}
 	w.mu.Unlock()
-	w.again()
+	w.resume()
 }
 
 // requestLocked asks for the ticket again, at the same member or another, if the key has not been
@@ -266,8 +266,8 @@ func (w *Ticket) requestLocked() *pb.Request {
 	}}}
 }
 
-// toldLocked handles a response from a member.
-func (w *Ticket) toldLocked(r *pb.Response, _ bool) bool {
+// handleLocked handles a response from a member.
+func (w *Ticket) handleLocked(r *pb.Response, _ bool) bool {
 	m := r.GetTxn()
 	if m == nil {
 		return false
@@ -321,7 +321,7 @@ func (w *Ticket) poll() {
 		w.end(ErrClosed)
 		return
 	}
-	w.again()
+	w.resume()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.call == nil {

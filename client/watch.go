@@ -84,7 +84,7 @@ func (w *Watcher) Next(ctx context.Context) (store.Update, error) {
 			u, empty := w.pop()
 			w.mu.Unlock()
 			if empty {
-				w.again()
+				w.resume()
 			}
 			return u, nil
 		}
@@ -140,9 +140,9 @@ func (w *Watcher) lostLocked() { w.part = nil }
 
 func (w *Watcher) endedLocked(error) {}
 
-// toldLocked handles a response from a member. The first one confirms the watch and has the store's
+// handleLocked handles a response from a member. The first one confirms the watch and has the store's
 // revision; if the watch began in the past, events up to that follow.
-func (w *Watcher) toldLocked(r *pb.Response, first bool) bool {
+func (w *Watcher) handleLocked(r *pb.Response, first bool) bool {
 	m := r.GetWatch()
 	if m == nil {
 		return false
