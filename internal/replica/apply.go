@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// applyCommitted applies the entries that are committed, as many as this step has time for.
+// applyCommitted applies committed entries, as many as this step has time for.
 func (r *Replica) applyCommitted() {
 	for e := r.raft.next(); e != nil; e = r.raft.next() {
 		if !r.apply(e) {
@@ -19,8 +19,8 @@ func (r *Replica) applyCommitted() {
 	}
 }
 
-// apply applies one committed entry. If that would take too long for a step it does a part of it
-// ahead, and reports that it is not done.
+// apply applies one committed entry. If that would take too long for one step, it does part of the
+// work ahead and returns false.
 func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 	if r.out.Failed != nil || e.GetIndex() <= r.machine.Index() {
 		return true
@@ -56,8 +56,8 @@ func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 	return true
 }
 
-// ahead does a part of what the commands of an entry need before it begins, if that is much, and
-// reports whether there is more to do.
+// ahead does some of the expensive work that an entry needs before it is applied, and reports
+// whether there is more to do.
 func (r *Replica) ahead(groups []fsm.Group) (more bool) {
 	for _, g := range groups {
 		for _, c := range g.Commands {
@@ -70,8 +70,8 @@ func (r *Replica) ahead(groups []fsm.Group) (more bool) {
 		r.machine.Ahead(groups[0].Commands[0])
 }
 
-// read decodes an entry: its commands, and which change of Raft's configuration it is, if any. The
-// commands are good until scratch is released.
+// read decodes an entry: its commands, and the change of Raft's configuration, if it is one. The
+// commands are valid until scratch is released.
 func (r *Replica) read(e *raftpb.Entry) (_ []fsm.Group, change *raftpb.ConfChangeV2, err error) {
 	data := e.GetData()
 	if e.GetType() != raftpb.EntryNormal {
@@ -90,21 +90,21 @@ func (r *Replica) read(e *raftpb.Entry) (_ []fsm.Group, change *raftpb.ConfChang
 	return groups, change, err
 }
 
-// unreadable notes that an entry cannot be applied. The checksums of the log and of the
-// messages have passed, so it is what a newer release has written, or else what some member, or
-// a stranger in its place, has sent. Nothing of the entry is applied, and nothing after it.
+// unreadable records that an entry cannot be applied. The checksums of the log and of the messages
+// have passed, so a newer release wrote it, or a faulty member or a stranger sent it. Nothing of
+// the entry is applied, and nothing after it.
 func (r *Replica) unreadable(e *raftpb.Entry, err error) {
 	if errors.Is(err, encoding.ErrNewer) || errors.Is(err, encoding.ErrOlder) {
 		r.out.Failed = fmt.Errorf("replica: entry %d of term %d is committed, and this release "+
-			"cannot go on with it: %w", e.GetIndex(), e.GetTerm(), err)
+			"cannot apply it: %w", e.GetIndex(), e.GetTerm(), err)
 		return
 	}
 	r.out.Failed = fmt.Errorf("%w: entry %d of term %d is committed and cannot be applied: %w",
 		ErrImpossible, e.GetIndex(), e.GetTerm(), err)
 }
 
-// applyCommands applies the commands of an entry, and answers those that came
-// through this member. It returns the last one's result.
+// applyCommands applies the commands of an entry, and answers those that came through this member.
+// It returns the result of the last one.
 func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.Result) {
 	own := r.takeInflight(e.GetIndex(), e.GetTerm())
 	proposals := own
@@ -134,17 +134,17 @@ func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.R
 	return last
 }
 
-// vetEntry says why the commands of an entry cannot be applied although they can be read.
+// vetEntry returns why the commands of an entry cannot be applied although they can be decoded.
 func (r *Replica) vetEntry() error {
 	if v := r.machine.Version().Number; r.scratch.reader.Version() > v {
-		return fmt.Errorf("%w: its version is %d, and the cluster's is %d", fsm.ErrCorrupt,
+		return fmt.Errorf("%w: its version is %d, the cluster version is %d", fsm.ErrCorrupt,
 			r.scratch.reader.Version(), v)
 	}
 	return nil
 }
 
-// answer gives the proposals of an entry of a term, which is applied, their results. The leader's
-// own mean nothing to the leader of another term.
+// answer passes their results to the proposals of an applied entry. A leader's own commands do not
+// concern the leader of another term.
 func (r *Replica) answer(term uint64, ps []*Proposal, results []fsm.Result) {
 	for i, p := range ps {
 		if r.lead != nil {
@@ -168,23 +168,23 @@ func (r *Replica) answer(term uint64, ps []*Proposal, results []fsm.Result) {
 	}
 }
 
-// takeInflight returns the proposals of the entry (index, term) that is applied, if it is this
-// member's. Those that are certain to have been lost are proposed anew if they are of this
-// member's clients; another member finds that out by itself.
+// takeInflight returns the proposals of the applied entry (index, term), if it is this member's.
+// Proposals of this member's clients that are certain to be lost are proposed again; other members
+// notice by themselves.
 func (r *Replica) takeInflight(index, term uint64) (found []*Proposal) {
 	found, lost := r.inflight.take(index, term)
 	r.relay.commands.again(own(lost))
 	return found
 }
 
-// scratch is memory for what is over with an entry.
+// scratch is memory that is reused for each entry.
 type scratch struct {
 	reader  fsm.Reader
 	results []fsm.Result
 	members []uint64
 }
 
-// release lets go of an entry.
+// release frees the memory of an entry.
 func (s *scratch) release() {
 	s.reader.Release()
 	if cap(s.results) > keptMost {

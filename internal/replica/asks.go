@@ -7,52 +7,53 @@ import (
 	"leasehold.dev/lease"
 )
 
-// patienceAsks is how many election timeouts reads and renewals wait for a leader. It is shorter
-// than that of commands, so that a holder still has time to turn to another member.
+// patienceAsks is how many election timeouts reads and renewals wait for a leader. It is less than
+// the patience for commands, so that a holder still has time to try another member.
 const patienceAsks = 3
 
-// asker sends the reads and renewals of this member's clients to another leader, and what its
-// caches say: one confirm round at a time, for all that came meanwhile. The leader's own rounds
-// serve it. So one exchange of heartbeats does, however many members and clients wait.
+// asker sends the reads and renewals of this member's clients, and the acknowledgements of its
+// caches, to another leader. It runs one confirm round at a time, for everything that arrived
+// during the previous one. The leader's own rounds serve it, so one exchange of heartbeats suffices
+// for any number of members and clients.
 //
-// Asking again is harmless: a read has no effect, and a renewal is good from
-// when the leader received it, which is later than when the holder sent it (T2).
+// Asking again is harmless: a read has no effect, and a renewal counts from when the leader
+// received it, which is later than when the holder sent it (T2).
 type asker struct {
 	m        *local
 	reads    []*Read   // for the next round
 	renewals []Renewal // likewise
-	current  *question // asked, not yet confirmed
-	open     []asked   // renewals without an answer, by number, and some that have one
-	over     int       // how many have
+	current  *question // sent, not yet confirmed
+	open     []asked   // renewals by number, some of them already answered
+	over     int       // how many of open are answered
 	batches  batchRelay
 	done     []confirmed
-	// abandoned are leases to be told of with the next message, if there still is a
-	// leader then; more is not done about them.
+	// abandoned are leases to report in the next message, if there still is a leader then; this is
+	// best effort.
 	abandoned []lease.ID
 	caches    cacheRelay
-	last      uint64 // number given last, to a round, a renewal or what is about a cache
-	idle      int    // ticks since current was asked
+	last      uint64 // last number assigned to a round, a renewal or a cache message
+	idle      int    // ticks since current was sent
 }
 
-// question is a round that was asked for.
+// question is a round that was requested.
 type question struct {
 	id    uint64
 	reads []*Read
-	// queries are the leases that the reads ask about, one read after the other.
+	// queries are the leases that the reads ask about, read by read.
 	queries []lease.ID
-	// fills are those of the reads, in their order.
+	// fills are the fills of the reads, in order.
 	fills []Fill
 }
 
 type asked struct {
 	seq     uint64
-	at      uint64 // the tick at which it was asked last
+	at      uint64 // the tick at which it was last sent
 	renewal Renewal
-	// answered says that it is of no interest any more: see asker.sweep.
+	// answered says that the entry is obsolete: see asker.sweep.
 	answered bool
 }
 
-// confirmed is a round that may be read when index is applied.
+// confirmed is a round whose reads may run once index is applied.
 type confirmed struct {
 	index uint64
 	reads []*Read
@@ -60,17 +61,17 @@ type confirmed struct {
 
 func (a *asker) full() bool { return a.room() <= 0 }
 
-// room is how many more asks may wait for the next round.
+// room returns how many more requests may wait for the next round.
 func (a *asker) room() int {
 	return maxForwarded - len(a.reads) - len(a.renewals) - a.batches.leases - len(a.caches.opens)
 }
 
-// fill adds a round to m, if anybody waits and none is under way.
+// fill adds a round to m, if requests wait and no round is in progress.
 func (a *asker) fill(m *Forward, now uint64) {
 	m.Abandoned, a.abandoned = a.abandoned, nil
 	var more bool
 	if a.last, more = a.caches.fill(m, a.last, now); more {
-		return // the round goes with the last of it
+		return // the round goes with the last of them
 	}
 	if a.current != nil || len(a.reads)+len(a.renewals)+len(a.batches.waiting) == 0 {
 		return
@@ -104,7 +105,7 @@ func (q *question) fill(m *Forward) {
 	m.Round, m.Queries, m.Fills = q.id, q.queries, q.fills
 }
 
-// rewind takes back all that was asked, because another leader has to be.
+// rewind takes back all requests, because they must be sent to another leader.
 func (a *asker) rewind() {
 	a.abandoned = nil // a new leader does not know who tends what
 	if a.current != nil {
@@ -122,7 +123,7 @@ func (a *asker) rewind() {
 	a.caches.rewind()
 }
 
-// take returns all that waits, since this member is the leader itself now.
+// take removes and returns all requests, because this member is the leader now.
 func (a *asker) take() unanswered {
 	a.rewind()
 	all := unanswered{
@@ -132,7 +133,7 @@ func (a *asker) take() unanswered {
 	return all
 }
 
-// give takes what the leader has not answered, since this member leads no more.
+// give accepts the requests that this member left unanswered as a leader.
 func (a *asker) give(all unanswered) {
 	a.reads = append(a.reads, all.reads...)
 	a.caches.opens = append(a.caches.opens, all.opens...)
@@ -144,7 +145,7 @@ func (a *asker) give(all unanswered) {
 	}
 }
 
-// renew takes a renewal, or refuses it if too much waits.
+// renew accepts a renewal, or rejects it if too many requests wait.
 func (a *asker) renew(n Renewal) {
 	if a.full() {
 		a.m.out.renewed(n, 0, ErrOverloaded)
@@ -153,7 +154,7 @@ func (a *asker) renew(n Renewal) {
 	a.renewals = append(a.renewals, n)
 }
 
-// renewAll takes a batch of renewals, or each of them by itself if there is no room for all.
+// renewAll accepts a batch of renewals, or each of them separately if there is no room for all.
 func (a *asker) renewAll(b *Renewals) {
 	if len(b.IDs) > 1 && len(b.IDs) <= a.room() {
 		a.batches.add(b)
@@ -164,7 +165,7 @@ func (a *asker) renewAll(b *Renewals) {
 	}
 }
 
-// openCache takes an OpenCache, or refuses it if too much waits.
+// openCache accepts an OpenCache, or rejects it if too many requests wait.
 func (a *asker) openCache(o OpenCache) {
 	if a.full() {
 		a.m.out.refuseOpen(o, ErrOverloaded)
@@ -173,14 +174,14 @@ func (a *asker) openCache(o OpenCache) {
 	a.caches.opens = append(a.caches.opens, o)
 }
 
-// ack takes what a cache says that it has dropped, if there is room: it may be lost.
+// ack accepts an acknowledgement if there is room: it may be lost.
 func (a *asker) ack(c AckCache) {
 	if len(a.caches.acks) < maxForwarded {
 		a.caches.acks = append(a.caches.acks, c)
 	}
 }
 
-// read takes a read, or refuses it if too much waits.
+// read accepts a read, or rejects it if too many requests wait.
 func (a *asker) read(q *Read) {
 	if a.full() {
 		a.m.out.refuseRead(q, ErrOverloaded)
@@ -189,20 +190,20 @@ func (a *asker) read(q *Read) {
 	a.reads = append(a.reads, q)
 }
 
-// abandon takes word of leases that nobody keeps alive any more, if there is a leader.
+// abandon accepts a report of leases that are no longer tended, if there is a leader.
 func (a *asker) abandon(ids []lease.ID) {
 	if a.m.leader != 0 && len(a.abandoned) < maxForwarded {
 		a.abandoned = append(a.abandoned, ids...)
 	}
 }
 
-// empty reports whether nothing waits for the leader, or for what it has answered.
+// empty reports whether nothing waits, for the leader or for an index to be applied.
 func (a *asker) empty() bool {
 	return len(a.reads)+len(a.renewals)+len(a.open)+len(a.done) == 0 && a.current == nil &&
 		a.batches.empty() && a.caches.empty()
 }
 
-// again adds to msg what seems lost.
+// again adds requests to msg that seem to be lost.
 func (a *asker) again(msg *Forward) {
 	now, patience := a.m.ticks, uint64(a.m.cfg.ElectionTicks)
 	if a.current != nil {
@@ -222,7 +223,7 @@ func (a *asker) again(msg *Forward) {
 	a.caches.again(msg, now, patience)
 }
 
-// collect gives the single renewals that are left of batches their places among the others.
+// collect inserts single renewals left over from batches among the others.
 func (a *asker) collect() {
 	if singles := a.batches.close(); len(singles) > 0 {
 		a.open = append(a.open, singles...)
@@ -230,8 +231,8 @@ func (a *asker) collect() {
 	}
 }
 
-// expire answers what has waited too long: no leader is known, or can be reached, or what it has
-// committed does not arrive.
+// expire rejects what has waited too long: no leader is known or reachable, or the entries that it
+// has committed do not arrive.
 func (a *asker) expire() {
 	out := &a.m.out
 	limit := uint64(patienceAsks * a.m.cfg.ElectionTicks)
@@ -246,7 +247,7 @@ func (a *asker) expire() {
 	a.reads = slices.DeleteFunc(a.reads, stale)
 	aged := func(q *Read) bool { return old(q.born) }
 	if q := a.current; q != nil && slices.ContainsFunc(q.reads, aged) {
-		// The round is given up as a whole, and younger reads ask in the next.
+		// The round is dropped as a whole, and younger reads ask in the next one.
 		a.current = nil
 		a.reads = slices.Concat(slices.DeleteFunc(q.reads, stale), a.reads)
 	}
@@ -269,7 +270,7 @@ func (a *asker) expire() {
 	a.caches.expire(out, old)
 }
 
-// renewed answers renewals, in one pass, since there may be very many.
+// renewed answers renewals in one pass, since there may be very many.
 func (a *asker) renewed(m *Reply) {
 	waiting := codeOf(errWaiting)
 	for _, n := range m.Renewed {
@@ -277,7 +278,7 @@ func (a *asker) renewed(m *Reply) {
 		switch {
 		case ok && n.Code == waiting:
 			a.open[i].renewal.born = a.m.ticks // only the leader decides how long it waits
-		case n.Code == waiting: // of a batch, whose renewals are asked for by themselves soon
+		case n.Code == waiting: // part of a batch, whose renewals will soon be sent separately
 		case ok:
 			a.answer(i, n.TTL, n.Code.err())
 		default:
@@ -293,14 +294,14 @@ func (a *asker) renewed(m *Reply) {
 	a.collect()
 }
 
-// find returns the place of the open renewal with a number.
+// find returns the position of the open renewal with a number.
 func (a *asker) find(seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(a.open, seq, func(o asked, seq uint64) int {
 		return cmp.Compare(o.seq, seq)
 	})
 }
 
-// answer answers the open renewal at a place.
+// answer answers the open renewal at a position.
 func (a *asker) answer(i int, ttl lease.TTL, err error) {
 	o := &a.open[i]
 	if o.answered {
@@ -311,8 +312,8 @@ func (a *asker) answer(i int, ttl lease.TTL, err error) {
 	a.m.out.renewed(o.renewal, ttl, err)
 }
 
-// sweep forgets the renewals that are answered, once they are half of all: many others may have
-// to wait for long, and answers come in many replies.
+// sweep removes answered renewals once they are half of all. Others may have to wait long, and
+// answers come in many replies.
 func (a *asker) sweep() {
 	if 2*a.over >= len(a.open) {
 		a.open = slices.DeleteFunc(a.open, func(o asked) bool { return o.answered })
@@ -344,7 +345,7 @@ func (a *asker) confirmed(m *Reply) {
 	}
 }
 
-// renewedAll answers the renewals of a batch that is not open any more, as single ones.
+// renewedAll answers the renewals of a batch that was split into single ones.
 func (a *asker) renewedAll(m *RenewedAll) {
 	i, _ := a.find(m.First)
 	for ; i < len(a.open) && a.open[i].seq-m.First < uint64(len(m.TTLs)); i++ {

@@ -6,26 +6,25 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// backlog is what is committed and not applied: however much is committed at once, when a disk or
-// the other members were slow, say, a step applies so much of it only as it has time for, and the
-// next step is at once.
+// backlog has entries that are committed and not applied. Many may be committed at once, for example
+// after a disk or other members were slow. A step applies only as many as it has time for, and the
+// next step follows at once.
 type backlog struct {
 	committed []*raftpb.Message // with entries
 	applied   int               // entries of the first of them
 	spent     int64             // the time of the commands applied in this step
 }
 
-// stepTime is the time of the commands (see fsm.Cost) that a step applies, beyond
-// which it takes no further entry: some ten milliseconds' worth. A leader makes no entry that is
-// heavier, but for a single command.
+// stepTime is the time of commands (see fsm.Cost) after which a step applies no further entry:
+// about ten milliseconds. A leader makes no entry that takes longer, except for a single command.
 const stepTime = 8192 * fsm.OpTime
 
 func (b *backlog) add(m *raftpb.Message) { b.committed = append(b.committed, m) }
 
 func (b *backlog) any() bool { return len(b.committed) > 0 }
 
-// next returns the next entry to apply, nil if there is none or this step has no time for it; or
-// a message whose entries all have been applied.
+// next returns the next entry to apply, or nil if there is none or this step has no time for it.
+// Instead it may return a message whose entries have all been applied.
 func (b *backlog) next() (e *raftpb.Entry, over *raftpb.Message) {
 	if len(b.committed) == 0 {
 		b.committed = nil
@@ -44,8 +43,8 @@ func (b *backlog) next() (e *raftpb.Entry, over *raftpb.Message) {
 	return e, nil
 }
 
-// again says that the entry that next returned last is not applied yet, and that this step has no
-// time for more of it.
+// again says that the last entry from next has not been applied, and that this step has no time for
+// the rest of it.
 func (b *backlog) again() {
 	b.applied--
 	b.spent = stepTime
@@ -54,5 +53,5 @@ func (b *backlog) again() {
 // spend counts the time of a command that was applied.
 func (b *backlog) spend(time int64) { b.spent += time }
 
-// rest says that the step is over.
+// rest ends the step.
 func (b *backlog) rest() { b.spent = 0 }

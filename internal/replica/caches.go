@@ -6,69 +6,69 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Fill asks, with a [Read], that the reader may cache what it is going to read:
-// ranges that lie within what its lease holds, if the lease's cache is open.
+// Fill asks, with a [Read], for permission to cache what is read. The ranges must lie within what
+// the lease holds, and the lease's cache must be open.
 type Fill struct {
-	// ID and Token are those of the lease.
+	// ID and Token identify the lease.
 	ID     lease.ID
 	Token  lease.Token
 	Ranges []keyrange.Range
-	// Term is the answer: the leader's term, in which the cache is told before any of
-	// what was read changes; or 0, and nothing of it may be cached.
+	// Term is the answer: the leader's term, in which the cache is invalidated before anything that
+	// was read changes; or 0 if nothing may be cached.
 	Term uint64
 }
 
-// OpenCache says what the cache of a lease's holder has, and that what it has to
-// drop is to be told to it through this member from now on. [Replica.OpenCache]
-// takes it, and Output.Opened returns it once, with Term or Err set.
+// OpenCache reports what the cache of a lease's holder has, and requests that invalidations be sent
+// to it through this member from now on. [Replica.OpenCache] accepts it, and Output.Opened returns
+// it once, with Term or Err set.
 type OpenCache struct {
 	ID lease.ID
-	// Token is that of the lease as its holder knows it.
+	// Token is the token of the lease that the holder knows.
 	Token lease.Token
-	// Has is all that the cache has. The holder caches nothing more after it has made this
-	// list, until it learns the answer to its last OpenCache.
+	// Has is everything in the cache. After making this list the holder must cache nothing more
+	// until its last OpenCache is answered.
 	Has []keyrange.Range
 	// Term is the answer: the leader's term.
 	Term uint64
-	// Err is nil; lease.ErrNotFound if there is no such lease, or it holds nothing: then
-	// the cache is to drop all that it has; or why there is no outcome.
+	// Err is nil; or lease.ErrNotFound if there is no such lease, or it holds nothing, so that the
+	// cache must drop everything; or the reason why there is no outcome.
 	Err error
-	// Owner is the caller's, to find what waits.
+	// Owner belongs to the caller, to identify the request.
 	Owner any
 
-	born uint64 // the tick at which it came
-	// from is the member that relayed it, in an incarnation, and seq its number there; 0 if it
-	// came from a client of this one.
+	born uint64 // the tick at which it arrived
+	// from is the member that relayed it, in an incarnation, and seq its number there; 0 if it came
+	// from a client of this member.
 	from, incarnation, seq uint64
 }
 
-// AckCache says what a cache has dropped. It has no answer, and may be lost.
+// AckCache reports what a cache has dropped. It has no answer, and may be lost.
 type AckCache struct {
 	ID    lease.ID
 	Token lease.Token
-	// Seq is the number of an Invalidation of Term. What it and those with lower numbers named
-	// is dropped. 0 acknowledges none.
+	// Seq is the number of an Invalidation in Term. The ranges named by it and by those with lower
+	// numbers are dropped. 0 acknowledges none.
 	Term, Seq uint64
-	// Open is the Term that was the answer to the cache's last OpenCache, 0 if there is none
-	// yet. Until the leader has learned it, the OpenCache that it knows may be an old one, and
-	// it assumes that the cache may have all that the lease holds.
+	// Open is the Term in the answer to the cache's last OpenCache, 0 if there is none yet. Until
+	// the leader learns of it, the OpenCache that it knows may be an old one, and it assumes that
+	// the cache may have everything that the lease holds.
 	Open uint64
-	// Dropped is what the cache has given up by itself. It must not name a range that overlaps
-	// one that is being read again, or was read again since.
+	// Dropped is what the cache dropped on its own. It must not overlap a range that is being read
+	// again, or was read again since.
 	Dropped []keyrange.Range
 }
 
-// Invalidation is what a cache has to drop, and to acknowledge: all that lies within Drop. It
-// also does not keep a read that is under way and overlaps Drop.
+// Invalidation is what a cache must drop and acknowledge: everything within Drop. It must not keep
+// the result of a read in progress that overlaps Drop either.
 type Invalidation struct {
 	ID    lease.ID
 	Token lease.Token
-	// Term is the leader's, and Seq rises within it.
+	// Term is the leader's. Seq increases within it.
 	Term, Seq uint64
 	Drop      []keyrange.Range
 }
 
-// OpenCache asks the leader to tell this member what a cache has to drop.
+// OpenCache asks the leader to send a cache's invalidations to this member.
 func (r *Replica) OpenCache(o OpenCache) {
 	o.born = r.ticks
 	if r.lead != nil {
@@ -78,8 +78,8 @@ func (r *Replica) OpenCache(o OpenCache) {
 	r.relay.asks.openCache(o)
 }
 
-// AckCache tells the leader what a cache has dropped. Of what came in together,
-// acknowledgements are given before reads, in the order in which they came.
+// AckCache sends the leader what a cache has dropped. Among inputs that arrive together,
+// acknowledgements must be passed before reads, in the order in which they arrived.
 func (r *Replica) AckCache(a AckCache) {
 	if r.lead == nil {
 		r.relay.asks.ack(a)
@@ -88,7 +88,7 @@ func (r *Replica) AckCache(a AckCache) {
 	r.lead.gate.ack(&a, directory.Origin{Member: r.cfg.ID})
 }
 
-// opened answers an OpenCache, when it is certain that this member leads.
+// opened answers an OpenCache once this member is confirmed as the leader.
 func (l *leadership) opened(o OpenCache) {
 	l.gate.openCache(&o)
 	if o.from != 0 {
@@ -98,7 +98,7 @@ func (l *leadership) opened(o OpenCache) {
 	l.m.out.Opened = append(l.m.out.Opened, o)
 }
 
-// tellCaches sends what caches have to drop.
+// tellCaches sends invalidations to caches.
 func (l *leadership) tellCaches() {
 	l.tellSlow()
 	d := l.gate.caches
@@ -117,7 +117,7 @@ func (l *leadership) tellCaches() {
 	size := 0
 	for _, n := range d.Invalidations() {
 		if size > maxCacheBytes {
-			l.remotes.send() // what there is for each member
+			l.remotes.send() // what is ready for each member
 			size = 0
 		}
 		size += 48 + rangesSize(n.Drop)
@@ -133,8 +133,8 @@ func (l *leadership) tellCaches() {
 	}
 }
 
-// CacheStats returns numbers about the caches, as this member knows them while it
-// leads. It costs a look at every cache.
+// CacheStats returns statistics of the caches, as this member knows them while it leads. It walks
+// all caches.
 func (r *Replica) CacheStats() directory.Stats {
 	if r.lead == nil || r.lead.gate.caches == nil {
 		return directory.Stats{}
@@ -142,7 +142,7 @@ func (r *Replica) CacheStats() directory.Stats {
 	return r.lead.gate.caches.Stats()
 }
 
-// cacheLease returns the lease of a cache, as it was last if that is an orphan.
+// cacheLease returns the lease of a cache, in its last state if that is an orphan.
 func (m *local) cacheLease(id lease.ID, token lease.Token) (lease.Info, bool) {
 	if o, ok := m.machine.Orphan(token); ok {
 		return o.Lease, true

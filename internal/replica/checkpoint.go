@@ -5,8 +5,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkpoint returns the command that replicates the remaining time of leases that are silent now,
-// and takes it for proposed; nil if it is not time for one.
+// checkpoint returns the command that replicates the remaining time of silent leases, and marks it
+// as proposed. It returns nil if no checkpoint is due.
 func (e *expirer) checkpoint() fsm.Command {
 	if e.checkpointing || e.waits() || e.m.now < e.silence && e.afterAll == nil {
 		return nil
@@ -26,7 +26,7 @@ func (e *expirer) checkpoint() fsm.Command {
 	return &fsm.Checkpoint{Term: e.m.term, Leases: silent}
 }
 
-// checkpointed learns the outcome of a checkpoint.
+// checkpointed handles the outcome of a checkpoint.
 func (e *expirer) checkpointed(silent []lease.Checkpoint, applied bool) {
 	e.checkpointing = false
 	if !applied {
@@ -34,7 +34,7 @@ func (e *expirer) checkpointed(silent []lease.Checkpoint, applied bool) {
 	}
 }
 
-// clear returns the command that clears the checkpoint of a lease, and takes it for proposed.
+// clear returns the command that clears the checkpoint of a lease, and marks it as proposed.
 func (e *expirer) clear(id lease.ID, token lease.Token) *fsm.Checkpoint {
 	e.clearing++
 	return &fsm.Checkpoint{Term: e.m.term, Leases: []lease.Checkpoint{{ID: id, Token: token}}}

@@ -9,23 +9,24 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// driver drives the Raft library: what other members and this one's disk say goes in, what is to be
-// saved and sent goes to the output, and what is committed waits in the backlog to be applied. It
-// vets what comes from outside, since the library panics where a message makes no sense.
+// driver drives the Raft library. Messages from other members and reports from the disk go in. What
+// must be saved and sent goes to the output, and committed entries wait in the backlog to be
+// applied. It validates what comes from outside, because the library panics on a message that makes
+// no sense.
 type driver struct {
 	m         *local
 	node      node
 	conf      *raftpb.ConfState // as of the last applied entry
-	committed uint64            // index of the last entry that is known to be
+	committed uint64            // index of the last entry known to be committed
 	last      uint64            // index of the log's last entry, durable or not
-	appending int               // appends of entries that are not yet durable
+	appending int               // appends of entries that are not durable yet
 	backlog   backlog
-	offered   uint64 // index of the snapshot that the library may take now; 0 for none
+	offered   uint64 // index of the snapshot that the library may accept now; 0 for none
 	state     raft.StateType
-	elections uint64 // that this member has begun
+	elections uint64 // started by this member
 }
 
-// newDriver returns a driver that goes on from what the log holds.
+// newDriver returns a driver that continues from the contents of the log.
 func newDriver(m *local) (*driver, error) {
 	c := &m.cfg
 	_, conf, err := c.Log.InitialState()
@@ -64,10 +65,10 @@ func newDriver(m *local) (*driver, error) {
 	}, nil
 }
 
-// step gives the library a message of another member, unless it makes no sense. A commit beyond
-// the log's end, or another entry in the place of a committed one, makes the library panic. For
-// a member whose disk has forgotten what it acknowledged that is the news that it has. Any other
-// panic is a fault of this program and goes on.
+// step passes another member's message to the library, unless it makes no sense. A commit beyond
+// the end of the log, or a different entry in the place of a committed one, makes the library
+// panic. That is how a member learns that its disk has lost what it had acknowledged. Any other
+// panic is a bug in this program and is re-raised.
 func (d *driver) step(m *raftpb.Message) (err error) {
 	if err := d.vet(m); err != nil {
 		return err
@@ -87,22 +88,22 @@ func (d *driver) step(m *raftpb.Message) (err error) {
 	return nil
 }
 
-// persisted says that an append message is durable.
+// persisted records that an append message is durable.
 func (d *driver) persisted(m *raftpb.Message) {
 	if len(m.GetEntries()) > 0 {
 		d.appending--
 	}
 }
 
-// respond gives the library, and other members, the responses of a message that was carried out.
+// respond routes the responses of a message that was carried out.
 func (d *driver) respond(m *raftpb.Message) {
 	for _, resp := range m.GetResponses() {
 		d.route(resp)
 	}
 }
 
-// ready takes what the library has ready, and returns the role that this member plays now, the
-// entries that are to be appended, and the confirm rounds that are done.
+// ready processes what the library has ready. It returns this member's current role, the entries to
+// append, and the completed confirm rounds.
 func (d *driver) ready() (now role, entries []*raftpb.Entry, done []raft.ReadState) {
 	rd := d.node.Ready()
 	now = d.m.role
@@ -123,7 +124,7 @@ func (d *driver) ready() (now role, entries []*raftpb.Entry, done []raft.ReadSta
 	return now, rd.Entries, rd.ReadStates
 }
 
-// route carries one of the library's messages to where it belongs.
+// route passes one of the library's messages to its destination.
 func (d *driver) route(m *raftpb.Message) {
 	switch m.GetTo() {
 	case raft.LocalAppendThread:
@@ -139,12 +140,12 @@ func (d *driver) route(m *raftpb.Message) {
 	}
 }
 
-// append has a message saved, and learns where the log ends. The library takes no snapshot that it
-// was not given.
+// append outputs a message to be saved, and tracks the end of the log. The library must accept only
+// a snapshot that it was offered.
 func (d *driver) append(m *raftpb.Message) {
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
 		if d.last = s.GetMetadata().GetIndex(); d.last != d.offered {
-			panic(fmt.Sprintf("replica: raft took a snapshot at %d that nobody streamed", d.last))
+			panic(fmt.Sprintf("replica: raft accepted a snapshot at %d that was not streamed", d.last))
 		}
 	}
 	if n := len(m.GetEntries()); n > 0 {
@@ -154,8 +155,8 @@ func (d *driver) append(m *raftpb.Message) {
 	d.m.out.Append = append(d.m.out.Append, m)
 }
 
-// next returns the next committed entry, if there is one and this step has time for it. Once the
-// last entry of a message has been applied, the library is told.
+// next returns the next committed entry, if there is one and this step has time for it. It notifies
+// the library when the last entry of a message has been applied.
 func (d *driver) next() *raftpb.Entry {
 	for {
 		e, over := d.backlog.next()
@@ -166,7 +167,7 @@ func (d *driver) next() *raftpb.Entry {
 	}
 }
 
-// change tells the library of a committed change of the membership, unless it cannot be.
+// change applies a committed change of the membership, unless it is impossible.
 func (d *driver) change(c *raftpb.ConfChangeV2) error {
 	if err := d.possible(c); err != nil {
 		return err
@@ -175,8 +176,8 @@ func (d *driver) change(c *raftpb.ConfChangeV2) error {
 	return nil
 }
 
-// propose proposes an entry, or reports that the library has no room for it. It takes none either
-// while this leader hands over.
+// propose proposes an entry, or fails if the library has no room for it, or if this leader is
+// handing over.
 func (d *driver) propose(data []byte) error {
 	if d.node.Propose(data) != nil {
 		return ErrOverloaded
@@ -184,16 +185,16 @@ func (d *driver) propose(data []byte) error {
 	return nil
 }
 
-// proposeChange is propose for a change of the membership. Whether the library took it is seen by
-// the entry that it appends, or does not.
+// proposeChange is propose for a change of the membership. It succeeded if the library appends the
+// entry.
 func (d *driver) proposeChange(c *raftpb.ConfChangeV2) { d.node.ProposeConfChange(c) }
 
-// confirm asks the quorum for a confirm round. Until that is done each heartbeat asks for it again:
-// see askAgain for when there is none.
+// confirm requests a confirm round from the quorum. Until it is done each heartbeat requests it
+// again; see askAgain for when there is none.
 func (d *driver) confirm(id uint64) { d.node.ReadIndex(binary.BigEndian.AppendUint64(nil, id)) }
 
-// stepDown lets Raft's clock of this leader run ahead, until that finds that no majority has
-// answered for an election timeout. Ticks are no part of what Raft's safety rests on.
+// stepDown advances Raft's clock at this leader, until the library finds that no majority has
+// answered for an election timeout. Raft's safety does not depend on ticks.
 func (d *driver) stepDown() {
 	for range 2 * d.m.cfg.ElectionTicks {
 		if d.node.BasicStatus().RaftState != raft.StateLeader {
@@ -203,5 +204,5 @@ func (d *driver) stepDown() {
 	}
 }
 
-// transferring reports whether this member leads and is handing over, and so takes nothing in.
+// transferring reports whether this member leads and is handing over, and so accepts nothing.
 func (d *driver) transferring() bool { return d.node.BasicStatus().LeadTransferee != raft.None }

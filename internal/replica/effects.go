@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// writeOf returns what a command may do, as far as caches are concerned: whatever branch of a
-// transaction is taken.
+// writeOf returns the possible effects of a command on caches, whichever branch of a transaction
+// runs.
 func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 	e := effects{lessor: l, w: &directory.Write{}}
 	switch c := fsm.Inner(c).(type) {
@@ -24,7 +24,7 @@ func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 		e.revoke(c)
 	case *fsm.ChangeTTL:
 		e.w.Renews = append(e.w.Renews, e.meant(c.ID, c.Name))
-	case *fsm.Expire: // one of a batch that concerns nobody, but it ends leases
+	case *fsm.Expire: // part of a batch without cached keys, but it ends leases
 		e.w.Ends, e.w.Urgent = taking(l, c.Leases), true
 	default:
 		if fsm.TakesRights(c) {
@@ -34,8 +34,8 @@ func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 	return e.w
 }
 
-// taking returns the leases that take their keys with them when they expire now. One
-// with a lock delay does so later.
+// taking returns the leases whose keys are deleted when they expire now. With a lock delay that
+// happens later.
 func taking(l *lease.Lessor, due []lease.Due) (out []lease.ID) {
 	for _, d := range due {
 		info, _ := l.Lookup(d.ID)
@@ -49,8 +49,8 @@ func taking(l *lease.Lessor, due []lease.Due) (out []lease.ID) {
 type effects struct {
 	lessor *lease.Lessor
 	w      *directory.Write
-	// granted are leases that the transaction grants, if the request may be a repeated
-	// one: then another lease may be meant, which has the name.
+	// granted are leases that the transaction grants, by ID, with their names. If the request is
+	// repeated, the lease with the name is meant instead.
 	granted map[lease.ID]string
 }
 
@@ -58,9 +58,9 @@ func (e *effects) touch(key, end string) {
 	e.w.Touches = append(e.w.Touches, keyrange.Range{Key: key, End: end})
 }
 
-// meant returns the lease that is named by an ID, or by its name alone. Another lease may get the
-// name before the command is applied. But it has another token and another secret, so a command
-// that gives one of these does nothing to it.
+// meant returns the lease named by an ID, or by its name alone. Another lease may get the name
+// before the command is applied. But that one has another token and another secret, so a command
+// with either of these does not affect it.
 func (e *effects) meant(id lease.ID, name string) lease.ID {
 	if id == 0 {
 		info, _ := e.lessor.ByName(name)
@@ -84,11 +84,11 @@ func (e *effects) put(c *fsm.Put) {
 func (e *effects) revoke(c *fsm.Revoke) {
 	e.w.Ends = append(e.w.Ends, e.meant(c.ID, c.Name))
 	if c.ID == 0 && c.Name != "" && (c.Token == 0 || c.Token > e.lessor.LastToken()) {
-		// It is not known which lease has the name then, nor which keys it has.
+		// Which lease will have the name then, and with which keys, is unknown.
 		e.w.Touches = append(e.w.Touches, keyrange.All)
 	}
 	if name, ok := e.granted[c.ID]; ok {
-		// It is not known which lease it will be, nor which keys it has.
+		// Which lease this will be, and with which keys, is unknown.
 		e.w.Touches = append(e.w.Touches, keyrange.All)
 		if info, ok := e.lessor.ByName(name); ok {
 			e.w.Ends = append(e.w.Ends, info.ID)
@@ -130,8 +130,7 @@ func (e *effects) op(op *fsm.Op) {
 	}
 }
 
-// grant notes which lease may be meant, if the request is a repeated one, and that it is
-// renewed then.
+// grant records the lease that is meant if the request is repeated; it is then renewed.
 func (e *effects) grant(c *fsm.Grant) {
 	t := &c.Terms
 	if t.RequestID == "" {

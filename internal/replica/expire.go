@@ -5,45 +5,43 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkpointEvery is how long silent leases gather for one entry, in
-// milliseconds, unless there are more than one entry holds. Nobody waits for it,
-// but a leader that dies meanwhile makes them last that much longer.
+// checkpointEvery is how long silent leases are collected for one entry, in milliseconds, unless an
+// entry is full earlier. Nothing waits for it, but if the leader fails meanwhile the leases last
+// that much longer.
 const checkpointEvery = 100
 
-// retryEvery is how long an entry that Raft did not take waits before the next try, in
-// milliseconds: Raft takes none while too much is uncommitted, as when the disks of all followers
-// are frozen, and each try costs a warning.
+// retryEvery is the delay before a rejected entry is proposed again, in milliseconds. Raft rejects
+// entries while too much is uncommitted, for example when the disks of all followers are frozen,
+// and it logs a warning each time.
 const retryEvery = 100
 
-// expirer decides, at a primary, which leases expire in the next entry, and the remaining time of
-// which is replicated. One entry of each kind is under way at a time, and the next is made when it
-// has been applied. So expiry takes its share of the log and no more (T13): however many leases end
-// together, foreground commands wait for one entry at most.
+// expirer decides, at a primary, which leases expire in the next entry, and whose remaining time is
+// replicated. One entry of each kind is in the log at a time; the next is made when it has been
+// applied. So expiry takes its share of the log and no more (T13): however many leases end
+// together, foreground commands wait for at most one entry.
 type expirer struct {
 	m                       *local
-	began                   uint64 // tick of the election, then of the promotion
+	began                   uint64 // tick of the election, later of the promotion
 	expiring, checkpointing bool
-	silence                 lease.Instant // before which no other checkpoint is proposed
+	silence                 lease.Instant // when the next checkpoint may be proposed
 	refused                 refusal
-	clearing                int           // entries under way that clear a checkpoint
-	oldest                  lease.Instant // expiry of the first lease in the entry that expires
-	// afterAll is called when the remaining time of every silent lease is replicated.
+	clearing                int           // entries in the log that clear a checkpoint
+	oldest                  lease.Instant // expiry of the first lease in the entry in the log
+	// afterAll is called once the remaining time of every silent lease is replicated.
 	afterAll func()
-	// refresh says that the clock is not to be trusted until every lease has got its
-	// full TTL again.
+	// refresh says that the clock is not trusted until every lease has its full TTL again.
 	refresh bool
 }
 
-// refusal is when Raft last refused an entry: the next try is made at retry, or as soon as more
-// than the entries up to index is applied, which makes room.
+// refusal is when Raft last rejected an entry. The next attempt is made at retry, or as soon as an
+// entry after index is applied, which makes room.
 type refusal struct {
 	retry lease.Instant
 	index uint64
 }
 
-// due returns the leases that the next entry expires: at most MaxExpire, and
-// so few that they have at most twice as many keys, unless one alone has more
-// (T14). The others stay due.
+// due returns the leases that the next entry expires: at most MaxExpire of them, with at most twice
+// as many keys, unless the first lease alone has more (T14). The others stay due.
 func (e *expirer) due() []lease.Due {
 	if e.waits() {
 		return nil
@@ -61,16 +59,16 @@ func (e *expirer) due() []lease.Due {
 	return due
 }
 
-// expire returns the command that expires leases, and takes it for proposed.
+// expire returns the command that expires leases, and marks it as proposed.
 func (e *expirer) expire(due []lease.Due) *fsm.Expire {
 	e.expiring = true
 	e.oldest = e.m.now - lease.Instant(due[0].Late)
 	return &fsm.Expire{Term: e.m.term, Leases: due}
 }
 
-// expired learns the outcome of an expiry. A command that Raft did not take
-// is certain to have no effect, so its leases are alive again and due again;
-// never on a timeout, which would leave the outcome open (T5, T12).
+// expired handles the outcome of an expiry. A command that Raft rejected has no effect for certain,
+// so its leases are alive and due again. A timeout never counts as a rejection: it leaves the
+// outcome open (T5, T12).
 func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) {
 	for i := range due {
 		if applied {
@@ -83,24 +81,24 @@ func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) 
 	}
 }
 
-// pause notes that Raft refused an entry with a command of this part.
+// pause records that Raft rejected an entry with a command of this part.
 func (e *expirer) pause() {
 	e.refused = refusal{e.m.now + retryEvery, e.m.machine.Index()}
 }
 
-// mayRefresh reports whether all leases are to get their full TTL again, and nothing that was
-// decided before is under way.
+// mayRefresh reports whether all leases must get their full TTL again, and no earlier decision is
+// in the log.
 func (e *expirer) mayRefresh() bool {
 	return e.refresh && !e.expiring && !e.checkpointing && e.clearing == 0
 }
 
-// fresh reports whether this leader has led for less than an election timeout, so that others
-// may not have had the time to answer it.
+// fresh reports whether this leader has led for less than an election timeout, so that others may
+// not have had time to answer it.
 func (e *expirer) fresh() bool {
 	return e.m.ticks < e.began+uint64(e.m.cfg.ElectionTicks)
 }
 
-// overdue is for how long the first lease of the entry that expires has been past its expiry.
+// overdue returns how far the first lease of the entry in the log is past its expiry.
 func (e *expirer) overdue() lease.TTL {
 	if !e.expiring {
 		return 0
@@ -108,7 +106,7 @@ func (e *expirer) overdue() lease.TTL {
 	return lease.TTL(e.m.now - e.oldest)
 }
 
-// next returns the instant at which there may be something to propose that no input brings.
+// next returns when there may be something to propose without an input.
 func (e *expirer) next() (lease.Instant, bool) {
 	at, ok := e.soonest()
 	if e.waits() {
@@ -117,12 +115,12 @@ func (e *expirer) next() (lease.Instant, bool) {
 	return at, ok
 }
 
-// waits reports whether nothing is proposed now, since Raft would refuse it.
+// waits reports whether nothing is proposed now, because Raft would reject it.
 func (e *expirer) waits() bool {
 	return e.m.now < e.refused.retry && e.m.machine.Index() == e.refused.index
 }
 
-// soonest is next if Raft takes every entry.
+// soonest is next, provided that Raft accepts every entry.
 func (e *expirer) soonest() (lease.Instant, bool) {
 	if !e.m.primary || e.expiring || e.refresh {
 		return 0, false
@@ -134,8 +132,8 @@ func (e *expirer) soonest() (lease.Instant, bool) {
 	if at > e.m.now || !e.checkpointing && e.m.now >= e.silence {
 		return at, ok
 	}
-	// What is silent now waits: for the outcome of a checkpoint, which is an input, or until
-	// others have gathered. What falls due meanwhile does not wait.
+	// What is silent now waits: for the outcome of a checkpoint, which is an input, or until more
+	// leases are collected. Leases that fall due meanwhile do not wait.
 	due, ok := e.m.lessor.NextDue()
 	if !e.checkpointing && e.silence < due {
 		due = e.silence

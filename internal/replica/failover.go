@@ -9,12 +9,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// failover makes a dead leader's successor in milliseconds. A process that dies
-// takes its connections with it, and new ones are refused: a member that sees this
-// need not wait for the election timeout. It forgets the leader. One of the
-// members that saw it asks to be elected, the others a little later in case that
-// one cannot win. Being wrong costs an election and nothing else, because no
-// promise rests on timeouts (rule 4).
+// failover replaces a dead leader within milliseconds. A process that dies takes its connections
+// with it, and new ones are refused: a member that sees this need not wait for the election
+// timeout. It forgets the leader. One of the members that saw it campaigns, the others a little
+// later in case that one cannot win. Being wrong costs an election and nothing else, because no
+// promise depends on timeouts (rule 4).
 type failover struct {
 	m     *local
 	at    lease.Instant // when to campaign; 0 for never
@@ -22,22 +21,22 @@ type failover struct {
 }
 
 const (
-	// stagger is how long the next in line waits for the one before, in
-	// milliseconds: longer than an election takes on one machine room's network.
+	// stagger is how long each member waits for the one before it, in milliseconds: longer than an
+	// election takes on a local network.
 	stagger = 25
-	// campaignTries bounds how often a member asks before it leaves the rest to the
-	// election timeout. If the others have not seen what it saw, they say no until
-	// that has passed for them; it asks for longer than the usual second.
+	// campaignTries bounds how often a member campaigns before it leaves the rest to the election
+	// timeout. Members that have not seen the leader die reject it until that timeout has passed
+	// for them, so it keeps trying for longer than the usual second.
 	campaignTries = 40
 )
 
-// begin plans a campaign in the place of a leader that is gone.
+// begin schedules a campaign to replace a leader that is gone.
 func (f *failover) begin(dead uint64) {
 	f.tries = 0
 	f.at = max(f.m.now, 1) + f.place(dead)*stagger
 }
 
-// place is how many voters with lower IDs could take over from a dead one.
+// place returns the number of voters with lower IDs that could replace a dead leader.
 func (f *failover) place(dead uint64) (n lease.Instant) {
 	for _, m := range f.m.machine.View().Members {
 		if !m.Learner && m.ID < f.m.cfg.ID && m.ID != dead {
@@ -47,8 +46,8 @@ func (f *failover) place(dead uint64) (n lease.Instant) {
 	return n
 }
 
-// due reports whether to campaign now. The next try is planned then: the others may not have seen
-// yet that the leader is gone, or have more of the log.
+// due reports whether to campaign now, and if so schedules the next attempt: the others may not
+// have noticed yet that the leader is gone, or may have more of the log.
 func (f *failover) due() bool {
 	if f.at == 0 || f.m.now < f.at {
 		return false
@@ -62,8 +61,8 @@ func (f *failover) due() bool {
 	return true
 }
 
-// follow follows changes of the role: once anybody has raised the term, its
-// candidate gets the time to win.
+// follow reacts to changes of the role: once a member has raised the term, its candidate gets time
+// to win.
 func (f *failover) follow(was role) {
 	switch {
 	case f.at == 0:
@@ -74,15 +73,15 @@ func (f *failover) follow(was role) {
 	}
 }
 
-// Gone says that another member's process has ended, or began anew: its
-// connections broke and new ones are refused.
+// Gone says that another member's process has ended or restarted: its connections broke and new
+// ones are refused.
 func (r *Replica) Gone(member uint64) {
 	r.Unreachable(member)
 	r.links.gone(member)
 	r.replace(member)
 }
 
-// replace begins to ask for the place of a leader that is gone or silent, if the member is that.
+// replace starts to campaign if the member is the leader; it is gone or unresponsive.
 func (r *Replica) replace(member uint64) {
 	if member != r.leader || !r.voter(r.cfg.ID) {
 		return
@@ -97,15 +96,14 @@ func (r *Replica) forgetLeader() {
 	}
 }
 
-// campaign asks to be elected in the place of a leader that is gone.
+// campaign campaigns to replace a leader that is gone.
 func (r *Replica) campaign() {
 	if r.failover.due() {
-		_ = r.Campaign() // which does nothing if this member has no vote any more
+		_ = r.Campaign() // does nothing if this member no longer has a vote
 	}
 }
 
-// Connected says since when this member has had a connection to another one
-// without a break.
+// Connected says since when this member has been connected to another one without interruption.
 func (r *Replica) Connected(member uint64, since lease.Instant) {
 	r.links.connected(member, since)
 }
@@ -116,9 +114,9 @@ func (r *Replica) Unreachable(member uint64) {
 	r.raft.node.ReportUnreachable(member)
 }
 
-// Transfer hands the leadership to a member, if it keeps up. Status tells which member leads when
-// the election timeout has passed. It returns ErrNoLeader on a member
-// that does not lead, and ErrBadTransferee for one that has no vote.
+// Transfer hands the leadership to a member, if it keeps up. After an election timeout, Status
+// shows which member leads. Transfer returns ErrNoLeader on a member that does not lead, and
+// ErrBadTransferee for a member without a vote.
 func (r *Replica) Transfer(to uint64) error {
 	switch {
 	case !r.leading:
@@ -131,10 +129,10 @@ func (r *Replica) Transfer(to uint64) error {
 	return nil
 }
 
-// Yield hands the leadership to the follower that is closest to this leader's
-// log, because this member is about to stop, or its disk is stuck. It reports
-// whether there is one. If this member still leads when it is called again, the follower did not
-// take the lead, for instance because its disk is stuck too: then it is the next one's turn.
+// Yield hands the leadership to the follower with the most complete log, because this member is
+// about to stop, or its disk is stuck. It reports whether there is one. If this member still leads
+// at the next call, that follower did not take over, for instance because its disk is stuck too;
+// then Yield offers it to the next one.
 func (r *Replica) Yield() bool {
 	if !r.leading || r.raft.transferring() {
 		return r.leading

@@ -8,46 +8,45 @@ import (
 	"leasehold.dev/lease"
 )
 
-// patience is how many election timeouts a command waits, at most, for a leader that takes it.
+// patience is how many election timeouts a command waits for a leader that accepts it.
 const patience = 5
 
-// maxForwarded is how many commands, and how many asks, may wait for another member.
+// maxForwarded is the most commands, and the most other requests, that may wait for another member.
 const maxForwarded = 1 << 16
 
 // forwarder sends the commands of this member's clients to another leader, and finds their outcome
 // in the log.
 //
-// Commands are numbered as they are sent. The leader of a term takes each
-// number once and in order, so sending again is harmless; and since a command
-// that is sent in a term enters the log in that term or never, those that
-// are not applied when an entry of a later term is are lost for certain, and are
-// sent again to the new leader. So a client never has to guess what became of
-// its command because a leader died.
+// Commands are numbered as they are sent. The leader of a term accepts each number once and in
+// order, so sending again is harmless. A command sent in a term enters the log in that term or
+// never. So once an entry of a later term is applied, commands that are not are certain to be lost,
+// and are sent to the new leader. A client never has to guess what happened to its command because
+// a leader died.
 type forwarder struct {
 	m     *local
-	queue []*Proposal // not sent, or certain to have been lost
-	sent  []sent      // by number; terms do not fall
+	queue []*Proposal // not sent, or certain to be lost
+	sent  []sent      // by number; terms never decrease
 	next  uint64      // the number of the next command
 
-	term     uint64 // in which the last was sent
-	version  byte   // of what it is asked in: its leader understands that
-	base     uint64 // the first number of term
-	received uint64 // the leader of term has all numbers below
-	idle     int    // ticks since the leader told of progress
-	over     int    // commands in sent that were refused, about
+	term     uint64 // of the last command sent
+	version  byte   // cluster version that the leader of term understands
+	base     uint64 // the first number in term
+	received uint64 // the leader of term has all lower numbers
+	idle     int    // ticks since the leader reported progress
+	over     int    // approximate number of rejected commands in sent
 }
 
-// sent is a command on its way. The proposal is nil once its client was answered.
+// sent is a command in flight. The proposal is nil once its client was answered.
 type sent struct {
 	seq, term uint64
-	at        lease.Instant // when it was sent first in the term
+	at        lease.Instant // when it was first sent in the term
 	command   fsm.Command
 	proposal  *Proposal
 }
 
 func (f *forwarder) full() bool { return len(f.queue)+len(f.sent)-f.over >= maxForwarded }
 
-// propose takes a command, or refuses it if too many wait.
+// propose accepts a command, or rejects it if too many wait.
 func (f *forwarder) propose(p *Proposal) {
 	if f.full() {
 		f.m.out.refuse(p, ErrOverloaded)
@@ -56,14 +55,14 @@ func (f *forwarder) propose(p *Proposal) {
 	f.queue = append(f.queue, p)
 }
 
-// again takes commands that are certain to have been lost, before all others.
+// again puts commands that are certain to be lost before all others.
 func (f *forwarder) again(own []*Proposal) {
 	if len(own) > 0 {
 		f.queue = slices.Concat(own, f.queue)
 	}
 }
 
-// begin starts the numbers of a new term.
+// begin starts the numbering of a new term.
 func (f *forwarder) begin(term uint64) {
 	f.term, f.base, f.received, f.idle = term, f.next, f.next, 0
 	f.version = firstVersion
@@ -79,16 +78,16 @@ func (f *forwarder) message() Forward {
 	return Forward{Term: f.term, First: f.next, Base: f.base}
 }
 
-// fill moves commands from the queue into msg. While the leader has not told
-// that it has the ones before, it holds back, so that what arrives meanwhile
-// shares the next message. What the first version does not have waits until it is known what
-// the leader understands: a message that it cannot read would take all that is in it with it.
+// fill moves commands from the queue into msg. Until the leader has confirmed the previous ones, it
+// holds back, so that commands that arrive meanwhile share the next message. Commands that need
+// more than the first version wait until the leader's version is known: a message that the leader
+// cannot decode would be lost as a whole.
 func (f *forwarder) fill(msg *Forward) {
 	if f.received < f.next && len(f.queue) < groupMax {
 		return
 	}
 	n := 0
-	known := f.m.machine.Term() == f.term // what the leader understands
+	known := f.m.machine.Term() == f.term // the leader's version
 	for n < len(f.queue) && n < groupMax && len(msg.body) < f.m.cfg.MaxBatch &&
 		(known || has(f.version, f.queue[n].Command)) {
 		p := f.queue[n]
@@ -109,9 +108,8 @@ func (f *forwarder) fill(msg *Forward) {
 	f.queue = f.queue[n:]
 }
 
-// tick gives up on what has waited too long, and sends again what the leader
-// seems not to have received. What the leader has may wait there for caches, and that
-// is no part of the patience.
+// tick rejects what has waited too long, and sends again what the leader seems not to have
+// received. Commands that the leader has may wait there for caches; that time does not count.
 func (f *forwarder) tick() {
 	m := f.m
 	limit := uint64(patience * m.cfg.ElectionTicks)
@@ -158,15 +156,15 @@ func (f *forwarder) find(seq uint64) (int, bool) {
 	})
 }
 
-// reached notes that the leader of term has all numbers below next.
+// reached records that the leader of term has all numbers below next.
 func (f *forwarder) reached(term, next uint64) {
 	if term == f.term && next > f.received && next <= f.next {
 		f.received, f.idle = next, 0
 	}
 }
 
-// refused takes the leader's word that it has refused some commands. They are forgotten once they
-// are half of all, since a leader may refuse very many.
+// refused handles the leader's rejections of commands. They are removed once they are half of all,
+// since a leader may reject very many.
 func (f *forwarder) refused(list []Refusal) {
 	for _, no := range list {
 		if i, ok := f.find(no.Seq); ok && f.sent[i].proposal != nil {
@@ -180,12 +178,11 @@ func (f *forwarder) refused(list []Refusal) {
 	}
 }
 
-// applied answers the commands of one group of an entry, which came through
-// this member.
+// applied answers the commands of one group of an entry that came through this member.
 func (f *forwarder) applied(term uint64, g fsm.Group, results []fsm.Result) {
 	first, end := g.Origin.Seq, g.Origin.Seq+uint64(len(g.Commands))
 	i, _ := f.find(first)
-	k := i // some may be missing: those of an earlier incarnation, and those nobody waits for
+	k := i // commands of an earlier incarnation, and those without a waiting client, are missing
 	for ; k < len(f.sent) && f.sent[k].seq < end; k++ {
 		if p := f.sent[k].proposal; p != nil {
 			p.Result, p.Index = results[f.sent[k].seq-first], f.m.machine.Index()
@@ -198,8 +195,8 @@ func (f *forwarder) applied(term uint64, g fsm.Group, results []fsm.Result) {
 	}
 }
 
-// requeue sends again, to the next leader, what is lost for certain because an entry of term is
-// applied.
+// requeue puts back commands that are certain to be lost because an entry of term is applied, for
+// the next leader.
 func (f *forwarder) requeue(term uint64) {
 	n := 0
 	var again []*Proposal
@@ -214,14 +211,15 @@ func (f *forwarder) requeue(term uint64) {
 	}
 }
 
-// swallowed answers what was sent in term or before: a snapshot has taken the place
-// of the entries, so its outcome is not known.
+// swallowed rejects commands sent in term or before: a snapshot replaced the entries, so their
+// outcome is unknown.
 func (f *forwarder) swallowed(term uint64) {
 	f.giveUp(func(s *sent) bool { return s.term <= term })
 }
 
-// giveUp answers the commands that late picks: their outcome is not known. A command that nobody
-// waits for is kept until the leader has it, because the leader takes no number before those below.
+// giveUp rejects the commands for which late returns true: their outcome is unknown. A command
+// without a waiting client is kept until the leader has it, because the leader accepts numbers only
+// in order.
 func (f *forwarder) giveUp(late func(*sent) bool) {
 	kept := f.sent[:0]
 	for _, s := range f.sent {

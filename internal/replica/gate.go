@@ -9,27 +9,27 @@ import (
 	"leasehold.dev/lease"
 )
 
-// gate holds back commands that change what caches may have, until those caches have dropped it or
-// their leases have passed their expiry (C1). All commands of a leader pass it, whichever client
-// sent them and however they came. Directory.Admit (directory/write.go) decides which commands
-// wait; the gate connects it with the log.
+// gate delays commands that change what caches may have, until those caches have dropped it or
+// their leases have passed their expiry (C1). All commands of a leader pass it, whatever their
+// origin. Directory.Admit (directory/write.go) decides which commands wait; the gate connects it
+// with the log.
 //
-// While no lease holds anything, a command costs the gate one comparison.
+// While no lease holds ranges, a command costs the gate one comparison.
 type gate struct {
 	m      *local
 	leases leases
 	// caches is nil until this member is primary.
 	caches *directory.Directory
-	// early are commands that came before this member was primary, since only then it knows
-	// all leases that hold anything; or for which a step had no time any more, because very
-	// many caches had to be looked at for those before them.
+	// early are commands that arrived before this member was primary, because only then does it
+	// know all leases that hold ranges. They are also commands for which a step had no time left,
+	// because it had to look at very many caches for the previous ones.
 	early []*Proposal
-	// parked are renewals of leases whose caches have not acknowledged something, by lease.
+	// parked are renewals of leases whose caches have pending invalidations, by lease.
 	parked  parking
 	singles singles
 }
 
-// leases is what the directory sees of them.
+// leases is the directory's view of the leases.
 type leases struct {
 	m      *local
 	expiry *expirer
@@ -38,7 +38,7 @@ type leases struct {
 // Keys implements directory.State.
 func (l leases) Keys(id lease.ID) iter.Seq[string] { return l.m.lessor.EachKey(id) }
 
-// Expiry implements directory.State. It tells of no end while the clock is not to be trusted (T10).
+// Expiry implements directory.State. It returns no expiry while the clock is not trusted (T10).
 func (l leases) Expiry(id lease.ID) (lease.Instant, bool) {
 	at, ok := l.m.lessor.Expiry(id)
 	if l.expiry.refresh {
@@ -47,9 +47,9 @@ func (l leases) Expiry(id lease.ID) (lease.Instant, bool) {
 	return at, ok
 }
 
-// open begins to keep account of the caches: this member is primary. A cache that there is already
-// may have all that its lease holds. If it was open, this member is promoted again, for the leases
-// to get their time anew.
+// open starts to track caches: this member is primary. An existing cache may have everything that
+// its lease holds. If the gate was already open, this member was promoted again to restart the
+// leases' time.
 func (g *gate) open() {
 	if g.caches != nil {
 		g.caches.Recheck()
@@ -63,12 +63,12 @@ func (g *gate) open() {
 		g.caches.Hold(id, info.Token, ranges, true)
 	}
 	for o := range holds.Orphans() {
-		o.Until = 0 // by the timer of a term before
+		o.Until = 0 // from the timer of an earlier term
 		g.orphaned(o, true)
 	}
 }
 
-// close returns all commands and renewals that have not left, in their order.
+// close returns all commands and renewals that have not left, in order.
 func (g *gate) close() (all []*Proposal, parked []Renewal) {
 	if g.caches != nil {
 		for _, w := range g.caches.Waiting() {
@@ -81,10 +81,10 @@ func (g *gate) close() (all []*Proposal, parked []Renewal) {
 	return append(all, g.early...), g.parked.takeAll(g.m.ticks)
 }
 
-// maxEarly is how many commands of clients may wait to pass the gate.
+// maxEarly is how many client commands may wait to pass the gate.
 const maxEarly = 1 << 18
 
-// ask reports whether a command may go on now. If not, it waits here, unless there is an error.
+// ask reports whether a command may proceed now. If not, and without an error, it waits here.
 func (g *gate) ask(p *Proposal) (now bool, err error) {
 	switch {
 	case g.caches == nil || p.internal == nil && (len(g.early) > 0 || g.caches.Spent()):
@@ -106,7 +106,7 @@ func (g *gate) ask(p *Proposal) (now bool, err error) {
 	return now, nil
 }
 
-// passed says that a command has got its number in the queue.
+// passed records that a command got its number in the queue.
 func (g *gate) passed(p *Proposal) {
 	g.caches.Admitted(p.write)
 	if p.internal != nil && p.internal.single != nil {
@@ -114,7 +114,7 @@ func (g *gate) passed(p *Proposal) {
 	}
 }
 
-// ended says that a command has its outcome, or is not going to have one here.
+// ended records that a command has its outcome, or will not get one here.
 func (g *gate) ended(p *Proposal) {
 	if w := p.write; w != nil && g.caches != nil {
 		g.caches.Finish(w)
@@ -126,20 +126,20 @@ func (g *gate) waits() bool {
 	return g.caches != nil && (!g.caches.Idle() || len(g.parked.of)+len(g.early) > 0)
 }
 
-// hasReady reports whether a command may go on that waited for caches.
+// hasReady reports whether a command that waited for caches may proceed.
 func (g *gate) hasReady() bool { return g.caches != nil && g.caches.HasReady() }
 
-// pending reports whether the cache of a lease has not acknowledged what it was told to drop: the
-// lease must not be renewed then. This member is primary.
+// pending reports whether the cache of a lease has pending invalidations, so that the lease must
+// not be renewed. This member is primary.
 func (g *gate) pending(id lease.ID) bool {
 	return !g.caches.Idle() && g.caches.Pending(id)
 }
 
-// holds reports whether a lease has a cache. Then it is in no group: it must not be renewed while
-// its cache has not acknowledged something.
+// holds reports whether a lease has a cache. Such a lease is in no group: it must not be renewed
+// while its cache has pending invalidations.
 func (g *gate) holds(id lease.ID) bool { return g.caches.Holds(id) }
 
-// single returns the command that expires a lease by itself, if some cache may have its keys.
+// single returns the command that expires a lease separately, if some cache may have its keys.
 func (g *gate) single(d lease.Due) *Proposal {
 	w := &directory.Write{Ends: taking(g.m.lessor, []lease.Due{d}), Urgent: true}
 	if !g.caches.Concerns(w) {
@@ -154,8 +154,8 @@ func (g *gate) single(d lease.Due) *Proposal {
 	return s.proposal
 }
 
-// distrust gives every orphan its full time anew, since the clock did not measure the time before,
-// and takes back the expiries that have not left the gate.
+// distrust restarts the full time of every orphan, since the clock did not measure the time before,
+// and takes back expiries that have not left the gate.
 func (g *gate) distrust() (back []*Proposal) {
 	if g.caches != nil {
 		g.caches.Refresh(g.m.now)
@@ -166,7 +166,7 @@ func (g *gate) distrust() (back []*Proposal) {
 	return g.singles.unproposed()
 }
 
-// follow learns which leases hold ranges since the last entry, and which do not.
+// follow processes the leases whose holds changed in the last entry.
 func (g *gate) follow(changed []fsm.Holding) {
 	for _, h := range changed {
 		ranges := g.m.machine.Holds(h.ID)
@@ -181,8 +181,8 @@ func (g *gate) follow(changed []fsm.Holding) {
 	}
 }
 
-// orphaned learns of an orphan. Its time is over when the lease would have ended: no promise
-// reaches further. A member that has not timed the lease gives it the full TTL.
+// orphaned processes an orphan. Its time ends when the lease would have ended, since no promise
+// reaches further. A member that did not time the lease gives it the full TTL.
 func (g *gate) orphaned(o fsm.Orphan, wide bool) {
 	l := &o.Lease
 	if o.Until == 0 || g.leases.expiry.refresh {
@@ -207,9 +207,9 @@ func (g *gate) next(at lease.Instant, ok bool) (lease.Instant, bool) {
 	return at, ok
 }
 
-// fill notes that a cache is going to have what is read, and reports whether it may. That counts
-// from before the confirm round: a leader that is one no more finds out in the round, and what it
-// has noted is worth nothing.
+// fill records that a cache is about to have what is read, and reports whether it may. The record
+// counts from before the confirm round: a leader that has been replaced finds out in that round,
+// and its records no longer matter.
 func (g *gate) fill(f *Fill, from directory.Origin) bool {
 	if g.caches == nil || !g.caches.Fill(directory.Fill{
 		ID: f.ID, Token: f.Token, Ranges: f.Ranges, From: from,
@@ -220,7 +220,7 @@ func (g *gate) fill(f *Fill, from directory.Origin) bool {
 	return true
 }
 
-// ack takes an acknowledgement of a cache.
+// ack processes an acknowledgement of a cache.
 func (g *gate) ack(a *AckCache, from directory.Origin) {
 	if g.caches != nil {
 		g.caches.Ack(directory.Ack{
@@ -230,7 +230,7 @@ func (g *gate) ack(a *AckCache, from directory.Origin) {
 	}
 }
 
-// openCache opens a cache, when it is certain that this member leads.
+// openCache opens a cache once this member is confirmed as the leader.
 func (g *gate) openCache(o *OpenCache) {
 	from := directory.Origin{Member: g.m.cfg.ID}
 	if o.from != 0 {

@@ -9,37 +9,37 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Keeper identifies what keeps groups of leases alive: a stream of a client to the leader, or of a
-// relay. The caller draws it, above 0 and never twice while the process runs.
+// Keeper identifies something that keeps groups of leases alive: a stream of a client to the
+// leader, or of a relay. The caller assigns it: positive, and never twice while the process runs.
 type Keeper uint64
 
-// GroupRenewals are what a Renewals asks about groups of its keeper, and the outcome.
+// GroupRenewals is the part of a Renewals about the groups of its keeper, and the outcome.
 type GroupRenewals struct {
-	// Keeper is what the leases join: those that are renewed without further ado are in its groups
-	// then, one for each TTL. Each is in one group at a time. 0: they join none.
+	// Keeper is whose groups the renewed leases join, one group per TTL. Leases that need a closer
+	// look do not join. Each lease is in one group at a time. 0 means that they join none.
 	Keeper Keeper
-	// Access are the users and roles by which the keeper may renew the leases. If they have changed
-	// since, none joins: it may be one that the keeper must not renew any more.
+	// Access are the users and roles that allowed the keeper to renew the leases. If they have
+	// changed since, none joins: the keeper may no longer be allowed to renew one of them.
 	Access *access.State
-	// Joined has a place for each lease, if there is a keeper: the group that the lease is in, 0
-	// for none. It is set when the Renewals is in Output.Together. Rounds is how many rounds the
-	// keeper's groups had then.
+	// Joined has an element for each lease, if there is a keeper: the group of the lease, 0 for
+	// none. It is set when the Renewals is in Output.Together. Rounds is then the number of rounds
+	// that the keeper's groups had.
 	Joined []lease.GroupID
 	Rounds uint64
-	// Round are the leases that leave the keeper's groups, and the groups to be renewed after that.
-	// If there are any, Take returns the Renewals once in Output.Groups, with a RenewedGroup for
-	// each of the groups. The numbers rise, or are 0 if the keeper counts no rounds.
+	// Round are the leases that leave the keeper's groups, and the groups to renew after that. If
+	// there are any, Take returns the Renewals once in Output.Groups, with a RenewedGroup for each
+	// of the groups. Round numbers increase, or are 0 if the keeper does not count rounds.
 	holder.Round
 	Renewed []holder.RenewedGroup
-	// End says that the keeper is gone: its stream has ended. It asks for nothing else then, and is
-	// not answered.
+	// End says that the keeper is gone: its stream has ended. Such a request has nothing else, and
+	// is not answered.
 	End bool
 }
 
 // asks reports whether there is anything to answer.
 func (g *GroupRenewals) asks() bool { return len(g.Leave)+len(g.Renew) > 0 }
 
-// over answers that no group is renewed.
+// over answers that no group was renewed.
 func (g *GroupRenewals) over() {
 	g.Renewed = make([]holder.RenewedGroup, len(g.Renew))
 	for i, id := range g.Renew {
@@ -47,22 +47,22 @@ func (g *GroupRenewals) over() {
 	}
 }
 
-// keepers are the groups that a leader has, by keeper and TTL. They end with the leadership: a
-// group promises nothing by itself, and the next leader's keepers join their leases again.
+// keepers are a leader's groups, by keeper and TTL. They end with the leadership: a group promises
+// nothing by itself, and the next leader's keepers join their leases again.
 type keepers struct {
 	m      *local
 	of     map[Keeper]*keeper
-	room   int           // for so many keepers; then those without groups are forgotten
+	room   int           // keepers up to which those without groups are kept
 	access *access.State // as of the last entry
 }
 
-// keeper is what a leader has of a Keeper.
+// keeper is a leader's state of a Keeper.
 type keeper struct {
 	groups map[lease.TTL]lease.GroupID
-	rounds uint64 // the number of the last round that was answered
+	rounds uint64 // number of the last answered round
 }
 
-// join takes a lease that was just renewed into the group of a keeper and a TTL.
+// join adds a lease that was just renewed to the group of a keeper and a TTL.
 func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	its := k.need(by)
 	g := its.groups[n.TTL]
@@ -81,10 +81,11 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	return g
 }
 
-// MaxGroups bounds the groups of a keeper. Those that are over count until others need their place.
+// MaxGroups bounds the groups of a keeper. Groups that have ended count until their place is
+// needed.
 const MaxGroups = 64
 
-// prune forgets groups that are over, and reports whether there were any.
+// prune removes groups that have ended, and reports whether there were any.
 func (k *keepers) prune(groups map[lease.TTL]lease.GroupID) bool {
 	before := len(groups)
 	maps.DeleteFunc(groups, func(_ lease.TTL, g lease.GroupID) bool { return !k.m.lessor.HasGroup(g) })
@@ -93,8 +94,8 @@ func (k *keepers) prune(groups map[lease.TTL]lease.GroupID) bool {
 
 const minRoom = 64
 
-// need returns a keeper, which is made if it is new. A renewal may come after the end of its
-// keeper, so those are forgotten now and then that have no groups.
+// need returns a keeper, and creates it if it is new. A renewal may arrive after the end of its
+// keeper, so keepers without groups are removed occasionally.
 func (k *keepers) need(by Keeper) *keeper {
 	its := k.of[by]
 	if its == nil {
@@ -114,7 +115,7 @@ func (k *keepers) need(by Keeper) *keeper {
 	return its
 }
 
-// renew does what a keeper asks about its groups.
+// renew processes a keeper's request about its groups.
 func (k *keepers) renew(r *GroupRenewals) {
 	if r.End {
 		k.end(r.Keeper)
@@ -151,8 +152,8 @@ func (k *keeper) has(g lease.GroupID) bool {
 	return false
 }
 
-// settle takes the second look at what is confirmed, as [leadership.settle] does: what has left a
-// group since its renewal is reported with it, and not with a later one.
+// settle checks confirmed groups a second time, like [leadership.settle]: leases that left a group
+// since its renewal are reported with this renewal, not with a later one.
 func (k *keepers) settle(r *GroupRenewals) {
 	if r.Number > 0 {
 		k.need(r.Keeper).rounds = r.Number
@@ -169,7 +170,7 @@ func (k *keepers) settle(r *GroupRenewals) {
 	}
 }
 
-// joined takes the second look at a lease that has joined a group.
+// joined checks a lease that has joined a group a second time.
 func (k *keepers) joined(id lease.ID, g lease.GroupID) lease.GroupID {
 	if g != 0 && k.m.lessor.GroupOf(id) != g {
 		return 0
@@ -177,7 +178,7 @@ func (k *keepers) joined(id lease.ID, g lease.GroupID) lease.GroupID {
 	return g
 }
 
-// rounds returns how many rounds of a keeper were answered.
+// rounds returns the number of a keeper's last answered round.
 func (k *keepers) rounds(by Keeper) uint64 {
 	if its := k.of[by]; its != nil {
 		return its.rounds
@@ -185,7 +186,7 @@ func (k *keepers) rounds(by Keeper) uint64 {
 	return 0
 }
 
-// end ends the groups of a keeper that is gone. Its leases are untended.
+// end ends the groups of a keeper that is gone. Its leases become untended.
 func (k *keepers) end(by Keeper) {
 	if its := k.of[by]; its != nil {
 		k.dissolve(its, true)
@@ -200,8 +201,8 @@ func (k *keepers) dissolve(its *keeper, untended bool) {
 	clear(its.groups)
 }
 
-// follow ends all groups if users or roles have changed: in the revision of the change, a lease
-// leaves its group whose keeper may not hold it any more. The others join again.
+// follow ends all groups if users or roles have changed. So in the revision of the change, a lease
+// leaves its group if the keeper may no longer hold it. The others join again.
 func (k *keepers) follow(now *access.State) {
 	if now == k.access {
 		return

@@ -7,27 +7,27 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// health is what a leader knows of how the members do. It says which changes of the membership the
-// cluster can afford.
+// health is what a leader knows about the health of the members. It decides which changes of the
+// membership are safe.
 type health struct {
 	m     *local
 	links *links
 	raft  *node
 }
 
-// active reports whether a member takes part: it is heard, and is not about to stop because it is
-// damaged.
+// active reports whether a member participates: it has been heard recently, and is not about to
+// stop because it is damaged.
 func (h health) active(id uint64) bool {
 	return h.links.active(id) && !h.m.machine.IsDamaged(id)
 }
 
-// stable reports whether a member that takes part has been heard for a while.
+// stable reports whether an active member has been heard for a while.
 func (h health) stable(id uint64) bool {
 	return h.links.stable(id) && !h.m.machine.IsDamaged(id)
 }
 
-// affordable reports why the cluster cannot afford a change now. Only the
-// leader can tell, since it alone knows who is connected.
+// affordable returns why a change is not safe now. Only the leader can decide, since it alone knows
+// who is connected.
 func (h health) affordable(c fsm.Command) error {
 	if !has(h.m.machine.Version().Number, c) {
 		return ErrVersion
@@ -44,10 +44,10 @@ func (h health) affordable(c fsm.Command) error {
 	}
 }
 
-// affordAdd wants so many voters to have been connected for a while that they
-// have a majority although the new member counts and is not there yet (etcd's
-// rule). A learner does not count, but soon will, and the leader sends it
-// everything: that is not wise with a cluster that limps either.
+// affordAdd requires that enough voters have been connected for a while to form a majority that
+// already counts the new member, although it is not there yet (etcd's rule). A learner does not
+// count, but soon will, and the leader sends it everything, which a degraded cluster cannot afford
+// either.
 func (h health) affordAdd(learner bool) error {
 	learners, voters, connected := 0, 0, 0
 	for _, n := range h.m.machine.View().Members {
@@ -70,8 +70,8 @@ func (h health) affordAdd(learner bool) error {
 	return nil
 }
 
-// affordRemove wants a quorum of the remaining members to be connected: for a while, if a member is
-// removed that takes part itself (etcd's rule).
+// affordRemove requires that a quorum of the remaining members is connected; for a while, if the
+// removed member is active itself (etcd's rule).
 func (h health) affordRemove(id uint64) error {
 	if !h.m.cfg.Membership.Strict || !h.m.voter(id) {
 		return nil
@@ -96,22 +96,22 @@ func (h health) affordRemove(id uint64) error {
 	return nil
 }
 
-// removesUnheard reports whether c removes a voter that this leader has not heard. It is down
-// if it has had the time to be heard.
+// removesUnheard reports whether c removes a voter that this leader has not heard. The voter is
+// down if it has had time to be heard.
 func (h health) removesUnheard(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && h.m.cfg.Membership.Strict && h.m.voter(remove.ID) && !h.links.active(remove.ID)
 }
 
-// affordPromote wants a learner that has what the leader has, but for a few
-// entries: else the cluster might wait for it to catch up.
+// affordPromote requires a learner that is at most a few entries behind the leader: otherwise the
+// cluster might have to wait for it to catch up.
 func (h health) affordPromote(id uint64) error {
 	n, _ := h.m.machine.View().Member(id)
 	if !n.Learner {
-		return nil // apply says what is wrong
+		return nil // apply returns the error
 	}
 	if n.Incarnation == 0 {
-		// A member that knows that it votes must tell it from one that has lost its data.
+		// A member that knows that it votes must be distinguishable from one that lost its data.
 		return ErrLearnerNotReady
 	}
 	var match uint64

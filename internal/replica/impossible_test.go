@@ -80,15 +80,15 @@ func TestSenselessMessages(t *testing.T) {
 		{"too far above", app(func(m *raftpb.Message) { m.Term = new(uint64(math.MaxUint64)) })},
 		{"the log has term", app(func(m *raftpb.Message) { m.LogTerm = new(uint64(6)) })},
 		{"has term 0", app(func(m *raftpb.Message) { m.LogTerm = nil })},
-		{"a context of", app(func(m *raftpb.Message) { m.Context = make([]byte, 1<<20) })},
+		{"its context has", app(func(m *raftpb.Message) { m.Context = make([]byte, 1<<20) })},
 		{"never leave", app(func(m *raftpb.Message) { m.Responses = []*raftpb.Message{{}} })},
 		{"in the place of entry 2", app(func(m *raftpb.Message) { m.Entries[0].Index = new(uint64(4)) })},
 		{"in the place of entry 3", app(func(m *raftpb.Message) { m.Entries[1].Index = nil })},
 		{"after term 5", app(func(m *raftpb.Message) { m.Entries[1].Term = new(uint64(4)) })},
 		{"in a message of term 5", app(func(m *raftpb.Message) { m.Entries[1].Term = new(uint64(6)) })},
 		{"unknown type", app(func(m *raftpb.Message) { m.Entries[0].Type = raftpb.EntryType(9).Enum() })},
-		{"carries entries", app(func(m *raftpb.Message) { m.Type = raftpb.MsgVote.Enum() })},
-		{"carries a snapshot", app(func(m *raftpb.Message) {
+		{"it has entries", app(func(m *raftpb.Message) { m.Type = raftpb.MsgVote.Enum() })},
+		{"it has a snapshot", app(func(m *raftpb.Message) {
 			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(1))}}
 		})},
 		{"do not send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgProp.Enum() })},
@@ -97,7 +97,7 @@ func TestSenselessMessages(t *testing.T) {
 		{"a snapshot of term 6", snap(func(s *raftpb.SnapshotMetadata) { s.Term = new(uint64(6)) })},
 		{"at entry 7 of term 0", snap(func(s *raftpb.SnapshotMetadata) { s.Term = nil })},
 		{"without voters", snap(func(s *raftpb.SnapshotMetadata) { s.ConfState = nil })},
-		{"that cannot be", snap(func(s *raftpb.SnapshotMetadata) {
+		{"invalid members", snap(func(s *raftpb.SnapshotMetadata) {
 			s.ConfState.Learners = []uint64{self}
 		})},
 	} {

@@ -6,20 +6,20 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// inflight has the entries of this member that are in the log and not yet applied, in its order.
-// They outlive the term of the leader that proposed them: only the log says what becomes of them.
+// inflight has this member's entries that are in the log and not yet applied, in log order. They
+// outlive the term of the leader that proposed them: only the log decides their outcome.
 type inflight []batch
 
 // batch is one entry.
 type batch struct {
-	index, term uint64 // index is 0 until the entry was appended
+	index, term uint64 // index is 0 until the entry is appended
 	number      uint64 // of the first proposal in its leader's queue; 0 for a change of the membership
-	time        int64  // of its commands at most: see fsm.Cost
+	time        int64  // upper bound for its commands: see fsm.Cost
 	proposals   []*Proposal
 }
 
-// assign tells the entry that was proposed last its index: entries of this member's term that carry
-// data are its own, in the order of proposal.
+// assign sets the index of the last proposed entry: entries of this member's term that carry data
+// are its own, in the order of proposal.
 func (f inflight) assign(entries []*raftpb.Entry, term uint64) {
 	for _, e := range entries {
 		if len(e.GetData()) == 0 || e.GetTerm() != term {
@@ -31,9 +31,10 @@ func (f inflight) assign(entries []*raftpb.Entry, term uint64) {
 	}
 }
 
-// take returns the proposals of the entry (index, term), if it is this member's, because that entry
-// is applied. Those that the log has passed by, and all of earlier terms, wherever they stood, were
-// overwritten by another leader's entries and are lost for certain: the terms in a log do not fall.
+// take returns the proposals of the entry (index, term), which is being applied, if it is this
+// member's. Proposals that the log has passed, and all those of earlier terms, wherever they were,
+// have been overwritten by another leader's entries and are certain to be lost: terms in a log
+// never decrease.
 func (f *inflight) take(index, term uint64) (found, lost []*Proposal) {
 	n := 0
 	for ; n < len(*f); n++ {
@@ -51,7 +52,7 @@ func (f *inflight) take(index, term uint64) (found, lost []*Proposal) {
 	return found, lost
 }
 
-// swallow returns the proposals of entries up to index: a snapshot has taken their place.
+// swallow returns the proposals of entries up to index, which a snapshot has replaced.
 func (f *inflight) swallow(index uint64) (all []*Proposal) {
 	for len(*f) > 0 && (*f)[0].index <= index {
 		all = append(all, (*f)[0].proposals...)
@@ -60,7 +61,7 @@ func (f *inflight) swallow(index uint64) (all []*Proposal) {
 	return all
 }
 
-// unassigned takes out the entry that was proposed last if it has no index: Raft did not append it.
+// unassigned removes the last proposed entry if it has no index: Raft did not append it.
 func (f *inflight) unassigned() bool {
 	last := len(*f) - 1
 	if last < 0 || (*f)[last].index != 0 {
@@ -70,7 +71,7 @@ func (f *inflight) unassigned() bool {
 	return true
 }
 
-// first returns the number of the first proposal, or the number next if there is none.
+// first returns the number of the first proposal, or next if there is none.
 func (f inflight) first(next uint64) uint64 {
 	for i := range f {
 		if n := f[i].number; n != 0 {
@@ -80,7 +81,7 @@ func (f inflight) first(next uint64) uint64 {
 	return next
 }
 
-// time returns the time of all commands, at most.
+// time returns an upper bound on the time of all commands.
 func (f inflight) time() (all int64) {
 	for i := range f {
 		all += f[i].time
@@ -88,14 +89,14 @@ func (f inflight) time() (all int64) {
 	return all
 }
 
-// setsVersion reports whether an entry changes the cluster version.
+// setsVersion reports whether any entry changes the cluster version.
 func (f inflight) setsVersion() bool {
 	return slices.ContainsFunc(f, func(b batch) bool {
 		return slices.ContainsFunc(b.proposals, (*Proposal).setsVersion)
 	})
 }
 
-// of yields the proposals of a term.
+// of returns the proposals of a term.
 func (f inflight) of(term uint64) (all []*Proposal) {
 	for i := range f {
 		if f[i].term == term {

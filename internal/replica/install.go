@@ -10,11 +10,10 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Restore takes a snapshot that another member sent: its message, and the
-// state that was streamed beside it. It reports whether the snapshot is taken;
-// then Output.Append carries a message with it, and the shell makes the streamed
-// snapshot the newest on disk, whole or not at all, in the place of that message
-// among the others. The state is replaced when that is durable (Persisted).
+// Restore accepts a snapshot from another member: its message, and the state that was streamed
+// separately. It reports whether the snapshot is accepted. Then Output.Append has a message with
+// it, and the shell makes the streamed snapshot the newest on disk, atomically and at that
+// message's position in the order. The state is replaced once that is durable (Persisted).
 func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, err error) {
 	index := m.GetSnapshot().GetMetadata().GetIndex()
 	if index != machine.Index() {
@@ -40,7 +39,7 @@ func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, 
 	return taken, nil
 }
 
-// install puts the streamed state in the place of the old one.
+// install replaces the state by the streamed one.
 func (r *Replica) install(s *raftpb.Snapshot) {
 	m := r.incoming
 	r.incoming, r.raft.offered = nil, 0
@@ -55,8 +54,8 @@ func (r *Replica) install(s *raftpb.Snapshot) {
 	r.relay.commands.swallowed(s.GetMetadata().GetTerm())
 }
 
-// SnapshotSent says how the streaming of a snapshot to a member ended. After a
-// failure Raft tries again.
+// SnapshotSent reports how the streaming of a snapshot to a member ended. After a failure Raft
+// tries again.
 func (r *Replica) SnapshotSent(to uint64, ok bool) {
 	status := raft.SnapshotFinish
 	if !ok {

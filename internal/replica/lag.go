@@ -5,12 +5,13 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// A Lag says how many committed entries a member does not have yet, as far as the leader knows.
+// A Lag is the number of committed entries that a member does not have yet, as far as the leader
+// knows.
 type Lag struct{ Member, Entries uint64 }
 
-// Lags returns how far the other members are behind, in ID order. One of which this leader has not
-// heard since it was elected may have nothing; in the first election timeout it is left out. Lags
-// returns nothing at a member that does not lead.
+// Lags returns how far the other members are behind, in ID order. A member that this leader has not
+// heard since its election may have nothing; it is left out in the first election timeout. Lags
+// returns nothing on a member that does not lead.
 func (r *Replica) Lags() []Lag {
 	if r.lead == nil {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// leadership is all that a member has only while it leads: it is made when the term begins, and
-// dropped when that ends. Its parts do not know each other; here they are joined.
+// leadership is the state that a member has only while it leads. It is created when the term
+// begins, and dropped when that ends. It joins its parts, which do not refer to each other.
 //
-// Commands go one way down: propose, admit, the gate, the queue. The Replica makes entries of the
+// Commands take one path: propose, admit, the gate, the queue. The Replica makes entries from the
 // queue. Renewals and reads wait for a confirm round.
 type leadership struct {
 	m       *local
@@ -24,22 +24,22 @@ type leadership struct {
 	rounds  confirm.Queue[round]
 	remotes remotes
 	keepers keepers
-	// parked are renewals of expiring leases, until the outcome is known, and of all leases while
-	// this member is not primary.
+	// parked are renewals of leases whose expiry is in the log, until the outcome is known, and all
+	// renewals until this member is primary.
 	parked parking
-	early  []*Renewals // batches that came before this member was primary
-	// raising says that a change of the cluster version was proposed and has no outcome yet.
+	early  []*Renewals // batches that arrived before this member was primary
+	// raising says that a change of the cluster version is proposed and has no outcome yet.
 	raising bool
-	// compareAt is the tick from which the members' states are compared again.
+	// compareAt is the tick of the next comparison of the members' states.
 	compareAt uint64
 	inflight  *inflight   // this member's entries in the log
-	slow      *slowCaches // as all members know them
-	// offers counts how often the lead was offered to each member.
+	slow      *slowCaches // as known to all members
+	// offers counts how often the leadership was offered to each member.
 	offers map[uint64]int
 }
 
-// newLeadership returns what a member begins to lead with. Confirm rounds with an ID up to
-// lastRound are of an earlier term.
+// newLeadership returns the initial state of a leader. Confirm rounds with IDs up to lastRound
+// belong to an earlier term.
 func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) *leadership {
 	l := &leadership{
 		m: m, term: m.term, queue: queue{m: m}, expiry: expirer{m: m, began: m.ticks},
@@ -53,7 +53,7 @@ func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) 
 }
 
 // promote starts this member's tracker: it leads, and has applied an entry of its own term, so it
-// knows every lease that any leader granted before.
+// knows every lease that an earlier leader granted.
 func (l *leadership) promote() {
 	l.m.primary = true
 	l.expiry = expirer{m: l.m, began: l.m.ticks}
@@ -70,8 +70,8 @@ func (l *leadership) promote() {
 	}
 }
 
-// demote stops the tracker. Decisions on their way lose their meaning with
-// the term (the fence of fsm.Expire), so nothing is left to undo.
+// demote stops the tracker. Decisions in flight lose their effect with the term (the fence of
+// fsm.Expire), so there is nothing to undo.
 func (l *leadership) demote() {
 	if l.m.primary {
 		l.m.primary = false
@@ -80,10 +80,10 @@ func (l *leadership) demote() {
 	}
 }
 
-// close ends the leadership, and returns what clients of this member asked for and can still be
-// done by the next leader. What is in the log may still be committed, and its proposers wait for
-// that. The leader's own commands are of no interest any more, wherever they are: a renewal that
-// waits for one of them asks the next leader rather than to wait for this one's log.
+// close ends the leadership, and returns the requests of this member's clients that the next leader
+// can still serve. Entries in the log may still be committed, and their proposers wait for that.
+// The leader's own commands are dropped, wherever they are: a renewal that waits for one of them
+// asks the next leader instead of waiting for this one's log.
 func (l *leadership) close() (all unanswered) {
 	l.demote()
 	held, parked := l.gate.close()
@@ -100,7 +100,7 @@ func (l *leadership) close() (all unanswered) {
 	for _, b := range l.rounds.Close() {
 		all.unconfirmed(&b)
 	}
-	for _, b := range l.early { // of which nothing is promised
+	for _, b := range l.early { // nothing was promised
 		if b.from == 0 {
 			all.groups = append(all.groups, b)
 			all.batches = append(all.batches, b)
@@ -111,7 +111,7 @@ func (l *leadership) close() (all unanswered) {
 	return all
 }
 
-// takeOver takes what waited for a leader, now that it is this member.
+// takeOver accepts the requests that waited for a leader, now that this member leads.
 func (l *leadership) takeOver(all unanswered) {
 	for _, p := range all.commands {
 		l.admit(p)
@@ -128,26 +128,27 @@ func (l *leadership) takeOver(all unanswered) {
 	}
 }
 
-// propose takes a command of a client, of this member or of another one. Commands of the leader's
-// timers are refused, whichever member sends them (T1).
+// propose accepts a command from a client, of this member or of another one. Commands reserved for
+// the leader's timers are rejected, whichever member sends them (T1).
 func (l *leadership) propose(p *Proposal) {
 	if fsm.Internal(p.Command) {
 		l.refuse(p, ErrInternal)
 		return
 	}
 	if h, ok := p.Command.(*fsm.StateHash); ok && h.Member != cmp.Or(p.origin.Member, l.m.cfg.ID) {
-		l.refuse(p, ErrInternal) // nobody speaks for another
+		l.refuse(p, ErrInternal) // a member may report only its own hash
 		return
 	}
 	l.admit(p)
 }
 
-// proposeOwn takes a command of the leader's timers. It never waits behind clients' admission.
+// proposeOwn proposes a command of the leader's timers. It bypasses the limits on clients'
+// commands.
 func (l *leadership) proposeOwn(c fsm.Command, i internal) {
 	l.admit(&Proposal{Command: c, internal: &i})
 }
 
-// admit lets a command into the queue, at once or when it may. All commands come this way.
+// admit passes a command to the queue, at once or later. All commands pass here.
 func (l *leadership) admit(p *Proposal) {
 	if fsm.Membership(p.Command) {
 		l.changes.waiting = append(l.changes.waiting, p)
@@ -161,7 +162,7 @@ func (l *leadership) admit(p *Proposal) {
 	}
 }
 
-// enqueue puts a command into the queue: the gate is open for it.
+// enqueue adds a command that passed the gate to the queue.
 func (l *leadership) enqueue(p *Proposal) {
 	if err := l.queue.add(p); err != nil {
 		l.refuse(p, err)
@@ -170,7 +171,7 @@ func (l *leadership) enqueue(p *Proposal) {
 	l.gate.passed(p)
 }
 
-// refuse gives a command its end: there is no result, and it is not in the log.
+// refuse rejects a command: it is not in the log, and has no result.
 func (l *leadership) refuse(p *Proposal, err error) {
 	l.ended(p)
 	switch {
@@ -183,13 +184,13 @@ func (l *leadership) refuse(p *Proposal, err error) {
 	}
 }
 
-// ended says that a command has its outcome, or is not going to have one here.
+// ended records that a command has its outcome, or will not get one here.
 func (l *leadership) ended(p *Proposal) {
 	l.gate.ended(p)
 	l.queue.ended(p, l.inflight)
 }
 
-// outcome takes the outcome of a command of the leader's timers: it was applied, or certainly not.
+// outcome handles the outcome of a timer's command: it was applied, or certainly not.
 func (l *leadership) outcome(p *Proposal, applied bool) {
 	switch c := p.Command.(type) {
 	case *fsm.Expire:
@@ -210,8 +211,8 @@ func (l *leadership) outcome(p *Proposal, applied bool) {
 	}
 }
 
-// expire proposes what the tracker finds due: leases past their expiry, and the remaining time of
-// silent ones.
+// expire proposes what the tracker reports as due: leases past their expiry, and the remaining time
+// of silent ones.
 func (l *leadership) expire() {
 	if !l.m.primary || l.expiry.refresh {
 		return
@@ -226,14 +227,14 @@ func (l *leadership) expire() {
 	}
 }
 
-// expiryWork is how much work of the directory a step does, at most, for leases that expire by
-// themselves: an eighth of what it does for commands of clients, beside that, and for one lease at
-// least. So neither keeps the other from its turn.
+// expiryWork bounds the directory's work per step for leases that expire separately, except that
+// one lease is always allowed. It is an eighth of the bound for clients' commands, and in addition
+// to that, so that neither starves the other.
 const expiryWork = 1 << 15
 
-// expireSingly takes those leases out of a batch whose keys some cache may have. Each of them
-// expires by itself, so that one cache that does not answer delays no other lease (T15). Those for
-// which this step has no time stay due.
+// expireSingly removes from a batch the leases whose keys some cache may have. Each of them expires
+// separately, so that a cache that does not answer delays no other lease (T15). Leases for which
+// this step has no time stay due.
 func (l *leadership) expireSingly(due []lease.Due) (rest []lease.Due) {
 	caches := l.gate.caches
 	if caches.Idle() {
@@ -256,7 +257,7 @@ func (l *leadership) expireSingly(due []lease.Due) (rest []lease.Due) {
 	return rest
 }
 
-// expired takes the outcome of an expiry, and tries the renewals that waited for it again.
+// expired handles the outcome of an expiry, and retries the renewals that waited for it.
 func (l *leadership) expired(p *Proposal, due []lease.Due, applied bool) {
 	if single := p.internal.single; single != nil {
 		l.gate.singles.remove(single)
@@ -272,8 +273,8 @@ func (l *leadership) expired(p *Proposal, due []lease.Due, applied bool) {
 	}
 }
 
-// distrust gives every lease its full TTL from now on, as soon as nothing that was decided before
-// is in the log any more: the clock did not measure the time before.
+// distrust restarts the full TTL of every lease, once no earlier decision is in the log: the clock
+// did not measure the time before.
 func (l *leadership) distrust() {
 	l.expiry.refresh = l.m.primary
 	for _, p := range l.gate.distrust() {
@@ -283,10 +284,10 @@ func (l *leadership) distrust() {
 	l.refresh()
 }
 
-// refresh promotes anew if that is wanted and nothing that was decided before is in the log any
-// more. A lease that is alive again while its Expire is under way could be renewed and expire all
-// the same (T5); one whose clearing entry is under way would end by the checkpoint although its
-// holder was heard.
+// refresh promotes again if that is needed and no earlier decision is in the log. Otherwise a lease
+// that is alive again while its Expire is in the log could be renewed and expire all the same (T5).
+// And a lease whose clearing entry is in the log would end by the checkpoint although its holder
+// was heard.
 func (l *leadership) refresh() {
 	if l.m.primary && l.expiry.mayRefresh() && !l.gate.singles.any() {
 		l.demote()
@@ -294,8 +295,7 @@ func (l *leadership) refresh() {
 	}
 }
 
-// raiseVersion proposes the change of the cluster version for which it is time, if there is one
-// and none is under way.
+// raiseVersion proposes the change of the cluster version that is due, unless one is in progress.
 func (l *leadership) raiseVersion() {
 	if !l.m.primary || l.raising {
 		return
@@ -306,8 +306,8 @@ func (l *leadership) raiseVersion() {
 	}
 }
 
-// compare asks for the hashes of all members' states when it is time for that: a while after this
-// leader has begun, and then after each Config.CompareTicks.
+// compare requests the hashes of all members' states when that is due: a while after this leader
+// has begun, and then every Config.CompareTicks.
 func (l *leadership) compare() {
 	every := l.m.cfg.CompareTicks
 	if !l.m.primary || every == 0 || l.m.ticks < l.compareAt {
@@ -315,13 +315,13 @@ func (l *leadership) compare() {
 	}
 	l.compareAt = l.m.ticks + every
 	if len(l.m.machine.View().Members) < 2 {
-		return // there is nobody to compare with
+		return // no other member to compare with
 	}
 	l.proposeOwn(&fsm.HashState{}, internal{})
 }
 
-// openGates lets those commands and renewals go on that may. Commands are proposed, and applied, in
-// the order of their numbers.
+// openGates passes on the commands and renewals that may proceed. Commands are proposed, and
+// applied, in the order of their numbers.
 func (l *leadership) openGates() {
 	if !l.gate.waits() {
 		return
@@ -343,8 +343,8 @@ func (l *leadership) openGates() {
 	l.passEarly()
 }
 
-// passEarly lets the commands go on that came before the gate was open, in their order, as many as
-// this step has time for.
+// passEarly passes on the commands that arrived before the gate was open, in order, as many as this
+// step has time for.
 func (l *leadership) passEarly() {
 	early := l.gate.early
 	l.gate.early = nil
@@ -357,7 +357,7 @@ func (l *leadership) passEarly() {
 	}
 }
 
-// followHolds learns which leases hold ranges since the last entry, and which do not.
+// followHolds processes the leases whose holds changed in the last entry.
 func (l *leadership) followHolds(changed []fsm.Holding) {
 	if l.gate.caches != nil {
 		l.gate.follow(changed)
@@ -365,8 +365,7 @@ func (l *leadership) followHolds(changed []fsm.Holding) {
 	}
 }
 
-// dropOrphans proposes to drop the orphans whose caches have nothing any more. So they make
-// room for holds that are asked for from now on.
+// dropOrphans proposes to drop the orphans whose caches are empty, which makes room for new holds.
 func (l *leadership) dropOrphans() {
 	most := l.m.cfg.MaxExpire
 	for {

@@ -5,9 +5,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// local is what the parts of a replica share: how this member is configured, what its clocks
-// showed last, which part it plays, what it has applied, and what the next Take returns. Only the
-// Replica changes it. The other parts read it, and append to out.
+// local is what the parts of a replica share: this member's configuration, its clocks, its role,
+// what it has applied, and the output of the next Take. Only the Replica changes it. The other
+// parts read it, and append to out.
 type local struct {
 	cfg Config
 	times
@@ -15,38 +15,38 @@ type local struct {
 	machine *fsm.Machine
 	lessor  *lease.Lessor // the machine's
 	out     output
-	// lastGroup is the last group of leases that this process has opened as a leader.
+	// lastGroup is the last group of leases that this process created as a leader.
 	lastGroup lease.GroupID
 }
 
-// times are what was read of clocks.
+// times are the last clock readings.
 type times struct {
 	now   lease.Instant
 	ticks uint64
 }
 
-// role is the part that this member plays.
+// role is the role of this member.
 type role struct {
 	term    uint64
-	leader  uint64 // the known leader's ID, 0 for none
+	leader  uint64 // the known leader's ID, 0 if unknown
 	leading bool   // this member is the leader of term
-	primary bool   // and has applied an entry of term: its tracker runs
+	primary bool   // has applied an entry of term, so its tracker runs
 }
 
-// output is what gathers for the next Take, and what the last one returned.
+// output collects the next result of Take, and keeps the last one.
 type output struct {
 	Output
 	given Output
 }
 
-// take returns what has gathered, and begins anew.
+// take returns the collected output, and starts a new one.
 func (o *output) take() Output {
 	out := o.Output
 	*o = output{Output: o.given.emptied(), given: out}
 	return out
 }
 
-// emptied returns an empty Output with memory of one that its caller is through with.
+// emptied returns an empty Output that reuses the memory of one no longer in use.
 func (o *Output) emptied() Output {
 	clear(o.Append)
 	clear(o.Proposals)
@@ -61,7 +61,7 @@ func (o *Output) emptied() Output {
 	}
 }
 
-// send sends a message to another member, in the version of the term unless it says which.
+// send sends a message to another member, in the version of the term unless it sets one.
 func (m *local) send(msg *Message) {
 	msg.From = m.cfg.ID
 	switch {
@@ -73,13 +73,13 @@ func (m *local) send(msg *Message) {
 	m.out.Send = append(m.out.Send, msg)
 }
 
-// refuse answers a command of a client of this member that it has no result.
+// refuse rejects a command of a client of this member.
 func (o *output) refuse(p *Proposal, err error) {
 	p.Err = err
 	o.Proposals = append(o.Proposals, p)
 }
 
-// refuseRead answers a read of a client of this member that it is not confirmed.
+// refuseRead rejects a read of a client of this member.
 func (o *output) refuseRead(q *Read, err error) {
 	q.Err = err
 	o.Reads = append(o.Reads, q)
@@ -91,7 +91,7 @@ func (o *output) renewed(n Renewal, ttl lease.TTL, err error) {
 	o.Renewals = append(o.Renewals, n)
 }
 
-// refuseOpen answers an OpenCache of a client of this member that it has no outcome.
+// refuseOpen rejects an OpenCache of a client of this member.
 func (o *output) refuseOpen(c OpenCache, err error) {
 	c.Err = err
 	o.Opened = append(o.Opened, c)

@@ -11,9 +11,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// changes are the changes of the membership that wait for their turn: Raft
-// takes one at a time, and the next must see the members that the one
-// before has made.
+// changes are changes of the membership that wait: Raft accepts one at a time, and each must see
+// the members that the previous one left.
 type changes struct {
 	waiting []*Proposal
 	busy    bool // one is in the log and not yet applied
@@ -29,7 +28,7 @@ func (r *Replica) flushChange(l *leadership) {
 		h := health{r.local, &r.links, &r.raft.node}
 		err := h.affordable(p.Command)
 		if l.expiry.fresh() && (errors.Is(err, ErrUnhealthy) || h.removesUnheard(p.Command)) {
-			return // a new leader has not heard of everybody yet
+			return // a new leader has not heard from everybody yet
 		}
 		l.changes.waiting = l.changes.waiting[1:]
 		if err == nil {
@@ -43,9 +42,9 @@ func (r *Replica) flushChange(l *leadership) {
 	}
 }
 
-// proposeChange proposes a change of the membership, and reports why Raft did not take it: it
-// appended no entry, for want of room, or an empty one. It does that while it believes that an
-// earlier change is not applied, and it believes that of one for which there was no room, too.
+// proposeChange proposes a change of the membership, and returns an error if Raft did not accept
+// it: it appended no entry, for lack of room, or an empty one. It does the latter while it believes
+// that an earlier change is not applied, which includes a change for which there was no room.
 func (r *Replica) proposeChange(p *Proposal) error {
 	r.raft.proposeChange(confChange(p, r.machine.Version().Number))
 	r.inflight = append(r.inflight, batch{term: r.term, proposals: []*Proposal{p}})
@@ -56,17 +55,16 @@ func (r *Replica) proposeChange(p *Proposal) error {
 	return nil
 }
 
-// leavesFirst hands the leadership over if c removes this leader, so that its
-// successor removes it. A leader that applied its own removal and stopped could
-// leave behind a member that does not know that the entry is committed, and that
-// cannot win an election among the two of them.
+// leavesFirst hands the leadership over if c removes this leader, so that its successor removes it.
+// A leader that applied its own removal and stopped could leave behind a member that does not know
+// that the entry is committed, and that cannot win an election among the two of them.
 func (r *Replica) leavesFirst(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && remove.ID == r.cfg.ID && r.Yield()
 }
 
-// confChange is the change of Raft's configuration that p asks for, with p
-// itself as its context, in an entry of a cluster version.
+// confChange returns the change of Raft's configuration for p, with p itself as its context, in an
+// entry of a cluster version.
 func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
 	data := fsm.AppendEntry(nil, v)
 	if p.origin.Member != 0 {
@@ -91,20 +89,20 @@ func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
 	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{single}, Context: data}
 }
 
-// readChange decodes a change of the membership. One of Raft's older kind, which members do not
-// write, is read as a change of nothing, which cannot be.
+// readChange decodes a change of the membership. Members do not write Raft's older kind; it decodes
+// as an empty change, which is impossible.
 func readChange(e *raftpb.Entry) (*raftpb.ConfChangeV2, error) {
 	change := &raftpb.ConfChangeV2{}
 	return change, proto.Unmarshal(e.GetData(), change)
 }
 
-// applyChange tells Raft of a change of the membership, if the state has taken it.
+// applyChange passes a change of the membership to Raft, if the state machine accepted it.
 func (r *Replica) applyChange(e *raftpb.Entry, change *raftpb.ConfChangeV2, result fsm.Result) {
 	if r.lead != nil {
 		r.lead.changes.busy = false
 	}
 	if result.Err != nil {
-		return // Raft must not be told of a change that came to nothing
+		return // Raft must not see a change that failed
 	}
 	if err := r.raft.change(change); err != nil {
 		r.unreadable(e, err)
@@ -118,9 +116,9 @@ func (r *Replica) applyChange(e *raftpb.Entry, change *raftpb.ConfChangeV2, resu
 	}
 }
 
-// askAgain asks the quorum again for the confirm round that is under way, if this member leads. A
-// leader that has become the only voter hears of no answer any more: Raft takes none of a member
-// that was removed, and there may be no other that answers a heartbeat.
+// askAgain repeats the confirm round in progress, if this member leads. A leader that has become
+// the only voter gets no more answers: Raft ignores those of a removed member, and there may be no
+// other member that answers a heartbeat.
 func (r *Replica) askAgain() {
 	if r.lead == nil || r.raft.node.BasicStatus().RaftState != raft.StateLeader {
 		return

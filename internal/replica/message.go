@@ -19,56 +19,53 @@ import (
 // Message travels from one member to another. Exactly one of Raft, Forward
 // and Reply is set. It is immutable once Take has returned it.
 //
-// Messages may be lost, repeated and reordered; Raft's and the others all
-// stand that. A snapshot's message (raftpb.MsgSnap) says only where the snapshot
-// stands: the shell streams the state beside it, see [Replica.Restore].
+// Messages may be lost, repeated and reordered; Raft's and the others all tolerate that. A
+// snapshot's message (raftpb.MsgSnap) has only its position: the shell streams the state
+// separately, see [Replica.Restore].
 type Message struct {
 	From, To uint64
-	// Version says what may be in the message: it is a cluster version that the receiver
-	// understands for certain.
+	// Version is the cluster version of the message's contents; the receiver understands it for
+	// certain.
 	Version byte
 	Raft    *raftpb.Message
 	Forward *Forward
 	Reply   *Reply
 }
 
-// Forward carries to the leader what clients asked of another member: all that
-// gathered since the last one.
+// Forward carries requests of another member's clients to the leader: all those since the last one.
 type Forward struct {
-	// Term is the one in which the leader is asked; in any other it ignores this.
+	// Term is the term in which the leader is asked; it ignores the message in any other.
 	Term uint64
-	// First is the number of the first command; the others follow without a gap. Base is the
-	// first number that the member used in Term; another Base is another incarnation of the
-	// member.
+	// First is the number of the first command; the others follow consecutively. Base is the first
+	// number that the member used in Term; another Base means another incarnation of the member.
 	First, Base uint64
 	Commands    []fsm.Command
-	body        []byte // the commands as they stand in an entry; see add
-	// Traces are those that commands are part of, in the order of the commands. Arrived is when the
-	// message came, by any clock of the caller of Step, which gets it back with the commands that
-	// have a trace; it is not sent.
+	body        []byte // the encoded commands, as in an entry; see add
+	// Traces are the traces of commands, in the order of the commands. Arrived is when the message
+	// arrived, by any clock of the caller of Step, which gets it back with the commands that have a
+	// trace; it is not sent.
 	Traces  []TracedCommand
 	Arrived int64
-	// Round, if not 0, asks for a confirm round; the renewals and queries
-	// are asked with it.
+	// Round, if not 0, requests a confirm round for the renewals and queries.
 	Round    uint64
 	Renewals []Ask
 	Batches  []AskAll
 	Queries  []lease.ID
-	// Abandoned are leases that nobody tends any more; see [Replica.Abandon].
+	// Abandoned are leases that are no longer tended; see [Replica.Abandon].
 	Abandoned []lease.ID
-	// Acks come before the Fills that are asked with the round.
+	// Acks come before the Fills of the round.
 	Acks  []NumberedAck
 	Fills []Fill
 	Opens []NumberedOpen
 }
 
-// TracedCommand is a command in a Forward that is part of a trace.
+// TracedCommand is a command in a Forward with its trace.
 type TracedCommand struct {
 	Seq uint64
 	Trace
 }
 
-// trace returns the trace that a command is part of, nil for none.
+// trace returns the trace of a command, or nil.
 func (f *Forward) trace(seq uint64) *Trace {
 	i, ok := slices.BinarySearchFunc(f.Traces, seq, func(t TracedCommand, seq uint64) int {
 		return cmp.Compare(t.Seq, seq)
@@ -86,39 +83,38 @@ type Ask struct {
 	Token lease.Token // see [Renewal]
 }
 
-// Reply is the leader's answer to a member's Forwards: whatever is ready.
-// Commands that were admitted are not in it, because the member learns their
-// outcome from the log.
+// Reply is the leader's answer to a member's Forwards: whatever is ready. It does not include
+// admitted commands, because the member finds their outcome in the log.
 type Reply struct {
 	// Term is the leader's.
 	Term uint64
 	// Next is the number of the first command not yet received; 0 if none was.
 	Next    uint64
 	Refused []Refusal
-	// Round, if not 0, is confirmed: what is applied at Index or later may be read.
-	// Left tells of the round's queries, in order.
+	// Round, if not 0, is confirmed: its reads may run once Index is applied. Left answers the
+	// round's queries, in order.
 	Round   uint64
 	Index   uint64
 	Left    []Left
 	Renewed []Renewed
 	Batches []RenewedAll
-	// Filled tells of the round's fills, in order: they may be cached in Term.
+	// Filled answers the round's fills, in order: whether they may be cached in Term.
 	Filled        []bool
 	Opened        []Opened
 	Invalidations []Invalidation
-	// Slow are, if AboutSlow, all caches that are slow now. That is told unasked.
+	// Slow are all slow caches, if AboutSlow is set. They are sent unasked.
 	AboutSlow bool
 	Slow      []SlowNotice
 }
 
-// Refusal says that the command with a number was not admitted.
+// Refusal says that the command with a number was rejected.
 type Refusal struct {
 	Seq  uint64
 	Code Code
 }
 
-// Left is how long a lease will live. A lease that is not found may have a TTL: it is over,
-// and its lock delay runs for that time.
+// Left is how long a lease will live. A lease that is not found may have a TTL: it has expired, and
+// its lock delay lasts that long.
 type Left struct {
 	TTL   lease.TTL
 	Found bool
@@ -131,11 +127,11 @@ type Renewed struct {
 	Code Code
 }
 
-// Code is an error on its way between members.
+// Code is the encoding of an error between members.
 type Code uint8
 
-// codes lists the errors that a leader answers to other members; a Code is a
-// place in it, and 0 is no error. The places are on the wire: only append.
+// codes lists the errors that a leader returns to other members. A Code is an index into it, and 0
+// means no error. The indexes are on the wire: only append.
 var codes = [...]error{
 	nil, ErrNoLeader, ErrLeaderChanged, ErrOverloaded, ErrInternal,
 	lease.ErrNotFound, ErrUnhealthy, ErrTooManyLearners, ErrLearnerNotReady,
@@ -151,14 +147,14 @@ func codeOf(err error) Code {
 	return codeOf(ErrLeaderChanged)
 }
 
-// err returns the error of c, which is one of codes.
+// err returns the error of c, which must be valid.
 func (c Code) err() error { return codes[c] }
 
 func decodeCode(d *encoding.Decoder) Code {
 	return Code(d.Choice("an error of code", byte(len(codes)-1)))
 }
 
-// messageFormat is the format of messages: the version, the kind, and what is of that kind.
+// messageFormat is the format of messages: the version, the kind, and the kind's fields.
 var messageFormat = encoding.Format{
 	Name: "message between members", Version: version.Newest, Corrupt: ErrMessage,
 }
@@ -170,8 +166,7 @@ const (
 	wireReply
 )
 
-// AppendTo appends the encoding of m, without From and To, which the
-// transport knows.
+// AppendTo appends the encoding of m, without From and To, which the transport knows.
 func (m *Message) AppendTo(b []byte) []byte {
 	b = append(b, m.Version)
 	switch {
@@ -188,13 +183,13 @@ func (m *Message) AppendTo(b []byte) []byte {
 	}
 }
 
-// fixedSize is more than what AppendTo appends for what has a bounded length.
+// fixedSize is an upper bound on the encoded parts of bounded length.
 const fixedSize = 256
 
-// tracedSize is more than what a TracedCommand takes.
+// tracedSize is an upper bound on the size of a TracedCommand.
 const tracedSize = 34
 
-// Size returns a bound on the bytes that AppendTo appends. For a large message it is close.
+// Size returns an upper bound on the bytes that AppendTo appends. For a large message it is close.
 func (m *Message) Size() int {
 	size := fixedSize
 	switch {
@@ -217,8 +212,8 @@ func (r *Reply) size() int {
 	return 16*(len(r.Refused)+len(r.Left)) + 24*len(r.Renewed) + r.cachesSize() + r.batchesSize()
 }
 
-// DecodeMessage decodes what AppendTo wrote. It keeps no part of data. What a newer release
-// sent is encoding.ErrNewer.
+// DecodeMessage decodes what AppendTo wrote. It retains no part of data. A message from a newer
+// release gives encoding.ErrNewer.
 func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	m := &Message{From: from, To: to}
 	d := messageFormat.Open(data)
@@ -249,7 +244,7 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	return m, nil
 }
 
-// Flags of a Forward: what it has.
+// Flags of a Forward: which fields it has.
 const (
 	forwardRenewals byte = 1 << iota
 	forwardTokens        // with the renewals
@@ -257,15 +252,15 @@ const (
 	forwardQueries
 	forwardAbandoned
 	forwardCaches
-	forwardCommands // an entry of the log, up to the end
+	forwardCommands // in the form of a log entry, up to the end
 	forwardTraces   // before the commands
 
 	forwardFlags = forwardRenewals | forwardTokens | forwardBatches | forwardQueries |
 		forwardAbandoned | forwardCaches | forwardCommands | forwardTraces
 )
 
-// add adds a command, unless it is too large. It is encoded here, once, so that what the message
-// takes is measured and not guessed.
+// add adds a command, unless it is too large. It encodes the command right away, so that the size
+// of the message is measured and not estimated.
 func (f *Forward) add(c fsm.Command) (ok bool) {
 	if f.body, ok = appendCommand(f.body, c); ok {
 		f.Commands = append(f.Commands, c)
@@ -273,7 +268,7 @@ func (f *Forward) add(c fsm.Command) (ok bool) {
 	return ok
 }
 
-// encoded returns the commands as they stand in an entry.
+// encoded returns the commands as encoded in an entry.
 func (f *Forward) encoded() []byte {
 	body := f.body
 	if body == nil { // it came from another member
@@ -330,7 +325,7 @@ func (f *Forward) append(b []byte, v byte) []byte {
 	return b
 }
 
-// appendID appends the ID of a lease. Most are random, so that a varint would be longer.
+// appendID appends the ID of a lease. Most IDs are random, so a varint would be longer.
 func appendID(b []byte, id lease.ID) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(id))
 }
@@ -387,7 +382,7 @@ func decodeForward(d *encoding.Decoder) (*Forward, error) {
 	return f, err
 }
 
-// Flags of a Reply: what it has.
+// Flags of a Reply: which fields it has.
 const (
 	replyRefused byte = 1 << iota
 	replyLeft
@@ -437,7 +432,7 @@ func (r *Reply) append(b []byte) []byte {
 	return b
 }
 
-// leftFound is the flag of a Left.
+// leftFound flags a Left whose lease was found.
 const leftFound byte = 1
 
 func decodeReply(d *encoding.Decoder) *Reply {

@@ -8,22 +8,22 @@ import (
 	"leasehold.dev/lease"
 )
 
-// AskAll are renewals in a Forward that came together, in columns. The first has the number
-// First, and the others follow.
+// AskAll are renewals in a Forward that arrived together, as parallel slices. The first has the
+// number First, and the others follow.
 type AskAll struct {
 	First  uint64
 	IDs    []lease.ID
 	Tokens []lease.Token // nil, or one for each; see [Renewals]
 }
 
-// RenewedAll is the outcome of those renewals of an AskAll that were promised together. The
-// others have a TTL of 0 here, and each will have a Renewed with its number.
+// RenewedAll is the outcome of the renewals of an AskAll that were promised together. The others
+// have a TTL of 0 here, and each gets a Renewed with its number.
 type RenewedAll struct {
 	First uint64
 	TTLs  []lease.TTL
 }
 
-// renewals returns what a member asks of the leader.
+// renewals returns the request of a member for the leader.
 func (a *AskAll) renewals(from uint64) *Renewals {
 	return &Renewals{
 		IDs: a.IDs, Tokens: a.Tokens, TTLs: make([]lease.TTL, len(a.IDs)),
@@ -31,7 +31,7 @@ func (a *AskAll) renewals(from uint64) *Renewals {
 	}
 }
 
-// batchTokens is the flag of an AskAll.
+// batchTokens flags an AskAll with tokens.
 const batchTokens byte = 1
 
 func (f *Forward) appendBatches(b []byte) []byte {
@@ -72,8 +72,8 @@ func (f *Forward) decodeBatches(d *encoding.Decoder) {
 	})
 }
 
-// decodeNumbers takes the number of a batch's first renewal and how many there are: some,
-// and not more than there are numbers, or bytes.
+// decodeNumbers decodes the number of a batch's first renewal and their count, which is positive
+// and bounded by the range of numbers and the bytes left.
 func decodeNumbers(d *encoding.Decoder) (first uint64, n int) {
 	first, n = d.Uvarint(), d.Count()
 	if n == 0 || first > math.MaxUint64-uint64(n) {

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// NumberedAck is an AckCache in a Forward. Its number tells the leader whether it
-// was sent before a round.
+// NumberedAck is an AckCache in a Forward. The number shows the leader whether it was sent before a
+// round.
 type NumberedAck struct {
 	Number uint64
 	AckCache

@@ -6,8 +6,8 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// node is the Raft library's node, which knows whether it was touched since it had nothing
-// ready: to ask it for that makes garbage each time, and it is asked several times a step.
+// node is the Raft library's node, and remembers whether it was called since it had nothing ready.
+// Asking the library allocates each time, and happens several times per step.
 type node struct {
 	raw *raft.RawNode
 	// touched says that something may be ready.
@@ -20,13 +20,13 @@ func (n *node) touch() *raft.RawNode {
 	return n.raw
 }
 
-// HasReady reports whether Ready has something to tell.
+// HasReady reports whether Ready has something to return.
 func (n *node) HasReady() bool {
 	n.touched = n.touched && n.raw.HasReady()
 	return n.touched
 }
 
-// These are the library's.
+// These methods are the library's.
 
 func (n *node) Ready() raft.Ready             { return n.touch().Ready() }
 func (n *node) Tick()                         { n.touch().Tick() }

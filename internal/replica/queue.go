@@ -7,28 +7,28 @@ import (
 	"leasehold.dev/internal/replica/delay"
 )
 
-// queue has the commands that a leader has admitted and not yet proposed to Raft, in the order of
-// the log. It makes entries of them.
+// queue has the commands that a leader has admitted and not yet proposed to Raft, in log order. It
+// makes entries from them.
 type queue struct {
 	m       *local
 	waiting []*Proposal
 	delay   delay.Delay
-	number  uint64 // of the last command that was added, from 1 on
+	number  uint64 // of the last command added, counted from 1
 	// versioning says that a change of the cluster version is in the log and not yet applied. No
-	// command may follow it until it is: of which version these may be is not known.
+	// command may follow it until then, because the version that applies to it is unknown.
 	versioning bool
-	ceiling    byte // the version that such a change sets, anywhere on its way; 0 if none is
+	ceiling    byte // the version that such a change sets, anywhere between here and apply; 0 if there is none
 	spare      memory
 }
 
-// memory is what the queue uses again for the next entry.
+// memory is reused for the next entry.
 type memory struct {
 	waiting []*Proposal // empty
-	entry   []byte      // while one is proposed
-	body    []byte      // while a part of it is encoded
+	entry   []byte      // unless one is being proposed
+	body    []byte      // unless a part is being encoded
 }
 
-// add puts a command at the end, unless the cluster version that holds there does not have it.
+// add appends a command, unless the cluster version at that point does not have it.
 func (q *queue) add(p *Proposal) error {
 	if !has(q.version(), p.Command) {
 		return ErrVersion
@@ -44,8 +44,8 @@ func (q *queue) add(p *Proposal) error {
 	return nil
 }
 
-// version returns the cluster version that holds behind all that waits. A change that is on its way
-// counts already if it makes that less.
+// version returns the cluster version after everything that waits. A change in flight that lowers
+// it counts already.
 func (q *queue) version() byte {
 	v := q.m.machine.Version().Number
 	if q.ceiling != 0 {
@@ -57,34 +57,35 @@ func (q *queue) version() byte {
 // first returns the number of the first command that waits, or would.
 func (q *queue) first() uint64 { return q.number - uint64(len(q.waiting)) + 1 }
 
-// look begins the commit delay if no append is being synced: the log is free.
+// look starts the commit delay if no append is being synced: the log is free.
 func (q *queue) look(appending int) {
 	if q.m.cfg.CommitDelay && appending == 0 {
 		q.delay.Free(len(q.waiting))
 	}
 }
 
-// due reports whether it is time for the next entry, or for several, when so many appends are
-// being synced. While there are any the commands wait, so that all that come meanwhile share the
-// next entry and the next sync (group commit).
+// due reports whether it is time for the next entries, while this many appends are being synced.
+// During a sync, commands wait, so that all of them share the next entry and the next sync (group
+// commit).
 func (q *queue) due(appending int) bool {
 	return len(q.waiting) > 0 && (appending == 0 || len(q.waiting) >= groupMax) &&
 		!q.delayed(appending) && !q.versioning
 }
 
-// delayed reports whether commands wait for others to come, and for nothing else.
+// delayed reports whether only the commit delay holds commands back.
 func (q *queue) delayed(appending int) bool {
 	return len(q.waiting) > 0 && appending == 0 && q.delay.Holds(len(q.waiting), q.m.now)
 }
 
-// load is how long the commands of an entry take to apply that is being made: see fsm.Cost.
+// load is how long the commands of an entry under construction take to apply: see fsm.Cost.
 type load struct {
 	machine   *fsm.Machine
-	unapplied int64 // of those in the log that are not applied
+	unapplied int64 // of commands in the log that are not applied
 	time      int64
 }
 
-// takes adds a command, unless one step has no time for it beside those before. It takes the first.
+// takes adds a command, unless a step has no time for it after the previous ones. It always accepts
+// the first.
 func (l *load) takes(p *Proposal) bool {
 	t := l.machine.Time(p.Command, l.unapplied+l.time)
 	if l.time > 0 && l.time+t > stepTime {
@@ -94,9 +95,9 @@ func (l *load) takes(p *Proposal) bool {
 	return true
 }
 
-// entry returns an entry of the first commands that wait, groupMax at most, and as many as one step
-// has time for; of none, if the first is too large. Unapplied is the time of the commands in the
-// log that are not applied. The data are good until the next call: Raft copies what is proposed.
+// entry returns an entry of the first waiting commands, at most groupMax and as many as one step
+// has time for; it has none if the first is too large. Unapplied is the time of the commands in the
+// log that are not applied. The data are valid until the next call: Raft copies what is proposed.
 func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
 	of.number = q.first()
@@ -126,9 +127,9 @@ func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 	return data, of
 }
 
-// run encodes commands that another member has numbered one after the other, those that list begins
-// with, as many as begin within so many bytes and as the load takes. There are none if the first is
-// too large, or takes too long.
+// run encodes commands at the start of list that another member numbered consecutively: as many as
+// begin within room bytes and as the load takes. There are none if the first is too large, or takes
+// too long.
 func (q *queue) run(list []*Proposal, room int, l *load) (body []byte, n int) {
 	body = q.spare.body[:0]
 	for next := list[0].origin; n < len(list) && list[n].origin == next &&
@@ -143,16 +144,16 @@ func (q *queue) run(list []*Proposal, room int, l *load) (body []byte, n int) {
 	return body, n
 }
 
-// remove takes out the first commands, which are in an entry now, or refused.
+// remove removes the first commands, which are now in an entry or rejected.
 func (q *queue) remove(n int) {
 	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
 		q.waiting, q.spare.waiting = q.spare.waiting, nil
 	}
 }
 
-// ended says that a command has its outcome, or is not going to have one here. If it changes the
-// cluster version that is mostly the one in the log, but it may have been refused before it got
-// there. The ceiling stays while another one waits.
+// ended records that a command has its outcome, or will not get one here. If it changes the cluster
+// version, it usually is the one in the log, but it may have been rejected before it got there. The
+// ceiling stays while another change waits.
 func (q *queue) ended(p *Proposal, log *inflight) {
 	if !p.setsVersion() {
 		return
@@ -163,7 +164,7 @@ func (q *queue) ended(p *Proposal, log *inflight) {
 	}
 }
 
-// release lets go of an entry's proposals and of more memory than the next entry is likely to need.
+// release drops an entry's proposals, and memory that the next entry is unlikely to need.
 func (m *memory) release(ps []*Proposal) {
 	if cap(ps) <= keptMost {
 		clear(ps)
@@ -177,26 +178,26 @@ func (m *memory) release(ps []*Proposal) {
 	}
 }
 
-// keptMost and keptBytes are how much memory is kept for the next entry.
+// keptMost and keptBytes bound the memory that is kept for the next entry.
 const (
 	keptMost  = 1024
 	keptBytes = 256 << 10
 )
 
-// groupMax is how many commands may wait for one sync. Beyond it the next
-// entry is proposed at once; the disk is behind and pipelining helps.
+// groupMax is how many commands may wait for one sync. Beyond it the next entry is proposed at
+// once: the disk is behind, and pipelining helps.
 const groupMax = 4096
 
-// MaxCommand is the largest command, as it stands in the log. An entry has less than
-// Config.MaxBatch bytes beside its last command.
+// MaxCommand is the largest encoded command. An entry has fewer than Config.MaxBatch bytes before
+// its last command.
 const MaxCommand = 48 << 20
 
-// MaxBeside bounds what else a message to another member may have, beside Config.MaxBatch
-// bytes and one command, or one thing that a cache says, of any size: as many asks as may
-// wait, maxCacheBytes twice, and what has a bounded length.
+// MaxBeside bounds the rest of a message to another member, in addition to Config.MaxBatch bytes
+// and one command or cache message of any size: the largest number of waiting requests,
+// maxCacheBytes twice, and parts of bounded length.
 const MaxBeside = 15 << 20
 
-// appendCommand appends a command to an entry, or says that it is too large.
+// appendCommand appends a command to an entry, or returns false if it is too large.
 func appendCommand(b []byte, c fsm.Command) (_ []byte, ok bool) {
 	out := fsm.AppendCommand(b, c)
 	if len(out)-len(b) > MaxCommand {

@@ -6,42 +6,41 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Read waits for a confirm round. Take returns it once, when the state that
-// can then be read is at least as new as any that was acknowledged before the
-// Read was given, or with Err.
+// Read waits for a confirm round. Take returns it once: when the readable state is at least as new
+// as anything acknowledged before the call of Read, or with Err set.
 type Read struct {
-	// Inspect, if not nil, is called with the lessor when the round is done,
-	// before Take returns. It must be quick and must copy what it keeps.
+	// Inspect, if not nil, is called with the lessor when the round is done, before Take returns.
+	// It must be quick, and copy what it keeps.
 	Inspect func(*lease.Lessor)
-	// Leases asks the leader about these leases. Left says of each, in their order,
-	// how long it will certainly live, and is set before Inspect is called.
+	// Leases asks the leader about these leases. Left has, in the same order, how long each will
+	// live for certain, and is set before Inspect is called.
 	Leases []lease.ID
 	Left   []Left
-	// Fill, if not nil, asks that what is read then may be cached.
+	// Fill, if not nil, asks for permission to cache what is read.
 	Fill *Fill
-	// Repeat, if not nil, asks what came of a command.
+	// Repeat, if not nil, asks for the outcome of a command.
 	Repeat *Repeat
 	Err    error
-	// Owner is the caller's, to find what waits.
+	// Owner belongs to the caller, to identify the request.
 	Owner any
 
-	born uint64 // the tick at which it came
-	// from is the member that asked for the round with the number; 0 if it was a
-	// client of this one.
+	born uint64 // the tick at which it arrived
+	// from is the member that requested the round with the number; 0 if it was a client of this
+	// member.
 	from, round uint64
-	// filled is what became of the fills that the member asked for with the round.
+	// filled is the outcome of the fills that the member sent with the round.
 	filled []bool
 }
 
-// Repeat is a command that may have been done before.
+// Repeat is a command that may have been applied before.
 type Repeat struct {
 	Command fsm.Command
-	// Result is what came of it then, if it is one that fsm.MayBeRepeated.
+	// Result is the outcome of that, if the command is one that fsm.MayBeRepeated.
 	Result fsm.Result
 	Done   bool // there is a Result
 }
 
-// Read asks for a confirm round that begins after this call.
+// Read requests a confirm round that begins after this call.
 func (r *Replica) Read(q *Read) {
 	q.born = r.ticks
 	if r.lead != nil {
@@ -59,7 +58,7 @@ func (l *leadership) read(q *Read) {
 	l.rounds.Next.reads = append(l.rounds.Next.reads, q)
 }
 
-// round is what one confirm round serves.
+// round is the batch of one confirm round.
 type round struct {
 	reads    []*Read
 	renewals []Renewal
@@ -113,7 +112,7 @@ func (l *leadership) release() {
 	}
 }
 
-// left says how long leases will certainly live. Only a primary knows.
+// left returns how long leases will live for certain. Only a primary knows.
 func (m *local) left(ids []lease.ID) []Left {
 	out := make([]Left, len(ids))
 	for i, id := range ids {

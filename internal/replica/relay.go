@@ -2,18 +2,18 @@ package replica
 
 import "slices"
 
-// unanswered is what clients of this member ask for, on their way from one leader to the next.
+// unanswered has requests of this member's clients, on their way from one leader to the next.
 type unanswered struct {
 	commands []*Proposal
 	reads    []*Read
 	renewals []Renewal
 	batches  []*Renewals
 	opens    []OpenCache
-	groups   []*Renewals // whose groups are over
+	groups   []*Renewals // whose groups have ended
 }
 
-// own returns those commands that clients of this member gave. A member whose clients' commands do
-// not get into the log finds that out by itself, and nobody waits for the leader's own.
+// own returns the commands of this member's clients. Another member finds out by itself that its
+// clients' commands did not enter the log, and no client waits for the leader's own.
 func own(all []*Proposal) (own []*Proposal) {
 	for _, p := range all {
 		if p.internal == nil && p.origin.Member == 0 {
@@ -24,7 +24,7 @@ func own(all []*Proposal) (own []*Proposal) {
 	return own
 }
 
-// unconfirmed adds what a confirm round would have served. Its promises are forgotten.
+// unconfirmed adds the requests in a confirm round. Their promises are dropped.
 func (q *unanswered) unconfirmed(b *round) {
 	for _, read := range b.reads {
 		if read.from != 0 {
@@ -46,8 +46,8 @@ func (q *unanswered) unconfirmed(b *round) {
 	}
 }
 
-// unconfirmedBatch adds a batch of which something is promised, and not released: as one, if all
-// is.
+// unconfirmedBatch adds a batch in which something was promised and not released. It stays one
+// batch if everything was.
 func (q *unanswered) unconfirmedBatch(b *Renewals) {
 	if b.from != 0 {
 		return // the member that relayed it will ask the next leader
@@ -62,7 +62,7 @@ func (q *unanswered) unconfirmedBatch(b *Renewals) {
 	q.renewals = append(q.renewals, b.split()...)
 }
 
-// ownRenewals drops the renewals of other members' clients, and takes all promises back.
+// ownRenewals drops renewals of other members' clients, and takes all promises back.
 func (q *unanswered) ownRenewals() {
 	q.renewals = slices.DeleteFunc(q.renewals, func(n Renewal) bool { return n.from != 0 })
 	for i := range q.renewals {
@@ -70,16 +70,16 @@ func (q *unanswered) ownRenewals() {
 	}
 }
 
-// relay sends what clients of this member ask for to another member, which leads, and answers them
-// by its word or by the log. While this member leads itself the relay keeps only what was sent
-// before and has no outcome yet.
+// relay sends requests of this member's clients to the leader, when that is another member. Replies
+// or the log answer them. While this member leads, the relay keeps only what was sent before and
+// has no outcome yet.
 type relay struct {
 	m        *local
 	commands forwarder
 	asks     asker
 }
 
-// newRelay returns a relay whose numbers begin at first.
+// newRelay returns a relay that numbers requests from first on.
 func newRelay(m *local, first uint64) relay {
 	return relay{m: m, commands: forwarder{m: m, next: first}, asks: asker{m: m, last: first}}
 }
@@ -97,19 +97,19 @@ func (r *relay) send() {
 	for {
 		msg := r.commands.message()
 		r.commands.fill(&msg)
-		if len(msg.body) <= r.m.cfg.MaxBatch { // a large command goes by itself
+		if len(msg.body) <= r.m.cfg.MaxBatch { // a large command goes alone
 			r.asks.fill(&msg, r.m.ticks)
 		}
 		if len(msg.Commands) == 0 && msg.Round == 0 && len(msg.Abandoned) == 0 &&
 			!msg.aboutCaches() {
 			return
 		}
-		full := msg // mostly there is nothing to send, and msg stays on the stack
+		full := msg // usually there is nothing to send, and msg stays on the stack
 		r.commands.send(&full)
 	}
 }
 
-// tick gives up on what has waited too long, and sends again what seems lost.
+// tick rejects what has waited too long, and sends again what seems lost.
 func (r *relay) tick() {
 	r.commands.tick()
 	if r.asks.empty() {
@@ -126,7 +126,7 @@ func (r *relay) tick() {
 	}
 }
 
-// answered takes an answer of the leader of the present term.
+// answered handles a reply of the leader of the current term.
 func (r *relay) answered(reply *Reply) {
 	r.commands.reached(reply.Term, reply.Next)
 	r.commands.refused(reply.Refused)
@@ -138,14 +138,14 @@ func (r *relay) answered(reply *Reply) {
 	}
 }
 
-// take returns what waits for a leader, since that is this member now.
+// take removes and returns what waits for a leader, since this member is the leader now.
 func (r *relay) take() unanswered {
 	all := r.asks.take()
 	all.commands, r.commands.queue = r.commands.queue, nil
 	return all
 }
 
-// give takes what this member has not done as a leader, since it leads no more.
+// give accepts what this member left unanswered as a leader.
 func (r *relay) give(all unanswered) {
 	for _, b := range all.groups {
 		b.Renewed, b.Joined = nil, nil

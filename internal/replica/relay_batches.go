@@ -7,47 +7,47 @@ import (
 	"leasehold.dev/lease"
 )
 
-// batchRelay is the part of an asker that sends batches of renewals to another leader, each as
-// one. What can be kept by one promise is answered so; the others of the batch are
+// batchRelay is the part of an asker that sends batches of renewals to another leader, each as a
+// whole. Renewals that one promise covers are answered together; the others of the batch are
 // answered one by one, by their numbers.
 //
-// A batch that is not answered in good time is asked for again as single renewals.
+// A batch that is not answered in time is sent again as single renewals.
 type batchRelay struct {
 	waiting []*Renewals // for the next round
 	leases  int         // in waiting
-	open    []askedAll  // without an answer, by number
-	// singles are renewals of batches that are over, to be asked for one by one.
+	open    []askedAll  // sent, without an answer, by number
+	// singles are renewals left over from batches, to be sent one by one.
 	singles []asked
 }
 
-// askedAll is a batch that was asked for. Those of its renewals that were answered by
-// themselves have an answered in their place of TTLs, as long as others may be answered together.
+// askedAll is a batch that was sent. Renewals that were answered separately are marked with
+// answered in TTLs, as long as others may be answered together.
 type askedAll struct {
 	first uint64 // the number of the first renewal; the others follow
-	at    uint64 // the tick at which it was asked
-	left  int    // renewals without an answer; the batch is over when there are none
+	at    uint64 // the tick at which it was sent
+	left  int    // renewals without an answer; at 0 the batch is over
 	batch *Renewals
 }
 
-// answered marks, in an open batch, a renewal that was answered by itself.
+// answered marks a renewal in an open batch that was answered separately.
 const answered lease.TTL = -1
 
 func (c *batchRelay) empty() bool { return len(c.waiting)+len(c.open) == 0 }
 
-// add takes a batch of which nothing was answered.
+// add adds a batch without any answers.
 func (c *batchRelay) add(b *Renewals) {
 	c.waiting = append(c.waiting, b)
 	c.leases += len(b.IDs)
 }
 
-// take returns what waits, to go another way.
+// take removes and returns the waiting batches.
 func (c *batchRelay) take() []*Renewals {
 	waiting := c.waiting
 	c.waiting, c.leases = nil, 0
 	return waiting
 }
 
-// fill adds what waits to m, with numbers after last, and returns the last number.
+// fill adds the waiting batches to m, numbered after last, and returns the last number.
 func (c *batchRelay) fill(m *Forward, last, now uint64) uint64 {
 	for _, b := range c.take() {
 		c.open = append(c.open, askedAll{last + 1, now, len(b.IDs), b})
@@ -57,8 +57,8 @@ func (c *batchRelay) fill(m *Forward, last, now uint64) uint64 {
 	return last
 }
 
-// rewind takes back all that was asked. Batches of which something was answered are
-// returned as single renewals.
+// rewind takes back everything that was sent. Batches with some answers are returned as single
+// renewals.
 func (c *batchRelay) rewind() (singles []Renewal) {
 	if len(c.open) == 0 {
 		return nil
@@ -79,7 +79,7 @@ func (c *batchRelay) rewind() (singles []Renewal) {
 	return singles
 }
 
-// dissolve closes a batch, and calls one with each renewal that has no answer and its number.
+// dissolve closes a batch, and calls one for each unanswered renewal with its number.
 func (o *askedAll) dissolve(one func(seq uint64, n Renewal)) {
 	for place, ttl := range o.batch.TTLs {
 		if ttl != answered {
@@ -89,7 +89,7 @@ func (o *askedAll) dissolve(one func(seq uint64, n Renewal)) {
 	o.left = 0
 }
 
-// again makes single renewals of the batches that were asked for that many ticks ago.
+// again splits batches sent patience or more ticks ago into single renewals.
 func (c *batchRelay) again(now, patience uint64) {
 	for i := range c.open {
 		if o := &c.open[i]; now-o.at >= patience {
@@ -100,14 +100,14 @@ func (c *batchRelay) again(now, patience uint64) {
 	}
 }
 
-// close forgets the batches that are over, and returns the single renewals that are left of them.
+// close removes the batches that are over, and returns the single renewals left over from them.
 func (c *batchRelay) close() (singles []asked) {
 	singles, c.singles = c.singles, nil
 	c.open = slices.DeleteFunc(c.open, func(o askedAll) bool { return o.left == 0 })
 	return singles
 }
 
-// expire refuses what has waited too long.
+// expire rejects what has waited too long.
 func (c *batchRelay) expire(out *output, old func(born uint64) bool) {
 	refuse := func(_ uint64, n Renewal) { out.renewed(n, 0, ErrNoLeader) }
 	c.waiting = slices.DeleteFunc(c.waiting, func(b *Renewals) bool {
@@ -125,11 +125,11 @@ func (c *batchRelay) expire(out *output, old func(born uint64) bool) {
 	})
 }
 
-// renewed answers one renewal of an open batch by itself.
+// renewed answers one renewal of an open batch separately.
 func (c *batchRelay) renewed(out *output, n Renewed) {
 	i, ok := c.find(n.Seq)
 	if !ok {
-		i-- // the one that begins before it
+		i-- // the batch that begins before it
 	}
 	if i < 0 {
 		return
@@ -150,8 +150,8 @@ func (c *batchRelay) find(first uint64) (int, bool) {
 	})
 }
 
-// renewedAll answers the renewals of an open batch that were promised together. The others
-// are asked for one by one from now on. It reports false if the batch is not open.
+// renewedAll answers the renewals of an open batch that were promised together. The others will be
+// sent one by one. It returns false if the batch is not open.
 func (c *batchRelay) renewedAll(out *output, m *RenewedAll) bool {
 	i, ok := c.find(m.First)
 	if !ok || c.open[i].left == 0 || len(c.open[i].batch.IDs) != len(m.TTLs) {

@@ -5,30 +5,28 @@ import (
 	"slices"
 )
 
-// cacheRelay sends what this member's caches say to another leader: that they are
-// open until it is answered, what they have dropped once.
+// cacheRelay sends messages of this member's caches to another leader: an OpenCache until it is
+// answered, an acknowledgement once.
 type cacheRelay struct {
 	opens []OpenCache // not sent
-	acks  []AckCache  // likewise
+	acks  []AckCache  // not sent
 	asked []askedOpen // sent, by number
 }
 
 // askedOpen is an OpenCache that was sent.
 type askedOpen struct {
 	number uint64
-	at     uint64 // the tick at which it was sent last
+	at     uint64 // the tick at which it was last sent
 	open   OpenCache
 }
 
 func (c *cacheRelay) empty() bool { return len(c.opens)+len(c.asked) == 0 }
 
-// maxCacheBytes bounds what one message to another member says of caches, but for the last thing
-// said.
+// maxCacheBytes bounds the cache messages in one message to another member, apart from the last.
 const maxCacheBytes = 4 << 20
 
-// fill adds to m what there is to say, with numbers after last, and returns the last number. If m
-// has no room for more, more is true. What a cache has dropped goes before what it is about to
-// read.
+// fill adds the waiting cache messages to m, numbered after last, and returns the last number. more
+// is true if m has no room for the rest. Acknowledgements go before reads.
 func (c *cacheRelay) fill(m *Forward, last, now uint64) (_ uint64, more bool) {
 	size, n := 0, 0
 	for ; n < len(c.acks) && size < maxCacheBytes; n++ {
@@ -49,7 +47,7 @@ func (c *cacheRelay) fill(m *Forward, last, now uint64) (_ uint64, more bool) {
 	return last, size >= maxCacheBytes // only then anything is left
 }
 
-// rest returns what is behind the first n of a list, nil if nothing is.
+// rest returns list[n:], or nil if that is empty.
 func rest[T any](list []T, n int) []T {
 	if n == len(list) {
 		return nil
@@ -57,7 +55,7 @@ func rest[T any](list []T, n int) []T {
 	return list[n:]
 }
 
-// again adds what was said and not answered for that many ticks, as much of it as a message has.
+// again repeats messages without an answer for patience ticks, as many as m has room for.
 func (c *cacheRelay) again(m *Forward, now, patience uint64) {
 	size := 0
 	for i := range c.asked {
@@ -69,8 +67,8 @@ func (c *cacheRelay) again(m *Forward, now, patience uint64) {
 	}
 }
 
-// rewind takes back what was asked, because another leader has to be. What was
-// acknowledged means nothing to that one.
+// rewind takes back what was sent, because another leader must get it. Acknowledgements do not
+// concern that leader.
 func (c *cacheRelay) rewind() {
 	var opens []OpenCache
 	for i := range c.asked {
@@ -79,7 +77,7 @@ func (c *cacheRelay) rewind() {
 	c.opens, c.asked, c.acks = append(opens, c.opens...), nil, nil
 }
 
-// expire answers what has waited too long.
+// expire rejects what has waited too long.
 func (c *cacheRelay) expire(out *output, old func(born uint64) bool) {
 	stale := func(o OpenCache) bool {
 		if old(o.born) {
@@ -91,7 +89,7 @@ func (c *cacheRelay) expire(out *output, old func(born uint64) bool) {
 	c.asked = slices.DeleteFunc(c.asked, func(a askedOpen) bool { return stale(a.open) })
 }
 
-// opened takes the leader's answers.
+// opened handles the leader's answers.
 func (c *cacheRelay) opened(out *output, m *Reply) {
 	for _, n := range m.Opened {
 		i, ok := slices.BinarySearchFunc(c.asked, n.Number, func(a askedOpen, n uint64) int {

@@ -10,21 +10,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// remotes are the other members, as far as a leader answers what they forward to it.
+// remotes are the other members, as seen by a leader that answers what they forward.
 type remotes struct {
 	m    *local
 	list []*remote // in ID order
 }
 
-// remote is what a leader keeps of a member that forwards to it, for a term.
+// remote is what a leader stores about a member that forwards to it, in one term.
 type remote struct {
 	member uint64
 	term   uint64
-	// incarnations are the member's in this term: when it begins anew, so do its
-	// numbers. Each is followed by itself, since what an earlier one sent may come late.
+	// incarnations are those of the member in this term. A restarted member starts new numbers.
+	// Each incarnation is tracked separately, because messages of an earlier one may arrive late.
 	incarnations []incarnation
-	now          int    // the one that was heard last
-	reply        *Reply // what is to be sent
+	now          int    // index of the one heard last
+	reply        *Reply // what to send
 }
 
 // incarnation is one process of a member that forwards.
@@ -33,7 +33,7 @@ type incarnation struct {
 	next uint64 // number of the first command not received
 }
 
-// incarnation returns the one whose numbers begin at base.
+// incarnation returns the incarnation whose numbers begin at base.
 func (m *remote) incarnation(base uint64) *incarnation {
 	m.now = slices.IndexFunc(m.incarnations, func(i incarnation) bool { return i.base == base })
 	if m.now < 0 {
@@ -66,7 +66,7 @@ func (m *remote) refuse(seq uint64, err error) {
 	a.Refused = append(a.Refused, Refusal{seq, codeOf(err)})
 }
 
-// send sends each member what is ready for it, in the order of their IDs.
+// send sends each member what is ready for it, in ID order.
 func (r *remotes) send() {
 	for _, m := range r.list {
 		if m.reply != nil {
@@ -83,12 +83,12 @@ func (r *remotes) sendTo(m *remote) {
 	m.reply = nil
 }
 
-// confirmed answers another member's round. What is left of leases is as of now, so the
-// member looks at them as of now too: another incarnation of one is not to be taken for it.
+// confirmed answers another member's round. The remaining times of leases are current, so the
+// member must look at the leases as of now too: otherwise it might see another incarnation of one.
 func (r *remotes) confirmed(q *Read, index uint64, left []Left) {
 	m := r.of(q.from)
 	a := m.answer()
-	if a.Round != 0 { // one round to a reply
+	if a.Round != 0 { // one round per reply
 		r.sendTo(m)
 		a = m.answer()
 	}
@@ -98,8 +98,8 @@ func (r *remotes) confirmed(q *Read, index uint64, left []Left) {
 	a.Round, a.Index, a.Left, a.Filled = q.round, index, left, q.filled
 }
 
-// renewed answers another member's renewal. What has no outcome is not
-// answered: the member will ask again, perhaps another leader.
+// renewed answers another member's renewal. A renewal without an outcome is not answered: the
+// member will ask again, perhaps another leader.
 func (r *remotes) renewed(n *Renewal, ttl lease.TTL, err error) {
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return
@@ -108,15 +108,15 @@ func (r *remotes) renewed(n *Renewal, ttl lease.TTL, err error) {
 	a.Renewed = append(a.Renewed, Renewed{n.seq, ttl, codeOf(err)})
 }
 
-// renewedAll answers those renewals of another member's batch that were promised together.
+// renewedAll answers the renewals of another member's batch that were promised together.
 func (r *remotes) renewedAll(b *Renewals) {
 	a := r.of(b.from).answer()
 	a.Batches = append(a.Batches, RenewedAll{b.first, b.TTLs})
 }
 
-// sayWaiting tells the member that relayed a renewal, each time that it asks, that the renewal
-// waits here: for the lease's end, which waits for a cache, or for the lease's own cache. Else
-// the member would find after a while that nobody leads.
+// sayWaiting reports to the member that relayed a renewal, each time it asks, that the renewal
+// waits here: for the outcome of the lease's expiry, or for the lease's own cache. Otherwise the
+// member would conclude after a while that there is no leader.
 func (r *remotes) sayWaiting(n *Renewal) {
 	if n.from != 0 {
 		a := r.of(n.from).answer()
@@ -130,8 +130,8 @@ func (r *remotes) opened(o *OpenCache) {
 	a.Opened = append(a.Opened, Opened{o.seq, codeOf(o.Err)})
 }
 
-// forwarded takes what another member's clients ask of this leader. It is admitted as if its client
-// were here.
+// forwarded handles requests of another member's clients. They are admitted like those of local
+// clients.
 func (l *leadership) forwarded(from uint64, f *Forward) {
 	m := l.remotes.of(from)
 	now := m.incarnation(f.Base)
@@ -171,7 +171,7 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 	}
 }
 
-// forwardedCaches takes what another member's caches say.
+// forwardedCaches handles messages of another member's caches.
 func (l *leadership) forwardedCaches(from uint64, f *Forward) {
 	for i := range f.Acks {
 		a := &f.Acks[i]

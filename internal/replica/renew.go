@@ -8,30 +8,30 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Renewal asks that a lease be kept for its full TTL from now. Take returns
-// it once, with TTL or Err set.
+// Renewal asks to keep a lease for its full TTL from now on. Take returns it once, with TTL or Err
+// set.
 type Renewal struct {
 	ID lease.ID
-	// Token is that of the lease as its holder knows it, 0 for any: with another
-	// the lease is not found (T28).
+	// Token is the token that the holder knows, 0 for any. With another token the lease is not
+	// found (T28).
 	Token lease.Token
-	// TTL is the lease's, from the instant the renewal was given.
+	// TTL is the lease's, counted from when Renew was called.
 	TTL lease.TTL
-	// Err is nil, lease.ErrNotFound, or why there is no outcome.
+	// Err is nil, lease.ErrNotFound, or the reason why there is no outcome.
 	Err error
-	// Owner is the caller's, to find what waits. Place is which of a Renewals it was.
+	// Owner belongs to the caller, to identify the request. Place is its index in a Renewals.
 	Owner any
 	Place int
 
-	token lease.Token // of the lease that was renewed last; 0 if none was found
-	born  uint64      // the tick at which it came
-	// from is the member that relayed it, and seq its number there; 0 if it came
-	// from a client of this one.
+	token lease.Token // of the lease renewed last; 0 if none was found
+	born  uint64      // the tick at which it arrived
+	// from is the member that relayed it, and seq its number there; 0 if it came from a client of
+	// this member.
 	from, seq uint64
 }
 
-// Renew promises to keep a lease, and answers when the promise is confirmed.
-// Nothing waits inside: an expiring lease delays only its own renewals (T15).
+// Renew promises to keep a lease, and answers when the promise is confirmed. It never blocks: an
+// expiring lease delays only its own renewals (T15).
 func (r *Replica) Renew(n Renewal) {
 	n.born = r.ticks
 	if r.lead != nil {
@@ -48,8 +48,8 @@ func (l *leadership) renew(n Renewal) {
 		return
 	}
 	if l.gate.pending(n.ID) {
-		// It waits until the lease's cache has acknowledged what it was told to drop, or the
-		// lease is over. Nobody else waits for that.
+		// It waits until the lease's cache has acknowledged its pending invalidations, or the lease
+		// has ended. Nothing else waits for that.
 		l.gate.parked.add(n)
 		l.remotes.sayWaiting(&n)
 		return
@@ -57,18 +57,18 @@ func (l *leadership) renew(n Renewal) {
 	renewed, err := l.m.lessor.Renew(n.ID, n.Token)
 	switch {
 	case errors.Is(err, lease.ErrExpiring):
-		// The decision to expire is in the log. Only its outcome says whether
-		// the lease is gone, so wait for that (T5).
+		// The decision to expire is in the log. Only its outcome says whether the lease is gone, so
+		// wait for it (T5).
 		l.parked.add(n)
 		l.remotes.sayWaiting(&n)
 	case err != nil:
-		// Not found, for a primary's lessor has no other error. That is said only by a member that
-		// certainly leads (T7).
+		// Not found; a primary's lessor returns no other error. Only a member that certainly leads
+		// may answer that (T7).
 		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
 	case renewed.Clear:
-		// The renewal of a checkpointed lease is acknowledged only after an entry that clears
-		// the checkpoint is applied, or a later leader would count from the checkpoint
-		// (rule 6). The entry's commit confirms the promise.
+		// The renewal of a checkpointed lease is acknowledged only after an entry that clears the
+		// checkpoint is applied; otherwise a later leader would count from the checkpoint (rule 6).
+		// The entry's commit confirms the promise.
 		waits := n
 		waits.token = renewed.Token
 		l.proposeOwn(l.expiry.clear(n.ID, renewed.Token), internal{clears: &waits})
@@ -78,7 +78,7 @@ func (l *leadership) renew(n Renewal) {
 	}
 }
 
-// cleared takes the outcome of the entry that clears a checkpoint.
+// cleared handles the outcome of the entry that clears a checkpoint.
 func (l *leadership) cleared(n Renewal, applied bool) {
 	l.expiry.clearing--
 	l.refresh()
@@ -89,9 +89,9 @@ func (l *leadership) cleared(n Renewal, applied bool) {
 	l.answerRenewal(n, 0, ErrOverloaded)
 }
 
-// settle answers a renewal whose promise is confirmed, after one more look:
-// the lease may have ended through the log since (T6), or have appeared, or go on
-// under another token or with another TTL. The next leader knows of no TTL but the last.
+// settle answers a renewal whose promise is confirmed, after checking the lease again: it may have
+// ended through the log since (T6), or have appeared, or have another token or another TTL. The
+// next leader knows only the last TTL.
 func (l *leadership) settle(n Renewal) {
 	ttl, token, ok := l.m.lessor.Standing(n.ID)
 	switch {
@@ -116,14 +116,14 @@ func (l *leadership) answerRenewal(n Renewal, ttl lease.TTL, err error) {
 // parking has renewals that wait at the leader, by lease. The zero parking is empty.
 type parking struct {
 	of map[lease.ID][]Renewal
-	// asked has those that other members have relayed.
+	// asked has the renewals that other members have relayed.
 	asked map[ticket]struct{}
 }
 
-// ticket names a renewal that another member has relayed.
+// ticket identifies a relayed renewal.
 type ticket struct{ from, seq uint64 }
 
-// add adds a renewal, unless another member asks for it again because it has no answer.
+// add adds a renewal, unless another member repeats it for lack of an answer.
 func (p *parking) add(n Renewal) {
 	if p.of == nil {
 		p.of, p.asked = make(map[lease.ID][]Renewal), make(map[ticket]struct{})
@@ -137,7 +137,7 @@ func (p *parking) add(n Renewal) {
 	p.of[n.ID] = append(p.of[n.ID], n)
 }
 
-// take takes out those of a lease.
+// take removes and returns the renewals of a lease.
 func (p *parking) take(id lease.ID) []Renewal {
 	list := p.of[id]
 	delete(p.of, id)
@@ -147,8 +147,8 @@ func (p *parking) take(id lease.ID) []Renewal {
 	return list
 }
 
-// takeAll takes out all, in ID order. Since they waited for no leader yet, their patience
-// begins at the tick now.
+// takeAll removes and returns all renewals, in ID order. They have not waited for a leader yet, so
+// their patience begins at the tick now.
 func (p *parking) takeAll(now uint64) (all []Renewal) {
 	for _, id := range slices.Sorted(maps.Keys(p.of)) {
 		all = append(all, p.of[id]...)
@@ -160,10 +160,10 @@ func (p *parking) takeAll(now uint64) (all []Renewal) {
 	return all
 }
 
-// Abandon says that a client of this member keeps leases alive no more: its connection has ended.
-// The leader then replicates soon how long they have left, unless they are renewed
-// (lease.Lessor.Abandon). So a dead holder's lease ends on time even if the leader dies next. It is
-// a hint: if it is lost on the way, that happens somewhat later.
+// Abandon says that a client of this member no longer keeps leases alive: its connection has ended.
+// The leader then soon replicates their remaining time, unless they are renewed
+// (lease.Lessor.Abandon). So a dead holder's lease ends on time even if the leader fails next. It
+// is a hint: if it is lost, that happens somewhat later.
 func (r *Replica) Abandon(ids []lease.ID) {
 	if r.lead == nil {
 		r.relay.asks.abandon(ids)

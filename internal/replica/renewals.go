@@ -2,39 +2,38 @@ package replica
 
 import "leasehold.dev/lease"
 
-// Renewals asks of many leases what Renewal asks of one. Those that can be kept by one
-// promise, mostly all of them, are answered together: Take returns the Renewals once, in
-// Output.Together, with their TTLs. Each of the others is answered by itself before or
-// after that, as a Renewal with the same Owner, whose Place says which it is. So a lease that
-// takes long delays no other (T15).
+// Renewals is a batch of renewals. Those that one promise can cover, usually all of them, are
+// answered together: Take returns the Renewals once, in Output.Together, with their TTLs. Each of
+// the others is answered separately before or after that, as a Renewal with the same Owner and its
+// index as Place. So a lease that takes long delays no other (T15).
 type Renewals struct {
 	IDs []lease.ID
-	// Tokens is nil, or has for each lease that which its holder knows, 0 for any. Neither
-	// it nor IDs may ever be changed: they may be on their way to another member.
+	// Tokens is nil, or has the token that the holder knows for each lease, 0 for any. Neither
+	// Tokens nor IDs may be modified: they may be on their way to another member.
 	Tokens []lease.Token
-	// TTLs has a place for each lease. The caller must not look at it before Take has
-	// returned it: then those are set that were answered together, and the others are 0.
+	// TTLs has an element for each lease. The caller must not read it before Take has returned the
+	// Renewals; the elements that were answered together are set then, and the others are 0.
 	TTLs []lease.TTL
-	// Kept is how many those are.
+	// Kept is the number of TTLs set.
 	Kept int
-	// Owner is the caller's, to find what waits.
+	// Owner belongs to the caller, to identify the request.
 	Owner any
 	GroupRenewals
 
 	tokens []lease.Token // of the leases that were promised their TTLs
-	// changes are those of the lessor before the promise: while there are no others, what
-	// was true of the leases then is.
+	// changes is the lessor's count of changes before the promise: while it is the same, the leases
+	// are too.
 	changes uint64
-	born    uint64 // the tick at which it came
-	// from is the member that relayed it, and first the number of the first renewal there;
-	// 0 if it came from a client of this one.
+	born    uint64 // the tick at which it arrived
+	// from is the member that relayed it, and first the number of the first renewal there; 0 if it
+	// came from a client of this member.
 	from, first uint64
 }
 
-// Size is how many things a Renewals asks for.
+// Size returns the number of things that a Renewals asks for.
 func (b *Renewals) Size() int { return max(1, len(b.IDs)+len(b.Renew)+len(b.Leave)) }
 
-// RenewAll is Renew for many. They are the replica's until all are answered.
+// RenewAll is Renew for a batch. The batch belongs to the replica until all of it is answered.
 func (r *Replica) RenewAll(b *Renewals) {
 	b.born = r.ticks
 	if r.lead != nil {
@@ -45,7 +44,7 @@ func (r *Replica) RenewAll(b *Renewals) {
 	r.relay.asks.renewAll(b)
 }
 
-// noGroups answers that a member has no groups, since it does not lead.
+// noGroups answers that a member has no groups, because it does not lead.
 func (o *output) noGroups(b *Renewals) {
 	b.Keeper = 0
 	if b.asks() && b.Renewed == nil {
@@ -71,7 +70,7 @@ func (l *leadership) renewAll(b *Renewals) {
 	}
 	fetched := 0
 	for i, id := range b.IDs {
-		if i == fetched && len(b.IDs) > 1 { // one alone would be looked for twice
+		if i == fetched && len(b.IDs) > 1 { // a single one would be looked up twice
 			n, _ := l.m.lessor.Fetch(b.IDs[i:])
 			fetched += n
 		}
@@ -84,7 +83,7 @@ func (l *leadership) renewAll(b *Renewals) {
 		}
 		renewed, err := l.m.lessor.Renew(id, token)
 		if err != nil || renewed.Clear {
-			l.renew(b.single(i)) // once more, which changes nothing but says what to do
+			l.renew(b.single(i)) // renews again, harmlessly, and handles the special case
 			continue
 		}
 		b.TTLs[i], b.tokens[i] = renewed.TTL, renewed.Token
@@ -96,7 +95,7 @@ func (l *leadership) renewAll(b *Renewals) {
 	l.rounds.Next.together = append(l.rounds.Next.together, b)
 }
 
-// single returns one of the renewals, to go its own way.
+// single returns one of the renewals, to be handled separately.
 func (b *Renewals) single(i int) Renewal {
 	n := Renewal{
 		ID: b.IDs[i], Owner: b.Owner, Place: i, born: b.born, from: b.from, seq: b.first + uint64(i),
@@ -107,7 +106,7 @@ func (b *Renewals) single(i int) Renewal {
 	return n
 }
 
-// settleAll is settle for those that were promised together.
+// settleAll is settle for renewals that were promised together.
 func (l *leadership) settleAll(b *Renewals) {
 	if l.m.lessor.Changes() != b.changes {
 		for i, promised := range b.TTLs {
@@ -133,8 +132,8 @@ func (l *leadership) settleAll(b *Renewals) {
 	}
 }
 
-// lookAgain takes the second look at one of the leases. If it is not as it was, its
-// renewal goes its own way.
+// lookAgain checks one of the leases a second time. If it has changed, its renewal is handled
+// separately.
 func (l *leadership) lookAgain(b *Renewals, i int) {
 	ttl, token, _ := l.m.lessor.Standing(b.IDs[i])
 	if token == b.tokens[i] {
@@ -146,7 +145,7 @@ func (l *leadership) lookAgain(b *Renewals, i int) {
 	l.settle(b.single(i))
 }
 
-// split returns the renewals of all promises, which go their own ways.
+// split returns the promised renewals, to be handled separately.
 func (b *Renewals) split() []Renewal {
 	out := make([]Renewal, 0, b.Kept)
 	for i, promised := range b.TTLs {

@@ -11,17 +11,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Config is all a Replica needs from the start.
+// Config configures a Replica.
 type Config struct {
-	// ID is the member's, never 0.
+	// ID is the member's ID, never 0.
 	ID uint64
-	// FirstSeq is where this member's numbers of forwarded commands, reads and renewals begin.
-	// It is a random number, so that no earlier incarnation of the member used the same numbers:
-	// otherwise an answer of the leader to that incarnation would be taken for an answer to this
-	// one.
+	// FirstSeq is this member's first number for forwarded commands, reads and renewals. It is
+	// random, so that no earlier incarnation of the member used the same numbers: otherwise an
+	// answer of the leader to that incarnation would count as an answer to this one.
 	FirstSeq uint64
-	// Log is what is on disk. Append messages that Take returned become
-	// visible through it before Persisted is called for them.
+	// Log is the log on disk. Append messages that Take returned must be visible in it before
+	// Persisted is called for them.
 	Log raft.Storage
 	// Machine is the state as of the snapshot in Log.
 	Machine *fsm.Machine
@@ -29,47 +28,45 @@ type Config struct {
 	ElectionTicks, HeartbeatTicks int
 	// NoPreVote lets a member raise the term before it knows that it could win.
 	NoPreVote bool
-	// Silence says how soon members that say nothing are taken for hung or cut off. The zero value
-	// leaves that to Raft's election timeout, and so does NoPreVote: without the question, one
-	// member that is wrong would depose a good leader.
+	// Silence configures how soon members that are not heard count as unresponsive. The zero value
+	// leaves that to Raft's election timeout, and so does NoPreVote: without the pre-vote, one
+	// mistaken member would depose a healthy leader.
 	Silence silence.Config
-	// MaxBatch is about how many bytes one entry carries, at most.
+	// MaxBatch is the approximate largest size of an entry, in bytes.
 	MaxBatch int
-	// MaxExpire is how many leases one entry expires, at most: a bound on how
-	// long applying it holds up the others.
+	// MaxExpire is the most leases that one entry expires. It bounds how long applying the entry
+	// delays others.
 	MaxExpire int
-	// MaxUncommitted is how many bytes of entries may be proposed and not yet committed.
-	// Beyond it commands are refused with ErrOverloaded, not queued. 0 means 256 MiB.
+	// MaxUncommitted bounds the bytes of entries proposed and not yet committed. Beyond it commands
+	// are rejected with ErrOverloaded, not queued. 0 means 256 MiB.
 	MaxUncommitted uint64
-	// CommitDelay lets commands wait for others that can share their sync. The shell calls
-	// EndDelay a short while after Delayed says that some wait.
+	// CommitDelay lets commands wait for others that can share their sync. The shell calls EndDelay
+	// a short while after Delayed has returned true.
 	CommitDelay bool
-	// RefuseForwarded reports whether this leader now refuses commands from other members, with
-	// ErrOverloaded. The caller checks its own clients' commands before Propose. nil refuses none.
+	// RefuseForwarded reports whether this leader rejects commands from other members now, with
+	// ErrOverloaded. The caller checks its own clients' commands before Propose. nil rejects none.
 	RefuseForwarded func() bool
-	// Membership says which changes of the membership are refused.
+	// Membership configures which changes of the membership are rejected.
 	Membership Membership
-	// CompareTicks is after how many ticks a leader has the members' states compared, each time; 0
-	// for never.
+	// CompareTicks is how often a leader compares the members' states, in ticks; 0 for never.
 	CompareTicks uint64
 	// Logger receives the Raft library's log. Required: the library panics through it.
 	Logger raft.Logger
 }
 
-// Membership says which changes of the membership are refused.
+// Membership configures which changes of the membership are rejected.
 type Membership struct {
-	// Strict refuses changes that the voters which are connected now could not carry.
+	// Strict rejects changes that the currently connected voters could not commit.
 	Strict bool
-	// Stable is for how long a voter must have been heard to count as connected
-	// when a member is added.
+	// Stable is how long a voter must have been heard to count as connected when a member is added.
 	Stable lease.TTL
 	// MaxLearners bounds the learners; 0 means no bound.
 	MaxLearners int
-	// MaxLag is how many entries a learner may lag behind when it is promoted.
+	// MaxLag is how many entries a learner may be behind when it is promoted.
 	MaxLag uint64
 }
 
-// maxUncommitted is what Config.MaxUncommitted is if nobody says.
+// maxUncommitted is the default of Config.MaxUncommitted.
 const maxUncommitted = 256 << 20
 
 // maxInflightBytes bounds what is sent to one member and not yet acknowledged.
@@ -78,27 +75,26 @@ const maxInflightBytes = 32 << 20
 // Replica is one member of the Raft group. It is not safe for concurrent
 // use: one goroutine owns it.
 //
-// It joins parts that do not know each other. Each takes values and gives values, or appends to the
-// output. What this member has only while it leads is in lead, and what it has on the way to
-// another leader in relay.
+// It joins parts that do not refer to each other. Each takes values and returns values, or appends
+// to the output. lead is the state that this member has only while it leads, and relay has its
+// requests to another leader.
 type Replica struct {
 	*local
 	raft     *driver
 	lead     *leadership // nil unless this member leads
 	relay    relay
-	inflight inflight     // entries of this member in the log
-	incoming *fsm.Machine // what a snapshot brings, until it is on disk
+	inflight inflight     // this member's entries in the log
+	incoming *fsm.Machine // the state of a received snapshot, until that is on disk
 	links    links
 	failover failover
-	silence  *silence.Watch // nil if Config.Silence watches nobody
+	silence  *silence.Watch // nil if Config.Silence is disabled
 	slow     slowCaches
 	scratch  scratch
 	// lastRound is the last confirm round of the terms in which this member led before.
 	lastRound uint64
 }
 
-// New returns a replica that goes on from what Config.Log and
-// Config.Machine hold.
+// New returns a replica that continues from the contents of Config.Log and Config.Machine.
 func New(c Config) (*Replica, error) {
 	m := &local{cfg: c, machine: c.Machine, lessor: c.Machine.Lessor()}
 	d, err := newDriver(m)
@@ -118,20 +114,18 @@ func New(c Config) (*Replica, error) {
 	return r, nil
 }
 
-// Machine returns the state. It is another one after a snapshot was received
-// (see [Output.Restored]).
+// Machine returns the state. A received snapshot replaces it (see [Output.Restored]).
 func (r *Replica) Machine() *fsm.Machine { return r.machine }
 
-// Campaign asks to be elected now rather than after the election timeout. A
-// sole voter calls it at start, since it has nobody to wait for.
+// Campaign starts an election now instead of after the election timeout. A sole voter calls it at
+// start, because it has nobody to wait for.
 func (r *Replica) Campaign() error {
 	return r.raft.node.Campaign()
 }
 
-// Advance moves the clock to now. It must be called with a fresh reading
-// before any other input of the same step, so that nothing that came in is
-// stamped with an instant before its arrival (rule 1). The clock is
-// boot time: it runs through suspend.
+// Advance moves the clock to now. It must be called with a fresh reading before any other input of
+// the same step, so that no input is stamped with an instant before its arrival (rule 1). The clock
+// is boot time: it runs during suspend.
 func (r *Replica) Advance(now lease.Instant) {
 	r.now = now
 	r.lessor.Advance(now)
@@ -153,8 +147,8 @@ func (r *Replica) Tick() {
 	r.forgetLeft()
 }
 
-// Step takes a message from another member. After an [ErrImpossible] the replica must not be
-// used any more.
+// Step handles a message from another member. After an [ErrImpossible] the replica must not be used
+// any more.
 func (r *Replica) Step(m *Message) error {
 	r.heard(m)
 	switch {
@@ -172,18 +166,18 @@ func (r *Replica) Step(m *Message) error {
 	return r.raft.step(m.Raft)
 }
 
-// stepForward takes what another member's clients ask of this leader.
+// stepForward handles requests of another member's clients.
 func (r *Replica) stepForward(from uint64, f *Forward) {
 	if r.lead == nil || f.Term != r.term {
-		return // the member will learn who leads, and ask that one
+		return // the member will find the leader and ask it
 	}
 	r.lead.forwarded(from, f)
 }
 
-// stepReply takes the leader's answer.
+// stepReply handles the leader's answer.
 func (r *Replica) stepReply(from uint64, m *Reply) {
 	if from != r.leader || m.Term != r.term {
-		return // of a leader that is none any more
+		return // from a former leader
 	}
 	if m.AboutSlow {
 		r.slow.set(m.Slow)
@@ -191,8 +185,8 @@ func (r *Replica) stepReply(from uint64, m *Reply) {
 	r.relay.answered(m)
 }
 
-// Persisted says that an append message of Output.Append is durable, in the
-// order in which Take returned them.
+// Persisted says that an append message of Output.Append is durable. It must be called in the order
+// in which Take returned them.
 func (r *Replica) Persisted(m *raftpb.Message) {
 	r.raft.persisted(m)
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
@@ -201,23 +195,23 @@ func (r *Replica) Persisted(m *raftpb.Message) {
 	r.raft.respond(m)
 }
 
-// Recount begins the countdowns of silent leases anew: see [lease.Lessor.Recount]. The member's
-// loop calls it, leader or not, when the clock cannot be trusted to have measured the time since
-// the last Advance, after the machine was suspended, say (T10). A leader is to Refresh then, too.
+// Recount restarts the countdowns of silent leases: see [lease.Lessor.Recount]. The member's loop
+// calls it, leader or not, when the clock may not have measured the time since the last Advance,
+// for example after a suspend (T10). A leader must then also Refresh.
 func (r *Replica) Recount() { r.lessor.Recount() }
 
-// Refresh gives every lease its full TTL from now, as a promotion does, but for those that are
-// silent. The member's loop calls it after a Recount, and after it stood still for so long that
-// holders could not renew (T10).
+// Refresh gives every lease its full TTL from now on, as a promotion does, except silent ones. The
+// member's loop calls it after a Recount, and after it was paused for so long that holders could
+// not renew (T10).
 func (r *Replica) Refresh() {
 	if r.lead != nil {
 		r.lead.distrust()
 	}
 }
 
-// CheckpointAll replicates what now remains of each lease that is known to be silent, because
-// this leader is about to stop: if all members do, only what is in the log is remembered. It
-// calls done once that is so, or when this member does not lead.
+// CheckpointAll replicates the current remaining time of each silent lease, because this leader is
+// about to stop: if all members stop, only the log survives. It calls done afterwards, or at once
+// if this member does not lead.
 func (r *Replica) CheckpointAll(done func()) {
 	if !r.primary {
 		done()
@@ -226,8 +220,8 @@ func (r *Replica) CheckpointAll(done func()) {
 	r.lead.expiry.checkpointAll(done)
 }
 
-// Next returns the earliest instant at which Take may have something to do
-// that no input brought, and false if there is none in sight.
+// Next returns the earliest instant at which Take may have something to do without an input, and
+// false if there is none.
 func (r *Replica) Next() (lease.Instant, bool) {
 	if r.raft.backlog.any() {
 		return r.now, true
@@ -244,18 +238,17 @@ func (r *Replica) Next() (lease.Instant, bool) {
 	return at, ok
 }
 
-// Status is what a replica knows of the group.
+// Status is what a replica knows about the group.
 type Status struct {
 	Term, Leader     uint64
 	Index, Applied   uint64
 	Leading, Primary bool
 	Pending          int
-	// Overdue is for how long the lease that waits longest to be expired has been
-	// past its expiry; 0 if none does (T12).
+	// Overdue is how far the longest-waiting lease is past its expiry; 0 if none is (T12).
 	Overdue lease.TTL
-	// Refreshing says that Refresh was called, and waits for what was decided before.
+	// Refreshing says that Refresh waits for earlier decisions in the log.
 	Refreshing bool
-	// Elections is how many this member has begun.
+	// Elections is the number of elections that this member has started.
 	Elections uint64
 }
 
@@ -277,11 +270,11 @@ func (r *Replica) Status() Status {
 // ConfState returns the group's configuration as of the last applied entry.
 func (r *Replica) ConfState() *raftpb.ConfState { return r.raft.conf }
 
-// Delayed reports whether commands wait for others to come, and for nothing else. The
-// shell then calls EndDelay, after about the time that a sync or two take.
+// Delayed reports whether commands wait only for the commit delay. The shell then calls EndDelay
+// after about the time of one or two syncs.
 func (r *Replica) Delayed() bool { return r.lead != nil && r.lead.queue.delayed(r.raft.appending) }
 
-// EndDelay says that commands have waited long enough for others.
+// EndDelay ends the commit delay.
 func (r *Replica) EndDelay() {
 	if r.lead != nil {
 		r.lead.queue.delay.End()

@@ -5,14 +5,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has what a member does about others that say nothing. Package silence says which do.
-// A follower asks for the place of its leader, as if that had died. A leader without a majority
-// gives up. Neither touches what Raft's safety rests on, and PreVote keeps a leader that a majority
-// hears.
+// This file handles members that are not heard; package silence decides which those are. A follower
+// campaigns as if its leader had died. A leader that lost its majority steps down. Neither affects
+// Raft's safety, and PreVote keeps a leader that a majority hears.
 
-// heard notes a message of a member. A leader that speaks of a later term, because it asks to be
-// elected again, leads no more: a member that follows it need not wait until the election timeout
-// lets it vote.
+// heard records a message of a member. A leader that names a later term is campaigning and no
+// longer leads: a follower need not wait until the election timeout lets it vote.
 func (r *Replica) heard(m *Message) {
 	r.links.heard(m.From)
 	if r.silence == nil {
@@ -31,7 +29,7 @@ func (r *Replica) Answered(member uint64, took lease.TTL) {
 	}
 }
 
-// Silences returns what is known of how the other members answer, in ID order.
+// Silences returns how the other members answer, in ID order.
 func (r *Replica) Silences() []silence.State {
 	if r.silence == nil {
 		return nil
@@ -39,7 +37,7 @@ func (r *Replica) Silences() []silence.State {
 	return r.silence.States(r.now)
 }
 
-// lookForSilent looks who has not been heard, and does what follows.
+// lookForSilent finds members that are not heard, and reacts.
 func (r *Replica) lookForSilent() {
 	if r.silence == nil {
 		return
@@ -48,7 +46,7 @@ func (r *Replica) lookForSilent() {
 	news := r.silence.Look(r.now)
 	r.out.Ask = append(r.out.Ask, news.Ask...)
 	for _, s := range news.Silent {
-		if r.links.known(s.Member) { // else its process has ended, which is told already
+		if r.links.known(s.Member) { // else its process has ended, which was already reported
 			r.out.Silent = append(r.out.Silent, s)
 		}
 		r.replace(s.Member)
@@ -60,7 +58,8 @@ func (r *Replica) lookForSilent() {
 	r.drain()
 }
 
-// expected returns the members that should be heard: the leader, and at the leader all voters.
+// expected returns the members that should be heard: the leader, or all voters if this is the
+// leader.
 func (r *Replica) expected() []uint64 {
 	list := r.scratch.members[:0]
 	switch {
@@ -77,7 +76,7 @@ func (r *Replica) expected() []uint64 {
 	return list
 }
 
-// deserted reports whether this leader has lost so many voters that the rest is no majority.
+// deserted reports whether this leader has lost so many voters that the rest is not a majority.
 func (r *Replica) deserted() bool {
 	if !r.leading {
 		return false
@@ -95,7 +94,7 @@ func (r *Replica) deserted() bool {
 	return voters-lost < voters/2+1
 }
 
-// forgetLeft drops what was measured of members that have left.
+// forgetLeft drops the measurements of members that have left.
 func (r *Replica) forgetLeft() {
 	if r.silence == nil {
 		return

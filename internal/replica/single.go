@@ -6,22 +6,22 @@ import (
 	"leasehold.dev/lease"
 )
 
-// singles are the leases that expire by themselves, because some cache may have their keys: each a
-// *single, by expiry. The zero value is empty.
+// singles are the leases that expire separately, because some cache may have their keys: a list of
+// *single, ordered by expiry. The zero value is empty.
 type singles struct{ list list.List }
 
-// single is a lease that expires by itself.
+// single is a lease that expires separately.
 type single struct {
 	due      lease.Due
 	decided  lease.Instant
 	proposal *Proposal
-	proposed bool          // it is in the queue, or in the log
-	place    *list.Element // among the others
+	proposed bool          // it is in the queue or in the log
+	place    *list.Element // in the list
 }
 
 func (s *single) expiry() lease.Instant { return s.decided - lease.Instant(s.due.Late) }
 
-// add adds a lease. Most expire after those that are there.
+// add adds a lease. Most expire after the existing ones.
 func (l *singles) add(s *single) {
 	before := l.list.Back()
 	for before != nil && before.Value.(*single).expiry() > s.expiry() {
@@ -34,13 +34,12 @@ func (l *singles) add(s *single) {
 	}
 }
 
-// remove takes out a lease, because the outcome is known.
+// remove removes a lease whose outcome is known.
 func (l *singles) remove(s *single) { l.list.Remove(s.place) }
 
-// any reports whether there are any.
 func (l *singles) any() bool { return l.list.Len() > 0 }
 
-// overdue is for how long the first of the leases has been past its expiry, 0 if there is none.
+// overdue returns how far the first lease is past its expiry, 0 if there is none.
 func (l *singles) overdue(now lease.Instant) lease.TTL {
 	if !l.any() {
 		return 0

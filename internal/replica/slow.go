@@ -5,41 +5,41 @@ import (
 	"leasehold.dev/lease"
 )
 
-// SlowCache is a cache that takes, or took, long to acknowledge what it has to drop.
+// SlowCache is a cache that takes, or took, long to acknowledge its invalidations.
 type SlowCache struct {
-	// Lease is that of the cache, as this member knew it when it heard of it.
+	// Lease is the lease of the cache, as this member knew it when the cache became slow.
 	Lease lease.Info
-	// Waited is for how long.
+	// Waited is how long writes have waited.
 	Waited lease.TTL
 }
 
-// SlowNotice is a cache that is slow, as the leader tells of it to the other members.
+// SlowNotice is a slow cache in a message from the leader to the other members.
 type SlowNotice struct {
 	ID     lease.ID
 	Token  lease.Token
 	Waited lease.TTL
 }
 
-// slowCaches are the caches that are slow now, as this member knows: writes have waited for
-// them for a second, and wait still.
+// slowCaches are the slow caches, as this member knows them: writes have waited for them for more
+// than a second, and still wait.
 //
-// The leader knows it, and everybody's clients look for it. So the leader tells the others: all
-// of them whenever there are others, and again while there are any. So a message that is lost
-// is made good by the next. A member that hears no more takes no cache for slow: another leader
-// begins to count anew.
+// The leader finds them, and clients of every member ask for them. So the leader sends all of them
+// to the other members whenever they change, and repeatedly while there are any, which makes up for
+// lost messages. A member that hears nothing more considers no cache slow: another leader starts
+// counting from zero.
 type slowCaches struct {
 	m    *local
 	list []SlowNotice
-	// heard is the tick at which the leader told of them, or told the others.
+	// heard is the tick at which the leader last sent them.
 	heard uint64
 	news  bool // since the last Take
 }
 
-// slowSilence is after how many election timeouts of silence no cache is taken for slow any
-// more. The leader speaks after each.
+// slowSilence is how many election timeouts without a message end all slow caches. The leader
+// repeats them after each timeout.
 const slowSilence = 3
 
-// tellSlow tells the other members of the caches that are slow.
+// tellSlow sends the slow caches to the other members.
 func (l *leadership) tellSlow() {
 	d := l.gate.caches
 	if d == nil {
@@ -67,20 +67,20 @@ func noticesOf(list []directory.Slow) []SlowNotice {
 	return out
 }
 
-// set takes what there is now.
+// set replaces the slow caches.
 func (s *slowCaches) set(list []SlowNotice) {
 	s.list, s.heard, s.news = list, s.m.ticks, true
 }
 
-// tick forgets what the leader does not repeat.
+// tick drops slow caches that the leader no longer repeats.
 func (s *slowCaches) tick() {
 	if len(s.list) > 0 && s.m.ticks-s.heard >= uint64(slowSilence*s.m.cfg.ElectionTicks) {
 		s.set(nil)
 	}
 }
 
-// SlowCaches returns the caches that are slow now, those that have been for longest first, not
-// more than a few hundred. Output.SlowNews says when there are others.
+// SlowCaches returns the slow caches, the slowest first, a few hundred at most. Output.SlowNews
+// says when they change.
 func (r *Replica) SlowCaches() []SlowCache {
 	out := make([]SlowCache, 0, len(r.slow.list))
 	for _, s := range r.slow.list {

@@ -10,72 +10,70 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Output is what a step brought about. The order in which its parts are
-// carried out matters: answers may be given only after the new state can be
-// read, since a client that is answered may read at once.
+// Output is the result of a step. The order in which its parts are carried out matters: answers may
+// be sent only after the new state can be read, since a client may read as soon as it is answered.
 type Output struct {
-	// Append is to be saved, in order; Persisted is called for each message
-	// once it is. A message without Responses need not be durable.
+	// Append has messages to save, in order; Persisted must be called for each once it is saved. A
+	// message without Responses need not be durable.
 	Append []*raftpb.Message
-	// Send is for other members. For a snapshot's message (raftpb.MsgSnap) the shell
-	// streams the present state (the one on disk may be older than the membership that
-	// the receiver is part of), and tells SnapshotSent how that ended.
+	// Send has messages for other members. For a snapshot's message (raftpb.MsgSnap) the shell
+	// streams the current state (the one on disk may be older than the membership that includes the
+	// receiver), and calls SnapshotSent when that ends.
 	Send []*Message
-	// Ask are members that have not been heard for a while: the shell asks each of their
-	// processes, not their cores, for an answer, and calls Answered if one comes.
+	// Ask are members that have not been heard for a while: the shell sends each of their
+	// processes, not their cores, a probe, and calls Answered if an answer arrives.
 	Ask []uint64
-	// Silent are members that are taken for hung or cut off from now on.
+	// Silent are members that count as unresponsive from now on.
 	Silent []silence.State
-	// Restored says that a snapshot has taken the place of the state: what Machine
-	// returned before is of no use any more. Changes are those after it.
+	// Restored says that a snapshot has replaced the state: an earlier result of Machine is
+	// obsolete. Changes are those after the snapshot.
 	Restored bool
-	// Removed says that this member is no longer in the cluster, and is to stop.
+	// Removed says that this member is no longer in the cluster, and must stop.
 	Removed bool
 	// Failed says that a committed entry cannot be applied, because of an [ErrImpossible], or
-	// because a newer release has written it (encoding.ErrNewer); or that with it the cluster has a
-	// version that this release does not speak (or encoding.ErrOlder). Nothing of what cannot be
-	// applied is, nothing after it is, and the member is to stop.
+	// because a newer release wrote it (encoding.ErrNewer); or that the entry gives the cluster a
+	// version that this release does not support (or encoding.ErrOlder). Neither the entry nor
+	// anything after it is applied, and the member must stop.
 	Failed error
-	// Hash, if not nil, is a state of which the shell computes the hash beside its loop, and then
-	// calls TellHash.
+	// Hash, if not nil, is a state whose hash the shell must compute outside its loop, and then
+	// pass to TellHash.
 	Hash *fsm.Image
 	// Changes are the changes of the store, for watchers.
 	Changes []fsm.Change
-	// Applied says that the state moved on, so that a new view is to be published.
+	// Applied says that the state changed, so that a new view must be published.
 	Applied bool
 
 	Proposals []*Proposal
 	Reads     []*Read
 	Renewals  []Renewal
 	Together  []*Renewals
-	Groups    []*Renewals // whose GroupRenewals are answered
+	Groups    []*Renewals // those with answered GroupRenewals
 	// Opened are the answers to OpenCache.
 	Opened []OpenCache
-	// Invalidations are for caches that are open at this member. Those for others, that
-	// are not any more, mean nothing; they are told again where the caches are.
+	// Invalidations are for caches that are open at this member. Those for caches that are no
+	// longer open have no effect; they are sent again where those caches are.
 	Invalidations []Invalidation
 	CacheWaits
-	// SlowNews says, at any member, that other caches are slow now: see
-	// [Replica.SlowCaches]. It may be that none of what is told has changed.
+	// SlowNews says, at any member, that the slow caches may have changed: see
+	// [Replica.SlowCaches].
 	SlowNews bool
-	// Late says, for each lease that ended by expiry, how long after its expiry
-	// that was applied.
+	// Late has, for each lease that expired, the delay between its expiry and the application of
+	// the entry.
 	Late []lease.TTL
 }
 
-// CacheWaits tell, at the leader, how commands had to wait for caches.
+// CacheWaits says, at the leader, how commands waited for caches.
 type CacheWaits struct {
-	// Waits says for how long, and WereSlow tells of caches that were waited for unusually long, and
-	// are not any more.
+	// Waits has the waiting times, and WereSlow the caches for which writes waited unusually long
+	// and no longer do.
 	Waits    []lease.TTL
 	WereSlow []SlowCache
-	// Forwarded are commands with a trace that other members forwarded and that are applied now.
+	// Forwarded are applied commands with a trace that other members forwarded.
 	Forwarded []*Proposal
 }
 
-// Take does all work that the inputs since the last call gave, and returns
-// what came of it. The slices are the caller's until its next call of Take, and so are the
-// events of Changes.
+// Take does all the work of the inputs since the last call, and returns the results. The slices,
+// and the events of Changes, belong to the caller until its next call of Take.
 func (r *Replica) Take() Output {
 	r.machine.ReuseChanges()
 	r.applyCommitted()
@@ -112,15 +110,15 @@ func (r *Replica) Take() Output {
 	return r.out.take()
 }
 
-// restless reports whether answering has brought up new work that could go on
-// at once, a renewal that is tried again, say.
+// restless reports whether answering led to new work that can be done at once, such as a renewal to
+// retry.
 func (r *Replica) restless() bool {
 	l := r.lead
 	return l != nil && (r.primary && l.rounds.HasNext() || l.gate.hasReady() ||
 		r.raft.appending == 0 && !r.raft.transferring() && l.queue.due(0))
 }
 
-// drain works through what Raft has ready.
+// drain processes everything that Raft has ready.
 func (r *Replica) drain() {
 	for r.raft.node.HasReady() {
 		now, entries, done := r.raft.ready()
@@ -139,8 +137,7 @@ func (r *Replica) drain() {
 	}
 }
 
-// follow follows the changes of term and leadership. What this member has only while it leads ends
-// with the term, and begins with it.
+// follow handles changes of term and leadership. The leadership ends with its term.
 func (r *Replica) follow(now role) {
 	r.role = now
 	if r.lead != nil {
@@ -154,15 +151,15 @@ func (r *Replica) follow(now role) {
 	}
 }
 
-// resign ends what this member has only while it leads. What its own clients asked for, and what
-// can still be done, goes to the next leader.
+// resign ends the leadership. Requests of this member's clients that can still be served go to the
+// next leader.
 func (r *Replica) resign() {
 	r.lastRound = r.lead.rounds.Last()
 	r.relay.give(r.lead.close())
 	r.lead = nil
 }
 
-// dispatch brings what waits for a leader to it, if one is known.
+// dispatch passes what waits for a leader to it, if one is known.
 func (r *Replica) dispatch() {
 	if r.lead != nil {
 		r.lead.takeOver(r.relay.take())
@@ -171,7 +168,7 @@ func (r *Replica) dispatch() {
 	}
 }
 
-// confirm begins a confirm round, if anything waits for one and none is under way.
+// confirm begins a confirm round, if requests wait for one and none is in progress.
 func (r *Replica) confirm() {
 	if !r.primary {
 		return
@@ -181,7 +178,7 @@ func (r *Replica) confirm() {
 	}
 }
 
-// flush proposes what is in the leader's queue as one entry, or as several of MaxBatch bytes.
+// flush proposes the leader's queue as one entry, or as several of MaxBatch bytes.
 func (r *Replica) flush(l *leadership) {
 	l.queue.look(r.raft.appending)
 	if !l.queue.due(r.raft.appending) {
@@ -199,7 +196,7 @@ func (r *Replica) flush(l *leadership) {
 		if err := r.raft.propose(data); err != nil {
 			l.queue.versioning = false
 			if r.raft.transferring() {
-				return // and try again when it is known who leads
+				return // retried once the leader is known
 			}
 			l.queue.remove(len(group.proposals))
 			for _, p := range group.proposals {
@@ -211,8 +208,8 @@ func (r *Replica) flush(l *leadership) {
 			continue
 		}
 		l.queue.remove(len(group.proposals))
-		// Nothing else was proposed since the last Ready, so the entry
-		// that it shows next is this one, and tells its index.
+		// Nothing else was proposed since the last Ready, so the next entry it shows is this one,
+		// with its index.
 		group.term = r.term
 		r.inflight = append(r.inflight, group)
 		r.drain()

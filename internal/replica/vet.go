@@ -11,18 +11,18 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// Bounds of what one message may say.
+// Bounds on the contents of one message.
 const (
-	// maxTermJump is how much a message may raise the term. Each election raises it by one, so
-	// more than this is no honest number; and a term near the largest could not be raised again.
+	// maxTermJump bounds how much a message may raise the term. Each election raises it by one, so
+	// a larger jump is not genuine; and a term near the largest could not be raised again.
 	maxTermJump = 1 << 32
-	// maxContext is the most bytes of a context. Those that members send have at most 16.
+	// maxContext bounds the size of a context in bytes. Those that members send have at most 16.
 	maxContext = 1 << 10
 )
 
-// vet says why a message of another member makes no sense, or nil. Raft's library takes what
-// it is told for true, and panics when that leads nowhere. A member that says such things has
-// a fault, or is none; this one goes on without the message.
+// vet returns why another member's message makes no sense, or nil. Raft's library trusts its input,
+// and panics when that is inconsistent. A sender of such a message is faulty or not a member; this
+// member ignores the message.
 func (d *driver) vet(m *raftpb.Message) error {
 	var wrong string
 	switch t, term := m.GetType(), m.GetTerm(); {
@@ -33,19 +33,19 @@ func (d *driver) vet(m *raftpb.Message) error {
 	case m.GetFrom() == raft.None || m.GetFrom() == d.m.cfg.ID:
 		wrong = "it is not from another member"
 	case len(m.GetContext()) > maxContext:
-		wrong = fmt.Sprintf("a context of %d bytes", len(m.GetContext()))
+		wrong = fmt.Sprintf("its context has %d bytes", len(m.GetContext()))
 	case len(m.GetResponses()) > 0:
-		wrong = "it carries messages that never leave a member"
+		wrong = "it has responses, which never leave a member"
 	case t != raftpb.MsgApp && len(m.GetEntries()) > 0:
-		wrong = "it carries entries"
+		wrong = "it has entries"
 	case t != raftpb.MsgSnap && !raft.IsEmptySnap(m.GetSnapshot()):
-		wrong = "it carries a snapshot"
+		wrong = "it has a snapshot"
 	case m.GetLogTerm() > term:
 		wrong = fmt.Sprintf("the log has term %d, after the message's %d", m.GetLogTerm(), term)
 	case t == raftpb.MsgApp:
 		wrong = wrongEntries(m)
 	case t == raftpb.MsgAppResp && d.m.leading && term == d.m.term && !m.GetReject() &&
-		m.GetIndex() > d.last: // of an earlier term it may be of what is no more
+		m.GetIndex() > d.last: // in an earlier term the entry may have been since removed
 		wrong = fmt.Sprintf("it has entry %d, and the log here ends at %d", m.GetIndex(), d.last)
 	case t == raftpb.MsgSnap:
 		wrong = wrongSnapshot(m)
@@ -53,12 +53,12 @@ func (d *driver) vet(m *raftpb.Message) error {
 	if wrong == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: member %x sent a %s that cannot be: %s",
+	return fmt.Errorf("%w: member %x sent a %s that is invalid: %s",
 		ErrMessage, m.GetFrom(), m.GetType(), wrong)
 }
 
-// fromOutside reports whether members send such messages to each other. A command comes as a
-// Forward and is admitted (T1), and a snapshot by Restore.
+// fromOutside reports whether members send such messages to each other. Commands come as a Forward
+// and are admitted (T1), and snapshots by Restore.
 func fromOutside(t raftpb.MessageType) bool {
 	switch t {
 	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp,
@@ -69,8 +69,8 @@ func fromOutside(t raftpb.MessageType) bool {
 	return false
 }
 
-// wrongEntries says what is wrong with the entries of a MsgApp: they follow each other and
-// the one before them without a gap, and their terms do not fall.
+// wrongEntries returns what is wrong with the entries of a MsgApp, or "". They must follow each
+// other and the preceding entry without gaps, and their terms must not decrease.
 func wrongEntries(m *raftpb.Message) string {
 	index, term := m.GetIndex(), m.GetLogTerm()
 	if (index == 0) != (term == 0) {
@@ -95,7 +95,7 @@ func wrongEntries(m *raftpb.Message) string {
 	return ""
 }
 
-// wrongSnapshot says what is wrong with what a snapshot says of itself.
+// wrongSnapshot returns what is wrong with a snapshot's metadata, or "".
 func wrongSnapshot(m *raftpb.Message) string {
 	meta := m.GetSnapshot().GetMetadata()
 	conf := meta.GetConfState()
@@ -109,12 +109,12 @@ func wrongSnapshot(m *raftpb.Message) string {
 		return "a snapshot of a cluster without voters"
 	}
 	if _, err := tracked(conf); err != nil {
-		return fmt.Sprintf("a snapshot of members that cannot be: %v", err)
+		return fmt.Sprintf("a snapshot with invalid members: %v", err)
 	}
 	return ""
 }
 
-// tracked makes of conf what the library would, which panics if it cannot.
+// tracked restores conf as the library would; the library panics on an error.
 func tracked(conf *raftpb.ConfState) (confchange.Changer, error) {
 	t := tracker.MakeProgressTracker(1, 0)
 	var err error
@@ -125,27 +125,27 @@ func tracked(conf *raftpb.ConfState) (confchange.Changer, error) {
 	return confchange.Changer{Tracker: t}, err
 }
 
-// possible says why a committed change of the membership cannot be.
+// possible returns why a committed change of the membership is impossible, or nil.
 func (d *driver) possible(c *raftpb.ConfChangeV2) error {
 	changer, err := tracked(d.conf)
 	if err != nil {
 		return err
 	}
 	if c.GetTransition() != raftpb.ConfChangeTransitionAuto || len(c.GetChanges()) != 1 {
-		return errors.New("no member changes the membership in this way")
+		return errors.New("members do not make such changes of the membership")
 	}
 	_, _, err = changer.Simple(c.GetChanges()...)
 	return err
 }
 
-// A contradiction is what another member says that cannot be if this one's disk is right: the
-// library has found it out, and panics with it.
+// A contradiction is a message that is impossible if this member's disk is right. The library
+// detected it and panicked.
 type contradiction string
 
-// contradictions are how the library's words for them begin, in its logger's formats.
+// contradictions are the beginnings of the library's formats for them.
 var contradictions = [...]string{"tocommit(%d) is out of range", "entry %d conflict with committed"}
 
-// discerning is a logger that tells contradictions from all else for which the library panics.
+// discerning is a logger that separates contradictions from the library's other panics.
 type discerning struct{ raft.Logger }
 
 // Panicf implements raft.Logger.

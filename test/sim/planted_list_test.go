@@ -106,7 +106,7 @@ var plantedCore = []planted{
 	}},
 	{"not found is said without a confirm round", "T7", []edit{
 		{
-			renewGo, "certainly leads (T7).\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
+			renewGo, "may answer that (T7).\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
 			"says so (T7).\n\t\tl.answerRenewal(n, 0, lease.ErrNotFound)",
 		},
 	}},

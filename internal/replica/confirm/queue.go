@@ -1,14 +1,14 @@
-// Package confirm runs the confirm rounds of a leader: a quorum says, after a promise was made,
-// that the member still leads. One round serves all that wait.
+// Package confirm runs the confirm rounds of a leader: after a promise was made, a quorum confirms
+// that the member still leads. One round serves all waiting requests.
 //
-// A Queue knows when a round begins and what it serves. Its caller asks the quorum, tells how that
-// ended, and answers those that were served. A Queue is pure: it has no clock, starts nothing and
+// A Queue decides when a round begins and what it serves. Its caller asks the quorum, reports the
+// outcome, and answers the requests. A Queue is pure: it has no clock, starts no goroutine and
 // sends nothing.
 package confirm
 
 import "slices"
 
-// Batch is what one round serves: all that waited when it began.
+// Batch is what one round serves: everything that waited when it began.
 type Batch[T any] interface {
 	// Empty reports whether nothing waits.
 	Empty() bool
@@ -16,27 +16,26 @@ type Batch[T any] interface {
 	Emptied() T
 }
 
-// Queue runs one round at a time. What comes while a round is under way waits for the next, since a
-// promise is confirmed only by a round that began after it was made (rule 4).
+// Queue runs one round at a time. Requests that arrive during a round wait for the next one, since
+// a promise is confirmed only by a round that began after it was made (rule 4).
 type Queue[T Batch[T]] struct {
-	// Next is what waits for the next round. The caller adds to it.
+	// Next is the batch of the next round. The caller adds to it.
 	Next T
 
-	current round[T] // asked, not yet confirmed; its id is 0 if none is
+	current round[T] // in progress; its id is 0 if none is
 	done    []round[T]
 	last    uint64 // id of the last round begun
-	spare   T      // empty, with the memory of a round that is over
+	spare   T      // empty, with the memory of a finished round
 }
 
-// round is one round.
 type round[T any] struct {
 	id    uint64
 	index uint64 // the round is over when this is applied
 	batch T
 }
 
-// After returns a queue whose rounds have IDs after last: those of rounds that were asked before
-// must not be taken for its own.
+// After returns a queue whose rounds have IDs after last, so that earlier rounds are not mistaken
+// for its own.
 func After[T Batch[T]](last uint64) Queue[T] { return Queue[T]{last: last} }
 
 // Last returns the ID of the last round.
@@ -45,8 +44,8 @@ func (q *Queue[T]) Last() uint64 { return q.last }
 // HasNext reports whether Begin would begin a round.
 func (q *Queue[T]) HasNext() bool { return q.current.id == 0 && !q.Next.Empty() }
 
-// Begin begins a round if anything waits and none is under way. The quorum is to be asked with the
-// ID then.
+// Begin begins a round if requests wait and none is in progress. The caller must then ask the
+// quorum with the ID.
 func (q *Queue[T]) Begin() (id uint64, ok bool) {
 	if !q.HasNext() {
 		return 0, false
@@ -58,11 +57,11 @@ func (q *Queue[T]) Begin() (id uint64, ok bool) {
 	return q.last, true
 }
 
-// Current returns the ID of the round that is under way, if there is one.
+// Current returns the ID of the round in progress, if there is one.
 func (q *Queue[T]) Current() (id uint64, ok bool) { return q.current.id, q.current.id != 0 }
 
-// Confirmed says that a quorum has confirmed a round. What it serves may be answered from a state
-// of that index or later.
+// Confirmed says that a quorum has confirmed a round. Its batch may be answered from a state of
+// that index or later.
 func (q *Queue[T]) Confirmed(id, index uint64) {
 	if id == 0 || id != q.current.id {
 		return
@@ -72,7 +71,7 @@ func (q *Queue[T]) Confirmed(id, index uint64) {
 	q.current = round[T]{}
 }
 
-// Release returns what the oldest round served, and the round's index, if that is applied.
+// Release returns the batch and the index of the oldest confirmed round, if that index is applied.
 func (q *Queue[T]) Release(applied uint64) (batch T, index uint64, ok bool) {
 	if len(q.done) == 0 || q.done[0].index > applied {
 		return batch, 0, false
@@ -82,11 +81,11 @@ func (q *Queue[T]) Release(applied uint64) (batch T, index uint64, ok bool) {
 	return first.batch, first.index, true
 }
 
-// Reuse gives the queue the memory of a batch that Release returned, and that is answered.
+// Reuse returns the memory of an answered batch from Release to the queue.
 func (q *Queue[T]) Reuse(batch T) { q.spare = batch.Emptied() }
 
-// Close ends all rounds, because the member does not lead any more, and returns what they would
-// have served, that which came first first. No promise of these may be told.
+// Close ends all rounds, because the member no longer leads, and returns their batches, oldest
+// first. None of their promises may be released.
 func (q *Queue[T]) Close() []T {
 	var all []T
 	for i := range q.done {
