@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/internal/backup/keeper"
 )
 
-// newKeeper returns what makes the backups of a member, nil if there are to be none.
+// newKeeper returns the keeper of a member's backups, nil if it makes none.
 func newKeeper(cfg Config, n *node) (*keeper.Keeper, error) {
 	if cfg.Backup.To == "" {
 		return nil, nil
@@ -22,7 +22,7 @@ func newKeeper(cfg Config, n *node) (*keeper.Keeper, error) {
 	return keeper.New(c), nil
 }
 
-// kept is a member as what makes its backups sees it.
+// kept implements keeper.Source for a member.
 type kept struct{ *node }
 
 var _ keeper.Source = kept{}

@@ -19,7 +19,8 @@ func (n *node) OpenCache(o replica.OpenCache, to native.Cache) error {
 	})
 }
 
-// AckCache implements native.Cacher. One that finds no room is lost: the cache is asked again.
+// AckCache implements native.Cacher. If there is no room the acknowledgement is lost, and the cache
+// is asked again.
 func (n *node) AckCache(a replica.AckCache, from native.Cache) {
 	_ = n.inbox.ask(func(m *mail) int { return len(m.Caches) + 1 }, func(m *mail) {
 		of := fsm.Holding{ID: a.ID, Token: a.Token}

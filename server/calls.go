@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/internal/member/timing"
 )
 
-// calls is what every unary call passes on its way to a service. It is one interceptor: in a chain
-// each would cost every call a closure, whether or not what it does is on.
+// calls is the interceptor of every unary call. It is a single one, because each interceptor in a
+// chain would cost every call a closure, whether or not its feature is on.
 type calls struct {
 	tracer   *timing.Tracer
 	rpcs     *metrics.Calls
@@ -42,8 +42,8 @@ func (c *calls) unary(
 }
 
 // enter calls next if the member serves the cluster that the call names, has its state, and knows a
-// caller that may make another call. The audit log has refusals of the rate, and those of the
-// logins.
+// caller that may make another call. The audit log records rejections for the rate, and those of
+// the logins.
 func (c *calls) enter(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -75,7 +75,7 @@ func (c *calls) enter(
 	return next(ctx, req)
 }
 
-// known is an intercept.Stream: it finds out who opens a stream.
+// known is an intercept.Stream that authenticates the opener of a stream.
 func (c *calls) known(
 	s grpc.ServerStream, info *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {

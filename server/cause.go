@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// causes are the codes of errors; the first that fits counts.
+// causes maps errors to codes; the first match counts.
 var causes = []struct {
 	err  error
 	code cause.Code
@@ -37,7 +37,7 @@ var causes = []struct {
 	{storage.ErrFailed, cause.DiskFailed},
 }
 
-// causeOf returns the code of an error, cause.Failed for one without a code of its own.
+// causeOf returns the code of an error, or cause.Failed.
 func causeOf(err error) cause.Code {
 	if err == nil {
 		return ""
@@ -50,8 +50,8 @@ func causeOf(err error) cause.Code {
 	return cause.Failed
 }
 
-// noteRun records in the data directory which process runs on it: no other process can read the
-// data meanwhile. The function that it returns records how the run ended.
+// noteRun records in the data directory which process uses it: no other process can read the data
+// meanwhile. The returned function records how the run ended.
 func (s *Server) noteRun() (end func(error)) {
 	if s.cfg.Host.Files() != nil {
 		return func(error) {} // no other process can read the disk
@@ -98,8 +98,8 @@ func withCause(err error) error {
 }
 
 // NotStarted records in run.json why a member did not start, for recover, and returns the error
-// with a method Cause, which returns its code. [New] does so itself; call it for what fails before.
-// Nothing is recorded while another process has the directory.
+// with a method Cause that returns its code. [New] does so itself; call it for earlier failures.
+// Nothing is recorded while another process uses the directory.
 func (c Config) NotStarted(err error) error {
 	code := causeOf(err)
 	if c.Host.Files() == nil && code != cause.InUse && code != cause.ForeignData {

@@ -10,18 +10,17 @@ import (
 	"leasehold.dev/lease"
 )
 
-// clock reads the instants by which leases are timed, by a clock that runs on while the
-// machine is suspended, as the holders' time does. Go's own monotonic clock stands still then,
-// and wall time jumps (rule 2).
+// clock reads the instants by which leases are timed. It runs while the machine is suspended, like
+// the holders' time. Go's monotonic clock stops then, and wall time jumps (rule 2).
 //
-// A reading is a system call, so the core reads once a step.
+// A reading is a system call, so the core reads the clock once per step.
 type clock struct {
 	boot  func() lease.Instant // reads the clock of the machine, see [host.Host.Clock]
 	mono  func() lease.Instant // reads Go's monotonic clock
-	start atomic.Int64         // boot time at which the instants begin, as the shell says
+	start atomic.Int64         // boot time of instant 0, as set by the shell
 }
 
-// together is how soon after one another two clocks are read that are compared.
+// together is the longest time between two readings that are compared.
 const together lease.Instant = 10
 
 func newClock(on *host.Host) (*clock, error) {
@@ -36,9 +35,9 @@ func newClock(on *host.Host) (*clock, error) {
 	}, nil
 }
 
-// read returns what the clocks show at one moment. If the goroutine had to wait for a processor
-// between the two, they would seem to part, so it reads them again. A machine on which that happens
-// each time is taken as it is: that its leases get their full time again is safe.
+// read reads both clocks at about the same time. If the goroutine was descheduled in between, they
+// would seem to diverge, so it tries again. If that happens every time, the result is still safe:
+// leases get their full time again.
 func (c *clock) read() (r shell.Reading) {
 	for range 10 {
 		before := c.mono()
@@ -50,5 +49,5 @@ func (c *clock) read() (r shell.Reading) {
 	return r
 }
 
-// now returns the present instant. Any goroutine may ask.
+// now returns the current instant. It may be called from any goroutine.
 func (c *clock) now() lease.Instant { return c.boot() - lease.Instant(c.start.Load()) }

@@ -8,15 +8,13 @@ import (
 )
 
 const (
-	// delaySyncs is for how many syncs commands wait for others at most: one that comes
-	// later than the next sync would begin has waited for two. maxDelay bounds it
-	// where syncs are slow.
+	// delaySyncs bounds the commit delay, in syncs: a command that arrives after the next sync
+	// would have begun has waited for two. maxDelay bounds it where syncs are slow.
 	delaySyncs = 2
 	maxDelay   = 500 * time.Microsecond
 )
 
-// commitDelay bounds how long commands wait for others to share their sync
-// (replica.Replica.Delayed).
+// commitDelay bounds how long commands wait to share a sync (replica.Replica.Delayed).
 type commitDelay struct {
 	timer host.Timer
 	over  func() // called on a goroutine of its own
@@ -31,7 +29,7 @@ func newCommitDelay(on *host.Host, over func()) (*commitDelay, error) {
 	return &commitDelay{timer: timer, over: over}, nil
 }
 
-// run calls over whenever the time is over, until it is closed.
+// run calls over at the end of each delay, until it is closed.
 func (r *commitDelay) run() {
 	var expirations [8]byte
 	for {
@@ -42,8 +40,8 @@ func (r *commitDelay) run() {
 	}
 }
 
-// follow starts or stops the timer by what the replica says now: whether commands wait,
-// and how long a sync takes.
+// follow starts or stops the timer: delayed says whether commands wait, and sync is the usual time
+// of a sync.
 func (r *commitDelay) follow(delayed bool, sync time.Duration) {
 	if delayed == r.armed {
 		return
@@ -56,7 +54,7 @@ func (r *commitDelay) follow(delayed bool, sync time.Duration) {
 	r.armed = delayed
 }
 
-// fired notes that the time is over, so that there is no timer to be stopped.
+// fired records that the timer has expired and need not be stopped.
 func (r *commitDelay) fired() { r.armed = false }
 
 // close ends run.

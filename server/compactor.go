@@ -10,47 +10,48 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Compaction follows etcd's rules, so that the flags mean the same: by
-// revisions it looks every five minutes; by time it keeps the revisions of the
-// last Period, looking ten times a period but at least every hour.
+// Compaction follows etcd's rules, so that the flags mean the same. By revisions, it looks every
+// five minutes. By time, it keeps the revisions of the last Period, and looks ten times per period
+// but at least every six minutes.
 const (
 	revisionCompactionEvery = 5 * time.Minute
 	periodsPerPeriod        = 10
 )
 
 const (
-	// roomEvery is how often the size is compared with the quota.
+	// roomEvery is the interval for comparing the size with the quota.
 	roomEvery = 250 * time.Millisecond
-	// reliefPause is how long history is left alone after dropping some was of little use: the
-	// quota is used up by live data then.
+	// reliefPause is how long history is kept after compacting it freed little: the quota is then
+	// used up by live data.
 	reliefPause = 10 * time.Second
-	// reliefRevisions are left to watchers, unless the quota is all but used up.
+	// reliefRevisions is how many revisions watchers keep, unless the quota is almost used up.
 	reliefRevisions = 1000
-	// liftAfter is how long there has to be room before the alarm is lifted.
+	// liftAfter is how long there must be room before the alarm is lowered.
 	liftAfter = roomEvery
 )
 
-// compactor drops old revisions by themselves, on a goroutine of its own, and raises and lifts
-// the alarm of this member.
+// compactor compacts old revisions, on a goroutine of its own, and raises and lowers the NOSPACE
+// alarm of this member.
 type compactor struct {
 	node *node
 	log  *slog.Logger
 	cfg  Compaction
 
-	seen   []int64 // the revisions at the looks of one period, oldest first
+	seen   []int64 // the revisions seen during one period, oldest first
 	resume time.Time
 	needed time.Time // when there was last no room, or no alarm
 
-	// refusedAt is the last revision that relieve saw with the alarm raised and no room, 0 if not so.
+	// refusedAt is the last revision that relieve saw with the alarm raised and no room, 0 if there
+	// is none.
 	refusedAt int64
 
-	away map[uint64]time.Time // since when members that keep an alarm raised are away
+	away map[uint64]time.Time // when members with a raised alarm disappeared
 }
 
 // run compacts until ctx ends.
 func (a *compactor) run(ctx context.Context) {
 	if a.node.full() {
-		a.node.alarmed.Store(true) // before a restart
+		a.node.alarmed.Store(true) // since before a restart
 	}
 	a.needed = time.Now()
 	room := time.NewTicker(roomEvery)
@@ -82,10 +83,10 @@ func (a *compactor) run(ctx context.Context) {
 	}
 }
 
-// on reports whether anything is compacted.
+// on reports whether compaction is enabled.
 func (c *Compaction) on() bool { return c.every() > 0 }
 
-// every is how often to look for what is to be compacted, 0 for never.
+// every returns how often to look for revisions to compact, 0 for never.
 func (c *Compaction) every() time.Duration {
 	switch {
 	case c.Mode == RevisionCompaction && c.Revisions > 0:
@@ -97,13 +98,13 @@ func (c *Compaction) every() time.Duration {
 	}
 }
 
-// lookEvery is how often the revision is noted for a period.
+// lookEvery returns how often the revision is recorded for a period.
 func lookEvery(period time.Duration) time.Duration {
 	return max(min(period, time.Hour)/periodsPerPeriod, time.Millisecond)
 }
 
-// due returns the revision to compact at. By time it remembers the revision at every look
-// over one period, and returns the one that was current a period ago.
+// due returns the revision to compact at. By time, it records the revision at each look during one
+// period, and returns the one that was current a period ago.
 func (a *compactor) due(revision int64) int64 {
 	kept := revision - a.cfg.Revisions
 	if a.cfg.Mode == RevisionCompaction {
@@ -118,12 +119,12 @@ func (a *compactor) due(revision int64) int64 {
 	return min(old, kept)
 }
 
-// possible reports whether this member may compact at a revision, and there is anything to drop.
+// possible reports whether this member may compact at a revision, and would drop anything.
 func (a *compactor) possible(rev int64) bool {
 	return rev > a.node.View().KV.Compacted() && rev > 0 && a.node.status.Load().Leading
 }
 
-// compact asks for a compaction. One that has nothing to do is not an error.
+// compact proposes a compaction. It is not an error if there is nothing to do.
 func (a *compactor) compact(ctx context.Context, rev int64) {
 	r, err := a.node.order(ctx, &fsm.Compact{Revision: rev})
 	if err == nil {
@@ -137,22 +138,22 @@ func (a *compactor) compact(ctx context.Context, rev int64) {
 	a.log.Info("compacted", "revision", rev, "mode", a.cfg.Mode)
 }
 
-// relieve drops history before its time when the quota is about to be used up: better that
-// some watch has to begin anew than that no lock can be taken. The memory that one compaction
-// frees is free before the next.
+// relieve compacts history early when the quota is almost used up: it is better that a watch must
+// start over than that no lock can be taken. It waits until the memory of one compaction is free
+// before the next.
 func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	if !a.node.status.Load().Leading {
-		return // it alone compacts
+		return // only the leader compacts
 	}
 	view := a.node.View()
 	kv, size, quota := view.KV, view.Bytes.Sum(), view.Quota
-	if !kv.Scrubbed() || size-view.Bytes.Keys > quota-quota/8 { // without history it is not roomy
+	if !kv.Scrubbed() || size-view.Bytes.Keys > quota-quota/8 { // without history it would not be roomy
 		return
 	}
 	used := size
 	full := view.Full() && !a.node.roomy()
 	if full {
-		used = quota // else a thousand revisions could keep the alarm raised
+		used = quota // otherwise reliefRevisions could keep the alarm raised
 	}
 	rev := relief(used, quota, kv.Revision(), kv.Compacted())
 	switch {
@@ -162,7 +163,8 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 			a.refusedAt = kv.Revision()
 		}
 	case kv.Revision() > a.refusedAt:
-		// Only what makes room was written since. It does so when its history is gone.
+		// Only writes that make room were accepted since. They make room once their history is
+		// gone.
 		rev, a.refusedAt, a.resume = kv.Revision(), kv.Revision(), now
 	}
 	if now.Before(a.resume) || !a.possible(rev) {
@@ -176,8 +178,8 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	}
 }
 
-// relief returns the revision to compact at so that a state of some size has room in its
-// quota again, 0 if it has. It drops half of the history at a time.
+// relief returns the revision to compact at so that a state of this size has room in its quota
+// again, or 0 if it has. It drops half of the history at a time.
 func relief(size, quota, revision, compacted int64) int64 {
 	keep := (revision - compacted) / 2
 	switch {
@@ -189,14 +191,14 @@ func relief(size, quota, revision, compacted int64) int64 {
 	return max(revision-keep, 0)
 }
 
-// roomy reports whether the state is so far below the quota that an alarm ends.
+// roomy reports whether the state is far enough below the quota to lower an alarm.
 func (n *node) roomy() bool {
 	v := n.View()
 	return v.Quota <= 0 || v.Bytes.Sum() <= v.Quota-v.Quota/8
 }
 
-// needless is told again and again whether the alarm is raised though there is room, and reports
-// whether that has been so for long enough.
+// needless is called repeatedly with whether the alarm is raised although there is room. It reports
+// whether that has lasted long enough.
 func (a *compactor) needless(room bool, now time.Time) bool {
 	if !room {
 		a.needed = now
@@ -204,20 +206,20 @@ func (a *compactor) needless(room bool, now time.Time) bool {
 	return now.Sub(a.needed) >= liftAfter
 }
 
-// full reports whether the alarm of this member is raised.
+// full reports whether this member's alarm is raised.
 func (n *node) full() bool {
 	return slices.Contains(n.View().Alarms, fsm.Alarm{Member: n.member, Kind: fsm.NoSpace})
 }
 
-// lift lifts the alarm that this member has raised when there has been room for a while. One that
-// a client has raised is the client's to lift.
+// lift lowers the alarm that this member raised once there has been room for a while. An alarm that
+// a client raised is left to the client.
 func (a *compactor) lift(ctx context.Context, now time.Time) {
 	n := a.node
 	if !a.needless(n.alarmed.Load() && n.full() && n.roomy(), now) {
 		return
 	}
 	off := &fsm.SetAlarm{Alarm: fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}, Off: true}
-	n.alarmed.Store(false) // before: it may be raised again while this waits
+	n.alarmed.Store(false) // first: it may be raised again while this waits
 	if _, err := n.ProposeOwn(ctx, off); err != nil {
 		n.alarmed.Store(true)
 	} else {
@@ -226,11 +228,11 @@ func (a *compactor) lift(ctx context.Context, now time.Time) {
 	}
 }
 
-// awayAfter is how long a member may be away before it is named as the one whose alarm stays.
+// awayAfter is how long a member with a raised alarm must be away before a warning.
 const awayAfter = time.Minute
 
-// nameAway tells, at the leader, of alarms for want of room that stay because the member that has
-// raised them is away: it alone knows when to lift them.
+// nameAway warns, at the leader, of NOSPACE alarms that stay raised because the member that raised
+// them is away: it alone knows when to lower them.
 func (a *compactor) nameAway(now time.Time) {
 	alarms := a.node.View().Alarms
 	if len(alarms) == 0 || !a.node.status.Load().Leading {
@@ -249,7 +251,7 @@ func (a *compactor) nameAway(now time.Time) {
 		case !known:
 			since = now
 		case !since.IsZero() && now.Sub(since) >= awayAfter:
-			since = time.Time{} // told
+			since = time.Time{} // already logged
 			a.log.Warn("writes are refused because of an alarm that only an absent member lifts "+
 				"by itself; if that member is gone for good, remove it or disarm the alarm",
 				"alarm", "NOSPACE", "member", fmt.Sprintf("%x", id),

@@ -23,8 +23,8 @@ import (
 // ErrConfig is wrapped by every error of [Config.Validate].
 var ErrConfig = identity.ErrConfig
 
-// Config is the whole configuration of a member. Begin with [DefaultConfig] and set what differs.
-// Do not change it after [New]. It is only read, so several members may share it.
+// Config is the configuration of a member. Start from [DefaultConfig] and change fields. Do not
+// modify it after [New]. It is only read, so several members may share it.
 type Config struct {
 	// Name is the member's name, for people. Default "default".
 	Name string
@@ -33,13 +33,13 @@ type Config struct {
 	DataDir string
 	// URLs says where the member listens, and which URLs it advertises.
 	URLs URLs
-	// Cluster says which cluster the member belongs to. It counts only at the first start.
+	// Cluster is the cluster that the member belongs to. It matters only at the first start.
 	Cluster Cluster
 	// ClientTLS and PeerTLS are used by https and unixs URLs. Default: none.
 	ClientTLS TLS
 	PeerTLS   TLS
-	// PeerTokenFile has a long random secret that all members of the cluster share. A member
-	// accepts connections only from members that know it. Default: none.
+	// PeerTokenFile has a long random secret shared by all members of the cluster. A member accepts
+	// connections only from members that know it. Default: none.
 	PeerTokenFile string
 	// Access says how users log in once access control is enabled, and whether it must be.
 	Access Access
@@ -51,25 +51,25 @@ type Config struct {
 	Raft Raft
 	// Lease configures leases.
 	Lease Lease
-	// Compaction says when old revisions are dropped. Default: after an hour, except the newest
-	// 10,000.
+	// Compaction configures when old revisions are dropped. Default: after an hour, except the
+	// newest 10,000.
 	Compaction Compaction
-	// Backup says where backups are kept, and when they are made. Default: no backups.
+	// Backup configures where backups are kept, and when they are made. Default: no backups.
 	Backup keeper.Settings
 	// WatchProgressInterval is how often a quiet watch gets a progress notification, if it asked
 	// for them. Default 10 minutes.
 	WatchProgressInterval time.Duration
 	// HTTP configures the pages and the JSON gateway.
 	HTTP HTTP
-	// TracerProvider gets the spans of calls, if it is not nil. It must not block.
+	// TracerProvider, if not nil, receives the spans of calls. It must not block.
 	TracerProvider trace.TracerProvider
-	// Logger gets the member's log. Default: no log.
-	// Its handler must not block: the member waits for it.
+	// Logger receives the member's log. Default: no log. Its handler must not block: the member
+	// waits for it.
 	Logger *slog.Logger
-	// Host is for tests of this module, which run members on simulated machines. Default: this
+	// Host is for tests of this module that run members on simulated machines. Default: this
 	// machine.
 	Host *host.Host
-	// Versions is for such tests, too: the cluster versions that the member speaks. Default:
+	// Versions is for such tests, too: the cluster versions that the member supports. Default:
 	// those of this release.
 	Versions version.Range
 }
@@ -91,8 +91,8 @@ type URLs struct {
 	// AdvertisePeer is how other members reach this one. Default
 	// http://localhost:2380.
 	AdvertisePeer []url.URL
-	// ListenMetrics is an additional place for /metrics and the health pages only. They are
-	// always on ListenClient, too. Default empty.
+	// ListenMetrics has additional URLs for /metrics and the health pages only. ListenClient always
+	// serves those, too. Default empty.
 	ListenMetrics []url.URL
 }
 
@@ -116,9 +116,9 @@ type Cluster struct {
 	Token string
 	// State is NewCluster or ExistingCluster. Default NewCluster.
 	State ClusterState
-	// FoundersWait is how long a founder waits for other founders that it cannot reach before it
-	// founds the cluster with a majority of them. An absent founder may remember a cluster whose
-	// data the others have lost. 0: for ever. Default 30 s.
+	// FoundersWait is how long a founder waits for unreachable founders before it founds the
+	// cluster with a majority. An absent founder may belong to a cluster whose data the others have
+	// lost. 0: forever. Default 30 s.
 	FoundersWait time.Duration
 	// StrictReconfigCheck refuses membership changes that would lose the quorum.
 	// Default true.
@@ -162,7 +162,7 @@ type TLS struct {
 	SelfSignedYears int
 }
 
-// listen returns t as package listen knows it.
+// listen converts t for package listen.
 func (t TLS) listen() listen.TLS {
 	return listen.TLS{
 		CertFile: t.CertFile, KeyFile: t.KeyFile,
@@ -230,18 +230,18 @@ type Compaction struct {
 	Revisions int64
 }
 
-// maxElectionTimeout is etcd's: beyond it a dead leader goes unnoticed for so
-// long that a mistaken unit is the likelier reason.
+// maxElectionTimeout is etcd's: with a longer one, a dead leader goes unnoticed for so long that a
+// wrong unit is the likelier explanation.
 const maxElectionTimeout = 50 * time.Second
 
-// minCheckpointInterval is how long silent leases gather for one entry anyway.
+// minCheckpointInterval is how long silent leases are collected for one entry anyway.
 const (
 	minCheckpointInterval  = 100 * time.Millisecond
 	checkpointIntervalRule = "--lease-checkpoint-interval must be at least 100ms: silence is always " +
-		"replicated, or leases of dead holders would live for ever"
+		"replicated, or leases of dead holders would live forever"
 )
 
-// longestCacheTTL is what every member keeps to when it applies a grant, whatever it is told.
+// longestCacheTTL is the limit that every member applies to grants, whatever its configuration.
 const longestCacheTTL = time.Duration(fsm.MaxCacheTTL) * time.Millisecond
 
 // DefaultConfig returns the configuration of a single member on this machine.
@@ -313,8 +313,8 @@ func (c Config) ClientAutoTLSDir() string { return filepath.Join(c.DataDir, "fix
 // PeerAutoTLSDir is the directory of the self-signed certificate for peers.
 func (c Config) PeerAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtures", "peer") }
 
-// Validate returns an error that names every wrong setting, each on a line of its own, with what to
-// do. It does no I/O: [New] and Run find missing files and busy ports.
+// Validate returns an error that names every wrong setting, each on its own line, with a remedy. It
+// does no I/O: [New] and Run find missing files and busy ports.
 func (c Config) Validate() error {
 	var errs []error
 	for _, check := range []func() error{
@@ -329,13 +329,13 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// A rule is broken if bad is true; the text says what to do.
+// A rule is broken if bad is true; the text is the remedy.
 type rule struct {
 	bad  bool
 	text string
 }
 
-// broken returns all rules that are broken, as one error.
+// broken joins the texts of all broken rules into one error.
 func broken(rules ...rule) error {
 	var errs []error
 	for _, r := range rules {

@@ -45,8 +45,8 @@ type Audit struct {
 	// Level is "changes": of users, roles, members, settings and leases; "writes": of keys as well;
 	// or "reads": these as well. Denied calls are always recorded. Default "changes".
 	Level string
-	// WhenFull says what becomes of a call whose record cannot be written: "drop" drops and counts
-	// the record, "stop" refuses the call. Default "drop".
+	// WhenFull says what happens to a call whose record cannot be written: "drop" drops and counts
+	// the record, "stop" rejects the call. Default "drop".
 	WhenFull string
 	// MaxMegabytes is the size at which a file is rotated, and MaxFiles how many old ones are kept;
 	// 0: all. Defaults 100 and 10.
@@ -60,7 +60,7 @@ func defaultAccess() Access {
 	}
 }
 
-// check says what of it cannot be.
+// check returns what is wrong with the settings.
 func (a *Access) check() error {
 	return errors.Join(broken(
 		rule{a.TokenTTL <= 0, "--auth-token-ttl must be above 0"},

@@ -33,7 +33,7 @@ func defaultHTTP() HTTP {
 	return HTTP{Gateway: s.Gateway, UI: s.UI}
 }
 
-// settings returns what a relay is told, too.
+// settings returns the settings that relays have in common with members.
 func (h *HTTP) settings() web.Settings {
 	return web.Settings{
 		Gateway: h.Gateway, UI: h.UI, CORS: h.CORS, HostWhitelist: h.HostWhitelist,

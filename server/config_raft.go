@@ -15,10 +15,10 @@ type Raft struct {
 	// ElectionTimeout is how long a follower waits for a leader; at least five
 	// heartbeats, at most 50 s. Default 1 s.
 	ElectionTimeout time.Duration
-	// Adaptive lets members notice a leader that hangs or is cut off before the election timeout,
-	// as soon as the measured round trips and pauses allow: after three heartbeats on a good
-	// network. It needs PreVote. Default true; serve sets it to false if the flags for Heartbeat
-	// or ElectionTimeout are given, which then mean the same as in etcd.
+	// Adaptive lets members notice an unresponsive leader before the election timeout, as soon as
+	// the measured round trips and pauses allow: after three heartbeats on a good network. It needs
+	// PreVote. Default true; serve sets it to false if the flags for Heartbeat or ElectionTimeout
+	// are given, which then mean the same as in etcd.
 	Adaptive bool
 	// SnapshotCount is how many log entries are applied between two snapshots.
 	// Default 10,000.
@@ -34,7 +34,7 @@ type Raft struct {
 	CompareEvery time.Duration
 }
 
-// compareTicks is CompareEvery in ticks.
+// compareTicks returns CompareEvery in ticks.
 func (r Raft) compareTicks() uint64 {
 	if r.CompareEvery == 0 {
 		return 0
@@ -42,7 +42,7 @@ func (r Raft) compareTicks() uint64 {
 	return max(uint64(r.CompareEvery/r.Heartbeat), 1)
 }
 
-// silence says when members are taken for hung or cut off.
+// silence returns when members count as unresponsive.
 func (r Raft) silence() silence.Config {
 	if !r.Adaptive {
 		return silence.Config{}

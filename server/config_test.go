@@ -101,7 +101,7 @@ func TestValidate(t *testing.T) {
 			c.URLs.ListenClient = append(parse("https://127.0.0.1:1"), parse("http://127.0.0.1:2")...)
 			c.ClientTLS.Auto = true
 		}},
-		{"clients of http://127.0.0.1:2 show no certificate", func(c *Config) {
+		{"clients of http://127.0.0.1:2 present no certificate", func(c *Config) {
 			c.URLs.ListenClientHTTP = parse("http://127.0.0.1:2")
 			c.URLs.ListenClient = parse("https://127.0.0.1:1")
 			c.ClientTLS = TLS{Auto: true, ClientCertAuth: true, CRLFile: "x"}

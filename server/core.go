@@ -25,7 +25,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// core owns the replica and the shell around it: one goroutine does the actions that the shell
+// core owns the replica and the shell around it: one goroutine performs the actions that the shell
 // returns. All other goroutines reach the replica through the core's inbox.
 type core struct {
 	replica *replica.Replica
@@ -41,7 +41,7 @@ type core struct {
 	tracer  *timing.Tracer // may be nil
 	waiting
 
-	dir         string // of the data
+	dir         string // the data directory
 	commitDelay *commitDelay
 	election    time.Duration
 	next        next
@@ -52,15 +52,14 @@ type core struct {
 	stats  atomic.Pointer[metrics.State]
 }
 
-// beginning is what a member knew when it started, and whether it has caught up since.
+// beginning is the state of a member when it started, and whether it has caught up since.
 type beginning struct {
 	voters  []uint64 // of the snapshot that it started from
-	logged  uint64   // the last index of the log that it started with
-	current bool     // the state was as new as the cluster's: what changes now is news
+	logged  uint64   // the last index in the log at the start
+	current bool     // the state was up to date with the cluster: later changes are news
 }
 
-// waiting has the watchers of keys and the followers of lease events. The wait queues follow the
-// hub.
+// waiting has the watchers of keys and of lease events. The wait queues follow the hub.
 type waiting struct {
 	news           *leaseNews
 	hub            *watch.Hub[*api.Event]
@@ -68,16 +67,16 @@ type waiting struct {
 	*authn.Changes // of users, roles and bindings
 }
 
-// next has the next times of the core's rare tasks.
+// next has the times at which the core's rare tasks are due.
 type next struct {
-	count lease.Instant // the caches
-	tell  lease.Instant // to log a malformed message
-	// leaderless is when to warn that there is no leader, 0 if there is one or the log says so
-	// already.
+	count lease.Instant // counting the caches
+	tell  lease.Instant // logging a malformed message
+	// leaderless is when to warn that there is no leader, 0 if there is one or the warning was
+	// logged.
 	leaderless lease.Instant
 }
 
-// publishStats publishes numbers of the state for the metrics.
+// publishStats publishes statistics of the state for the metrics.
 func (c *core) publishStats(now lease.Instant) {
 	m := c.replica.Machine()
 	l := m.Lessor()
@@ -92,7 +91,7 @@ func (c *core) publishStats(now lease.Instant) {
 	c.stats.Store(s)
 }
 
-// countEvery is how often the caches are counted; counting looks at each.
+// countEvery is the interval for counting the caches; counting looks at each.
 const countEvery = 1000 * lease.Instant(1)
 
 // run is the core's loop. It returns nil when ctx ends, and identity.ErrRemoved when the
@@ -119,8 +118,8 @@ func (c *core) run(ctx context.Context) error {
 	}
 }
 
-// step does one round of work and returns how long the core may sleep, or why this member stops,
-// for instance identity.ErrRemoved. Package shell has the order.
+// step does one round of work. It returns how long the core may sleep, or why this member stops,
+// for instance identity.ErrRemoved. Package shell defines the order.
 func (c *core) step() (time.Duration, error) {
 	for {
 		switch do := c.shell.Next(); do {
@@ -134,7 +133,7 @@ func (c *core) step() (time.Duration, error) {
 	}
 }
 
-// do does one action of the shell.
+// do performs one action of the shell.
 func (c *core) do(do shell.Do) {
 	s := c.shell
 	switch do {
@@ -191,7 +190,7 @@ func (c *core) do(do shell.Do) {
 	}
 }
 
-// end is the core's last action. It drops a snapshot that was received but not saved.
+// end is the core's last action. It drops a received snapshot that was not saved.
 func (c *core) end() error {
 	if c.shell.Err == nil {
 		return identity.ErrRemoved
@@ -214,7 +213,7 @@ func (c *core) end() error {
 	return identity.RolledBack(c.shell.Err, c.dir)
 }
 
-// lookAround runs once a heartbeat.
+// lookAround runs once per heartbeat.
 func (c *core) lookAround() {
 	now := c.shell.Now
 	stuck, full := c.writer.stuck(c.election), c.writer.full.Load()
@@ -226,7 +225,7 @@ func (c *core) lookAround() {
 	}
 	c.snap.relieve(c, full)
 	c.snap.follow(c)
-	if !full { // else relieve writes them, which keeps less of the log
+	if !full { // otherwise relieve takes snapshots, and keeps less of the log
 		c.snap.rest(c)
 	}
 	c.logLeaderless()
@@ -234,7 +233,7 @@ func (c *core) lookAround() {
 	c.publishStats(now)
 }
 
-// refuse reports the inputs that the replica did not take.
+// refuse reports the inputs that the replica rejected.
 func (c *core) refuse() {
 	for _, m := range c.shell.Refused {
 		if from := fmt.Sprintf("%x", m.From); errors.Is(m.Err, replica.ErrMessage) &&
@@ -252,7 +251,7 @@ func (c *core) refuse() {
 	}
 }
 
-// answer answers all requests that are done.
+// answer answers all finished requests.
 func (c *core) answer(out *replica.Output) {
 	c.metrics.Step(out)
 	c.logRenewals(out)
@@ -279,7 +278,7 @@ func (c *core) answer(out *replica.Output) {
 	c.tracer.Led(out.Forwarded)
 }
 
-// renewed tells the outcome of a renewal.
+// renewed reports the outcome of a renewal.
 func renewed(n *replica.Renewal) {
 	switch to := n.Owner.(type) {
 	case api.Renewed:
@@ -324,7 +323,7 @@ func sameAddress(a, b fsm.Member) bool {
 	return a.ID == b.ID && a.Incarnation == b.Incarnation && slices.Equal(a.PeerURLs, b.PeerURLs)
 }
 
-// follow tells of the replica's new status.
+// follow reports the replica's new status.
 func (c *core) follow(old *replica.Status, s replica.Status) {
 	c.status.put(&s)
 	c.metrics.Status(old, &s)
@@ -333,7 +332,7 @@ func (c *core) follow(old *replica.Status, s replica.Status) {
 	c.logRole(old, &s)
 }
 
-// logLeaderless warns when nobody has led for longer than an election takes.
+// logLeaderless warns if there has been no leader for longer than an election takes.
 func (c *core) logLeaderless() {
 	if at := c.next.leaderless; at != 0 && c.shell.Now >= at {
 		c.next.leaderless = 0
@@ -341,8 +340,8 @@ func (c *core) logLeaderless() {
 	}
 }
 
-// logSilent logs members that seem to hang or to be cut off. At a follower that is the leader,
-// which it now tries to replace.
+// logSilent logs members that seem unresponsive or cut off. At a follower that is the leader, which
+// it now tries to replace.
 func (c *core) logSilent(out *replica.Output) {
 	for _, s := range out.Silent {
 		c.log.Warn("a member is unresponsive: it is connected but does not answer, or it is cut "+
@@ -351,7 +350,7 @@ func (c *core) logSilent(out *replica.Output) {
 	}
 }
 
-// logLeader logs changes of the leader, and that there is none any more.
+// logLeader logs a new leader, and that there is no leader any more.
 func (c *core) logLeader(old, s *replica.Status) {
 	switch {
 	case s.Leader == old.Leader:
@@ -370,8 +369,8 @@ func (c *core) logLeader(old, s *replica.Status) {
 // endDelay reports that the commit delay is over.
 func (c *core) endDelay() { c.inbox.put(func(box *mail) { box.DelayOver = true }) }
 
-// stop answers all requests that still wait in the inbox. Callers whose commands are in the log
-// learn of the stop through node.stopped.
+// stop rejects all requests in the inbox. Callers whose commands are in the log are woken by
+// node.stopped.
 func (c *core) stop() {
 	m := c.inbox.close()
 	for _, a := range m.Arrivals {

@@ -15,13 +15,13 @@ import (
 	"leasehold.dev/internal/member/identity"
 )
 
-// unwaited owns a command for which nobody waits.
+// unwaited owns a command that nothing waits for.
 type unwaited struct{}
 
 func (unwaited) answered(int64) {}
 
-// hash computes the hash of a state on a goroutine of its own, and tells it to the cluster. If it
-// is still at the one before, this one is left out.
+// hash computes the hash of a state on a goroutine of its own, and proposes it. If an earlier
+// computation is still running, this one is skipped.
 func (c *core) hash(image *fsm.Image) {
 	if c.snap.hashing {
 		return
@@ -41,10 +41,10 @@ func (c *core) hash(image *fsm.Image) {
 	})
 }
 
-// logDamage tells, at each member, what the comparison of the states has found.
+// logDamage logs, at each member, what the comparison of the states has found.
 func (c *core) logDamage(old, v *fsm.View) {
 	if !c.began.current {
-		return // it may be old
+		return // may be old news
 	}
 	for _, a := range v.Alarms {
 		switch {
@@ -62,7 +62,7 @@ func (c *core) logDamage(old, v *fsm.View) {
 	}
 }
 
-// damaged keeps what this member had in memory, too, and says what to do.
+// damaged saves the state in memory as well, and says what to do.
 func (c *core) damaged(err error) error {
 	image := c.replica.Machine().Image()
 	name := fmt.Sprintf("damaged-%d.backup", image.View.Index)

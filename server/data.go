@@ -38,16 +38,16 @@ type BackupInfo struct {
 	Hash uint32
 }
 
-// BackupStatus reads a backup to its end and tells what it has. It makes the same checks as
-// [Restore], also of the SHA-256 at the end, and returns [ErrBackup] if the backup is not
-// complete. It takes as much memory as the state.
+// BackupStatus reads a backup to its end and describes it. It makes the same checks as [Restore],
+// including the SHA-256 at the end, and returns [ErrBackup] if the backup is not complete. It uses
+// as much memory as the state.
 func BackupStatus(r io.Reader) (BackupInfo, error) {
 	b, err := backup.NewReader(r)
 	if err != nil {
 		return BackupInfo{}, err
 	}
 	c := machineConfig(DefaultConfig())
-	c.Versions.Oldest = 1 // nobody goes on with it
+	c.Versions.Oldest = 1 // nothing continues from it
 	m, err := fsm.Restore(c, b.Next)
 	if err != nil {
 		return BackupInfo{}, identity.BackupError(err)
@@ -78,35 +78,34 @@ type RestoreOptions struct {
 	// SkipHash accepts a backup whose SHA-256 is missing or wrong. The checksums of its chunks
 	// are checked anyway.
 	SkipHash bool
-	// BumpRevision is added to the revision of the backup. It must be more than the number of
-	// revisions after the backup. 0 raises the revision beyond all that the old cluster can have
-	// told, whatever it did after the backup (T34). History up to the new revision is marked
-	// compacted, so that older watches are told to begin anew.
+	// BumpRevision is added to the revision of the backup. It must exceed the number of revisions
+	// after the backup. 0 raises the revision beyond anything that the old cluster can have
+	// reported, whatever it did after the backup (T34). History up to the new revision is marked as
+	// compacted, so that older watches must start over.
 	BumpRevision int64
 	// KeepRevision continues with the revision and the history of the backup. Use it only if the
-	// cluster made no revision after the backup, or told none to a client: otherwise older
+	// cluster made no revision after the backup, or reported none to a client: otherwise older
 	// watches wait for revisions that are used a second time.
 	KeepRevision bool
-	// Removed are the IDs of earlier members that no longer belong to the cluster. If such a
-	// member comes back, it is told so and stops, instead of making a second cluster. It looks
-	// for Member, which is the ID that this member keeps; 0 for a new ID.
+	// Removed are the IDs of earlier members that no longer belong to the cluster. If such a member
+	// returns, it is rejected and stops, instead of forming a second cluster. It looks for Member,
+	// the ID that this member keeps; 0 for a new ID.
 	Removed []uint64
 	Member  uint64
 }
 
-// Restore makes a new data directory, c.DataDir, from a backup. The directory must be empty or
-// not exist, otherwise the error is [ErrNotEmpty]. If the backup is not complete the error is
+// Restore creates the data directory c.DataDir from a backup. The directory must be empty or not
+// exist, otherwise the error is [ErrNotEmpty]. If the backup is not complete the error is
 // [ErrBackup], and Restore leaves nothing behind.
 //
-// The member is the founder of a new cluster, with IDs made from c as at any first start. Keys
+// The member is the founder of a new cluster, with IDs derived from c as at any first start. Keys
 // and leases are those of the backup. When the member starts to serve, each lease begins its full
 // TTL, or its remaining time at the last checkpoint. Revisions (T34) and fencing tokens (T27)
-// continue above all that may have been given out before, however often the backup was restored,
-// as long as the wall clock is not behind that of earlier restores. The history before is
-// compacted.
+// continue above all that may have been issued before, however often the backup was restored,
+// unless the wall clock is behind that of earlier restores. The history before is compacted.
 //
-// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own: where the
-// cluster of before keeps its backups ([Config.Backup]), it is refused.
+// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own, so that it is
+// rejected where the previous cluster keeps its backups ([Config.Backup]).
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -115,9 +114,9 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 }
 
 // Found founds a cluster in an empty data directory, which becomes that of its first member, and
-// returns the IDs of cluster and member. It does not start the member. Use it where members are
-// started so that they never found a cluster, and a lost disk cannot make a second one. It
-// completes a founding that was interrupted.
+// returns the IDs of the cluster and the member. It does not start the member. Use it where members
+// are started so that they never found a cluster, and a lost disk cannot create a second one. It
+// completes an interrupted founding.
 func Found(c Config) (cluster, member uint64, err error) {
 	if err := c.Validate(); err != nil {
 		return 0, 0, err
@@ -126,8 +125,8 @@ func Found(c Config) (cluster, member uint64, err error) {
 }
 
 // Reach returns nil if at least one of the members answers at its peer URLs and belongs to the
-// cluster: a member with this configuration can then join. It asks all members at once. The error
-// is ErrForeign if this release does not speak the cluster's version.
+// cluster, so that a member with this configuration can join. It asks all members at once. The
+// error is ErrForeign if this release does not support the cluster's version.
 func Reach(c Config, members map[string][]url.URL, cluster uint64) error {
 	_, way, err := peerWay(c)
 	if err != nil {
@@ -136,7 +135,7 @@ func Reach(c Config, members map[string][]url.URL, cluster uint64) error {
 	return identity.Reach(c.identity(), way, members, cluster)
 }
 
-// identity returns the configuration of what decides who this member is.
+// identity returns the configuration for package identity.
 func (c Config) identity() identity.Config {
 	return identity.Config{
 		Name: c.Name, DataDir: c.DataDir, Initial: c.InitialMembers(),
@@ -146,11 +145,11 @@ func (c Config) identity() identity.Config {
 	}
 }
 
-// versions returns the cluster versions that the member speaks.
+// versions returns the cluster versions that the member supports.
 func (c Config) versions() version.Range { return cmp.Or(c.Versions, version.Spoken) }
 
-// machineConfig says nothing of the shortest TTL, and of the most keys: apply would
-// depend on it, and members may be told different ones. The API checks them.
+// machineConfig leaves out the shortest TTL and the most keys: apply would depend on them, and
+// members may be configured differently. The API checks them.
 func machineConfig(c Config) fsm.Config {
 	return fsm.Config{Versions: c.versions(), Beside: identity.Beside, Lease: lease.Config{
 		CheckpointInterval: lease.TTL(c.Lease.CheckpointInterval.Milliseconds()),

@@ -1,6 +1,5 @@
-// Package server is one member as a library: configure it, make it with New, and run it with Run
-// until the context ends. Programs and tests may embed it; the command "leasehold serve" only
-// adds flags.
+// Package server is one member as a library: create it with New, and run it with Run until the
+// context ends. Programs and tests may embed it; the command "leasehold serve" only adds flags.
 //
 // This package starts all goroutines of the member. One of them, the core, owns the replica and
 // with it the leases and the keys; the others send to its inbox and read the immutable views that

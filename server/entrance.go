@@ -13,16 +13,16 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// entrance holds up calls until a member can answer them. Its pages (health, metrics, version)
-// are served before: they tell what the member waits for.
+// entrance delays calls until a member can answer them. The pages (health, metrics, version) are
+// served before: they show what the member waits for.
 //
-// For two election timeouts calls wait, and connections of gRPC are not taken, for a client that
-// knows other members is better off with one of those. After that calls are refused at once.
+// For two election timeouts calls wait, and gRPC connections are not accepted, because a client
+// that knows other members is better off with one of those. After that calls are rejected at once.
 type entrance struct {
 	node   *node
 	opened chan struct{} // closed when calls are let in
 	isOpen atomic.Bool   // set before that, for the usual case
-	late   chan struct{} // closed when calls do not wait any longer
+	late   chan struct{} // closed when calls no longer wait
 	open   func()
 	refuse func()
 }
@@ -34,7 +34,7 @@ func newEntrance(n *node) *entrance {
 	return e
 }
 
-// closed returns why calls are not let in, nil if they are.
+// closed returns why calls are not let in, or nil.
 func (e *entrance) closed() error {
 	select {
 	case <-e.opened:
@@ -43,13 +43,13 @@ func (e *entrance) closed() error {
 	}
 	code, why := cause.NoLeader, e.node.Outage()
 	if why == "" {
-		code, why = cause.NoState, "it does not have the present state of the cluster yet"
+		code, why = cause.NoState, "it does not have the current state of the cluster yet"
 	}
 	return api.NotReady(code, fmt.Sprintf("leasehold: member %x is not ready to serve: %s",
 		e.node.member, why))
 }
 
-// pass returns when a call is let in, or why it is not.
+// pass waits until a call is let in, or returns why it is not.
 func (e *entrance) pass(ctx context.Context) error {
 	if e.isOpen.Load() {
 		return nil
@@ -62,7 +62,7 @@ func (e *entrance) pass(ctx context.Context) error {
 	return e.closed()
 }
 
-// wait returns when connections are to be taken.
+// wait waits until connections may be accepted.
 func (e *entrance) wait() {
 	select {
 	case <-e.opened:

@@ -11,31 +11,30 @@ import (
 	"leasehold.dev/internal/shell"
 )
 
-// maxQueued is how many requests of clients may wait for the core's next
-// step. Beyond it they are refused at once. The leader's own commands do
-// not pass through here, so expiry goes on however busy clients are (T13).
+// maxQueued is how many client requests may wait for the core's next step. Beyond it they are
+// rejected at once. The leader's own commands do not pass through here, so expiry continues however
+// busy clients are (T13).
 const maxQueued = 1 << 16
 
-// inbox is where the goroutines of clients and of the disk leave work for the
-// core. Everything left since the core last looked is taken in one piece, unless it is very
-// much.
+// inbox is where the goroutines of clients and of the disk leave work for the core. The core takes
+// everything since its last look in one batch, unless that is very much.
 type inbox struct {
-	wake chan struct{} // holds a token while there is something to take
+	wake chan struct{} // has a token while there is something to take
 
 	mu sync.Mutex
 	mail
 	closed bool
-	room   *sync.Cond // messages were taken, or the inbox was closed
+	room   *sync.Cond // signaled when messages were taken, or the inbox was closed
 }
 
-// maxMessages is how many messages of other members may wait for the core's next
-// step. Beyond it they wait on their connections, which slows the senders.
+// maxMessages is how many messages of other members may wait for the core's next step. Beyond it
+// they wait on their connections, which slows down the senders.
 const maxMessages = 1 << 12
 
-// mail is what an inbox holds.
+// mail is the contents of an inbox.
 type mail struct {
 	shell.Mail
-	renewing int // Renewals, and the sizes of Together
+	renewing int // Renewals, plus the sizes of Together
 }
 
 func newInbox() *inbox {
@@ -44,13 +43,12 @@ func newInbox() *inbox {
 	return b
 }
 
-// task leaves a function for the core to call. It reports false if the core has
-// stopped.
+// task leaves a function for the core to call. It returns false if the core has stopped.
 func (b *inbox) task(f func()) bool {
 	return b.put(func(m *mail) { m.Tasks = append(m.Tasks, f) })
 }
 
-// putMessage leaves a message of another member, when there is room.
+// putMessage leaves a message of another member, once there is room.
 func (b *inbox) putMessage(m *replica.Message) {
 	b.mu.Lock()
 	for !b.closed && len(b.Messages) >= maxMessages {
@@ -63,8 +61,8 @@ func (b *inbox) putMessage(m *replica.Message) {
 	b.signal()
 }
 
-// ask leaves requests of clients, by add, unless there are as many of their kind as may
-// wait: used says how many that would be. It refuses with an error that says so.
+// ask adds client requests, unless too many of their kind wait: used returns how many that would
+// be. It then returns an error.
 func (b *inbox) ask(used func(*mail) int, add func(*mail)) error {
 	full := false
 	ok := b.put(func(m *mail) {
@@ -82,7 +80,7 @@ func (b *inbox) ask(used func(*mail) int, add func(*mail)) error {
 	}
 }
 
-// put leaves work, by add. It reports false if the core has stopped.
+// put adds work. It returns false if the core has stopped.
 func (b *inbox) put(add func(*mail)) bool {
 	b.mu.Lock()
 	if b.closed {
@@ -95,7 +93,7 @@ func (b *inbox) put(add func(*mail)) bool {
 	return true
 }
 
-// persisted leaves word that an append message is durable.
+// persisted reports that an append message is durable.
 func (b *inbox) persisted(m *raftpb.Message) {
 	b.mu.Lock()
 	b.Persisted = append(b.Persisted, m)
@@ -110,12 +108,12 @@ func (b *inbox) signal() {
 	}
 }
 
-// maxTaken is how many requests of a kind the core takes for one step: some milliseconds' worth
-// of each. The others are there for the next, which is at once.
+// maxTaken is how many requests of each kind the core takes for one step: some milliseconds' worth.
+// The others wait for the next step, which follows at once.
 const maxTaken = 1 << 14
 
-// take returns what waits, of the requests of clients no more than a step has time for, and gives
-// spare's memory to what comes.
+// take returns the waiting work, with no more client requests than a step has time for, and reuses
+// spare's memory for later work.
 func (b *inbox) take(spare shell.Mail) shell.Mail {
 	m, left := b.takeMost(spare.Emptied(), maxTaken)
 	if left {
@@ -124,8 +122,9 @@ func (b *inbox) take(spare shell.Mail) shell.Mail {
 	return m
 }
 
-// takeMost takes at most so many requests of each kind, and reports whether some are left. What
-// caches say is taken whole: it must not come after a read that came after it.
+// takeMost takes at most this many requests of each kind, and reports whether some are left. Cache
+// messages are taken as a whole, because they must not be delayed past a read that arrived after
+// them.
 func (b *inbox) takeMost(spare shell.Mail, most int) (m shell.Mail, left bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,7 +144,7 @@ func (b *inbox) takeMost(spare shell.Mail, most int) (m shell.Mail, left bool) {
 	return m, left
 }
 
-// few returns how many batches have at least such a size together, or all of them.
+// few returns how many batches have at least this many leases together, or the number of batches.
 func few(batches []*replica.Renewals, leases int) (n int) {
 	for n < len(batches) && leases > 0 {
 		leases -= batches[n].Size()
@@ -154,7 +153,7 @@ func few(batches []*replica.Renewals, leases int) (n int) {
 	return n
 }
 
-// split returns the first of a list, at most so many, and what is left of it, in spare's memory.
+// split splits a list after its first most elements; the rest is copied to spare's memory.
 func split[T any](list, spare []T, most int) (left, taken []T) {
 	if len(list) <= most {
 		return spare, list
@@ -162,7 +161,7 @@ func split[T any](list, spare []T, most int) (left, taken []T) {
 	return append(spare, list[most:]...), list[:most:most]
 }
 
-// close refuses what comes from now on, and returns what was left.
+// close rejects later work, and returns what was left.
 func (b *inbox) close() shell.Mail {
 	b.mu.Lock()
 	b.closed = true

@@ -18,14 +18,13 @@ import (
 	"leasehold.dev/internal/transport"
 )
 
-// errNotTaken tells the sender of a snapshot that it is of no use here now.
+// errNotTaken tells the sender that its snapshot is not needed here now.
 var errNotTaken = errors.New("server: the snapshot was not installed")
 
-// sendSnapshot streams the state to a member that lags too far behind for the log.
-// The core calls it; an immutable image of the present state is what is sent,
-// on a goroutine of its own, rather than the newest snapshot on disk: that may be
-// older than the membership which the other member is part of. Until the stream
-// has ended, the log after the image is kept.
+// sendSnapshot streams the state to a member that is too far behind for the log. The core calls it.
+// A goroutine sends an immutable image of the current state, not the newest snapshot on disk: that
+// may be older than the membership that includes the other member. The log after the image is kept
+// until the stream has ended.
 func (p *peers) sendSnapshot(m *replica.Message) {
 	image, conf := p.replica.Machine().Image(), p.replica.ConfState()
 	index, term := image.View.Index, p.replica.Status().Term
@@ -53,15 +52,15 @@ func (p *peers) sendSnapshot(m *replica.Message) {
 	})
 }
 
-// Bounds of the pause before a snapshot that could not be sent is sent again. Each is twice as
-// long as the one before.
+// Bounds of the pause before a failed snapshot is sent again. Each pause is twice as long as the
+// one before.
 const (
 	leastResend = 500 * time.Millisecond
 	mostResend  = 30 * time.Second
 )
 
-// resend tells Raft after a pause that a snapshot could not be sent, for then it sends another one.
-// A member whose disk has no room would be sent ten a second. The core calls it.
+// resend reports a failed snapshot to Raft after a pause, because Raft then sends another one.
+// Without the pause, a member whose disk is full would be sent ten per second. The core calls it.
 func (p *peers) resend(to, term uint64) {
 	pause := min(max(2*p.resends[to], leastResend), mostResend)
 	p.resends[to] = pause
@@ -74,7 +73,7 @@ func (p *peers) resend(to, term uint64) {
 	})
 }
 
-// stream sends an image in the place of the snapshot that Raft's message names.
+// stream sends an image instead of the snapshot that Raft's message names.
 func (p *peers) stream(
 	m *replica.Message, image *fsm.Image, conf *raftpb.ConfState,
 ) (bytes int, err error) {
@@ -108,9 +107,9 @@ func (p *peers) stream(
 	return bytes, err
 }
 
-// Snapshot implements transport.Handler: it receives a snapshot into memory and,
-// beside the database, onto the disk, offers it to the core, and returns when
-// it is the newest on disk and the state. Until then the old ones stand.
+// Snapshot implements transport.Handler. It receives a snapshot into memory and onto the disk,
+// beside the database, offers it to the core, and returns when it is the newest on disk and the
+// state. Until then the old ones remain.
 func (p *peers) Snapshot(
 	ctx context.Context, from uint64, header []byte, next func() ([]byte, error),
 ) error {
@@ -119,13 +118,13 @@ func (p *peers) Snapshot(
 		return err
 	}
 	if m.Raft.GetType() != raftpb.MsgSnap {
-		return fmt.Errorf("%w: no snapshot follows a %s", replica.ErrMessage, m.Raft.GetType())
+		return fmt.Errorf("%w: a %s has no snapshot", replica.ErrMessage, m.Raft.GetType())
 	}
 	meta := m.Raft.GetSnapshot().GetMetadata()
 	if meta.GetIndex() <= p.view().Index {
-		// What the sender wanted is so: it goes on after the snapshot. Told of a
-		// failure it would begin where it began, and if its log does not reach back
-		// so far, send the snapshot again, for ever.
+		// The sender has what it needs: it continues after the snapshot. After an error it would
+		// start over, and if its log does not reach back that far, send the snapshot again,
+		// forever.
 		return nil
 	}
 	w, err := p.disk.NewSnapshot(storage.SnapshotMeta{
@@ -150,7 +149,7 @@ func (p *peers) Snapshot(
 	})
 }
 
-// receive reads a snapshot to its end, writing it as it builds the state.
+// receive reads a snapshot to its end, and writes it while it builds the state.
 func receive(
 	c fsm.Config, w *storage.SnapshotWriter, next func() ([]byte, error),
 ) (*fsm.Machine, error) {
@@ -170,35 +169,35 @@ func receive(
 	if _, err := next(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: more follows its end (%v)", fsm.ErrCorrupt, err)
 	}
-	// Here a disk without room costs the sender another try, later it would cost the member.
+	// A full disk costs the sender a retry now; later it would cost the member.
 	if err := w.Finish(); err != nil {
 		return nil, err
 	}
 	return machine, nil
 }
 
-// arrival is a snapshot that is here and not yet the newest. It belongs to one
-// goroutine after another, the last of which commits or refuses it: that of the
-// stream, the core's from the inbox on, the writer's if the replica takes it.
+// arrival is a received snapshot that is not yet the newest. It belongs to one goroutine at a time,
+// and the last one commits or rejects it: the stream's, the core's from the inbox on, and the
+// writer's if the replica accepts it.
 type arrival struct {
 	message *raftpb.Message
 	machine *fsm.Machine
 	writer  *storage.SnapshotWriter
-	done    chan error // capacity 1: it is on disk, or is not wanted
+	done    chan error // capacity 1: it is on disk, or was rejected
 }
 
-// refuse drops the snapshot, and tells the sender why.
+// refuse drops the snapshot, and returns the reason to the sender.
 func (a *arrival) refuse(why error) {
 	a.writer.Abort()
 	a.done <- why
 }
 
-// mail is how the core gets it.
+// mail converts an arrival for the core's inbox.
 func (a *arrival) mail() shell.Arrival {
 	return shell.Arrival{Message: a.message, Machine: a.machine, Owner: a}
 }
 
-// offer gives an arrival to the core and waits for what becomes of it.
+// offer passes an arrival to the core and waits for the outcome.
 func (b *inbox) offer(ctx context.Context, a *arrival) error {
 	if !b.put(func(m *mail) { m.Arrivals = append(m.Arrivals, a.mail()) }) {
 		a.refuse(errStopped)
@@ -207,7 +206,7 @@ func (b *inbox) offer(ctx context.Context, a *arrival) error {
 	case err := <-a.done:
 		return err
 	case <-ctx.Done():
-		// The core or the disk still has it; only the sender is not told.
+		// The core or the disk still has it; only the sender gets no answer.
 		return ctx.Err()
 	}
 }

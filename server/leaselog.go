@@ -9,13 +9,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file writes what happens to leases into the log, at level debug: what is replicated at
-// every member, renewals at the one that answered them. It runs on the core's goroutine, and
-// costs a look at the level while that is higher.
+// This file logs what happens to leases, at level debug: replicated events at every member,
+// renewals at the member that answered them. It runs on the core's goroutine. If the level is
+// higher, it costs one check of the level.
 
 func (c *core) debugs() bool { return c.log.Enabled(context.Background(), slog.LevelDebug) }
 
-// logLeases logs what happened between two views, without what the log brought again at the start.
+// logLeases logs what happened between two views, except the replay of the log at the start.
 func (c *core) logLeases(old, v *fsm.View) {
 	before, replaying := c.replica.Machine().Replaying()
 	if replaying || !c.debugs() {
@@ -43,7 +43,7 @@ func (c *core) logLeases(old, v *fsm.View) {
 	})
 }
 
-// leaseAttrs says which lease it is. Times are in milliseconds.
+// leaseAttrs identifies a lease. Times are in milliseconds.
 func leaseAttrs(i *lease.Info, more ...any) []any {
 	return append([]any{
 		"lease", int64(i.ID), "token", uint64(i.Token), "ttl", int64(i.TTL), "name", i.Name,
@@ -51,7 +51,7 @@ func leaseAttrs(i *lease.Info, more ...any) []any {
 	}, more...)
 }
 
-// logRenewals tells which renewals were answered.
+// logRenewals logs answered renewals.
 func (c *core) logRenewals(out *replica.Output) {
 	if len(out.Together)+len(out.Groups)+len(out.Renewals) == 0 || !c.debugs() {
 		return
@@ -83,7 +83,7 @@ func (c *core) logRenewals(out *replica.Output) {
 	}
 }
 
-// logRole tells when this member begins to time leases, and when it ceases.
+// logRole logs when this member begins to time leases, and when it stops.
 func (c *core) logRole(old, s *replica.Status) {
 	switch {
 	case s.Primary && (!old.Primary || s.Term != old.Term):

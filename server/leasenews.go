@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// leaseNews wakes the streams that follow the events of leases. But for slow caches it carries
-// nothing: they read the view. The core only leaves a token, so that it is all the same to
-// it how many they are.
+// leaseNews wakes the streams of lease events. Except for slow caches it carries no data: the
+// streams read the view. The core only leaves a token, so its cost does not depend on the number of
+// streams.
 type leaseNews struct {
 	token chan struct{} // capacity 1
 	slow  atomic.Pointer[native.SlowCaches]
@@ -28,7 +28,7 @@ func newLeaseNews() *leaseNews {
 	return &leaseNews{token: make(chan struct{}, 1), wake: make(map[int]func())}
 }
 
-// tell says that there is something new.
+// tell signals that there is something new.
 func (n *leaseNews) tell() {
 	select {
 	case n.token <- struct{}{}:
@@ -36,8 +36,8 @@ func (n *leaseNews) tell() {
 	}
 }
 
-// setSlow takes the caches that keep writes waiting now, as of an instant. The core alone calls
-// it, and gives the same again and again.
+// setSlow sets the caches for which writes currently wait, as of an instant. Only the core calls
+// it, repeatedly and often with the same list.
 func (n *leaseNews) setSlow(list []replica.SlowCache, now lease.Instant) {
 	var old []native.SlowCache
 	if s := n.slow.Load(); s != nil {
@@ -51,7 +51,7 @@ func (n *leaseNews) setSlow(list []replica.SlowCache, now lease.Instant) {
 		if k := slices.IndexFunc(old, func(o native.SlowCache) bool {
 			return o.Lease.ID == c.Lease.ID && o.Lease.Token == c.Lease.Token
 		}); k >= 0 {
-			next[i] = old[k] // from when it is told again the instant is not better known
+			next[i] = old[k] // keeps its first, more accurate, instant
 			kept++
 		}
 	}
@@ -62,7 +62,7 @@ func (n *leaseNews) setSlow(list []replica.SlowCache, now lease.Instant) {
 	n.tell()
 }
 
-// run wakes them until ctx ends.
+// run wakes the streams until ctx ends.
 func (n *leaseNews) run(ctx context.Context) {
 	for {
 		select {

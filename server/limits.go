@@ -9,28 +9,28 @@ import (
 	"leasehold.dev/internal/transport"
 )
 
-// A request becomes a command, which stands in an entry of the log together with others, and the
-// entry must go in one message to each other member, as must a command on its way to the leader:
+// A request becomes a command, which shares a log entry with others. The entry must fit into one
+// message to each other member, as must a command on its way to the leader:
 //
 //	largest request <= largest command < largest entry < largest message
 //
 // The last of these is the same for all members. It has room for the largest command that any
-// member takes (replica.MaxCommand), a batch, and what else may be in a message, or this does
-// not build.
+// member accepts (replica.MaxCommand), a batch, and the rest of a message; otherwise this does not
+// compile.
 const _ = uint(transport.MaxMessage - replica.MaxCommand - maxBatchBytes - replica.MaxBeside)
 
 const (
-	// maxTxnOps is the most that Limits.MaxTxnOps may be.
+	// maxTxnOps is the largest value of Limits.MaxTxnOps.
 	maxTxnOps = 1 << 14
-	// opGrowth is how much longer an operation may be in the log than it was in a request: a
-	// lease's ID is longer, and a secret, a bound, or the name of the client is added.
+	// opGrowth is how much longer an operation may be in the log than in a request: a lease's ID is
+	// longer, and a secret, a bound, or the name of the client is added.
 	opGrowth = 128
-	// requestGrowth is the same for a request beside its operations, with what a message may
-	// have more than the request.
+	// requestGrowth is the same for a request without its operations, and for the rest of a
+	// message.
 	requestGrowth = 1 << 20
 )
 
-// quota is what the member tells the others of its own: never 0, which is that it tells nothing.
+// quota returns the quota to publish. It is never 0, which would mean unknown.
 func (l *Limits) quota() int64 {
 	if l.QuotaBackendBytes <= 0 {
 		return -1
@@ -38,7 +38,7 @@ func (l *Limits) quota() int64 {
 	return l.QuotaBackendBytes
 }
 
-// check says what of the limits cannot be.
+// check returns what is wrong with the limits.
 func (l *Limits) check() error {
 	ops, q := l.MaxTxnOps, l.QuotaBackendBytes
 	badOps := ops < 1 || ops > maxTxnOps

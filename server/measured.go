@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// measured returns the member as its metrics see it.
+// measured returns the member for its metrics.
 func (s *Server) measured() *metrics.Member {
 	n := s.node
 	return &metrics.Member{
@@ -31,7 +31,7 @@ func (s *Server) measured() *metrics.Member {
 	}
 }
 
-// certificates returns the files of certificates, each under its use.
+// certificates returns the certificate files with their uses.
 func (c *Config) certificates() (list []metrics.Certificate) {
 	for _, f := range []metrics.Certificate{
 		{Path: c.ClientTLS.CertFile, Use: "client"},

@@ -26,20 +26,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// requestTimeout is how long a request may wait for the log or for a confirm
-// round when its client set no earlier deadline: etcd's five seconds plus two
-// election timeouts.
+// requestTimeout is how long a request may wait for the log or for a confirm round if its client
+// set no earlier deadline: etcd's five seconds plus two election timeouts.
 const requestTimeout = 7 * time.Second
 
-// node is the member as the API services see it. It is safe for concurrent
-// use: everything passes through the core's inbox or is an immutable view.
+// node is the member for the API services. It is safe for concurrent use: everything passes through
+// the core's inbox or is an immutable view.
 type node struct {
 	*core
 	cluster, member uint64
 	limits          *api.RateLimiter
 	keeper          *keeper.Keeper  // nil if no backups are made
-	alarmed         atomic.Bool     // by this member, and not by a client, for want of room
-	short           chan struct{}   // capacity 1: a command was refused for want of room
+	alarmed         atomic.Bool     // this member, not a client, raised the NOSPACE alarm
+	short           chan struct{}   // capacity 1: a command was rejected for lack of room
 	stopped         <-chan struct{} // closed when the core has stopped
 	expelled        <-chan struct{} // of Server.expelled
 	calls           sync.Pool       // of *call
@@ -47,8 +46,8 @@ type node struct {
 
 var _ etcd.Node = served{}
 
-// call is one request that waits for the core. It is used again unless its
-// caller gave up on it, for then the core still holds it.
+// call is a request that waits for the core. It is reused unless its caller gave up, because the
+// core still refers to it then.
 type call struct {
 	proposal replica.Proposal
 	read     replica.Read
@@ -57,7 +56,7 @@ type call struct {
 	stages   timing.Stages
 }
 
-// newCall returns a call that is not in use.
+// newCall returns an unused call.
 func (n *node) newCall() *call {
 	if c, ok := n.calls.Get().(*call); ok {
 		return c
@@ -67,20 +66,20 @@ func (n *node) newCall() *call {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }
 
-// patience is how long a command may wait, and for how long of that for caches. So a write
-// outlives a cache that is dead (T15).
+// patience returns how long a command may wait, and how much of that is for caches. So a write
+// outlives a cache that has failed (T15).
 func (n *node) patience() (all time.Duration, caches lease.TTL) {
 	caches = n.View().CacheTTL
 	return requestTimeout + time.Duration(caches)*time.Millisecond, caches
 }
 
-// maxHaste is the most by which a call is answered before its deadline, so that the answer
-// arrives; it is also no more than a tenth of the time there was.
+// maxHaste bounds how long before its deadline a call is answered, so that the answer arrives; the
+// margin is also at most a tenth of the remaining time.
 const maxHaste = 250 * time.Millisecond
 
-// wait returns when the core has answered, or the context, the request's time
-// or the member has ended. Only in the first case may the call be recycled. Shortly before the
-// context's deadline it returns if there is no leader, and says so.
+// wait returns when the core has answered, or when the context, the request's time or the member
+// has ended. Only in the first case may the call be recycled. If there is no leader, it returns
+// shortly before the context's deadline, with an error that says so.
 func (n *node) wait(ctx context.Context, c *call) (err error) {
 	if c.stages.Timed() {
 		command := c.proposal.Command != nil
@@ -90,7 +89,7 @@ func (n *node) wait(ctx context.Context, c *call) (err error) {
 	if c.proposal.Command != nil {
 		limit, caches = n.patience()
 	}
-	rest := time.Duration(0) // of the limit after the first look
+	rest := time.Duration(0) // of the limit, after the first look
 	if at, ok := ctx.Deadline(); ok {
 		left := time.Until(at)
 		if soon := left - min(left/10, maxHaste); soon < limit {
@@ -112,7 +111,8 @@ func (n *node) wait(ctx context.Context, c *call) (err error) {
 	return n.atEnd(c)
 }
 
-// late is wait for a call whose answer must leave now, or need not before rest is over.
+// late is wait for a call that must be answered now if there is no leader; otherwise it may wait
+// for rest.
 func (n *node) late(ctx context.Context, c *call, rest time.Duration, caches lease.TTL) error {
 	if why := n.Outage(); why != "" {
 		return &api.TimeoutError{Caches: caches, Outage: why}
@@ -137,7 +137,7 @@ func (n *node) late(ctx context.Context, c *call, rest time.Duration, caches lea
 // atEnd is wait for a call when the member has ended.
 func (n *node) atEnd(c *call) error {
 	select {
-	case <-c.done: // the core's last answers, that this member is removed, for one
+	case <-c.done: // the core's last answers, for example that this member was removed
 		return nil
 	default:
 		return api.ErrStopped
@@ -170,12 +170,13 @@ func (n *node) recycle(c *call) {
 	n.calls.Put(c)
 }
 
-// Propose implements api.Proposer. The command is done if the caller of ctx may do it.
+// Propose implements api.Proposer. The command is applied if the caller of ctx has permission.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	who := api.CallerOf(ctx)
 	err := n.somebody(ctx, who)
 	if fsm.Membership(cmd) {
-		// Apply decides; but a leader hands over before it is removed, so ask before that as well.
+		// Apply decides; but a leader hands over before it is removed, so check before that as
+		// well.
 		err = n.confirmed(ctx, func(s *access.State) error { return s.CheckRoot(who) })
 	}
 	if err != nil {
@@ -184,8 +185,8 @@ func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 	return n.order(ctx, fsm.OnBehalf(who, cmd))
 }
 
-// somebody returns an error if a login is needed and the caller has none, or one that has ended.
-// What such a caller asks for does not come into the log.
+// somebody returns an error if a login is required and the caller is anonymous or its login has
+// ended. Commands of such callers do not enter the log.
 func (n *node) somebody(ctx context.Context, who access.Caller) error {
 	if who.User != "" {
 		return nil
@@ -193,8 +194,8 @@ func (n *node) somebody(ctx context.Context, who access.Caller) error {
 	return n.confirmed(ctx, func(s *access.State) error { return s.CheckKnown(who) })
 }
 
-// confirmed returns what check says of users and roles that are no older than the call, nil while
-// access control is not enabled.
+// confirmed returns the result of check for users and roles that are no older than the call, or nil
+// if access control is disabled.
 func (n *node) confirmed(ctx context.Context, check func(*access.State) error) error {
 	if !n.View().Access.Enabled() {
 		return nil
@@ -205,7 +206,7 @@ func (n *node) confirmed(ctx context.Context, check func(*access.State) error) e
 	return check(n.View().Access)
 }
 
-// order is Propose for a command that is a By already, or that this member gives by itself.
+// order is Propose for a command that is a By already, or that this member issues itself.
 func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err := n.admit(cmd); err != nil {
 		return n.repeated(ctx, cmd, err)
@@ -216,14 +217,14 @@ func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 		n.raiseNoSpace(ctx)
 	}
 	if r, ok := fsm.Inner(cmd).(*fsm.RemoveMember); ok && r.ID == n.member && n.isExpelled() {
-		// Nobody sends it the entry any more; but that others say so is the answer.
+		// Nobody sends it the entry any more, but the others' rejection is the answer.
 		return fsm.Result{Revision: n.View().KV.Revision()}, nil
 	}
 	return res, err
 }
 
-// repeated returns the refusal of a command, or, if it says so and was done before, what came of it
-// then: that needs no place in the log.
+// repeated returns the rejection of a command or, if the command identifies itself and was applied
+// before, its outcome then: that needs no space in the log.
 func (n *node) repeated(ctx context.Context, cmd fsm.Command, refusal error) (fsm.Result, error) {
 	if !fsm.MayBeRepeated(cmd) {
 		return fsm.Result{}, refusal
@@ -241,7 +242,7 @@ func (n *node) readRepeat(ctx context.Context, r *replica.Repeat) error {
 	return n.read(ctx, c)
 }
 
-// told returns what came of a command that was refused if it was not done before.
+// told returns the outcome of a command that was rejected unless it was applied before.
 func told(r *replica.Repeat, refusal error) (fsm.Result, error) {
 	if !r.Done {
 		return fsm.Result{}, refusal
@@ -277,10 +278,10 @@ func (n *node) ProposeOwn(ctx context.Context, cmd fsm.Command) (fsm.Result, err
 	return c.proposal.Result, c.proposal.Err
 }
 
-// admit refuses what cannot be done now and would only wait, or stand in the log for nothing. On a
-// full disk that is all but what makes room, and in the end that, too: what is left is for the
-// expiry of leases. A follower with a full disk forwards writes as long as it has reserve: it gets
-// the entries in any case, whichever member the client calls.
+// admit rejects what cannot be applied now and would only wait, or take space in the log for
+// nothing. On a full disk that is everything except what makes room, and in the end that, too: the
+// rest is reserved for the expiry of leases. A follower with a full disk forwards writes while it
+// has a reserve: it gets the entries in any case, whichever member the client calls.
 func (n *node) admit(commands ...fsm.Command) error {
 	if slices.ContainsFunc(commands, n.View().Refuses) {
 		return fsm.ErrNoSpace
@@ -310,7 +311,7 @@ func (n *node) elsewhere() bool {
 	return leader != 0 && leader != n.member
 }
 
-// grows reports whether cmd may need room for more than its own place in the log.
+// grows reports whether cmd may need room beyond its own space in the log.
 func grows(cmd fsm.Command) bool {
 	switch cmd := fsm.Inner(cmd).(type) {
 	case *fsm.DeleteRange, *fsm.Revoke, *fsm.Compact, *fsm.SetAlarm, *fsm.SetLimits,
@@ -323,8 +324,8 @@ func grows(cmd fsm.Command) bool {
 	}
 }
 
-// raiseNoSpace replicates the alarm after a command was refused because it would have exceeded the
-// quota: all members refuse to grow then, until there is room to go on for a while.
+// raiseNoSpace replicates the alarm after a command was rejected because it would have exceeded the
+// quota: all members then reject growth, until there is enough room for a while.
 func (n *node) raiseNoSpace(ctx context.Context) {
 	v := n.View()
 	if v.Full() || n.roomy() { // or the request alone is too large
@@ -388,11 +389,11 @@ func (n *node) Renew(id lease.ID, to api.Renewed) error {
 	})
 }
 
-// transferPoll is how often MoveLeader looks who leads.
+// transferPoll is how often MoveLeader checks who leads.
 const transferPoll = 5 * time.Millisecond
 
-// MoveLeader implements etcd.Transferrer. Raft itself gives a transfer up after
-// an election timeout, without a word; so this waits for what came of it.
+// MoveLeader implements etcd.Transferrer. Raft gives up a transfer after an election timeout,
+// silently; so this waits for the outcome.
 func (n *node) MoveLeader(ctx context.Context, target uint64) error {
 	begun := make(chan error, 1)
 	if !n.inbox.task(func() { begun <- n.replica.Transfer(target) }) {
@@ -437,7 +438,7 @@ func (n *node) Status() etcd.Status {
 	out := etcd.Status{
 		MemberID: n.member, ClusterID: n.cluster,
 		Leader: s.Leader, Term: s.Term, Index: s.Index, Applied: s.Applied,
-		// All of the state is in memory, and not all of it on disk as well.
+		// All of the state is in memory, and not all of it is on disk as well.
 		DBSize: max(int64(usage.DiskBytes), v.Bytes.Sum()), DBSizeInUse: v.Bytes.Sum(),
 		Quota:          v.Quota,
 		StorageVersion: version.Semantic(n.storageVersion()), Learner: v.Learner(n.member),
@@ -468,8 +469,7 @@ func (n *node) Alarms() []fsm.Alarm {
 	return alarms
 }
 
-// SnapshotTo implements etcd.Maintainer: what is written can be restored with
-// "leasehold snapshot restore".
+// SnapshotTo implements etcd.Maintainer. "leasehold snapshot restore" can restore its output.
 func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
 	image, err := n.image(ctx)
 	if err != nil {
@@ -478,7 +478,7 @@ func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
 	return backup.Write(ctx, w, n.cluster, image.Encode)
 }
 
-// image returns a picture of the applied state, leases included.
+// image returns an immutable view of the applied state, leases included.
 func (n *node) image(ctx context.Context) (*fsm.Image, error) {
 	got := make(chan *fsm.Image, 1)
 	if !n.inbox.task(func() { got <- n.replica.Machine().Image() }) {
@@ -494,7 +494,6 @@ func (n *node) image(ctx context.Context) (*fsm.Image, error) {
 	}
 }
 
-// Defragment implements etcd.Maintainer. The state lives in memory and its
-// snapshots are written whole, so there are no holes to close: compaction alone
-// frees space.
+// Defragment implements etcd.Maintainer. The state lives in memory and its snapshots are written as
+// a whole, so there is nothing to defragment: only compaction frees space.
 func (n *node) Defragment(context.Context) error { return nil }

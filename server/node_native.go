@@ -23,7 +23,7 @@ func (n *node) InspectLeases(
 	return n.read(ctx, c)
 }
 
-// ProposeAll implements native.Proposer. Like Propose it does them for the caller.
+// ProposeAll implements native.Proposer. Like Propose it acts for the caller of ctx.
 func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.Outcome {
 	out := make([]native.Outcome, len(commands))
 	who := api.CallerOf(ctx)
@@ -53,7 +53,7 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 	defer cancel()
 	for i, c := range waiting {
 		if out[i].Err = n.wait(ctx, c); out[i].Err != nil {
-			continue // the core still holds it
+			continue // the core still refers to it
 		}
 		out[i] = native.Outcome{Result: c.proposal.Result, Err: c.proposal.Err}
 		n.countRefusal(out[i].Result.Err)
@@ -62,7 +62,7 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 	return out
 }
 
-// leave leaves commands in the inbox in one piece, all or none.
+// leave puts commands into the inbox together, all or none.
 func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*call) error {
 	for i, cmd := range commands {
 		c := n.newCall()
@@ -85,7 +85,7 @@ func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*cal
 	return err
 }
 
-// RenewAll implements native.Renewer: one pass to the core, however many they are.
+// RenewAll implements native.Renewer. It passes to the core once, however many leases there are.
 func (n *node) RenewAll(r *replica.Renewals) error {
 	return n.inbox.ask(
 		func(m *mail) int {
@@ -102,7 +102,7 @@ func (n *node) RenewAll(r *replica.Renewals) error {
 
 // EndKeeper implements native.Renewer.
 func (n *node) EndKeeper(by replica.Keeper) {
-	// In the order of its renewals, or those would begin groups that nobody ends.
+	// In the order of its renewals; otherwise those would create groups that nothing ends.
 	end := &replica.Renewals{GroupRenewals: replica.GroupRenewals{Keeper: by, End: true}}
 	n.inbox.put(func(m *mail) {
 		m.Together = append(m.Together, end)

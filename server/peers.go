@@ -29,20 +29,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// others is how to reach the other members, and who they are if there is no state that names any.
+// others is how to reach the other members, and who they are if the state does not say.
 type others struct {
 	way    transport.Way
 	known  []fsm.Member
 	panics *listen.Panics
 }
 
-// peers connects the core with the other members. Its methods as a
-// transport.Handler run on the transport's goroutines, and leave what comes
-// in the core's inbox.
+// peers connects the core with the other members. Its methods as a transport.Handler run on the
+// transport's goroutines, and leave their input in the core's inbox.
 type peers struct {
 	*transport.Transport
 	inbox   *inbox
-	replica *replica.Replica // for tasks, and where the core calls
+	replica *replica.Replica // for tasks, and for calls by the core
 	snap    *snapshotter
 	disk    *storage.Disk
 	view    func() *fsm.View
@@ -50,16 +49,17 @@ type peers struct {
 	tracer  *timing.Tracer
 	member  uint64
 	*identity.Peers
-	machineConfig fsm.Config // of the snapshots that arrive
+	machineConfig fsm.Config // for received snapshots
 	log           *slog.Logger
-	// known are those of whom this member was told when it joined, for as long
-	// as it has no state that names any.
+	// known are the members that this one learned of when it joined, until it has a state with
+	// members.
 	known []fsm.Member
-	// told are those of the last update. The core's, once it runs.
+	// told are the members of the last update. It belongs to the core, once that runs.
 	told []fsm.Member
-	// resends are the last pauses before a snapshot is sent again, by member. The core's.
+	// resends are the last pauses before a snapshot was sent again, by member. It belongs to the
+	// core.
 	resends map[uint64]time.Duration
-	// undecodable is between lines of the log about messages that do not decode.
+	// undecodable limits log lines about messages that cannot be decoded.
 	undecodable rate.Sometimes
 
 	wg sync.WaitGroup // snapshots being sent
@@ -67,8 +67,7 @@ type peers struct {
 
 var _ transport.Handler = (*peers)(nil)
 
-// newPeers returns the connections of a member, none of which is open yet. stop stops the member
-// for good.
+// newPeers returns the connections of a member; none is open yet. stop stops the member for good.
 func newPeers(
 	cfg Config, c *core, id storage.Identity, o others, stop func(error),
 ) *peers {
@@ -93,13 +92,11 @@ func newPeers(
 	return p
 }
 
-// farewell is for how long the connections with a member that was removed stay. The last
-// thing that it is sent is that its removal is committed, and a client that asked it for the
-// removal waits for the answer.
+// farewell is how long the connections with a removed member are kept. The last message to it is
+// that its removal is committed, and a client that asked it for the removal waits for the answer.
 const farewell = time.Second
 
-// update tells the transport who the members are. Members that were removed
-// are kept for a while.
+// update passes the members to the transport. Removed members are kept for a while.
 func (p *peers) update(members []fsm.Member) {
 	if len(members) == 0 {
 		members = p.known
@@ -130,7 +127,7 @@ func (p *peers) update(members []fsm.Member) {
 	p.Update(list)
 }
 
-// send sends what a step of the core brought about for others. The core calls it.
+// send sends the messages of a step. The core calls it.
 func (p *peers) send(messages []*replica.Message) {
 	for _, m := range messages {
 		if m.Raft.GetType() == raftpb.MsgSnap {
@@ -141,8 +138,7 @@ func (p *peers) send(messages []*replica.Message) {
 	}
 }
 
-// close ends all connections. The core must have stopped, so that nothing
-// that still arrives waits for it.
+// close ends all connections. The core must have stopped, so that nothing still waits for it.
 func (p *peers) close() {
 	_ = p.Close()
 	p.wg.Wait()
@@ -151,7 +147,7 @@ func (p *peers) close() {
 // Receive implements transport.Handler.
 func (p *peers) Receive(from uint64, data []byte) {
 	if !p.Assembled() {
-		return // Raft sends again
+		return // Raft sends it again
 	}
 	m, err := replica.DecodeMessage(from, p.member, data)
 	if err != nil {
@@ -165,8 +161,7 @@ func (p *peers) Receive(from uint64, data []byte) {
 	p.inbox.putMessage(m)
 }
 
-// connected tells the replica how long the connections to other members stand.
-// The core calls it.
+// connected reports to the replica how long other members have been connected. The core calls it.
 func (p *peers) connected(now lease.Instant) {
 	for _, m := range p.view().Members {
 		if since, ok := p.Since(m.ID); ok {
@@ -175,7 +170,7 @@ func (p *peers) connected(now lease.Instant) {
 	}
 }
 
-// answered notes how long a member took to answer.
+// answered records how long a member took to answer.
 func (p *peers) answered(member uint64, took time.Duration) {
 	p.metrics.Answered(member, took)
 	ms := lease.TTL((took + time.Millisecond - 1) / time.Millisecond)
@@ -192,7 +187,7 @@ func (p *peers) Gone(member uint64) {
 	p.inbox.task(func() { p.replica.Gone(member) })
 }
 
-// clusterVersion is what this member says of the cluster version when it opens a stream.
+// clusterVersion returns what this member reports about the cluster version when it opens a stream.
 func (p *peers) clusterVersion() (number uint8, decided uint64) {
 	v := p.view().Version
 	return v.Number, v.Decided
@@ -216,10 +211,10 @@ func peerWay(c Config) (accept *tls.Config, way transport.Way, err error) {
 }
 
 // minToken is the least length of a token: 128 random bits in hexadecimal. A program that can
-// connect is shown an HMAC with it, and can try tokens at home.
+// connect sees an HMAC of it, and can guess tokens offline.
 const minToken = 32
 
-// peerToken reads the token, nil if there is none. Space around it does not count.
+// peerToken reads the token, nil if there is none. Space around it is ignored.
 func (c Config) peerToken() ([]byte, error) {
 	if c.PeerTokenFile == "" {
 		return nil, nil
@@ -237,7 +232,7 @@ func (c Config) peerToken() ([]byte, error) {
 	return token, nil
 }
 
-// wrongPort answers who opens a peer URL in a browser.
+// wrongPort answers requests of browsers at a peer URL.
 var wrongPort = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "leasehold: this port is for other members; clients use the client URLs",
 		http.StatusNotFound)

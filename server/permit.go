@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/internal/shell"
 )
 
-// permit answers the renewals of callers that may not hold their leases, by the newest users, roles
-// and leases that this member knows. The core has the lease at hand, so that costs little.
+// permit rejects renewals of callers that may not hold their leases, by the newest users, roles and
+// leases that this member knows. The core has the leases at hand, so that is cheap.
 func (c *core) permit(m *shell.Mail) {
 	by := c.view.Load().Access
 	if !by.Enabled() || len(m.Renewals) == 0 {

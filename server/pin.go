@@ -13,11 +13,11 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// keyCluster is the header in which a client of any API may say which cluster it wants, in
-// hexadecimal digits, and in which each stream is told which one this is.
+// keyCluster is the header in which a client of any API may name the cluster that it expects, in
+// hexadecimal digits, and in which each stream gets the ID of this one.
 const keyCluster = "leasehold-cluster"
 
-// ours is an intercept.Stream: it refuses streams for another cluster.
+// ours is an intercept.Stream that rejects streams for another cluster.
 func (n *node) ours(
 	stream grpc.ServerStream, _ *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {
@@ -38,7 +38,7 @@ func (n *node) refuseOthers(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return status.Errorf(codes.InvalidArgument,
-			"leasehold: header %s is %q, which is no cluster ID in hexadecimal digits",
+			"leasehold: header %s is %q, which is not a cluster ID in hexadecimal digits",
 			keyCluster, texts[0])
 	case want != n.cluster:
 		return status.Errorf(codes.FailedPrecondition,

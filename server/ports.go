@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/internal/member/identity"
 )
 
-// port is an open listener and what it is for.
+// port is an open listener and its use.
 type port struct {
 	net.Listener
 	tls *tls.Config // nil if its connections are not encrypted
@@ -34,10 +34,10 @@ const (
 	usePeers
 )
 
-// Of the files that the process may open, a third, within bounds, is for the member itself:
-// its log and snapshots, and the connections to other members that it opens. Without files
-// of its own it would take strangers' connections for a failing disk. peerFiles are for
-// members that connect to this one, minClientFiles is the least that clients must have.
+// A third of the files that the process may open, within bounds, is reserved for the member itself:
+// its log and snapshots, and its connections to other members. Otherwise too many client
+// connections would look like a failing disk. peerFiles are for members that connect to this one,
+// minClientFiles is the least that clients need.
 const (
 	minOwnFiles    = 150
 	maxOwnFiles    = 400
@@ -45,14 +45,14 @@ const (
 	minClientFiles = 50
 )
 
-// helloPatience is how long a connection to the peer port may stand before another member has
-// been recognized on it.
+// helloPatience is how long a connection to the peer port may be open before another member has
+// identified itself.
 const helloPatience = 5 * time.Second
 
 // limits bound the connections to a member.
 type limits struct{ clients, peers *listen.Limit }
 
-// newLimits shares the files that the process may open among the members that it runs.
+// newLimits divides the files that the process may open among its members.
 func newLimits(members int, log *slog.Logger) (limits, error) {
 	files, err := host.OpenFiles()
 	if err != nil {
@@ -72,7 +72,7 @@ func newLimits(members int, log *slog.Logger) (limits, error) {
 	return out, nil
 }
 
-// clientShare returns how many connections of clients so many files leave room for.
+// clientShare returns how many client connections this many files allow.
 func clientShare(files uint64) (int, error) {
 	const least = minOwnFiles + peerFiles + minClientFiles
 	if files < least {
@@ -83,7 +83,7 @@ func clientShare(files uint64) (int, error) {
 	return all - min(max(all/3, minOwnFiles), maxOwnFiles) - peerFiles, nil
 }
 
-// openPorts opens urls, all or none. conf is for those that are encrypted.
+// openPorts opens urls, all or none. conf is for the encrypted ones.
 func (s *Server) openPorts(
 	ctx context.Context, urls []url.URL, conf *tls.Config, use use,
 ) ([]port, error) {
@@ -110,8 +110,8 @@ func closeAll(all []port) error {
 	return err
 }
 
-// certified returns t as package listen knows it, with a self-signed certificate
-// in dir for the hosts of urls if t asks for one.
+// certified converts t for package listen, with a self-signed certificate in dir for the hosts of
+// urls if t asks for one.
 func (t TLS) certified(dir string, urls []url.URL) (listen.TLS, error) {
 	var hosts []string
 	for _, u := range urls {
@@ -161,9 +161,8 @@ func (c Config) checkTLS() error {
 	return errors.Join(errs...)
 }
 
-// checkRevoked refuses ports where a list of revoked certificates would mean nothing, because no
-// certificate is shown there: whose was revoked would come in that way. The port of metrics takes
-// no calls.
+// checkRevoked rejects a list of revoked certificates for ports where no certificate is shown:
+// revoked clients could connect there. The port for metrics serves no calls.
 func (c Config) checkRevoked() error {
 	for _, side := range []struct {
 		flag string
@@ -178,7 +177,7 @@ func (c Config) checkRevoked() error {
 	} {
 		for _, u := range side.urls {
 			if side.file != "" && u.Scheme == "http" {
-				return fmt.Errorf("%s is set, but clients of %s show no certificate; use "+
+				return fmt.Errorf("%s is set, but clients of %s present no certificate; use "+
 					"https:// there, or leave it out", side.flag, u.String())
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// raftLogger hands the Raft library's log on. What the library calls info is only of use for
-// debugging it.
+// raftLogger passes the Raft library's log on. The library's level info is useful only to debug the
+// library.
 type raftLogger struct{ log *slog.Logger }
 
 var _ raft.Logger = raftLogger{}
@@ -21,8 +21,8 @@ func raftText(v ...any) string { return "raft: " + fmt.Sprint(v...) }
 
 func raftTextf(format string, v ...any) string { return "raft: " + fmt.Sprintf(format, v...) }
 
-// warn hands a warning on. A member that was restarted has entries to apply before it can campaign:
-// that is nothing to warn of.
+// warn logs a warning. A restarted member must apply entries before it can campaign; that warning
+// is logged at level debug.
 func (l raftLogger) warn(text string) {
 	level := slog.LevelWarn
 	if strings.Contains(text, "pending configuration changes") {
@@ -31,7 +31,8 @@ func (l raftLogger) warn(text string) {
 	l.write(level, text)
 }
 
-// write logs as the library's line that is two calls up, so that each has a rate of its own.
+// write logs with the position of the library's call, two frames up, so that each has its own rate
+// limit.
 func (l raftLogger) write(level slog.Level, text string) {
 	ctx := context.Background()
 	if !l.log.Enabled(ctx, level) {

@@ -14,12 +14,12 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// rateLimit refuses calls of principals that make too many. It comes after the logins, which say
-// who calls. Requests on a stream of many are counted where they are taken.
+// rateLimit rejects calls of principals that make too many. It runs after the logins, which
+// identify the caller. Requests on a multiplexed stream are counted where they are read.
 type rateLimit struct{ *api.RateLimiter }
 
-// uncounted are the calls that do not count for the limit on requests: no lease is lost to it, and
-// a client must log in to renew.
+// uncounted are the calls that the limit does not count: it must not cost anyone a lease, and a
+// client must log in to renew.
 var uncounted = map[string]bool{
 	native.LeaseService_Renew_FullMethodName: true,
 	pb.Auth_Authenticate_FullMethodName:      true,
@@ -30,7 +30,7 @@ var uncounted = map[string]bool{
 	pb.Watch_Watch_FullMethodName:            true,
 }
 
-// admit returns the error of a call that is one too many, as its API tells it.
+// admit returns an error for a call beyond the limit, in the form of its API.
 func (l rateLimit) admit(ctx context.Context, method string) error {
 	if uncounted[method] {
 		return nil
@@ -56,7 +56,7 @@ func (l rateLimit) stream(
 	return s, nil, nil
 }
 
-// countRefusal counts a command that a limit has refused where it was applied.
+// countRefusal counts a command that a limit rejected when it was applied.
 func (n *node) countRefusal(err error) {
 	if err == nil {
 		return

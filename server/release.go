@@ -11,17 +11,17 @@ import (
 )
 
 // These errors mean that a member needs another release. [New] and [Server.Run] return them. The
-// data are unchanged: this release ignored what it does not know. Starting the member again does
-// not help.
+// data are unchanged: this release did not touch what it does not understand. Restarting the member
+// does not help.
 var (
 	// ErrTooOld means that this release is too old for the member: a newer release has written
 	// something into its data or the cluster's log that this one cannot read.
 	ErrTooOld = identity.ErrTooOld
-	// ErrForeign means that this release does not speak the version of the member's cluster.
+	// ErrForeign means that this release does not support the version of the member's cluster.
 	ErrForeign = identity.ErrForeign
 )
 
-// logVersion logs what was decided about the cluster version, and for whom it waits.
+// logVersion logs decisions about the cluster version, and the members that it waits for.
 func (c *core) logVersion(old, v *fsm.View) {
 	if old.Version.Number != v.Version.Number || old.Version.Held != v.Version.Held {
 		c.log.Info("the cluster version has changed", "version", version.Name(v.Version.Number),
@@ -35,8 +35,7 @@ func (c *core) logVersion(old, v *fsm.View) {
 	}
 }
 
-// names are the members with these IDs as people know them: by their names, or their IDs while
-// they have never started.
+// names returns the members' names, or their IDs if they have never started.
 func names(v *fsm.View, ids []uint64) []string {
 	list := make([]string, len(ids))
 	for i, id := range ids {

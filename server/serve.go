@@ -29,11 +29,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// stopTimeout is how long a graceful stop waits for requests and streams
-// that are under way before it cuts them off.
+// stopTimeout is how long a graceful stop waits for requests and streams in progress before it cuts
+// them off.
 const stopTimeout = 3 * time.Second
 
-// cutOff is what the log says when a graceful stop had to.
+// cutOff is logged when a graceful stop does so.
 const cutOff = "cutting off calls that did not end in time"
 
 // handshakeTimeout is how long a client may take, after the first bytes of an
@@ -49,23 +49,23 @@ type frontend struct {
 	grpc    *grpc.Server
 	direct  *direct.Server // of streams without HTTP/2
 	http    *http.Server
-	metrics *http.Server // on its own listeners; nil if there are none
+	metrics *http.Server // on its own listeners; nil for none
 	conn    *grpc.ClientConn
 	group   group
-	end     context.CancelFunc // ends the HTTP requests under way
-	stop    chan struct{}      // closed when streams are to end
-	refuse  func()             // ends the waiting of calls that were not let in
+	end     context.CancelFunc // ends the HTTP requests in progress
+	stop    chan struct{}      // closed when streams must end
+	refuse  func()             // rejects calls that wait to be let in
 	log     *slog.Logger
 }
 
-// serve listens, shows the pages, waits until the member is ready, says so, and serves until
-// ctx ends. It has stopped all that it started when it returns.
+// serve listens, serves the pages, waits until the member is ready, logs that, and serves until ctx
+// ends. When it returns, everything that it started has stopped.
 func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	// All ports are opened before any is served, so that one that is taken is
-	// found before a client is let in.
+	// All ports are opened before any is served, so that a port in use is found before a client is
+	// let in.
 	ports, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	<-ctx.Done()
 	s.cfg.Logger.Info("stopping")
 	if !errors.Is(context.Cause(ctx), context.Canceled) {
-		s.handOver(ctx) // it may not wait for calls: with the disk, nothing that they want ends
+		s.handOver(ctx) // does not wait for calls: without the disk, none of them finishes
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (s *Server) listen(
 	return f, nil
 }
 
-// relayedOptions are those of the calls that relays carry.
+// relayedOptions returns the options for calls that relays carry.
 func (s *Server) relayedOptions(o etcd.Options) relayed.Options {
 	out := etcd.Relayed(o)
 	out.May, out.Speak = s.logins.CheckRelay, s.logins.SpeakFor
@@ -166,13 +166,13 @@ func (s *Server) relayedOptions(o etcd.Options) relayed.Options {
 	return out
 }
 
-// served is a member with its logins, as etcd's services see it.
+// served is a member with its logins, for etcd's services.
 type served struct {
 	*node
 	etcd.Logins
 }
 
-// both registers a service at two servers.
+// both registers a service with two servers.
 type both [2]grpc.ServiceRegistrar
 
 // RegisterService implements grpc.ServiceRegistrar.
@@ -224,7 +224,7 @@ func (s *Server) open(ctx context.Context) ([]port, error) {
 	return all, nil
 }
 
-// tlsConfig returns the clients' TLS configuration, nil if there is none.
+// tlsConfig returns the TLS configuration for clients, nil for none.
 func (s *Server) tlsConfig() (*tls.Config, error) {
 	t, err := s.cfg.ClientTLS.certified(s.cfg.ClientAutoTLSDir(), s.cfg.URLs.ListenClient)
 	if err != nil || !t.Enabled() {
@@ -273,7 +273,7 @@ func (s *Server) interceptors() (
 	return []grpc.UnaryServerInterceptor{c.unary}, append(streams, c.limits.stream)
 }
 
-// nativeOptions are those of leasehold.v1, beside etcd's.
+// nativeOptions returns the options of leasehold.v1, beside etcd's.
 func (s *Server) nativeOptions(o etcd.Options) native.Options {
 	service, stream := etcd.Guard(served{s.node, s.logins}, o)
 	out := native.Options{
@@ -333,13 +333,13 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 	return o
 }
 
-// hasPage says whether there is a page for people.
+// hasPage reports whether the page for browsers is served.
 func (s *Server) hasPage() bool {
 	settings := s.cfg.HTTP.settings()
 	return settings.HasPage()
 }
 
-// tellReady says that the member serves, and where the page for people is.
+// tellReady logs that the member serves, and the address of its page.
 func (s *Server) tellReady() {
 	told := []any{
 		"name", s.cfg.Name, "version", version.Version,
@@ -353,8 +353,8 @@ func (s *Server) tellReady() {
 	s.cfg.Logger.Info("ready to serve client requests", told...)
 }
 
-// shutdown stops letting clients in, ends the streams, waits for what is under
-// way, and cuts off what takes too long.
+// shutdown stops letting clients in, ends the streams, waits for requests in progress, and cuts off
+// those that take too long.
 func (f *frontend) shutdown() {
 	close(f.stop)
 	f.refuse()
@@ -412,8 +412,8 @@ func (h health) Alarms() []string {
 	return names
 }
 
-// Disk implements web.Health. A full disk is no reason to leave a member alone that leads still:
-// no other member can.
+// Disk implements web.Health. A member with a full disk stays healthy while it leads: no other
+// member can take its place.
 func (h health) Disk() error {
 	if h.n.writer.full.Load() && h.n.elsewhere() {
 		return errors.New(diskFull)

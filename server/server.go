@@ -32,22 +32,22 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Raft is ticked once a heartbeat; entries and expiries are cut to sizes that
-// take about a millisecond to apply, so that nobody waits long behind one.
+// Raft is ticked once per heartbeat. Entries and expiries are limited to sizes that take about a
+// millisecond to apply, so that nothing waits long for one.
 const (
 	maxBatchBytes  = 1 << 20
 	maxExpireBatch = 512
 )
 
 const (
-	// stableAfter is etcd's: for how long every voter must have been connected before
-	// a member is added.
+	// stableAfter is etcd's: how long every voter must have been connected before a member is
+	// added.
 	stableAfter = 5000 * lease.TTL(1)
-	// maxLearnerLag is how many entries a learner may lag behind to be promoted.
+	// maxLearnerLag is how many entries a learner may be behind when it is promoted.
 	maxLearnerLag = 1000
 )
 
-// Server is one member. New makes it, and Run runs it once.
+// Server is one member. New creates it, and Run runs it once.
 type Server struct {
 	cfg   Config
 	core  *core
@@ -62,14 +62,14 @@ type Server struct {
 	audit    *audit.Recorder // nil if there is no audit log
 	ready    chan struct{}
 	stopped  chan struct{}
-	// expelled ends, with the reason, when others say that this member must not go on.
+	// expelled ends, with the reason, when other members report that this one must stop.
 	expelled context.Context
 	once     sync.Once
 }
 
-// New opens the data directory, or founds a cluster in an empty one, and loads the state. It
-// fails if the configuration is bad, another process uses the directory, or its data are damaged;
-// the error says what to do, and run.json in the directory repeats it. Then call Run, or Close to
+// New opens the data directory, or founds a cluster in an empty one, and loads the state. It fails
+// if the configuration is wrong, another process uses the directory, or its data are damaged; the
+// error says what to do, and run.json in the directory repeats it. Then call Run, or Close to
 // release the directory.
 func New(cfg Config) (*Server, error) {
 	s, err := newServer(cfg)
@@ -125,7 +125,7 @@ func newServer(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// equip makes what the node has beside the core, and what looks on.
+// equip creates the node's other parts, and its observers.
 func (s *Server) equip(cfg Config) (err error) {
 	s.logins, err = authn.New(authn.Config{
 		MemberID: s.node.member,
@@ -153,7 +153,7 @@ func (s *Server) equip(cfg Config) (err error) {
 	return err
 }
 
-// newCore returns the core of a member and what belongs to it. expel stops the member for good.
+// newCore returns the core of a member and its parts. expel stops the member for good.
 func newCore(
 	cfg Config, b identity.Booted, o others, expel func(error),
 ) (*core, error) {
@@ -180,7 +180,7 @@ func newCore(
 	if err != nil {
 		return nil, err
 	}
-	// The log may end after what is committed: entries that others still add are then left out, too.
+	// The log may extend beyond what is committed: entries that others still add are excluded, too.
 	machine.CountAfter(logged)
 	c := &core{
 		replica: r, dir: cfg.DataDir, disk: disk,
@@ -237,9 +237,9 @@ func newReplica(
 	})
 }
 
-// Run serves until ctx ends, and then stops gracefully: it takes no new requests, finishes those
-// under way or answers them with an error, and syncs the log. It then returns nil. Only the first
-// call does anything.
+// Run serves until ctx ends, and then stops gracefully: it accepts no new requests, finishes those
+// in progress or answers them with an error, and syncs the log. It then returns nil. Only the first
+// call has an effect.
 func (s *Server) Run(ctx context.Context) error {
 	err := errors.New("server: Run was called before")
 	s.once.Do(func() { err = s.run(ctx) })
@@ -252,8 +252,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Learner reports whether the member has no vote.
 func (s *Server) Learner() bool { return s.node.View().Learner(s.node.member) }
 
-// Reload reads Access.BindingsFile again at once. The member also does so by itself when the file
-// has changed.
+// Reload reads Access.BindingsFile again at once. The member also does so when the file changes.
 func (s *Server) Reload() { s.logins.Bindings().Reload() }
 
 // Close releases the data directory of a Server that was never run.
@@ -268,8 +267,8 @@ func (s *Server) Close() error {
 	return err
 }
 
-// run starts the member's goroutines from the inside out, and stops them from
-// the outside in. docs/architecture.md lists them.
+// run starts the member's goroutines from the inside out, and stops them from the outside in.
+// docs/architecture.md lists them.
 func (s *Server) run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -307,7 +306,7 @@ func (s *Server) run(ctx context.Context) error {
 	stopWriter()
 	s.logins.Bindings().Close()
 	g.wg.Wait()
-	s.core.tracer.Close() // the last call has ended, and the core
+	s.core.tracer.Close() // the last call and the core have ended
 	s.core.writer.abandon()
 	why := context.Cause(ctx)
 	if errors.Is(why, identity.ErrRemoved) {
@@ -318,15 +317,15 @@ func (s *Server) run(ctx context.Context) error {
 	if err == nil && !errors.Is(why, context.Canceled) {
 		err = why
 	}
-	noteEnd(err) // while nobody else has the directory
+	noteEnd(err) // while no other process has the directory
 	if errors.Is(err, identity.ErrRemoved) {
 		err = nil
 	}
 	return withCause(errors.Join(err, s.core.disk.Close()))
 }
 
-// lead makes a sole voter elect itself at once instead of after a timeout. A core
-// that stops meanwhile has said why.
+// lead makes a sole voter elect itself at once instead of after a timeout. If the core stops
+// meanwhile, it has reported why.
 func (s *Server) lead() error {
 	voters := s.core.began.voters
 	if len(voters) != 1 || voters[0] != s.node.member {
@@ -342,14 +341,14 @@ func (s *Server) lead() error {
 	}
 }
 
-// handOver gives the leadership away before this member stops, so that the
-// others need not find out. What remains of silent leases is replicated before, for the
-// others may be about to stop, too.
+// handOver hands the leadership over before this member stops, so that the others need not notice.
+// The remaining time of silent leases is replicated before, because the others may be about to
+// stop, too.
 func (s *Server) handOver(ctx context.Context) {
 	if errors.Is(context.Cause(ctx), identity.ErrRemoved) || !s.node.status.Load().Leading {
 		return
 	}
-	if errors.Is(context.Cause(ctx), context.Canceled) { // else the log may be what has failed
+	if errors.Is(context.Cause(ctx), context.Canceled) { // otherwise the log may be what failed
 		s.checkpointAll(context.WithoutCancel(ctx))
 	}
 	limit := offers * s.cfg.Raft.ElectionTimeout
@@ -359,11 +358,11 @@ func (s *Server) handOver(ctx context.Context) {
 	}
 }
 
-// offers is how many members a leader that stops offers the lead to, one after the other: one with
-// a full disk does not take it. Raft gives an offer up after an election timeout.
+// offers is how many members a stopping leader offers the leadership to, one after another: one
+// with a full disk does not accept it. Raft drops an offer after an election timeout.
 const offers = 3
 
-// yields reports whether this member still leads, and has offered the lead to another one.
+// yields reports whether this member still leads, and has offered the leadership to another one.
 func (s *Server) yields(ctx context.Context) bool {
 	yields := make(chan bool, 1)
 	if !s.core.inbox.task(func() { yields <- s.core.replica.Yield() }) {
@@ -378,8 +377,8 @@ func (s *Server) yields(ctx context.Context) bool {
 	return false
 }
 
-// checkpointAll waits until what remains of silent leases is replicated, unless that takes
-// too long: then they have a little more time after a restart of all members.
+// checkpointAll waits until the remaining time of silent leases is replicated. If that takes too
+// long, those leases get a little more time after a restart of all members.
 func (s *Server) checkpointAll(ctx context.Context) {
 	wait, cancel := context.WithTimeout(ctx, s.cfg.Raft.ElectionTimeout)
 	defer cancel()
@@ -394,8 +393,7 @@ func (s *Server) checkpointAll(ctx context.Context) {
 	}
 }
 
-// group runs goroutines that the member cannot do without: when one fails,
-// the member stops.
+// group runs goroutines that the member depends on: when one fails, the member stops.
 type group struct {
 	wg  sync.WaitGroup
 	log *slog.Logger
@@ -409,8 +407,7 @@ func (g *group) start(fail context.CancelCauseFunc, f func() error) {
 	})
 }
 
-// flushing calls f. If f panics, which ends the process, the last lines of the log are written
-// before that.
+// flushing calls f. If f panics, which ends the process, it first flushes the log.
 func flushing(log *slog.Logger, f func() error) error {
 	panicking := true
 	defer func() {
@@ -423,9 +420,9 @@ func flushing(log *slog.Logger, f func() error) error {
 	return err
 }
 
-// publishFirst waits until this member can serve. A new one must have told the
-// cluster who it is. One that is back serves what it can after a while, even
-// without a leader: who looks for the reason must be able to ask it.
+// publishFirst waits until this member can serve. A new one must first publish its identity. A
+// restarted one serves what it can after a while, even without a leader: an operator must be able
+// to ask it for the reason.
 func (s *Server) publishFirst(ctx context.Context) error {
 	if !s.published() {
 		late := time.AfterFunc(2*s.cfg.Raft.ElectionTimeout, s.entrance.refuse)
@@ -441,8 +438,8 @@ func (s *Server) publishFirst(ctx context.Context) error {
 	return nil
 }
 
-// publishCaughtUp publishes what the cluster knows otherwise, once this member has caught up: the
-// state that it started from may be older than what was published last.
+// publishCaughtUp publishes what has changed, once this member has caught up: the state that it
+// started from may be older than its last publication.
 func (s *Server) publishCaughtUp(ctx context.Context) error {
 	for s.node.Confirm(ctx) != nil {
 		if !pause(ctx, s.cfg.Raft.Heartbeat) {
@@ -455,8 +452,8 @@ func (s *Server) publishCaughtUp(ctx context.Context) error {
 	return s.publish(ctx)
 }
 
-// comparePeerURLs tells when other members reach this one at other URLs than its flags say: as
-// in etcd, those that were stored when it founded the cluster, was added, or restored, count.
+// comparePeerURLs warns if other members reach this one at other URLs than configured. As in etcd,
+// the URLs stored when it founded the cluster, was added, or was restored, apply.
 func (s *Server) comparePeerURLs() {
 	self, ok := s.node.View().Member(s.node.member)
 	given := slices.Sorted(slices.Values(identity.URLStrings(s.cfg.URLs.AdvertisePeer)))
@@ -470,8 +467,8 @@ func (s *Server) comparePeerURLs() {
 		"to-change", "leasehold member update "+id+" --peer-urls="+strings.Join(given, ","))
 }
 
-// published reports whether the cluster knows this member's name and addresses, which cluster
-// versions it speaks, and its quota, as they are now.
+// published reports whether the cluster has this member's current name, addresses, cluster versions
+// and quota.
 func (s *Server) published() bool {
 	self, ok := s.node.View().Member(s.node.member)
 	return ok && self.Name == s.cfg.Name && self.Incarnation == s.peers.Incarnation() &&

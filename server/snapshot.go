@@ -59,10 +59,10 @@ type snapshotter struct {
 	told   bool    // the failure has been logged
 	// hashing says that the hash of the state is being computed.
 	hashing bool
-	// version is the cluster version of the newest snapshot, and index where that stands.
+	// version is the cluster version of the newest snapshot, and index its index.
 	version atomic.Uint32
 	index   atomic.Uint64
-	speaks  version.Range // what this member speaks
+	speaks  version.Range // what this member supports
 	// uncopied is the index after which the log has not been copied to the backups; 0 if this
 	// member makes none.
 	uncopied atomic.Uint64

@@ -6,14 +6,14 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// statusBoard is where the core publishes the replica's status. Callers that want to know
-// when another member leads wait there.
+// statusBoard is where the core publishes the replica's status, and where callers wait for another
+// leader.
 type statusBoard struct {
 	now    atomic.Pointer[replica.Status]
 	leader atomic.Pointer[leaderNotice]
 }
 
-// leaderNotice says who leads, until changed is closed.
+// leaderNotice is the current leader, until changed is closed.
 type leaderNotice struct {
 	id      uint64
 	changed chan struct{}
@@ -22,7 +22,7 @@ type leaderNotice struct {
 // Load returns the status as of the core's last step.
 func (b *statusBoard) Load() *replica.Status { return b.now.Load() }
 
-// put publishes a status. The core alone calls it.
+// put publishes a status. Only the core calls it.
 func (b *statusBoard) put(s *replica.Status) {
 	b.now.Store(s)
 	old := b.leader.Load()

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// waiter is the owner of a proposal or a read. The core calls answered, on its own goroutine,
-// when the outcome is there, with what Tracer.Now returned if anything is timed.
+// waiter owns a proposal or a read. The core calls answered on its own goroutine when the outcome
+// is known, with the result of Tracer.Now if anything is timed.
 type waiter interface{ answered(now int64) }
 
 // answered implements waiter.
@@ -21,11 +21,11 @@ func (c *call) answered(now int64) {
 	c.done <- struct{}{}
 }
 
-// submitted is a request that nobody's goroutine waits for.
+// submitted is a request without a waiting goroutine.
 type submitted struct {
 	proposal replica.Proposal
 	read     replica.Read
-	refusal  error // of a command that may have been done before, which is what is read
+	refusal  error // of a command that may have been applied before; read finds out
 	to       native.Answered
 	stages   timing.Stages
 	among    *submission
@@ -53,22 +53,22 @@ func (s *submitted) answered(now int64) {
 	to.Answered(res, err)
 }
 
-// submission is what was submitted together. It is used again when all of it is answered,
-// which the core does: so it needs no lock.
+// submission has requests that were submitted together. It is reused when all of them are answered,
+// which the core does, so it needs no lock.
 type submission struct {
 	node *node
-	all  []submitted // its memory does not move
-	left int         // not answered
+	all  []submitted // never reallocated while in use
+	left int         // requests without an answer
 
-	asked int64 // what Tracer.Now returned
+	asked int64 // the result of Tracer.Now
 }
 
 var submissions = sync.Pool{New: func() any { return new(submission) }}
 
-// maxPooled bounds the requests for which the memory of a submission is kept.
+// maxPooled bounds the size of a submission whose memory is kept.
 const maxPooled = 1024
 
-// newSubmission returns an empty one with memory for so many requests.
+// newSubmission returns an empty submission with memory for this many requests.
 func (n *node) newSubmission(count int) *submission {
 	b := submissions.Get().(*submission)
 	b.node = n
@@ -78,7 +78,8 @@ func (n *node) newSubmission(count int) *submission {
 	return b
 }
 
-// add adds a request; a refusal, unless it is nil, is of a command that may have been done.
+// add adds a request; a refusal that is not nil belongs to a command that may have been applied
+// before.
 func (b *submission) add(s native.Submission, refusal error) {
 	b.all = b.all[:len(b.all)+1]
 	w := &b.all[len(b.all)-1]
@@ -96,7 +97,7 @@ func (b *submission) add(s native.Submission, refusal error) {
 	w.read.Fill, w.read.Owner = s.Fill, w
 }
 
-// letGo notes that one more is answered.
+// letGo records that another request was answered.
 func (b *submission) letGo() {
 	if b.left--; b.left > 0 || cap(b.all) > maxPooled {
 		return
@@ -105,7 +106,7 @@ func (b *submission) letGo() {
 	submissions.Put(b)
 }
 
-// Submit implements native.Node: one pass to the core for all of them.
+// Submit implements native.Node. It passes to the core once for all of them.
 func (n *node) Submit(list []native.Submission) {
 	if len(list) == 0 {
 		return
@@ -135,7 +136,7 @@ func (n *node) Submit(list []native.Submission) {
 	}
 }
 
-// submit leaves all of a submission, or refuses it.
+// submit puts a whole submission into the inbox, or rejects it.
 func (b *inbox) submit(s *submission) error {
 	b.mu.Lock()
 	switch {
@@ -159,7 +160,7 @@ func (b *inbox) submit(s *submission) error {
 	return nil
 }
 
-// runsShort lets the alarm for want of room be raised. It does not wait.
+// runsShort has the NOSPACE alarm raised. It does not wait.
 func (n *node) runsShort() {
 	select {
 	case n.short <- struct{}{}:

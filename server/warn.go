@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// warnOfAddresses tells what is legal and most likely a mistake.
+// warnOfAddresses warns of addresses that are legal and probably a mistake.
 func (s *Server) warnOfAddresses() {
 	for _, u := range s.cfg.URLs.ListenPeer {
 		switch t := s.cfg.PeerTLS; {
@@ -42,8 +42,8 @@ func (s *Server) warnOfAddresses() {
 	}
 }
 
-// warnOfMembersOnce warns of the members once this one knows them as they are now, and from then
-// on of what changes: a start goes through what was before, which nobody can mend any more.
+// warnOfMembersOnce warns of the members once this one has their current state, and then of
+// changes: a restart replays earlier states, which nobody can change any more.
 func (s *Server) warnOfMembersOnce(ctx context.Context) {
 	for s.node.Confirm(ctx) != nil {
 		if !pause(ctx, time.Second) {
@@ -57,7 +57,7 @@ func (s *Server) warnOfMembersOnce(ctx context.Context) {
 	})
 }
 
-// warnOfStrangers tells in one line what keeps nobody from the clients' URLs.
+// warnOfStrangers warns, in one line, of client URLs that anyone can use.
 func (s *Server) warnOfStrangers() {
 	if s.cfg.Access.Insecure {
 		return
@@ -87,7 +87,7 @@ func (s *Server) warnOfStrangers() {
 	}
 }
 
-// warnOfMembers tells what is legal of the members of the cluster, and most likely a mistake.
+// warnOfMembers warns of memberships that are legal and probably a mistake.
 func (s *Server) warnOfMembers() {
 	members := s.node.View().Members
 	warnOfVoters(s.cfg.Logger, nil, members)
@@ -100,7 +100,8 @@ func (s *Server) warnOfMembers() {
 	}
 }
 
-// warnOfQuota tells of a quota that is not the one that counts, or has no room for some requests.
+// warnOfQuota warns of a quota that is not the effective one, or that is too small for some
+// requests.
 func (s *Server) warnOfQuota() {
 	own, least := s.cfg.Limits.QuotaBackendBytes, s.node.View().Quota
 	if least > 0 && least != own {
@@ -114,7 +115,7 @@ func (s *Server) warnOfQuota() {
 	}
 }
 
-// warnOfVoters tells of an even number of voters, unless they were as many before. Two are on the
+// warnOfVoters warns of an even number of voters, unless the number is unchanged. Two are on the
 // way to three.
 func warnOfVoters(log *slog.Logger, before, now []fsm.Member) {
 	if n := voters(now); n > 2 && n%2 == 0 && n != voters(before) {
@@ -132,7 +133,7 @@ func voters(members []fsm.Member) (n int) {
 	return n
 }
 
-// hostNames returns the names, in lower case, by which clients are told to reach a member.
+// hostNames returns the names, in lower case, at which clients reach a member.
 func hostNames(u URLs) []string {
 	var names []string
 	for _, u := range slices.Concat(u.AdvertiseClient, u.ListenClient, u.ListenMetrics) {
@@ -141,7 +142,7 @@ func hostNames(u URLs) []string {
 	return names
 }
 
-// local reports whether only this machine reaches a URL.
+// local reports whether a URL is reachable only from this machine.
 func local(u url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
 	return u.Scheme == "unix" || u.Scheme == "unixs" || u.Hostname() == "localhost" ||

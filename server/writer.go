@@ -22,49 +22,48 @@ import (
 // diskFull describes a member with a full disk, in its log and in its status.
 const diskFull = "the disk is full: this member takes writes only while another member leads"
 
-// diskRetry is how often a full disk is tried again.
+// diskRetry is the interval for retrying on a full disk.
 const diskRetry = 250 * time.Millisecond
 
-// settleAfter is how many times diskRetry pass between two calls of Settle.
+// settleAfter is the number of diskRetry intervals between two calls of Settle.
 const settleAfter = 4
 
-// writer makes log entries durable, on a goroutine of its own, so that the
-// core goes on while the disk syncs. What gathers during one sync is written
-// with the next.
+// writer makes log entries durable, on a goroutine of its own, so that the core continues while the
+// disk syncs. Messages that arrive during one sync are written with the next.
 type writer struct {
 	disk    *storage.Disk
 	log     *slog.Logger
 	metrics *metrics.Metrics
 	tracer  *timing.Tracer
-	persist func(*raftpb.Message) // called for each message that is durable and awaited
-	full    atomic.Bool           // the disk has no room for what clients write
-	spent   atomic.Bool           // nor for commands that free some
+	persist func(*raftpb.Message) // called for each durable message that is awaited
+	full    atomic.Bool           // the disk has no room for clients' writes
+	spent   atomic.Bool           // nor for commands that free space
 	wake    chan struct{}
 
-	// began is the uptime at which the write in progress began, or 0. The monotonic clock stands
-	// still while the machine is suspended, when no disk is slow.
+	// began is the uptime at which the write in progress began, or 0. The monotonic clock stops
+	// while the machine is suspended, which does not mean that the disk is slow.
 	began atomic.Int64
 
-	// usual is about how long a sync takes, in nanoseconds.
+	// usual is the approximate time of a sync, in nanoseconds.
 	usual atomic.Int64
 
 	order shell.Saver // it belongs to the writer's own goroutine
 
 	mu    sync.Mutex
 	queue []*raftpb.Message
-	// arrival is the snapshot from another member that a message will ask for.
+	// arrival is the received snapshot that a coming message refers to.
 	arrival *arrival
 }
 
-// expect says which snapshot the next message with one means.
+// expect sets the snapshot that the next message with one refers to.
 func (w *writer) expect(a *arrival) {
 	w.mu.Lock()
 	w.arrival = a
 	w.mu.Unlock()
 }
 
-// abandon refuses a snapshot whose message does not come any more, because the
-// writer or the core has failed before. Both must have stopped.
+// abandon rejects a snapshot whose message will not come, because the writer or the core failed.
+// Both must have stopped.
 func (w *writer) abandon() {
 	if w.arrival != nil {
 		w.arrival.refuse(errStopped)
@@ -80,17 +79,17 @@ func (w *writer) stuck(limit time.Duration) bool {
 // started is before all writes.
 var started = time.Now().Add(-time.Nanosecond)
 
-// uptime returns nanoseconds since started, by the monotonic clock. It is never 0.
+// uptime returns the nanoseconds since started, by the monotonic clock. It is never 0.
 func uptime() int64 { return int64(time.Since(started)) }
 
-// put leaves messages to be written. Those that nobody waits for, as the one that tells of
-// the commit of what was just written, wait for the next: to wake the writer, and it the
-// core, takes longer than the rest of a step.
+// put leaves messages to be written. Messages that nothing awaits, such as the commit index of what
+// was just written, wait for the next ones: waking the writer, and then the core, takes longer than
+// the rest of a step.
 func (w *writer) put(messages []*raftpb.Message) {
 	if len(messages) == 0 {
 		return
 	}
-	awaited := slices.ContainsFunc(messages, shell.Awaited) // they are the writer's from here on
+	awaited := slices.ContainsFunc(messages, shell.Awaited) // they belong to the writer from here on
 	w.mu.Lock()
 	w.queue = append(w.queue, messages...)
 	w.mu.Unlock()
@@ -102,9 +101,8 @@ func (w *writer) put(messages []*raftpb.Message) {
 	}
 }
 
-// run writes until ctx ends, and then what is still queued. It returns an
-// error when the disk fails in another way than for want of room: what it
-// holds is then not known, and only a restart finds out.
+// run writes until ctx ends, and then writes what is still queued. It returns an error if the disk
+// fails other than for lack of room: its contents are then unknown, and only a restart finds out.
 func (w *writer) run(ctx context.Context) error {
 	retry := time.NewTicker(diskRetry)
 	defer retry.Stop()
@@ -136,7 +134,7 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// take returns what has gathered, and gives spare's memory to what comes.
+// take returns the collected messages, and reuses spare's memory for later ones.
 func (w *writer) take(spare []*raftpb.Message) []*raftpb.Message {
 	clear(spare)
 	w.mu.Lock()
@@ -146,7 +144,7 @@ func (w *writer) take(spare []*raftpb.Message) []*raftpb.Message {
 	return batch
 }
 
-// writeAll saves what has gathered, as shell.Saver says.
+// writeAll saves the collected messages in the order of shell.Saver.
 func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
 	w.began.Store(uptime())
 	defer w.began.Store(0)
@@ -169,7 +167,7 @@ func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
 	return nil
 }
 
-// settle lets the disk show that the last write was acknowledged.
+// settle makes the disk record that the last write was acknowledged.
 func (w *writer) settle() error {
 	w.began.Store(uptime())
 	defer w.began.Store(0)
@@ -184,9 +182,9 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 	begin := time.Now()
 	err := w.disk.Append(x.Entries, x.State)
 	if errors.Is(err, storage.ErrNoSpace) {
-		// From now on clients' commands are refused before they are proposed. What is in the log
-		// already, and what the leader itself must write so that leases are kept and end (T32), goes
-		// into the space that the disk keeps back for it.
+		// From now on clients' commands are rejected before they are proposed. What is already in
+		// the log, and what the leader must write so that leases are kept and end (T32), goes into
+		// the disk's reserve.
 		w.fill(true)
 		err = w.whenThereIsRoom(ctx, func() error {
 			err := w.disk.AppendReserved(x.Entries, x.State)
@@ -205,18 +203,18 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 	return nil
 }
 
-// synced notes how long a sync took.
+// synced records how long a sync took.
 func (w *writer) synced(d time.Duration) {
 	w.metrics.Sync.Observe(d.Seconds())
 	usual := cmp.Or(w.usual.Load(), int64(d))
 	w.usual.Store(usual + (int64(d)-usual)/16)
 }
 
-// typical returns about how long a sync takes. Any goroutine may ask.
+// typical returns the approximate time of a sync. It may be called from any goroutine.
 func (w *writer) typical() time.Duration { return time.Duration(w.usual.Load()) }
 
-// install makes the snapshot that a message carries the newest on disk. It has
-// its place in the order of messages: the log goes on after it.
+// install makes the snapshot of a message the newest on disk. It is ordered with the other
+// messages: the log continues after it.
 func (w *writer) install(ctx context.Context, m *raftpb.Message) error {
 	index := m.GetSnapshot().GetMetadata().GetIndex()
 	w.mu.Lock()
@@ -235,8 +233,7 @@ func (w *writer) install(ctx context.Context, m *raftpb.Message) error {
 	return err
 }
 
-// whenThereIsRoom writes, and if there is no room repeats it until there is. Votes do not wait
-// meanwhile.
+// whenThereIsRoom repeats a write until there is room for it. Votes do not wait meanwhile.
 func (w *writer) whenThereIsRoom(ctx context.Context, write func() error) error {
 	for {
 		err := write()
@@ -256,8 +253,8 @@ func (w *writer) whenThereIsRoom(ctx context.Context, write func() error) error 
 	}
 }
 
-// votes saves the votes that wait behind what there is no room for. The core may leave more
-// meanwhile, however long the disk takes.
+// votes saves the votes queued after a write that has no room. The core may queue more meanwhile,
+// however long the disk takes.
 func (w *writer) votes() error {
 	votes, err := w.order.Votes(w.queued(), w.disk.SaveVote)
 	switch {
@@ -275,14 +272,14 @@ func (w *writer) queued() []*raftpb.Message {
 	return slices.Clone(w.queue)
 }
 
-// look finds out whether the disk has room, before a client's command meets it full,
-// or again after it was.
+// look checks whether the disk has room, before a client's command finds it full, or after it was
+// full.
 func (w *writer) look() {
 	w.spent.Store(!w.disk.HasRoomToFree())
 	w.fill(!w.disk.HasRoom())
 }
 
-// fill notes whether the disk is full.
+// fill records whether the disk is full.
 func (w *writer) fill(full bool) {
 	if w.full.Swap(full) == full {
 		return
@@ -294,6 +291,6 @@ func (w *writer) fill(full bool) {
 	w.log.Info("the disk has room again: writes resume")
 }
 
-// refuses reports whether a leader refuses commands that other members forward: it could not hand
-// over, and the rest of the room is for expiry and renewals.
+// refuses reports whether a leader rejects commands that other members forward: it could not hand
+// over, and the rest of the disk is reserved for expiry and renewals.
 func (w *writer) refuses() bool { return w.spent.Load() }
