@@ -493,7 +493,7 @@ func (r *restorer) end(tag byte) {
 	if tag == tagTrailer {
 		r.done = r.d.Uvarint() == r.records-1 && r.d.Len() == 0
 	} else {
-		r.stray(tag)
+		r.unexpected(tag)
 	}
 }
 

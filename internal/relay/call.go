@@ -32,28 +32,29 @@ import (
 )
 
 const (
-	// throughTime is how long the end of a request may take to be read after the request.
+	// throughTime is how long the end of a single-request call may take to arrive after the
+	// request.
 	throughTime = 100 * time.Millisecond
 
-	// largeMessage is from which size on messages share the room of the relay, mostLarge.
+	// largeMessage is the size from which messages share the relay's memory, mostLarge.
 	largeMessage = 64 << 10
 	mostLarge    = 512 << 20
-	// A call ends whose large request the member does not take within patience, and a second more
-	// for each leastRate bytes: others need the room.
+	// A call with a large request ends if the member does not accept the request within patience,
+	// plus a second for each leastRate bytes: others need the memory.
 	patience  = 20 * time.Second
 	leastRate = 1 << 20
 )
 
 var (
-	errCrowded = status.Error(codes.ResourceExhausted, "leasehold: too many large messages wait "+
-		"in the relay; send and ask for less at a time, and read answers as they come")
-	errUntaken = status.Error(codes.Unavailable, "leasehold: the member did not take the request "+
+	errCrowded = status.Error(codes.ResourceExhausted, "leasehold: too many large messages are waiting "+
+		"in the relay; send and request less at a time, and read answers as they arrive")
+	errUntaken = status.Error(codes.Unavailable, "leasehold: the member did not accept the request "+
 		"in time")
-	errStopping = status.Error(codes.Unavailable, "leasehold: the relay stops; go to another one")
-	errGaveUp   = errors.New("the client has given the call up")
+	errStopping = status.Error(codes.Unavailable, "leasehold: the relay is stopping; use another one")
+	errGaveUp   = errors.New("the client abandoned the call")
 )
 
-// streams describes the service whose streams need no HTTP/2, as they are carried.
+// streams describes the service whose streams can do without HTTP/2, so that they are relayed.
 func (r *Relay) streams() *grpc.ServiceDesc {
 	d := pb.StreamService_ServiceDesc
 	d.Streams = slices.Clone(d.Streams)
@@ -64,7 +65,7 @@ func (r *Relay) streams() *grpc.ServiceDesc {
 	return &d
 }
 
-// carry carries a call of any method to a member.
+// carry relays a call of any method to a member.
 func (r *Relay) carry(_ any, s grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(s)
 	return r.carryTo(method, s)
@@ -74,7 +75,7 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	r.count.calls.Inc()
 	r.count.open.Inc()
 	defer r.count.open.Dec()
-	if !utf8.ValidString(method) { // no member has one, and the protocol no room for it
+	if !utf8.ValidString(method) { // no member has such a method, and the protocol cannot encode it
 		return status.Errorf(codes.Unimplemented, "unknown method %+q", method)
 	}
 	w, err := r.members.get(s.Context())
@@ -107,7 +108,7 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 		}
 		defer p.watches.close()
 	}
-	// A call that has begun has its answers. A stream is not over by itself.
+	// A call in progress still gets its answers. A stream has no end of its own.
 	defer context.AfterFunc(r.draining, p.stop)()
 	defer context.AfterFunc(r.drained, func() { cancel(errStopping) })()
 	go p.up()
@@ -118,24 +119,24 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	return err
 }
 
-// passage is a call on its way.
+// passage is a call in progress.
 type passage struct {
 	stream   grpc.ServerStream
 	channel  *channel.Channel
 	ctx      context.Context
 	end      context.CancelCauseFunc
-	large    *semaphore.Weighted // for bytes
-	sent     atomic.Bool         // the first message was, whole
-	stopping atomic.Bool         // the relay is
-	through  atomic.Bool         // the client sends nothing more
-	read     chan struct{}       // closed when nothing more is read
-	keeping  *keeping            // what answers renewals; nil if none may come
-	renewals prometheus.Counter  // those that it answers
-	watches  *watching           // nil if none may come that can be merged
+	large    *semaphore.Weighted // counts bytes
+	sent     atomic.Bool         // the first message was sent completely
+	stopping atomic.Bool         // the relay is stopping
+	through  atomic.Bool         // the client will send nothing more
+	read     chan struct{}       // closed when nothing more will be read
+	keeping  *keeping            // answers renewals; nil if the call cannot have any
+	renewals prometheus.Counter  // counts the renewals that keeping answers
+	watches  *watching           // nil if the call cannot have watches to merge
 }
 
-// stop lets the member end a stream that is not over by itself. The first message is sent before:
-// it may be all of the call.
+// stop lets the member end a stream that has no end of its own. The first message is sent before:
+// it may be the whole call.
 func (p *passage) stop() {
 	p.stopping.Store(true)
 	if p.sent.Load() {
@@ -143,8 +144,8 @@ func (p *passage) stop() {
 	}
 }
 
-// isThrough reports whether the client sends nothing more, as it says with the request of a call
-// that has only one. It may not have been read yet.
+// isThrough reports whether the client will send nothing more, which a call with a single request
+// says together with it. That may not have been read yet.
 func (p *passage) isThrough() bool {
 	t := time.NewTimer(throughTime)
 	defer t.Stop()
@@ -155,7 +156,7 @@ func (p *passage) isThrough() bool {
 	return p.through.Load()
 }
 
-// up carries what the client sends, until the call ends.
+// up relays what the client sends, until the call ends.
 func (p *passage) up() {
 	defer close(p.read)
 	for {
@@ -169,7 +170,7 @@ func (p *passage) up() {
 			return // the context ends, too
 		}
 		if !p.renew(m.bytes) && p.sendUp(p.watches.up(m.bytes)) != nil {
-			return // what comes down says why
+			return // down returns the error
 		}
 		p.sent.Store(true)
 		if p.stopping.Load() {
@@ -178,7 +179,7 @@ func (p *passage) up() {
 	}
 }
 
-// closeSend says that the client sends nothing more.
+// closeSend says that the client will send nothing more.
 func (p *passage) closeSend() {
 	if p.keeping == nil {
 		p.channel.CloseSend()
@@ -187,7 +188,7 @@ func (p *passage) closeSend() {
 	p.keeping.closeSend(p.channel)
 }
 
-// renew lets a renewal wait for a round, if it may.
+// renew queues a renewal for a round, if possible.
 func (p *passage) renew(message []byte) bool {
 	if p.keeping == nil || !p.keeping.renew(p.channel, message) {
 		return false
@@ -220,7 +221,7 @@ func (p *passage) sendDown(m *message) error {
 	return p.stream.SendMsg(m)
 }
 
-// hold takes the room of a message that waits for the other side, until it is released.
+// hold reserves memory for a message that waits for the other side, until it is released.
 func (p *passage) hold(bytes int) (release func(), err error) {
 	if bytes <= largeMessage {
 		return func() {}, nil
@@ -232,7 +233,7 @@ func (p *passage) hold(bytes int) (release func(), err error) {
 	return func() { p.large.Release(room) }, nil
 }
 
-// down carries what the member answers, until it says how the call has ended.
+// down relays what the member answers, until it ends the call.
 func (p *passage) down() error {
 	told := false
 	for {
@@ -276,7 +277,7 @@ func (p *passage) down() error {
 	}
 }
 
-// sendTold sends what is told of watches otherwise than by the channel.
+// sendTold sends messages of merged watches.
 func (p *passage) sendTold() error {
 	for _, m := range p.watches.take() {
 		if err := p.sendDown(&m); err != nil {
@@ -286,7 +287,7 @@ func (p *passage) sendTold() error {
 	return nil
 }
 
-// giveUp ends a call that nobody waits for.
+// giveUp ends a call that nothing waits for.
 func (p *passage) giveUp(why error) error {
 	p.channel.End(&pb.RelayEnd{Code: int32(codes.Canceled), Message: errGaveUp.Error()})
 	if _, ok := status.FromError(why); ok {
@@ -295,18 +296,18 @@ func (p *passage) giveUp(why error) error {
 	return status.FromContextError(why).Err()
 }
 
-// lost is what clients are told of a call whose member is lost.
+// lost is the clients' error for a call whose member is lost.
 func lost(why error) error {
 	return status.Errorf(codes.Unavailable, "leasehold: %v", why)
 }
 
-// callOf is what is told of a call.
+// callOf returns the description of a call for the member.
 func callOf(ctx context.Context, method string) *pb.RelayCall {
 	call := &pb.RelayCall{Method: method, Address: api.Address(ctx)}
 	md, _ := metadata.FromIncomingContext(ctx)
 	for name, list := range md {
 		if strings.HasPrefix(name, ":") || strings.HasPrefix(name, "grpc-") || name == "content-type" {
-			continue // of the connection
+			continue // they belong to the connection
 		}
 		for _, v := range list {
 			call.Headers = append(call.Headers, &pb.RelayHeaderField{Name: name, Value: []byte(v)})
@@ -324,7 +325,7 @@ func callOf(ctx context.Context, method string) *pb.RelayCall {
 	return call
 }
 
-// statusOf is how a call has ended.
+// statusOf returns the status with which a call ended.
 func statusOf(e *pb.RelayEnd) error {
 	if len(e.Details) > 0 {
 		p := new(statuspb.Status)
@@ -343,14 +344,13 @@ func fieldsOf(list []*pb.RelayHeaderField) metadata.MD {
 	return md
 }
 
-// message is a message of any kind, as it was encoded: in two parts, of which others may have the
-// second, too.
+// message is an encoded message of any type. It has two parts, and messages may share the second.
 type message struct{ bytes, body []byte }
 
-// Size is for the account of what clients leave unread.
+// Size returns the size for the bound on unread answers.
 func (m *message) Size() int { return len(m.bytes) + len(m.body) }
 
-// codec takes messages as they are.
+// codec passes encoded messages through.
 type codec struct{ encoding.CodecV2 }
 
 // Marshal implements encoding.CodecV2.

@@ -17,39 +17,39 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// Config is everything a relay is told.
+// Config configures a relay.
 type Config struct {
-	// Endpoints are those of the members, as a client has them. TLS is for those with https.
+	// Endpoints are the members' endpoints, as for a client. TLS is for those with https.
 	// RootCAFile is as in client.Config.
 	Endpoints  []string
 	RootCAFile string
 	TLS        *tls.Config
 	// User, Password and TokenFile are the login of the relay, as in client.Config.
 	User, Password, TokenFile string
-	// Listen is where clients come, and ListenMetrics where only /metrics and the health pages are.
+	// Listen has the URLs for clients, and ListenMetrics those for /metrics and the health pages
+	// only.
 	Listen, ListenMetrics []url.URL
-	// ListenTLS is for those of both that are encrypted.
+	// ListenTLS is for the encrypted URLs of both.
 	ListenTLS listen.TLS
-	// MaxRequestBytes is the largest request: that of the members.
+	// MaxRequestBytes is the largest request, as configured for the members.
 	MaxRequestBytes int
-	// HTTP is the gateway and the page. The zero value has neither.
+	// HTTP configures the gateway and the page. The zero value serves neither.
 	HTTP web.Settings
-	// Logger takes the relay's log. Nil: nothing is logged.
-	// Its handler must not block.
+	// Logger receives the relay's log. Default: no log. Its handler must not block.
 	Logger *slog.Logger
-	// Collectors are metrics of the process that /metrics has besides the relay's.
+	// Collectors are metrics of the process, shown at /metrics beside the relay's.
 	Collectors []prometheus.Collector
 	// Host is for tests of this module. Default: this machine.
 	Host *host.Host
 }
 
-// Validate says what is wrong with a Config, in terms of the flags of the command.
+// Validate returns what is wrong with a Config, in terms of the command's flags.
 func (c *Config) Validate() error {
 	switch {
 	case len(c.Endpoints) == 0:
-		return errors.New("a relay needs --endpoints: the client addresses of the members")
+		return errors.New("a relay needs --endpoints, the client addresses of the members")
 	case len(c.Listen) == 0:
-		return errors.New("a relay needs --listen-client-urls: where clients come")
+		return errors.New("a relay needs --listen-client-urls, the addresses for clients")
 	case c.MaxRequestBytes < 0:
 		return errors.New("--max-request-bytes is negative")
 	}
@@ -68,7 +68,7 @@ func (c *Config) Validate() error {
 	}
 	for _, u := range c.Listen {
 		if c.ListenTLS.CRLFile != "" && u.Scheme == "http" {
-			return fmt.Errorf("--client-crl-file is given, but who comes to %s shows no certificate; "+
+			return fmt.Errorf("--client-crl-file is set, but clients of %s present no certificate; "+
 				"make that https://, or leave it out", u.String())
 		}
 	}

@@ -21,22 +21,23 @@ import (
 )
 
 const (
-	// connectTime bounds one try to become the relay of a member.
+	// connectTime bounds one attempt to become the relay of a member.
 	connectTime = 2 * time.Second
-	// A member is asked each beat whether it is there, and left when it says nothing for silence;
-	// one that the relay has turned from, for oldSilence.
+	// A member is probed every beat, and left if it has not answered for silence; one that the
+	// relay has moved away from, for oldSilence.
 	beat       = 500 * time.Millisecond
 	silence    = 2 * time.Second
 	oldSilence = 500 * time.Millisecond
-	// callsWait is for how long calls wait for a member. Then their clients had better go elsewhere.
+	// callsWait is how long calls wait for a member. After that their clients had better go
+	// elsewhere.
 	callsWait = time.Second
-	// longestPause bounds the time between two tries.
+	// longestPause bounds the time between two attempts.
 	longestPause = 500 * time.Millisecond
 )
 
 var (
-	errSilent  = errors.New("the member is silent")
-	errRetired = errors.New("the calls that were carried to another member have ended")
+	errSilent  = errors.New("the member does not respond")
+	errRetired = errors.New("the last calls to a previous member have ended")
 )
 
 // way is the stream to one member.
@@ -44,30 +45,29 @@ type way struct {
 	*channel.Link
 	keeping  *keeping
 	endpoint string
-	end      func() // of the connection
+	end      func() // ends the connection
 }
 
-// leave ends the way, and its connection: what is being sent may wait for a member that takes
-// nothing.
+// leave ends the stream and its connection: sending may be blocked by a member that reads nothing.
 func (w *way) leave(why error) {
 	w.End(why)
 	w.end()
 }
 
-// members finds the member that calls are carried to, and keeps the way to it.
+// members finds the member that calls are sent to, and keeps the stream to it.
 type members struct {
 	client *client.Client
 	log    *slog.Logger
 	count  *metrics
 	all    sync.WaitGroup
-	// changes is told when there is a way, or none any more.
+	// changes is called when there is a member, or none any more.
 	changes func(there bool)
 
 	mu      sync.Mutex // guards what follows
 	now     *way       // nil for none
 	changed chan struct{}
 	why     error  // why there is none
-	told    string // the last failure in the log; there are several a second
+	told    string // the last failure logged; there are several per second
 }
 
 func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
@@ -78,7 +78,7 @@ func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
 	}
 }
 
-// get returns the way to a member, and waits for one for a while.
+// get returns the way to a member, and waits a while for one.
 func (m *members) get(ctx context.Context) (*way, error) {
 	if w, _ := m.known(); w != nil {
 		return w, nil
@@ -112,21 +112,21 @@ func (m *members) wait(ctx context.Context) (*way, error) {
 	}
 }
 
-// known returns the way that there is, nil for none, and what is closed when there is another.
+// known returns the current way, nil for none, and a channel that is closed when it changes.
 func (m *members) known() (*way, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.now, m.changed
 }
 
-// set takes a way as the one that there is. Calls that were carried another way stay there.
+// set sets the current way. Calls on an earlier one stay there.
 func (m *members) set(w *way) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.setLocked(w)
 }
 
-// lose notes that a way has ended.
+// lose records that a way has ended.
 func (m *members) lose(w *way, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +146,7 @@ func (m *members) setLocked(w *way) {
 	m.changes(w != nil)
 }
 
-// run keeps a way until the context ends, and ends all ways then.
+// run keeps a way until the context ends, and then ends all ways.
 func (m *members) run(ctx context.Context) {
 	defer m.all.Wait()
 	m.all.Go(func() { m.probe(ctx) })
@@ -178,26 +178,26 @@ func (m *members) run(ctx context.Context) {
 	}
 }
 
-// failed notes why a member takes no calls.
+// failed records why a member accepts no calls.
 func (m *members) failed(ctx context.Context, endpoint string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	if status.Code(err) == codes.PermissionDenied {
-		err = fmt.Errorf("%w; the relay needs a login that has the role relay", err)
+		err = fmt.Errorf("%w; the relay needs a login with the role relay", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if why := endpoint + ": " + err.Error(); why != m.told {
 		m.told = why
-		m.log.Warn("a member takes no calls from this relay", "endpoint", endpoint, "error", err)
+		m.log.Warn("a member accepts no calls from this relay", "endpoint", endpoint, "error", err)
 	}
 	if m.now == nil {
 		m.why = err
 	}
 }
 
-// connect makes a way to the member that the client is with.
+// connect opens a way to the client's member.
 func (m *members) connect(ctx context.Context) (*way, error) {
 	conn, at, err := m.client.DialMember(ctx, grpc.WithWriteBufferSize(128<<10),
 		grpc.WithReadBufferSize(128<<10))
@@ -207,12 +207,12 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 	open, cancel := context.WithCancelCause(ctx)
 	end := func() {
 		cancel(nil)
-		_ = conn.Close() // nobody could do anything about it
+		_ = conn.Close() // an error changes nothing
 	}
 	late := time.AfterFunc(connectTime, func() { cancel(errSilent) })
 	s, err := pb.NewRelayServiceClient(conn).Relay(open)
 	if err == nil {
-		_, err = s.Recv() // that it is the relay of the member
+		_, err = s.Recv() // confirms that this is a relay of the member
 	}
 	if !late.Stop() {
 		err = errSilent
@@ -228,14 +228,14 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 		err := w.Run(open)
 		w.keeping.close()
 		if ctx.Err() == nil {
-			m.log.Info("a way to a member has ended", "endpoint", w.endpoint, "why", err)
+			m.log.Info("the stream to a member has ended", "endpoint", w.endpoint, "why", err)
 		}
 		m.lose(w, err)
 	})
 	return w, nil
 }
 
-// watch ends a way to a member that is silent, and one that is left when nobody needs it.
+// watch ends a way if its member does not respond, or if the relay has left it and it has no calls.
 func (m *members) watch(ctx context.Context, w *way) {
 	t := time.NewTicker(beat)
 	defer t.Stop()
@@ -262,18 +262,17 @@ func (m *members) watch(ctx context.Context, w *way) {
 	}
 }
 
-// probe asks the member for something each beat, so that the client finds out when it should be
-// with another one.
+// probe reads from the member every beat, so that the client notices when it should move.
 func (m *members) probe(ctx context.Context) {
 	for ctx.Err() == nil {
 		short, cancel := context.WithTimeout(ctx, silence)
-		_ = m.read(short) // the client judges the member by it
+		_ = m.read(short) // its outcome shows the client how the member is
 		cancel()
 		pause(ctx, beat)
 	}
 }
 
-// read reads a key that nobody has.
+// read reads a key that never exists.
 func (m *members) read(ctx context.Context) error {
 	_, err := m.client.Range(ctx, store.Range{Key: "\x00", CountOnly: true})
 	return err
@@ -288,13 +287,13 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// backOff is how long to wait after so many failures in a row, with jitter.
+// backOff returns how long to wait after this many consecutive failures, with jitter.
 func backOff(failures int) time.Duration {
 	d := min(5*time.Millisecond<<min(failures, 10), longestPause)
 	return d/2 + rand.N(d/2)
 }
 
-// messages is the stream to a member.
+// messages adapts the stream to a member for package channel.
 type messages struct {
 	pb.RelayService_RelayClient
 }

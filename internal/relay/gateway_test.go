@@ -352,7 +352,7 @@ func TestGatewayStops(t *testing.T) {
 		s.relay.end(t)
 		for _, lines := range streams {
 			text, err := io.ReadAll(lines)
-			if err != nil || len(text) > 0 && !bytes.Contains(text, []byte("the relay stops")) {
+			if err != nil || len(text) > 0 && !bytes.Contains(text, []byte("the relay is stopping")) {
 				t.Errorf("a stream ends with %q, %v", text, err)
 			}
 		}

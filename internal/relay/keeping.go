@@ -15,45 +15,45 @@ import (
 )
 
 const (
-	// A renewal waits at the relay for others, for a hundredth of the TTL of its leases, but no
-	// longer than maxLinger.
+	// A renewal waits at the relay for others, for a hundredth of the TTL of its leases, at most
+	// for maxLinger.
 	lingerShare = 100
 	maxLinger   = 150 * time.Millisecond
-	// maxAnswers bounds a client's untaken answers, and maxWaiting the bytes of these and of its
+	// maxAnswers bounds a client's unread answers, and maxWaiting the bytes of these and of its
 	// renewals that wait for a round. maxRequests bounds the leases in waiting renewals of all.
 	maxAnswers  = 64
 	maxWaiting  = 64 << 10
 	maxRequests = 1 << 20
 	// roundTime is how long a round may take. After that, waiting renewals go to the member on
-	// their clients' streams, and it says why it is not answering.
+	// their clients' streams, which also explains the delay.
 	roundTime = time.Second
 )
 
-// keeping keeps alive the leases that clients renew over streams to one member. The first
-// renewal of a lease goes to the member, which checks it, and says that the lease has joined a
-// group of the relay. Those that follow are answered by rounds: see holder.Agent.
+// keeping keeps alive the leases that clients renew over streams to one member. The first renewal
+// of a lease goes to the member, which checks it, and reports that the lease has joined a group of
+// the relay. The following renewals are answered by rounds: see holder.Agent.
 type keeping struct {
-	began time.Time // when its clock was 0
+	began time.Time // time 0 of its clock
 	link  *channel.Link
 
 	mu      sync.Mutex // guards what follows
 	agent   holder.Agent[*channel.Channel, place]
 	clients map[*channel.Channel]*tended
 	timer   *time.Timer
-	due     time.Time // when a round is to be sent; zero if nothing waits for one
-	late    time.Time // when the round under way has taken too long
+	due     time.Time // when the next round is due; zero if nothing waits for one
+	late    time.Time // when the round in progress has taken too long
 	closed  bool
 }
 
-// tended is what is kept alive for a client's stream.
+// tended has the leases kept alive for a client's stream.
 type tended struct {
-	// joined are the leases to take out of their groups when the stream ends. Those that have left
-	// already are removed once there are room entries.
+	// joined are the leases to remove from their groups when the stream ends. Leases that have left
+	// already are pruned when there are room entries.
 	joined map[lease.ID]struct{}
 	room   int
 
 	waiting int  // bytes of renewals that wait for a round, or to be sent to the member
-	through bool // the client sends nothing more
+	through bool // the client will send nothing more
 }
 
 // waiting is a renewal that waits for a round.
@@ -85,7 +85,7 @@ func (k *keeping) over(l *channel.Link) {
 	l.TakeGroups(0, k.take)
 }
 
-// take takes what the member says about groups.
+// take handles a frame about groups from the member.
 func (k *keeping) take(c *channel.Channel, f *pb.RelayFrame) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -119,7 +119,7 @@ func (k *keeping) joinLocked(c *channel.Channel, j *pb.RelayJoined) {
 			By: c, ID: lease.ID(id), Token: lease.Token(j.Tokens[i]),
 			Group: lease.GroupID(j.Groups[i]), TTL: lease.TTL(j.TtlMs[i]), Rounds: j.AnsweredRounds,
 		}
-		if its == nil { // the client has gone; others would keep the group, and the lease with it
+		if its == nil { // the client is gone; the group, and so the lease, would be kept alive for others
 			k.agent.Unwanted(join)
 			continue
 		}
@@ -156,8 +156,8 @@ func (k *keeping) begin(c *channel.Channel) (end func()) {
 	}
 }
 
-// renew takes a message of a client's stream, if it is a renewal and nothing else, of leases that
-// are all in groups.
+// renew accepts a message of a client's stream, if it is only a renewal and all its leases are in
+// groups.
 func (k *keeping) renew(c *channel.Channel, message []byte) bool {
 	if len(message) > maxWaiting {
 		return false
@@ -194,7 +194,7 @@ func (k *keeping) renew(c *channel.Channel, message []byte) bool {
 	return true
 }
 
-// dueLocked schedules a round for a time or earlier.
+// dueLocked schedules a round at a time or earlier.
 func (k *keeping) dueLocked(at time.Time) {
 	if k.due.IsZero() || at.Before(k.due) {
 		k.due = at
@@ -241,7 +241,7 @@ func (k *keeping) step() {
 		k.due, k.late = time.Time{}, now.Add(roundTime)
 		k.link.SendGroups(&pb.RelayFrame{Round: roundOf(r)})
 	} else if !k.agent.UnderWay() {
-		k.due = time.Time{} // what was due has gone
+		k.due = time.Time{} // nothing is due any more
 	}
 	k.armLocked()
 }
@@ -271,7 +271,7 @@ func (k *keeping) answerLocked(h *pb.Header, list []holder.Answer[place]) {
 		}
 		its := k.clients[w.channel]
 		if its == nil {
-			continue // the call is over
+			continue // the call has ended
 		}
 		if w.failed {
 			go k.passOn(its, w)
@@ -282,15 +282,15 @@ func (k *keeping) answerLocked(h *pb.Header, list []holder.Answer[place]) {
 	}
 }
 
-// passOn sends a renewal to the member, as any other message. It waits until then.
+// passOn sends a renewal to the member like any other message, and waits until it is sent.
 func (k *keeping) passOn(its *tended, w *waiting) {
-	_ = w.channel.Send(context.Background(), w.message) // an error means that the call is over
+	_ = w.channel.Send(context.Background(), w.message) // an error means that the call has ended
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	its.answeredLocked(w)
 }
 
-// answeredLocked notes that a renewal does not wait any more.
+// answeredLocked records that a renewal no longer waits.
 func (its *tended) answeredLocked(w *waiting) {
 	its.waiting -= len(w.message)
 	if its.through && its.waiting == 0 {
@@ -298,7 +298,7 @@ func (its *tended) answeredLocked(w *waiting) {
 	}
 }
 
-// closeSend says that the client sends nothing more, once all of its renewals are answered.
+// closeSend says that the client will send nothing more, once all of its renewals are answered.
 func (k *keeping) closeSend(c *channel.Channel) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -309,7 +309,7 @@ func (k *keeping) closeSend(c *channel.Channel) {
 	c.CloseSend()
 }
 
-// renewedMessage is what a client hears of a renewal.
+// renewedMessage encodes the answer to a renewal.
 func renewedMessage(h *pb.Header, request uint64, ttls []int64) []byte {
 	b, err := proto.Marshal(&pb.ServerMessage{Responses: []*pb.Response{{
 		Id: request, Body: &pb.Response_Renew{Renew: &pb.RenewResponse{Header: h, TtlMs: ttls}},

@@ -18,68 +18,69 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// Watches of leasehold.v1 that are equal are merged. The first of them goes to the member as it is.
-// Each other one is asked of the member too, but to tell no events: the member answers it, decides
-// whether its client may have it, and ends it. Its events come from one more watch of the relay's
-// own, which all of them share. It is the same call by the same principal, so the member ends it
-// when that may not be told any more, before it tells anything more.
+// Equal watches of leasehold.v1 are merged. The first of them goes to the member unchanged. Each
+// other one also goes to the member, but without events: the member answers it, decides whether its
+// client may have it, and ends it. Its events come from one more watch, of the relay itself, which
+// all of them share. It is the same call by the same principal, so the member ends it when the
+// principal may no longer have the events, before it sends any more.
 //
-// Which revision a client has been told is known for each watch (follower.at). A watch joins the
-// shared one if that has, or still will, tell all that is missing; else it catches up by a call of
-// its own, and joins then. So does one whose client reads slowly, once it has read what waits.
+// The relay tracks the revision that each client has reached (follower.at). A watch joins the
+// shared one if that has, or will have, all missing events. Otherwise it first catches up with a
+// call of its own. So does a watch whose client reads slowly, once the client has read what waits.
 
 const (
-	// maxMerged bounds the bytes of requests for watches that are merged.
+	// maxMerged bounds the size of watch requests that are merged.
 	maxMerged = 4 << 10
-	// maxRecent bounds the bytes of what was told last, for those that join, and maxAllRecent those
-	// of all shared watches.
+	// maxRecent bounds the bytes of recent events that are kept for watches that join, and
+	// maxAllRecent those of all shared watches.
 	maxRecent    = 64 << 10
 	maxAllRecent = 64 << 20
 	// maxUnread bounds the bytes of events that wait in a call for its client.
 	maxUnread = 64 << 10
-	// catchUpEvery is how often, in milliseconds, a watch that catches up hears how far it is.
+	// catchUpEvery is the interval, in milliseconds, of progress notifications for a watch that
+	// catches up.
 	catchUpEvery = 100
-	// apartTime is how long watches of a principal are not merged if a limit of it refuses another
-	// one.
+	// apartTime is how long a principal's watches are not merged after one of its limits rejected
+	// another watch.
 	apartTime = time.Minute
-	// againTime is how long after its end a shared watch is not opened again.
+	// againTime is the delay before a shared watch that ended is opened again.
 	againTime = time.Second
-	// refusalTime is how long after a failure the member may take to say what it means.
+	// refusalTime is how long after a failure the member has to report the reason.
 	refusalTime = time.Second
 	// maxTurns bounds the watches of a call that catch up at once, and turnTime how long one does
-	// while others wait.
+	// so while others wait.
 	maxTurns = 4
 	turnTime = time.Second
-	// One that a limit refuses tries again, first after firstPause, then after twice as long, up to
-	// lastPause. While others of the principal catch up, it goes on to try.
+	// A watch that a limit rejects retries after firstPause, then after twice as long, up to
+	// lastPause. While others of the principal catch up, it keeps retrying.
 	firstPause = 50 * time.Millisecond
 	lastPause  = 800 * time.Millisecond
 )
 
-// errRefused means that a limit leaves no room for a watch that catches up.
-var errRefused = errors.New("a limit leaves no room")
+// errRefused means that a limit does not allow a watch to catch up.
+var errRefused = errors.New("a limit is reached")
 
-var errUntold = status.Error(codes.Unavailable, "leasehold: the member tells the relay no more of "+
-	"what is watched; go on with a new watch")
+var errUntold = status.Error(codes.Unavailable, "leasehold: the member no longer sends the relay "+
+	"these events; continue with a new watch")
 
-// principal stands for what a member sees of who calls: see caller.
+// principal identifies what a member knows about the caller: see caller.
 type principal [sha256.Size]byte
 
-// watchKey is what equal watches have in common.
+// watchKey is the key of equal watches.
 type watchKey struct {
 	way  *way
 	who  principal
 	what string
 }
 
-// merger knows the watches of all clients.
+// merger tracks the watches of all clients.
 type merger struct {
 	count  *metrics
-	recent atomic.Int64 // bytes of recent, of all groups
+	recent atomic.Int64 // bytes of recent in all groups
 
 	mu     sync.Mutex // guards what follows
 	groups map[watchKey]*group
-	// Of principals: until when their watches are not merged, and how many catch up.
+	// By principal: until when its watches are not merged, and how many of them catch up.
 	apart    map[principal]time.Time
 	catching map[principal]int
 }
@@ -92,7 +93,7 @@ func newMerger(count *metrics) *merger {
 	}
 }
 
-// catchUp notes that so many more watches of a principal catch up.
+// catchUp adds to the number of watches of a principal that catch up.
 func (m *merger) catchUp(who principal, more int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,32 +102,32 @@ func (m *merger) catchUp(who principal, more int) {
 	}
 }
 
-// catchesUp reports whether a watch of a principal catches up.
+// catchesUp reports whether any watch of a principal catches up.
 func (m *merger) catchesUp(who principal) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.catching[who] > 0
 }
 
-// group is watches that are equal.
+// group is a set of equal watches.
 type group struct {
 	merger *merger
 	key    watchKey
-	call   *pb.RelayCall // of one of them; all are by the same principal
+	call   *pb.RelayCall // of one of them; all have the same principal
 	ask    *pb.WatchRequest
 	all    int // guarded by the merger's mu
 
 	mu      sync.Mutex // guards what follows; after the merger's
-	merged  int        // watches that have no events of their own
+	merged  int        // watches without events of their own
 	joined  map[*follower]struct{}
 	channel *channel.Channel // of the shared watch; nil for none
-	recent  []told           // what it has told last: all above the revision floor
+	recent  []told           // its latest messages: all above the revision floor
 	bytes   int              // of recent
 	floor   int64
-	again   time.Time // not before may there be another one
+	again   time.Time // the earliest time for another shared watch
 }
 
-// enter notes a watch, and says whether it is to be merged with others.
+// enter adds a watch to its group, and decides whether it is merged.
 func (m *merger) enter(f *follower, key watchKey, ask *pb.WatchRequest) {
 	m.count.watches.Inc()
 	m.mu.Lock()
@@ -146,7 +147,7 @@ func (m *merger) enter(f *follower, key watchKey, ask *pb.WatchRequest) {
 	}
 }
 
-// leave notes that a watch has ended.
+// leave removes a watch that has ended.
 func (m *merger) leave(f *follower) {
 	m.count.watches.Dec()
 	m.mu.Lock()
@@ -169,7 +170,7 @@ func (m *merger) leave(f *follower) {
 	}
 }
 
-// isApartLocked reports whether watches of a principal are not to be merged.
+// isApartLocked reports whether a principal's watches must not be merged.
 func (m *merger) isApartLocked(who principal) bool {
 	now := time.Now()
 	for k, until := range m.apart {
@@ -181,14 +182,14 @@ func (m *merger) isApartLocked(who principal) bool {
 	return apart
 }
 
-// setApart notes that a limit leaves a principal no more watches than those of its clients.
+// setApart records that a limit leaves a principal no watches beyond those of its clients.
 func (m *merger) setApart(who principal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.apart[who] = time.Now().Add(apartTime)
 }
 
-// open opens a watch of the relay's own, from a revision on.
+// open opens a watch of the relay itself, from a revision on.
 func (g *group) open(from, progress int64) (*channel.Channel, error) {
 	ask := proto.CloneOf(g.ask)
 	ask.StartRevision, ask.ProgressMs = from, progress
@@ -200,7 +201,7 @@ func (g *group) open(from, progress int64) (*channel.Channel, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = c.Send(context.Background(), b) // there is room; if it has ended, that comes
+	_ = c.Send(context.Background(), b) // it has room; if it has ended, Recv returns that
 	c.CloseSend()
 	return c, nil
 }
@@ -209,8 +210,8 @@ func endOfOwn() *pb.RelayEnd {
 	return &pb.RelayEnd{Code: int32(codes.Canceled), Message: errGaveUp.Error()}
 }
 
-// join lets the shared watch tell a watch what it was not told yet. It reports false if that can
-// not tell all of it, or the client reads too slowly.
+// join adds a watch to the shared one. It returns false if the shared watch cannot supply all
+// missing events, or the client reads too slowly.
 func (g *group) join(f *follower) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -242,7 +243,7 @@ func (g *group) join(f *follower) bool {
 	return true
 }
 
-// follow takes what a shared watch tells, until it ends.
+// follow distributes the messages of a shared watch until it ends.
 func (g *group) follow(c *channel.Channel) {
 	for began := false; ; began = true {
 		b, err := c.Recv(context.Background())
@@ -257,7 +258,7 @@ func (g *group) follow(c *channel.Channel) {
 	}
 }
 
-// tell tells all that have joined.
+// tell passes a message to all joined watches.
 func (g *group) tell(c *channel.Channel, t told) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -265,7 +266,7 @@ func (g *group) tell(c *channel.Channel, t told) {
 		return
 	}
 	if t.fragment || len(t.bytes) > largeMessage {
-		// Each has it from the member, as far as there is room for it.
+		// Each gets it from the member, as far as there is room for it.
 		g.forgetLocked(t.revision)
 		g.dismissLocked()
 		return
@@ -279,7 +280,7 @@ func (g *group) tell(c *channel.Channel, t told) {
 	}
 }
 
-// keepLocked keeps events for those that join.
+// keepLocked keeps events for watches that join.
 func (g *group) keepLocked(t told) {
 	if t.first == 0 {
 		return
@@ -296,7 +297,7 @@ func (g *group) keepLocked(t told) {
 	}
 }
 
-// forgetLocked keeps nothing of what was told up to a revision, which is all.
+// forgetLocked drops the kept messages, all of which are up to the revision floor.
 func (g *group) forgetLocked(floor int64) {
 	g.countLocked(-g.bytes)
 	g.recent, g.floor = nil, floor
@@ -307,10 +308,10 @@ func (g *group) countLocked(more int) {
 	g.merger.recent.Add(int64(more))
 }
 
-// cost is what a message takes of the memory besides its bytes, about.
+// cost is the approximate memory of a message besides its bytes.
 const cost = 64
 
-// dismissLocked lets all that have joined go on by themselves.
+// dismissLocked makes all joined watches catch up by themselves.
 func (g *group) dismissLocked() {
 	for f := range g.joined {
 		delete(g.joined, f)
@@ -318,11 +319,11 @@ func (g *group) dismissLocked() {
 	}
 }
 
-// lose notes that a shared watch has ended.
+// lose records that a shared watch has ended.
 func (g *group) lose(c *channel.Channel) {
 	wait := againTime
 	if g.refused(c) {
-		wait = apartTime // or those that share it would try for ever
+		wait = apartTime // otherwise the watches that share it would retry forever
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -334,8 +335,8 @@ func (g *group) lose(c *channel.Channel) {
 	}
 }
 
-// refused notes that the member has ended a watch of the relay's own, and reports whether that was
-// for a limit.
+// refused handles a watch of the relay that the member has ended, and reports whether a limit was
+// the reason.
 func (g *group) refused(c *channel.Channel) bool {
 	c.End(endOfOwn())
 	e := c.Ended()
@@ -346,15 +347,15 @@ func (g *group) refused(c *channel.Channel) bool {
 	return full
 }
 
-// caller is what a member sees of who calls, without the address: it is the same principal, with
-// the same rights, whenever two are equal.
+// caller is what a member knows about the caller, without the address. If two are equal, so are
+// their principals and permissions.
 type caller struct {
 	headers     []*pb.RelayHeaderField
 	certificate []byte
 	sum         principal
 }
 
-// plain are headers that say nothing of who calls.
+// plain are headers that do not identify the caller.
 var plain = []string{"user-agent", "traceparent", "tracestate", "leasehold-cluster"}
 
 func callerOf(call *pb.RelayCall) *caller {
@@ -373,7 +374,7 @@ func callerOf(call *pb.RelayCall) *caller {
 	return c
 }
 
-// call is a call of the caller, of a watch.
+// call returns the description of a watch call by the caller.
 func (c *caller) call(address string) *pb.RelayCall {
 	return &pb.RelayCall{
 		Method: pb.StoreService_Watch_FullMethodName, Headers: c.headers, Address: address,
@@ -381,8 +382,8 @@ func (c *caller) call(address string) *pb.RelayCall {
 	}
 }
 
-// mergeable returns what a watch asks for, but for its beginning. It reports false if the watch is
-// not to be merged: one that is large, tells nothing, or has options that are not known here.
+// mergeable returns the request of a watch without its start revision. It returns false for watches
+// that are not merged: large ones, those without events, and those with unknown options.
 func mergeable(r *pb.WatchRequest) (ask *pb.WatchRequest, what string, ok bool) {
 	if len(r.GetKey()) == 0 || r.StartRevision < 0 || r.NoPut && r.NoDelete ||
 		len(r.ProtoReflect().GetUnknown()) > 0 || proto.Size(r) > maxMerged {

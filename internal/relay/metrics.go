@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// metrics are what a relay counts.
+// metrics are the metrics of a relay.
 type metrics struct {
 	registry        *prometheus.Registry
 	open, connected prometheus.Gauge
@@ -27,10 +27,10 @@ func newMetrics(more ...prometheus.Collector) *metrics {
 	}
 	m := &metrics{
 		registry:  prometheus.NewRegistry(),
-		open:      gauge("open_calls", "Calls and streams of clients that are under way."),
-		connected: gauge("connected", "1 if there is a member to carry calls to, else 0."),
+		open:      gauge("open_calls", "Calls and streams of clients in progress."),
+		connected: gauge("connected", "1 if the relay is connected to a member, else 0."),
 		calls:     counter("calls_total", "Calls and streams of clients."),
-		connects:  counter("connects_total", "How often the relay has turned to a member."),
+		connects:  counter("connects_total", "Connections of the relay to members."),
 		renewals: counter("renewals_total",
 			"Requests to renew leases that the relay answered by renewals of groups."),
 		watches: gauge("watches", "Open watches of clients over leasehold.v1 that can be merged."),

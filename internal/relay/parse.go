@@ -6,11 +6,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// leastTimeout is the shortest time, in milliseconds, that a client may give a renewal that the
-// relay answers: a member waits that long in no case.
+// leastTimeout is the shortest client timeout, in milliseconds, of a renewal that the relay
+// answers: a member never waits that long.
 const leastTimeout = 10_000
 
-// The numbers of fields, in stream.proto and leases.proto.
+// Field numbers in stream.proto and leases.proto.
 const (
 	fieldRequests = 1
 	fieldID       = 1
@@ -21,16 +21,15 @@ const (
 	fieldJoin     = 4
 )
 
-// renewal is a request of a client to renew leases, by place with their tokens, 0 for any.
+// renewal is a client's request to renew leases; tokens has their tokens, 0 for any.
 type renewal struct {
 	request uint64
 	ids     []lease.ID
 	tokens  []lease.Token
 }
 
-// parseRenewal returns what a message of StreamService.Open asks to renew. It reports false if the
-// message says anything else: a field that is not known here may change what it means, so that the
-// member is to read it.
+// parseRenewal decodes a message of StreamService.Open that only renews leases. It returns false
+// for any other message: an unknown field may change the meaning, so the member must read it.
 func parseRenewal(message []byte) (r renewal, ok bool) {
 	requests := 0
 	ok = eachField(message, func(n protowire.Number, _ uint64, request []byte) bool {
@@ -62,7 +61,7 @@ func parseRequest(request []byte, r *renewal) bool {
 func parseRenew(b []byte, r *renewal) bool {
 	return eachField(b, func(n protowire.Number, _ uint64, column []byte) bool {
 		if column == nil {
-			return n == fieldJoin // the member's groups are the relay's
+			return n == fieldJoin // the relay has the groups
 		}
 		if len(column)%8 != 0 {
 			return false
@@ -83,8 +82,8 @@ func parseRenew(b []byte, r *renewal) bool {
 	})
 }
 
-// eachField calls f with each field of a message, which has a number or bytes, until f reports
-// false. It reports whether f never did, and the message has no other fields.
+// eachField calls f with each field of a message, a number or bytes, until f returns false. It
+// reports whether f never did, and the message has no fields of other types.
 func eachField(b []byte, f func(n protowire.Number, v uint64, bytes []byte) bool) bool {
 	for len(b) > 0 {
 		n, kind, size := protowire.ConsumeTag(b)

@@ -31,17 +31,17 @@ import (
 )
 
 const (
-	// drainTime is how long calls that have begun may take when the relay stops.
+	// drainTime is how long calls in progress may take when the relay stops.
 	drainTime = time.Second
-	// stopTime bounds what comes after that.
+	// stopTime bounds the rest of the stop.
 	stopTime = 2 * time.Second
-	// ownFiles are those that are not for clients.
+	// ownFiles is the number of files reserved for the relay itself.
 	ownFiles = 100
 	// handshakeTime is how long a client may take for the handshake of HTTP/2.
 	handshakeTime = 10 * time.Second
 )
 
-// Relay is one relay. New makes it, Run runs it, once.
+// Relay is one relay. New creates it, and Run runs it once.
 type Relay struct {
 	cfg     Config
 	client  *client.Client
@@ -50,12 +50,12 @@ type Relay struct {
 	ready   chan struct{}
 	large   *semaphore.Weighted // bytes of large messages that wait in the relay
 	merger  *merger
-	// draining ends when the relay takes no more calls, drained when those that it has are over.
+	// draining ends when the relay stops accepting calls, drained when those in progress must end.
 	draining, drained context.Context
 	drain, endAll     context.CancelFunc
 }
 
-// New returns a relay that does nothing yet.
+// New returns a relay that is not running yet.
 func New(cfg Config) (*Relay, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// Ready is closed when the relay has found a member and serves.
+// Ready returns a channel that is closed when the relay has found a member and serves.
 func (r *Relay) Ready() <-chan struct{} { return r.ready }
 
 // Run serves until the context ends, or a port fails.
@@ -109,7 +109,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// tellReady says that the relay serves, and where the page for people is.
+// tellReady logs that the relay serves, and the address of its page.
 func (r *Relay) tellReady() {
 	told := []any{
 		"version", version.Version, "listen-client-urls", urlStrings(r.cfg.Listen),
@@ -120,9 +120,9 @@ func (r *Relay) tellReady() {
 	r.cfg.Logger.Info("ready to serve client requests", told...)
 }
 
-// strangerCalls bounds the calls of a connection before a member has said that a caller on it has
-// logged in. There are more than at a member, for a client may make many calls at once with a token
-// that only members can check.
+// strangerCalls bounds the calls of a connection before a member has accepted a login on it. There
+// are more than at a member, because a client may make many calls at once with a token that only
+// members can check.
 const strangerCalls = 256
 
 // frontend is everything that listens.
@@ -133,8 +133,8 @@ type frontend struct {
 	http    *http.Server
 	metrics *http.Server
 	health  *health.Server
-	inside  *grpc.ClientConn   // by which the gateway calls
-	endHTTP context.CancelFunc // ends the HTTP requests under way
+	inside  *grpc.ClientConn   // for the calls of the gateway
+	endHTTP context.CancelFunc // ends the HTTP requests in progress
 	serving sync.WaitGroup
 	log     *slog.Logger
 }
@@ -190,7 +190,7 @@ func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*fron
 	return f, nil
 }
 
-// webOptions are those of the gateway, the page and the pages of health.
+// webOptions returns the options of the gateway, the page and the health pages.
 func (r *Relay) webOptions(f *frontend, api etcd.Options) web.Options {
 	o := web.Options{
 		Health: state{r}, Gatherer: r.count.registry, Logger: r.cfg.Logger,
@@ -213,7 +213,7 @@ func (r *Relay) webOptions(f *frontend, api etcd.Options) web.Options {
 	return o
 }
 
-// tell returns what notes whether there is a member.
+// tell returns a function that records whether there is a member.
 func (f *frontend) tell(count *metrics) func(bool) {
 	f.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	return func(there bool) {
@@ -227,7 +227,7 @@ func (f *frontend) tell(count *metrics) func(bool) {
 	}
 }
 
-// start serves something, whose failure ends the relay.
+// start runs a server whose failure ends the relay.
 func (f *frontend) start(fail context.CancelCauseFunc, serve func() error) {
 	f.serving.Go(func() {
 		err := serve()
@@ -291,7 +291,8 @@ func closeAll(all []port) error {
 	return err
 }
 
-// shutdown lets calls end that have begun, sends clients elsewhere, and ends what takes too long.
+// shutdown lets calls in progress end, sends clients elsewhere, and cuts off calls that take too
+// long.
 func (f *frontend) shutdown(endAll func()) {
 	f.health.Shutdown()
 	late := time.AfterFunc(drainTime, endAll)
@@ -329,7 +330,7 @@ type state struct{ r *Relay }
 
 var _ web.Health = state{}
 
-// HasLeader implements web.Health: it is for the members to know, and here whether there is one.
+// HasLeader implements web.Health. It reports whether there is a member, which tracks the leader.
 func (s state) HasLeader() bool { return s.r.members.there() }
 
 // Learner implements web.Health.
@@ -341,7 +342,7 @@ func (state) Alarms() []string { return nil }
 // Disk implements web.Health.
 func (state) Disk() error { return nil }
 
-// Read implements web.Health. A relay has nothing to read by itself.
+// Read implements web.Health. A relay has no data of its own to read.
 func (s state) Read(ctx context.Context, serializable bool) error {
 	switch {
 	case s.r.draining.Err() != nil:
@@ -355,5 +356,5 @@ func (s state) Read(ctx context.Context, serializable bool) error {
 	if err := s.r.members.read(ctx); !errors.Is(err, client.ErrPermissionDenied) {
 		return err
 	}
-	return nil // a member has said so
+	return nil // a member has confirmed it
 }

@@ -9,15 +9,15 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// told is a pb.WatchResponse, as it was encoded.
+// told is an encoded pb.WatchResponse.
 type told struct {
 	bytes    []byte
-	revision int64 // up to which it tells all, if it is no fragment
+	revision int64 // up to which all events were sent, unless it is a fragment
 	first    int64 // of its events, 0 without any
 	fragment bool
 }
 
-// The numbers of fields, in stream.proto and store.proto.
+// Field numbers in stream.proto and store.proto.
 const (
 	fieldResponses = 1
 	fieldMore      = 2
@@ -27,7 +27,7 @@ const (
 	fieldFragment  = 3
 )
 
-// parseTold reads what is to be known of a pb.WatchResponse. It reports false if that is none.
+// parseTold decodes the relevant fields of a pb.WatchResponse. It returns false if b is not one.
 func parseTold(b []byte) (t told, ok bool) {
 	t.bytes = b
 	ok = scan(b, func(n protowire.Number, v uint64, field []byte) bool {
@@ -52,8 +52,8 @@ func parseTold(b []byte) (t told, ok bool) {
 	return t, ok
 }
 
-// after returns what is left of it without the events up to a revision, nil if that is nothing.
-// That nothing has happened is worth telling again.
+// after returns the message without the events up to a revision, nil if nothing is left. A message
+// without events is worth sending again.
 func (t told) after(revision int64) ([]byte, error) {
 	switch {
 	case t.revision < revision, t.revision == revision && t.first > 0:
@@ -74,8 +74,8 @@ func (t told) after(revision int64) ([]byte, error) {
 	return proto.Marshal(m)
 }
 
-// head is what comes before a pb.WatchResponse of some size in a pb.ServerMessage, as a response to
-// a request.
+// head encodes what precedes a pb.WatchResponse of a size in a pb.ServerMessage, as a response to a
+// request.
 func head(request uint64, size int) []byte {
 	inner := protowire.AppendVarint([]byte{fieldID << 3}, request)
 	inner = append(inner, fieldMore<<3, 1, fieldWatch<<3|byte(protowire.BytesType))
@@ -84,15 +84,15 @@ func head(request uint64, size int) []byte {
 	return append(protowire.AppendVarint(outer, uint64(len(inner)+size)), inner...)
 }
 
-// response is what is to be known of a pb.Response.
+// response has the relevant fields of a pb.Response.
 type response struct {
 	id    uint64
 	more  bool
-	watch []byte // nil if it is not of a watch
+	watch []byte // nil if it is not for a watch
 }
 
-// parseResponses calls f with the responses of a pb.ServerMessage. It reports false if that is
-// none.
+// parseResponses calls f with the responses of a pb.ServerMessage. It returns false if message is
+// not one.
 func parseResponses(message []byte, f func(response)) bool {
 	return scan(message, func(n protowire.Number, _ uint64, b []byte) bool {
 		if n != fieldResponses || b == nil {
@@ -117,7 +117,7 @@ func parseResponses(message []byte, f func(response)) bool {
 	})
 }
 
-// hasWatches reports whether there are requests for watches in a pb.ClientMessage.
+// hasWatches reports whether a pb.ClientMessage has watch requests.
 func hasWatches(message []byte) (has bool) {
 	scan(message, func(n protowire.Number, _ uint64, request []byte) bool {
 		return n != fieldRequests || scan(request, func(n protowire.Number, _ uint64, _ []byte) bool {
@@ -128,7 +128,7 @@ func hasWatches(message []byte) (has bool) {
 	return has
 }
 
-// scan is eachField for messages that may have fields of any kind: f is called with those that are
+// scan is eachField for messages that may have fields of any type: f is called with those that are
 // numbers or bytes.
 func scan(b []byte, f func(n protowire.Number, v uint64, bytes []byte) bool) bool {
 	for len(b) > 0 {

@@ -12,24 +12,24 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// watching is the watches of one call, and what the shared ones tell of them.
+// watching has the watches of one call, and their messages from shared watches.
 type watching struct {
 	merger *merger
 	way    *way
 	call   *pb.RelayCall
 	ctx    context.Context // of the call
 	fail   func(error)     // ends the call
-	stream bool            // of StreamService: there may be many, each with the ID of its request
-	wake   chan struct{}   // capacity 1: there is something to be sent
-	turns  chan struct{}   // a token for each watch that catches up now
+	stream bool            // of StreamService: it may have many watches, each with the ID of its request
+	wake   chan struct{}   // capacity 1: something can be sent
+	turns  chan struct{}   // a token for each watch that catches up
 
-	caller *caller // belongs to what comes up; nil before it is needed
+	caller *caller // belongs to the upward direction; nil until needed
 
 	mu    sync.Mutex // guards what follows; after that of a group
 	open  map[uint64]*follower
 	list  []message
 	bytes int           // of list
-	read  chan struct{} // closed when the list becomes empty; nil if nobody waits for that
+	read  chan struct{} // closed when the list becomes empty; nil if nothing waits for that
 	over  bool
 }
 
@@ -39,18 +39,18 @@ type follower struct {
 	id     uint64
 	group  *group
 	merged bool
-	from   int64 // the revision that was asked for, 0 for none
+	from   int64 // the requested revision, 0 for none
 
-	// at is the revision up to which all was told. It belongs to what tells: the shared watch,
-	// guarded by the mu of the group, as long as the follower has joined that.
+	// at is the revision up to which everything was sent. It belongs to the sender: while the
+	// follower has joined the shared watch, the group's mu guards it.
 	at int64
 
-	// What follows is guarded by the mu of what it is of.
+	// What follows is guarded by of.mu.
 	begun, over bool
 	stop        context.CancelFunc // nil if it does not catch up
 }
 
-// up notes the watches that a client asks for in a message, and returns what is to be sent.
+// up tracks the watches in a client's message, and returns the message to send.
 func (w *watching) up(b []byte) []byte {
 	if w == nil {
 		return b
@@ -84,10 +84,11 @@ func encoded(m proto.Message, old []byte) []byte {
 	if b, err := proto.Marshal(m); err == nil {
 		return b
 	}
-	return old // it came encoded, so this is not reached
+	return old // not reached: it arrived encoded
 }
 
-// begin notes a watch. It reports true, and lets the member tell no events, if it is merged.
+// begin tracks a watch. If the watch is merged, begin returns true and changes the request to omit
+// events.
 func (w *watching) begin(id uint64, r *pb.WatchRequest) (merged bool) {
 	ask, what, ok := mergeable(r)
 	if !ok {
@@ -108,7 +109,8 @@ func (w *watching) begin(id uint64, r *pb.WatchRequest) (merged bool) {
 	return f.merged
 }
 
-// add reports false if the call is over, or has a watch with this ID: the member will say so.
+// add returns false if the call has ended, or already has a watch with this ID: the member will
+// report that.
 func (w *watching) add(f *follower) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +124,7 @@ func (w *watching) add(f *follower) bool {
 	return true
 }
 
-// news returns what has a token when there is something to be sent.
+// news returns a channel that has a token when something can be sent.
 func (w *watching) news() <-chan struct{} {
 	if w == nil {
 		return nil
@@ -130,8 +132,8 @@ func (w *watching) news() <-chan struct{} {
 	return w.wake
 }
 
-// down notes what a member tells of watches, before it is sent: those that have begun, which join
-// once it was sent.
+// down tracks a member's messages about watches before they are sent. It returns the watches that
+// have begun; they join once the message was sent.
 func (w *watching) down(b []byte) (begun []*follower) {
 	if w == nil || !w.has() {
 		return nil
@@ -169,7 +171,7 @@ func (w *watching) toldOf(r response, begun []*follower) []*follower {
 	return begun
 }
 
-// join lets watches be told.
+// join makes watches join their groups, or catch up.
 func (w *watching) join(begun []*follower) {
 	for _, f := range begun {
 		if !f.group.join(f) {
@@ -178,7 +180,7 @@ func (w *watching) join(begun []*follower) {
 	}
 }
 
-// end notes that a watch has ended.
+// end records that a watch has ended.
 func (w *watching) end(f *follower) {
 	w.mu.Lock()
 	delete(w.open, f.id)
@@ -206,7 +208,7 @@ func (w *watching) close() {
 	}
 }
 
-// take returns what is to be sent.
+// take removes and returns the messages to send.
 func (w *watching) take() (list []message) {
 	if w == nil {
 		return nil
@@ -221,13 +223,13 @@ func (w *watching) take() (list []message) {
 	return list
 }
 
-// put takes a message to be sent. It reports false if there are too many.
+// put adds a message to send. It returns false if too many are waiting.
 func (f *follower) put(b []byte) bool {
 	w := f.of
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if f.over || w.over {
-		return true // nobody is to be told
+		return true // the watch has ended
 	}
 	if w.bytes > 0 && w.bytes+len(b)+cost > maxUnread {
 		return false
@@ -245,8 +247,8 @@ func (f *follower) put(b []byte) bool {
 	return true
 }
 
-// give tells the watch what is above the revision that it was told. It reports false if that has to
-// wait.
+// give passes the events after f.at to the watch. It returns false if the watch must catch up
+// instead.
 func (f *follower) give(t told) bool {
 	rest, err := t.after(f.at)
 	if err != nil || rest != nil && !f.put(rest) && t.first > 0 {
@@ -262,7 +264,7 @@ func (f *follower) isOver() bool {
 	return f.over
 }
 
-// room waits until the client has read what waits for it.
+// room waits until the client has read its waiting messages.
 func (f *follower) room(ctx context.Context) {
 	w := f.of
 	w.mu.Lock()
@@ -281,7 +283,7 @@ func (f *follower) room(ctx context.Context) {
 	}
 }
 
-// catchUp tells the watch what it was not told yet by a call of its own, until it can join.
+// catchUp fetches the missing events of the watch with a call of its own, until it can join.
 func (f *follower) catchUp() {
 	ctx, cancel := context.WithCancel(f.of.ctx)
 	defer cancel()
@@ -301,7 +303,7 @@ func (f *follower) catchUp() {
 			wait = firstPause
 			continue // others have a turn
 		case errors.Is(err, errRefused) && f.group.merger.catchesUp(f.group.key.who):
-			wait = firstPause // others take the room, and will leave it
+			wait = firstPause // others use the limit, and will free it
 		case !errors.Is(err, errRefused) || wait > lastPause:
 			f.failLate(ctx)
 			return
@@ -311,15 +313,15 @@ func (f *follower) catchUp() {
 	}
 }
 
-// failLate ends the call, unless the member soon says what it means.
+// failLate ends the call, unless the member soon reports the reason.
 func (f *follower) failLate(ctx context.Context) {
 	if pause(ctx, refusalTime); ctx.Err() == nil {
 		f.of.fail(errUntold)
 	}
 }
 
-// turn lets the watch catch up for a while, once the client has read what waits and only few others
-// of it catch up. It reports true when the watch has joined or has ended.
+// turn lets the watch catch up for a while, once its client has read the waiting messages and few
+// other watches of the call catch up. It returns true when the watch has joined or ended.
 func (f *follower) turn(ctx context.Context) (joined bool, err error) {
 	select {
 	case f.of.turns <- struct{}{}:
@@ -336,7 +338,8 @@ func (f *follower) turn(ctx context.Context) (joined bool, err error) {
 	return f.tellAlone(ctx)
 }
 
-// tellAlone tells the watch what another call tells, until it can join, or its turn is over.
+// tellAlone passes the messages of a separate call to the watch, until it can join or its turn is
+// over.
 func (f *follower) tellAlone(ctx context.Context) (joined bool, err error) {
 	until := time.Now().Add(turnTime)
 	c, err := f.group.open(f.at+1, catchUpEvery)
@@ -369,7 +372,7 @@ func (f *follower) tellAlone(ctx context.Context) (joined bool, err error) {
 			}
 		}
 		if t.fragment {
-			continue // not before the revision is whole
+			continue // not before the revision is complete
 		}
 		f.at = max(f.at, t.revision)
 		if joined = f.group.join(f); joined || time.Now().After(until) {
