@@ -41,22 +41,22 @@ const (
 	sector = 512
 )
 
-// Version is that of the format, as shown to people.
+// Version is the version of the format, as shown to people.
 const Version = "leasehold 1"
 
-// clusterChunk is the length of the chunk that holds the ID of the cluster.
+// clusterChunk is the length of the chunk with the ID of the cluster.
 const clusterChunk = 8
 
-// maxChunk bounds what a corrupt length can make a reader read.
+// maxChunk bounds how much a corrupt length can make a reader read.
 const maxChunk = 256 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrNotWhole means that a file is not a whole backup of this service.
+// ErrNotWhole means that a file is not a complete backup of this service.
 var ErrNotWhole = errors.New("backup: not a whole backup")
 
-// ErrChunk means that the checksum of one chunk is wrong. It is an [ErrNotWhole] too. The reader
-// stands behind the chunk, so Next may go on with the one after it.
+// ErrChunk means that the checksum of a chunk is wrong. It is an [ErrNotWhole] too. The reader is
+// positioned after the chunk, so Next may continue with the next one.
 var ErrChunk = fmt.Errorf("%w: the checksum of a chunk does not match", ErrNotWhole)
 
 // Write writes a backup of the cluster with an ID, without the SHA-256. encode writes the chunks
@@ -129,14 +129,13 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return nil, fmt.Errorf("%w: it does not begin with %q", ErrNotWhole, magic)
 }
 
-// isNewer tells the first line of a later version of the format.
+// isNewer recognizes the first line of a later version of the format.
 func isNewer(line string) bool {
 	version, found := strings.CutPrefix(line, "leasehold backup ")
 	return found && version > "1\n" && strings.Trim(version, "0123456789\n") == ""
 }
 
-// isBolt tells a file of bbolt, etcd's store, by the number at byte 16 of its
-// first page.
+// isBolt recognizes a file of bbolt, etcd's store, by the number at byte 16 of its first page.
 func isBolt(begin []byte, rest io.Reader) bool {
 	more := make([]byte, 1)
 	if _, err := io.ReadFull(rest, more); err != nil {
@@ -152,7 +151,7 @@ func (b *Reader) Cluster() uint64 { return b.cluster }
 // Size returns how many bytes of the backup were read.
 func (b *Reader) Size() int64 { return b.size }
 
-// At returns at which byte the chunk begins that Next returned last, or that was damaged.
+// At returns the position of the chunk that Next returned last, or that was damaged.
 func (b *Reader) At() int64 { return b.at }
 
 func isEnd(err error) bool {
@@ -166,7 +165,7 @@ func (b *Reader) took(p []byte) {
 
 // read returns the next n bytes.
 func (b *Reader) read(n int64) ([]byte, error) {
-	// The buffer grows with what is really there: a length may be corrupt.
+	// The buffer grows with the data: a length may be corrupt.
 	var buf bytes.Buffer
 	buf.Grow(int(min(n, 64<<10)))
 	switch _, err := io.CopyN(&buf, b.r, n); {
@@ -180,8 +179,7 @@ func (b *Reader) read(n int64) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// Next returns the next chunk of the state, and false after the last. It has the form that
-// fsm.Restore takes.
+// Next returns the next chunk of the state, and false after the last. fsm.Restore takes it as next.
 func (b *Reader) Next() (chunk []byte, ok bool, err error) {
 	at := b.size
 	b.at = at
@@ -215,8 +213,8 @@ func (b *Reader) Next() (chunk []byte, ok bool, err error) {
 	return b.Next()
 }
 
-// Finish reads what follows the last chunk of the state. Without needSum the SHA-256 may be
-// missing or wrong.
+// Finish reads what follows the last chunk of the state. Without needSum the SHA-256 may be missing
+// or wrong.
 func (b *Reader) Finish(needSum bool) error {
 	at := b.size
 	switch _, more, err := b.Next(); {

@@ -19,13 +19,13 @@ import (
 //	full/INDEX-TERM-REVISION-TIME.backup                  the whole state, as a file of backup
 //	log/FIRST-LAST-BEFORE-TERM-REVISION-TIME-MEMBER.log   a piece of the log
 //
-// All but the first are never changed. INDEX, FIRST and LAST have twenty digits, so that
-// names sort as they follow each other; BEFORE is the term of the entry before FIRST and TERM that
-// of LAST; TIME is of the newest entry. What is not named so is not ours.
+// All but the first are immutable. INDEX, FIRST and LAST have twenty digits, so that names sort in
+// order; BEFORE is the term of the entry before FIRST and TERM that of LAST; TIME is that of the
+// newest entry. Objects with other names are not ours.
 const (
 	// ManifestName is the name of the object with the history that the others belong to.
 	ManifestName = "leasehold.json"
-	// PartSuffix ends the names of objects that are being written, where those can be seen.
+	// PartSuffix ends the names of objects that are being written, where those are visible.
 	PartSuffix = ".part"
 
 	timeForm = "20060102T150405.000Z"
@@ -37,7 +37,7 @@ var (
 		`^log/(\d{20})-(\d{20})-(\d+)-(\d+)-(\d+)-(\d{8}T\d{6}\.\d{3}Z)-([0-9a-f]{1,16})\.log$`)
 )
 
-// Object is what a target has under a name.
+// Object is an object of a target.
 type Object struct {
 	Name  string
 	Bytes int64
@@ -57,15 +57,15 @@ func FullName(at Place, revision int64, t time.Time) string {
 		t.UTC().Format(timeForm))
 }
 
-// PieceInfo is what the name of a piece of the log says of it.
+// PieceInfo is what the name of a piece of the log says.
 type PieceInfo struct {
 	Object
 	First    uint64 // the index of the first entry
 	Before   uint64 // the term of the entry before it
 	Last     Place
-	Revision int64 // the state after Last had at least this one
+	Revision int64 // at least the revision of the state after Last
 	Time     time.Time
-	Member   uint64 // that copied it
+	Member   uint64 // the member that copied it
 }
 
 // PieceName returns the name of a piece.
@@ -74,11 +74,11 @@ func PieceName(i PieceInfo) string {
 		i.Last.Term, i.Revision, i.Time.UTC().Format(timeForm), i.Member)
 }
 
-// Catalog is what a target has, as far as names tell.
+// Catalog is the contents of a target, as far as names say.
 type Catalog struct {
-	Fulls  []Full      // by their place in the log: times may be wrong
-	Pieces []PieceInfo // by their first entry, and then the longest first
-	Others []Object    // that have no name of ours, and parts
+	Fulls  []Full      // by place in the log: times may be wrong
+	Pieces []PieceInfo // by first entry, the longest first
+	Others []Object    // objects that are not ours, and parts
 }
 
 // Catalogue sorts the objects of a target.
@@ -119,7 +119,7 @@ func Catalogue(objects []Object) (c Catalog) {
 	return c
 }
 
-// number reads digits, of which there may be too many for it: then it is the largest.
+// number parses digits; a number that is too large gives the largest one.
 func number(digits string) uint64 {
 	n, _ := strconv.ParseUint(digits, 10, 64)
 	return n
@@ -128,13 +128,13 @@ func number(digits string) uint64 {
 // Walk follows the pieces of a copied log. It begins with Catalog.Walk.
 type Walk struct{ left, open []PieceInfo }
 
-// Walk begins a way along the pieces.
+// Walk starts at the first piece.
 func (c *Catalog) Walk() *Walk { return &Walk{left: c.Pieces} }
 
-// Next returns the pieces that have the entry after a place and, as far as their names tell, that
-// place before it: those of the newest terms first, and of those what reaches farthest. So the log
-// of a cluster that has gone on without what it lost comes before what it lost. Terms never fall
-// along a log. Places must not fall from call to call.
+// Next returns the pieces that have the entry after a place and, as far as their names say, are
+// preceded by that place: those of the newest terms first, and of those the one that reaches
+// farthest. So if a cluster continued without entries that it lost, its log comes before the lost
+// entries. Terms never decrease along a log. Places must not decrease from call to call.
 func (w *Walk) Next(at Place) (out []PieceInfo) {
 	for len(w.left) > 0 && w.left[0].First <= at.Index+1 {
 		w.open = append(w.open, w.left[0])
@@ -154,8 +154,8 @@ func (w *Walk) Next(at Place) (out []PieceInfo) {
 	return out
 }
 
-// Reach returns how far the copied log goes on without a gap after a place, as far as names tell,
-// and the piece that ends there: its zero value if there is none.
+// Reach returns how far the copied log continues without a gap after a place, as far as names say,
+// and the piece that ends there, or a zero value.
 func (c *Catalog) Reach(at Place) (Place, PieceInfo) {
 	var last PieceInfo
 	for w := c.Walk(); ; {
@@ -167,8 +167,8 @@ func (c *Catalog) Reach(at Place) (Place, PieceInfo) {
 	}
 }
 
-// Newest returns the newest backup of the whole state whose time is not after now. Later times are
-// those of a member whose clock was ahead.
+// Newest returns the newest backup of the whole state whose time is not after now. Later times come
+// from a member whose clock was ahead.
 func (c *Catalog) Newest(now time.Time) (newest Full, ok bool) {
 	for _, f := range c.Fulls {
 		if !f.Time.After(now) {
@@ -178,9 +178,9 @@ func (c *Catalog) Newest(now time.Time) (newest Full, ok bool) {
 	return newest, ok
 }
 
-// Expired returns the names of what can be removed when the newest keep backups of the whole state
-// stay: older backups, pieces of the log before the oldest that stays, and unfinished objects older
-// than that. Backups with a time after now are not counted, and go by their place in the log.
+// Expired returns the names of what can be removed if the newest keep backups of the whole state
+// are kept: older backups, pieces of the log before the oldest one kept, and unfinished objects
+// older than that. Backups with a time after now are not counted; their place in the log decides.
 func (c *Catalog) Expired(keep int, now time.Time) (names []string) {
 	i := len(c.Fulls)
 	for counted := 0; counted < keep && i > 0; {
@@ -215,8 +215,8 @@ func (c *Catalog) Expired(keep int, now time.Time) (names []string) {
 	return names
 }
 
-// Superseded returns the pieces that are a beginning of one that the same member has copied: it
-// replaces its newest piece by a longer one as long as that is short.
+// Superseded returns the pieces that another piece of the same member begins with: a member
+// replaces its newest piece by a longer one while it is short.
 func (c *Catalog) Superseded() (names []string) {
 	for i := 1; i < len(c.Pieces); i++ {
 		a, b := c.Pieces[i-1], c.Pieces[i]
@@ -230,9 +230,9 @@ func (c *Catalog) Superseded() (names []string) {
 
 // ErrOtherCluster means that a target has backups of another cluster, or of the cluster that this
 // one was restored from.
-var ErrOtherCluster = errors.New("backup: it has the backups of another cluster")
+var ErrOtherCluster = errors.New("backup: the target has backups of another cluster")
 
-// manifestFormat is what the format of a target is called.
+// manifestFormat identifies the format of a target.
 const manifestFormat = "leasehold backups 1"
 
 type manifest struct {
@@ -241,7 +241,7 @@ type manifest struct {
 	Restore string `json:"restore,omitempty"`
 }
 
-// Manifest returns the contents of the object of that name.
+// Manifest returns the contents of the object named ManifestName.
 func Manifest(h History) []byte {
 	m := manifest{Format: manifestFormat, Cluster: fmt.Sprintf("%016x", h.Cluster)}
 	if h.Restore != 0 {
@@ -249,12 +249,12 @@ func Manifest(h History) []byte {
 	}
 	b, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // only texts
+		panic(err) // only strings
 	}
 	return append(b, '\n')
 }
 
-// ReadManifest returns the history that the objects of a target belong to.
+// ReadManifest returns the history in the manifest of a target.
 func ReadManifest(b []byte) (h History, err error) {
 	var m manifest
 	if err := json.Unmarshal(b, &m); err != nil {

@@ -10,26 +10,26 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// A piece of a copied log is the magic line, a record, and the SHA-256 of all that. Its version is
-// in the magic line.
+// A piece of a copied log is the magic line, a record, and the SHA-256 of both. Its version is in
+// the magic line.
 const pieceMagic = "leasehold log 1\n"
 
 var pieceFormat = encoding.Format{Name: "a piece of a log", Version: 1, Corrupt: ErrNotWhole}
 
-// Place is where a log stands after one of its entries. Two logs with the same entry at a place
+// Place is a position in a log: after one of its entries. Two logs with the same entry at a place
 // have the same entries before it.
 type Place struct{ Index, Term uint64 }
 
-// before reports whether p comes before q in the history of a cluster, in which terms never fall.
+// before reports whether p is before q in the history of a cluster, in which terms never decrease.
 func (p Place) before(q Place) bool {
 	return p.Term < q.Term || p.Term == q.Term && p.Index < q.Index
 }
 
 // History identifies the history of one cluster. A restore begins another one: the restored cluster
-// keeps the ID of the cluster that made the backup, which may go on beside it.
+// keeps the ID of the cluster that made the backup, which may continue beside it.
 type History struct {
 	Cluster uint64
-	Restore uint64 // the ID of the restore that the history began with; 0 if it began with none
+	Restore uint64 // the ID of the restore that began the history; 0 if none did
 }
 
 // String describes the history to people.
@@ -40,10 +40,10 @@ func (h History) String() string {
 	return fmt.Sprintf("cluster %016x since restore %016x", h.Cluster, h.Restore)
 }
 
-// Entry is an entry of a log. Its index follows from where it stands in a [Piece].
+// Entry is an entry of a log. Its index follows from its position in a [Piece].
 type Entry struct {
 	Term uint64
-	Type byte // as Raft counts them: 0 commands, 2 a change of the members
+	Type byte // as in Raft: 0 commands, 2 a change of the members
 	Data []byte
 }
 
@@ -56,7 +56,7 @@ type Mark struct {
 
 // Piece is a part of the log of a cluster.
 //
-// Invariant: the indexes of Marks rise, and that of the last one is Last.
+// Invariant: the indexes of Marks increase, and the last one is Last.
 type Piece struct {
 	History
 	Previous Place // before the first entry
@@ -64,7 +64,7 @@ type Piece struct {
 	Entries  []Entry
 }
 
-// Last returns where the log stands after the piece.
+// Last returns the place after the piece.
 func (p *Piece) Last() Place {
 	n := len(p.Entries)
 	if n == 0 {
@@ -73,7 +73,7 @@ func (p *Piece) Last() Place {
 	return Place{p.Previous.Index + uint64(n), p.Entries[n-1].Term}
 }
 
-// TermAt returns the term of the entry at an index, or of the one before the piece.
+// TermAt returns the term of the entry at an index, which may be the one before the piece.
 func (p *Piece) TermAt(index uint64) (term uint64, ok bool) {
 	switch at := index - p.Previous.Index; {
 	case index < p.Previous.Index || at > uint64(len(p.Entries)):
@@ -85,7 +85,7 @@ func (p *Piece) TermAt(index uint64) (term uint64, ok bool) {
 	}
 }
 
-// Encode returns the piece as it is stored.
+// Encode returns the encoded piece.
 func (p *Piece) Encode() []byte {
 	size := len(pieceMagic) + 64 + 16*len(p.Marks) + sha256.Size
 	for i := range p.Entries {
@@ -105,7 +105,7 @@ func (p *Piece) Encode() []byte {
 	return append(b, sum[:]...)
 }
 
-// DecodePiece returns what Encode wrote. The entries lie in b.
+// DecodePiece decodes what Encode wrote. The entries share b.
 func DecodePiece(b []byte) (Piece, error) {
 	if line, _, _ := bytes.Cut(b, []byte("\n")); string(line)+"\n" != pieceMagic {
 		line = line[:min(len(line), len(pieceMagic)+8)]
@@ -133,7 +133,7 @@ func DecodePiece(b []byte) (Piece, error) {
 	return p, p.check()
 }
 
-// check finds what Encode never writes.
+// check returns an error for what Encode never writes.
 func (p *Piece) check() error {
 	before := p.Previous.Index
 	for _, m := range p.Marks {

@@ -46,7 +46,7 @@ func TestParseErrors(t *testing.T) {
 			"bindings:", "bindnigs:",
 			`:11: unknown setting "bindnigs" of the file; did you mean "bindings"?`,
 		},
-		{"user: api", "user: api\n    user: b", ":14: user is given already, in line 13"},
+		{"user: api", "user: api\n    user: b", ":14: user is already set, in line 13"},
 		{"common-names: false", `common-names: "no"`, ":1: common-names is true or false"},
 		{
 			"common-names: false", "common-names: false\ncommon-names: true",

@@ -1,9 +1,9 @@
-// Package intercept has what surrounds the handler of a stream, in two halves: what is done before
-// the handler is called, and what is done when the stream has ended.
+// Package intercept splits the interceptor of a stream into two halves: what happens before the
+// handler is called, and what happens when the stream has ended.
 //
-// A grpc.StreamServerInterceptor calls the handler. So a stream needs a goroutine that stands in
+// A grpc.StreamServerInterceptor calls the handler. So a stream needs a goroutine that remains in
 // all of its interceptors until it ends, and its stack is most of what an idle client costs. With
-// halves, a stream that has nothing to do needs no goroutine: see [Service].
+// halves, an idle stream needs no goroutine: see [Service].
 package intercept
 
 import (
@@ -12,17 +12,17 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Stream is the first half of a [grpc.StreamServerInterceptor]. It returns the stream for what it
-// surrounds, and the second half, which may be nil. After an error what it surrounds is not called.
+// Stream is the first half of a [grpc.StreamServerInterceptor]. It returns the stream for the
+// handler, and the second half, which may be nil. After an error the handler is not called.
 type Stream func(
 	s grpc.ServerStream, info *grpc.StreamServerInfo,
 ) (inner grpc.ServerStream, leave Leave, err error)
 
-// Leave is the second half. It is called once, with the error of what it surrounds, and returns the
-// error for what is around it.
+// Leave is the second half. It is called once, with the error of the handler, and returns the error
+// for the outer interceptor.
 type Leave func(error) error
 
-// Whole returns the two halves as one.
+// Whole joins the two halves.
 func (i Stream) Whole() grpc.StreamServerInterceptor {
 	return func(
 		srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
@@ -38,13 +38,13 @@ func (i Stream) Whole() grpc.StreamServerInterceptor {
 	}
 }
 
-// Around returns a handler that is surrounded. The two halves are given no StreamServerInfo.
+// Around wraps a handler. The two halves get no StreamServerInfo.
 func (i Stream) Around(next grpc.StreamHandler) grpc.StreamHandler {
 	whole := i.Whole()
 	return func(srv any, s grpc.ServerStream) error { return whole(srv, s, nil, next) }
 }
 
-// Wholes returns each as one.
+// Wholes joins the halves of each.
 func Wholes(list []Stream) []grpc.StreamServerInterceptor {
 	out := make([]grpc.StreamServerInterceptor, len(list))
 	for i, s := range list {
@@ -53,7 +53,7 @@ func Wholes(list []Stream) []grpc.StreamServerInterceptor {
 	return out
 }
 
-// Chain makes one of many, of which the first is the outermost.
+// Chain combines several into one; the first is the outermost.
 func Chain(list ...Stream) Stream {
 	return func(
 		s grpc.ServerStream, info *grpc.StreamServerInfo,
@@ -79,35 +79,35 @@ func Chain(list ...Stream) Stream {
 	}
 }
 
-// Service is a service whose streams need no goroutine while they have nothing to do.
+// Service is a service whose idle streams need no goroutine.
 type Service interface {
-	// Begin begins a stream. Resume is called when a stream that has paused has something to do:
-	// soon after, its Serve is called again. It may be called by any goroutine, and does not block.
+	// Begin begins a stream. It calls resume, from any goroutine, when a paused stream has
+	// something to do: its Serve is then called again soon. resume does not block.
 	Begin(s grpc.ServerStream, resume func()) (Session, error)
 }
 
 // Session is a stream of a [Service]. Its methods are called by one goroutine at a time.
 type Session interface {
-	// Serve serves the stream until that has ended, or has nothing to do: then it reports true. It
-	// may have been resumed by then.
+	// Serve serves the stream until it ends or is idle, and returns true if it is idle. It may
+	// already have been resumed by then.
 	Serve() (paused bool, err error)
-	// End is called when the stream has ended, and returns the error that the client is told.
+	// End is called when the stream has ended, and returns the error for the client.
 	End(err error) error
 }
 
-// Panics makes errors of panics. End is deferred, and what says which call it is.
+// Panics turns panics into errors. End must be deferred; what names the call.
 type Panics interface {
 	End(what string, err *error)
 }
 
-// Method is a method that streams.
+// Method is a streaming method.
 type Method struct {
 	Info    *grpc.StreamServerInfo
 	Handler grpc.StreamHandler
-	// Service is what the handler is called with. If it is a [Service], the handler is not called.
+	// Service is passed to the handler. If it is a [Service], the handler is not called.
 	Service any
 	Around  Stream
-	Panics  Panics // nil ends the process
+	Panics  Panics // nil: a panic ends the process
 }
 
 // Call is a stream of a method.
@@ -119,7 +119,7 @@ type Call struct {
 	session Session // nil before the first Serve
 }
 
-// Begin begins a call, of which resume is what [Service] says. With an error it has ended.
+// Begin begins a call; see [Service] for resume. After an error the call has ended.
 func (m *Method) Begin(s grpc.ServerStream, resume func()) (*Call, error) {
 	inner, leave, err := m.Around(s, m.Info)
 	if err != nil {
@@ -128,7 +128,7 @@ func (m *Method) Begin(s grpc.ServerStream, resume func()) (*Call, error) {
 	return &Call{method: m, stream: inner, leave: leave, resume: resume}, nil
 }
 
-// Serve serves the call until it has ended, or until it pauses.
+// Serve serves the call until it ends or pauses.
 func (c *Call) Serve() (paused bool, err error) {
 	if paused, err = c.serve(); paused {
 		return true, nil

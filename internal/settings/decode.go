@@ -9,10 +9,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode sets what to points to from a document, nil if that is empty. A field of a struct is
-// named by its tag "yaml"; one with the tag ",line" is set to the line where the struct begins.
-// Fields may be structs, lists, maps from text, text, durations and bools, and pointers to such.
-// What the document does not name stays as it was.
+// Decode sets the variable that to points to from a document, nil if that is empty. The tag "yaml"
+// names a field of a struct; a field with the tag ",line" is set to the line where the struct
+// begins. Fields may be structs, lists, maps from text, text, durations and bools, and pointers to
+// such. Fields that the document does not name keep their values.
 func Decode(n *yaml.Node, to any) error {
 	if n == nil {
 		return nil
@@ -29,7 +29,7 @@ func decode(n *yaml.Node, v reflect.Value, name string) error {
 	if IsNull(n) {
 		return nil
 	}
-	at := n.Line // of an alias, not of what it stands for
+	at := n.Line // of the alias, not of what it refers to
 	n = Meant(n)
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -90,16 +90,16 @@ func decodeOne(n *yaml.Node, v reflect.Value, name string) error {
 	return nil
 }
 
-// pairs calls do for each name with its value, and refuses one that comes twice.
+// pairs calls do for each name with its value, and rejects a repeated name.
 func pairs(n *yaml.Node, of string, do func(name, value *yaml.Node) error) error {
 	lines := make(map[string]int)
 	for i := 0; i < len(n.Content); i += 2 {
 		name := Meant(n.Content[i])
 		if name.Kind != yaml.ScalarNode {
-			return fail(name, "what begins here is no name of a setting of %s", of)
+			return fail(name, "this is not the name of a setting of %s", of)
 		}
 		if line := lines[name.Value]; line != 0 {
-			return fail(name, "%s is given already, in line %d", name.Value, line)
+			return fail(name, "%s is already set, in line %d", name.Value, line)
 		}
 		lines[name.Value] = name.Line
 		if err := do(name, n.Content[i+1]); err != nil {
@@ -149,7 +149,7 @@ func decodeStruct(n *yaml.Node, v reflect.Value, of string, line int) error {
 	})
 }
 
-// didYouMean ends a complaint about an unknown name.
+// didYouMean ends the error for an unknown name.
 func didYouMean(typed string, names []string) string {
 	if near := Nearest(strings.ReplaceAll(typed, "_", "-"), names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)

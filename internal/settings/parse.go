@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// inYAML finds the line in an error of the library.
+// inYAML matches the line in an error of the library.
 var inYAML = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// Parse returns the one document of a text, nil if it is empty.
+// Parse returns the only document of a text, nil if it is empty.
 func Parse(text []byte) (*yaml.Node, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, next yaml.Node
@@ -42,13 +42,13 @@ func Parse(text []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// IsNull reports whether a name has no value, as many in etcd's sample have none.
+// IsNull reports whether a name has no value, as for many in etcd's sample file.
 func IsNull(n *yaml.Node) bool {
 	n = Meant(n)
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
 
-// Meant is what n is, or what it is an alias of.
+// Meant returns n, or the node that n is an alias of.
 func Meant(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias

@@ -1,6 +1,6 @@
-// Package ticket is the rule of wait queues, which locks and elections are made of: the keys of
-// leases below a prefix, in the order in which they were made. Such a key is a ticket. Our client,
-// the etcd services and the members all go by it. It is pure.
+// Package ticket defines wait queues, the basis of locks and elections: the keys of leases below a
+// prefix, in the order of their creation. Such a key is a ticket. Our client, the etcd services and
+// the members all use this package. It is pure.
 package ticket
 
 import (
@@ -8,23 +8,22 @@ import (
 	"strings"
 )
 
-// id is what the end of a ticket's key is made of: the digits of a lease's ID, and a dot
-// before a number if the lease has several tickets.
+// id is the alphabet of the end of a ticket's key: the digits of a lease's ID, and a dot before a
+// number if the lease has several tickets.
 const id = "0123456789abcdef."
 
-// isID reports whether the end of a key is the ID of a lease, or that and a number.
+// isID reports whether the end of a key is the ID of a lease, possibly with a number.
 func isID(s string) bool { return s != "" && strings.Trim(s, id) == "" }
 
 // Prefix returns the prefix of the queue that a key is in, if it is in one at all.
 func Prefix(key string) string { return strings.TrimRight(key, id) }
 
-// IsPrefix reports whether there may be a queue with this prefix. What ends as a key does is
-// none, so that no key is in two queues.
+// IsPrefix reports whether a queue may have this prefix. A prefix that ends like a key cannot be
+// one, so that no key is in two queues.
 func IsPrefix(prefix string) bool { return prefix != "" && Prefix(prefix) == prefix }
 
-// Is reports whether a key is a ticket in the queue of a prefix, given the lease that it
-// is attached to. One that is on no lease waits for nothing: nobody keeps it alive, so
-// nobody waits for it.
+// Is reports whether a key is a ticket in the queue of a prefix, given its lease. A key without a
+// lease is not: nothing keeps it alive, so waiting for it could last forever.
 func Is(prefix, key string, lease int64) bool {
 	rest, ok := strings.CutPrefix(key, prefix)
 	return ok && lease != 0 && isID(rest)
@@ -37,8 +36,8 @@ type Ticket struct {
 	Key      string
 }
 
-// Compare orders tickets, first come first. Of keys that one transaction made, the smaller is
-// first: so there is always one that waits for nobody.
+// Compare orders tickets by age. Of keys that one transaction created, the smaller is first, so
+// there is always one that waits for no other.
 func (t Ticket) Compare(o Ticket) int {
 	return cmp.Or(cmp.Compare(t.Revision, o.Revision), strings.Compare(t.Key, o.Key))
 }

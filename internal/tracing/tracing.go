@@ -1,6 +1,6 @@
-// Package tracing sends the spans of a process to an OpenTelemetry collector, as OpenTelemetry's
-// environment variables say. It never holds up what makes the spans: those that do not fit into a
-// bounded queue are dropped and counted.
+// Package tracing sends the spans of a process to an OpenTelemetry collector, as configured by
+// OpenTelemetry's environment variables. It never blocks: spans that do not fit into a bounded
+// queue are dropped and counted.
 package tracing
 
 import (
@@ -35,8 +35,8 @@ type Tracing struct {
 	metrics  *metrics
 }
 
-// Open returns what the environment asks for, nil if it asks for no traces. The attributes describe
-// the process; the environment may change and add some.
+// Open returns the Tracing configured by the environment, nil if traces are off. The attributes
+// describe the process; the environment may change and add some.
 func Open(log *slog.Logger, attributes ...attribute.KeyValue) (*Tracing, error) {
 	ctx := context.Background()
 	exporter, err := newExporter(ctx)
@@ -67,13 +67,13 @@ func newTracing(
 	q.SpanProcessor = sdk.NewBatchSpanProcessor(&counted{exporter, q, log, false},
 		func(o *sdk.BatchSpanProcessorOptions) {
 			q.most = int64(o.MaxQueueSize)
-			o.MaxQueueSize += o.MaxExportBatchSize // what is being sent counts in q
+			o.MaxQueueSize += o.MaxExportBatchSize // spans being sent count in q
 		})
 	return &Tracing{sdk.NewTracerProvider(sdk.WithSpanProcessor(q), sdk.WithResource(r)), m}, nil
 }
 
-// checkBatches returns an error if a variable has a number with which the batch processor would
-// panic, or never rest.
+// checkBatches returns an error if a variable has a value with which the batch processor would
+// panic or spin.
 func checkBatches() error {
 	for _, name := range [...]string{
 		"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_BSP_SCHEDULE_DELAY",
@@ -86,7 +86,7 @@ func checkBatches() error {
 	return nil
 }
 
-// newExporter returns the exporter of the environment, nil for none.
+// newExporter returns the configured exporter, nil for none.
 func newExporter(ctx context.Context) (sdk.SpanExporter, error) {
 	kind := os.Getenv("OTEL_TRACES_EXPORTER")
 	name, endpoint := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""
@@ -117,7 +117,7 @@ func newExporter(ctx context.Context) (sdk.SpanExporter, error) {
 	}
 }
 
-// Provider returns the provider of tracers, nil if there are no traces.
+// Provider returns the provider of tracers, nil if traces are off.
 func (t *Tracing) Provider() trace.TracerProvider {
 	if t == nil {
 		return nil
@@ -125,7 +125,7 @@ func (t *Tracing) Provider() trace.TracerProvider {
 	return t.provider
 }
 
-// Collectors returns the metrics of what is sent.
+// Collectors returns the metrics of the spans.
 func (t *Tracing) Collectors() []prometheus.Collector {
 	if t == nil {
 		return nil
@@ -133,17 +133,18 @@ func (t *Tracing) Collectors() []prometheus.Collector {
 	return t.metrics.collectors()
 }
 
-// Close sends what is left for a second at most.
+// Close sends the remaining spans for at most a second.
 func (t *Tracing) Close() {
 	if t == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // there is nobody left to be told
+	_ = t.provider.Shutdown(ctx) // it is too late to report an error
 }
 
-// queue counts what waits in a batch processor, which drops without a word, and drops before that.
+// queue counts the spans in a batch processor, which drops spans silently, and drops them before
+// that happens.
 type queue struct {
 	sdk.SpanProcessor
 	*metrics
@@ -164,7 +165,7 @@ func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 	q.SpanProcessor.OnEnd(s)
 }
 
-// counted is an exporter that counts, and says when the collector begins and ceases to fail.
+// counted is an exporter that counts spans, and logs when the collector begins and stops failing.
 type counted struct {
 	sdk.SpanExporter
 	queue   *queue
@@ -193,10 +194,10 @@ func (c *counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) err
 	return nil
 }
 
-// Why spans were dropped.
+// Reasons for dropping spans.
 const (
-	queueFull = "queue_full" // the collector is too slow, or away
-	unsent    = "unsent"     // the collector refused them or could not be reached
+	queueFull = "queue_full" // the collector is too slow, or unreachable
+	unsent    = "unsent"     // the collector rejected them or could not be reached
 )
 
 type metrics struct {

@@ -1,10 +1,10 @@
 package version
 
-// Oldest and Newest are the cluster versions that this release speaks.
+// Oldest and Newest are the cluster versions that this release supports.
 const (
 	Oldest byte = 1
 	Newest byte = 1
 )
 
-// names are the cluster versions by the release that brought each; there is none of number 0.
+// names has, for each cluster version, the release that introduced it; there is no version 0.
 var names = []string{"", "0.1"}

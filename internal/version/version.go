@@ -1,12 +1,12 @@
-// Package version says which release this is, and which etcd it answers as.
-// The server and the command line both read it, so that they cannot disagree.
+// Package version says which release this is, and which etcd it claims to be. The server and the
+// command line both read it, so that they cannot disagree.
 //
 // # A new version of the formats
 //
 // The version of entries, snapshots and messages between members is the cluster version. The
-// members decide it through the log, a leader writes nothing that it does not have, and a
-// release reads all that came before. The records of internal/storage have versions of their
-// own, which no release has changed. To bring a version 2:
+// members agree on it through the log, a leader writes nothing that it does not have, and a release
+// can read everything that came before. The records of internal/storage have versions of their own,
+// which no release has changed. To introduce a version 2:
 //
 //   - Put its number into Newest and its name into names. Oldest is the version of the release
 //     before.
@@ -24,8 +24,8 @@ const (
 	// Version is the release of Leasehold.
 	Version = "0.1.0"
 
-	// EtcdVersion is the etcd release whose API the server speaks. Client
-	// libraries read it to decide which calls they may make.
+	// EtcdVersion is the etcd release whose API the server implements. Client libraries read it to
+	// decide which calls they may make.
 	EtcdVersion = "3.7.3"
 
 	// EtcdAPIVersion is EtcdVersion without its patch number.

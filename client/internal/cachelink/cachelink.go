@@ -1,5 +1,6 @@
-// Package cachelink is what package client has for package cache, and for no program: the call by
-// which a cache stays in touch with the cluster. The client sets it when it is initialized.
+// Package cachelink gives package cache access to a part of package client that programs cannot
+// use: the call that connects a cache to the cluster. Package client sets it when it is
+// initialized.
 package cachelink
 
 import (
@@ -10,23 +11,22 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Events is the side of a Link that has the copies. Its methods are called one at a time, but for
-// Writing, and must not wait.
+// Events are the callbacks of a Link to its cache. They are called one at a time, except Writing,
+// and must not block.
 type Events interface {
-	// Opening says that the cache is about to be opened on another stream, or anew: what is
-	// answered from now on is not to be kept until it is Opened. It returns what the
-	// cache has.
+	// Opening says that the cache is about to be opened on another stream, or again: answers must
+	// not be kept from now on until it is Opened. It returns the contents of the cache.
 	Opening() []keyrange.Range
-	// Opened says that the cluster knows what the cache has: what is answered in this term
-	// may be kept. This is to be acknowledged.
+	// Opened says that the cluster knows the contents of the cache: answers in this term may be
+	// kept. It must be acknowledged.
 	Opened(term uint64)
-	// Invalidated says what to drop. When that is done, it is to be acknowledged.
+	// Invalidated says what to drop. It must be acknowledged afterwards.
 	Invalidated(n Notice)
-	// Writing says that this client is about to send a write which may touch these keys.
-	// It may be called by any goroutine.
+	// Writing says that this client is about to send a write that may change these keys. It may be
+	// called by any goroutine.
 	Writing(list []keyrange.Range)
-	// Refused says that the cluster does not take the cache, and why. It is asked
-	// again if that may change.
+	// Refused says that the cluster rejected the cache, and why. The link tries again if that may
+	// change.
 	Refused(err error)
 }
 
@@ -36,34 +36,35 @@ type Notice struct {
 	Drop      []keyrange.Range
 }
 
-// Ack acknowledges the invalidations of a term up to one, and says what the cache has
+// Ack acknowledges the invalidations of a term up to a number, and reports what the cache has
 // dropped besides.
 type Ack struct {
 	Term, Seq uint64
-	// Open is the term in which the cache was opened, 0 if it is not since Opening.
+	// Open is the term in which the cache was opened, 0 if it was not opened since Opening.
 	Open    uint64
 	Dropped []keyrange.Range
 }
 
-// Link keeps a cache in touch with the cluster, whatever becomes of members and streams.
+// Link keeps a cache connected to the cluster while members and streams come and go.
 type Link interface {
-	// Ack tells what the cache has dropped. It is lost if the stream breaks; then the cluster
-	// asks again. What it tells must not have been asked for again before.
+	// Ack sends what the cache has dropped. It is lost if the stream breaks; the cluster then asks
+	// again. A range that the cluster has asked for again must not be acknowledged.
 	Ack(a Ack)
-	// Fill reads a range, linearizably, and returns the term in which the cache may keep it; 0
+	// Fill reads a range, linearizably, and returns the term in which the cache may keep it, or 0
 	// if it may not.
 	Fill(ctx context.Context, r keyrange.Range) (_ store.RangeResult, term uint64, _ error)
-	// Close ends it.
+	// Close ends the link.
 	Close()
-	// CloseAfter is Close after d, unless the client is closed before: it keeps nothing then.
+	// CloseAfter is Close after d, unless the client is closed before.
 	CloseAfter(d time.Duration)
 }
 
-// Hooks are the calls. The parameters stand for types of package client, which imports this one.
+// Hooks are the functions. The parameters stand for types of package client, which imports this
+// one.
 type Hooks[Client, Lease, Grant any] struct {
 	// Grant grants a lease whose holder may keep copies of ranges.
 	Grant func(ctx context.Context, c Client, g Grant, holds []keyrange.Range) (Lease, error)
-	// Open begins to keep a cache in touch, whose lease holds the ranges.
+	// Open connects the cache of a lease that holds ranges.
 	Open func(c Client, l Lease, to Events) (Link, error)
 }
 

@@ -1,5 +1,5 @@
-// Package tries is what the packages above the client do in the same way: they try again when an
-// outcome is not known, wait between tries, read long ranges in pages and wait for events.
+// Package tries has what the packages above the client have in common: they retry when an outcome
+// is unknown, back off between attempts, read long ranges in pages and wait for events.
 package tries
 
 import (
@@ -15,18 +15,18 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// Backoff is how long a loop waits from one try to the next: longer each time, up to half a
-// second, and at random, so that clients that failed together do not come back together.
+// Backoff is how long a loop waits between attempts: longer each time, up to half a second, and
+// with jitter, so that clients that failed together do not retry together.
 type Backoff struct{ tries int }
 
-// Wait waits for the next try, or returns why there is none.
+// Wait waits for the next attempt, or returns why there is none.
 func (p *Backoff) Wait(ctx context.Context) error {
 	d := min(5*time.Millisecond<<min(p.tries, 10), 500*time.Millisecond)
 	p.tries++
 	return Pause(ctx, d/2+rand.N(d/2))
 }
 
-// Pause waits for so long, or returns why the context ended.
+// Pause waits for d, or returns why the context ended.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -38,13 +38,12 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Within is the key of the context that is around one which ends with what it is about: with a
-// lock, what runs under it.
+// Within is the context key for the context outside of one that ends with its subject. For a lock,
+// the latter is the context of the code under it.
 type Within[T any] struct{ Of *T }
 
-// Outside returns a context for giving up what this is about. If the context is one that ends
-// with that, it returns one that does not, and ends otherwise when the one around it does, or
-// when its time is up.
+// Outside returns a context for releasing the subject of a context that ends with it: one that ends
+// only with the outside context, or when its time is up. Other contexts are returned unchanged.
 func Outside(
 	ctx context.Context, key any, most time.Duration,
 ) (context.Context, context.CancelFunc) {
@@ -59,20 +58,19 @@ func Outside(
 	return context.WithDeadline(around, end)
 }
 
-// Unsure reports whether a request may have been done although it failed, and there is time
-// to find out.
+// Unsure reports whether a failed request may have been applied, and there is time to find out.
 func Unsure(ctx context.Context, err error) bool {
 	return errors.Is(err, client.ErrUnknownOutcome) && ctx.Err() == nil
 }
 
-// Change is the tries of one change.
+// Change tracks the attempts at one change.
 type Change struct {
 	Backoff
-	// Unsure says that a try may have been done, or may yet be.
+	// Unsure says that an attempt may have been applied, or may still be.
 	Unsure bool
 }
 
-// Again waits for the next try after one that failed, or returns why there is none.
+// Again waits for the next attempt after a failed one, or returns why there is none.
 func (c *Change) Again(ctx context.Context, err error) error {
 	if Unsure(ctx, err) {
 		c.Unsure = true
@@ -81,8 +79,8 @@ func (c *Change) Again(ctx context.Context, err error) error {
 	return Outcome(c.Unsure, err)
 }
 
-// Outcome is the error with which a change ends. If a try may have been done, or may yet be, it is
-// also client.ErrUnknownOutcome, whatever became of the last one.
+// Outcome returns the error of a change. If any attempt may have been applied, or may still be, it
+// is also client.ErrUnknownOutcome, whatever the last error.
 func Outcome(unsure bool, err error) error {
 	if err == nil || !unsure || errors.Is(err, client.ErrUnknownOutcome) {
 		return err

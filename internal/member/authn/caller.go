@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/internal/login"
 )
 
-// token returns the token in the headers of a call, in gRPC's or HTTP's form, "" if there is none.
+// token returns the token in the headers of a call, in gRPC's or HTTP's form, or "".
 func token(ctx context.Context) string {
 	for _, name := range [...]string{
 		rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger,
@@ -29,8 +29,8 @@ func token(ctx context.Context) string {
 	return ""
 }
 
-// certificate returns the verified certificate of the connection that a call came over, nil if
-// there is none. The gateway has none: its callers must show a token.
+// certificate returns the verified certificate of the connection of a call, or nil. Calls through
+// the gateway have none: their callers must use a token.
 func certificate(ctx context.Context) *x509.Certificate {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -43,19 +43,19 @@ func certificate(ctx context.Context) *x509.Certificate {
 	return info.State.VerifiedChains[0][0]
 }
 
-// identified is who makes a call.
+// identified is the caller of a call.
 type identified struct {
 	access.Caller
-	// by is why, for one that the bindings know.
+	// by is the evidence, for a principal of the bindings.
 	by *binding.Evidence
-	// unbound is the certificate of a user by its common name: it counts while the bindings do not
-	// bind it.
+	// unbound is the certificate of a user by its common name: it is valid while the bindings do
+	// not map it.
 	unbound *binding.Evidence
-	// byToken says that a token was verified, and no certificate counts.
+	// byToken says that a token was verified, and the certificate is ignored.
 	byToken bool
 }
 
-// certified returns whom the certificate of the connection stands for, nobody if there is none.
+// certified returns the principal of the connection's certificate, or an anonymous one.
 func (l *Logins) certified(ctx context.Context) identified {
 	c := certificate(ctx)
 	if c == nil {
@@ -75,8 +75,8 @@ func (l *Logins) certified(ctx context.Context) identified {
 	}
 }
 
-// caller returns who makes a call, nobody if there is neither token nor certificate. Its error is
-// login.ErrInvalid, or access.ErrPermissionDenied for whom nothing binds.
+// caller returns the caller of a call, anonymous without token and certificate. Its error is
+// login.ErrInvalid, or access.ErrPermissionDenied if no binding matches.
 func (l *Logins) caller(ctx context.Context) (identified, error) {
 	text := token(ctx)
 	if text == "" {
@@ -89,12 +89,12 @@ func (l *Logins) caller(ctx context.Context) (identified, error) {
 	v := l.member.View()
 	c, err := l.tokens.Check(text, users{v})
 	if err != nil {
-		// Another member may have given it only now.
+		// Another member may just have issued it.
 		if l.member.Confirm(ctx) != nil {
 			return identified{}, err
 		}
 		if v = l.member.View(); !v.Access.Enabled() {
-			return identified{}, nil // nor is it any more
+			return identified{}, nil // access control was disabled meanwhile
 		}
 		if c, err = l.tokens.Check(text, users{v}); err != nil {
 			return identified{}, err
@@ -137,7 +137,7 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// bound returns whom the bindings know by some evidence.
+// bound returns the principal that the bindings have for some evidence.
 func (l *Logins) bound(e *binding.Evidence) (identified, bool) {
 	p, ok := l.bindings.Identify(e)
 	if !ok {
@@ -151,7 +151,8 @@ func (l *Logins) bound(e *binding.Evidence) (identified, bool) {
 	}, true
 }
 
-// issued returns whom a token of another issuer stands for. It is not ours if none has issued it.
+// issued returns the principal of another issuer's token. ours is false if no known issuer issued
+// it.
 func (l *Logins) issued(ctx context.Context, token string) (who identified, ours bool, err error) {
 	e, ours, err := l.bindings.Token(ctx, token)
 	if !ours {
@@ -173,8 +174,7 @@ func (l *Logins) issued(ctx context.Context, token string) (who identified, ours
 	return identified{}, true, access.ErrPermissionDenied
 }
 
-// Evidence returns what identifies the caller of a call that was let in, and whether a binding maps
-// it.
+// Evidence returns what identifies the caller of an accepted call, and whether a binding maps it.
 func (l *Logins) Evidence(ctx context.Context) (by native.WhoAmIResponse_Evidence, bound bool) {
 	c, err := l.caller(ctx)
 	switch {

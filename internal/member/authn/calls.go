@@ -17,25 +17,25 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// vouch notes that the caller of a call has logged in, or that there are no logins. A relay that
-// asks is told so.
+// vouch records that the caller of a call has logged in, or that logins are disabled. It informs a
+// relay that asks.
 func vouch(ctx context.Context) {
 	listen.Vouch(ctx)
 	if len(metadata.ValueFromIncomingContext(ctx, relayed.KeyKnown)) > 0 {
-		// At once: the first answer may be long in coming. A relay's call takes it.
+		// At once: the first answer may take long. A relay handles this header.
 		_ = grpc.SendHeader(ctx, metadata.Pairs(relayed.KeyKnown, "1"))
 	}
 }
 
-// anybody reports whether a method is for callers that have not logged in: what logs them in, and
-// what is not about the member's state.
+// anybody reports whether a method is open to anonymous callers: logins, and methods that do not
+// concern the member's state.
 func anybody(method string) bool {
 	return method == etcdserverpb.Auth_Authenticate_FullMethodName ||
 		strings.HasPrefix(method, "/grpc.")
 }
 
 // Enter returns the context of a unary call with its caller, and a function to call when the call
-// ends, nil for none.
+// ends, or nil.
 func (l *Logins) Enter(
 	ctx context.Context, method string,
 ) (_ context.Context, leave func(), _ error) {
@@ -78,8 +78,8 @@ func (l *Logins) Stream(
 	if s == nil && err == nil {
 		return stream, nil, nil
 	}
-	// A stream with more than one message is told at each of them: etcd's clients log in again
-	// when they are told so of a watch, and not when they are told so of its stream.
+	// A stream of many requests reports it with each of them: etcd's clients log in again after
+	// such an error of a watch, but not after one of its stream.
 	stop := s.wakeAtEnd()
 	known := &knownStream{stream, api.WithIdentity(stream.Context(), s)}
 	return known, func(err error) error {
@@ -88,8 +88,8 @@ func (l *Logins) Stream(
 	}, nil
 }
 
-// open returns who opens a stream: nil for nobody, who is nobody for as long as it is open. With an
-// error it returns one whose login does not count.
+// open returns the user of a stream, or nil for an anonymous one, which stays anonymous while the
+// stream is open. With an error it returns a user whose login is not valid.
 func (l *Logins) open(ctx context.Context) (*streamUser, error) {
 	if !l.member.View().Access.Enabled() {
 		c := l.certified(ctx)
@@ -108,7 +108,7 @@ func (l *Logins) open(ctx context.Context) (*streamUser, error) {
 	return l.lasting(c), nil
 }
 
-// knownStream is a stream of which is known who has opened it.
+// knownStream is a stream with a known caller.
 type knownStream struct {
 	grpc.ServerStream
 	ctx context.Context

@@ -12,12 +12,12 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// CheckRelay returns an error if the caller of a context may not relay the calls of others.
+// CheckRelay returns an error if the caller of a context may not relay calls.
 func (l *Logins) CheckRelay(ctx context.Context) error {
 	return l.member.View().Access.CheckRelay(api.CallerOf(ctx))
 }
 
-// errNotForRoot refuses the certificate of a principal with the role root that comes through a
+// errNotForRoot rejects the certificate of a principal with the role root that comes through a
 // relay.
 var errNotForRoot = status.Error(codes.PermissionDenied, "leasehold: a relay does not vouch for "+
 	"certificates of principals that have the role root; ask a member, or log in")
@@ -35,9 +35,9 @@ func (l *Logins) SpeakFor(relay, call context.Context) (context.Context, error) 
 	return api.WithIdentity(call, s), nil
 }
 
-// spokenFor is a caller through a relay. It is asked again for each message, as the rights of both
-// change while a stream is open: once the relay loses its role, or may not speak for the caller any
-// more, the caller's login has ended.
+// spokenFor is a caller through a relay. It is checked for each message, because the permissions of
+// both may change while a stream is open. Once the relay loses its role, or may no longer speak for
+// the caller, the caller's login has ended.
 type spokenFor struct {
 	logins      *Logins
 	relay, call context.Context
@@ -45,8 +45,8 @@ type spokenFor struct {
 	may         atomic.Pointer[mayBeSpokenFor]
 }
 
-// mayBeSpokenFor notes for whom a relay was last found to speak. An idle stream must not keep the
-// users and roles of then in memory.
+// mayBeSpokenFor records the last caller for whom a relay was found to speak. An idle stream must
+// not keep the users and roles of that time in memory.
 type mayBeSpokenFor struct {
 	by          weak.Pointer[access.State]
 	relay, call access.Caller
@@ -70,8 +70,8 @@ func (s *spokenFor) Caller() access.Caller {
 	return who
 }
 
-// notForRoot reports whether the caller is root by a certificate, of which a member knows only what
-// the relay says. A member has to see root's certificates itself, unless the relay is root.
+// notForRoot reports whether the caller is root by a certificate that only the relay has seen. A
+// member must see root's certificates itself, unless the relay is root.
 func (s *spokenFor) notForRoot(by *access.State) bool {
 	return !s.byToken && by.Enabled() && by.IsRoot(api.CallerOf(s.call)) &&
 		!by.IsRoot(api.CallerOf(s.relay))

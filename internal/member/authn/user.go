@@ -12,15 +12,15 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// knownBy is an identity that says by what the caller is known.
+// knownBy is an identity that says how the caller was authenticated.
 type knownBy interface {
 	api.Identity
-	// knownByToken reports whether a token was verified. One that a call has beside a certificate
-	// while access control is not enabled is not.
+	// knownByToken reports whether a token was verified. A token beside a certificate is not
+	// verified while access control is disabled.
 	knownByToken() bool
 }
 
-// callUser is who makes a call that ends soon.
+// callUser is the caller of a short call.
 type callUser struct {
 	who     access.Caller
 	byToken bool
@@ -33,7 +33,7 @@ func (c callUser) Caller() access.Caller { return c.who }
 
 func (c callUser) knownByToken() bool { return c.byToken }
 
-// lasting returns the caller of a call for as long as the call lasts.
+// lasting returns the caller for the duration of a call.
 func (l *Logins) lasting(c identified) *streamUser {
 	s := &streamUser{logins: l, byToken: c.byToken, unbound: c.unbound}
 	v := l.member.View()
@@ -47,22 +47,22 @@ func (l *Logins) lasting(c identified) *streamUser {
 	return s
 }
 
-// streamUser is who has opened a stream, or makes a call that waits. A login counts for as long as
-// the stream or the call lasts and the user has the password that it had at its beginning, even if
-// the token has expired. A principal of the bindings counts until its token has expired, and while
-// the bindings bind it to the same name. The common name of a certificate counts while the bindings
-// do not bind the certificate.
+// streamUser is the caller of a stream, or of a call that waits. A login is valid while the stream
+// or the call lasts and the user keeps the password that it had at the beginning, even if the token
+// has expired. A principal of the bindings is valid until its token has expired, and while the
+// bindings map it to the same name. The common name of a certificate is valid while the bindings do
+// not map the certificate.
 type streamUser struct {
 	logins  *Logins
-	name    string // empty if the login did not count
+	name    string // empty if the login was not valid
 	byToken bool
 	hash    []byte
 	by      *binding.Evidence
 	unbound *binding.Evidence // as in identified
-	// counted are users by which the login counted. They never change, and a stream that is idle
-	// must not keep them in memory.
+	// counted are the users for which the login was last found valid. They are immutable, and an
+	// idle stream must not keep them in memory.
 	counted atomic.Pointer[weak.Pointer[access.State]]
-	// boundTo is who by was the last time that was asked.
+	// boundTo is the last result of identifying by.
 	boundTo atomic.Pointer[binding.Principal]
 }
 
@@ -94,28 +94,28 @@ func (s *streamUser) Caller() access.Caller {
 	return access.Caller{User: s.name, Revision: v.Access.Revision()}
 }
 
-// countedBy reports whether it is known that the login counts by some users.
+// countedBy reports whether the login is known to be valid for some users.
 func (s *streamUser) countedBy(users *access.State) bool {
 	by := s.counted.Load()
 	return by != nil && by.Value() == users
 }
 
-// bound is Caller for one whom the bindings know.
+// bound is Caller for a principal of the bindings.
 func (s *streamUser) bound(v *fsm.View) access.Caller {
 	p, ok := s.logins.bindings.Identify(s.by)
 	if !ok || p.Name != s.name {
 		return access.InvalidLogin
 	}
 	if known := s.boundTo.Load(); known != nil && known.Equal(p) {
-		p = *known // so that a caller that stays the same is the same
+		p = *known // so that an unchanged caller compares equal
 	} else {
 		s.boundTo.Store(&p)
 	}
 	return access.Caller{User: p.Name, Revision: v.Access.Revision(), Bound: p.Bound}
 }
 
-// wakeAtEnd has everybody look again who has something open when the token has ended that s stands
-// for. It returns what calls that off.
+// wakeAtEnd wakes everything open when the token of s expires. It returns a function that cancels
+// this.
 func (s *streamUser) wakeAtEnd() (stop func()) {
 	if s == nil || s.by == nil || s.by.Expires.IsZero() {
 		return func() {}

@@ -16,22 +16,21 @@ import (
 // ErrConfig is wrapped by errors about the configuration.
 var ErrConfig = errors.New("server: bad configuration")
 
-// These errors mean that a member needs another release. server.New and Run return them. The
-// data are unchanged: this release ignored what it does not know. Starting the member again does
+// These errors mean that a member needs another release. server.New and Run return them. The data
+// are unchanged: this release did not touch what it does not understand. Restarting the member does
 // not help.
 var (
 	// ErrTooOld means that this release is too old for the member: a newer release has written
 	// something into its data or the cluster's log that this one cannot read.
 	ErrTooOld = errors.New("server: this release is too old for the data of this member")
-	// ErrForeign means that this release does not speak the version of the member's cluster.
-	ErrForeign = errors.New("server: this release does not speak the version of the cluster")
+	// ErrForeign means that this release does not support the version of the member's cluster.
+	ErrForeign = errors.New("server: this release does not support the version of the cluster")
 )
 
-// ErrUnapplied is wrapped by what a member says that stops at an entry of the log.
+// ErrUnapplied is wrapped by the error of a member that stops at an entry of the log.
 var ErrUnapplied = errors.New("server: stopped, because of an entry that this release cannot apply")
 
-// OtherRelease says what to do when err is about another release. Other errors it leaves as they
-// are.
+// OtherRelease adds a remedy to an error about another release. It returns other errors unchanged.
 func OtherRelease(err error, dir string) error {
 	switch {
 	case errors.Is(err, encoding.ErrNewer):
@@ -46,10 +45,10 @@ func OtherRelease(err error, dir string) error {
 	}
 }
 
-// Foreign says what to do when this release does not speak the cluster version, which why names.
+// Foreign adds a remedy to an error about a cluster version that this release does not support.
 func Foreign(why error, dir string) error {
 	return fmt.Errorf("%w. Nothing was done, and the data in %s is unchanged. Start the member "+
-		"with a release that speaks it, as the other members do (this is %s; leasehold endpoint "+
+		"with a release that supports it, like the other members (this is %s; leasehold endpoint "+
 		"status shows the others'): %w", ErrForeign, dir, thisRelease(), why)
 }
 
@@ -57,16 +56,16 @@ func thisRelease() string {
 	return fmt.Sprintf("release %s, for cluster versions %v", version.Version, version.Spoken)
 }
 
-// ErrLost is wrapped by what a member says that stops because the cluster remembers it with
+// ErrLost is wrapped by the error of a member that stops because the cluster remembers it with
 // other data.
 var ErrLost = errors.New("server: the cluster knows this member with other data")
 
-// ErrContradicted is wrapped by what a member says that stops because of what another one says of
+// ErrContradicted is wrapped by the error of a member that stops because another one contradicts
 // its log.
 var ErrContradicted = errors.New("server: stopped, because another member contradicts this " +
 	"member's disk")
 
-// LostData says what to do when the data of a member are lost.
+// LostData returns the error, with a remedy, of a member whose data are lost.
 func LostData(dir string) error {
 	return fmt.Errorf("%w: without it the member would deny what it has acknowledged. Start it "+
 		"with its own data. If that is lost, remove %s and start it with --join ADDRESS "+
@@ -74,9 +73,9 @@ func LostData(dir string) error {
 		"new one in its place", ErrLost, dir)
 }
 
-// RolledBack says what to do when another member knows more of this one's log than its disk. It
-// leaves a note, so that the member does not start again: under another leader, which does not
-// know what this one had, it would not be found out.
+// RolledBack returns the error, with a remedy, of a member whose disk has less of its log than
+// another member knows. It leaves a note that keeps the member from starting again: another leader,
+// which does not know the lost entries, would not notice.
 func RolledBack(err error, dir string) error {
 	if errors.Is(err, replica.ErrImpossible) {
 		note := fmt.Sprintf("%s: %v\n", time.Now().UTC().Format(time.RFC3339), err)
@@ -98,10 +97,11 @@ func leaveNote(dir, name, text string) error {
 	return errors.Join(err, f.Sync(), f.Close(), syncDir(dir))
 }
 
-// ErrCopied is wrapped by what a member says that stops because another process has its identity.
+// ErrCopied is wrapped by the error of a member that stops because another process has its
+// identity.
 var ErrCopied = errors.New("server: another process with the identity of this member is running")
 
-// copiedData says what to do when two processes have one identity.
+// copiedData returns the error, with a remedy, for two processes with one identity.
 func copiedData(dir string) error {
 	return fmt.Errorf("%w: %s is a copy of its data directory, or the other process runs on a "+
 		"copy. Both would vote and acknowledge as one member. Find the other process. If it is "+
@@ -110,21 +110,21 @@ func copiedData(dir string) error {
 		ErrCopied, dir, dir)
 }
 
-// exitDamaged is the exit code of a member that is damaged: another start would end alike.
+// exitDamaged is the exit code of a damaged member: another start would end alike.
 const exitDamaged = 8
 
-// Damaged returns err as the end of a member whose state differs from that of the majority of the
-// voters, or is older than it was. Each further start from the same data directory ends alike.
+// Damaged marks err as the end of a member whose state differs from that of the majority of the
+// voters, or is older than it was. Every restart from the same data directory ends alike.
 func Damaged(err error) error { return damaged{err} }
 
 type damaged struct{ error }
 
-// ExitCode is the exit code that goes with the error.
+// ExitCode returns the exit code of the error.
 func (damaged) ExitCode() int { return exitDamaged }
 
 // Unwrap returns the error itself.
 func (e damaged) Unwrap() error { return e.error }
 
-// ErrRemoved is how the member learns that it is to stop for good. Run returns
-// nil then: it was asked to.
+// ErrRemoved means that the member must stop for good. Run then returns nil, because the stop was
+// requested.
 var ErrRemoved = errors.New("server: this member was removed from the cluster")

@@ -18,16 +18,15 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// FirstIndex is the index and the term of the snapshot that every founding
-// member begins with. All founders write the same, so no entry is needed to
-// tell them of each other.
+// FirstIndex is the index and the term of every founder's first snapshot. All founders write the
+// same one, so no entry is needed to introduce them to each other.
 const FirstIndex = 1
 
-// ErrFounded means that a data directory belongs to a cluster already.
+// ErrFounded means that a data directory already belongs to a cluster.
 var ErrFounded = errors.New("server: the data directory already belongs to a cluster")
 
 // Found founds a cluster in an empty data directory, which becomes that of its first member, and
-// returns the IDs of cluster and member. It completes a founding that was interrupted.
+// returns the IDs of the cluster and the member. It completes an interrupted founding.
 func Found(c Config) (cluster, member uint64, err error) {
 	if n := len(c.Initial); n > 1 || c.Existing {
 		return 0, 0, fmt.Errorf("%w: one member founds the cluster here; leave out "+
@@ -53,8 +52,8 @@ func Found(c Config) (cluster, member uint64, err error) {
 	return id.Cluster, id.Member, errors.Join(err, disk.Close())
 }
 
-// halfFounded reports whether a data directory has an identity, but not the state with which a
-// founder begins: its founding was cut short.
+// halfFounded reports whether a data directory has an identity, but not the initial state of a
+// founder: its founding was interrupted.
 func halfFounded(disk *storage.Disk) (bool, error) {
 	_, identified := disk.Identity()
 	snap, err := disk.Snapshot()
@@ -62,7 +61,7 @@ func halfFounded(disk *storage.Disk) (bool, error) {
 		return false, err
 	}
 	_, conf, err := disk.InitialState()
-	return len(conf.GetVoters()) > 0, err // one that joins knows of none yet
+	return len(conf.GetVoters()) > 0, err // a joining member does not have any yet
 }
 
 // HalfFounded returns an error if the founding of a cluster in a data directory was interrupted;
@@ -77,7 +76,7 @@ func HalfFounded(disk *storage.Disk) error {
 }
 
 // founders returns the members that found the cluster, in ID order, with their URLs in an order
-// that does not depend on the flags: all begin with the same state.
+// that does not depend on the flags: all founders begin with the same state.
 func founders(c Config) []fsm.Member {
 	var members []fsm.Member
 	for name, urls := range c.Initial {
@@ -90,8 +89,8 @@ func founders(c Config) []fsm.Member {
 	return members
 }
 
-// found gives an empty data directory its identity, unless it got that far
-// before, and its first snapshot.
+// found gives an empty data directory its identity, unless it already has one, and its first
+// snapshot.
 func found(disk *storage.Disk, c Config, identified bool) error {
 	if err := c.CheckBootstrap(); err != nil {
 		return err
@@ -123,8 +122,8 @@ func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
 		ErrConfig, id.Cluster, id.Member, id.Name)
 }
 
-// identify makes disk this member's, among the founders of a cluster. What like does not say,
-// the ID of the cluster, say, is made here.
+// identify makes disk this member's, among the founders of a cluster. IDs that like does not have
+// are generated here.
 func identify(disk *storage.Disk, c Config, members []fsm.Member, like storage.Identity) error {
 	like.Name, like.Incarnation = c.Name, newIncarnation()
 	like.Member = cmp.Or(like.Member, memberID(c.Initial[c.Name], c.Token))
@@ -151,8 +150,8 @@ func confState(members []fsm.Member) *raftpb.ConfState {
 	return cs
 }
 
-// memberID derives a founding member's ID from what all founders are told, so
-// that they agree without talking. It is never 0.
+// memberID derives a founding member's ID from what all founders are configured with, so that they
+// agree without communication. It is never 0.
 func memberID(urls []url.URL, token string) uint64 {
 	h := sha256.New()
 	for _, u := range slices.Sorted(slices.Values(URLStrings(urls))) {
@@ -162,11 +161,10 @@ func memberID(urls []url.URL, token string) uint64 {
 	return binary.BigEndian.Uint64(h.Sum(nil)) | 1
 }
 
-// clusterID is derived from the founders, who do not talk before they agree on it. One that
-// founds alone makes an ID that no other cluster has, so that nobody takes a cluster that it
-// founds later, after it has lost its disk, for this one. Founders that would begin with different
-// states, because they were told different names of members or speak different cluster versions,
-// found different clusters.
+// clusterID derives the cluster's ID from the founders, who agree on it without communication. A
+// single founder generates a unique ID, so that a cluster that it founds later, after losing its
+// disk, is not mistaken for this one. Founders that would begin with different states, because they
+// have different names for members or support different cluster versions, found different clusters.
 func (c Config) clusterID(members []fsm.Member, incarnation uint64) uint64 {
 	h := sha256.New()
 	for _, m := range members {
@@ -179,7 +177,7 @@ func (c Config) clusterID(members []fsm.Member, incarnation uint64) uint64 {
 	return binary.BigEndian.Uint64(h.Sum(nil)) | 1
 }
 
-// URLStrings returns URLs as texts.
+// URLStrings returns URLs as strings.
 func URLStrings(urls []url.URL) []string {
 	out := make([]string, len(urls))
 	for i := range urls {

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Config says who a member may become. An existing data directory overrides it.
+// Config says which member this may become. An existing data directory overrides it.
 type Config struct {
 	Name, DataDir string
 	// Initial maps the name of each initial member to its peer URLs, this one included.
@@ -28,7 +28,7 @@ type Config struct {
 	Existing bool
 	Files    storage.FS // nil for the machine's
 	Logger   *slog.Logger
-	// Machine configures the state, and says which cluster versions the member speaks.
+	// Machine configures the state, including the cluster versions that the member supports.
 	Machine fsm.Config
 }
 
@@ -50,8 +50,8 @@ func (c Config) CheckBootstrap() error {
 	return checkShared(members)
 }
 
-// portsOf is what two lists of URLs for one member must agree in. Host names
-// are left out, because one may be an alias or the address of the other.
+// portsOf returns what two lists of URLs for one member must have in common. Host names are left
+// out, because one may be an alias or the address of the other.
 func portsOf(urls []url.URL) []string {
 	var ports []string
 	for _, u := range urls {
@@ -63,8 +63,8 @@ func portsOf(urls []url.URL) []string {
 
 func urlList(urls []url.URL) string { return strings.Join(URLStrings(urls), ",") }
 
-// checkShared refuses founders of whom two have a URL in common. With the same URLs they would have
-// the same ID: Raft ends a process that begins with a voter named twice.
+// checkShared rejects founders with a common URL. With the same URLs they would have the same ID,
+// and Raft ends a process whose first voters include one twice.
 func checkShared(members map[string][]url.URL) error {
 	owner := make(map[string]string) // of a URL
 	for _, name := range slices.Sorted(maps.Keys(members)) {

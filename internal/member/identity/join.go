@@ -16,13 +16,12 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// describeTimeout is how long a member that joins waits for one answer.
+// describeTimeout is how long a joining member waits for one answer.
 const describeTimeout = 3 * time.Second
 
-// join prepares an empty data directory for a member that was added to a
-// running cluster: it asks the others who it is, and leaves the state to the
-// snapshot that the leader will send. A directory that got this far before keeps
-// its identity.
+// join prepares an empty data directory for a member that was added to a running cluster: it asks
+// the others for its identity, and gets the state later from the leader's snapshot. A directory
+// that already has an identity keeps it.
 func (b *Booted) join(c Config, way transport.Way, id storage.Identity) error {
 	d, err := describe(c, way, id)
 	if err != nil {
@@ -60,9 +59,9 @@ func (b *Booted) join(c Config, way transport.Way, id storage.Identity) error {
 	return b.Disk.SavePeers(known)
 }
 
-// describe asks the other initial members, one after another, who the members are, until one knows
-// this member: another one may not have heard yet that it was added, or know the one before it at
-// these URLs.
+// describe asks the other initial members, one after another, for the list of members, until one
+// has this member: another one may not have learned yet that it was added, or may still have its
+// predecessor at these URLs.
 func describe(c Config, way transport.Way, id storage.Identity) (description, error) {
 	self, ok := c.Initial[c.Name]
 	if !ok {
@@ -100,8 +99,8 @@ func describe(c Config, way transport.Way, id storage.Identity) (description, er
 }
 
 // Reach returns nil if at least one of the members answers at its peer URLs and belongs to the
-// cluster: a member with this configuration can then join. It asks all members at once. The error
-// is ErrForeign if this release does not speak the cluster's version.
+// cluster, so that a member with this configuration can join. It asks all members at once. The
+// error is ErrForeign if this release does not support the cluster's version.
 func Reach(
 	c Config, way transport.Way, members map[string][]url.URL, cluster uint64,
 ) error {
@@ -190,14 +189,14 @@ func (d description) find(urls []url.URL) (fsm.Member, error) {
 		"first (leasehold member add), or use --join", ErrConfig, d.Cluster, want)
 }
 
-// description is what a member tells one that wants to join.
+// description is a member's answer to one that wants to join.
 type description struct {
 	Cluster uint64
 	Members []fsm.Member
 	Version byte // the cluster's
 }
 
-// joinable says why a member of this release cannot join the cluster that d describes.
+// joinable returns an error if a member of this release cannot join the cluster.
 func (d description) joinable(c Config) error {
 	if c.Machine.Versions.Has(d.Version) {
 		return nil

@@ -18,12 +18,12 @@ import (
 type Booted struct {
 	Disk    *storage.Disk
 	Machine *fsm.Machine
-	// Known are the members that another one named, if this one has no state yet.
+	// Known are the members named by another one, if this one has no state yet.
 	Known []fsm.Member
 }
 
 // Open opens the data directory, and loads the state from the newest snapshot. An empty directory
-// becomes a founder's, or that of a member that joins; way is how to reach the others.
+// becomes that of a founder or a joining member; way is how to reach the others.
 func Open(c Config, way transport.Way) (Booted, error) {
 	if err := refuseUnusable(c.DataDir); err != nil {
 		return Booted{}, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
@@ -47,8 +47,8 @@ func (b *Booted) load(c Config, way transport.Way) error {
 		return err
 	}
 	if raft.IsEmptySnap(snap) {
-		// Identity without snapshot is what a crash in the middle of founding leaves, and
-		// what a member has that joined and was not sent the state yet.
+		// An identity without a snapshot is left by a crash during founding. A member that joined
+		// and has not received the state has it, too.
 		half, err := halfFounded(b.Disk)
 		if err != nil {
 			return err
@@ -89,8 +89,8 @@ func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 	return m, nil
 }
 
-// ahead reads in another goroutine, until stop, one chunk ahead of what next returns. A chunk is
-// there until the next one is, as what read returns.
+// ahead calls read on another goroutine, until stop, one chunk ahead of next. As with read, a chunk
+// is valid until the next call.
 func ahead(read func() ([]byte, error)) (next func() ([]byte, error), stop func()) {
 	type result struct {
 		chunk []byte
@@ -116,15 +116,15 @@ func ahead(read func() ([]byte, error)) (next func() ([]byte, error), stop func(
 	return next, func() { close(done); wait() }
 }
 
-// Beside runs f in a goroutine, and returns a function that waits for its end.
+// Beside runs f on a goroutine, and returns a function that waits for it.
 func Beside(f func()) (wait func()) {
 	var wg sync.WaitGroup
 	wg.Go(f)
 	return wg.Wait
 }
 
-// WriteSnapshot makes image the newest snapshot on disk and drops the log up to an index, 0 for
-// none of it: both or neither.
+// WriteSnapshot atomically makes image the newest snapshot on disk and drops the log up to an
+// index, 0 for none of it.
 func WriteSnapshot(
 	disk *storage.Disk, image *fsm.Image, conf *raftpb.ConfState, drop uint64,
 ) error {

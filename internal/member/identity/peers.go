@@ -26,12 +26,12 @@ func newIncarnation() uint64 { return rand.Uint64() | 1 }
 
 // Peers recognizes the other members by their data, and is recognized by them.
 //
-// A member that has lost its data comes back under its old ID with another incarnation, and no
-// member that knows the old one accepts its messages. The replicated state has the incarnations of
-// members that have served. Until such a state exists, members record whom they meet. A founder
-// stays passive until all other founders have recorded it, or a majority has and the rest are
-// unreachable. So founders with empty directories do not found a cluster while a member that they
-// can reach remembers one.
+// A member that has lost its data returns under its old ID with another incarnation, and no member
+// that knows the old one accepts its messages. The replicated state has the incarnations of members
+// that have served. Until there is such a state, members record the incarnations that they meet. A
+// founder stays passive until all other founders have recorded it, or a majority has and the rest
+// are unreachable. So founders with empty directories do not found a cluster while a reachable
+// member remembers one.
 type Peers struct {
 	c        PeersConfig
 	self     storage.Identity
@@ -57,7 +57,7 @@ type PeersConfig struct {
 	Logger *slog.Logger
 	// View returns the newest applied state.
 	View func() *fsm.View
-	// Versions are the cluster versions that this member speaks.
+	// Versions are the cluster versions that this member supports.
 	Versions version.Range
 	// Stop stops this member for good, with the reason.
 	Stop func(error)
@@ -162,7 +162,7 @@ func (p *Peers) note(member, incarnation uint64) (known uint64, err error) {
 	return incarnation, nil
 }
 
-// notedBy takes in that another founder has recorded this member.
+// notedBy records that another founder has recorded this member.
 func (p *Peers) notedBy(member uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +170,7 @@ func (p *Peers) notedBy(member uint64) error {
 	return p.takePartLocked()
 }
 
-// recognize reports whether a member is the one that this member remembers.
+// recognize returns an error if a member is not the one that this member remembers.
 func (p *Peers) recognize(member, incarnation uint64) error {
 	m, ok := p.c.View().Member(member)
 	if !ok {
@@ -298,7 +298,7 @@ func (p *Peers) Claimed(cluster, by uint64) {
 		return
 	}
 	if p.news(cluster) {
-		p.c.Logger.Error("a member of another cluster takes this one for its own: one of them has an "+
+		p.c.Logger.Error("a member of another cluster considers this one its own: one of them has an "+
 			"address that was the other's, or they were to found one cluster with different "+
 			"--initial-cluster; in that case restart both with the same --initial-cluster and "+
 			"empty data "+
@@ -377,7 +377,7 @@ func (p *Peers) agree(v transport.Visitor) error {
 		p.c.Stop(Foreign(err, p.c.Dir))
 		return err
 	case !its.Has(own.Version.Number):
-		return fmt.Errorf("%w: that is %s, and member %x speaks %v", transport.ErrVersion,
+		return fmt.Errorf("%w: that is %s, and member %x supports %v", transport.ErrVersion,
 			version.Name(own.Version.Number), v.Member, its)
 	default:
 		return nil

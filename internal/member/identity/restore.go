@@ -25,23 +25,23 @@ type RestoreOptions struct {
 	// SkipHash accepts a backup whose SHA-256 is missing or wrong. The checksums of its chunks
 	// are checked anyway.
 	SkipHash bool
-	// BumpRevision is added to the revision of the backup. It must be more than the number of
-	// revisions after the backup. 0 raises the revision beyond all that the old cluster can have
-	// told, whatever it did after the backup (T34). History up to the new revision is marked
-	// compacted, so that older watches are told to begin anew.
+	// BumpRevision is added to the revision of the backup. It must exceed the number of revisions
+	// after the backup. 0 raises the revision beyond anything that the old cluster can have
+	// reported, whatever it did after the backup (T34). History up to the new revision is marked as
+	// compacted, so that older watches must start over.
 	BumpRevision int64
 	// KeepRevision continues with the revision and the history of the backup. Use it only if the
-	// cluster made no revision after the backup, or told none to a client: otherwise older
+	// cluster made no revision after the backup, or reported none to a client: otherwise older
 	// watches wait for revisions that are used a second time.
 	KeepRevision bool
-	// Removed are the IDs of earlier members that no longer belong to the cluster. If such a
-	// member comes back, it is told so and stops, instead of making a second cluster. It looks
-	// for Member, which is the ID that this member keeps; 0 for a new ID.
+	// Removed are the IDs of earlier members that no longer belong to the cluster. If such a member
+	// returns, it is rejected and stops, instead of forming a second cluster. It looks for Member,
+	// the ID that this member keeps; 0 for a new ID.
 	Removed []uint64
 	Member  uint64
 }
 
-// revisions says what becomes of the revision of a backup.
+// revisions decides what happens to the revision of a backup.
 func (o *RestoreOptions) revisions(f *fsm.Restoration, now time.Time) error {
 	f.BumpRevision, f.MarkCompacted = o.BumpRevision, !o.KeepRevision
 	switch {
@@ -53,29 +53,28 @@ func (o *RestoreOptions) revisions(f *fsm.Restoration, now time.Time) error {
 	return nil
 }
 
-// defaultBump is by how much a restore raises the revision at least.
+// defaultBump is the least by which a restore raises the revision.
 const defaultBump = 1_000_000_000
 
-// revisionAt is a revision that no cluster has reached by the time t, if it began with
-// revision 1 or with one made here: the microseconds since 1970, and no cluster makes a
-// million revisions a second all its life. A fixed number would not do: a second restore of
-// the same backup would begin with the same revisions as the first. It stays below 1<<53, where
-// programs that keep numbers as floating point lose digits, until the year 2255.
+// revisionAt returns a revision that no cluster has reached by the time t, if it began with
+// revision 1 or with one from here: the microseconds since 1970. No cluster makes a million
+// revisions per second all its life. A fixed number would not suffice: a second restore of the same
+// backup would begin with the same revisions as the first. It stays below 1<<53, where programs
+// that keep numbers as floating point lose digits, until the year 2255.
 func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 
-// Restore makes a new data directory, c.DataDir, from a backup. The directory must be empty or
-// not exist, otherwise the error is [ErrNotEmpty]. If the backup is not complete the error is
+// Restore creates the data directory c.DataDir from a backup. The directory must be empty or not
+// exist, otherwise the error is [ErrNotEmpty]. If the backup is not complete the error is
 // [backup.ErrNotWhole], and Restore leaves nothing behind.
 //
-// The member is the founder of a new cluster, with IDs made from c as at any first start. Keys
+// The member is the founder of a new cluster, with IDs derived from c as at any first start. Keys
 // and leases are those of the backup. When the member starts to serve, each lease begins its full
 // TTL, or its remaining time at the last checkpoint. Revisions (T34) and fencing tokens (T27)
-// continue above all that may have been given out before, however often the backup was restored,
-// as long as the wall clock is not behind that of earlier restores. The history before is
-// compacted.
+// continue above all that may have been issued before, however often the backup was restored,
+// unless the wall clock is behind that of earlier restores. The history before is compacted.
 //
-// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own: where the
-// cluster of before keeps its backups (server.Config.Backup), it is refused.
+// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own, so that it is
+// rejected where the previous cluster keeps its backups (server.Config.Backup).
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.CheckBootstrap(); err != nil {
 		return err
@@ -112,22 +111,20 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	return nil
 }
 
-// restoreID returns an ID that no other restore has.
+// restoreID returns a unique ID.
 func restoreID() uint64 { return max(rand.Uint64(), 1) }
 
-// tokenAt is a token that no cluster has reached by the time t, if it began
-// with tokens made here or with 1: the generation is the day, and the counter
-// begins with the millisecond of the day, with room for a million grants in each.
-// So two restores of one backup do not give out the same tokens either, which
-// a count of restores would not prevent: both would be the backup's next.
+// tokenAt returns a token that no cluster has reached by the time t, if it began with a token from
+// here or with 1: the generation is the day, and the counter begins with the millisecond of the
+// day, with room for a million grants in each. So two restores of one backup issue different
+// tokens. A count of restores would not ensure that: both would be the backup's next.
 func tokenAt(t time.Time) lease.Token {
 	const day = 24 * 60 * 60 * 1000
 	ms := max(t.UnixMilli(), 0)
 	return lease.Token(min(ms/day, 1<<16-1)<<48 | ms%day<<20)
 }
 
-// checkEmpty refuses a directory that holds something. (A file in its place is
-// an error too.)
+// checkEmpty returns an error if a directory is not empty. (A file in its place is an error too.)
 func checkEmpty(dir string) (existed bool, err error) {
 	entries, err := os.ReadDir(dir)
 	switch {
@@ -147,8 +144,8 @@ func checkEmpty(dir string) (existed bool, err error) {
 	return true, nil
 }
 
-// readBackup reads and checks all of a backup before anything is written.
-// It returns the state, and the ID of the cluster that made the backup.
+// readBackup reads and checks a whole backup before anything is written. It returns the state, and
+// the ID of the cluster that made the backup.
 func readBackup(
 	r io.Reader, c Config, o RestoreOptions, f fsm.Restoration,
 ) (*fsm.Machine, uint64, error) {
@@ -163,7 +160,8 @@ func readBackup(
 	return m, b.Cluster(), b.Finish(!o.SkipHash)
 }
 
-// writeRestored writes m as the first state of a new cluster, or of one that goes on under its ID.
+// writeRestored writes m as the first state of a new cluster, or of one that continues under its
+// ID.
 func writeRestored(m *fsm.Machine, c Config, id storage.Identity) (err error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return err
@@ -197,13 +195,13 @@ func fillRestored(disk *storage.Disk, m *fsm.Machine, c Config, id storage.Ident
 	if err := disk.SavePeers(storage.Peers{Assembled: len(members) == 1}); err != nil {
 		return err
 	}
-	// Term and index go on from the backup's: clients see both in every answer.
-	// Committing the snapshot sets the hard state to them.
+	// Term and index continue from the backup's: clients see both in every answer. Committing the
+	// snapshot sets the hard state to them.
 	image := m.Image()
 	return WriteSnapshot(disk, image, confState(members), 0)
 }
 
-// undo takes away what a failed restore has made.
+// undo removes what a failed restore has created.
 func undo(dir string, existed bool) error {
 	if !existed {
 		return os.RemoveAll(dir)
@@ -223,7 +221,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// refuseUnusable keeps a member from starting on what a restore that was killed has left, or on an
+// refuseUnusable keeps a member from starting on the remains of an interrupted restore, or on an
 // older state than it had.
 func refuseUnusable(dir string) error {
 	err := storage.Unusable(dir)
@@ -237,7 +235,7 @@ func refuseUnusable(dir string) error {
 	return err
 }
 
-// BackupError returns the error of a backup whose state does not decode.
+// BackupError returns the error of a backup whose state cannot be decoded.
 func BackupError(err error) error {
 	if errors.Is(err, fsm.ErrCorrupt) {
 		return fmt.Errorf("%w: %w", backup.ErrNotWhole, err)

@@ -1,5 +1,5 @@
-// Package etcdtest has what tests need to make every call of etcd's API in the name of nobody, of
-// alice and of root: the calls, and who may make them.
+// Package etcdtest helps tests to make every call of etcd's API as an anonymous caller, as alice
+// and as root: it has the calls, and who may make them.
 package etcdtest
 
 import (
@@ -25,19 +25,19 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Callers are those that make the calls: "" has not logged in.
+// Callers are the callers of the calls: "" is anonymous.
 var Callers = []string{"", "alice", "root"}
 
 // Keys returns the commands that put the keys of the calls: a key of alice on lease 1, and keys of
-// others on lease 2. The leases have to be there, and belong to nobody.
+// others on lease 2. The leases must exist, without a principal.
 func Keys() []fsm.Command {
 	return []fsm.Command{
 		&fsm.Put{Key: "a", Lease: 1}, &fsm.Put{Key: "c", Lease: 2}, &fsm.Put{Key: "c2", Lease: 2},
 	}
 }
 
-// Users returns the commands that make the users, without passwords: alice may read and write what
-// begins with "a".
+// Users returns the commands that create the users, without passwords: alice may read and write
+// keys that begin with "a".
 func Users() []fsm.Command {
 	return []fsm.Command{
 		&fsm.UserAdd{Name: "root"}, &fsm.UserGrantRole{User: "root", Role: "root"},
@@ -45,7 +45,7 @@ func Users() []fsm.Command {
 		&fsm.RoleGrant{Role: "a", Permission: access.Permission{
 			Kind: access.ReadWrite, Key: "a", End: "b",
 		}},
-		// One place in a queue, and not the others'.
+		// One ticket of a queue, without the others.
 		&fsm.RoleGrant{Role: "a", Permission: access.Permission{Kind: access.ReadWrite, Key: "q/1"}},
 		&fsm.UserGrantRole{User: "alice", Role: "a"},
 	}
@@ -57,11 +57,11 @@ type Who int
 // The callers that may make a call.
 const (
 	Anybody  Who = iota
-	Everyone     // who has logged in
+	Everyone     // with a login
 	RootOnly
 )
 
-// Call is one call, of a method by its full name.
+// Call is a call of a method, given by its full name.
 type Call struct {
 	Method  string
 	Request proto.Message
@@ -81,7 +81,7 @@ const (
 // c is a key that alice may not read.
 var c = []byte("c")
 
-// Calls returns calls of every method, in an order in which they can be made.
+// Calls returns calls of every method, in an order in which they succeed.
 func Calls() []Call {
 	return slices.Concat(keys(), leases(), members(), auth(), queues())
 }
@@ -194,7 +194,7 @@ func queues() []Call {
 	}
 	return []Call{
 		{lock + "Lock", lockOf("al"), Everyone},
-		{lock + "Lock", lockOf("q"), RootOnly}, // before root puts keys of others on the lease
+		{lock + "Lock", lockOf("q"), RootOnly}, // before root attaches keys of others to the lease
 		{lock + "Lock", lockOf("l"), RootOnly},
 		{lock + "Unlock", &v3lockpb.UnlockRequest{Key: []byte("ax")}, Everyone},
 		{lock + "Unlock", &v3lockpb.UnlockRequest{Key: []byte("cx")}, RootOnly},
@@ -210,11 +210,11 @@ func queues() []Call {
 		{election + "Resign", &v3electionpb.ResignRequest{
 			Leader: &v3electionpb.LeaderKey{Key: c, Rev: 1},
 		}, RootOnly},
-		{au + "AuthDisable", &pb.AuthDisableRequest{}, RootOnly}, // the last: root ends it
+		{au + "AuthDisable", &pb.AuthDisableRequest{}, RootOnly}, // last: it disables access control
 	}
 }
 
-// Missing returns the methods of which there is no call.
+// Missing returns the methods without a call.
 func Missing() []string {
 	seen := make(map[string]bool)
 	for _, c := range Calls() {
@@ -238,7 +238,7 @@ func Missing() []string {
 	return out
 }
 
-// Do makes a call, and returns what it is refused with.
+// Do makes a call, and returns its error.
 func (c Call) Do(ctx context.Context, conn grpc.ClientConnInterface) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -257,7 +257,7 @@ func (c Call) Do(ctx context.Context, conn grpc.ClientConnInterface) error {
 	if err != nil {
 		return err
 	}
-	_ = s.SendMsg(c.Request) // what is received says why it has ended
+	_ = s.SendMsg(c.Request) // RecvMsg returns why the stream has ended
 	out := new(pb.WatchResponse)
 	if err := s.RecvMsg(out); err != nil || !strings.HasSuffix(c.Method, "/Watch") || !out.Canceled {
 		return rpctypes.Error(err)
@@ -266,7 +266,7 @@ func (c Call) Do(ctx context.Context, conn grpc.ClientConnInterface) error {
 	return rpctypes.Error(status.Error(codes.PermissionDenied, reason))
 }
 
-// Judge says what is wrong with the outcome of a call by one of the callers.
+// Judge returns what is wrong with the outcome of a call by one of the callers.
 func (c Call) Judge(by string, got error) error {
 	var want error
 	switch {
@@ -281,7 +281,7 @@ func (c Call) Judge(by string, got error) error {
 	return fmt.Errorf("%s %v by %q: %v, not %v", c.Method, c.Request, by, got, want)
 }
 
-// Denied reports whether a call was refused for who made it.
+// Denied reports whether a call was rejected because of its caller.
 func Denied(err error) bool {
 	return errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied) ||
 		errors.Is(err, rpctypes.ErrAuthOldRevision)

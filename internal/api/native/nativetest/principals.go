@@ -8,13 +8,13 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Principals are those that requests are made by. "" has not logged in, and none has no role. The
-// owner may do what the writer may, and the leases are its own. The other is another tenant. Bound
-// is no user, and has the role of the writer.
+// Principals are the principals of requests. "" is anonymous, and none has no role. The owner has
+// the writer's permissions, and owns the leases. The other is another tenant. Bound is not a user,
+// and has the writer's role.
 var Principals = []string{"", "none", "reader", "writer", "owner", "other", "bound", "root"}
 
-// Users returns the commands that make all users but root, and their roles: keys and names are
-// below "a/", but for the other's. The role "spare" is nobody's.
+// Users returns the commands that create all users except root, and their roles: keys and names are
+// below "a/", except the other's. No user has the role "spare".
 func Users() []fsm.Command {
 	commands := []fsm.Command{&fsm.RoleAdd{Name: "spare"}, &fsm.RoleGrant{
 		Role: "spare", Permission: access.Permission{Kind: access.See, Key: "a/", End: "a0"},
@@ -44,7 +44,7 @@ func Users() []fsm.Command {
 	return commands
 }
 
-// mayBy says which principals may do what needs something, as the declarations mean it.
+// mayBy lists the principals that satisfy each kind of need.
 var mayBy = map[string][]string{
 	"NEEDS_NOTHING":           Principals,
 	"NEEDS_LOGIN":             Principals[1:],
@@ -57,7 +57,7 @@ var mayBy = map[string][]string{
 	"NEEDS_ROOT":              {"root"},
 }
 
-// parts is who may do the samples whose parts say what they need.
+// parts lists the principals that may make the samples whose parts declare their needs.
 var parts = map[string][]string{
 	"AttachRequest": {"owner", "root"}, "TxnRequest": {"writer", "bound", "owner", "root"},
 }
@@ -70,7 +70,7 @@ func (r Request) May() ([]string, error) {
 		who, ok = parts[string(name)]
 	}
 	if !ok {
-		return nil, fmt.Errorf("nobody has said who may do what %v of %s are for", r.Needs, name)
+		return nil, fmt.Errorf("no principals are listed for %v of %s", r.Needs, name)
 	}
 	return who, nil
 }

@@ -1,5 +1,5 @@
-// Package nativetest has what tests need to make every request of leasehold.v1 in the name of every
-// kind of principal: the requests, taken from the descriptors, the principals, and who may do what.
+// Package nativetest helps tests to make every request of leasehold.v1 as every kind of principal:
+// it has the requests, taken from the descriptors, the principals, and who may do what.
 package nativetest
 
 import (
@@ -20,8 +20,7 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// Subject is what the requests are about: a lease of the owner, and what keys and its name begin
-// with.
+// Subject is what the requests are about: a lease of the owner, and the prefix of keys and names.
 type Subject struct {
 	Lease  *pb.LeaseRef
 	Below  string // ends with a slash
@@ -69,16 +68,16 @@ func (s Subject) samples() []proto.Message {
 	}
 }
 
-// Request is one request, by the method or the field that it is declared by.
+// Request is one request, with the method or field that declares it.
 type Request struct {
-	Method protoreflect.MethodDescriptor // nil for a request that only a stream has
-	Field  protoreflect.FieldDescriptor  // nil for one that no stream has
+	Method protoreflect.MethodDescriptor // nil for a request that exists only on a stream
+	Field  protoreflect.FieldDescriptor  // nil for one that does not exist on streams
 	Needs  pb.Needs
 	Body   proto.Message
 }
 
-// Requests returns all requests of leasehold.v1 by the names of their messages, with what they
-// need, from the descriptors. A kind without a sample is an error.
+// Requests returns all requests of leasehold.v1 by the names of their messages, with their needs,
+// from the descriptors. It fails if a kind has no sample.
 func Requests(of Subject) (map[string]Request, error) {
 	samples := make(map[protoreflect.Name]proto.Message)
 	for _, m := range of.samples() {
@@ -114,7 +113,7 @@ func Requests(of Subject) (map[string]Request, error) {
 	for i := range bodies.Len() {
 		f := bodies.Get(i)
 		if f.Message() == nil || f.Name() == "cache_ack" {
-			continue // what has no answer of its own: to cancel, and to acknowledge
+			continue // requests without an answer: cancel and acknowledge
 		}
 		r, ok := all[string(f.Message().Name())]
 		if r.Field = f; !ok {
@@ -129,7 +128,7 @@ func Requests(of Subject) (map[string]Request, error) {
 
 var bodies = new(pb.Request).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
 
-// OnStream returns a request of a stream with this body.
+// OnStream returns a stream request with this body.
 func OnStream(body proto.Message) *pb.Request {
 	r := &pb.Request{}
 	for i := range bodies.Len() {
@@ -140,8 +139,8 @@ func OnStream(body proto.Message) *pb.Request {
 	return r
 }
 
-// Refused reports whether an error, or what an answer says of its leases, is a refusal. Another
-// error is returned.
+// Refused reports whether an error, or a result for a lease in an answer, is a denial. It returns
+// other errors.
 func Refused(m proto.Message, err error) (bool, error) {
 	code := status.Code(err)
 	if code == codes.PermissionDenied || code == codes.Unauthenticated {
@@ -178,12 +177,12 @@ func RefusedJSON(code int, text string) (bool, error) {
 	return false, nil
 }
 
-// Path returns where the gateway takes a request.
+// Path returns the gateway's path for a request.
 func (r Request) Path() string {
 	return proto.GetExtension(r.Method.Options(), annotations.E_Http).(*annotations.HttpRule).GetPost()
 }
 
-// Call makes a request by itself, and returns its first answer.
+// Call makes a single request, and returns its first answer.
 func (r Request) Call(ctx context.Context, c grpc.ClientConnInterface) (proto.Message, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -198,15 +197,15 @@ func (r Request) Call(ctx context.Context, c grpc.ClientConnInterface) (proto.Me
 	}
 	s, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
 	if err == nil {
-		_ = s.SendMsg(r.Body) // what is received says why it has ended
+		_ = s.SendMsg(r.Body) // RecvMsg returns why the stream has ended
 		err = s.RecvMsg(out)
 	}
 	return out, err
 }
 
-// Ask sends a stream one message with one request, and returns its first answer.
+// Ask sends a message with one request on a stream, and returns its first answer.
 func Ask(s pb.StreamService_OpenClient, m *pb.ClientMessage) (proto.Message, error) {
-	// If the stream has ended already, what is received says why.
+	// If the stream has ended already, Recv returns why.
 	_ = s.Send(m)
 	for {
 		m, err := s.Recv()
