@@ -22,7 +22,7 @@ type Ref struct {
 	Name string
 }
 
-// String is the name for people.
+// String returns the reference for people.
 func (r Ref) String() string {
 	if r.Name != "" {
 		return fmt.Sprintf("lease %q", r.Name)
@@ -30,35 +30,35 @@ func (r Ref) String() string {
 	return fmt.Sprintf("lease %016x", r.ID)
 }
 
-// Renew is the operation that starts the lease's TTL anew when the transaction is applied. It
-// does not change how long the client takes a lease as valid: the client renews the leases that
-// it keeps alive. A reference without an ID needs a Token: otherwise a holder could renew the
-// lease of its successor and take it for its own.
+// Renew returns the operation that restarts the lease's TTL when the transaction is applied. It
+// does not change how long the client considers a lease valid: the client renews the leases that it
+// keeps alive. A reference without an ID needs a Token: otherwise a holder could renew the lease of
+// its successor and mistake it for its own.
 func (r Ref) Renew() store.Op {
 	return message.Renew{LeaseRef: message.Ref(r.ID, r.Token, r.Name)}
 }
 
-// Revoke is the operation that ends the lease and deletes its keys. If this client keeps the
-// lease alive, call client.Lease.Close before: the program must not rely on the lease any more.
+// Revoke returns the operation that ends the lease and deletes its keys. If this client keeps the
+// lease alive, call client.Lease.Close first: the program must not rely on the lease any more.
 func (r Ref) Revoke() store.Op {
 	return message.Revoke{LeaseRef: message.Ref(r.ID, r.Token, r.Name)}
 }
 
-// NewID draws a random ID for a lease, for grants in transactions, which need one.
+// NewID returns a random ID for a lease, for grants in transactions, which need one.
 func NewID() lease.ID {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return lease.ID(max(1, binary.BigEndian.Uint64(b[:])>>1))
 }
 
-// Info is what the cluster tells of a lease.
+// Info is what the cluster reports about a lease.
 type Info struct {
 	ID lease.ID
-	// Token is the fencing token: it rises with every grant, hand-over and resume.
+	// Token is the fencing token. It increases with every grant, hand-over and resume.
 	Token lease.Token
 	TTL   time.Duration
-	// Remaining is how long the lease would live at least, when the cluster answered. The holder
-	// of the lease uses client.Lease.State instead.
+	// Remaining is how long the lease would live at least, as of the answer. The holder of the
+	// lease uses client.Lease.State instead.
 	Remaining time.Duration
 	// Name is held by at most one live lease.
 	Name, Owner string
@@ -68,13 +68,13 @@ type Info struct {
 	LockDelay time.Duration
 	// KeepKeys says that its keys stay, detached, when the lease expires.
 	KeepKeys bool
-	// Delayed says that the lease has expired, and that its name and keys stay for its lock
+	// Delayed says that the lease has expired, and that its name and keys stay during its lock
 	// delay.
 	Delayed bool
-	// Bound says that a Put with a TTL made the lease: it takes no other key, and ends when its
-	// key is deleted or moves to another lease.
+	// Bound says that a Put with a TTL created the lease: it accepts no other key, and ends when
+	// its key is deleted or moves to another lease.
 	Bound bool
-	// Keys are the attached keys, if they were asked for.
+	// Keys are the attached keys, if requested.
 	Keys []string
 	// KeyCount is the number of attached keys. Describe and List set it.
 	KeyCount int64
@@ -92,6 +92,6 @@ type Filter struct {
 	// IDs lists up to 1,000 leases by ID; empty for all. It excludes NamePrefix. The cost grows
 	// with the listed leases only, not with all leases.
 	IDs []lease.ID
-	// Keys asks for the keys, too.
+	// Keys requests the keys, too.
 	Keys bool
 }

@@ -101,7 +101,7 @@ func padding(size int64) int64 { return (sector - size%sector) % sector }
 type Reader struct {
 	r    io.Reader
 	sum  hash.Hash // of what was read
-	size int64     // of what was read
+	size int64     // padding returns the number of zeros that complete the last sector.
 	at   int64     // where the chunk begins that Next returned last
 
 	cluster uint64 // of the first chunk

@@ -17,17 +17,18 @@ import (
 // Bounds of [Answers], in bytes unless they say otherwise.
 const (
 	maxUnread = 32 << 20 // one connection
-	// All connections share allUnread. Half of it is only for connections that have read as much
-	// before, so that connections that read nothing cannot hold them up.
+	// All connections share allUnread. Half of it is reserved for connections that have read as
+	// much before, so that connections that read nothing cannot block them.
 	allUnread = 256 << 20
-	// Small messages never wait. They may exceed allUnread by that much, then connections are closed.
+	// Small messages never wait. They may exceed allUnread by this much; then connections are
+	// closed.
 	smallUnread = 32 << 20
 
-	// unproven is what the kernel may have taken for a client that reads nothing.
+	// unproven is how much the kernel may have accepted for a client that reads nothing.
 	unproven = 4 << 20
 	// unknownSize is charged at least for an answer before it is made, and keySize for each of its
 	// keys: before it is encoded, an answer of many small ones takes much more than its size.
-	// maxRoom is what a longer one needs to be let in.
+	// maxRoom bounds the free room that a larger one needs.
 	unknownSize = 2 << 20
 	keySize     = 192
 	maxRoom     = 8 << 20
@@ -36,7 +37,7 @@ const (
 	maxWaiting = 4096
 
 	// A connection that does not read readPart of what is unread within stalledBeats is closed if
-	// others wait, and its own calls are refused after patientBeats. Beats are counted rather than
+	// others wait, and its own calls are rejected after patientBeats. Beats are counted instead of
 	// time, so that a paused process does not blame its clients.
 	readPart     = 16
 	beat         = time.Second
@@ -66,13 +67,13 @@ type Answers struct {
 
 	mu       sync.Mutex // guards what follows, and all accounts
 	unread   int64
-	guessed  int64                 // of unread: before the size of the answers is known
-	accounts map[*account]struct{} // with something unread, or waiters, and a connection
-	waiting  []*account            // those with waiters, in turns
+	guessed  int64                 // the part of unread whose size is not known yet
+	accounts map[*account]struct{} // accounts with a connection and unread answers or waiters
+	waiting  []*account            // accounts with waiters, round robin
 	calls    int                   // waiters that count towards maxWaiting
 	beating  bool
 	visits   map[string]*visit // requests of the JSON gateway in progress
-	others   *account          // of calls whose connection is not known
+	others   *account          // for calls whose connection is unknown
 }
 
 // NewAnswers returns an Answers that logs the connections that it closes.
@@ -88,8 +89,8 @@ func NewAnswers(log *slog.Logger) *Answers {
 // account counts the answers of one connection, from before they are made until they are written.
 type account struct {
 	all     *Answers
-	conn    net.Conn     // nil if it is not known
-	written atomic.Int64 // bytes that the kernel has taken
+	conn    net.Conn     // nil if unknown
+	written atomic.Int64 // bytes that the kernel has accepted
 
 	// Guarded by all.mu.
 	unread  int64
@@ -97,14 +98,14 @@ type account struct {
 	waiters []*room // oldest first
 	calls   int     // waiters that are calls
 	closed  bool
-	// What was written, and what was unread, when the client had last read enough, and beats since.
+	// written and unread when the client had last read enough, and beats since then
 	seen, of int64
 	still    int
 }
 
 func (all *Answers) account(c net.Conn) *account { return &account{all: all, conn: c} }
 
-// chargeLocked counts bytes, or no longer counts them if they are negative.
+// chargeLocked adds bytes, which may be negative.
 func (a *account) chargeLocked(bytes int64) {
 	if a.closed {
 		return
@@ -117,7 +118,7 @@ func (a *account) chargeLocked(bytes int64) {
 	a.watchLocked()
 }
 
-// watchLocked sees to it that the account is looked at each beat, as long as there is a reason.
+// watchLocked has the account checked each beat while there is a reason.
 func (a *account) watchLocked() {
 	switch {
 	case a.conn == nil:
@@ -149,15 +150,16 @@ func (a *account) reserve(bytes int64) *room {
 	return r
 }
 
-// room is what an answer takes of its account. It may wait for it first.
+// room is an answer's share of its account. It may have to wait for it.
 //
-// Before an answer is made its size is a guess. One that turns out to be larger waits again, for
-// room among the answers whose size is known; it keeps the guess until then, so that not too many
-// are made. Those that are made never wait for guesses, or all could wait for each other.
+// Before an answer is made its size is a guess. An answer that turns out to be larger waits again,
+// for room among the answers of known size; it keeps the guess until then, so that not too many
+// answers are made. Answers that are made never wait for guesses; otherwise all could wait for each
+// other.
 type room struct {
 	account *account
 	call    bool          // counts towards maxWaiting while it waits
-	guess   *room         // of an answer that turned out to be larger; nil otherwise
+	guess   *room         // of an answer that turned out to be larger, else nil
 	decided chan struct{} // closed when held or err is set
 
 	// Guarded by all.mu; err does not change once decided is closed.
@@ -168,7 +170,7 @@ type room struct {
 	err     error
 }
 
-// ask asks for room, which the answer may have at once.
+// ask requests room, which may be available at once.
 func (a *account) ask(bytes int64, call bool) *room {
 	return a.askFor(&room{account: a, call: call, bytes: bytes})
 }
@@ -194,7 +196,7 @@ func (r *room) askLocked() {
 		r.decideLocked(errNoRoom)
 	case !r.guessed && a.unread+r.bytes <= largeAnswer:
 		r.decideLocked(nil)
-	// A connection may have as many calls waiting as there is room for others'.
+	// A connection may have as many waiting calls as it leaves for others.
 	case r.call && r.guess == nil && a.calls > 0 && a.calls >= maxWaiting-all.calls:
 		r.decideLocked(errCrowd)
 		all.refused.Do(func() {
@@ -230,7 +232,7 @@ func (a *account) from() string {
 	return a.conn.RemoteAddr().String()
 }
 
-// decideLocked gives an answer its room or, with an error, refuses it.
+// decideLocked grants an answer its room or, with an error, rejects it.
 func (r *room) decideLocked(err error) {
 	r.leaveLocked()
 	if r.err = err; err == nil {
@@ -241,7 +243,7 @@ func (r *room) decideLocked(err error) {
 	close(r.decided)
 }
 
-// countLocked counts bytes of the answer, or no longer counts them if they are negative.
+// countLocked adds bytes of the answer, which may be negative.
 func (r *room) countLocked(bytes int64) {
 	a := r.account
 	if a.closed {
@@ -254,7 +256,7 @@ func (r *room) countLocked(bytes int64) {
 	}
 }
 
-// dropLocked gives back the room that is held.
+// dropLocked returns the room that is held.
 func (r *room) dropLocked() {
 	if r == nil || !r.held {
 		return
@@ -263,7 +265,7 @@ func (r *room) dropLocked() {
 	r.countLocked(-r.bytes)
 }
 
-// leaveLocked takes r from those that wait.
+// leaveLocked removes r from the waiters.
 func (r *room) leaveLocked() {
 	if !r.waits {
 		return
@@ -292,8 +294,8 @@ func (r *room) await(ctx context.Context) error {
 	}
 }
 
-// made says what size the answer has for which r was asked. It returns the room that the answer is
-// to have, which may have to be waited for.
+// made sets the size of the answer that r is for. It returns the room for the answer, which may
+// have to wait.
 func (r *room) made(bytes int64) *room {
 	a := r.account
 	a.all.mu.Lock()
@@ -310,7 +312,7 @@ func (r *room) made(bytes int64) *room {
 	return fits
 }
 
-// release gives back the room of an answer, or no longer waits for it. It may be called again.
+// release returns the room of an answer, or stops waiting for it. It may be called again.
 func (r *room) release() {
 	if r == nil {
 		return
@@ -324,8 +326,8 @@ func (r *room) release() {
 	all.grantLocked()
 }
 
-// grantLocked gives room to those that wait, one of each connection in turn, and closes stalled
-// connections as long as one lacks room because of others.
+// grantLocked grants room to waiters, one per connection in turn, and closes stalled connections
+// while one lacks room because of others.
 func (all *Answers) grantLocked() {
 	for {
 		lacks := false
@@ -347,14 +349,14 @@ func (all *Answers) grantLocked() {
 		}
 		worst := all.worstLocked(true)
 		if worst == nil {
-			return // looked for again at the next beat
+			return // the next beat tries again
 		}
 		worst.cutLocked()
 	}
 }
 
 // fitsLocked reports whether there is room for the first waiter of a connection, and if not whether
-// others have it.
+// others use it.
 func (a *account) fitsLocked() (fits, others bool) {
 	r := a.waiters[0]
 	need, own, all := min(r.bytes, maxRoom), a.unread, a.all.unread
@@ -368,12 +370,12 @@ func (a *account) fitsLocked() (fits, others bool) {
 	if own > 0 && own+need > maxUnread {
 		return false, false
 	}
-	// A connection may have as much as it leaves free, so that a few cannot take all.
+	// A connection may have as much as it leaves free, so that a few cannot take everything.
 	fits = own+need <= most-all
 	return fits, !fits
 }
 
-// worstLocked returns the account with most unread for longest, nil if there is none.
+// worstLocked returns the account with the most unread for the longest time, nil if there is none.
 func (all *Answers) worstLocked(onlyStalled bool) (worst *account) {
 	var most int64
 	for a := range all.accounts {
@@ -394,7 +396,7 @@ func (all *Answers) worstLocked(onlyStalled bool) (worst *account) {
 // hasReadLocked reports whether the client has read enough of what was unread.
 func (a *account) hasReadLocked() bool { return (a.written.Load()-a.seen)*readPart >= a.of }
 
-// beatLocked looks at all accounts each beat, as long as there is a reason.
+// beatLocked checks all accounts each beat while there is a reason.
 func (all *Answers) beatLocked() {
 	if all.beating {
 		return
@@ -414,7 +416,7 @@ func (all *Answers) beatLocked() {
 	})
 }
 
-// lookLocked notes whether the client reads, and refuses its calls if it has not for long.
+// lookLocked records whether the client reads, and rejects its calls if it has not for long.
 func (a *account) lookLocked() {
 	if a.hasReadLocked() {
 		a.seen, a.of, a.still = a.written.Load(), a.unread-a.guessed, 0
@@ -430,8 +432,8 @@ func (a *account) lookLocked() {
 	}
 }
 
-// cutLocked closes the connection because others need the room. TLS may wait for its other end, and
-// the log for its reader, so nothing waits for either.
+// cutLocked closes the connection because others need the room. It does not wait: closing TLS may
+// block on the other end, and logging on the reader of the log.
 func (a *account) cutLocked() {
 	unread := a.unread
 	a.closeLocked()
@@ -445,7 +447,7 @@ func (a *account) cutLocked() {
 	go a.conn.Close() //nolint:errcheck // nothing is lost
 }
 
-// close forgets what waited for a connection that is closed.
+// close drops what waited for a closed connection.
 func (a *account) close() {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()

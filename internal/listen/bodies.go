@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// GRPC returns h, a server with [Requests.Options] that is called by one of HTTP. gRPC then keeps
-// all that has arrived, so here bodies are read only as calls take what is in them.
+// GRPC returns h, a server with [Requests.Options] that an HTTP server calls. gRPC would then keep
+// everything that arrives, so bodies are read only as calls consume them.
 func (all *Requests) GRPC(h *grpc.Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(loginOf(r))
@@ -32,7 +32,7 @@ func (all *Requests) GRPC(h *grpc.Server) http.Handler {
 	})
 }
 
-// loginOf returns the context of a request, with what tells whether its caller has logged in.
+// loginOf returns the context of a request with its credential.
 func loginOf(r *http.Request) context.Context {
 	md := metadata.MD{}
 	for _, name := range [...]string{"token", "authorization"} {
@@ -43,7 +43,7 @@ func loginOf(r *http.Request) context.Context {
 	return metadata.NewIncomingContext(r.Context(), md)
 }
 
-// A Body is that of a request of HTTP, with an account of what is read of it.
+// A Body is the body of an HTTP request, with an account of what is read from it.
 type Body struct {
 	io.ReadCloser
 	sender *sender
@@ -57,8 +57,8 @@ type Body struct {
 }
 
 // Body returns the body of a request for the JSON gateway, which has a time limit of its own. If
-// too much of requests is kept, end is called, and the body ends. A request may be refused, as a
-// call of a stranger.
+// too much of requests is kept, end is called, and the body ends. A request may be rejected, as a
+// stranger's call.
 func (all *Requests) Body(
 	w http.ResponseWriter, r *http.Request, end func(why error),
 ) (*Body, error) {
@@ -75,20 +75,20 @@ func (all *Requests) Body(
 	return b, nil
 }
 
-// enter waits until the request may be served, or refuses it.
+// enter waits until the request may be served, or rejects it.
 func (b *Body) enter(r *http.Request, page bool) error {
 	s := b.sender
 	if err := s.admit(loginOf(r)); err != nil {
 		return err
 	}
 	if page {
-		s.opens, s.resets = 0, s.opens // it counts only for its site
+		s.opens, s.resets = 0, s.opens // counts only for its site
 	}
 	return s.wait(r.Context())
 }
 
-// Handler returns h, a page, of which strangers may have as many requests in progress as calls. A
-// flood of other sites does not delay it: a page costs little, and may be a probe.
+// Handler returns h, a page. Strangers may have as many requests for it in progress as calls. A
+// flood from other sites does not delay it: a page costs little, and may be a probe.
 func (all *Requests) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(r.Context())
@@ -107,7 +107,7 @@ func (all *Requests) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// endingWriter is the response of a page, which ends when its request must go.
+// endingWriter is the response of a page, which ends when its request must end.
 type endingWriter struct {
 	http.ResponseWriter
 	body *Body
@@ -135,7 +135,7 @@ func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(error
 		b.Interrupt()
 	})
 	if c := countedOf(r.Context()); c != nil && c.isKnown.Load() {
-		b.sender.known.Store(true) // a request before it has logged in
+		b.sender.known.Store(true) // an earlier request has logged in
 	}
 	return b
 }
@@ -152,7 +152,7 @@ func (b *Body) interrupt(setDeadline func(time.Time) error) {
 	}
 }
 
-// Taken says that a message was read, to its end, and so many bytes behind it.
+// Taken says that a message was read to its end, and rest bytes after it.
 func (b *Body) Taken(rest int) {
 	b.sender.mu.Lock()
 	defer b.sender.mu.Unlock()
@@ -196,7 +196,7 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wait waits until the call has taken messages, if it has many to take.
+// wait waits until the call has consumed messages, if many are waiting.
 func (b *Body) wait(ctx context.Context) error {
 	for b.in.room != nil {
 		b.sender.mu.Lock()

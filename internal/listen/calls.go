@@ -20,7 +20,7 @@ const (
 // call returns the call of a context.
 func (all *Answers) call(ctx context.Context) call {
 	r, ok := remoteOf(ctx)
-	if r.sender == nil { // it is not a client's own connection of gRPC
+	if r.sender == nil { // not a client's own gRPC connection
 		if v := all.visit(ctx); v != nil {
 			return call{Context: ctx, account: v.account, visit: v}
 		}
@@ -59,10 +59,10 @@ func (c *call) Value(key any) any {
 }
 
 // Room waits until the connection of a unary call has room for an answer that may be large. A call
-// asks for it when everything is ready but the answer.
+// calls it when everything but the answer is ready.
 func Room(ctx context.Context) error { return RoomFor(ctx, 0) }
 
-// RoomFor is Room for an answer of about so many keys with their values.
+// RoomFor is Room for an answer with about this many keys and their values.
 func RoomFor(ctx context.Context, keys int64) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok || c.making != nil {
@@ -72,7 +72,7 @@ func RoomFor(ctx context.Context, keys int64) error {
 	return c.making.await(ctx)
 }
 
-// Unary is a grpc.UnaryServerInterceptor, to be the outermost.
+// Unary is a grpc.UnaryServerInterceptor. It must be the outermost.
 func (all *Answers) Unary(
 	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -89,7 +89,7 @@ func (all *Answers) Unary(
 	return c, nil
 }
 
-// count counts the answer of a unary call, when there is room.
+// count counts the answer of a unary call, once there is room.
 func (c *call) count(bytes int) error {
 	r, size := c.making, c.visit.cost(bytes)
 	c.making = nil
@@ -109,7 +109,7 @@ func (c *call) count(bytes int) error {
 	return nil
 }
 
-// hold counts the message until it is written or, in the JSON gateway, until that is done with it.
+// hold counts the message until it is written or, in the JSON gateway, no longer used.
 func (c *call) hold(r *room) {
 	if c.visit != nil {
 		c.visit.keep(r)
@@ -118,7 +118,7 @@ func (c *call) hold(r *room) {
 	}
 }
 
-// sizeOf returns the length of a message, 0 if it can only be told when it is encoded.
+// sizeOf returns the length of a message, 0 if it is known only after encoding.
 func sizeOf(m any) int {
 	switch m := m.(type) {
 	case proto.Message:
@@ -129,7 +129,7 @@ func sizeOf(m any) int {
 	return 0
 }
 
-// Stream is an [intercept.Stream], to be the outermost.
+// Stream is an [intercept.Stream]. It must be the outermost.
 func (all *Answers) Stream(
 	s grpc.ServerStream, _ *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {
@@ -144,7 +144,7 @@ func (all *Answers) Stream(
 type accountedStream struct {
 	grpc.ServerStream
 	ctx  context.Context
-	call call // of the message that is sent; one is at a time
+	call call // of the message being sent, one at a time
 }
 
 type streamKey struct{}
@@ -152,10 +152,10 @@ type streamKey struct{}
 // Context implements grpc.ServerStream.
 func (s *accountedStream) Context() context.Context { return s.ctx }
 
-// Ready announces the next message of a stream, which has so many bytes. It returns a channel from
-// which can be received when there is room for it; nil if it need not wait. While a large one waits
-// small ones can be announced and sent before it. Ready is called by the goroutine that sends, with
-// the context of the stream.
+// Ready announces the next message of a stream, with its size. It returns a channel that is ready
+// when there is room for the message; nil if it need not wait. While a large message waits, small
+// ones can be announced and sent before it. The sending goroutine calls Ready, with the context of
+// the stream.
 func Ready(ctx context.Context, bytes int) <-chan struct{} {
 	s, ok := ctx.Value(streamKey{}).(*accountedStream)
 	if !ok {
@@ -176,8 +176,8 @@ func Ready(ctx context.Context, bytes int) <-chan struct{} {
 	}
 }
 
-// askInStream lets a large message of a stream ask for room. A small one need not, be it a
-// keep-alive or an event: gRPC lets a stream have only so much that is not written.
+// askInStream makes a large message of a stream ask for room. A small one, such as a keep-alive or
+// an event, need not: gRPC bounds what a stream has unwritten.
 func (c *call) askInStream(bytes int) {
 	if bytes < largeAnswer {
 		return
@@ -203,7 +203,7 @@ func (s *accountedStream) SendMsg(m any) error {
 	c.known = false
 	c.message = m
 	err := s.ServerStream.SendMsg(c)
-	if c.unread != nil { // it was not encoded
+	if c.unread != nil { // the message was not encoded
 		c.unread.room.release()
 		c.unread = nil
 	}
@@ -258,7 +258,7 @@ func newUnread(r *room) *unread {
 	return u
 }
 
-// hold returns data, the last part of which releases it when it is written.
+// hold returns data. Its last part releases the answer when it is written.
 func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
 	if len(data) == 0 {
 		u.room.release()
@@ -267,8 +267,8 @@ func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
 	at := len(data) - 1
 	u.last = data[at]
 	bytes := u.last.ReadOnlyData()
-	// gRPC would not tell when a tiny buffer is written. And its pools have buffers of 1 MiB for
-	// whatever does not fit into 32 KiB, which thousands of unread answers must not occupy.
+	// gRPC would not report when a tiny buffer is written. And its pools round every size above
+	// 32 KiB up to 1 MiB, which thousands of unread answers must not occupy.
 	if mem.IsBelowBufferPoolingThreshold(cap(bytes)) || cap(bytes) > 2*len(bytes) {
 		bytes = append(make([]byte, 0, max(smallAnswer, len(bytes))), bytes...)
 		u.last.Free()
@@ -278,10 +278,10 @@ func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
 	return data
 }
 
-// Get implements mem.BufferPool. Nobody calls it.
+// Get implements mem.BufferPool. It is never called.
 func (u *unread) Get(int) *[]byte { panic("listen: an answer is no pool") }
 
-// Put implements mem.BufferPool: gRPC has written the answer, or given it up.
+// Put implements mem.BufferPool: gRPC has written the answer, or dropped it.
 func (u *unread) Put(*[]byte) {
 	u.last.Free()
 	u.room.release()

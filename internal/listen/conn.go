@@ -37,8 +37,8 @@ func (f *front) Accept() (net.Conn, error) {
 // Close implements net.Listener.
 func (f *front) Close() error { return f.mux.Close() }
 
-// Addr implements net.Listener. It names the protocol: the ports are those of
-// the listeners that were given to the Mux.
+// Addr implements net.Listener. It names the protocol: the ports are those of the listeners passed
+// to the Mux.
 func (f *front) Addr() net.Addr { return f.addr }
 
 type addr string
@@ -55,8 +55,7 @@ type replay struct {
 	head []byte
 }
 
-// Read implements net.Conn. It is called by one goroutine at a time, as both
-// servers do.
+// Read implements net.Conn. It is called by one goroutine at a time, as both servers do.
 func (r *replay) Read(p []byte) (int, error) {
 	if len(r.head) == 0 {
 		return r.Conn.Read(p)
@@ -69,7 +68,7 @@ func (r *replay) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Socket returns what package direct can wait for.
+// Socket returns the connection that package direct can wait for.
 func (r *replay) Socket() net.Conn { return r.Conn }
 
 // secured is a TLS connection whose handshake is done.
@@ -79,7 +78,7 @@ type secured struct {
 	info  credentials.AuthInfo
 }
 
-// tlsInfo returns what is known of the other end of a connection.
+// tlsInfo returns what is known about the other end of a connection.
 func tlsInfo(t *tls.Conn) credentials.AuthInfo {
 	return credentials.TLSInfo{
 		State:          t.ConnectionState(),
@@ -87,15 +86,14 @@ func tlsInfo(t *tls.Conn) credentials.AuthInfo {
 	}
 }
 
-// Socket returns what package direct can wait for.
+// Socket returns the connection that package direct can wait for.
 func (s *secured) Socket() net.Conn { return s.under }
 
-// Credentials returns the transport credentials for a grpc.Server behind a Mux.
-// The handshake was made by the Mux; they pass its outcome on, as
-// [credentials.TLSInfo], so that interceptors see client certificates. A plain
-// connection, and one from inside the process, has no security and says so.
+// Credentials returns the transport credentials for a grpc.Server behind a Mux. The Mux has done
+// the handshake; they pass on its result, as [credentials.TLSInfo], so that interceptors see client
+// certificates. A plain connection, and one within the process, is reported as insecure.
 //
-// Each connection gets an account in requests, and one in answers, if they are not nil. With
+// Each connection gets an account in requests, and one in answers, unless they are nil. With
 // requests the server needs [Requests.Options].
 func Credentials(requests *Requests, answers *Answers) credentials.TransportCredentials {
 	return passOn{requests, answers}
@@ -117,7 +115,7 @@ func (p passOn) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, err
 	out := &served{Conn: c, in: c, addr: remote{Addr: c.RemoteAddr()}}
 	if _, ok := c.(insider); !ok && p.requests != nil {
 		s := p.requests.sender(c.RemoteAddr().String(), func(error) {
-			go c.Close() //nolint:errcheck // TLS may wait until it has said goodbye
+			go c.Close() //nolint:errcheck // TLS may block on its closing message
 		})
 		out.in, out.addr.sender = &frames{conn: c, sender: s, skip: prefaceSize}, s
 	}
@@ -134,14 +132,14 @@ type served struct {
 	addr remote
 }
 
-// remote is the address of the other end of a connection, and leads to its accounts.
+// remote is the address of the other end of a connection, with its accounts.
 type remote struct {
 	net.Addr
 	account *account // nil if answers are not counted
 	sender  *sender  // nil if requests are not
 }
 
-// remoteOf returns where a call came from.
+// remoteOf returns the origin of a call.
 func remoteOf(ctx context.Context) (r remote, ok bool) {
 	p, there := peer.FromContext(ctx)
 	if !there {
@@ -212,7 +210,7 @@ func (p passOn) Clone() credentials.TransportCredentials { return p }
 // OverrideServerName implements credentials.TransportCredentials.
 func (passOn) OverrideServerName(string) error { return nil }
 
-// Inside returns a listener for connections of this process. They have no account of requests.
+// Inside returns a listener for connections within this process. They have no account of requests.
 func Inside(l net.Listener) net.Listener { return inside{l} }
 
 type inside struct{ net.Listener }

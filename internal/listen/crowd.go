@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// A crowd is what clients have, by [Site], and finds the site that has most.
+// A crowd groups what clients have by [Site], and finds the site with the most.
 type crowd struct {
 	sites map[string]*pile
-	piles []*pile // a heap; those with most first
+	piles []*pile // a heap; the largest first
 	size  int
 }
 
-// pile is what one site has, oldest first.
+// pile has the entries of one site, oldest first.
 type pile struct {
 	list.List // of entries
 	site      string
-	at        int // in the heap
+	at        int // index in the heap
 }
 
-// entry is one of a crowd.
+// entry is one element of a crowd.
 type entry struct {
 	pile  *pile
 	at    *list.Element
@@ -56,8 +56,8 @@ func (c *crowd) remove(e *entry) {
 	delete(c.sites, p.site)
 }
 
-// oldest returns the oldest entry of the site that has most, with one more that comes. It returns
-// nil if there is none.
+// oldest returns the oldest entry of the site that has the most, counting one more for the site
+// comes. It returns nil if there is none.
 func (c *crowd) oldest(comes string) *entry {
 	if len(c.piles) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func (c *crowd) oldest(comes string) *entry {
 	return p.Front().Value.(*entry)
 }
 
-// lead returns how many more the site with most has than another one.
+// lead returns how many more entries the largest site has than another one.
 func (c *crowd) lead(site string) int {
 	if len(c.piles) == 0 {
 		return 0

@@ -10,7 +10,7 @@ import (
 )
 
 // Stream begins the account of a connection that carries one stream, without HTTP/2. It implements
-// direct.Requests: End is called if the connection must go.
+// direct.Requests: end is called if the connection must be closed.
 func (all *Requests) Stream(
 	ctx context.Context, from string, end func(),
 ) (context.Context, direct.Account, error) {

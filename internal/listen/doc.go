@@ -1,13 +1,13 @@
-// Package listen makes the listeners of a member: it turns etcd-style URLs (http, https, unix,
+// Package listen creates the listeners of a member: it turns etcd-style URLs (http, https, unix,
 // unixs) into listeners and TLS files into a [tls.Config], and serves two protocols on one port.
 //
-// A client port speaks gRPC and HTTP at once. [Mux] looks at the first bytes of a plain
-// connection, or at what a TLS client offered, and hands the connection to one of two listeners:
+// A client port serves gRPC and HTTP at once. [Mux] looks at the first bytes of a plain connection,
+// or at the protocols that a TLS client offers, and passes the connection to one of two listeners:
 // [Mux.GRPC] for a grpc.Server, [Mux.HTTP] for an http.Server. The gRPC server must be built with
-// [Credentials], which passes on what the TLS handshake, made here before, has verified about the
+// [Credentials], which pass on what the TLS handshake in this package has verified about the
 // client.
 //
-// The package does not know what is served. It bounds what clients can make a server keep:
+// The package is independent of the services. It bounds what clients can make a server keep:
 //
 //   - Connections ([Limit]): as many as there are files for. The oldest strangers make room for
 //     others, and so do connections that are idle.

@@ -13,27 +13,27 @@ const (
 	prefaceSize = len(http2.ClientPreface)
 )
 
-// frames reads an HTTP/2 connection and notes the frames that gRPC takes. gRPC reads without a
-// buffer of its own, so that its tap handle is called when exactly the headers of its call were
-// noted. The buffer here is for heads of frames and small frames. It is small itself, because most
-// connections are idle; a large payload goes where gRPC wants it.
+// frames reads an HTTP/2 connection and tracks the frames that gRPC gets. gRPC must read without a
+// buffer of its own, so that when its tap handle is called exactly the headers of its call have
+// been tracked. The buffer here is for the heads of frames and small frames. It is small, because
+// most connections are idle; a large payload goes directly to gRPC's buffer.
 type frames struct {
 	conn   net.Conn
 	sender *sender
 
 	buffer [512]byte
-	rest   []byte // of the buffer: was read, and is not handed out yet
+	rest   []byte // part of buffer that was read and not returned yet
 
-	skip int // of the preface, or of a payload that does not matter
+	skip int // bytes of the preface, or of an irrelevant payload
 	head [frameHead]byte
 	got  int  // bytes of head
-	data int  // bytes of a data frame that are to come,
-	pad  int  // and of padding behind them
+	data int  // remaining bytes of a data frame,
+	pad  int  // and of the padding after them
 	size bool // the next byte is the length of the padding
 	call uint32
 }
 
-// Read hands out what was read, and reads if that is nothing.
+// Read returns buffered bytes, and reads more if there are none.
 func (f *frames) Read(p []byte) (n int, err error) {
 	if len(f.rest) == 0 {
 		if err := f.sender.wait(context.Background()); err != nil {
@@ -46,7 +46,7 @@ func (f *frames) Read(p []byte) (n int, err error) {
 			f.rest = f.buffer[:n]
 		}
 		if n == 0 {
-			return 0, err // after bytes it comes again with the next read
+			return 0, err // after bytes, the next read returns it again
 		}
 	}
 	if len(f.rest) > 0 {
@@ -62,7 +62,7 @@ func (f *frames) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// note follows the frames. An error ends the connection.
+// note tracks the frames. An error ends the connection.
 func (f *frames) note(b []byte) error {
 	for len(b) > 0 {
 		switch {
@@ -72,7 +72,7 @@ func (f *frames) note(b []byte) error {
 		case f.size:
 			pad := min(int(b[0]), f.data)
 			f.size, f.data, f.pad, b = false, f.data-pad, pad, b[1:]
-			f.sender.awaitsData() // there may be no data, and then nothing else notes it
+			f.sender.awaitsData() // there may be no data, and then nothing else calls this
 			f.endData()
 		case f.data > 0:
 			n := min(f.data, len(b))
@@ -97,7 +97,7 @@ func (f *frames) note(b []byte) error {
 	return nil
 }
 
-// endData goes on with the padding, after the data.
+// endData continues with the padding after the data.
 func (f *frames) endData() {
 	if f.data == 0 {
 		f.skip, f.pad = f.pad, 0

@@ -10,39 +10,39 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// jsonFactor is how many times its length an answer counts for the JSON gateway, which has it in
-// several forms.
+// jsonFactor is the multiple of its length that an answer counts in the JSON gateway, which has it
+// in several forms.
 const jsonFactor = 8
 
 type accountKey struct{}
 
-// ConnContext gives a connection of an http.Server an account. It is its ConnContext.
+// ConnContext gives a connection of an http.Server an account. It is for http.Server.ConnContext.
 func (all *Answers) ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, accountKey{}, all.account(c))
 }
 
-// Wrote notes that the client of an HTTP connection, or the kernel for it, has taken bytes.
+// Wrote records that the client of an HTTP connection, or the kernel for it, has accepted bytes.
 func Wrote(ctx context.Context, bytes int) {
 	if a, ok := ctx.Value(accountKey{}).(*account); ok {
 		a.written.Add(int64(bytes))
 	}
 }
 
-// visit is a request of the JSON gateway. Its call comes over the gateway's own connection, but
-// counts for the client's.
+// visit is a request of the JSON gateway. Its call uses the gateway's own connection, but counts
+// for the client's.
 type visit struct {
 	account *account
 	sender  atomic.Pointer[sender] // of the request; nil if that is not counted
 
-	// Guarded by all.mu: answers of which JSON is made or written. A stream has at most two, the
-	// last one and the one before it, which may not be written yet.
+	// Guarded by all.mu: answers whose JSON is being encoded or written. A stream has at most two,
+	// the last one and the one before it, which may not be written yet.
 	answers [2]*room
 	over    bool
 }
 
 type visitKey struct{}
 
-// accountOf returns the account of a call that came over HTTP, nil if there is none.
+// accountOf returns the account of a call over HTTP, or nil.
 func accountOf(ctx context.Context) *account {
 	if v := visitOf(ctx); v != nil {
 		return v.account
@@ -51,7 +51,7 @@ func accountOf(ctx context.Context) *account {
 	return a
 }
 
-// visitOf returns the request that a call of the gateway is made for, nil if there is none.
+// visitOf returns the gateway's request that a call belongs to, or nil.
 func visitOf(ctx context.Context) *visit {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		return c.visit
@@ -62,8 +62,8 @@ func visitOf(ctx context.Context) *visit {
 	return nil
 }
 
-// visitHeader is the metadata of a call that names its visit. The name is a secret, because a
-// client of gRPC could send one, too.
+// visitHeader is the metadata of a call that names its visit. The name is secret, because a gRPC
+// client could send the header, too.
 const visitHeader = "leasehold-visit"
 
 // Handler returns h, a JSON gateway, whose answers count for the connection of the client until the
@@ -88,7 +88,7 @@ func (all *Answers) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// visit returns the request that a call is made for, nil if there is none.
+// visit returns the request that a call belongs to, or nil.
 func (all *Answers) visit(ctx context.Context) *visit {
 	names := metadata.ValueFromIncomingContext(ctx, visitHeader)
 	if len(names) == 0 {
@@ -107,7 +107,7 @@ func (v *visit) cost(bytes int) int64 {
 	return int64(bytes)
 }
 
-// keep takes over the room of an answer, and releases that of the one before the last.
+// keep stores the room of an answer, and releases that of the one before the last.
 func (v *visit) keep(r *room) {
 	v.account.all.mu.Lock()
 	drop := v.answers[0]

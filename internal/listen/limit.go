@@ -10,34 +10,33 @@ import (
 	"time"
 )
 
-// MostStrangers is how many connections of strangers a port for clients may have, unless there are
-// not twice as many files. An idle one takes 24 kB.
+// MostStrangers is how many connections of strangers a client port may have, unless fewer than
+// twice as many files are available. An idle one takes 24 kB.
 const MostStrangers = 8192
 
-// idleTime is how long nothing has come over an idle connection, at least.
+// idleTime is how long an idle connection has at least been silent.
 const idleTime = time.Minute
 
-// Limit bounds how many connections several listeners hold together. Its methods may be
-// called from several goroutines.
+// Limit bounds how many connections several listeners hold together. Its methods may be called from
+// several goroutines.
 type Limit struct {
 	most          int
-	mostStrangers int           // 0: all connections may stay
-	patience      time.Duration // with strangers; 0: no limit
+	mostStrangers int           // 0: no connection is a stranger
+	patience      time.Duration // with strangers; 0: unlimited
 	refusals      *refusals
 	why           error
 
 	mu        sync.Mutex // guards what follows
 	held      int
-	strangers crowd // connections that nobody has vouched for
+	strangers crowd // connections that have not been vouched for
 	known     crowd // the others
-	// All known connections were marked as inactive when that had been done idleTime before. Idle are
-	// those that were inactive then.
+	// When the last sweep was idleTime ago, the next one marks all known connections as inactive.
+	// Idle are those that it found inactive.
 	swept time.Time
 	idle  []*counted
 }
 
-// NewLimit returns a limit of so many connections; advice tells the reader of a refusal in
-// the log what to do.
+// NewLimit returns a limit of this many connections; advice is a remedy for the log.
 func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 	return &Limit{
 		most: most, refusals: newRefusals(log), strangers: newCrowd(), known: newCrowd(),
@@ -45,21 +44,22 @@ func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 	}
 }
 
-// Most returns how many connections there may be.
+// Most returns the most connections.
 func (l *Limit) Most() int { return l.most }
 
-// BoundStrangers makes each connection a stranger until a call of it is vouched for (Vouch). There
-// may be so many. If another connection has no room, one is closed: the oldest stranger of the site
-// that has the most; without strangers one that is idle, or the oldest of a site that has more. So
-// no site keeps out clients of another one. It is called before Listener.
+// BoundStrangers makes each connection a stranger until one of its calls is vouched for (Vouch),
+// and allows this many strangers. If there is no room for another connection, one is closed: the
+// oldest stranger of the site that has the most; without strangers, one that is idle, or the oldest
+// of a site that has more. So no site keeps out the clients of another one. It must be called
+// before Listener.
 func (l *Limit) BoundStrangers(most int) { l.mostStrangers = most }
 
-// CloseStrangers is BoundStrangers without a number of their own, but a stranger is closed after so
-// long.
+// CloseStrangers is BoundStrangers without a separate number, but closes a stranger after this
+// time.
 func (l *Limit) CloseStrangers(after time.Duration) { l.mostStrangers, l.patience = l.most, after }
 
-// Listener returns l without the connections that are too many: they are closed at once. To
-// leave them unaccepted would keep those waiting that give up only after minutes.
+// Listener returns inner with the limit. Connections beyond it are closed at once. Unaccepted, they
+// would wait for minutes before they give up.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &limited{inner, l} }
 
 type limited struct {
@@ -109,7 +109,7 @@ func (l *Limit) admit(c *counted) bool {
 	return true
 }
 
-// leavesLocked returns the connection that makes room for one that comes, nil if there is none.
+// leavesLocked returns the connection that makes room for another one, nil if there is none.
 func (l *Limit) leavesLocked(comes string) *counted {
 	if e := l.strangers.oldest(comes); e != nil {
 		return e.value.(*counted)
@@ -123,7 +123,7 @@ func (l *Limit) leavesLocked(comes string) *counted {
 	return l.known.oldest(comes).value.(*counted)
 }
 
-// idleLocked returns an idle connection that is known, nil if there is none.
+// idleLocked returns an idle known connection, nil if there is none.
 func (l *Limit) idleLocked() *counted {
 	if now := time.Now(); now.Sub(l.swept) >= idleTime {
 		l.swept, l.idle = now, nil
@@ -165,7 +165,7 @@ func (l *Limit) forgetLocked(c *counted) {
 	}
 }
 
-// vouched says that the connection may stay.
+// vouched makes the connection a known one.
 func (c *counted) vouched() {
 	if c.isKnown.Load() {
 		return
@@ -182,7 +182,7 @@ func (c *counted) vouched() {
 	}
 }
 
-// caller is the address of a connection's other end, and leads to the connection.
+// caller is the address of a connection's other end, with the connection.
 type caller struct {
 	net.Addr
 	conn *counted
@@ -192,13 +192,13 @@ type caller struct {
 type counted struct {
 	net.Conn
 	limit    *Limit
-	late     *time.Timer // nil if it may stay for as long as there is room
+	late     *time.Timer // nil if it may stay while there is room
 	site     string      // see Site
-	isKnown  atomic.Bool // it is no stranger
-	isActive atomic.Bool // something has come since the last sweep
+	isKnown  atomic.Bool // it is not a stranger
+	isActive atomic.Bool // it has received something since the last sweep
 
 	// Guarded by limit.mu.
-	entry *entry // nil if the limit knows no strangers
+	entry *entry // nil if the limit has no strangers
 	gone  bool
 }
 
@@ -219,7 +219,7 @@ func (c *counted) SyscallConn() (syscall.RawConn, error) {
 	return nil, syscall.ENOTSUP
 }
 
-// tooLate closes a connection that is a stranger still.
+// tooLate closes a connection that is still a stranger.
 func (c *counted) tooLate() {
 	if !c.isKnown.Load() {
 		_ = c.Close()
@@ -243,7 +243,7 @@ func (c *counted) Close() error {
 	return err
 }
 
-// CloseWrite tells the other side that no more will come, if the connection can.
+// CloseWrite closes the sending direction, if the connection supports that.
 func (c *counted) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

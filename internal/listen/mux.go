@@ -19,30 +19,29 @@ import (
 	"leasehold.dev/internal/direct"
 )
 
-// preface is how an HTTP/2 connection with prior knowledge begins; no HTTP/1
-// request can begin so, because PRI is a reserved method (RFC 9113, 3.4).
+// preface is the beginning of an HTTP/2 connection with prior knowledge. No HTTP/1 request can
+// begin with it, because PRI is a reserved method (RFC 9113, 3.4).
 var preface = []byte("PRI * HTTP/2.0")
 
-// directly is how a connection of package direct begins. No method of HTTP has a slash.
+// directly is the beginning of a connection of package direct. HTTP methods have no slash.
 var directly = []byte(direct.Protocol + " ")
 
-// defaultSniffTimeout is how long a new connection may take to show which
-// protocol it speaks, TLS handshake included.
+// defaultSniffTimeout is how long a new connection may take to show which protocol it speaks,
+// including the TLS handshake.
 const defaultSniffTimeout = 10 * time.Second
 
-// refusalPause is the least time between two lines of the log about refused connections.
+// refusalPause is the shortest time between two log lines about rejected connections.
 const refusalPause = 5 * time.Second
 
-// MuxOptions is what [NewMux] takes. The zero value is usable.
+// MuxOptions configure [NewMux]. The zero value is usable.
 type MuxOptions struct {
-	// SniffTimeout bounds the time from accept to a known protocol. A connection
-	// that takes longer is closed, so half-open ones cannot pile up. Default
-	// [defaultSniffTimeout].
+	// SniffTimeout bounds the time from accept to a known protocol. A connection that takes longer
+	// is closed, so that half-open ones cannot accumulate. Default [defaultSniffTimeout].
 	SniffTimeout time.Duration
 	// Direct says that [Mux.Direct] is served, too.
 	Direct bool
-	// Logger is told why a connection was closed: as a warning if its TLS handshake was
-	// refused, at most once every refusalPause, else at debug level. Default: none.
+	// Logger logs why a connection was closed: as a warning if its TLS handshake was rejected, at
+	// most once every refusalPause, else at debug level. Default: none.
 	Logger *slog.Logger
 }
 
@@ -88,21 +87,20 @@ func NewMux(opts MuxOptions) *Mux {
 	return m
 }
 
-// GRPC is the listener of gRPC connections, for a grpc.Server that was built
-// with [Credentials]. Closing it stops the whole Mux.
+// GRPC returns the listener of gRPC connections, for a grpc.Server that was built with
+// [Credentials]. Closing it stops the whole Mux.
 func (m *Mux) GRPC() net.Listener { return &front{queue: m.grpc, mux: m} }
 
-// Direct is the listener of connections that carry one stream each, for a direct.Server that was
-// built with [Credentials]. Closing it stops the whole Mux.
+// Direct returns the listener of connections that carry one stream each, for a direct.Server that
+// was built with [Credentials]. Closing it stops the whole Mux.
 func (m *Mux) Direct() net.Listener { return &front{queue: m.direct, mux: m} }
 
-// HTTP is the listener of all other connections, for an http.Server. Those that
-// were encrypted are *tls.Conn, so that server recognises HTTP/2. Closing it
-// stops the whole Mux.
+// HTTP returns the listener of all other connections, for an http.Server. Encrypted ones are
+// *tls.Conn, so that server recognizes HTTP/2. Closing it stops the whole Mux.
 func (m *Mux) HTTP() net.Listener { return &front{queue: m.http, mux: m} }
 
-// Serve accepts from l until Close or until l fails for good. With a non-nil
-// conf every connection is TLS. It returns nil after Close, and closes l.
+// Serve accepts from l until Close or until l fails permanently. With a non-nil conf every
+// connection is TLS. It returns nil after Close, and closes l.
 func (m *Mux) Serve(l net.Listener, conf *tls.Config) error {
 	if conf == nil {
 		return m.serve(l, m.route)
@@ -115,7 +113,7 @@ func (m *Mux) Serve(l net.Listener, conf *tls.Config) error {
 	return m.serve(l, func(c net.Conn) { m.routeTLS(c, conf) })
 }
 
-// ServeHTTP is Serve for a port that carries HTTP only.
+// ServeHTTP is Serve for an HTTP-only port.
 func (m *Mux) ServeHTTP(l net.Listener, conf *tls.Config) error {
 	if conf == nil {
 		return m.serve(l, func(c net.Conn) { m.give(m.http, c, c) })
@@ -153,8 +151,8 @@ func (m *Mux) serve(l net.Listener, route func(net.Conn)) error {
 		if errors.Is(err, net.ErrClosed) || !isTemporary(err) {
 			return err
 		}
-		// Out of file descriptors, or the peer went away: neither is a reason to
-		// stop serving. Wait, so that the loop does not burn the processor.
+		// Out of file descriptors, or the peer went away: neither is a reason to stop serving.
+		// Wait, so that the loop does not spin.
 		delay = min(max(2*delay, 5*time.Millisecond), time.Second)
 		m.opts.Logger.Warn("accept failed", "error", err, "retry-in", delay)
 		select {
@@ -165,19 +163,19 @@ func (m *Mux) serve(l net.Listener, route func(net.Conn)) error {
 	}
 }
 
-// isTemporary reports whether an accept error will pass. net.Error's Temporary
-// is deprecated for everything but this (net/http asks it here, too).
+// isTemporary reports whether an accept error will pass. net.Error's Temporary is deprecated for
+// everything but this (net/http also uses it here).
 func isTemporary(err error) bool {
 	for _, e := range []error{syscall.ENOBUFS, syscall.ENOMEM, syscall.EPROTO, syscall.EPERM} {
 		if errors.Is(err, e) {
-			return true // accept(2): of the kernel's memory, the network or a firewall
+			return true // accept(2): memory of the kernel, the network or a firewall
 		}
 	}
 	var t interface{ Temporary() bool }
 	return errors.As(err, &t) && t.Temporary()
 }
 
-// start routes c in its own goroutine, with a deadline.
+// start routes c on its own goroutine, with a deadline.
 func (m *Mux) start(c net.Conn, route func(net.Conn)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,11 +193,11 @@ func (m *Mux) start(c net.Conn, route func(net.Conn)) {
 	})
 }
 
-// route finds out what c speaks and gives it to that listener.
+// route determines the protocol of c and passes it to that listener.
 func (m *Mux) route(c net.Conn) {
 	head, start, err := sniff(c)
 	if err != nil {
-		m.drop(c, "the connection said nothing that tells its protocol", err)
+		m.drop(c, "the connection did not show its protocol", err)
 		return
 	}
 	q := m.http
@@ -212,11 +210,11 @@ func (m *Mux) route(c net.Conn) {
 	m.give(q, c, &replay{Conn: c, head: head})
 }
 
-// routeTLS decides by what the client offers in its hello. Streams without HTTP/2
-// have a protocol of their own. gRPC libraries offer h2 alone and get grpc-go's own,
-// fast HTTP/2. A client that offers http/1.1 too (curl, browsers, Go's http.Client)
-// gets h2 from net/http, which serves JSON, and hands gRPC requests to
-// grpc.Server.ServeHTTP: slower, but right for the few gRPC clients that offer both.
+// routeTLS decides by the protocols that the client offers in its hello. Streams without HTTP/2
+// have a protocol of their own. gRPC libraries offer h2 alone and get grpc-go's own, fast HTTP/2. A
+// client that offers http/1.1 too (curl, browsers, Go's http.Client) gets h2 from net/http, which
+// serves JSON, and passes gRPC requests to grpc.Server.ServeHTTP: slower, but right for the few
+// gRPC clients that offer both.
 func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	o := &offer{Conn: c}
 	t, ok := m.handshake(o, conf)
@@ -234,15 +232,15 @@ func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	m.give(m.http, c, t)
 }
 
-// offer is a connection under a TLS handshake, and what its client offered.
+// offer is a connection during a TLS handshake, with what its client offered.
 type offer struct {
 	net.Conn
 	onlyH2 bool
 }
 
-// withALPN returns a copy of conf that takes these protocols, and notes what a
-// client offered. The copy is made once a listener, not once a connection,
-// because it holds the keys of the session tickets.
+// withALPN returns a copy of conf that accepts these protocols, and records what a client offered.
+// The copy is made once per listener, not per connection, because it holds the keys of the session
+// tickets.
 func withALPN(conf *tls.Config, protocols []string) *tls.Config {
 	inner := conf.GetConfigForClient
 	conf = conf.Clone()
@@ -270,31 +268,30 @@ func (m *Mux) handshake(c net.Conn, conf *tls.Config) (*tls.Conn, bool) {
 	switch {
 	case err == nil:
 		return t, true
-	case isGone(err): // as of a probe of ports, or a program that ends
+	case isGone(err): // as in a port scan, or when a program ends
 		m.drop(c, "TLS handshake failed", err)
 	default:
 		m.refusals.tell(c, err)
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
-			_, _ = io.WriteString(c, wantsTLS) // it may be gone
+			_, _ = io.WriteString(c, wantsTLS) // the client may be gone
 		}
 		linger(c)
 	}
 	return nil, false
 }
 
-// refusals tells the log of connections that were refused. A client that tries again and again must
-// not fill the log.
+// refusals logs rejected connections. A client that keeps retrying must not fill the log.
 type refusals struct {
 	log    *slog.Logger
 	pause  rate.Sometimes
-	untold atomic.Int64 // refused since the last line
+	untold atomic.Int64 // rejected since the last line
 }
 
 func newRefusals(log *slog.Logger) *refusals {
 	return &refusals{log: log, pause: rate.Sometimes{Interval: refusalPause}}
 }
 
-// tell logs why c was refused, and how many were before it without a line of their own.
+// tell logs why c was rejected, and how many before it were not logged.
 func (r *refusals) tell(c net.Conn, why error) {
 	r.untold.Add(1)
 	r.pause.Do(func() {
@@ -303,8 +300,8 @@ func (r *refusals) tell(c net.Conn, why error) {
 	})
 }
 
-// wantsTLS answers a client without TLS on a port that has it. One that speaks HTTP/2 sees
-// at least that this is none, and not that the connection just broke.
+// wantsTLS answers a client without TLS on a port with TLS. One that speaks HTTP/2 at least sees
+// that this is not HTTP/2, instead of a broken connection.
 const wantsTLS = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n" +
 	"Connection: close\r\n\r\nthis port speaks TLS: use https://\n"
 
@@ -320,15 +317,15 @@ func isGone(err error) bool {
 	return false
 }
 
-// lingerTime and lingerBytes bound for how long a refused connection is read on.
+// lingerTime and lingerBytes bound how long a rejected connection is still read.
 const (
 	lingerTime  = time.Second
 	lingerBytes = 1 << 20
 )
 
-// linger closes a connection whose client was just told why. A client of TLS 1.3 has sent
-// more by then; to close on unread bytes would reset the connection, and the client would
-// see that it broke and never why.
+// linger closes a connection after its client was sent the reason. A TLS 1.3 client has sent more
+// by then; closing with unread bytes would reset the connection, and the client would never see the
+// reason.
 func linger(c net.Conn) {
 	defer c.Close() //nolint:errcheck // nothing is lost
 	_ = c.SetDeadline(time.Now().Add(lingerTime))
@@ -342,7 +339,7 @@ func linger(c net.Conn) {
 	_, _ = io.CopyN(io.Discard, c, lingerBytes)
 }
 
-// give hands conn, which wraps raw, to q, without the deadline.
+// give passes conn, which wraps raw, to q, without the deadline.
 func (m *Mux) give(q *queue, raw, conn net.Conn) {
 	_ = raw.SetDeadline(time.Time{})
 	select {
@@ -357,9 +354,9 @@ func (m *Mux) drop(c net.Conn, why string, err error) {
 	m.opts.Logger.Debug(why, "remote", c.RemoteAddr().String(), "error", err)
 }
 
-// Close closes the sources and every connection that was not handed over yet,
-// and waits for the goroutines of those. Connections handed over belong to the
-// servers that took them. It may be called again.
+// Close closes the sources and every connection that was not handed over yet, and waits for their
+// goroutines. Connections handed over belong to the servers that accepted them. It may be called
+// again.
 func (m *Mux) Close() error {
 	m.mu.Lock()
 	if !m.closed {
@@ -377,8 +374,8 @@ func (m *Mux) Close() error {
 	return nil
 }
 
-// sniff reads until it is known whether c begins with the HTTP/2 preface, or as a stream without
-// HTTP/2, and returns what it read, and which of these starts that is, nil if it is none.
+// sniff reads until it is known whether c begins with the HTTP/2 preface or as a stream without
+// HTTP/2. It returns what it read, and the matching start, nil for neither.
 func sniff(c net.Conn) (head, start []byte, err error) {
 	buf := make([]byte, 0, len(preface))
 	for {

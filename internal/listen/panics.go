@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errPanicked is the error that callers see.
+// errPanicked is the error for callers.
 var errPanicked = status.Error(codes.Internal,
-	"leasehold: the request met a fault of the server, whose log describes it")
+	"leasehold: the request hit a bug in the server; see its log")
 
 // Panics recovers calls that panic, so that no request can end the process. It counts each panic,
 // and logs it with its stack. It guards code that serves calls, not the core: after a panic there
@@ -32,7 +32,7 @@ type Panics struct {
 // NewPanics returns a Panics that writes to a log.
 func NewPanics(log *slog.Logger) *Panics { return &Panics{log: log} }
 
-// Ended returns how many panics there were.
+// Ended returns the number of panics.
 func (p *Panics) Ended() uint64 { return p.ended.Load() }
 
 // End recovers a panic and stores it in *err. Call it with defer.
@@ -68,7 +68,7 @@ func (p *Panics) Stream(
 	return next(srv, s)
 }
 
-// Codec returns c with a guard, because gRPC uses it outside of the interceptors.
+// Codec returns c with a guard, because gRPC uses it outside the interceptors.
 func (p *Panics) Codec(c encoding.CodecV2) encoding.CodecV2 { return guardedCodec{c, p} }
 
 type guardedCodec struct {

@@ -17,20 +17,20 @@ import (
 
 // Bounds of [Requests].
 const (
-	// leastUnfinished is what one connection may have at least, of requests that are not finished.
-	// It may have more if one request may be larger than a part of it.
+	// leastUnfinished is the least bound on a connection's unfinished requests. The bound is larger
+	// if one request may exceed a part of it.
 	leastUnfinished = 64 << 20
 	unfinishedPart  = 16
-	// strangerPart is which part of that a stranger may have.
+	// strangerPart is the fraction (1/strangerPart) of that for a stranger.
 	strangerPart  = 4
-	unfinishedAll = 4 // times what one connection may have, all together may
+	unfinishedAll = 4 // the bound for all together, as a multiple of one connection's
 	// A request must be complete within unfinishedBeats of unfinishedBeat. They are counted, so
 	// that a paused process does not blame its clients. The first message of a stranger's stream
-	// must come within strangerBeats.
+	// must arrive within strangerBeats.
 	unfinishedBeat  = 5 * time.Second
 	unfinishedBeats = 12
 	strangerBeats   = 3
-	// bodyRoom is what is read of a body whose call has messages to take.
+	// bodyRoom is how much of a body is read while its call has messages to consume.
 	bodyRoom = 1 << 20
 )
 
@@ -39,14 +39,14 @@ var (
 	errTooSlow    = errors.New("a request was not finished in time")
 )
 
-// Requests bounds what clients can make a server keep before their calls are served: messages that
-// are not complete, messages of a stream that its call has not taken, and calls of strangers. gRPC
-// bounds what it keeps for a stream, and not the sum: it gives the window of a connection back as
-// soon as bytes have arrived. So the thousands of streams of one connection could fill the memory.
+// Requests bounds what clients can make a server keep before their calls are served: incomplete
+// messages, messages of a stream that its call has not consumed, and calls of strangers. gRPC
+// bounds what it keeps for a stream, but not the sum: it extends the window of a connection as soon
+// as bytes arrive. So the thousands of streams of one connection could fill the memory.
 //
-// A connection that has too much of that is closed. If all together have too much, the one that
-// has had much for long is. A connection is also closed if a request is not complete after a
-// while. A stream's request may wait for its call, as it may be the answers that hold it up.
+// A connection that has too much is closed. If all together have too much, the one that has had
+// much for long is closed. A connection is also closed if a request stays incomplete for a while. A
+// stream's request may wait for its call, because unread answers may be blocking the call.
 //
 // It is safe for concurrent use.
 type Requests struct {
@@ -54,8 +54,8 @@ type Requests struct {
 	// most bounds the unfinished bytes of one connection, 0 for no bound, and mostStranger those of
 	// a stranger.
 	most, mostStranger int64
-	// known reports whether the caller of a call has logged in; nil: everyone has. strangerCalls is
-	// how many calls a connection may have until then.
+	// known reports whether the caller of a call has logged in; nil: everyone has. strangerCalls
+	// bounds the calls of a connection until then.
 	known         func(context.Context) bool
 	strangerCalls int
 	mostCalls     int // of all strangers
@@ -69,22 +69,22 @@ type Requests struct {
 	sites     *simplelru.LRU[string, *site]
 }
 
-// NewRequests returns Requests for requests of a size.
+// NewRequests returns Requests for requests up to a size.
 func NewRequests(largest int, log *slog.Logger) *Requests {
 	most := max(leastUnfinished, unfinishedPart*int64(largest))
 	return newRequests(most, most/strangerPart, log)
 }
 
 // BoundStrangers bounds what clients can cost before they log in, such as the calls of a
-// connection. Known reports whether the caller of a call that begins has logged in, as far as that
-// is in memory. The connection is a stranger's until then, or until [Vouch]. It returns all.
+// connection. known reports whether the caller of a new call has logged in, as far as that is in
+// memory. The connection is a stranger's until then, or until [Vouch]. It returns all.
 func (all *Requests) BoundStrangers(calls int, known func(context.Context) bool) *Requests {
 	all.strangerCalls, all.known = calls, known
 	return all
 }
 
-// NewStrangers returns Requests that bound only strangers, as which all connections begin, and let
-// each have so many unfinished bytes.
+// NewStrangers returns Requests that bound only strangers, and allow each this many unfinished
+// bytes. All connections begin as strangers.
 func NewStrangers(most int64, log *slog.Logger) *Requests {
 	return newRequests(0, most, log).BoundStrangers(fewCalls, Nobody)
 }
@@ -95,7 +95,7 @@ func (all *Requests) Share(calls int) *Requests {
 	return all
 }
 
-// Nobody is for BoundStrangers where only Vouch says who has logged in.
+// Nobody is for BoundStrangers if only Vouch decides who has logged in.
 func Nobody(context.Context) bool { return false }
 
 func newRequests(most, mostStranger int64, log *slog.Logger) *Requests {
@@ -108,33 +108,33 @@ func newRequests(most, mostStranger int64, log *slog.Logger) *Requests {
 	}
 }
 
-// A sender is a connection that sends requests, or a request of HTTP.
+// A sender is a connection that sends requests, or an HTTP request.
 type sender struct {
 	all   *Requests
 	from  string
 	site  *site
-	known atomic.Bool // it is no stranger
+	known atomic.Bool // it is not a stranger
 	done  chan struct{}
-	// Calls and messages that were begun, and calls that were reset, since the last wait; of the
-	// goroutine that reads.
+	// Calls and messages begun, and calls reset, since the last wait. They belong to the reading
+	// goroutine.
 	opens, resets int
 
 	// end is called once, if the sender has too much, or is too slow.
 	end func(why error)
 
 	mu     sync.Mutex
-	calls  map[uint32]*incoming // by stream; those whose request may have more
-	lived  int                  // calls when those that had ended were forgotten
-	newest uint32               // the stream whose headers came last
+	calls  map[uint32]*incoming // by stream; those whose request may continue
+	lived  int                  // number of calls when ended ones were last removed
+	newest uint32               // the stream of the last headers
 	held   int64
-	since  time.Time   // it has held something
-	timer  *time.Timer // nil unless some request is not complete, or was not a while ago
+	since  time.Time   // since when it has held something
+	timer  *time.Timer // nil unless a request is, or recently was, incomplete
 	gone   bool
 
-	calling map[*entry]struct{} // calls of a stranger in progress; guarded by all.mu
+	calling map[*entry]struct{} // a stranger's calls in progress; guarded by all.mu
 }
 
-// sender returns a new one.
+// sender returns a new sender.
 func (all *Requests) sender(from string, end func(error)) *sender {
 	s := &sender{
 		all: all, from: from, end: end, done: make(chan struct{}),
@@ -148,10 +148,10 @@ func (all *Requests) sender(from string, end func(error)) *sender {
 	return s
 }
 
-// isFree reports whether the sender may send what it likes.
+// isFree reports whether the sender has no bounds.
 func (s *sender) isFree() bool { return s.all.most == 0 && s.known.Load() }
 
-// most returns how many unfinished bytes the sender may have.
+// most returns the bound on the sender's unfinished bytes.
 func (s *sender) most() int64 {
 	if s.known.Load() {
 		return s.all.most
@@ -159,29 +159,29 @@ func (s *sender) most() int64 {
 	return s.all.mostStranger
 }
 
-// incoming is the request of one call. Most is guarded by the sender's mu.
+// incoming is the request of one call. The sender's mu guards most fields.
 type incoming struct {
 	sender *sender
 	stream uint32
 	ctx    context.Context // of the call
-	// refused is why the call is refused, if it is.
+	// refused is why the call is rejected, or nil.
 	refused error
 
 	head      [5]byte // of a message
 	got       int     // bytes of head
 	left      int64   // bytes of the message that are missing after its head
-	begun     int64   // what the message costs that is not complete
-	whole     int64   // messages that are complete, and were not taken
-	cost      int64   // theirs
-	isStream  bool    // a call has it, and takes one message after the other
+	begun     int64   // cost of the incomplete message
+	whole     int64   // complete messages that were not consumed
+	cost      int64   // their cost
+	isStream  bool    // its call has begun, and consumes one message after another
 	isReading bool    // the call waits for a message
-	spoke     bool    // a whole message has come
+	spoke     bool    // a complete message has arrived
 	beats     int     // since it waits for the other side
-	// room, if it is not nil, gets a token when a message was taken.
+	// room, if not nil, gets a token when a message was consumed.
 	room chan struct{}
 }
 
-// frameCost is what gRPC keeps for a frame of data, by its kinds of buffers.
+// frameCost is what gRPC keeps for a data frame, by its buffer classes.
 func frameCost(n int) int64 {
 	const small, piece, overhead = 1 << 10, 4 << 10, 64
 	switch {
@@ -195,11 +195,11 @@ func frameCost(n int) int64 {
 	return int64(max(n, 4*piece)) + overhead
 }
 
-// Options returns what a server needs whose connections have [Credentials] with these Requests.
+// Options returns the options of a server whose connections have [Credentials] with these Requests.
 func (all *Requests) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.InTapHandle(all.tap),
-		grpc.ReadBufferSize(0), // it is before the account
+		grpc.ReadBufferSize(0), // such a buffer would come before the account
 		grpc.ChainUnaryInterceptor(all.unary),
 		grpc.ChainStreamInterceptor(all.stream),
 	}
@@ -217,8 +217,8 @@ func (all *Requests) tap(ctx context.Context, _ *tap.Info) (context.Context, err
 
 type incomingKey struct{}
 
-// open begins a call on the newest stream. A call that is refused begins, too, and is to end soon:
-// gRPC stops the timer of its deadline, which may be after years, only when a call has begun.
+// open begins a call on the newest stream. A rejected call begins, too, and must end soon: gRPC
+// stops the timer of its deadline, which may be years away, only once a call has begun.
 func (s *sender) open(ctx context.Context) context.Context {
 	in := &incoming{sender: s, refused: s.admit(ctx)}
 	if in.refused != nil {
@@ -241,7 +241,7 @@ func (s *sender) open(ctx context.Context) context.Context {
 	return in.ctx
 }
 
-// awaitsData notes that a frame of data has begun, and that not all of it is there, or no data.
+// awaitsData records that a data frame has begun and is incomplete, or empty.
 func (s *sender) awaitsData() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,14 +250,14 @@ func (s *sender) awaitsData() {
 	}
 }
 
-// lookLocked sees to it that look is called, while a request is not complete.
+// lookLocked has look called while a request is incomplete.
 func (s *sender) lookLocked() {
 	if s.timer == nil {
 		s.timer = time.AfterFunc(unfinishedBeat, s.look)
 	}
 }
 
-// forgetLocked forgets the calls that have ended before they had their request.
+// forgetLocked removes calls that ended before their request was complete.
 func (s *sender) forgetLocked() {
 	for _, in := range s.calls {
 		if in.ctx.Err() != nil {
@@ -267,14 +267,14 @@ func (s *sender) forgetLocked() {
 	s.lived = len(s.calls)
 }
 
-// endLocked takes all of the request off the account: the call has it, or has ended.
+// endLocked takes the whole request off the account: the call has it, or has ended.
 func (in *incoming) endLocked() {
 	delete(in.sender.calls, in.stream)
 	in.sender.addLocked(-in.begun - in.cost)
 	in.begun, in.cost, in.whole = 0, 0, 0
 }
 
-// addLocked counts bytes.
+// addLocked adds bytes, which may be negative.
 func (s *sender) addLocked(bytes int64) {
 	if s.gone {
 		return
@@ -286,7 +286,7 @@ func (s *sender) addLocked(bytes int64) {
 	s.all.held.Add(bytes)
 }
 
-// check ends the sender if it has too much, and others if all have.
+// check ends the sender if it has too much, and others if all together have.
 func (s *sender) check() error {
 	s.mu.Lock()
 	most := s.most()
@@ -313,7 +313,7 @@ func (all *Requests) isFull() bool {
 	return all.held.Load() > unfinishedAll*max(all.most, all.mostStranger)
 }
 
-// worst returns the sender that has had most for long, nil if there is none.
+// worst returns the sender that has had the most for long, nil if there is none.
 func (all *Requests) worst() (worst *sender) {
 	now := time.Now()
 	most := 0.0
@@ -341,7 +341,7 @@ func (s *sender) fail(why error) {
 	s.end(why)
 }
 
-// close forgets the sender. It reports whether that is news.
+// close removes the sender. It reports whether it was there.
 func (s *sender) close() bool {
 	s.all.mu.Lock()
 	if _, ok := s.all.senders[s]; ok {
@@ -360,11 +360,11 @@ func (s *sender) close() bool {
 	return true
 }
 
-// dropLocked forgets all requests.
+// dropLocked removes all requests.
 func (s *sender) dropLocked() {
 	s.addLocked(-s.held)
 	if s.timer != nil {
-		s.timer.Stop() // or it would keep the sender
+		s.timer.Stop() // or it would keep the sender reachable
 		s.timer = nil
 	}
 	clear(s.calls)
@@ -383,7 +383,7 @@ func (s *sender) look() {
 	for _, in := range s.calls {
 		switch {
 		case in.isStream && in.begun == 0 && (in.spoke || most == unfinishedBeats):
-			continue // as a stream is that says nothing
+			continue // an idle stream
 		case !in.isStream || in.isReading:
 			in.beats++
 			late = late || in.beats > most
@@ -399,14 +399,14 @@ func (s *sender) look() {
 	}
 }
 
-// begins notes that headers of a stream are read.
+// begins records the headers of a stream.
 func (s *sender) begins(stream uint32) {
 	s.mu.Lock()
 	s.newest = stream
 	s.mu.Unlock()
 }
 
-// frame notes the beginning of a frame of data. It returns an error if the sender has too much.
+// frame records the beginning of a data frame. It returns an error if the sender has too much.
 func (s *sender) frame(stream uint32, size int) error {
 	s.mu.Lock()
 	if in := s.calls[stream]; in != nil {
@@ -421,7 +421,7 @@ func (s *sender) frame(stream uint32, size int) error {
 	return s.check()
 }
 
-// data notes data of a frame that is noted.
+// data records data of a frame.
 func (s *sender) data(stream uint32, b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -433,7 +433,7 @@ func (s *sender) data(stream uint32, b []byte) {
 	}
 }
 
-// dataLocked notes data, of a frame that is noted. It returns how many messages are whole with it.
+// dataLocked records data of a frame. It returns the number of messages that are complete with it.
 func (in *incoming) dataLocked(b []byte) (messages int) {
 	for len(b) > 0 {
 		if in.got < len(in.head) {
@@ -454,7 +454,8 @@ func (in *incoming) dataLocked(b []byte) (messages int) {
 	return messages
 }
 
-// takenLocked notes that the call has taken a message. It costs what the average of them does.
+// takenLocked records that the call has consumed a message. It costs as much as the average
+// message.
 func (in *incoming) takenLocked() {
 	if in.whole == 0 {
 		return
@@ -512,7 +513,7 @@ func (all *Requests) stream(
 	return next(srv, &takingStream{s, in})
 }
 
-// takingStream notes which messages are taken.
+// takingStream tracks consumed messages.
 type takingStream struct {
 	grpc.ServerStream
 	in *incoming
@@ -526,7 +527,7 @@ func (s *takingStream) RecvMsg(m any) error {
 	return err
 }
 
-// reads says that the call waits for a message, or that it has taken one.
+// reads records that the call waits for a message, or that it has consumed one.
 func (in *incoming) reads(waits bool) {
 	in.sender.mu.Lock()
 	defer in.sender.mu.Unlock()

@@ -18,10 +18,9 @@ import (
 	"time"
 )
 
-// SelfSigned returns t with a self-signed certificate for hosts, which may carry
-// ports, and for localhost, if t asks for one and names no file. The certificate
-// is kept in dir, so that clients that pinned it survive a restart; it is made
-// anew when it has expired.
+// SelfSigned returns t with a self-signed certificate for localhost and hosts, which may have
+// ports, if t asks for one and names no file. The certificate is kept in dir, so that clients that
+// pinned it survive a restart; a new one is created when it has expired.
 func (t TLS) SelfSigned(dir string, hosts []string) (TLS, error) {
 	if !t.Auto || t.CertFile != "" || t.KeyFile != "" {
 		return t, nil
@@ -39,7 +38,7 @@ func (t TLS) SelfSigned(dir string, hosts []string) (TLS, error) {
 	return t, nil
 }
 
-// stillValid reports whether file holds a certificate that has not expired.
+// stillValid reports whether file has a certificate that has not expired.
 func stillValid(file string) (bool, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,15 +101,14 @@ func makeCert(t TLS, hosts []string) error {
 	if err := os.MkdirAll(filepath.Dir(t.CertFile), 0o700); err != nil {
 		return err
 	}
-	// The key goes first: a crash in between leaves no certificate, and both are
-	// made again.
+	// The key goes first: a crash in between leaves no certificate, and both are created again.
 	if err := writePEM(t.KeyFile, "EC PRIVATE KEY", keyDER); err != nil {
 		return err
 	}
 	return writePEM(t.CertFile, "CERTIFICATE", der)
 }
 
-// writePEM replaces file, which only its owner may read.
+// writePEM replaces file. Only its owner may read it.
 func writePEM(file, kind string, der []byte) error {
 	temp := file + ".tmp"
 	data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})

@@ -14,22 +14,22 @@ import (
 const (
 	fewCalls      = 16   // calls in progress of one connection between members,
 	strangersMost = 4096 // and of all strangers
-	// loginTime is how long it takes, at most, to find out that a caller has logged in.
+	// loginTime bounds how long it takes to verify a login.
 	loginTime = time.Second
 
-	// mostSites bounds the addresses whose rates are remembered.
+	// mostSites bounds the addresses whose rates are kept.
 	mostSites = 16_384
 
-	// refusedTime is how long a refused call may take.
+	// refusedTime is how long a rejected call may take.
 	refusedTime = time.Second
 
-	// A connection is read more slowly if its site opens more calls a second as a stranger, or
+	// A connection is read more slowly if its site opens more calls per second as a stranger, or
 	// resets more calls: each costs a goroutine before anything about it is known. The burst of
 	// resets allows a client to end all its calls at once.
 	siteRate, siteBurst   = 500, 1000
 	resetRate, resetBurst = 5000, 20_000
-	// All strangers together may open so many. A connection that would have to wait for others
-	// longer than maxDelay is closed, so that no flood delays anyone for longer.
+	// All strangers together may open this many. A connection that would have to wait longer than
+	// maxDelay for others is closed, so that no flood delays anyone for longer.
 	strangersRate, strangersBurst = 2000, 2000
 	maxDelay                      = 5 * time.Second
 )
@@ -40,9 +40,9 @@ var (
 	errFlood = status.Error(codes.Unavailable, "leasehold: too many calls before a login")
 )
 
-// Site returns what counts of the address of a client: no port, and of an IPv6 address the first 64
-// bits, as everyone who has one of such addresses has all. It returns "" for other texts, such as
-// that of a Unix socket.
+// Site returns the relevant part of a client's address: no port, and only the first 64 bits of an
+// IPv6 address, because whoever has one address of such a network has all of them. It returns ""
+// for other texts, such as the address of a Unix socket.
 func Site(address string) string {
 	at, err := netip.ParseAddr(address)
 	if err != nil {
@@ -55,14 +55,14 @@ func Site(address string) string {
 	if at = at.Unmap().WithZone(""); at.Is4() {
 		return at.String()
 	}
-	network, _ := at.Prefix(64) // it cannot fail: 64 is at most the length
+	network, _ := at.Prefix(64) // cannot fail: 64 is at most the length
 	return network.String()
 }
 
-// A site is the rates of one address, or of one IPv6 network.
+// A site has the rates of one address, or of one IPv6 network.
 type site struct {
 	name          string
-	opens, resets *rate.Limiter // of calls, in strangers; of calls, in others
+	opens, resets *rate.Limiter // of calls by strangers; of calls by others
 }
 
 // siteLocked returns the site of an address. A connection without an address is a site of its own.
@@ -80,7 +80,7 @@ func (all *Requests) siteLocked(address string) *site {
 	return at
 }
 
-// admit counts a call if it is a stranger's, or refuses it.
+// admit counts a call if it is a stranger's, or rejects it.
 func (s *sender) admit(ctx context.Context) error {
 	if s.known.Load() {
 		return nil
@@ -99,7 +99,7 @@ func (s *sender) admit(ctx context.Context) error {
 	var leaves *sender
 	if all.strangers.size >= all.mostCalls {
 		e := all.strangers.oldest(s.site.name)
-		// Of its own site a call may be about to log in.
+		// A call from the same site may be about to log in.
 		if leaves = e.value.(*sender); e.pile.site == s.site.name && time.Since(e.since) < loginTime {
 			leaves = s
 		}
@@ -121,7 +121,7 @@ func (s *sender) admit(ctx context.Context) error {
 	return nil
 }
 
-// leave notes that a call of a stranger has ended.
+// leave records that a stranger's call has ended.
 func (s *sender) leave(e *entry) {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
@@ -135,14 +135,14 @@ func (s *sender) leaveLocked(e *entry) {
 	}
 }
 
-// leaveAllLocked no longer counts any call.
+// leaveAllLocked stops counting all calls.
 func (s *sender) leaveAllLocked() {
 	for e := range s.calling {
 		s.leaveLocked(e)
 	}
 }
 
-// vouched notes that the sender is no stranger.
+// vouched records that the sender is not a stranger.
 func (s *sender) vouched() {
 	if s.known.Swap(true) {
 		return
@@ -158,7 +158,7 @@ func (s *sender) vouched() {
 }
 
 // senderOf returns the sender of a call, nil if it is not counted. A call of the JSON gateway has
-// that of its request.
+// the sender of its request.
 func senderOf(ctx context.Context) *sender {
 	if in := requestOf(ctx); in != nil {
 		return in.sender
@@ -181,7 +181,7 @@ func countedOf(ctx context.Context) *counted {
 	return c.conn
 }
 
-// IsStranger reports whether a call came over a connection of a stranger.
+// IsStranger reports whether a call came over a stranger's connection.
 func IsStranger(ctx context.Context) bool {
 	if s := senderOf(ctx); s != nil && !s.known.Load() {
 		return true
@@ -190,7 +190,7 @@ func IsStranger(ctx context.Context) bool {
 	return c != nil && !c.isKnown.Load()
 }
 
-// Vouch notes that a call comes from a client that has logged in, so that its connection is no
+// Vouch records that a call comes from a client that has logged in, so that its connection is not a
 // stranger's: it stays ([Limit.BoundStrangers]), and may have as many calls as others.
 func Vouch(ctx context.Context) {
 	if s := senderOf(ctx); s != nil {
@@ -201,8 +201,8 @@ func Vouch(ctx context.Context) {
 	}
 }
 
-// wait waits for as long as the calls that were opened and reset since the last time take. An error
-// ends the connection.
+// wait waits for as long as the calls that were opened and reset since the last wait require. An
+// error ends the connection.
 func (s *sender) wait(ctx context.Context) error {
 	opens, resets := s.opens, s.resets
 	s.opens, s.resets = 0, 0
@@ -216,7 +216,7 @@ func (s *sender) wait(ctx context.Context) error {
 }
 
 // take takes n tokens of a limiter, at most a burst at a time, and waits for them. If that takes
-// longer than maxDelay because others wait already, the connection is ended.
+// longer than maxDelay because others already wait, the connection ends.
 func (s *sender) take(ctx context.Context, l *rate.Limiter, n int) error {
 	for n > 0 {
 		now := time.Now()
@@ -236,7 +236,7 @@ func (s *sender) take(ctx context.Context, l *rate.Limiter, n int) error {
 	return nil
 }
 
-// sleep waits. It reports whether the sender is still there.
+// sleep waits. It reports whether the sender still exists.
 func (s *sender) sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true

@@ -12,35 +12,34 @@ import (
 	"strings"
 )
 
-// errTLS is wrapped by every complaint about TLS files and settings.
+// errTLS is wrapped by all errors about TLS files and settings.
 var errTLS = errors.New("listen: bad TLS configuration")
 
-// TLS says how one end of a connection proves who it is, and whom it believes:
-// [TLS.Server] a listener, [TLS.Client] a member that dials another. The zero
-// value means no TLS.
+// TLS configures how one end of a connection identifies itself, and whom it trusts: [TLS.Server] a
+// listener, [TLS.Client] a member that dials another. The zero value means no TLS.
 type TLS struct {
-	// CertFile and KeyFile are PEM files. Both are read again at every
-	// handshake, so certificates can be replaced without a restart.
+	// CertFile and KeyFile are PEM files. Both are read again at every handshake, so certificates
+	// can be replaced without a restart.
 	CertFile string
 	KeyFile  string
-	// ClientCertFile and ClientKeyFile, when set, are shown in their place by a
-	// member that dials, for a CA that signs one certificate for each purpose.
+	// ClientCertFile and ClientKeyFile, if set, replace them for a member that dials, for a CA that
+	// signs one certificate per purpose.
 	ClientCertFile string
 	ClientKeyFile  string
-	// TrustedCAFile is a PEM bundle, read again at every handshake. When set, or when
-	// ClientCertAuth is, a client must show a certificate that the bundle (else the
-	// system's) vouches for. A listener that is dialed is held to the same bundle.
+	// TrustedCAFile is a PEM bundle, read again at every handshake. If it or ClientCertAuth is set,
+	// a client must present a certificate that the bundle (else the system's) verifies. A dialed
+	// listener's certificate is verified with the same bundle.
 	TrustedCAFile  string
 	ClientCertAuth bool
 	// CRLFile has revocation lists, one in DER or any number in PEM. It is read again at every
 	// handshake.
 	CRLFile string
-	// AllowedHostnames and AllowedCNs, when not empty, narrow who is let in: a
-	// client certificate must match one of the host names (SAN), and bear one of
-	// the common names. Between members a listener's certificate must do so, too.
+	// AllowedHostnames and AllowedCNs, if not empty, restrict clients: a certificate must match one
+	// of the host names (SAN), and have one of the common names. Between members a listener's
+	// certificate must do so, too.
 	AllowedHostnames []string
 	AllowedCNs       []string
-	// Auto makes a self-signed certificate when CertFile and KeyFile are empty.
+	// Auto creates a self-signed certificate if CertFile and KeyFile are empty.
 	Auto bool
 	// CipherSuites are names as in RFC 8446 and package tls. They do not apply to
 	// TLS 1.3. Default: Go's choice.
@@ -49,24 +48,24 @@ type TLS struct {
 	// the newest.
 	MinVersion string
 	MaxVersion string
-	// SelfSignedYears is the life of a certificate made by Auto. Default 1.
+	// SelfSignedYears is the validity of a certificate created by Auto. Default 1.
 	SelfSignedYears int
 
-	// selfSigned notes that SelfSigned made CertFile, so that nobody vouches for it.
+	// selfSigned says that SelfSigned created CertFile, so that no CA verifies it.
 	selfSigned bool
 }
 
-// Enabled reports whether t asks for TLS at all.
+// Enabled reports whether t enables TLS.
 func (t TLS) Enabled() bool { return t.CertFile != "" || t.KeyFile != "" || t.Auto }
 
-// Asked reports whether t holds any setting that a port without TLS would ignore.
+// Asked reports whether t has any setting that a port without TLS would ignore.
 func (t TLS) Asked() bool {
 	return t.Enabled() || t.TrustedCAFile != "" || t.ClientCertAuth || t.ClientCertFile != "" ||
 		t.CRLFile != "" || len(t.AllowedHostnames) > 0 || len(t.AllowedCNs) > 0
 }
 
-// Validate reports the first setting that contradicts another or is unknown. It
-// reads no file.
+// Validate returns an error for the first setting that is unknown or contradicts another. It reads
+// no file.
 func (t TLS) Validate() error {
 	if (t.CertFile == "") != (t.KeyFile == "") {
 		return fmt.Errorf("%w: a certificate file needs a key file, and the other way round "+
@@ -78,7 +77,7 @@ func (t TLS) Validate() error {
 	}
 	checked := len(t.AllowedCNs) > 0 || len(t.AllowedHostnames) > 0 || t.CRLFile != ""
 	if t.Enabled() && checked && t.TrustedCAFile == "" && !t.ClientCertAuth {
-		// Nobody would be asked for the certificate that is to be checked.
+		// The certificate to check would never be requested.
 		return fmt.Errorf("%w: allowed names and revocation lists need client certificates; "+
 			"set a trusted CA file", errTLS)
 	}
@@ -86,7 +85,7 @@ func (t TLS) Validate() error {
 	return err
 }
 
-// base is the part of the configuration that needs no file.
+// base returns the part of the configuration that needs no file.
 func (t TLS) base() (*tls.Config, error) {
 	low, err := version(t.MinVersion)
 	if err != nil {
@@ -112,8 +111,8 @@ func (t TLS) base() (*tls.Config, error) {
 	return &tls.Config{MinVersion: low, MaxVersion: high, CipherSuites: suites}, nil
 }
 
-// Server returns the configuration of a listener. All files are read once, so
-// that a wrong path is told at the start and not at the first connection.
+// Server returns the configuration of a listener. It reads all files once, so that a wrong path is
+// reported at the start and not at the first connection.
 func (t TLS) Server() (*tls.Config, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -153,7 +152,7 @@ func (t TLS) Server() (*tls.Config, error) {
 	return conf, nil
 }
 
-// trusting returns what makes a copy of conf that trusts whom TrustedCAFile names by then.
+// trusting returns a function that copies conf with the current contents of TrustedCAFile.
 func (t TLS) trusting(
 	conf *tls.Config, set func(*tls.Config, *x509.CertPool),
 ) func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -176,8 +175,8 @@ func keyPair(cert, key string) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// verify runs after the chain was verified, and, unlike VerifyPeerCertificate,
-// for resumed sessions too: a certificate revoked meanwhile must not resume.
+// verify runs after the chain was verified and, unlike VerifyPeerCertificate, also for resumed
+// sessions: a certificate revoked meanwhile must not resume.
 func (t TLS) verify(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return nil
@@ -216,7 +215,7 @@ func readPool(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readCRL returns the serial numbers revoked in file, by all lists that are in it.
+// readCRL returns the serial numbers revoked by all lists in file.
 func readCRL(file string) (map[string]struct{}, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -246,7 +245,7 @@ func readCRL(file string) (map[string]struct{}, error) {
 	return revoked, nil
 }
 
-// version reads "TLS1.2" and its like; empty is 0, Go's choice.
+// version parses "TLS1.2" and its like; empty is 0, Go's choice.
 func version(s string) (uint16, error) {
 	switch s {
 	case "":
@@ -263,8 +262,7 @@ func cipherSuites(names []string) ([]uint16, error) {
 	known := make(map[string]uint16)
 	for _, s := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
 		known[s.Name] = s.ID
-		// The short names of the CHACHA20 suites are what Go, and so etcd, called
-		// them at first.
+		// The short names of the CHACHA20 suites are those that Go, and so etcd, used at first.
 		if short, ok := strings.CutSuffix(s.Name, "_POLY1305_SHA256"); ok {
 			known[short+"_POLY1305"] = s.ID
 		}

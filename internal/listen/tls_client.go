@@ -9,16 +9,14 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Client returns the configuration with which a member dials another. It shows
-// ClientCertFile, else CertFile, both read again at every handshake; it believes
-// a listener whose certificate the trusted CA file (else the system) vouches for,
-// that names the host dialed, and that AllowedCNs, AllowedHostnames and CRLFile
-// do not refuse. All files are read once, so that a wrong path is told at the
-// start; see [Fresh] for the trusted CA file of a later connection.
+// Client returns the configuration with which a member dials another. It presents ClientCertFile,
+// else CertFile, both read again at every handshake. It trusts a listener whose certificate the
+// trusted CA file (else the system) verifies, that has the dialed host name, and that AllowedCNs,
+// AllowedHostnames and CRLFile do not reject. All files are read once, so that a wrong path is
+// reported at the start; see [Fresh] for the trusted CA file of a later connection.
 //
-// When [TLS.SelfSigned] made the certificate, the listener's is not verified:
-// each member has signed its own, so there is nobody to vouch for it. Then the
-// connection is encrypted, but a program in between can read it; etcd's
+// If [TLS.SelfSigned] created the certificate, the listener's is not verified: each member has
+// signed its own. The connection is then encrypted, but a program in between can read it; etcd's
 // --peer-auto-tls is the same.
 func (t TLS) Client() (*tls.Config, error) {
 	if err := t.Validate(); err != nil {
@@ -49,9 +47,9 @@ func (t TLS) Client() (*tls.Config, error) {
 	return conf, nil
 }
 
-// Fresh returns the configuration for one more connection of a client that dials with conf, a
-// result of [TLS.Client]: it trusts whom the trusted CA file names by now. Package tls
-// asks for this at each handshake of a listener, and never at those of a client.
+// Fresh returns the configuration for another connection of a client that dials with conf, a result
+// of [TLS.Client]: it trusts the current contents of the trusted CA file. Package tls calls
+// GetConfigForClient at each handshake of a listener, but never at those of a client.
 func Fresh(conf *tls.Config) (*tls.Config, error) {
 	if conf.GetConfigForClient == nil {
 		return conf, nil
@@ -59,7 +57,7 @@ func Fresh(conf *tls.Config) (*tls.Config, error) {
 	return conf.GetConfigForClient(nil)
 }
 
-// Reloading returns the credentials of a client that trusts the certificates of a file. The file is
+// Reloading returns the credentials of a client that trusts the certificates in a file. The file is
 // read at each handshake, so it may be replaced.
 func Reloading(conf *tls.Config, file string) credentials.TransportCredentials {
 	return reloading{credentials.NewTLS(conf), conf, file}
@@ -87,7 +85,7 @@ func (r reloading) ClientHandshake(
 // Clone implements credentials.TransportCredentials.
 func (r reloading) Clone() credentials.TransportCredentials { return Reloading(r.conf, r.file) }
 
-// showCertificate makes conf show the certificate, if there is one.
+// showCertificate makes conf present the certificate, if there is one.
 func (t TLS) showCertificate(conf *tls.Config) error {
 	cert, key := t.CertFile, t.KeyFile
 	if t.ClientCertFile != "" {
@@ -99,9 +97,8 @@ func (t TLS) showCertificate(conf *tls.Config) error {
 	if _, err := keyPair(cert, key); err != nil {
 		return err
 	}
-	// Unlike Certificates, this shows the certificate also to a listener that asks
-	// for one of other authorities: it then says what it has against it, instead
-	// of that there is none.
+	// Unlike Certificates, this presents the certificate also to a listener that requests one of
+	// other authorities: it then reports what is wrong with it, instead of that there is none.
 	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		return keyPair(cert, key)
 	}

@@ -16,12 +16,12 @@ import (
 	"syscall"
 )
 
-// errURL is wrapped by every complaint about a URL.
+// errURL is wrapped by all errors about URLs.
 var errURL = errors.New("listen: bad URL")
 
-// ParseURLs reads a comma-separated list of URLs. As in etcd the result is
-// sorted and holds no URL twice, so that two members given the same list in
-// another order agree. An empty string gives no URLs.
+// ParseURLs parses a comma-separated list of URLs. As in etcd the result is sorted and has no
+// duplicates, so that two members with the same list in a different order agree. An empty string
+// gives no URLs.
 func ParseURLs(s string) ([]url.URL, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -41,9 +41,9 @@ func ParseURLs(s string) ([]url.URL, error) {
 	return urls, nil
 }
 
-// parseURL reads one URL: http://HOST:PORT, https://HOST:PORT, unix://PATH or
-// unixs://PATH. For a unix URL the host is the first element of the path, so
-// unix://localhost:1 is the file "localhost:1" in the working directory.
+// parseURL parses one URL: http://HOST:PORT, https://HOST:PORT, unix://PATH or unixs://PATH. For a
+// unix URL the host is the first element of the path, so unix://localhost:1 is the file
+// "localhost:1" in the working directory.
 func parseURL(s string) (url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -84,9 +84,9 @@ func checkHostPort(u *url.URL) error {
 	return nil
 }
 
-// CheckBind reports why a member cannot listen on u. Host names other than
-// localhost are refused, as in etcd: a name may resolve to another machine's
-// address, or to a different one tomorrow.
+// CheckBind returns an error if a member cannot listen on u. Host names other than localhost are
+// rejected, as in etcd: a name may resolve to another machine's address, or to a different one
+// tomorrow.
 func CheckBind(u url.URL) error {
 	if u.Scheme == "unix" || u.Scheme == "unixs" {
 		return nil
@@ -102,7 +102,7 @@ func CheckBind(u url.URL) error {
 	return nil
 }
 
-// CheckAdvertise reports why other processes could not use u to reach a member.
+// CheckAdvertise returns an error if other processes could not use u to reach a member.
 func CheckAdvertise(u url.URL) error {
 	if u.Scheme != "unix" && u.Scheme != "unixs" && u.Hostname() == "" {
 		return fmt.Errorf("%w: %q: an advertised URL needs a host that others can reach",
@@ -114,8 +114,8 @@ func CheckAdvertise(u url.URL) error {
 // IsTLS reports whether connections to u are encrypted.
 func IsTLS(u url.URL) bool { return u.Scheme == "https" || u.Scheme == "unixs" }
 
-// Address returns the network ("tcp" or "unix") and the address of u in the
-// form that [net.Listen] and [net.Dial] take.
+// Address returns the network ("tcp" or "unix") and the address of u for [net.Listen] and
+// [net.Dial].
 func Address(u url.URL) (network, address string) {
 	if u.Scheme == "unix" || u.Scheme == "unixs" {
 		return "unix", u.Host + u.Path + u.Opaque
@@ -123,9 +123,9 @@ func Address(u url.URL) (network, address string) {
 	return "tcp", u.Host
 }
 
-// Listen opens u. A unix socket's file that nobody answers on, left by a
-// process that was killed, is removed first; one that is answered on is an
-// error, as is a file that is not a socket.
+// Listen opens u. If a unix socket's file was left by a killed process, so that nothing answers on
+// it, it is removed first. A file on which a process answers is an error, as is a file that is not
+// a socket.
 func Listen(ctx context.Context, u url.URL) (net.Listener, error) {
 	network, addr := Address(u)
 	if network == "unix" {

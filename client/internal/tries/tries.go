@@ -116,7 +116,7 @@ func ReadAll(
 		page, err := c.Range(ctx, r)
 		switch {
 		case errors.Is(err, client.ErrCompacted) && r.Revision != first.Revision:
-			// It took so long that the revision is Gone: the next one, from the beginning.
+			// The revision was compacted meanwhile: start over with a new one.
 			r, kvs = first, nil
 			if err := p.Wait(ctx); err != nil {
 				return nil, 0, err
@@ -136,8 +136,8 @@ func ReadAll(
 	}
 }
 
-// AwaitEvent waits for an event of a range, after a revision, that is as asked. It also
-// returns if it may have missed one: the waiter looks again in any case.
+// AwaitEvent waits for an event of a range, after a revision, for which is returns true. It also
+// returns if it may have missed one, because the waiter checks again in any case.
 func AwaitEvent(
 	ctx context.Context, c *client.Client, w store.Watch, is func(*store.Event) bool,
 ) error {
@@ -165,13 +165,13 @@ func AwaitEvent(
 	}
 }
 
-// Gone is the event of a key that went, for AwaitEvent.
+// Gone matches the deletion of a key, for AwaitEvent.
 func Gone(e *store.Event) bool { return e.Delete }
 
-// Anything is every event, for AwaitEvent.
+// Anything matches every event, for AwaitEvent.
 func Anything(*store.Event) bool { return true }
 
-// Both returns a context that ends when either of two ends, with its cause.
+// Both returns a context that ends when either of two ends, with that one's cause.
 func Both(ctx, other context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(other, func() { cancel(fault.Cause(other)) })

@@ -18,7 +18,7 @@ func newAttempts(r prometheus.Registerer) attempts {
 			"before, or failed because the member could not look.",
 	}, []string{"outcome"})}
 	for _, outcome := range []string{"accepted", "refused", "limited", "failed"} {
-		a.WithLabelValues(outcome) // so that each is there from the start
+		a.WithLabelValues(outcome) // so that all are present from the start
 	}
 	r.MustRegister(a)
 	return a

@@ -1,6 +1,6 @@
-// Package authn finds out who makes a call: the user that a token in a header of the call names, or
-// else the certificate of its connection, as in etcd. It logs users in, and follows the bindings of
-// external identities. Package access decides what a caller may do.
+// Package authn authenticates callers: the user of a token in a header of the call, or else of the
+// certificate of its connection, as in etcd. It logs users in, and applies the bindings of external
+// identities. Package access decides what a caller may do.
 package authn
 
 import (
@@ -31,7 +31,7 @@ type Config struct {
 	// CommonNames makes the common name of a verified certificate a user, as in etcd.
 	CommonNames bool
 	// BindingsFile has the bindings of external identities; "" for none. Certificates says whether
-	// clients are asked for one, Dial reaches issuers.
+	// clients are asked for certificates, and Dial reaches issuers.
 	BindingsFile string
 	Certificates bool
 	Dial         func(ctx context.Context, network, address string) (net.Conn, error)
@@ -39,16 +39,16 @@ type Config struct {
 	Metrics      prometheus.Registerer
 }
 
-// Member is the member at which users log in.
+// Member is the member that users log in to.
 type Member interface {
 	View() *fsm.View
 	// Confirm returns when the view is no older than the call.
 	Confirm(context.Context) error
-	// ProposeOwn proposes a command of the member itself.
+	// ProposeOwn proposes a command on behalf of the member itself.
 	ProposeOwn(context.Context, fsm.Command) (fsm.Result, error)
 }
 
-// Logins finds out who makes a call. It is safe for concurrent use.
+// Logins authenticates callers. It is safe for concurrent use.
 type Logins struct {
 	member       Member
 	memberID     uint64
@@ -56,13 +56,13 @@ type Logins struct {
 	passwords    *login.Passwords
 	tokens       login.Provider
 	attempts     attempts
-	bindings     *binding.Bindings // nil if there are none
+	bindings     *binding.Bindings // nil for none
 	commonNames  bool
 	log          *slog.Logger
-	refusedToken rate.Sometimes // logged
+	refusedToken rate.Sometimes // limits log lines
 }
 
-// refusedTokenEvery bounds how often a refused token of an issuer is logged: anyone can send one.
+// refusedTokenEvery bounds how often a rejected token of an issuer is logged: anyone can send one.
 const refusedTokenEvery = time.Second
 
 // New returns the logins at a member. It announces changes of the bindings.
@@ -90,10 +90,10 @@ func New(c Config, member Member, changes *Changes) (*Logins, error) {
 	return l, err
 }
 
-// Bindings returns the bindings, nil if there are none.
+// Bindings returns the bindings, nil for none.
 func (l *Logins) Bindings() *binding.Bindings { return l.bindings }
 
-// users is a view as package login sees it.
+// users adapts a view for package login.
 type users struct{ *fsm.View }
 
 // Hash implements login.Users.
