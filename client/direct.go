@@ -131,7 +131,7 @@ func (d *directConnection) open(ctx context.Context) (grpc.ClientStream, error) 
 	case ctx.Err() != nil:
 		return nil, fault.Cause(ctx)
 	case d.endpoint.tls == nil:
-		return nil, direct.ErrNotSpoken // possibly reset for this protocol; with TLS the protocol is negotiated
+		return nil, direct.ErrNotSpoken // possibly reset for it; with TLS, protocols are negotiated
 	default:
 		return nil, err
 	}

@@ -286,8 +286,8 @@ func (m *mux) wakeLocked() {
 	m.changed = make(chan struct{})
 }
 
-// unusable returns why no endpoint is usable, or nil if one may be, and a channel that is closed when
-// that may have changed.
+// unusable returns why no endpoint is usable, or nil if one may be, and a channel that is closed
+// when that may have changed.
 func (m *mux) unusable() (changed <-chan struct{}, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

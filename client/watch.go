@@ -140,8 +140,8 @@ func (w *Watcher) lostLocked() { w.part = nil }
 
 func (w *Watcher) endedLocked(error) {}
 
-// handleLocked handles a response from a member. The first one confirms the watch and has the store's
-// revision; if the watch began in the past, events up to that follow.
+// handleLocked handles a response from a member. The first one confirms the watch and has the
+// store's revision; if the watch began in the past, events up to that follow.
 func (w *Watcher) handleLocked(r *pb.Response, first bool) bool {
 	m := r.GetWatch()
 	if m == nil {

@@ -143,8 +143,8 @@ func (p *permission) checkHold(of access.Lease, name string) error {
 	return p.access.CheckLease(p.who, access.Hold, of)
 }
 
-// resolve returns the name and principal of a lease that a command names. ok is false if it does not
-// exist; the same transaction may grant it then, which makes it the caller's.
+// resolve returns the name and principal of a lease that a command names. ok is false if it does
+// not exist; the same transaction may grant it then, which makes it the caller's.
 func (p *permission) resolve(id lease.ID, name string) (of access.Lease, ok bool) {
 	if name != "" {
 		if info, ok := p.lessor.ByName(name); ok {

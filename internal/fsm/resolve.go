@@ -46,8 +46,8 @@ func checkNamed(id lease.ID, name string, holder lease.ID) (lease.ID, error) {
 	return holder, nil
 }
 
-// resolve is Machine.resolve for an operation of a transaction. Earlier operations may have granted the
-// lease, or ended it.
+// resolve is Machine.resolve for an operation of a transaction. Earlier operations may have granted
+// the lease, or ended it.
 func (v *validation) resolve(id lease.ID, name string) (lease.ID, error) {
 	id = v.repeated.actual(id)
 	terms, known := v.names[name]

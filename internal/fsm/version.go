@@ -134,8 +134,9 @@ func (m *Machine) applyVersion(c *SetVersion) error {
 	return nil
 }
 
-// validate returns why c may not change the cluster version. Members that never started do not prevent
-// it from falling: they have no data, and find out at their start whether they can take part.
+// validate returns why c may not change the cluster version. Members that never started do not
+// prevent it from falling: they have no data, and find out at their start whether they can take
+// part.
 func (c *SetVersion) validate(now ClusterVersion, members iter.Seq[Member]) error {
 	rises := c.Version > now.Number
 	switch {

@@ -19,7 +19,7 @@ type watching struct {
 	call   *pb.RelayCall
 	ctx    context.Context // of the call
 	fail   func(error)     // ends the call
-	stream bool            // of StreamService: it may have many watches, each with the ID of its request
+	stream bool            // of StreamService: may have many watches, each with its request's ID
 	wake   chan struct{}   // capacity 1: something can be sent
 	turns  chan struct{}   // a token for each watch that catches up
 

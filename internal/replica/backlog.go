@@ -6,9 +6,9 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// backlog has entries that are committed and not applied. Many may be committed at once, for example
-// after a disk or other members were slow. A step applies only as many as it has time for, and the
-// next step follows at once.
+// backlog has entries that are committed and not applied. Many may be committed at once, for
+// example after a disk or other members were slow. A step applies only as many as it has time for,
+// and the next step follows at once.
 type backlog struct {
 	committed []*raftpb.Message // with entries
 	applied   int               // entries of the first of them

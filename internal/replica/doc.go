@@ -23,13 +23,13 @@
 //
 //   - The gate (gate.go, effects.go, single.go) delays changes of keys that caches may have
 //     (package directory).
-//   - The queue (queue.go, package delay) has admitted commands, applies the commit delay, and makes
-//     the entries.
-//   - Confirm rounds (read.go, package confirm): reads and promises wait for a quorum's confirmation
-//     that began after them.
+//   - The queue (queue.go, package delay) has admitted commands, applies the commit delay, and
+//     makes the entries.
+//   - Confirm rounds (read.go, package confirm): reads and promises wait for a quorum's
+//     confirmation that began after them.
 //   - Renewals (renew.go, renewals.go) are promises to holders, one by one or in batches.
-//   - The expirer (expire.go, checkpoint.go) decides which leases expire in the next entry, and whose
-//     remaining time is replicated.
+//   - The expirer (expire.go, checkpoint.go) decides which leases expire in the next entry, and
+//     whose remaining time is replicated.
 //   - remotes are the members that forward to this leader, with what is ready for each.
 //   - changes and health (members.go, health.go) make changes of the membership, one at a time, if
 //     they are safe for the cluster.

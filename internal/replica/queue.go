@@ -17,7 +17,7 @@ type queue struct {
 	// versioning says that a change of the cluster version is in the log and not yet applied. No
 	// command may follow it until then, because the version that applies to it is unknown.
 	versioning bool
-	ceiling    byte // the version that such a change sets, anywhere between here and apply; 0 if there is none
+	ceiling    byte // the version that such a change sets, between here and apply; 0 if there is none
 	spare      memory
 }
 
