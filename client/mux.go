@@ -151,7 +151,7 @@ func (m *mux) run() {
 			if l.wasUseful() {
 				failures = 0
 			}
-			w.said(l, err)
+			w.linkEnded(l, err)
 			failures++
 		}
 		round := failures / len(m.endpoints)
@@ -236,8 +236,8 @@ func (w *reports) missed(others int, err error) {
 	}
 }
 
-// said records why a link has ended.
-func (w *reports) said(l *link, why error) {
+// linkEnded records why a link has ended.
+func (w *reports) linkEnded(l *link, why error) {
 	var other *OtherClusterError
 	switch {
 	case l.wasUseful():
@@ -377,7 +377,7 @@ func (m *mux) move(from, to *link) {
 	m.lead(to)
 }
 
-// lead begins the followers on a link.
+// lead starts the followers' requests on a link.
 func (m *mux) lead(l *link) {
 	m.mu.Lock()
 	list := slices.Collect(maps.Keys(m.followers))

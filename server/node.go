@@ -233,7 +233,7 @@ func (n *node) repeated(ctx context.Context, cmd fsm.Command, refusal error) (fs
 	if err := n.readRepeat(ctx, r); err != nil {
 		return fsm.Result{}, err
 	}
-	return told(r, refusal)
+	return outcomeOf(r, refusal)
 }
 
 func (n *node) readRepeat(ctx context.Context, r *replica.Repeat) error {
@@ -242,8 +242,8 @@ func (n *node) readRepeat(ctx context.Context, r *replica.Repeat) error {
 	return n.read(ctx, c)
 }
 
-// told returns the outcome of a command that was rejected unless it was applied before.
-func told(r *replica.Repeat, refusal error) (fsm.Result, error) {
+// outcomeOf returns the outcome of a command that was rejected unless it was applied before.
+func outcomeOf(r *replica.Repeat, refusal error) (fsm.Result, error) {
 	if !r.Done {
 		return fsm.Result{}, refusal
 	}

@@ -54,8 +54,8 @@ type peers struct {
 	// known are the members that this one learned of when it joined, until it has a state with
 	// members.
 	known []fsm.Member
-	// told are the members of the last update. It belongs to the core, once that runs.
-	told []fsm.Member
+	// last has the members of the last update. It belongs to the core, once that runs.
+	last []fsm.Member
 	// resends are the last pauses before a snapshot was sent again, by member. It belongs to the
 	// core.
 	resends map[uint64]time.Duration
@@ -101,10 +101,10 @@ func (p *peers) update(members []fsm.Member) {
 	if len(members) == 0 {
 		members = p.known
 	}
-	leaving := slices.DeleteFunc(p.told, func(m fsm.Member) bool {
+	leaving := slices.DeleteFunc(p.last, func(m fsm.Member) bool {
 		return slices.ContainsFunc(members, func(n fsm.Member) bool { return n.ID == m.ID })
 	})
-	p.told = slices.Clone(members)
+	p.last = slices.Clone(members)
 	if len(leaving) > 0 {
 		members = slices.Concat(members, leaving)
 		time.AfterFunc(farewell, func() {

@@ -341,16 +341,16 @@ func (s *Server) hasPage() bool {
 
 // tellReady logs that the member serves, and the address of its page.
 func (s *Server) tellReady() {
-	told := []any{
+	attrs := []any{
 		"name", s.cfg.Name, "version", version.Version,
 		"listen-client-urls", identity.URLStrings(s.cfg.URLs.ListenClient),
 		"max-connections", s.limits.clients.Most(),
 		"cluster", fmt.Sprintf("%x", s.node.cluster), "member", fmt.Sprintf("%x", s.node.member),
 	}
 	if urls := s.cfg.URLs.AdvertiseClient; s.hasPage() && len(urls) > 0 {
-		told = append(told, "page", urls[0].JoinPath("ui/").String())
+		attrs = append(attrs, "page", urls[0].JoinPath("ui/").String())
 	}
-	s.cfg.Logger.Info("ready to serve client requests", told...)
+	s.cfg.Logger.Info("ready to serve client requests", attrs...)
 }
 
 // shutdown stops letting clients in, ends the streams, waits for requests in progress, and cuts off

@@ -56,7 +56,7 @@ type snapshotter struct {
 	shell.Snapshots
 	relief backOff // for those that are written because the disk is full
 	retry  backOff // for those that are due
-	told   bool    // the failure has been logged
+	logged bool    // the failure has been logged
 	// hashing says that the hash of the state is being computed.
 	hashing bool
 	// version is the cluster version of the newest snapshot, and index its index.
@@ -176,14 +176,14 @@ func (s *snapshotter) ended(index uint64, err error) {
 	switch {
 	case err == nil:
 		s.relief.over()
-		s.retry, s.told = backOff{}, false
+		s.retry, s.logged = backOff{}, false
 	case errors.Is(err, storage.ErrBusy), errors.Is(err, storage.ErrOutOfDate):
 		s.log.Debug("a snapshot from another member came first", "index", index)
 		s.retry = backOff{}
-	case s.told:
+	case s.logged:
 		s.log.Debug("could not write a snapshot again", "index", index, "error", err)
 	default:
-		s.told = true
+		s.logged = true
 		s.log.Error("could not write a snapshot; keeping the log and retrying later",
 			"index", index, "error", err)
 	}

@@ -38,7 +38,7 @@ func (s *submitted) answered(now int64) {
 	if s.proposal.Command == nil {
 		err = s.read.Err
 		if r := s.read.Repeat; r != nil && err == nil {
-			res, err = told(r, s.refusal)
+			res, err = outcomeOf(r, s.refusal)
 		}
 		s.read, s.refusal = replica.Read{}, nil
 	} else {

@@ -3,7 +3,7 @@ package fsm
 import "slices"
 
 // applyMember applies a command about a member. The leader has already checked that the change is
-// safe for the cluster; these checks are those that every member decides alike.
+// safe for the cluster; these checks are the ones that must have the same result on every member.
 func (m *Machine) applyMember(c Command) error {
 	switch c := c.(type) {
 	case *SetMember:

@@ -235,11 +235,11 @@ func (p *passage) hold(bytes int) (release func(), err error) {
 
 // down relays what the member answers, until it ends the call.
 func (p *passage) down() error {
-	told := false
+	headerSent := false
 	for {
 		b, err := p.channel.RecvOr(p.ctx, p.watches.news())
-		if h := p.channel.Header(); h != nil && !told {
-			told = true
+		if h := p.channel.Header(); h != nil && !headerSent {
+			headerSent = true
 			fields := fieldsOf(h.Headers)
 			if len(fields[relayed.KeyKnown]) > 0 {
 				listen.Vouch(p.stream.Context())

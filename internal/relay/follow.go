@@ -67,7 +67,7 @@ type members struct {
 	now     *way       // nil for none
 	changed chan struct{}
 	why     error  // why there is none
-	told    string // the last failure logged; there are several per second
+	logged  string // the last failure logged; there are several per second
 }
 
 func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
@@ -139,7 +139,7 @@ func (m *members) lose(w *way, why error) {
 func (m *members) setLocked(w *way) {
 	m.now = w
 	if w != nil {
-		m.told = ""
+		m.logged = ""
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -188,8 +188,8 @@ func (m *members) failed(ctx context.Context, endpoint string, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if why := endpoint + ": " + err.Error(); why != m.told {
-		m.told = why
+	if why := endpoint + ": " + err.Error(); why != m.logged {
+		m.logged = why
 		m.log.Warn("a member accepts no calls from this relay", "endpoint", endpoint, "error", err)
 	}
 	if m.now == nil {

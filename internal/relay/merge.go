@@ -60,8 +60,8 @@ const (
 // errRefused means that a limit does not allow a watch to catch up.
 var errRefused = errors.New("a limit is reached")
 
-var errUntold = status.Error(codes.Unavailable, "leasehold: the member no longer sends the relay "+
-	"these events; continue with a new watch")
+var errUnfollowed = status.Error(codes.Unavailable, "leasehold: the member no longer sends the "+
+	"relay these events; continue with a new watch")
 
 // principal identifies what a member knows about the caller: see caller.
 type principal [sha256.Size]byte
@@ -121,7 +121,7 @@ type group struct {
 	merged  int        // watches without events of their own
 	joined  map[*follower]struct{}
 	channel *channel.Channel // of the shared watch; nil for none
-	recent  []told           // its latest messages: all above the revision floor
+	recent  []watchMessage   // its latest messages: all above the revision floor
 	bytes   int              // of recent
 	floor   int64
 	again   time.Time // the earliest time for another shared watch
@@ -247,7 +247,7 @@ func (g *group) join(f *follower) bool {
 func (g *group) follow(c *channel.Channel) {
 	for began := false; ; began = true {
 		b, err := c.Recv(context.Background())
-		t, ok := parseTold(b)
+		t, ok := parseWatchMessage(b)
 		if err != nil || !ok {
 			g.lose(c)
 			return
@@ -259,7 +259,7 @@ func (g *group) follow(c *channel.Channel) {
 }
 
 // tell passes a message to all joined watches.
-func (g *group) tell(c *channel.Channel, t told) {
+func (g *group) tell(c *channel.Channel, t watchMessage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.channel != c {
@@ -281,7 +281,7 @@ func (g *group) tell(c *channel.Channel, t told) {
 }
 
 // keepLocked keeps events for watches that join.
-func (g *group) keepLocked(t told) {
+func (g *group) keepLocked(t watchMessage) {
 	if t.first == 0 {
 		return
 	}
@@ -289,7 +289,7 @@ func (g *group) keepLocked(t told) {
 	for g.countLocked(len(t.bytes) + cost); g.bytes > maxRecent; {
 		g.countLocked(-len(g.recent[0].bytes) - cost)
 		g.floor = g.recent[0].revision
-		g.recent[0] = told{}
+		g.recent[0] = watchMessage{}
 		g.recent = g.recent[1:]
 	}
 	if g.merger.recent.Load() > maxAllRecent {

@@ -111,13 +111,13 @@ func (r *Relay) Run(ctx context.Context) error {
 
 // tellReady logs that the relay serves, and the address of its page.
 func (r *Relay) tellReady() {
-	told := []any{
+	attrs := []any{
 		"version", version.Version, "listen-client-urls", urlStrings(r.cfg.Listen),
 	}
 	if at := r.cfg.Listen[0]; r.cfg.HTTP.HasPage() && strings.HasPrefix(at.Scheme, "http") {
-		told = append(told, "page", at.JoinPath("ui/").String())
+		attrs = append(attrs, "page", at.JoinPath("ui/").String())
 	}
-	r.cfg.Logger.Info("ready to serve client requests", told...)
+	r.cfg.Logger.Info("ready to serve client requests", attrs...)
 }
 
 // strangerCalls bounds the calls of a connection before a member has accepted a login on it. There

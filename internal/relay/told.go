@@ -9,8 +9,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// told is an encoded pb.WatchResponse.
-type told struct {
+// watchMessage is an encoded pb.WatchResponse.
+type watchMessage struct {
 	bytes    []byte
 	revision int64 // up to which all events were sent, unless it is a fragment
 	first    int64 // of its events, 0 without any
@@ -27,8 +27,9 @@ const (
 	fieldFragment  = 3
 )
 
-// parseTold decodes the relevant fields of a pb.WatchResponse. It returns false if b is not one.
-func parseTold(b []byte) (t told, ok bool) {
+// parseWatchMessage decodes the relevant fields of a pb.WatchResponse. It returns false if b is not
+// one.
+func parseWatchMessage(b []byte) (t watchMessage, ok bool) {
 	t.bytes = b
 	ok = scan(b, func(n protowire.Number, v uint64, field []byte) bool {
 		switch {
@@ -54,7 +55,7 @@ func parseTold(b []byte) (t told, ok bool) {
 
 // after returns the message without the events up to a revision, nil if nothing is left. A message
 // without events is worth sending again.
-func (t told) after(revision int64) ([]byte, error) {
+func (t watchMessage) after(revision int64) ([]byte, error) {
 	switch {
 	case t.revision < revision, t.revision == revision && t.first > 0:
 		return nil, nil

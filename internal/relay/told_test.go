@@ -104,7 +104,7 @@ func FuzzTold(f *testing.F) {
 		f.Add(b, int64(8))
 	}
 	f.Fuzz(func(t *testing.T, b []byte, at int64) {
-		told, ok := parseTold(b)
+		told, ok := parseWatchMessage(b)
 		m := new(pb.WatchResponse)
 		if !ok || proto.Unmarshal(b, m) != nil || len(m.Events) == 0 {
 			return
@@ -133,7 +133,7 @@ func TestRecentOfAll(t *testing.T) {
 		g := &group{merger: m}
 		all = append(all, g)
 		for at := int64(1); at <= 3; at++ {
-			g.keepLocked(told{bytes: make([]byte, maxRecent/2-cost), revision: at, first: at})
+			g.keepLocked(watchMessage{bytes: make([]byte, maxRecent/2-cost), revision: at, first: at})
 		}
 		if n := m.recent.Load(); n > maxAllRecent {
 			t.Fatalf("%d bytes are kept", n)

@@ -139,9 +139,9 @@ func (w *watching) down(b []byte) (begun []*follower) {
 		return nil
 	}
 	if !w.stream {
-		return w.toldOf(response{more: true, watch: b}, nil)
+		return w.handle(response{more: true, watch: b}, nil)
 	}
-	parseResponses(b, func(r response) { begun = w.toldOf(r, begun) })
+	parseResponses(b, func(r response) { begun = w.handle(r, begun) })
 	return begun
 }
 
@@ -151,7 +151,7 @@ func (w *watching) has() bool {
 	return len(w.open) > 0
 }
 
-func (w *watching) toldOf(r response, begun []*follower) []*follower {
+func (w *watching) handle(r response, begun []*follower) []*follower {
 	w.mu.Lock()
 	f := w.open[r.id]
 	w.mu.Unlock()
@@ -160,7 +160,7 @@ func (w *watching) toldOf(r response, begun []*follower) []*follower {
 	case !r.more:
 		w.end(f)
 	case f.merged && !f.begun && r.watch != nil:
-		if t, ok := parseTold(r.watch); ok {
+		if t, ok := parseWatchMessage(r.watch); ok {
 			f.begun, f.at = true, t.revision
 			if f.from > 0 {
 				f.at = f.from - 1
@@ -249,7 +249,7 @@ func (f *follower) put(b []byte) bool {
 
 // give passes the events after f.at to the watch. It returns false if the watch must catch up
 // instead.
-func (f *follower) give(t told) bool {
+func (f *follower) give(t watchMessage) bool {
 	rest, err := t.after(f.at)
 	if err != nil || rest != nil && !f.put(rest) && t.first > 0 {
 		return false
@@ -316,7 +316,7 @@ func (f *follower) catchUp() {
 // failLate ends the call, unless the member soon reports the reason.
 func (f *follower) failLate(ctx context.Context) {
 	if pause(ctx, refusalTime); ctx.Err() == nil {
-		f.of.fail(errUntold)
+		f.of.fail(errUnfollowed)
 	}
 }
 
@@ -361,10 +361,10 @@ func (f *follower) tellAlone(ctx context.Context) (joined bool, err error) {
 			defer m.catchUp(who, -1)
 			continue
 		}
-		t, ok := parseTold(b)
+		t, ok := parseWatchMessage(b)
 		rest, err := t.after(f.at)
 		if !ok || err != nil {
-			return false, errUntold
+			return false, errUnfollowed
 		}
 		for rest != nil && t.first > 0 && !f.put(rest) {
 			if f.room(ctx); ctx.Err() != nil {

@@ -21,7 +21,7 @@ import (
 type boundAt struct {
 	Endpoint string                   `json:"endpoint"`
 	Bindings json.RawMessage          `json:"bindings"`
-	told     *pb.ListBindingsResponse // the same
+	decoded  *pb.ListBindingsResponse // Bindings, decoded
 }
 
 func (a commands) authBindings() app.Command {
@@ -65,7 +65,7 @@ files.`,
 // alike reports whether all members have the same bindings.
 func alike(list []boundAt) bool {
 	return !slices.ContainsFunc(list, func(b boundAt) bool {
-		return b.told.Sha256 != list[0].told.Sha256
+		return b.decoded.Sha256 != list[0].decoded.Sha256
 	})
 }
 
@@ -74,7 +74,7 @@ var bindingsHead = []string{
 }
 
 func bindingsRow(b boundAt) []string {
-	r := b.told
+	r := b.decoded
 	row := []string{b.Endpoint, fmt.Sprintf("%x", r.Header.GetMemberId()), "none"}
 	if r.File != "" {
 		row = append(row[:2], r.File, r.Sha256[:min(12, len(r.Sha256))],
@@ -120,12 +120,12 @@ func showBindings(list []boundAt) app.Answer {
 	}
 	return app.Answer{JSON: list, Simple: func(p *app.Page) {
 		p.Aligned(append([][]string{bindingsHead}, rows...)...)
-		told := map[string]bool{"": true} // the digest of no file
+		shown := map[string]bool{"": true} // the digest of no file
 		for _, b := range list {
-			if sum := b.told.Sha256; !told[sum] {
-				told[sum] = true
+			if sum := b.decoded.Sha256; !shown[sum] {
+				shown[sum] = true
 				p.Printf("\nDigest %s\n", app.Readable(sum))
-				p.Aligned(ruleRows(b.told)...)
+				p.Aligned(ruleRows(b.decoded)...)
 			}
 		}
 	}, Table: func() ([]string, [][]string) { return bindingsHead, rows }}

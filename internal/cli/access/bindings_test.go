@@ -12,7 +12,7 @@ import (
 // a file says does nothing to the terminal.
 func TestShowBindings(t *testing.T) {
 	at := func(endpoint, digest, refused, who string) boundAt {
-		return boundAt{Endpoint: endpoint, told: &pb.ListBindingsResponse{
+		return boundAt{Endpoint: endpoint, decoded: &pb.ListBindingsResponse{
 			File: "auth.yaml", Sha256: digest, LoadError: refused,
 			Bindings: []*pb.Binding{{Dns: who, User: "u"}},
 		}}

@@ -34,7 +34,7 @@ type Model struct {
 	interval time.Duration
 
 	history history
-	told    Snapshot // the last one with leases
+	latest  Snapshot // the last one with leases
 	events  []event
 	now     time.Time
 	outage  time.Time // since when the cluster has not answered; zero while it does
@@ -127,7 +127,7 @@ func (m *Model) Take(s Snapshot) {
 	m.history = m.history.add(s)
 	switch {
 	case s.Err == "":
-		m.told, m.outage = s, time.Time{}
+		m.latest, m.outage = s, time.Time{}
 	case m.outage.IsZero():
 		m.outage = s.At
 	}

@@ -59,7 +59,7 @@ func stateOf(l *leases.Info) string {
 
 // left formats the minimum remaining time of a lease.
 func (m *Model) left(l *leases.Info) string {
-	d := l.Remaining - m.now.Sub(m.told.At)
+	d := l.Remaining - m.now.Sub(m.latest.At)
 	switch {
 	case !m.outage.IsZero():
 		return "was " + short(l.Remaining)
@@ -82,8 +82,8 @@ func called(l *leases.Info) string {
 // picked returns the leases that match the filter, the next to expire first.
 func (m *Model) picked() []*leases.Info {
 	var list []*leases.Info
-	for i := range m.told.Leases {
-		if l := &m.told.Leases[i]; m.matches(l) {
+	for i := range m.latest.Leases {
+		if l := &m.latest.Leases[i]; m.matches(l) {
 			list = append(list, l)
 		}
 	}
@@ -132,7 +132,7 @@ func (m *Model) leaseRows() (rows [][]string) {
 // endRows returns the next leases to expire, and then the last events.
 func (m *Model) endRows() (rows [][]string) {
 	for _, l := range m.picked() {
-		if stateOf(l) == expiring && l.Remaining > m.now.Sub(m.told.At) && m.outage.IsZero() {
+		if stateOf(l) == expiring && l.Remaining > m.now.Sub(m.latest.At) && m.outage.IsZero() {
 			rows = append(rows, []string{"in " + m.left(l), expiring, called(l), table.Readable(l.Owner)})
 		}
 	}
