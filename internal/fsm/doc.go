@@ -104,7 +104,7 @@
 //	tag  record         fields
 //	1    header         version (one byte: the cluster version), index uv, term uv, revision sv,
 //	                    compacted revision sv, last token uv, generation uv, last event uv, last
-//	                    session uv, flags 1 held, 2 fell to be held, index of the entry that
+//	                    session uv, flags 1 held, 2 fell when held, index of the entry that
 //	                    decided the cluster version uv
 //	19   restore        if the state comes from a backup: its ID 8, not 0
 //	2    member         member
@@ -119,8 +119,8 @@
 //	16   limits         limits
 //	4    lease          lease
 //	8    session        ID uv, nonce 8, settled below uv; the one used least recently is first
-//	15   session user   of the session before: name, not empty
-//	9    answer         of the session before: number uv, result
+//	15   session user   of the preceding session: name, not empty
+//	9    answer         of the preceding session: number uv, result
 //	10   holds          ID of the lease 8, list of ranges, not empty
 //	11   orphan         what a cache may still hold of a lease that ended: lease, list of ranges
 //	17   account        leases that count for a principal: its name text, list of ID 8, not empty

@@ -44,7 +44,7 @@ func nameOf(who access.Caller) writerName {
 	return writerName{who.User, string(roles)}
 }
 
-// mayWriteAll needs write on all keys of a lease, for a caller that has logged in.
+// mayWriteAll requires permission to write all keys of a lease, from a caller that has logged in.
 func (p *permission) mayWriteAll(id lease.ID) error {
 	if p.lessor.KeyCount(id) <= fewKeys {
 		_, err := p.writeAll(id)

@@ -10,8 +10,8 @@ type when struct {
 
 // The queues that a lease is in.
 const (
-	turns  = iota // by when to renew it
-	ends          // by when its state changes by itself
+	turns  = iota // ordered by when to renew
+	ends          // ordered by when the state changes by itself
 	queues        // the number of queues
 )
 

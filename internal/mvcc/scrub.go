@@ -120,10 +120,10 @@ func (s *Store) forget(r *record) {
 }
 
 // ClearDeleted visits at most the next most deleted keys, and drops those that no read can request
-// any more. It reports whether more are left. How many there are depends on how far Scrub is, so
-// Visits clears all of them once after each compaction; calling ClearDeleted before saves it that
-// time, about half a microsecond a key. Versions and entries are left to Scrub. It does not change
-// what the store returns.
+// any more. It reports whether more are left. Their number depends on the progress of Scrub, so
+// Visits clears all of them once after each compaction, which takes about half a microsecond per
+// key; an earlier ClearDeleted saves that time. Versions and entries are left to Scrub. It does not
+// change what the store returns.
 func (s *Store) ClearDeleted(most int) (more bool) {
 	if s.Cleared() {
 		return false

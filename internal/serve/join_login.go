@@ -135,6 +135,7 @@ type explained struct {
 	how string
 }
 
+// Error implements error.
 func (e *explained) Error() string { return e.error.Error() + "; " + e.how }
 
 // Unwrap returns the error.

@@ -109,7 +109,7 @@ func choose(
 	ctx context.Context, v lease.View, r listing, after cursor, size int,
 ) (page []lease.Info, more bool) {
 	if len(r.Ids) > 0 {
-		return r.those(after, size)
+		return r.byID(after, size)
 	}
 	if r.NamePrefix == "" {
 		page = v.First(after.id, size+1, wanted(ctx, r))
@@ -131,9 +131,9 @@ func choose(
 	return page, false
 }
 
-// those returns a page of the leases that the request names by their IDs, and whether there are
+// byID returns a page of the leases that the request names by their IDs, and whether there are
 // more.
-func (l listing) those(after cursor, size int) (page []lease.Info, more bool) {
+func (l listing) byID(after cursor, size int) (page []lease.Info, more bool) {
 	for i := range l.named {
 		info := &l.named[i]
 		if info.ID <= after.id || !l.matches(info) {
