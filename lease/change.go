@@ -39,7 +39,7 @@ func (l *Lessor) Touch(id ID, token Token) (Info, error) {
 
 // touch restarts the TTL of a lease.
 func (l *Lessor) touch(slot uint32) Info {
-	l.anew(slot)
+	l.restartTime(slot)
 	if l.tracker != nil {
 		l.tracker.touch(slot)
 	}
@@ -62,7 +62,7 @@ func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	l.table.bytes -= l.table.bytesOf(slot)
 	x := l.table.amend(slot)
 	x.owner, x.principal = to.Owner, to.Principal
-	y := x.some()
+	y := x.orEmpty()
 	y.secret = to.Secret
 	x.setRare(y)
 	return l.succeed(slot, x), nil
@@ -76,7 +76,7 @@ func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 // token distinguishes the two.
 func (l *Lessor) Resume(id ID, s Secret) (Info, error) {
 	slot, ok := l.alive(id)
-	if !ok || s == (Secret{}) || !s.equal(l.table.extra(slot).some().secret) {
+	if !ok || s == (Secret{}) || !s.equal(l.table.extra(slot).orEmpty().secret) {
 		return Info{}, ErrNotFound
 	}
 	l.table.bytes -= l.table.bytesOf(slot)
@@ -92,7 +92,7 @@ func (s Secret) equal(t Secret) bool { return subtle.ConstantTimeCompare(s[:], t
 func (l *Lessor) succeed(slot uint32, x *extra) Info {
 	x.requestID = ""
 	l.table.bytes += l.table.bytesOf(slot)
-	l.anew(slot)
+	l.restartTime(slot)
 	l.table.change(slot).token = l.nextToken()
 	if l.tracker != nil {
 		l.tracker.restart(slot, false)

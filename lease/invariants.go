@@ -60,7 +60,7 @@ func (t *table) checkInvariants() error {
 			}
 			continue
 		}
-		if y := x.some(); y.outlived < 0 || y.lockDelay < 0 ||
+		if y := x.orEmpty(); y.outlived < 0 || y.lockDelay < 0 ||
 			y.outlived > 0 && (y.lockDelay == 0 || r.ttl != y.lockDelay) {
 			return fmt.Errorf("lease %d of ttl %d has %+v", r.id, r.ttl, y)
 		}

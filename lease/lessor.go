@@ -132,7 +132,7 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 		}
 		return Ended{}, false
 	}
-	x := l.table.extra(slot).some()
+	x := l.table.extra(slot).orEmpty()
 	if x.lockDelay > 0 && x.outlived == 0 {
 		return l.delay(slot), true
 	}
@@ -145,19 +145,19 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 // revoked.
 func (l *Lessor) delay(slot uint32) Ended {
 	x, r := l.table.amend(slot), l.table.change(slot)
-	y := x.some()
+	y := x.orEmpty()
 	y.outlived, r.ttl = r.ttl, y.lockDelay
 	x.setRare(y)
-	l.anew(slot)
+	l.restartTime(slot)
 	if l.tracker != nil {
 		l.tracker.restart(slot, true)
 	}
 	return Ended{Info: l.table.info(slot)}
 }
 
-// anew is common to all replicated changes that restart a lease's time: a checkpoint, and a
+// restartTime is common to all replicated changes that restart a lease's time: a checkpoint, and a
 // decision in flight, become void.
-func (l *Lessor) anew(slot uint32) {
+func (l *Lessor) restartTime(slot uint32) {
 	r := l.table.change(slot)
 	r.stamp++
 	r.remaining = 0

@@ -36,8 +36,8 @@ type rare struct {
 	bound    bool
 }
 
-// some returns the rare part of a lease, which may be empty.
-func (x *extra) some() rare {
+// orEmpty returns the rare part of a lease, which may be empty.
+func (x *extra) orEmpty() rare {
 	if x == nil || x.rare == nil {
 		return rare{}
 	}
@@ -108,7 +108,7 @@ func (t *table) bytesOf(slot uint32) int64 {
 	if x == nil {
 		return leaseBytes
 	}
-	y := x.some()
+	y := x.orEmpty()
 	terms := Terms{
 		Name: x.name, Owner: x.owner, RequestID: x.requestID, Labels: x.labels,
 		Principal: x.principal,

@@ -173,7 +173,7 @@ func (n *node) recycle(c *call) {
 // Propose implements api.Proposer. The command is applied if the caller of ctx has permission.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	who := api.CallerOf(ctx)
-	err := n.somebody(ctx, who)
+	err := n.requireLogin(ctx, who)
 	if fsm.Membership(cmd) {
 		// Apply decides; but a leader hands over before it is removed, so check before that as
 		// well.
@@ -185,9 +185,9 @@ func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 	return n.order(ctx, fsm.OnBehalf(who, cmd))
 }
 
-// somebody returns an error if a login is required and the caller is anonymous or its login has
+// requireLogin returns an error if a login is required and the caller is anonymous or its login has
 // ended. Commands of such callers do not enter the log.
-func (n *node) somebody(ctx context.Context, who access.Caller) error {
+func (n *node) requireLogin(ctx context.Context, who access.Caller) error {
 	if who.User != "" {
 		return nil
 	}

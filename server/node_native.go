@@ -27,7 +27,7 @@ func (n *node) InspectLeases(
 func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.Outcome {
 	out := make([]native.Outcome, len(commands))
 	who := api.CallerOf(ctx)
-	if err := n.somebody(ctx, who); err != nil {
+	if err := n.requireLogin(ctx, who); err != nil {
 		for i := range out {
 			out[i].Result.Err = err
 		}

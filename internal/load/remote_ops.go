@@ -39,8 +39,8 @@ func (r *Remote) grants(ctx context.Context, t *tally) error {
 	})
 }
 
-// some returns leases to work with, and grants them if there are too few.
-func (r *Remote) some(ctx context.Context) ([]int64, error) {
+// enoughLeases returns leases to work with, and grants them if there are too few.
+func (r *Remote) enoughLeases(ctx context.Context) ([]int64, error) {
 	r.mu.Lock()
 	missing := fewLeases - len(r.leases)
 	r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *Remote) some(ctx context.Context) ([]int64, error) {
 
 // puts overwrites fewLeases keys, each on a lease.
 func (r *Remote) puts(ctx context.Context, t *tally) error {
-	leases, err := r.some(ctx)
+	leases, err := r.enoughLeases(ctx)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (r *Remote) put(ctx context.Context, caller, i int, leases []int64) error {
 
 // reads makes linearizable reads of one key each.
 func (r *Remote) reads(ctx context.Context, t *tally) error {
-	leases, err := r.some(ctx)
+	leases, err := r.enoughLeases(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (r *Remote) reads(ctx context.Context, t *tally) error {
 
 // renewals saturates streams. Each has its own leases, more than it has requests in flight.
 func (r *Remote) renewals(ctx context.Context, t *tally) error {
-	leases, err := r.some(ctx)
+	leases, err := r.enoughLeases(ctx)
 	if err != nil {
 		return err
 	}

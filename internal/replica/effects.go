@@ -23,7 +23,7 @@ func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 	case *fsm.Revoke:
 		e.revoke(c)
 	case *fsm.ChangeTTL:
-		e.w.Renews = append(e.w.Renews, e.meant(c.ID, c.Name))
+		e.w.Renews = append(e.w.Renews, e.leaseNamed(c.ID, c.Name))
 	case *fsm.Expire: // part of a batch without cached keys, but it ends leases
 		e.w.Ends, e.w.Urgent = taking(l, c.Leases), true
 	default:
@@ -58,10 +58,10 @@ func (e *effects) touch(key, end string) {
 	e.w.Touches = append(e.w.Touches, keyrange.Range{Key: key, End: end})
 }
 
-// meant returns the lease named by an ID, or by its name alone. Another lease may get the name
+// leaseNamed returns the lease named by an ID, or by its name alone. Another lease may get the name
 // before the command is applied. But that one has another token and another secret, so a command
 // with either of these does not affect it.
-func (e *effects) meant(id lease.ID, name string) lease.ID {
+func (e *effects) leaseNamed(id lease.ID, name string) lease.ID {
 	if id == 0 {
 		info, _ := e.lessor.ByName(name)
 		return info.ID
@@ -82,7 +82,7 @@ func (e *effects) put(c *fsm.Put) {
 }
 
 func (e *effects) revoke(c *fsm.Revoke) {
-	e.w.Ends = append(e.w.Ends, e.meant(c.ID, c.Name))
+	e.w.Ends = append(e.w.Ends, e.leaseNamed(c.ID, c.Name))
 	if c.ID == 0 && c.Name != "" && (c.Token == 0 || c.Token > e.lessor.LastToken()) {
 		// Which lease will have the name then, and with which keys, is unknown.
 		e.w.Touches = append(e.w.Touches, keyrange.All)
@@ -124,7 +124,7 @@ func (e *effects) op(op *fsm.Op) {
 	case op.Revoke != nil:
 		e.revoke(op.Revoke)
 	case op.Touch != nil:
-		e.renew(e.meant(op.Touch.ID, op.Touch.Name))
+		e.renew(e.leaseNamed(op.Touch.ID, op.Touch.Name))
 	case op.Grant != nil:
 		e.grant(op.Grant)
 	}

@@ -38,9 +38,9 @@ type cache struct {
 	term uint64
 }
 
-// says handles a message from a cache. A message from a place where the cache was opened earlier is
-// ignored, because it may be older than messages from the new place.
-func (c caches) says(r *replica.Replica, m *CacheMail) {
+// fromCache handles a message from a cache. A message from a place where the cache was opened
+// earlier is ignored, because it may be older than messages from the new place.
+func (c caches) fromCache(r *replica.Replica, m *CacheMail) {
 	switch x := c[m.Of]; {
 	case m.Open != nil:
 		m.Open.Owner = m.From

@@ -271,7 +271,7 @@ func (s *Shell) feed() bool {
 	}
 	s.r.Abandon(m.Abandoned)
 	for i := range m.Caches {
-		s.caches.says(s.r, &m.Caches[i])
+		s.caches.fromCache(s.r, &m.Caches[i])
 	}
 	for _, q := range m.Reads {
 		s.r.Read(q)

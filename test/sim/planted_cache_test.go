@@ -60,7 +60,7 @@ var plantedCaches = []planted{
 		},
 	}},
 	{"a revocation is not gated by the keys of the lease", "C1, T20", []edit{
-		{effectsGo, "\te.w.Ends = append(e.w.Ends, e.meant(c.ID, c.Name))\n", ""},
+		{effectsGo, "\te.w.Ends = append(e.w.Ends, e.leaseNamed(c.ID, c.Name))\n", ""},
 	}},
 	{"what a revoked lease held leaves no orphan", "C1", []edit{
 		{leasesGo, "m.holds.orphan(&ended.Info, until)", "_ = until\n\tm.holds.set(&ended.Info, nil)"},

@@ -60,7 +60,7 @@ var plantedLeases = []planted{
 	}},
 	{"resume without the secret", "L4", []edit{
 		{
-			changeGo, "if !ok || s == (Secret{}) || !s.equal(l.table.extra(slot).some().secret) {",
+			changeGo, "if !ok || s == (Secret{}) || !s.equal(l.table.extra(slot).orEmpty().secret) {",
 			"if !ok || s == (Secret{}) {",
 		},
 	}},

@@ -20,7 +20,7 @@ func TestEndedLoginIsNotAnonymous(t *testing.T) {
 		t.Errorf("WhoAmI: %v, %v", got, err)
 	}
 	b := &stream{store: s.store, ctx: ctx}
-	if err := b.somebody(access.InvalidLogin); !errors.Is(err, access.ErrInvalidLogin) {
+	if err := b.requireLogin(access.InvalidLogin); !errors.Is(err, access.ErrInvalidLogin) {
 		t.Errorf("a command on a stream: %v", err)
 	}
 }

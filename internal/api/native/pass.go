@@ -138,7 +138,7 @@ func (t *stream) takeRenewals(
 		if q == nil || q.err != nil {
 			continue
 		}
-		if q.renewals != nil && t.goOn(q) {
+		if q.renewals != nil && t.runRest(q) {
 			from[i] = nil
 			continue
 		}

@@ -132,7 +132,7 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 		q.answer(nil, refusal)
 	case q.job.command != nil:
 		who := api.CallerOf(t.ctx)
-		if err := t.somebody(who); err != nil {
+		if err := t.requireLogin(who); err != nil {
 			q.answer(nil, err)
 			return
 		}
@@ -152,9 +152,9 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 	}
 }
 
-// somebody returns an error if a login is required and the caller has none, or one that has ended.
-// Requests of such callers do not get into the log.
-func (t *stream) somebody(who access.Caller) error {
+// requireLogin returns an error if a login is required and the caller has none, or one that has
+// ended. Requests of such callers do not get into the log.
+func (t *stream) requireLogin(who access.Caller) error {
 	if who.User != "" {
 		return nil
 	}
@@ -249,8 +249,8 @@ func (t *stream) guarded(ctx context.Context, call steps) (_ proto.Message, err 
 	return call(ctx)
 }
 
-// goOn runs the rest of a request's job, and reports whether there is any.
-func (t *stream) goOn(q *request) bool {
+// runRest runs the rest of a request's job, and reports whether there is any.
+func (t *stream) runRest(q *request) bool {
 	if q.renewals != nil && q.response == nil && q.err == nil {
 		return t.renewed(q)
 	}

@@ -134,7 +134,7 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 	for i, q := range batch {
 		batch[i] = nil
 		t.ahead = len(batch) - i
-		if q == nil || t.goOn(q) {
+		if q == nil || t.runRest(q) {
 			continue
 		}
 		if q.sent != nil {
