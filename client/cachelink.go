@@ -107,7 +107,7 @@ const (
 	// maxDropped bounds the ranges in one acknowledgement; members accept at most 10,000. Its size
 	// is bounded like that of a message.
 	maxDropped = 4096
-	// rangeBytes is a lower bound on the size of a range besides its keys.
+	// rangeBytes is a lower bound on the size of a range without its keys.
 	rangeBytes = 16
 )
 

@@ -52,7 +52,7 @@ const (
 	OK Status = iota + 1
 	// Jeopardy means that the lease is no longer valid, but may still live.
 	Jeopardy
-	// Ended means that the lease has ended for this program, for ever.
+	// Ended means that the lease has ended for this program, forever.
 	Ended
 )
 

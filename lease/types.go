@@ -100,7 +100,7 @@ type Checkpoint struct {
 	Token     Token
 	Remaining TTL
 	// Stamp is the lease's stamp when it was found silent. If the lease has changed since, the
-	// checkpoint is not set, because the TTL may have started anew. 0 means any stamp; clearing
+	// checkpoint is not set, because the TTL may have restarted. 0 means any stamp; clearing
 	// ignores it.
 	Stamp uint64
 }

@@ -90,7 +90,7 @@ func (b *build) run() error {
 	return b.sums()
 }
 
-// readTime takes the time of SOURCE_DATE_EPOCH, else that of the newest commit.
+// readTime sets the time to SOURCE_DATE_EPOCH, or to that of the newest commit.
 func (b *build) readTime() error {
 	text := os.Getenv("SOURCE_DATE_EPOCH")
 	if text == "" {

@@ -34,7 +34,7 @@ func (d *Directory) free(c *cache, drops []*drop) {
 	}
 }
 
-// acked takes in the acknowledgement of all invalidations up to seq.
+// acked processes the acknowledgement of all invalidations up to seq.
 func (d *Directory) acked(c *cache, seq uint64) {
 	before := c.hasAnswered()
 	if c.answered = max(c.answered, min(seq, c.seq)); before || !c.hasAnswered() {

@@ -78,7 +78,7 @@ type drop struct {
 	writes []*Write // that wait for it
 }
 
-// routesKept is through how many members an unacknowledged invalidation is sent.
+// routesKept is the number of members through which an unacknowledged invalidation is sent.
 const routesKept = 3
 
 // heard records through which member a cache was heard.
@@ -172,7 +172,7 @@ func (o Origin) before(p Origin) bool {
 	return o.Member == p.Member && o.Incarnation == p.Incarnation && o.Number <= p.Number
 }
 
-// Open takes in what a cache has. It returns false if there is no such cache: the lease has ended,
+// Open records what a cache has. It returns false if there is no such cache: the lease has ended,
 // has another holder, or holds nothing. An orphan's cache is accepted, so that it can be told to
 // drop everything.
 //
@@ -238,7 +238,7 @@ type Ack struct {
 	From    Origin
 }
 
-// Ack takes in an acknowledgement. It ignores old ones and those of another term.
+// Ack processes an acknowledgement. It ignores old ones and those of another term.
 func (d *Directory) Ack(a Ack) {
 	c := d.holds.find(a.ID, a.Token)
 	if c == nil {

@@ -242,7 +242,7 @@ func (d *Directory) Waiting() []*Write {
 	return inNumber(slices.Collect(maps.Keys(d.waiting)))
 }
 
-// acknowledged takes in that a cache has no pending invalidation left.
+// acknowledged records that a cache has no pending invalidation left.
 func (d *Directory) acknowledged(c *cache) {
 	delete(d.unacked, c.token)
 	d.resends.put(c, &c.resendAt, 0)

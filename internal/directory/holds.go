@@ -153,7 +153,7 @@ func (f *fences) admit(ends bool) {
 	}
 }
 
-// settle takes in that all commands below a number have their outcome.
+// settle records that all commands below a number have their outcome.
 func (f *fences) settle(below uint64) {
 	f.settled = max(f.settled, below)
 	n := 0

@@ -14,7 +14,7 @@ import (
 // renewal of a group gets no answer, or the connection ends, the Set forgets the group: the leases
 // remain valid as they were, are renewed by themselves, and join again.
 
-// MaxLeave is the maximum number of leases that leave with one batch. If so many are waiting, they
+// MaxLeave is the maximum number of leases that leave with one batch. If that many are waiting, they
 // do not wait for the next renewal of a group.
 const MaxLeave = 1024
 

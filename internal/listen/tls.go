@@ -27,8 +27,8 @@ type TLS struct {
 	ClientCertFile string
 	ClientKeyFile  string
 	// TrustedCAFile is a PEM bundle, read again at every handshake. If it or ClientCertAuth is set,
-	// a client must present a certificate that the bundle (else the system's) verifies. A dialed
-	// listener's certificate is verified with the same bundle.
+	// a client must present a certificate that is valid by the bundle, by default the system's. A
+	// dialed listener's certificate is verified with the same bundle.
 	TrustedCAFile  string
 	ClientCertAuth bool
 	// CRLFile has revocation lists, one in DER or any number in PEM. It is read again at every

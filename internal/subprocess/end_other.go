@@ -4,5 +4,5 @@ package subprocess
 
 import "syscall"
 
-// EndWithUs can have the kernel do nothing here: a program goes on when this process was killed.
+// EndWithUs has no effect on this system: a program continues to run if this process is killed.
 func EndWithUs() *syscall.SysProcAttr { return new(syscall.SysProcAttr) }

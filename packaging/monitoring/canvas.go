@@ -42,13 +42,13 @@ const (
 	around = "middle"
 )
 
-// text writes a line of letters of so many points; its base line goes through the point.
+// text writes a line of text with a font size in points; the point is on its baseline.
 func (c *canvas) text(at point, anchor string, size float64, s string) {
 	fmt.Fprintf(&c.out, `<text x="%s" y="%s" text-anchor="%s" font-size="%s">%s</text>`+"\n",
 		num(at.x), num(at.y), anchor, num(size), escaped(s))
 }
 
-// upright writes a text from below to above, its middle at the point.
+// upright writes a vertical text, read upwards, whose middle is at the point.
 func (c *canvas) upright(at point, size float64, s string) {
 	fmt.Fprintf(&c.out, `<g transform="translate(%s %s) rotate(-90)">`, num(at.x), num(at.y))
 	c.text(point{}, around, size, s)

@@ -37,7 +37,7 @@ type Notice struct {
 }
 
 // Ack acknowledges the invalidations of a term up to a number, and reports what the cache has
-// dropped besides.
+// dropped in addition.
 type Ack struct {
 	Term, Seq uint64
 	// Open is the term in which the cache was opened, 0 if it was not opened since Opening.
