@@ -12,8 +12,8 @@ import (
 // Client returns the configuration with which a member dials another. It presents ClientCertFile,
 // or CertFile without one, read again at every handshake. It trusts a listener whose certificate is
 // valid by the trusted CA file (by default the system's CAs), has the dialed host name, and is not
-// rejected by AllowedCNs, AllowedHostnames or CRLFile. All files are read once, so that a wrong path is
-// reported at the start; see [Fresh] for the trusted CA file of a later connection.
+// rejected by AllowedCNs, AllowedHostnames or CRLFile. All files are read once, so that a wrong
+// path is reported at the start; see [Fresh] for the trusted CA file of a later connection.
 //
 // If [TLS.SelfSigned] created the certificate, the listener's is not verified: each member has
 // signed its own. The connection is then encrypted, but a program in between can read it; etcd's

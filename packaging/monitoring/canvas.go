@@ -19,14 +19,14 @@ const (
 	purple = "#6c4ab6"
 )
 
-// fonts are as wide as each other; every reader of SVG has one of them.
+// fonts have the same widths; every SVG viewer has one of them.
 const fonts = "Liberation Sans,Arial,Helvetica,sans-serif"
 
-// letterWidth is about how wide a letter is, as a part of the size of its font. SVG does
-// not say how wide a text comes out.
+// letterWidth is the approximate width of a letter, relative to the font size. SVG does not report
+// the width of text.
 const letterWidth = 0.55
 
-// A point is a place in a picture; y grows downwards.
+// A point is a position in a picture; y grows downward.
 type point struct{ x, y float64 }
 
 // A canvas collects the elements of one SVG picture.
@@ -35,7 +35,7 @@ type canvas struct {
 	out  bytes.Buffer
 }
 
-// Where a text stands beside its point.
+// The position of a text relative to its point.
 const (
 	after  = "start"
 	before = "end"
@@ -55,7 +55,7 @@ func (c *canvas) upright(at point, size float64, s string) {
 	c.out.WriteString("</g>\n")
 }
 
-// A stroke is how a line is drawn.
+// A stroke is the style of a line.
 type stroke struct {
 	color  string
 	width  float64
@@ -88,7 +88,7 @@ func (c *canvas) dot(color string, at point) {
 		color, num(at.x), num(at.y))
 }
 
-// within has draw draw; what falls outside of the rectangle is not seen.
+// within calls draw, and clips its drawing to the rectangle.
 func (c *canvas) within(a, b point, draw func()) {
 	x, y, w, h := num(a.x), num(a.y), num(b.x-a.x), num(b.y-a.y)
 	fmt.Fprintf(&c.out, `<svg x="%s" y="%s" width="%s" height="%s" viewBox="%s %s %s %s">`+"\n",
@@ -107,7 +107,7 @@ func (c *canvas) save(w io.Writer) error {
 	return err
 }
 
-// num prints a coordinate to a hundredth.
+// num formats a coordinate with two decimals.
 func num(v float64) string {
 	b := strconv.AppendFloat(nil, v, 'f', 2, 64)
 	b = bytes.TrimRight(b, "0")
@@ -128,7 +128,7 @@ func list(points []point) string {
 func escaped(s string) string {
 	var b bytes.Buffer
 	if err := xml.EscapeText(&b, []byte(s)); err != nil {
-		panic(err) // a buffer takes everything
+		panic(err) // a buffer accepts everything
 	}
 	return b.String()
 }

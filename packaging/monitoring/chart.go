@@ -7,21 +7,21 @@ import (
 	"strconv"
 )
 
-// The size of a chart, and where in it the axes are, in points.
+// The size of a chart, and the positions of its axes, in points.
 var (
 	chartSize   = point{640, 300}
-	chartCorner = point{66, 36}   // the upper left end of the axes
-	chartOrigin = point{622, 246} // the lower right one
+	chartCorner = point{66, 36}   // top left corner of the axes
+	chartOrigin = point{622, 246} // bottom right corner
 )
 
-// lineColors are those of curves, in turn.
+// lineColors are the colors of successive curves.
 var lineColors = []string{green, purple, red, ink}
 
 // A Curve is a line of a chart.
 type Curve struct {
 	Name string
 	XY   [][2]float64
-	// Dots marks the points, as of what was measured.
+	// Dots marks the points, for measured values.
 	Dots bool
 }
 
@@ -29,12 +29,11 @@ type Curve struct {
 type Chart struct {
 	Title, X, Y string
 	Curves      []Curve
-	// LogX and LogY choose logarithmic scales; points at 0 and below are left
-	// out then.
+	// LogX and LogY select logarithmic scales, which omit points at 0 and below.
 	LogX, LogY bool
-	// Marks are vertical lines with a name.
+	// Marks are labeled vertical lines.
 	Marks []Mark
-	// MinY and MaxY bound the chart unless both are 0.
+	// MinY and MaxY limit the chart unless both are 0.
 	MinY, MaxY float64
 }
 
@@ -92,7 +91,7 @@ func (c Chart) curves(p *canvas, x, y axisOf) {
 	}
 }
 
-// legend names the curves that have points, in the upper right corner.
+// legend names the curves with points, in the top right corner.
 func (c Chart) legend(p *canvas) {
 	const size, sample = 11, 22
 	at := point{chartOrigin.x - 4, chartCorner.y + 4}
@@ -107,7 +106,7 @@ func (c Chart) legend(p *canvas) {
 	}
 }
 
-// points are those that the scales can show.
+// points returns the points that the scales can show.
 func (c Chart) points(curve Curve) [][2]float64 {
 	var out [][2]float64
 	for _, v := range curve.XY {
@@ -119,14 +118,14 @@ func (c Chart) points(curve Curve) [][2]float64 {
 	return out
 }
 
-// An axisOf is the way from values to places along one axis.
+// An axisOf maps values to positions along one axis.
 type axisOf struct {
-	lo, hi   float64 // the values at its ends
-	from, to float64 // and their places
+	lo, hi   float64 // values at the ends
+	from, to float64 // positions of the ends
 	log      bool
 }
 
-// axes are as long as the values of all curves.
+// axes returns axes for the values of all curves.
 func (c Chart) axes() (x, y axisOf) {
 	x = axisOf{
 		lo: math.Inf(1), hi: math.Inf(-1), from: chartCorner.x, to: chartOrigin.x, log: c.LogX,
@@ -148,7 +147,7 @@ func (c Chart) axes() (x, y axisOf) {
 	return x, y
 }
 
-// widen gives an axis of no value, or of one, some length.
+// widen gives an axis some length if it has at most one value.
 func (a *axisOf) widen() {
 	switch {
 	case a.lo > a.hi:
@@ -160,7 +159,7 @@ func (a *axisOf) widen() {
 	}
 }
 
-// place is where a value stands.
+// place returns the position of a value.
 func (a axisOf) place(v float64) float64 {
 	lo, hi := a.lo, a.hi
 	if a.log {
@@ -169,8 +168,8 @@ func (a axisOf) place(v float64) float64 {
 	return a.from + (a.to-a.from)*(v-lo)/(hi-lo)
 }
 
-// ticks are round values: powers of ten on a logarithmic scale, with their halves and
-// fifths if there are few.
+// ticks returns round values: powers of ten on a logarithmic scale, with halves and fifths if there
+// are few.
 func (a axisOf) ticks() []float64 {
 	var out []float64
 	if !a.log {
@@ -194,7 +193,7 @@ func (a axisOf) ticks() []float64 {
 	return out
 }
 
-// roundStep is 1, 2 or 5 times a power of ten, and no less than v.
+// roundStep returns the smallest number that is 1, 2 or 5 times a power of ten and not less than v.
 func roundStep(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, f := range []float64{1, 2, 5} {
@@ -205,7 +204,7 @@ func roundStep(v float64) float64 {
 	return 10 * unit
 }
 
-// number prints a tick.
+// number formats a tick.
 func number(v float64) string {
 	if v == 0 || math.Abs(v) >= 0.001 && math.Abs(v) < 1e6 {
 		return strconv.FormatFloat(math.Round(v*1e6)/1e6, 'f', -1, 64)

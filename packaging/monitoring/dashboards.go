@@ -2,19 +2,19 @@ package main
 
 import "strings"
 
-// inJob puts the name of a cluster's job into an expression.
+// inJob inserts the name of a cluster's job into an expression.
 func inJob(expr, job string) string { return strings.ReplaceAll(expr, "JOB", `job="`+job+`"`) }
 
-// rate is that of a counter of all members together.
+// rate returns the rate of a counter, summed over all members.
 func rate(name string) string { return "sum(rate(" + name + "{JOB}[$__rate_interval]))" }
 
-// quantile is one of a histogram of all members together.
+// quantile returns a quantile of a histogram over all members.
 func quantile(q, name string) string {
 	return "histogram_quantile(" + q + ", sum by (le) (rate(" + name +
 		"_bucket{JOB}[$__rate_interval])))"
 }
 
-// spread is the middle and the slow end of a histogram.
+// spread returns a panel with the median and a high quantile of a histogram.
 func spread(title, name string) panel {
 	return panel{title, "s", []query{
 		{quantile("0.5", name), "half"},
@@ -22,7 +22,7 @@ func spread(title, name string) panel {
 	}}
 }
 
-// each is a gauge of each member.
+// each returns a panel with a gauge of each member.
 func each(title, unit, expr string) panel {
 	return panel{title, unit, []query{{expr, "{{instance}}"}}}
 }

@@ -15,20 +15,19 @@ import (
 	"leasehold.dev/plan"
 )
 
-// plans is the path below the page of what "leasehold plan" computes, as JSON. What plan/outage and
-// its kind take are the flags of the command, without its dashes. They know nothing of the cluster
-// and change nothing, so they need no right, as the files of the page need none.
+// plans is the path, relative to the page, of the computations of "leasehold plan", as JSON.
+// Parameters are the flags of the command, without their dashes. A computation uses no data of the
+// cluster and changes nothing, so like the page's files it requires no permission.
 const plans = "plan/"
 
-// These bound the inputs of a question, so that all that is computed of them is finite. Nobody
-// plans a lease of a year.
+// Limits of the inputs, so that every computation is finite. Nobody plans a lease of a year.
 const (
 	longest     = 24 * time.Hour
 	least, most = 1e-9, 1e12
-	mostTimes   = 20 // of a list
+	mostTimes   = 20 // in a list
 )
 
-// answer is a report as the page reads it, with the inputs that it was made of.
+// answer is a report for the page, with its inputs.
 type answer struct {
 	Inputs    []input     `json:"inputs"`
 	Figures   [][2]string `json:"figures"`
@@ -37,7 +36,7 @@ type answer struct {
 	Sentences []string    `json:"sentences"`
 }
 
-// input is a flag: its value as text, and as a number if it is one, of seconds if it is a time.
+// input is a flag: its value as text, and if possible as a number (of seconds if it is a time).
 type input struct {
 	Name    string   `json:"name"`
 	Kind    string   `json:"kind"`
@@ -47,8 +46,8 @@ type input struct {
 	Choices []string `json:"choices,omitempty"`
 }
 
-// servePlan answers a question of the page. As no right is needed, one is answered at a time: so
-// however many there are, the member has the other cores for its work.
+// servePlan answers a question of the page. Since it requires no permission, it computes only one
+// at a time: however many there are, the member has the other cores for its work.
 func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	question := plan.Questions[name]
 	if question == nil {
@@ -58,7 +57,7 @@ func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	select {
 	case p.planning <- struct{}{}:
 	case <-r.Context().Done():
-		return // and nobody is there to be answered
+		return // there is nobody to answer
 	}
 	text, err := p.planned(r.URL.RawQuery, question())
 	var wrong *plan.InputError
@@ -71,14 +70,14 @@ func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // a browser that is gone needs none
+	_, _ = w.Write(text) // a browser that has gone needs no answer
 }
 
 // planned computes one answer. It empties planning, which the caller has filled.
 func (p *Page) planned(query string, q plan.Question) ([]byte, error) {
 	defer func() { <-p.planning }()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	fs.SortFlags = false // as the command has them
+	fs.SortFlags = false // in the command's order
 	q.Flags(fs)
 	if err := take(fs, query); err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func wrong(field, advice, problem string, args ...any) error {
 	return &plan.InputError{Field: field, Problem: fmt.Sprintf(problem, args...), Advice: advice}
 }
 
-// take sets the flags that a question names. The others keep their usual values.
+// take sets the flags in a question. The others keep their defaults.
 func take(fs *pflag.FlagSet, query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -143,7 +142,7 @@ func take(fs *pflag.FlagSet, query string) error {
 	return err
 }
 
-// isTime reports whether a question may have a time.
+// isTime reports whether a question may contain this time.
 func isTime(d time.Duration) bool { return d >= 0 && d <= longest }
 
 // inputs lists the flags.
@@ -153,9 +152,9 @@ func inputs(fs *pflag.FlagSet) []input {
 		in := input{Name: f.Name, Kind: f.Value.Type(), Usage: f.Usage, Value: f.Value.String()}
 		switch in.Kind {
 		case "durationSlice":
-			in.Value = strings.Trim(in.Value, "[]") // as a question has it
+			in.Value = strings.Trim(in.Value, "[]") // in the form that questions have
 		case "duration":
-			d, _ := fs.GetDuration(f.Name) // its kind says that it is one
+			d, _ := fs.GetDuration(f.Name) // it is of this type
 			in.Number = d.Seconds()
 		case "float64":
 			in.Number, _ = fs.GetFloat64(f.Name)

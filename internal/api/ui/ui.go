@@ -1,9 +1,9 @@
-// Package ui is the page for people at /ui/ of a client port. It serves files, and computes what
-// package plan computes, which needs nothing of the cluster. All else that the page shows and does
-// goes through the JSON API of package web, as the user who is logged in. So rights, the audit log
-// and quotas hold for the page as for every other client.
+// Package ui is the page for people at /ui/ of a client port. It serves files, and does the
+// computations of package plan, which need nothing from the cluster. Everything else goes through
+// the JSON API of package web, as the user who is logged in. So permissions, the audit log and
+// quotas apply to the page as to every other client.
 //
-// The files need no build. files/vendor has what others wrote, with its licences.
+// The files need no build. files/vendor has third-party files, with their licenses.
 package ui
 
 import (
@@ -22,28 +22,28 @@ import (
 //go:embed files
 var files embed.FS
 
-// prefix is the path below which a [Page] answers.
+// prefix is the path of a [Page].
 const prefix = "/ui/"
 
-// index is what the path of the page itself answers.
+// index is the file for the path of the page itself.
 const index = "index.html"
 
-// These stand in the index for what the page offers, "on" or "off", and for what serves it,
+// Placeholders in the index: whether the page offers changes, "on" or "off", and what serves it,
 // "member" or "relay".
 const (
 	acts   = "{{acts}}"
 	server = "{{server}}"
 )
 
-// policy is what a browser may do for the page: load files of this member, and call it. No text of
-// the cluster can become a script, a style, a form or a frame, even if a module is careless with
-// it: browsers that know trusted types refuse to make HTML of any text.
+// policy is what a browser may do for the page: load files from this member, and call it. No text
+// from the cluster can become a script, a style, a form or a frame, even if a module is careless
+// with it: browsers with support for trusted types refuse to make HTML of any text.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// kinds are the types of the files, by the ends of their names. The tables of the machine are not
-// asked, because a wrong one would keep the page from working.
+// kinds has the content types of the files, by file extension. The machine's own tables are not
+// used, because a wrong one would break the page.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -52,24 +52,24 @@ var kinds = map[string]string{
 	".txt":  "text/plain; charset=utf-8",
 }
 
-// Page serves the page. Its methods may be called from any goroutine.
+// Page serves the page. Its methods are safe for concurrent use.
 type Page struct {
 	files    map[string]file
-	planning chan struct{} // of capacity 1, filled while a plan is computed
+	planning chan struct{} // capacity 1, filled while a plan is computed
 }
 
-// file is what a path answers.
+// file is the answer for a path.
 type file struct {
 	kind, tag string
 	text      []byte
 }
 
-// Offer says what the page is to be.
+// Offer configures the page.
 type Offer struct {
-	// ReadOnly offers nothing that changes anything. That is no protection: a user that has the
-	// right to change something can do so without the page.
+	// ReadOnly omits everything that makes changes. It is no protection: a user with the permission
+	// to change something can do so without the page.
 	ReadOnly bool
-	// Relay is the page of a relay, which knows nothing of how the cluster is.
+	// Relay is for the page of a relay, which does not know the state of the cluster.
 	Relay bool
 }
 
@@ -112,8 +112,8 @@ func New(o Offer) *Page {
 	return p
 }
 
-// ServeHTTP implements http.Handler. Browsers keep the files, and ask each time whether they have
-// changed: so a page never mixes the modules of two releases for longer than it is open.
+// ServeHTTP implements http.Handler. Browsers cache the files, and ask each time whether they have
+// changed, so an open page does not mix modules of two releases for long.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	protect(w.Header())
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -122,7 +122,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path+"/" == prefix {
-		// Relative, because there may be a prefix before it that this member does not know.
+		// Relative, because there may be a prefix that this member does not know.
 		w.Header().Set("Location", strings.TrimPrefix(prefix, "/"))
 		w.WriteHeader(http.StatusPermanentRedirect)
 		return
@@ -146,11 +146,11 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.text))
 }
 
-// protect sets what every answer says to the browser, errors too.
+// protect sets the security headers of every answer, including errors.
 func protect(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Frame-Options", "DENY") // for browsers that do not know frame-ancestors
+	h.Set("X-Frame-Options", "DENY") // for browsers that do not support frame-ancestors
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
