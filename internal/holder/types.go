@@ -25,7 +25,7 @@ const defaultDrift = 1e-3
 // Status is how far a lease can be relied on.
 type Status uint8
 
-// The statuses in the order in which a lease has them; only from Jeopardy it may go back.
+// A lease goes through the statuses in this order. Only from Jeopardy can it return to OK.
 const (
 	// OK means that the lease is valid.
 	OK Status = iota + 1

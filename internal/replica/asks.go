@@ -107,7 +107,7 @@ func (q *question) fill(m *Forward) {
 
 // rewind takes back all requests, because they must be sent to another leader.
 func (a *asker) rewind() {
-	a.abandoned = nil // a new leader does not know who tends what
+	a.abandoned = nil // a new leader does not know who tended them
 	if a.current != nil {
 		a.reads = slices.Concat(a.current.reads, a.reads)
 		a.current = nil
@@ -203,7 +203,7 @@ func (a *asker) empty() bool {
 		a.batches.empty() && a.caches.empty()
 }
 
-// again adds requests to msg that seem to be lost.
+// again adds to msg the requests that seem to be lost.
 func (a *asker) again(msg *Forward) {
 	now, patience := a.m.ticks, uint64(a.m.cfg.ElectionTicks)
 	if a.current != nil {

@@ -51,7 +51,7 @@ type countedRenewal struct {
 // timeLimit limits the time of a request.
 type timeLimit struct {
 	until time.Time
-	haste time.Duration // how long before until it is answered if there is no leader
+	haste time.Duration // if there is no leader, it is answered this long before until
 }
 
 func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
