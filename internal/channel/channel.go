@@ -68,7 +68,7 @@ type piece struct {
 func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 	if f.Window > 0 {
 		if f.Window > 2*window || c.room+int(f.Window) > window {
-			return fmt.Errorf("%w: room for %d bytes more than was taken", errProtocol, f.Window)
+			return fmt.Errorf("%w: it gave back room for %d bytes too many", errProtocol, f.Window)
 		}
 		c.room += int(f.Window)
 		notify(c.roomy)
@@ -80,7 +80,7 @@ func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 		n := len(f.Data) + cost
 		// The last of the unspent frames was sent while there was room.
 		if len(f.Data) > pieceSize || c.unspent >= window || c.through {
-			return fmt.Errorf("%w: %d bytes of channel %d come, of which %d wait",
+			return fmt.Errorf("%w: %d bytes on channel %d, where %d are waiting",
 				errProtocol, len(f.Data), c.id, c.unspent)
 		}
 		c.unspent += n

@@ -38,10 +38,10 @@ const (
 )
 
 // ErrLost is wrapped by the errors of channels whose stream has ended.
-var ErrLost = errors.New("the way to the member is lost")
+var ErrLost = errors.New("the connection to the member was lost")
 
 // errProtocol is wrapped by errors about violations of the protocol by the other end.
-var errProtocol = errors.New("the other end does not keep to the protocol of relays")
+var errProtocol = errors.New("the other end violated the relay protocol")
 
 // Stream is a stream of messages, each of which has several frames.
 type Stream interface {
@@ -270,7 +270,7 @@ func (l *Link) take(frames []*pb.RelayFrame) error {
 			continue
 		case f.Call != nil:
 			if l.accept == nil || f.Channel <= l.newest {
-				return fmt.Errorf("%w: channel %d is opened, and %d was", errProtocol, f.Channel, l.newest)
+				return fmt.Errorf("%w: it opened channel %d after channel %d", errProtocol, f.Channel, l.newest)
 			}
 			l.newest = f.Channel
 			if why := l.refusesLocked(f.Call); why != "" {
@@ -301,7 +301,7 @@ func (l *Link) take(frames []*pb.RelayFrame) error {
 		}
 	}
 	if l.accept != nil && l.free > maxFree {
-		return fmt.Errorf("%w: it does not read, and %d frames wait", errProtocol, l.free)
+		return fmt.Errorf("%w: it does not read, and %d frames are waiting", errProtocol, l.free)
 	}
 	return nil
 }

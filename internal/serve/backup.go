@@ -160,7 +160,7 @@ needs as much memory as the state.`,
 		}
 		fmt.Fprintf(c.OutOrStdout(), "%d good, %d bad\n", good, bad)
 		if bad > 0 {
-			return fmt.Errorf("%d of the backups are damaged or lack something", bad)
+			return fmt.Errorf("%d of the backups are damaged or incomplete", bad)
 		}
 		return nil
 	})

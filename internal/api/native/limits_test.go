@@ -88,7 +88,7 @@ func TestEndWhileRequestsLast(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-b.ended:
-			if !strings.Contains(err.Error(), "the ids must rise") {
+			if !strings.Contains(err.Error(), "the IDs must increase") {
 				t.Error(err)
 			}
 			b.ended <- nil

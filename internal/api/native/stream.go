@@ -379,7 +379,7 @@ func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 		return invalid("request %d: an id must be below 1<<63", q.id)
 	}
 	if q.id <= t.last && !(t.relay != nil && renews && t.open[q.id] == nil) {
-		return invalid("request %d comes after request %d: the ids must rise", q.id, t.last)
+		return invalid("request %d comes after request %d: the IDs must increase", q.id, t.last)
 	}
 	t.last = max(t.last, q.id)
 	t.open[q.id] = q

@@ -153,7 +153,7 @@ func (a commands) lives(c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
 	r, err := c.TimeToLive(ctx, id)
 	if err != nil {
 		return false, app.WithCode(app.ExitConnection,
-			fmt.Errorf("lease %016x is not renewed any more, and may have expired: %w", id, err))
+			fmt.Errorf("lease %016x is no longer renewed, and may have expired: %w", id, err))
 	}
 	return r.TTL > 0, nil
 }
