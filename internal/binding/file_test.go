@@ -50,7 +50,7 @@ func TestParseErrors(t *testing.T) {
 		{"common-names: false", `common-names: "no"`, ":1: common-names is true or false"},
 		{
 			"common-names: false", "common-names: false\ncommon-names: true",
-			":2: common-names is given already",
+			":2: common-names is already set",
 		},
 		{"user: api", "user: 7", ":13: user is text"},
 		{"user: api", "user: [api]", ":13: user is one value"},

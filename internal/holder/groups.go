@@ -14,8 +14,8 @@ import (
 // renewal of a group gets no answer, or the connection ends, the Set forgets the group: the leases
 // remain valid as they were, are renewed by themselves, and join again.
 
-// MaxLeave is the maximum number of leases that leave with one batch. If that many are waiting, they
-// do not wait for the next renewal of a group.
+// MaxLeave is the maximum number of leases that leave with one batch. If that many are waiting,
+// they do not wait for the next renewal of a group.
 const MaxLeave = 1024
 
 // Joined records that a lease of a batch, which was just renewed, is in a group of the lessor.

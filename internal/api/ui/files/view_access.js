@@ -70,7 +70,9 @@ const which = ({ spiffe, dns, issuer, claims = {} }) => html`
   ${Object.entries(claims).map(([k, v]) => html`, ${named(k + "=" + v)}`)}`;
 
 // Bindings shows whom this member takes callers for that others have identified.
-function Bindings({ file, sha256, loaded_unix_ms: at, load_error: refused, common_names: names, issuers = [], bindings = [] }) {
+function Bindings({
+  file, sha256, loaded_unix_ms: at, load_error: refused, common_names: names, issuers = [], bindings = [],
+}) {
   if (!file) return null;
   return html`<${Table} title=${"Bindings of " + asked} head=${["caller", "is"]} rows=${bindings.map((b) => [
       which(b), b.user ? html`user ${named(b.user)}` : html`has ${named((b.roles || []).join(", "))}`])} />
