@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"leasehold.dev/client"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
@@ -117,8 +118,8 @@ func await[T any](t *testing.T, events <-chan T) (event T) {
 	t.Helper()
 	select {
 	case event = <-events:
-	case <-time.After(time.Minute):
-		t.Fatal("nothing happens within a minute")
+	case <-time.After(harness.Patience):
+		t.Fatalf("nothing happens within %v", harness.Patience)
 	}
 	return event
 }
