@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"io"
 	"net"
@@ -29,18 +28,12 @@ func getPage(t *testing.T, socket, path string) (int, string) {
 // getPageAs is getPage for a client that accepts a format.
 func getPageAs(t *testing.T, accept, socket, path string) (int, string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return virtual.Dial(ctx, "unix", socket)
-		},
-		DisableKeepAlives: true,
-	}}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Accept", accept)
-	resp, err := client.Do(r)
+	resp, err := webClient(t, socket).Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,10 +45,9 @@ func getPageAs(t *testing.T, accept, socket, path string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// Goal: the pages of health, of metrics and of the profiler are for everybody, on both ports, and
-// show no key, value, name, password or token; there is no other page of what is under way.
-// CVE-2021-28235 of etcd, where a debug page showed the passwords of logins. Method: all pages,
-// with access control on, after a login and requests with texts that are looked for.
+// The pages of health, metrics and the profiler need no login, so they must show no key, value,
+// name, password or token, and no page lists requests in flight (CVE-2021-28235 of etcd, whose
+// debug page showed the passwords of logins).
 func TestPagesShowNoSecrets(t *testing.T) { virtual.Test(t, testPagesShowNoSecrets) }
 
 func testPagesShowNoSecrets(t *testing.T) {
@@ -109,9 +101,8 @@ func testPagesShowNoSecrets(t *testing.T) {
 	}
 }
 
-// Goal: a call whose :path has no slash in front is none, so that no rule about methods is passed
-// by. CVE-2026-33186 of gRPC, where such a call reached its method. Method: the frames of a call
-// without a login, with and without the slash.
+// A call whose :path lacks the leading slash is rejected: it would bypass rules that match method
+// names (CVE-2026-33186 of gRPC).
 func TestPathWithoutSlash(t *testing.T) { virtual.Test(t, testPathWithoutSlash) }
 
 func testPathWithoutSlash(t *testing.T) {

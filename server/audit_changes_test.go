@@ -35,8 +35,8 @@ func recordsWith(t *testing.T, text, fields string) (n int) {
 	return n
 }
 
-// Goal: at the level of changes each change of users, roles, names, limits, members and settings
-// has a record that says by whom, of whom and what. Method: one of each, by root.
+// At level "changes", every change to users, roles, names, limits, members and settings is logged
+// with its principal and target.
 func TestAuditOfChanges(t *testing.T) {
 	t.Parallel()
 	_, text := auditedRun(t, "changes", func(r *running, conns map[string]*grpc.ClientConn) {
@@ -114,15 +114,15 @@ func TestAuditOfChanges(t *testing.T) {
 	}
 }
 
-// of is a call with its request.
+// of binds a call to its request.
 func of[Q, A any](
 	call func(context.Context, Q, ...grpc.CallOption) (A, error), q Q,
 ) func(context.Context) error {
 	return func(ctx context.Context) error { _, err := call(ctx, q); return err }
 }
 
-// Goal: the log has what happens to leases: granted, handed over, revoked and by whom, ended
-// with its key, and expired. Method: one lease of each end, by alice or by root.
+// The audit log records what happens to leases: granted, handed over, revoked (and by whom), ended
+// with its key, expired.
 func TestAuditOfLeases(t *testing.T) {
 	t.Parallel()
 	_, text := auditedRun(t, "changes", func(r *running, conns map[string]*grpc.ClientConn) {

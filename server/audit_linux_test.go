@@ -10,8 +10,8 @@ import (
 	native "leasehold.dev/api/leasehold/v1"
 )
 
-// With stop nothing is done that cannot be recorded, also not on a stream; what needs no record is
-// done. Method: a device that is always full.
+// With "stop", nothing that cannot be recorded is done, on streams either; reads that need no
+// record still work. The audit file is a device that is always full.
 func TestAuditStops(t *testing.T) {
 	t.Parallel()
 	for _, whenFull := range []string{"stop", "drop"} {
@@ -67,8 +67,8 @@ func TestAuditStops(t *testing.T) {
 	}
 }
 
-// With stop a call is not told either that it is not let in, if that cannot be recorded.
-func TestAuditStopsWhatIsRefused(t *testing.T) {
+// With "stop", a caller does not even learn that it was refused if the refusal cannot be recorded.
+func TestAuditStopsRefusals(t *testing.T) {
 	t.Parallel()
 	for whenFull, want := range map[string]codes.Code{
 		"stop": codes.Unavailable, "drop": codes.Unauthenticated,

@@ -47,8 +47,8 @@ func records(t *testing.T, file string) (lines []string, text string) {
 	return lines, string(data)
 }
 
-// audited runs a member with users and an audit log, calls do with connections of nobody and the
-// users, and returns what is in the log then.
+// auditedRun runs a member with users and an audit log, calls do with connections of users and of
+// an anonymous caller, and returns the log.
 func auditedRun(
 	t *testing.T, level string, do func(r *running, conns map[string]*grpc.ClientConn),
 ) (lines []string, text string) {
@@ -68,7 +68,7 @@ func auditedRun(
 	return records(t, c.Access.Audit.File)
 }
 
-// has checks that the log has a record, and only has it as often as is wanted.
+// has checks that the log has a record exactly so many times.
 func has(t *testing.T, lines []string, want string, times int) {
 	t.Helper()
 	n := len(lines) - len(slices.DeleteFunc(slices.Clone(lines), func(s string) bool {
@@ -79,8 +79,8 @@ func has(t *testing.T, lines []string, want string, times int) {
 	}
 }
 
-// The log has who changes users, grants and revokes, and who was denied what, over each of the ways
-// in, and has no password, value or secret.
+// The log names who changes users, grants and revokes, and who was denied what, however the call
+// arrives. It contains no password, value or secret.
 func TestAuditLog(t *testing.T) {
 	t.Parallel()
 	lines, text := auditedRun(t, "changes", func(r *running, conns map[string]*grpc.ClientConn) {
@@ -127,7 +127,7 @@ func TestAuditLog(t *testing.T) {
 	}
 }
 
-// At the level of reads everything is there, with keys and revisions.
+// Level "reads" logs every call, with keys and revisions.
 func TestAuditReads(t *testing.T) {
 	t.Parallel()
 	lines, text := auditedRun(t, "reads", func(r *running, conns map[string]*grpc.ClientConn) {
@@ -174,8 +174,8 @@ func TestAuditReads(t *testing.T) {
 	}
 }
 
-// Goal: a record has the trace of its call, over gRPC, a stream and JSON, and nothing that is no
-// trace. Method: calls that are denied, with headers that are right and wrong.
+// A record carries the trace ID of its call, over gRPC, streams and JSON. Malformed trace headers
+// are ignored.
 func TestAuditTraces(t *testing.T) {
 	t.Parallel()
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -46,8 +46,8 @@ func boundCluster(t *testing.T) (*issuertest.Issuer, []*running) {
 	return corp, members
 }
 
-// Through each member of a cluster, the leader and the others, a principal that is no user may do
-// what its roles allow, as they are by then, and no more; and a transaction needs all its parts.
+// Through every member, a principal that is not a user may do what its roles allow at that moment,
+// and nothing else. A transaction needs permission for all its parts.
 func TestBoundThroughEachMember(t *testing.T) { virtual.Test(t, testBoundThroughEachMember) }
 
 func testBoundThroughEachMember(t *testing.T) {
@@ -85,8 +85,8 @@ func testBoundThroughEachMember(t *testing.T) {
 	}
 }
 
-// Over leasehold.v1, through a member that does not lead, a lease belongs to the principal that it
-// was granted to: another one with the same roles may not touch it, and is told who it is.
+// Over leasehold.v1, through a follower, a lease belongs to the principal that it was granted to.
+// Another principal with the same roles may not use it, and the refusal tells it who it is.
 func TestBoundLease(t *testing.T) { virtual.Test(t, testBoundLease) }
 
 func testBoundLease(t *testing.T) {

@@ -12,9 +12,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: each member tells its own bindings and that they are its own, whether it leads or not, and
-// through a relay it is the member behind it; and nobody but root is told. Method: three members
-// with a file, another file and none.
+// Each member lists its own bindings, whether it leads or not; a relay lists those of the member
+// behind it. Only root may ask.
 func TestListBindings(t *testing.T) { virtual.Test(t, testListBindings) }
 
 func testListBindings(t *testing.T) {

@@ -72,10 +72,10 @@ func svid(id, name string, hosts ...string) func(*x509.Certificate) {
 	}
 }
 
-// Goal: SANs of certificates and tokens of an issuer are who the file says, over gRPC; through the
-// gateway tokens are, and no certificate is: not the client's, nor the server's own, which here
-// names root (CVE-2018-16886 is that of common names). A token goes before a certificate, and one
-// that does not count is not made good by one.
+// Over gRPC, SANs of certificates and tokens of an issuer identify callers as the bindings say.
+// Through the gateway only tokens count, no certificate: neither the client's nor the server's own,
+// which names root here (CVE-2018-16886 is the same fault with common names). A token takes
+// precedence over a certificate, and an invalid token is not rescued by one.
 func TestBoundCallers(t *testing.T) { virtual.Test(t, testBoundCallers) }
 
 func testBoundCallers(t *testing.T) {
@@ -168,7 +168,7 @@ func testBoundCallers(t *testing.T) {
 	}
 }
 
-// tokenClient returns etcd's client with a token, and whatever else it is given.
+// tokenClient returns etcd's client with a token.
 func tokenClient(t testing.TB, m *running, token string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
@@ -182,7 +182,7 @@ func tokenClient(t testing.TB, m *running, token string) *clientv3.Client {
 	return c
 }
 
-// watchOf opens a watch of the key a that is told of one change.
+// watchOf opens a watch of the key a, and receives one change.
 func watchOf(t testing.TB, c *clientv3.Client) clientv3.WatchChan {
 	t.Helper()
 	w := c.Watch(t.Context(), "a", clientv3.WithCreatedNotify())
@@ -212,9 +212,8 @@ func runBound(t *testing.T) (*running, *issuertest.Issuer, string) {
 	return r, corp, text
 }
 
-// A watch ends at once, though nothing happens to its keys, when its principal is bound no more,
-// or to other roles, and when its roles may no more. A change of the file that leaves it as it is
-// does not end it.
+// A watch ends at once when its principal is no longer bound, is bound to other roles, or its roles
+// lose the permission. A change of the file that does not affect it leaves it open.
 func TestBoundWatchEnds(t *testing.T) { virtual.Test(t, testBoundWatchEnds) }
 
 func testBoundWatchEnds(t *testing.T) {
@@ -259,8 +258,8 @@ func testBoundWatchEnds(t *testing.T) {
 	ends(watch, "without the right")
 }
 
-// A member with a file that is wrong does not start. One that asks nobody for the certificates
-// that the file is about says so.
+// A member with an invalid bindings file does not start. A member whose bindings are about
+// certificates, but which asks for none, logs a warning.
 func TestWrongBindings(t *testing.T) { virtual.Test(t, testWrongBindings) }
 
 func testWrongBindings(t *testing.T) {

@@ -12,9 +12,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestBootTime: leases are timed by CLOCK_BOOTTIME, which runs on while the machine sleeps, and
-// not by the monotonic clock. Method: the test runs itself again in a time namespace, where the
-// one is ahead of the other by a day, as after a sleep.
+// Leases are timed by CLOCK_BOOTTIME, which keeps running during suspend, not by the monotonic
+// clock. The test runs itself in a time namespace where boot time is a day ahead.
 func TestBootTime(t *testing.T) {
 	const (
 		inside = "LEASEHOLD_TEST_BOOTTIME"

@@ -14,9 +14,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: run.json names the process that runs on a data directory, and later how that run, or a
-// start that failed, ended. Method: a member, second members on its data while it runs, its end,
-// and starts that fail at each stage.
+// run.json names the process that runs on a data directory, and later how that run, or a failed
+// start, ended.
 func TestRunIsNoted(t *testing.T) { virtual.Test(t, testRunIsNoted) }
 
 func testRunIsNoted(t *testing.T) {
@@ -74,7 +73,7 @@ func testRunIsNoted(t *testing.T) {
 	}
 }
 
-// Each error with which a member ends has its code, also where several are in one chain.
+// Each error that ends a member maps to its code, also inside a chain of errors.
 func TestCauses(t *testing.T) { virtual.Test(t, testCauses) }
 
 func testCauses(t *testing.T) {

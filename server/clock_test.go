@@ -7,8 +7,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestClockOfAll: what every goroutine may ask for is the instant by which the core counts, also
-// after boot time has gone back.
+// Other goroutines read the instant at which the core is, also after boot time went back.
 func TestClockOfAll(t *testing.T) { virtual.Test(t, testClockOfAll) }
 
 func testClockOfAll(t *testing.T) {
@@ -32,9 +31,8 @@ func testClockOfAll(t *testing.T) {
 	}
 }
 
-// TestClocksAreReadTogether: a goroutine that waits for a processor between two clocks does not
-// make them part, and one that does not wait reads them once. One that always waits returns all
-// the same.
+// A goroutine that is descheduled between reading two clocks does not make them appear to diverge;
+// one that is not descheduled reads them once. The number of attempts is bounded.
 func TestClocksAreReadTogether(t *testing.T) { virtual.Test(t, testClocksAreReadTogether) }
 
 func testClocksAreReadTogether(t *testing.T) {

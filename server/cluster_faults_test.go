@@ -31,19 +31,6 @@ func snapshotHeader(from, to, index uint64) []byte {
 	return m.AppendTo(nil)
 }
 
-// Two of three members are a cluster; the third may come later.
-func TestOneMemberDownAtStart(t *testing.T) { virtual.Test(t, testOneMemberDownAtStart) }
-
-func testOneMemberDownAtStart(t *testing.T) {
-	configs := clusterConfigs(t, 3)
-	members := runAll(t, configs[:2]...)
-	members[0].put(t, "k", "v")
-	third := begin(t, configs[2]).await(t)
-	if got := third.get(t, "k"); got != "v" {
-		t.Errorf("through the one that came later: %q", got)
-	}
-}
-
 // All stop and start again, and everything is there.
 func TestRestartOfAll(t *testing.T) { virtual.Test(t, testRestartOfAll) }
 
@@ -71,8 +58,8 @@ func testRestartOfAll(t *testing.T) {
 	}
 }
 
-// A leader that is stopped hands the leadership over before it goes: the others never are
-// without one for an election timeout, which is long here.
+// A leader that is stopped hands over first: the others have a leader long before the election
+// timeout.
 func TestStopHandsOver(t *testing.T) { virtual.Test(t, testStopHandsOver) }
 
 func testStopHandsOver(t *testing.T) {
@@ -88,8 +75,8 @@ func testStopHandsOver(t *testing.T) {
 	}
 }
 
-// The data of a member of another cluster, under the addresses of one of this: the others do
-// not take it for that one, and it does not serve.
+// Members reject a member of another cluster that has the address of one of theirs, and it does not
+// serve.
 func TestForeignDataDirectory(t *testing.T) { virtual.Test(t, testForeignDataDirectory) }
 
 func testForeignDataDirectory(t *testing.T) {
@@ -152,8 +139,7 @@ func peerTLS(a *certs.Authority, name string) TLS {
 	}
 }
 
-// Members speak TLS with certificates from files, and let nobody in who shows none that their
-// authority has signed.
+// Members with certificates from files reject a peer whose certificate another authority signed.
 func TestPeerTLSFiles(t *testing.T) { virtual.Test(t, testPeerTLSFiles) }
 
 func testPeerTLSFiles(t *testing.T) {
@@ -193,8 +179,8 @@ func testPeerTLSFiles(t *testing.T) {
 	}
 }
 
-// A peer URL that leads nowhere does not keep the others from serving, and once it is put
-// right, that member is reached.
+// A wrong peer URL of one member does not stop the others from serving. Once it is corrected they
+// reach that member.
 func TestWrongPeerURL(t *testing.T) { virtual.Test(t, testWrongPeerURL) }
 
 func testWrongPeerURL(t *testing.T) {

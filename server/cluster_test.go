@@ -182,8 +182,7 @@ func (r *running) has(key string) string {
 	return string(kv.Value)
 }
 
-// Every member serves everything: what is written through one can be read, renewed and
-// watched through the others at once. No goroutine is left behind.
+// What is written through one member can be read, renewed and watched through the others at once.
 func TestClusterServesThroughEachMember(t *testing.T) {
 	virtual.Test(t, testClusterServesThroughEachMember)
 }
@@ -230,8 +229,8 @@ func testClusterServesThroughEachMember(t *testing.T) {
 	}
 }
 
-// A member that was away for longer than the log goes back gets a snapshot, and has
-// everything; so it does after a restart.
+// A member that was away for longer than the log reaches back catches up from a snapshot, and still
+// has everything after a restart.
 func TestLaggingMemberGetsSnapshot(t *testing.T) { virtual.Test(t, testLaggingMemberGetsSnapshot) }
 
 func testLaggingMemberGetsSnapshot(t *testing.T) {
@@ -283,8 +282,8 @@ func awaitDropped(t *testing.T, members ...*running) {
 	}
 }
 
-// A snapshot whose stream breaks in the middle changes nothing, now and after a restart, and
-// does not stand in the way of the next one.
+// A snapshot stream that breaks changes nothing, now or after a restart, and does not block the
+// next one.
 func TestBrokenSnapshotStream(t *testing.T) { virtual.Test(t, testBrokenSnapshotStream) }
 
 func testBrokenSnapshotStream(t *testing.T) {
@@ -332,8 +331,8 @@ func testBrokenSnapshotStream(t *testing.T) {
 	}
 }
 
-// A member joins as a learner, is sent the state, and is promoted; so it is when it was
-// stopped before it had any.
+// A member joins as a learner, receives the state, and is promoted, also if it was stopped before
+// it had any state.
 func TestJoin(t *testing.T) { virtual.Test(t, testJoin) }
 
 func testJoin(t *testing.T) {
@@ -390,8 +389,8 @@ func testJoin(t *testing.T) {
 	}
 }
 
-// A member that is removed stops without an error; its client has its answer. When it is
-// started again it stops again, and says why.
+// A removed member stops without an error, and its client gets an answer. When started again it
+// stops and says why.
 func TestRemovedMemberStops(t *testing.T) {
 	for _, role := range []string{"follower", "leader"} {
 		t.Run(role, func(t *testing.T) {

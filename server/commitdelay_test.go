@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/host"
 )
 
-// TestCommitDelay: the time is over once for each time that commands are delayed, whatever a
-// sync takes, and not after they have gone on. So it is with the kernel's timer and with Go's.
+// The callback runs once for each period in which commands are delayed, however long syncs take,
+// and not after they have been released; with the kernel's timer and with Go's.
 func TestCommitDelay(t *testing.T) {
 	for name, on := range map[string]*host.Host{"kernel's": nil, "Go's": {}} {
 		t.Run(name, func(t *testing.T) { testCommitDelay(t, on) })

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// What is written over and over does not use up the quota: by default history goes before its
-// time, and an alarm that was raised meanwhile is lifted. Nobody has to do anything.
+// Overwriting a key does not use up the quota: history is compacted early by default, and an alarm
+// raised meanwhile is lifted without an operator.
 func TestHistoryMakesRoom(t *testing.T) { virtual.Test(t, testHistoryMakesRoom) }
 
 func testHistoryMakesRoom(t *testing.T) {
@@ -37,8 +37,8 @@ func testHistoryMakesRoom(t *testing.T) {
 	})
 }
 
-// History is dropped by halves when little room is left. A thousand revisions stay for those
-// who watch, unless there is next to none.
+// History is compacted by halves when little room is left. A thousand revisions stay for watchers,
+// unless there is almost no room.
 func TestRelief(t *testing.T) {
 	const quota = 1600
 	for _, c := range []struct{ size, quota, revision, compacted, want int64 }{
@@ -59,8 +59,8 @@ func TestRelief(t *testing.T) {
 	}
 }
 
-// By time what is older than a period goes, but for the least number of revisions; by number
-// all but so many.
+// Periodic compaction removes what is older than a period, but keeps the least number of revisions;
+// compaction by revision keeps so many.
 func TestDue(t *testing.T) {
 	periodic := Compaction{Mode: PeriodicCompaction, Period: time.Hour}
 	least := periodic
@@ -99,8 +99,8 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// The alarm goes when there has been room for a while. Until then it is there for a person, or a
-// program of etcd's users, who made the room and lifts it by hand.
+// The alarm is lifted after there was room for a while. Until then a person, or a program written
+// for etcd, can lift it.
 func TestLiftAfterRoom(t *testing.T) {
 	now := time.Now()
 	a := &compactor{needed: now}
@@ -123,7 +123,7 @@ func TestLiftAfterRoom(t *testing.T) {
 	}
 }
 
-// A member that is away and keeps the alarm raised is named, once, after a while.
+// The log names, once and after a while, a member that is away and keeps the alarm raised.
 func TestNameAway(t *testing.T) { virtual.Test(t, testNameAway) }
 
 func testNameAway(t *testing.T) {

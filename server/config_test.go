@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Goal: the defaults are a member that can start, and Validate changes nothing.
+// The defaults are valid, and Validate changes nothing.
 func TestDefaultConfig(t *testing.T) {
 	c := DefaultConfig()
 	if err := c.Validate(); err != nil {
@@ -33,23 +33,7 @@ func withoutLogger(c Config) Config {
 	return c
 }
 
-// Goal: a default that one caller changed is not another's: nothing is shared.
-func TestDefaultConfigIsFresh(t *testing.T) {
-	c := DefaultConfig()
-	c.URLs.ListenClient[0].Host = "changed"
-	c.URLs.AdvertisePeer[0].Host = "changed"
-	d := DefaultConfig()
-	for _, u := range []url.URL{
-		c.URLs.AdvertiseClient[0], c.URLs.ListenPeer[0], d.URLs.ListenClient[0], d.URLs.AdvertisePeer[0],
-	} {
-		if u.Host == "changed" {
-			t.Errorf("%s is shared", u.String())
-		}
-	}
-}
-
-// Goal: every mistake is refused with what to do about it. Method: one change
-// to the defaults for each row.
+// Every mistake is refused with advice. Each row changes one default.
 func TestValidate(t *testing.T) {
 	parse := func(s string) []url.URL {
 		u, err := url.Parse(s)
@@ -192,7 +176,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Goal: Validate names every mistake at once.
+// Validate reports all mistakes at once.
 func TestValidateNamesAll(t *testing.T) {
 	c := DefaultConfig()
 	c.Name, c.DataDir, c.URLs.ListenClient = "", "", nil
@@ -211,8 +195,8 @@ func TestValidateNamesAll(t *testing.T) {
 	}
 }
 
-// Goal: a member that is not in its own cluster is told at its first start; an
-// alias for its own host is no mistake.
+// The first start refuses a member that is not in its own initial cluster, but accepts an alias of
+// its host.
 func TestCheckBootstrap(t *testing.T) {
 	at := func(s string) []url.URL { return []url.URL{{Scheme: "http", Host: s}} }
 	for _, c := range []struct {
@@ -240,8 +224,7 @@ func TestCheckBootstrap(t *testing.T) {
 	}
 }
 
-// Goal: a member keeps files for itself and for other members, whatever the process may
-// open, and says when it cannot.
+// A member reserves file descriptors for itself and other members, and fails if it cannot.
 func TestClientShare(t *testing.T) {
 	for files, want := range map[uint64]int{
 		250: 50, 300: 100, 1024: 633, 1 << 20: 1<<20 - 450, math.MaxUint64: math.MaxInt32 - 450,

@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: only what a message says of this member's own disk keeps it from starting again. An entry
-// that cannot be applied stops all members that have it: their data are as they were, for a release
-// that can. Method: the end of a core that has got one or the other.
+// Only evidence against this member's own disk keeps it from starting again. An entry that cannot
+// be applied stops all members that have it, with their data intact for a release that can apply
+// it.
 func TestNoteOfEnd(t *testing.T) { virtual.Test(t, testNoteOfEnd) }
 
 func testNoteOfEnd(t *testing.T) {

@@ -19,8 +19,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// alter puts another value of the same length into the log of a member that has stopped, with all
-// checksums right.
+// alter changes a value in the log of a stopped member, with valid checksums.
 func alter(t *testing.T, dir, value, other string) {
 	t.Helper()
 	disk, err := storage.Open(storage.Config{Dir: dir, Logger: testConfig(dir).Logger})
@@ -45,7 +44,7 @@ func alter(t *testing.T, dir, value, other string) {
 	}
 }
 
-// endsDamaged wants a member to end because it is damaged, in words that say what to do.
+// endsDamaged checks that a member ends because it is damaged, with advice.
 func endsDamaged(t *testing.T, r *running) {
 	t.Helper()
 	var err error
@@ -62,9 +61,8 @@ func endsDamaged(t *testing.T, r *running) {
 	}
 }
 
-// Goal: a member whose data were altered stops by itself, keeps what it had, and does not run on it
-// again; the others say which member it is, and serve everything. Method: one value in the log of a
-// member is changed while it is stopped.
+// A member whose data were altered stops by itself, keeps the evidence, and does not start on these
+// data again. The others name it and keep serving.
 func TestAlteredMemberStops(t *testing.T) { virtual.Test(t, testAlteredMemberStops) }
 
 func testAlteredMemberStops(t *testing.T) {
@@ -97,7 +95,7 @@ func testAlteredMemberStops(t *testing.T) {
 	servesWithout(t, members[:2], bad.node.member)
 }
 
-// servesWithout wants members to name the damaged one, and to serve.
+// servesWithout checks that members name the damaged one, and serve.
 func servesWithout(t *testing.T, members []*running, damaged uint64) {
 	t.Helper()
 	for _, m := range members {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -19,9 +18,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestPagesWithoutMajority: a founder whose cluster has no majority yet says so on its pages and
-// to its callers, instead of nothing; it serves when there is one. Method: one of three
-// founders alone, then with another.
+// A founder without a majority says so on its pages and to its callers, and serves once there is
+// one.
 func TestPagesWithoutMajority(t *testing.T) { virtual.Test(t, testPagesWithoutMajority) }
 
 func testPagesWithoutMajority(t *testing.T) {
@@ -95,18 +93,12 @@ func page(
 	ctx context.Context, t *testing.T, socket, method, path, body string,
 ) (code int, text string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return virtual.Dial(ctx, "unix", socket)
-		},
-	}}
 	u := "http://localhost" + path
 	req, err := http.NewRequestWithContext(ctx, method, u, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := client.Do(req)
+	resp, err := webClient(t, socket).Do(req)
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}

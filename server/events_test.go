@@ -64,8 +64,8 @@ func (f *follower) sees(want pb.LeaseEvent_Kind, id int64) *pb.LeaseEvent {
 	return e
 }
 
-// The events and their numbers are the same on every member, of either kind of request, and
-// who was told some by one goes on at another, also at one that was away.
+// Every member sends the same events with the same numbers, over both kinds of request. A client
+// can continue at another member, also at one that was away.
 func TestEventsEverywhere(t *testing.T) { virtual.Test(t, testEventsEverywhere) }
 
 func testEventsEverywhere(t *testing.T) {
@@ -136,8 +136,8 @@ func (n nativeTest) failsToFollow(r *pb.EventsRequest, want pb.Reason) {
 	n.is(err, want)
 }
 
-// Each member gives notice of the leases that nobody renews, and of those alone; over a
-// stream that carries everything, too.
+// Every member gives notice of leases that are not renewed, and only of those, on general streams
+// too.
 func TestExpiringEverywhere(t *testing.T) { virtual.Test(t, testExpiringEverywhere) }
 
 func testExpiringEverywhere(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestLeaderWithFailedDisk checks that a leader whose disk fails hands over before it waits for calls that
-// can no longer end, so that no other client waits for them. The log of the leader shows the order.
+// A leader whose disk fails hands over before it waits for calls that can no longer end, so that no
+// other client waits for them. Its log shows the order.
 func TestLeaderWithFailedDisk(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

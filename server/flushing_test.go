@@ -13,8 +13,7 @@ type flushed struct {
 
 func (f flushed) Flush() { *f.times++ }
 
-// Goal: the log of a member whose goroutine panics is flushed before the process ends, and not when
-// the goroutine ends by itself.
+// The log is flushed before a panic ends the process, but not when a goroutine returns.
 func TestFlushBeforePanic(t *testing.T) {
 	times := 0
 	log := slog.New(flushed{slog.DiscardHandler, &times})

@@ -23,9 +23,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A member whose log fills the disk writes a snapshot and goes on in the space of the log before
-// it. If there is no space for that either, clients may free some, and leases end all the same.
-// Method: a file system of a size that the test chooses.
+// A member whose log fills the disk writes a snapshot and continues in the space of the old log. If
+// there is no space for that either, clients may free some, and leases still end. The file system
+// has a size that the test chooses.
 func TestFullDisk(t *testing.T) { virtual.Test(t, testFullDisk) }
 
 func testFullDisk(t *testing.T) {
@@ -104,9 +104,9 @@ func testFullDisk(t *testing.T) {
 	})
 }
 
-// TestFollowerWithFullDisk: a follower with a full disk forwards writes, has the alarm, is not
-// healthy and not ready; with too little room for the leader's entries it sends clients elsewhere. A
-// leader with a full disk hands over. Method: file systems whose size the test limits.
+// A follower with a full disk forwards writes, has the alarm, and is neither healthy nor ready;
+// without room for the leader's entries it sends clients elsewhere. A leader with a full disk hands
+// over.
 func TestFollowerWithFullDisk(t *testing.T) { virtual.Test(t, testFollowerWithFullDisk) }
 
 func testFollowerWithFullDisk(t *testing.T) {
@@ -172,8 +172,8 @@ func onDisks(t *testing.T) ([]Config, map[string]*crashfs.FS) {
 	return configs, disks
 }
 
-// TestTwoFullDisks: with two full disks of three, the member with room comes to lead, and the lead
-// does not move on from there. Writes go on once one disk has room.
+// With two full disks of three, the member with room becomes the leader and stays it. Writes
+// continue once one more disk has room.
 func TestTwoFullDisks(t *testing.T) { virtual.Test(t, testTwoFullDisks) }
 
 func testTwoFullDisks(t *testing.T) {
@@ -213,9 +213,8 @@ func testTwoFullDisks(t *testing.T) {
 	})
 }
 
-// TestPlannedStopBesideFullDisk: a leader that stops offers the lead to a follower with a full disk,
-// which does not take it, and then to the other one. Method: of two equal followers, the one with the
-// lower ID is asked first.
+// A leader that stops offers the lead to a follower with a full disk, which declines, and then to
+// the other. Of two equal followers the one with the lower ID is asked first.
 func TestPlannedStopBesideFullDisk(t *testing.T) { virtual.Test(t, testPlannedStopBesideFullDisk) }
 
 func testPlannedStopBesideFullDisk(t *testing.T) {
@@ -246,10 +245,8 @@ func testPlannedStopBesideFullDisk(t *testing.T) {
 	}
 }
 
-// TestRepeatedOnFullDisk: a write with a number that was done before is answered on a full disk,
-// too, whichever way it comes, and so is a grant of the same request; what was not done is refused.
-// Method: a put is repeated when the disk is full, and its number is used for another command, and
-// others for the put. Grants with and without keys are repeated, and made by other requests.
+// A repeated numbered write, or a repeated grant of the same request, is answered on a full disk,
+// over every path. What was not done before is refused.
 func TestRepeatedOnFullDisk(t *testing.T) { virtual.Test(t, testRepeatedOnFullDisk) }
 
 func testRepeatedOnFullDisk(t *testing.T) {

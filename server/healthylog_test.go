@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestHealthyLifeWarnsOfNothing: members that found a cluster, join it, are stopped in order and
-// started again log no warning, and no error, and say how many connections they take.
-func TestHealthyLifeWarnsOfNothing(t *testing.T) { virtual.Test(t, testHealthyLife) }
+// Members that found a cluster, join it, stop in order and restart log no warning and no error, and
+// log their connection limit.
+func TestHealthyClusterLogsNoWarning(t *testing.T) { virtual.Test(t, testHealthyLife) }
 
 func testHealthyLife(t *testing.T) {
 	members, configs, logs := founded(t, 2)

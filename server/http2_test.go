@@ -44,8 +44,8 @@ const (
 	sayWhole = 1 << 4 // the connection, not a stream
 )
 
-// Calls that a stranger makes on the client port and on the peer port. All are
-// harmless: a script may make any of them thousands of times.
+// strangersCalls are the calls that a stranger makes on the client port and on the peer port. All
+// are harmless, however often they are made.
 var strangersCalls = [2][8]string{
 	{
 		"/etcdserverpb.Lease/LeaseLeases", "/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch",
@@ -59,8 +59,8 @@ var strangersCalls = [2][8]string{
 	},
 }
 
-// endedTwice is a script that killed members through grpc-go 1.83: the answer of a call
-// waits for a window, so its stream is still there when its end arrives twice.
+// endedTwice is a script that crashed members through grpc-go 1.83: the response of a call waits
+// for flow control, so its stream still exists when its end arrives twice.
 func endedTwice() []byte {
 	script := []byte{saySettings, 0}
 	for range 32 {
@@ -74,10 +74,8 @@ func endedTwice() []byte {
 	return script
 }
 
-// Goal: no connection, whatever it says in HTTP/2, ends a member or a port of it. Method:
-// scripts of frames against the client port and the peer port of a member, which must
-// answer other connections afterwards; go test runs fixed ones, go test -fuzz looks for
-// more.
+// No sequence of HTTP/2 frames ends a member or one of its ports. go test runs fixed scripts
+// against the client and the peer port; go test -fuzz looks for more.
 func FuzzHTTP2(f *testing.F) {
 	f.Add(endedTwice())
 	for seed := range uint64(60) {
@@ -116,9 +114,8 @@ func FuzzHTTP2(f *testing.F) {
 	})
 }
 
-// Goal: the headers that one connection can make a member keep are bounded, on both ports: a
-// byte may stand for kilobytes of them. Method: what the member announces, and headers in
-// spite of that, which must not become a call.
+// The headers that one connection can make a member keep are bounded on both ports: HPACK lets one
+// byte stand for kilobytes. A request that exceeds the announced bound must not become a call.
 func TestHeadersAreBounded(t *testing.T) {
 	t.Parallel()
 	r := run(t, testConfig(shortDir(t)))

@@ -27,8 +27,8 @@ func (o *batched) RenewedTogether() { o.errs = append(o.errs, nil) }
 
 func (o *batched) RenewedGroups() { o.errs = append(o.errs, nil) }
 
-// Renewals of either kind count by their leases against what may wait, and are told so if
-// there is no room. The core's stop answers those that wait.
+// Waiting renewals are bounded by the number of their leases, and refused beyond that. Stopping the
+// core answers those that wait.
 func TestRenewalsWait(t *testing.T) {
 	n := &node{core: &core{inbox: newInbox()}}
 	var one alone
@@ -92,9 +92,9 @@ func TestRoundsHaveRoom(t *testing.T) {
 	}
 }
 
-// Of very many requests the core takes no more for one step than that has time for, in their
-// order, and the next step is at once. What caches say is not left behind, since reads that came
-// after it must not overtake it.
+// The core takes a bounded number of requests per step, in order, and continues in the next step at
+// once. Messages of caches are all taken, because reads that arrived after them must not overtake
+// them.
 func TestManyRequestsTakeSeveralSteps(t *testing.T) {
 	const n = 2*maxTaken + 5
 	b := newInbox()

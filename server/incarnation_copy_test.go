@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// copied returns the configuration of a second process with c's identity: it has a copy of the
-// data directory and listens elsewhere.
+// copied returns the configuration of a second process with c's identity: it has a copy of the data
+// directory and listens elsewhere.
 func copied(t *testing.T, c Config) Config {
 	t.Helper()
 	dir := shortDir(t)
@@ -30,8 +30,8 @@ func copied(t *testing.T, c Config) Config {
 	return c
 }
 
-// A copy of a member's data directory that is run beside the member is refused, and says what to
-// do. All learn of it, and the cluster goes on. A restart is not taken for that.
+// A copy of a member's data directory that runs beside the member is refused, with advice. All
+// members report it, and the cluster continues. A restart is not mistaken for a copy.
 func TestCopiedData(t *testing.T) { virtual.Test(t, testCopiedData) }
 
 func testCopiedData(t *testing.T) {
@@ -87,7 +87,7 @@ type launched struct {
 	done chan error
 }
 
-// launch starts a member that ends with the test at the latest. It waits until it serves or ends.
+// launch starts a member, and waits until it serves or ends.
 func launch(t *testing.T, c Config) launched {
 	t.Helper()
 	s, err := New(c)

@@ -37,7 +37,7 @@ func ends(t *testing.T, c Config) error {
 	}
 }
 
-// wipe takes a member's data away.
+// wipe removes a member's data.
 func wipe(t *testing.T, c Config) {
 	t.Helper()
 	if err := os.RemoveAll(c.DataDir); err != nil {
@@ -45,7 +45,7 @@ func wipe(t *testing.T, c Config) {
 	}
 }
 
-// Founders that are told to wait for all do so, however many are there.
+// Founders without a time limit wait for all others.
 func TestFoundersWait(t *testing.T) { virtual.Test(t, testFoundersWait) }
 
 func testFoundersWait(t *testing.T) {
@@ -68,8 +68,8 @@ func testFoundersWait(t *testing.T) {
 	second.await(t)
 }
 
-// A founder whose data are lost is let in by none who knows what it had, and says what to do; so
-// is one that joined later. Members that know it have it from the state, or from when they met.
+// A founder, or a later member, whose data are lost is rejected by every member that knew it, and
+// says what to do.
 func TestLostData(t *testing.T) { virtual.Test(t, testLostData) }
 
 func testLostData(t *testing.T) {
@@ -118,8 +118,8 @@ func (m *running) joining(t *testing.T, others []Config) Config {
 	return c
 }
 
-// The first member of a cluster founds another one when its disk is lost and it is started as
-// before. It has another ID, and it stops when it hears of the cluster that it was in.
+// If the first member of a cluster loses its disk and starts as before, it founds another cluster,
+// with another ID, and stops when it hears of its former one.
 func TestFirstFoundsTwice(t *testing.T) { virtual.Test(t, testFirstFoundsTwice) }
 
 func testFirstFoundsTwice(t *testing.T) {
@@ -150,8 +150,7 @@ func testFirstFoundsTwice(t *testing.T) {
 	}
 }
 
-// A member that has joined is no founder: started again, with most of the others gone, it takes
-// part at once, however long founders wait for each other.
+// A member that joined does not wait for others when it restarts, however long founders do.
 func TestJoinedWaitsForNobody(t *testing.T) { virtual.Test(t, testJoinedWaitsForNobody) }
 
 func testJoinedWaitsForNobody(t *testing.T) {
@@ -172,7 +171,7 @@ func testJoinedWaitsForNobody(t *testing.T) {
 	}
 }
 
-// A member of before a restore, which knows this one with other data, does not stop it.
+// A member from before a restore, which knows this one with other data, cannot stop it.
 func TestStrangerExpelsNobody(t *testing.T) { virtual.Test(t, testStrangerExpelsNobody) }
 
 func testStrangerExpelsNobody(t *testing.T) {
@@ -181,8 +180,8 @@ func testStrangerExpelsNobody(t *testing.T) {
 	m.put(t, "k", "v")
 }
 
-// A member whose disk was put back to an older state, with its own incarnation, is contradicted
-// by the leader, and says what has happened instead of a stack.
+// A member whose disk was rolled back, with its own incarnation, is contradicted by the leader and
+// stops with an explanation.
 func TestRolledBack(t *testing.T) { virtual.Test(t, testRolledBack) }
 
 func testRolledBack(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// arrive returns a snapshot that the member could take and that has come whole.
+// arrive returns a complete snapshot that the member could install.
 func arrive(t *testing.T, s *Server) *arrival {
 	t.Helper()
 	const index = 1_000_000
@@ -40,8 +40,8 @@ func arrive(t *testing.T, s *Server) *arrival {
 	return &arrival{message: m.Raft, machine: foreign, writer: w, done: make(chan error, 1)}
 }
 
-// Wherever a snapshot is when the member stops, it is dropped, and who sent it is told.
-// Method: the goroutines' work is done here, one step after another, up to the stop.
+// When the member stops, a snapshot is dropped and its sender told, at whatever stage it is. The
+// test performs the goroutines' steps one by one.
 func TestStopDropsSnapshot(t *testing.T) { virtual.Test(t, testStopDropsSnapshot) }
 
 func testStopDropsSnapshot(t *testing.T) {
@@ -86,8 +86,8 @@ func testStopDropsSnapshot(t *testing.T) {
 	}
 }
 
-// What begins with anything but Raft's message about a snapshot is refused before a byte of it
-// is read.
+// A snapshot whose header is not Raft's message about a snapshot is refused before its content is
+// read.
 func TestSnapshotHeader(t *testing.T) { virtual.Test(t, testSnapshotHeader) }
 
 func testSnapshotHeader(t *testing.T) {
@@ -117,9 +117,8 @@ func testSnapshotHeader(t *testing.T) {
 	}
 }
 
-// A snapshot that brings what is there already has arrived, as far as its sender needs to
-// know: told otherwise, a leader whose log does not reach back far enough would send it again
-// and again, and the member take part in nothing.
+// A snapshot of what the member already has is reported as received. Otherwise a leader whose log
+// does not reach back far enough would resend it for ever.
 func TestSnapshotAlreadyHad(t *testing.T) { virtual.Test(t, testSnapshotAlreadyHad) }
 
 func testSnapshotAlreadyHad(t *testing.T) {
@@ -139,8 +138,8 @@ func testSnapshotAlreadyHad(t *testing.T) {
 	}
 }
 
-// A snapshot and entries behind it may become durable by one sync, and then show in one step.
-// Watchers get all of it from the history.
+// A snapshot and entries behind it may become durable with one sync, and visible in one step.
+// Watchers then get everything from the history.
 func TestEntriesBehindSnapshot(t *testing.T) { virtual.Test(t, testEntriesBehindSnapshot) }
 
 func testEntriesBehindSnapshot(t *testing.T) {

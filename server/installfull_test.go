@@ -22,9 +22,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestSnapshotOnFullDisk: a disk that has no room for a snapshot of another member refuses it while
-// it arrives, and the member goes on. Once it is there, it is installed without room. Method: the
-// disk is full while the snapshot arrives, or from then on.
+// A disk without room refuses a snapshot while it arrives, and the member continues. A snapshot
+// that has arrived is installed without further room.
 func TestSnapshotOnFullDisk(t *testing.T) { virtual.Test(t, testSnapshotOnFullDisk) }
 
 func testSnapshotOnFullDisk(t *testing.T) {
@@ -97,8 +96,8 @@ func testSnapshotOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestSnapshotsAreResent: a member that cannot take a snapshot is sent another one after pauses,
-// and catches up as soon as it can. Method: its disk creates no files of snapshots for a while.
+// A member that cannot take a snapshot is sent another one after pauses, and catches up as soon as
+// it can.
 func TestSnapshotsAreResent(t *testing.T) { virtual.Test(t, testSnapshotsAreResent) }
 
 func testSnapshotsAreResent(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: a member that was just added is told so, though the one that it asks first has not heard of
-// it, and though that one still knows another member at its URLs, which it takes the place of.
+// A new member can join although the member that it asks first has not heard of it yet, and still
+// lists another member with its URLs.
 func TestJoinWhileOneIsBehind(t *testing.T) { virtual.Test(t, testJoinWhileOneIsBehind) }
 
 func testJoinWhileOneIsBehind(t *testing.T) {
@@ -59,8 +59,7 @@ func testJoinWhileOneIsBehind(t *testing.T) {
 	}
 }
 
-// shows runs f while a member shows what it had seen before. It does so again if the member has
-// gone on meanwhile.
+// shows runs f while a member shows an earlier view, and repeats if the member moved on meanwhile.
 func (r *running) shows(t *testing.T, before *fsm.View, f func()) {
 	t.Helper()
 	for range 100 {

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Everything that happens to leases is in the log at level debug, with lease, owner and TTL,
-// and nothing at a higher level.
+// Everything that happens to leases is logged at level debug, with lease, owner and TTL, and
+// nothing at a higher level.
 func TestLeaseLog(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
 		var b bytes.Buffer

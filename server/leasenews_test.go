@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestSlowCachesNow: followers of the events find the caches that are slow now, since when, and are
-// woken when there are others, not when the same are told again.
+// Followers of the events learn which caches are slow and since when, and are woken only when that
+// changes.
 func TestSlowCachesNow(t *testing.T) {
 	n := newLeaseNews()
 	slow := func(id lease.ID, waited lease.TTL) replica.SlowCache {

@@ -2,12 +2,10 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -31,8 +29,8 @@ import (
 // cheap is the cost of hashes in tests.
 const cheap = 4
 
-// withUsers enables access control with root, and alice who may read and write keys that begin
-// with "a". Each has the name for a password. The member gives the commands itself.
+// withUsers enables access control with the users root and alice, who may read and write keys that
+// begin with "a". Each password is the user's name.
 func withUsers(t testing.TB, r *running) {
 	t.Helper()
 	commands := []fsm.Command{
@@ -148,12 +146,8 @@ func putJSON(t testing.TB, socket string, conf *tls.Config, key, header, value s
 	if conf != nil {
 		scheme = "https"
 	}
-	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return virtual.Dial(ctx, "unix", socket)
-		},
-		TLSClientConfig: conf, DisableKeepAlives: true,
-	}}
+	client := webClient(t, socket)
+	client.Transport.(*http.Transport).TLSClientConfig = conf
 	body, err := json.Marshal(map[string][]byte{"key": []byte(key)})
 	if err != nil {
 		t.Fatal(err)
@@ -178,13 +172,13 @@ func putJSON(t testing.TB, socket string, conf *tls.Config, key, header, value s
 	return out.Message
 }
 
-// TestWhoCalls calls over each listener, with a token in each form and with certificates. The
-// common name of a certificate is a user over gRPC and not through the gateway, whichever versions
-// of HTTP the client offers, and a token goes before it. CVE-2018-16886 of etcd, where the name in
-// the gateway's own certificate was taken for a user.
-func TestWhoCalls(t *testing.T) { virtual.Test(t, testWhoCalls) }
+// Calls over each listener, with tokens in each form and with certificates. A certificate's common
+// name is a user over gRPC and not through the gateway, whichever HTTP versions the client offers,
+// and a token takes precedence (CVE-2018-16886 of etcd, where the common name of the gateway's own
+// certificate was taken for a user).
+func TestCallers(t *testing.T) { virtual.Test(t, testCallers) }
 
-func testWhoCalls(t *testing.T) {
+func testCallers(t *testing.T) {
 	dir := shortDir(t)
 	c := cheapConfig(dir)
 	certs := newCertificates(t, "alice", "stranger", "")
@@ -201,7 +195,7 @@ func testWhoCalls(t *testing.T) {
 	}
 }
 
-// caller is one way to say who calls, and what comes of it.
+// caller is one way to identify oneself, and the expected outcome.
 type caller struct {
 	certificate   string // "-" for a connection without TLS
 	header, value string
@@ -209,7 +203,7 @@ type caller struct {
 	gateway       error // of a key of alice's
 }
 
-// callers are those with tokens, with certificates of alice and of a stranger, and with both.
+// callers are tokens, certificates of alice and of a stranger, and both together.
 func callers(alice, root string) map[string]caller {
 	empty, denied, invalid := rpctypes.ErrUserEmpty, rpctypes.ErrPermissionDenied,
 		rpctypes.ErrInvalidAuthToken
@@ -259,7 +253,7 @@ func (x caller) check(t *testing.T, name string, certs *certificates, plain, sec
 	}
 }
 
-// Without --client-cert-auth a certificate is no login, though it is verified.
+// Without --client-cert-auth a verified certificate does not log in.
 func TestCertificateIsNoLogin(t *testing.T) { virtual.Test(t, testCertificateIsNoLogin) }
 
 func testCertificateIsNoLogin(t *testing.T) {
@@ -277,9 +271,9 @@ func testCertificateIsNoLogin(t *testing.T) {
 	}
 }
 
-// A token counts at all members at once, also when the one that gave it has started anew or leads
-// no more. It counts no more when the password is another one, after access control was disabled,
-// and when its member has given others since it started anew.
+// A token is valid at all members at once, also after its issuer restarted. It becomes invalid when
+// the password changes, when access control is disabled, and when its issuer issues others after a
+// restart.
 func TestTokenCounts(t *testing.T) { virtual.Test(t, testTokenCounts) }
 
 func testTokenCounts(t *testing.T) {
@@ -330,8 +324,8 @@ func testTokenCounts(t *testing.T) {
 	counts(members[2], root, rpctypes.ErrInvalidAuthToken)
 }
 
-// What a member does by itself needs no permission: it compacts, and raises and lifts its alarm.
-// A client may do nothing of that, nor change who the members are.
+// Commands that members issue themselves need no permission: compaction, raising and lifting their
+// alarm. Clients need one, and one for membership changes.
 func TestMembersOwnWork(t *testing.T) { virtual.Test(t, testMembersOwnWork) }
 
 func testMembersOwnWork(t *testing.T) {

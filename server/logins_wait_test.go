@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// catchUp lets a member know all that was done before.
+// catchUp waits until a member has applied everything that was committed before.
 func catchUp(t testing.TB, r *running) {
 	t.Helper()
 	if err := r.node.Confirm(t.Context()); err != nil {
@@ -18,11 +18,10 @@ func catchUp(t testing.TB, r *running) {
 	}
 }
 
-// What somebody asks for who has not logged in is refused before it costs a place in the log, for
-// which there is no room here.
-func TestNobodyWritesNoLog(t *testing.T) { virtual.Test(t, testNobodyWritesNoLog) }
+// A command of an anonymous caller is refused before it takes space in the log, which is full here.
+func TestAnonymousNotLogged(t *testing.T) { virtual.Test(t, testAnonymousNotLogged) }
 
-func testNobodyWritesNoLog(t *testing.T) {
+func testAnonymousNotLogged(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))
 	withUsers(t, r)
 	r.node.writer.full.Store(true)

@@ -33,8 +33,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// tested is the member of a cluster that a matrix of rights is asked at, over its unix socket: one
-// that does not lead.
+// tested is a follower whose permissions are probed over its unix socket, directly and through a
+// relay.
 type tested struct {
 	*running
 	socket string // its own, or that of a relay in front of it
@@ -51,8 +51,8 @@ type tested struct {
 	}
 }
 
-// newTested runs a cluster of three with users, who log in at the follower, and a relay in front of
-// that. The relay may do more than it needs, what a role may.
+// newTested runs a cluster of three whose users log in at a follower, with a relay in front of
+// that. The relay has a role of its own, as a trap.
 func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 	t.Helper()
 	configs := clusterConfigs(t, 3)
@@ -93,13 +93,13 @@ func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 }
 
 // webClient returns a client of HTTP over a socket.
-func webClient(t *testing.T, socket string) *http.Client {
+func webClient(t testing.TB, socket string) *http.Client {
 	transport := &http.Transport{
+		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return virtual.Dial(ctx, "unix", socket)
 		},
 	}
-	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
 
@@ -118,7 +118,7 @@ func (m *tested) as(ctx context.Context, user string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "token", m.tokens[user])
 }
 
-// subject makes another lease of the owner, with a name, and a key.
+// subject makes another lease of the owner, with a name and a key.
 func (m *tested) subject(t *testing.T) nativetest.Subject {
 	t.Helper()
 	m.made++
@@ -168,7 +168,7 @@ func (m *tested) state(t *testing.T, of nativetest.Subject) known {
 // A passage is how a request comes to the member. It reports whether it was refused.
 type passage func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error)
 
-// passages are all of them, but for sessions of others.
+// passages are all ways to make a request, except in sessions of other users.
 var passages = map[string]passage{
 	"gRPC": byGRPC, "gateway": byJSON, "stream": byStream, "resumed stream": byResumed,
 	"gRPC through relay":           behindRelay(byGRPC),
@@ -276,10 +276,9 @@ func (m *tested) resumed(
 	return nativetest.Ask(s, saying(opened.(*pb.SessionResponse).Session, r.Body))
 }
 
-// T22, in a cluster. Goal: what a member is asked over its unix socket, and passes to the leader,
-// is decided as if it was alone, and so it is when a client goes on with a session on another
-// connection, and when a relay passes it on. Nobody does anything in the session of another, nor by
-// the rights of a relay. Method: all requests of the descriptors, by each user and each way.
+// T22 in a cluster: every request of the descriptors, by every user and every path, is decided at a
+// follower as by a single member; also when a client resumes its session on another connection, and
+// through a relay. Nobody acts in another's session or with the relay's permissions.
 func TestMatrixThroughFollower(t *testing.T) { virtual.Test(t, testMatrixThroughFollower) }
 
 func testMatrixThroughFollower(t *testing.T) {
@@ -406,7 +405,7 @@ func (m *tested) users() iter.Seq[string] {
 	}
 }
 
-// All calls of etcd's API, over the same socket, are for those that they are for.
+// Every call of etcd's API is allowed to exactly the right callers at a follower.
 func TestEtcdMatrixThroughFollower(t *testing.T) { virtual.Test(t, testEtcdMatrixThroughFollower) }
 
 func testEtcdMatrixThroughFollower(t *testing.T) {
@@ -414,7 +413,7 @@ func testEtcdMatrixThroughFollower(t *testing.T) {
 	m.tryEtcd(t)
 }
 
-// So they are through a relay.
+// Every call of etcd's API is allowed to exactly the right callers through a relay.
 func TestEtcdMatrixThroughRelay(t *testing.T) { virtual.Test(t, testEtcdMatrixThroughRelay) }
 
 func testEtcdMatrixThroughRelay(t *testing.T) {

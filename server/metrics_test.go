@@ -18,8 +18,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// The pages of the same port answer, and its metrics count calls under the
-// names that etcd's dashboards use.
+// The client port serves metrics under the names that etcd's dashboards use.
 func TestMetricsPage(t *testing.T) { virtual.Test(t, testMetricsPage) }
 
 func testMetricsPage(t *testing.T) {
@@ -113,8 +112,8 @@ func (r *running) measured(t *testing.T, name string) map[string]float64 {
 	return out
 }
 
-// TestPeerMetrics: the metrics tell which members are connected, that messages go to and fro, how
-// many are dropped, and how far a member is behind.
+// Metrics show which members are connected, traffic between them, dropped messages, and how far
+// each member is behind.
 func TestPeerMetrics(t *testing.T) { virtual.Test(t, testPeerMetrics) }
 
 func testPeerMetrics(t *testing.T) {
@@ -213,8 +212,7 @@ func (r *running) gather(t *testing.T, name string) map[string]float64 {
 	return out
 }
 
-// tenant makes a user who has so many leases of which it may have most, and then asks for as many
-// more, which are refused.
+// tenant makes a user that has as many leases as it may have, and is refused some more.
 func (r *running) tenant(t *testing.T, user string, has, refused int) {
 	t.Helper()
 	r.asRoot(t, &fsm.UserAdd{Name: user, NoPassword: true})
@@ -235,9 +233,8 @@ func (r *running) tenant(t *testing.T, user string, has, refused int) {
 	}
 }
 
-// Goal: metrics tell which principals have most and which are refused, by as many names as were
-// asked for, and how much all have; without the setting they name nobody. Method: three users with
-// leases, of which two are refused further ones, and one has a name that cannot be a label.
+// Metrics name the configured number of principals with the most use and with refusals, and the
+// total; without the setting they name none.
 func TestPrincipalMetrics(t *testing.T) { virtual.Test(t, testPrincipalMetrics) }
 
 func testPrincipalMetrics(t *testing.T) {

@@ -22,8 +22,8 @@ type nativeTest struct {
 	prefix string
 }
 
-// TestNative runs each scenario against a member that is alone, against the leader of three
-// and against a follower: every member serves every call.
+// Every member serves every call: each scenario runs against a single member, a leader and a
+// follower.
 func TestNative(t *testing.T) { virtual.Test(t, testNative) }
 
 func testNative(t *testing.T) {

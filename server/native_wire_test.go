@@ -1,11 +1,9 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,19 +23,13 @@ func (r *running) post(t *testing.T, path, body string) (int, map[string]any) {
 // postTo sends JSON to a member, and returns the HTTP status and the answer.
 func (r *running) postTo(t *testing.T, path, body string) (int, map[string]any) {
 	t.Helper()
-	c := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return virtual.Dial(ctx, "unix", r.cfg.URLs.ListenClient[0].Path)
-		},
-	}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
 		"http://member/v1/"+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := c.Do(req)
+	resp, err := webClient(t, r.cfg.URLs.ListenClient[0].Path).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +45,7 @@ func (r *running) postTo(t *testing.T, path, body string) (int, map[string]any) 
 	return resp.StatusCode, out
 }
 
-// Each call can be made in JSON: bytes are base64, 64-bit numbers strings, reasons names.
+// Every call can be made in JSON: bytes are base64, 64-bit numbers are strings, reasons are names.
 // Errors have their details.
 func TestNativeJSON(t *testing.T) { virtual.Test(t, testNativeJSON) }
 
@@ -130,7 +122,7 @@ func testNativeJSON(t *testing.T) {
 	}
 }
 
-// Tools find the service, with all that its messages are made of, by reflection.
+// Reflection lists the service with all its message types.
 func TestNativeReflection(t *testing.T) { virtual.Test(t, testNativeReflection) }
 
 func testNativeReflection(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// A caller that was answered in the core's last step has its answer, though the core has stopped
-// when the caller looks.
+// A caller that was answered in the core's last step gets its answer, although the core has stopped
+// meanwhile.
 func TestLastAnswerCounts(t *testing.T) {
 	stopped := make(chan struct{})
 	close(stopped)
@@ -24,8 +24,8 @@ func TestLastAnswerCounts(t *testing.T) {
 	}
 }
 
-// A member that others say is removed gets no entries any more, so nothing that waits for one
-// is answered: it is told so at once, and who asked for just that removal, that it is done.
+// A removed member receives no more entries, so pending calls fail at once; the one that asked for
+// its removal succeeds.
 func TestExpelled(t *testing.T) {
 	expelled := make(chan struct{})
 	close(expelled)

@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A stream that has renewed a lease does so no more when another user has a lease with that ID. It
-// looked at the lease once, so it is the core that says so.
+// A stream that renewed a lease cannot renew another user's lease with the same ID. The stream
+// checks permission once, so the core must refuse.
 func TestKeepAliveOfAnothersLease(t *testing.T) { virtual.Test(t, testKeepAliveOfAnothersLease) }
 
 func testKeepAliveOfAnothersLease(t *testing.T) {

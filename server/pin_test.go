@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestClientOfAnotherCluster: a client of etcd's API that says which cluster it wants has nothing
-// to do with a member of another one, by calls and by streams. One that says nothing is served.
+// A client of etcd's API that names the cluster it wants is refused by a member of another cluster,
+// in calls and streams.
 func TestClientOfAnotherCluster(t *testing.T) { virtual.Test(t, testClientOfAnotherCluster) }
 
 func testClientOfAnotherCluster(t *testing.T) {

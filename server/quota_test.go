@@ -106,9 +106,9 @@ func fillers(s fsm.Session) map[string]func(i int) fsm.Command {
 	}
 }
 
-// However a client fills the quota, what grows is refused then and the state is no larger than the
-// quota, but for the last tombstones and answers; what makes room is done all the same, renewals
-// are, and when there is room again everything is done.
+// However a client fills the quota, the state stays within it, but for the last tombstones and
+// answers. Then growth is refused, while renewals and whatever frees space still work, and once
+// there is room everything works again.
 func TestQuotaInEveryWay(t *testing.T) {
 	for name := range fillers(fsm.Session{}) {
 		t.Run(name, func(t *testing.T) {
@@ -210,8 +210,7 @@ type answered chan error
 // Answered implements native.Answered.
 func (a answered) Answered(r fsm.Result, err error) { a <- errors.Join(err, r.Err) }
 
-// Goal: requests that come over streams are refused at the quota as others are, and the alarm is
-// raised. Method: one message of many puts.
+// Requests over streams are refused at the quota like others, and raise the alarm.
 func TestQuotaOverStreams(t *testing.T) { virtual.Test(t, testQuotaOverStreams) }
 
 func testQuotaOverStreams(t *testing.T) {
@@ -245,8 +244,7 @@ func testQuotaOverStreams(t *testing.T) {
 	}
 }
 
-// Goal: the smallest quota of the members counts, whatever member is asked, and a quota counts
-// after a restart with another. Method: one member, to which another quota is told.
+// The smallest quota of all members applies, and a member can restart with another.
 func TestSmallestQuotaCounts(t *testing.T) { virtual.Test(t, testSmallestQuotaCounts) }
 
 func testSmallestQuotaCounts(t *testing.T) {
@@ -279,9 +277,8 @@ func testSmallestQuotaCounts(t *testing.T) {
 	}
 }
 
-// TestRoomAfterDelete: with the alarm raised, writes come back within a second of a delete that makes
-// room, although the history before it was left alone after a compaction of little use. Method: live
-// data fill the quota; virtual time.
+// With the alarm raised, writes work again within a second of a delete that makes room, although an
+// earlier compaction freed little.
 func TestRoomAfterDelete(t *testing.T) { virtual.Test(t, testRoomAfterDelete) }
 
 func testRoomAfterDelete(t *testing.T) {
@@ -303,8 +300,8 @@ func testRoomAfterDelete(t *testing.T) {
 	r.put(t, "k", value)
 }
 
-// TestOneAlarmIsEnough: while the alarm of another member refuses what grows, this member raises
-// none of its own, which would have to be lifted too.
+// While the alarm of another member refuses growth, this member raises none of its own, which would
+// have to be lifted too.
 func TestOneAlarmIsEnough(t *testing.T) { virtual.Test(t, testOneAlarmIsEnough) }
 
 func testOneAlarmIsEnough(t *testing.T) {

@@ -42,9 +42,8 @@ type opened struct {
 
 func (s opened) Context() context.Context { return s.ctx }
 
-// Goal: neither a renewal nor a login is refused because of a rate, by any call. Streams of many
-// requests are not counted, since each request is. Method: the calls of alice, who has made all that
-// she may; and other calls, which are refused.
+// No call refuses a renewal or a login because of a rate limit. Streams of many requests do not
+// count, because each of their requests does.
 func TestRenewalsAreNotLimited(t *testing.T) {
 	l, ctx := limitsOfAlice(t, access.LimitChange{What: access.Rate, Most: 1})
 	unary := func(method string) error {

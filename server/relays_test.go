@@ -77,14 +77,12 @@ func relayOf(t testing.TB, r *running, certs *certificates) (plain, secure strin
 	return plain, secure
 }
 
-// Goal: who comes through a relay may do what it may do itself, and never what the relay may: with
-// a token, with a certificate, and with neither. Of a certificate of root's a relay cannot convince
-// a member. Through its gateway only a token counts, and no certificate: not the client's, nor the
-// relay's own, which names alice. Method: the same calls as to a member (TestWhoCalls), by a relay
-// that may do more.
-func TestWhoCallsThroughRelay(t *testing.T) { virtual.Test(t, testWhoCallsThroughRelay) }
+// A caller behind a relay has its own permissions and never those of the relay: with a token, a
+// certificate, and neither. A relay cannot vouch for a certificate of root. Through its gateway
+// only tokens count, no certificate: neither the client's nor the relay's own, which names alice.
+func TestCallersThroughRelay(t *testing.T) { virtual.Test(t, testCallersThroughRelay) }
 
-func testWhoCallsThroughRelay(t *testing.T) {
+func testCallersThroughRelay(t *testing.T) {
 	dir := shortDir(t)
 	c := cheapConfig(dir)
 	certs := newCertificates(t, "alice", "root", "stranger", "")
@@ -194,8 +192,7 @@ func putOn(s pb.StreamService_OpenClient, key string) error {
 	}
 }
 
-// Goal: nobody is a relay without the role, and one from which the role is taken carries nothing
-// more. Method: streams of all kinds of callers; then the role goes.
+// Only the role relay makes a relay, and a relay that loses it carries nothing more.
 func TestRelayNeedsRole(t *testing.T) { virtual.Test(t, testRelayNeedsRole) }
 
 func testRelayNeedsRole(t *testing.T) {
@@ -250,8 +247,8 @@ func testRelayNeedsRole(t *testing.T) {
 	}
 }
 
-// Goal: a right that is taken from a client behind a relay goes at once, as at a member, and that
-// of its neighbour stays. Method: two watches through one relay; the role goes from the one.
+// A client behind a relay loses a revoked permission at once; its neighbour on the relay keeps its
+// own.
 func TestRightsThroughRelay(t *testing.T) { virtual.Test(t, testRightsThroughRelay) }
 
 func testRightsThroughRelay(t *testing.T) {
@@ -305,9 +302,8 @@ func nextResponse(t testing.TB, s pb.StreamService_OpenClient) *pb.Response {
 	}
 }
 
-// Goal: a relay with the role relay speaks for no certificate of root's, also on streams that were
-// opened before their principal had the role root. Method: streams of alice's, by her certificate
-// and through a relay; then alice becomes root.
+// A relay does not vouch for root's certificates, also on streams that were opened before their
+// principal became root.
 func TestRootThroughRelay(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)

@@ -11,8 +11,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: history goes when the quota is used up, also if leases take most of it. Method: leases for
-// four fifths of the quota, then versions of one key.
+// History is compacted when the quota is used up, also if leases take most of it.
 func TestReliefBesideLeases(t *testing.T) { virtual.Test(t, testReliefBesideLeases) }
 
 func testReliefBesideLeases(t *testing.T) {

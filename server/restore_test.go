@@ -11,8 +11,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestRoundTrip takes a backup through the API, restores it as another cluster, and
-// compares what clients see.
+// A backup taken through the API and restored as another cluster shows clients the same data.
 func TestRoundTrip(t *testing.T) { virtual.Test(t, testRoundTrip) }
 
 func testRoundTrip(t *testing.T) {
@@ -123,7 +122,8 @@ func fetch(t *testing.T, c *clientv3.Client) []byte {
 	return b.Bytes()
 }
 
-// --bump-revision and --mark-compacted: a watch of before learns that it must begin anew.
+// With --bump-revision and --mark-compacted, a watch from before the restore learns that it must
+// start over.
 func TestRestoreBumpsTheRevision(t *testing.T) { virtual.Test(t, testRestoreBumpsTheRevision) }
 
 func testRestoreBumpsTheRevision(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A certificate that is revoked while the member runs is let in on none of its ports from then on:
-// CVE-2026-59818 of etcd, where one of two listeners did not look at the list.
+// A certificate that is revoked while the member runs is refused on every port (CVE-2026-59818 of
+// etcd, where one of two listeners ignored the list).
 func TestRevokedOnEveryPort(t *testing.T) { virtual.Test(t, testRevokedOnEveryPort) }
 
 func testRevokedOnEveryPort(t *testing.T) {

@@ -2,9 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,7 +12,6 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/wire"
-	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
 
@@ -35,8 +31,8 @@ var ways = []struct {
 	{"stream without HTTP/2", pb.StreamService_Open_FullMethodName, beginDirect},
 }
 
-// Goal: a stream that its client ends is counted as canceled, as etcd's watches are, and one
-// that the member ends as it stops is not.
+// A stream that its client ends is counted as canceled, like etcd's watches; one that ends because
+// the member stops is not.
 func TestStreamEndsInMetrics(t *testing.T) { virtual.Test(t, testStreamEndsInMetrics) }
 
 func testStreamEndsInMetrics(t *testing.T) {
@@ -54,28 +50,6 @@ func testStreamEndsInMetrics(t *testing.T) {
 			t.Errorf("%s: ended by code as %v, want %v", way.name, after, before)
 		}
 	}
-	for range 2 {
-		wrong, cut := endsByStop(t)
-		if cut { // on a machine that stands still: such streams are canceled
-			t.Log("streams were cut off")
-			continue
-		}
-		for _, text := range wrong {
-			t.Error(text)
-		}
-		return
-	}
-	t.Error("streams were cut off at both stops")
-}
-
-// endsByStop stops a member while streams are open, and returns what is wrong with how they are
-// counted, and whether some were cut off.
-func endsByStop(t *testing.T) (wrong []string, cut bool) {
-	t.Helper()
-	var log harness.Log
-	c := testConfig(shortDir(t))
-	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	r := run(t, c)
 	for _, way := range ways {
 		way.begin(t.Context(), t, r)
 	}
@@ -88,11 +62,9 @@ func endsByStop(t *testing.T) (wrong []string, cut bool) {
 	}
 	for method, n := range canceled {
 		if got := endings(r, method); got[codes.Canceled] != n || got[codes.Unavailable] == 0 {
-			wrong = append(wrong,
-				fmt.Sprintf("%s: ended by code as %v, of which the clients %d", method, got, n))
+			t.Errorf("%s: ended by code as %v, of which the clients %d", method, got, n)
 		}
 	}
-	return wrong, log.Contains(cutOff)
 }
 
 // endings are how many streams of a method have ended, by code.
@@ -187,19 +159,13 @@ func mustReceive(t *testing.T, s grpc.ClientStream, m any) {
 func beginJSON(path, request string) func(context.Context, *testing.T, *running) {
 	return func(ctx context.Context, t *testing.T, r *running) {
 		t.Helper()
-		h := &http.Client{Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return virtual.Dial(ctx, "unix", r.cfg.URLs.ListenClient[0].Path)
-			},
-		}}
 		q, err := http.NewRequestWithContext(
 			ctx, http.MethodPost, "http://localhost/v1/"+path, strings.NewReader(request))
 		if err != nil {
 			t.Fatal(err)
 		}
 		q.Header.Set("Content-Type", "application/json")
-		resp, err := h.Do(q)
+		resp, err := webClient(t, r.cfg.URLs.ListenClient[0].Path).Do(q)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,8 +62,8 @@ var small = map[string]bool{
 	"log-sync": true,
 }
 
-// Goal: the log says of calls that take long what they waited for, whichever way they come, at the
-// leader and at a follower, without keys. Method: every call takes long.
+// The log says what slow calls waited for, whichever way they arrive, at the leader and at a
+// follower, without keys.
 func TestSlowCalls(t *testing.T) { virtual.Test(t, testSlowCalls) }
 
 func testSlowCalls(t *testing.T) {

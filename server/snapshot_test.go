@@ -20,9 +20,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestSnapshotsThatFail: a snapshot that cannot be written, though the disk has room, is not tried
-// again with each few entries, and the log tells once why. Method: a file system that creates no
-// files of snapshots for a while, and a member that writes one every few entries.
+// A snapshot that cannot be written, though the disk has room, is retried after pauses, and the log
+// gives the reason once.
 func TestSnapshotsThatFail(t *testing.T) { virtual.Test(t, testSnapshotsThatFail) }
 
 func testSnapshotsThatFail(t *testing.T) {
@@ -58,9 +57,8 @@ func testSnapshotsThatFail(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsOneCommit: a snapshot and the compaction of the log are one step: whenever the power is
-// cut while a member writes a snapshot, the next start finds both or neither. Method: the power is cut
-// after each system call of the member from the first one of a snapshot on.
+// A snapshot and the compaction of the log are one step: if the power is cut after any system call
+// of it, the next start finds both or neither.
 func TestSnapshotIsOneCommit(t *testing.T) { virtual.Test(t, testSnapshotIsOneCommit) }
 
 func testSnapshotIsOneCommit(t *testing.T) {
@@ -121,8 +119,8 @@ func testSnapshotIsOneCommit(t *testing.T) {
 	}
 }
 
-// TestSnapshotAtRest: a member that has nothing to do writes a snapshot though its log is not long,
-// so that the next start need not apply that.
+// An idle member writes a snapshot although its log is short, so that the next start need not apply
+// the log.
 func TestSnapshotAtRest(t *testing.T) { virtual.Test(t, testSnapshotAtRest) }
 
 func testSnapshotAtRest(t *testing.T) {
@@ -133,8 +131,8 @@ func testSnapshotAtRest(t *testing.T) {
 	})
 }
 
-// TestRestInAPause: a snapshot at rest whose time comes while attempts pause is written after the
-// pause, and not a minute later.
+// An idle snapshot whose time comes during a pause between attempts is written after the pause, not
+// a minute later.
 func TestRestInAPause(t *testing.T) { virtual.Test(t, testRestInAPause) }
 
 func testRestInAPause(t *testing.T) {
@@ -158,8 +156,7 @@ func testRestInAPause(t *testing.T) {
 	}
 }
 
-// TestReliefAfterRoom: a disk that is full again after it had room does not wait for a pause that
-// was for its state of before.
+// A disk that is full again after it had room does not wait for the pause of its earlier state.
 func TestReliefAfterRoom(t *testing.T) {
 	var s snapshotter
 	for now := lease.Instant(0); now < 60*60*1000; now += 100 {
@@ -171,9 +168,8 @@ func TestReliefAfterRoom(t *testing.T) {
 	}
 }
 
-// Goal: after the cluster version has fallen a member writes a snapshot of it, lets go of the log
-// before that, and only then says that a release that does not speak the version before may take
-// its place. Method: a member whose newest snapshot is of a version that the cluster had before.
+// After the cluster version fell, a member writes a snapshot in that version and drops the earlier
+// log. Only then does it report that an older release may take its place.
 func TestSnapshotOfLowerVersion(t *testing.T) { virtual.Test(t, testSnapshotOfLowerVersion) }
 
 func testSnapshotOfLowerVersion(t *testing.T) {
@@ -202,8 +198,8 @@ func testSnapshotOfLowerVersion(t *testing.T) {
 	}
 }
 
-// TestLowerVersionGoesFirst: the log of a version before goes also if a snapshot that would keep it
-// is due at the same time.
+// The log of an earlier version is dropped also if a snapshot that would keep it is due at the same
+// time.
 func TestLowerVersionGoesFirst(t *testing.T) { virtual.Test(t, testLowerVersionGoesFirst) }
 
 func testLowerVersionGoesFirst(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A connection on which nobody has logged in has a few calls at a time, and is closed if it says
-// nothing on them. One with a token has as many as it likes, silent or not.
+// A connection without a login has few concurrent calls, and is closed if it stays silent on them.
+// One with a token has no such limit.
 func TestStrangersHaveFewCalls(t *testing.T) { virtual.Test(t, testStrangersHaveFewCalls) }
 
 func testStrangersHaveFewCalls(t *testing.T) {
@@ -64,8 +64,8 @@ func testStrangersHaveFewCalls(t *testing.T) {
 	s.end()
 }
 
-// A caller with a token of an issuer is no stranger once the issuer's keys are known. Method: one
-// call, and then many streams at once on another connection, with another token.
+// Once the issuer's keys are known, a caller with one of its tokens is not limited like an
+// anonymous connection.
 func TestIssuersCallersAreNoStrangers(t *testing.T) {
 	virtual.Test(t, testIssuersCallersAreNoStrangers)
 }

@@ -7,9 +7,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A member was down while another one joined that leads now. It knows no address of that
-// one, and cannot learn it before it has answered it: it answers to where the leader says
-// that it listens.
+// A member was down while another joined and became the leader. It answers to the address that the
+// leader announces, because it cannot learn that address before it has answered.
 func TestLeaderWhoJoinedMeanwhile(t *testing.T) { virtual.Test(t, testLeaderWhoJoinedMeanwhile) }
 
 func testLeaderWhoJoinedMeanwhile(t *testing.T) {

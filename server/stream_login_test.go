@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 )
 
-// An invalid token has one error on all calls, streams included, at a member and through a relay:
-// it is the one by which etcd's clients know that they have to log in again (etcd #20332).
+// An invalid token gets the same error on all calls and streams, at a member and through a relay:
+// the one by which etcd's clients know that they have to log in again (etcd #20332).
 func TestInvalidTokenOnStreams(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)

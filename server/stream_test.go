@@ -24,8 +24,7 @@ type streamTest struct {
 	queue  []*pb.Response
 }
 
-// TestStream runs each scenario against a member that is alone, against the leader of
-// three and against a follower.
+// Each scenario runs against a single member, a leader and a follower.
 func TestStream(t *testing.T) { virtual.Test(t, testStream) }
 
 func testStream(t *testing.T) {
@@ -393,8 +392,8 @@ func (s *streamTest) compacted() {
 	}
 }
 
-// TestLeadership: every member says on its streams who leads and where that one serves clients,
-// at the beginning and when the leadership moves.
+// Every member reports on its streams who leads and where that member serves clients, at the start
+// and when the leadership moves.
 func TestLeadership(t *testing.T) { virtual.Test(t, testLeadership) }
 
 func testLeadership(t *testing.T) {

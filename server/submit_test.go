@@ -47,9 +47,8 @@ func fullTenant(t *testing.T) (
 	}
 }
 
-// Goal: nothing of a request is left where another will be, whichever way it was answered. Method:
-// submissions of all kinds, and their memory when they are answered. No test runs beside it, since
-// all share that memory.
+// Reused memory keeps nothing of an earlier request, however that was answered. No test runs beside
+// this one, because all share that memory.
 func TestSubmissionsLeaveNothing(t *testing.T) {
 	r, grant, revoke := fullTenant(t)
 	for _, c := range []struct {
@@ -84,7 +83,8 @@ func TestSubmissionsLeaveNothing(t *testing.T) {
 	}
 }
 
-// holdCore has the core wait until it is let go. It takes at once then what came meanwhile.
+// holdCore blocks the core until it is released; then it takes everything that arrived meanwhile at
+// once.
 func holdCore(r *running) (letGo func()) {
 	held, hold := make(chan struct{}), make(chan struct{})
 	r.node.inbox.task(func() { close(held); <-hold })
@@ -92,8 +92,7 @@ func holdCore(r *running) (letGo func()) {
 	return func() { close(hold) }
 }
 
-// Goal: puts and transactions that come over a stream keep their order. Method: two to one key,
-// while the core waits.
+// Puts and transactions of one stream keep their order.
 func TestSubmissionsKeepTheirOrder(t *testing.T) { virtual.Test(t, testSubmissionsKeepTheirOrder) }
 
 func testSubmissionsKeepTheirOrder(t *testing.T) {

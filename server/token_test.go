@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Members that have the same token found a cluster; a stranger is not even told who they are. A
-// token that could be guessed, and one that is not there, are refused at the start.
+// Members with the same token found a cluster; a stranger does not even learn who they are. A short
+// or missing token is refused at the start.
 func TestPeerToken(t *testing.T) { virtual.Test(t, testPeerToken) }
 
 func testPeerToken(t *testing.T) {

@@ -120,9 +120,8 @@ func attributes(s tracetest.SpanStub) map[attribute.Key]string {
 // written are the parts of a write at the leader.
 var written = []string{"queue", "commit", "log sync", "apply"}
 
-// Goal: a call that its caller samples gives spans with the right parents, over both APIs and JSON;
-// one that its caller does not sample, or whose header is none, gives none. Method: such calls, and
-// what is recorded when the member has stopped.
+// A sampled call has spans with the right parents, over both APIs and JSON. A call that is not
+// sampled, or whose header is invalid, has none.
 func TestTraceOfCalls(t *testing.T) { virtual.Test(t, testTraceOfCalls) }
 
 func testTraceOfCalls(t *testing.T) {
@@ -192,7 +191,7 @@ func testTraceOfCalls(t *testing.T) {
 	}
 }
 
-// Of calls that belong to no trace the sampler decides; of others the caller.
+// The sampler decides for calls without a trace, the caller for others.
 func TestTraceSampler(t *testing.T) { virtual.Test(t, testTraceSampler) }
 
 func testTraceSampler(t *testing.T) {
@@ -222,9 +221,8 @@ func testTraceSampler(t *testing.T) {
 
 type traceKey struct{}
 
-// Goal: requests over a stream are part of the traces of the contexts that they are made with,
-// whichever way they go, and are ended once. Method: the Go client, over a connection without
-// HTTP/2 and over gRPC, with a function that returns the context's trace.
+// Requests over a stream are part of the traces of their contexts, over both kinds of connection,
+// and end once.
 func TestTraceOfStream(t *testing.T) { virtual.Test(t, testTraceOfStream) }
 
 func testTraceOfStream(t *testing.T) {
@@ -289,9 +287,8 @@ func asking(n int, body *pb.Request) *pb.Request {
 	return body
 }
 
-// Goal: renewals, the creation of a watch and the opening of a cache have spans over leasehold.v1's
-// stream, and a write that waits for a cache says for how many, and for whose. Method: a cache that
-// acknowledges when the write waits.
+// Renewals, watches and caches have spans over leasehold.v1's stream. A write that waits for caches
+// records how many, and whose was last.
 func TestTraceOfCaches(t *testing.T) { virtual.Test(t, testTraceOfCaches) }
 
 func testTraceOfCaches(t *testing.T) {
@@ -357,8 +354,8 @@ func testTraceOfCaches(t *testing.T) {
 	}
 }
 
-// Over gRPC the streams of etcd's API have a span, as long as they last. A relay's calls have one
-// each, which the relay's own stream has not.
+// The streams of etcd's API have one span each. A relay's calls have one each, its own stream has
+// none.
 func TestTraceOfEtcdStreams(t *testing.T) { virtual.Test(t, testTraceOfEtcdStreams) }
 
 func testTraceOfEtcdStreams(t *testing.T) {
@@ -397,8 +394,8 @@ func testTraceOfEtcdStreams(t *testing.T) {
 	}
 }
 
-// Goal: a command that comes through a follower shows there that it was at the leader, and what
-// this member had to do itself; and the leader's part is in the same trace.
+// A command through a follower shows there that it was at the leader and what the follower did
+// itself; the leader's part is in the same trace.
 func TestTraceThroughFollower(t *testing.T) { virtual.Test(t, testTraceThroughFollower) }
 
 func testTraceThroughFollower(t *testing.T) {
@@ -436,8 +433,7 @@ func testTraceThroughFollower(t *testing.T) {
 	}
 }
 
-// What is off does nothing: without a provider there is no handler of gRPC's, and without slow calls
-// no interceptor either.
+// Without a provider there is no gRPC handler, and without slow calls no interceptor either.
 func TestTracingIsOff(t *testing.T) { virtual.Test(t, testTracingIsOff) }
 
 func testTracingIsOff(t *testing.T) {
@@ -449,53 +445,4 @@ func testTracingIsOff(t *testing.T) {
 			t.Errorf("slow after %v: %v, %v", after, r.core.tracer, r.core.tracer.GRPCOptions())
 		}
 	}
-}
-
-// BenchmarkTrace is what tracing adds to a put: without slow calls and traces, with slow calls (the
-// default), and with traces that no call or every call is part of.
-func BenchmarkTrace(b *testing.B) {
-	for _, name := range []string{"nothing", "slow", "unsampled", "sampled"} {
-		b.Run(name, func(b *testing.B) {
-			cfg := testConfig(shortDir(b))
-			switch name {
-			case "nothing":
-				cfg.GRPC.WarnAfter = 0
-			case "unsampled", "sampled":
-				root := sdk.NeverSample()
-				if name == "sampled" {
-					root = sdk.AlwaysSample()
-				}
-				cfg.TracerProvider = sdk.NewTracerProvider(sdk.WithSampler(root),
-					sdk.WithBatcher(discard{}))
-			}
-			r := run(b, cfg)
-			benchPuts(b, dial(b, r.cfg.URLs.ListenClient[0].Path, nil))
-		})
-	}
-}
-
-// discard is an exporter that takes everything.
-type discard struct{}
-
-func (discard) ExportSpans(context.Context, []sdk.ReadOnlySpan) error { return nil }
-func (discard) Shutdown(context.Context) error                        { return nil }
-
-// benchPuts puts keys, by as many clients at a time as share an entry of the log well.
-func benchPuts(b *testing.B, conn *grpc.ClientConn) {
-	const clients = 64
-	kv := etcdpb.NewKVClient(conn)
-	req := &etcdpb.PutRequest{Key: []byte("app/orders/00000042"), Value: make([]byte, 256)}
-	before := usage(b)
-	b.SetParallelism(clients)
-	b.RunParallel(func(p *testing.PB) {
-		for p.Next() {
-			if _, err := kv.Put(b.Context(), req); err != nil {
-				b.Error(err)
-				return
-			}
-		}
-	})
-	after := usage(b)
-	cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
-	b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/op")
 }

@@ -11,9 +11,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: --ui says whether there is a page and what it offers, and
-// the log where it is. There is none on the port of metrics,
-// nor without the gateway, which it needs.
+// --ui decides whether there is a page and what it offers, and the log says where it is. The
+// metrics port has none, nor a member without the gateway.
 func TestUI(t *testing.T) { virtual.Test(t, testUI) }
 
 func testUI(t *testing.T) {

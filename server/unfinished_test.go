@@ -50,9 +50,8 @@ func (g *glutton) begin(call byte) uint32 {
 	return g.newest
 }
 
-// TestUnfinishedRequestsAreBounded: what a connection can make a member keep of requests that are
-// not complete, or that their calls do not take, is bounded, on both ports. Method: connections
-// that send such until the member ends them, and hundreds of megabytes if it does not.
+// What one connection can make a member keep of incomplete or unread requests is bounded, on both
+// ports.
 func TestUnfinishedRequestsAreBounded(t *testing.T) {
 	const most = 96 << 20
 	bubble := func(name string, f func(t *testing.T)) {

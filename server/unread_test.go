@@ -15,10 +15,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestUrgentOnesPass: a renewal, and what a cache has to drop, do not wait behind a large answer of
-// the same stream that waits until the client has read others. Method: 40 watches whose large
-// events nobody reads; then one message on a stream asks for a large value and renews a lease,
-// another renews it again, and a key is put that the lease's cache has.
+// A renewal, or an invalidation, does not wait behind a large response of the same stream that
+// waits until the client has read others.
 func TestUrgentOnesPass(t *testing.T) { virtual.Test(t, testUrgentOnesPass) }
 
 func testUrgentOnesPass(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 	"leasehold.dev/internal/transport"
 )
 
-// TestWaitWithoutLeader: a call is told shortly before its deadline that there is no leader, and
-// which members are silent; its outcome is not known. With a leader it waits until the deadline.
+// Shortly before its deadline a call fails because there is no leader, and names the silent
+// members; its outcome is unknown. With a leader it waits until the deadline.
 func TestWaitWithoutLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{core: &core{peers: &peers{Transport: &transport.Transport{}}}, member: 1}

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// What is legal and most likely a mistake is in the log; what is on this machine is none.
+// The log warns of settings that are legal and probably mistakes.
 func TestWarnOfAddresses(t *testing.T) { virtual.Test(t, testWarnOfAddresses) }
 
 func testWarnOfAddresses(t *testing.T) {
@@ -42,7 +42,8 @@ func testWarnOfAddresses(t *testing.T) {
 	}
 }
 
-// A member that strangers reach says in one line what it lacks, unless it is told not to.
+// A member that strangers can reach logs in one line what protection it lacks, unless --insecure is
+// set.
 func TestWarnOfStrangers(t *testing.T) { virtual.Test(t, testWarnOfStrangers) }
 
 func testWarnOfStrangers(t *testing.T) {
@@ -94,9 +95,8 @@ func testWarnOfStrangers(t *testing.T) {
 	}
 }
 
-// TestWarnOfMembersAsTheyAre: a member that starts from an old snapshot warns of the members that
-// there are now, and not of those of the snapshot. Method: a member with a snapshot that names
-// another of its name, before and after the other is removed.
+// A member that starts from an old snapshot warns about the current members, not about those of the
+// snapshot.
 func TestWarnOfMembersAsTheyAre(t *testing.T) { virtual.Test(t, testWarnOfMembersAsTheyAre) }
 
 func testWarnOfMembersAsTheyAre(t *testing.T) {
@@ -142,8 +142,8 @@ func testWarnOfMembersAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestWarnOfVoters: a member that becomes the fourth voter is warned of, at its promotion and at
-// each start, and other numbers of voters are not, nor are learners.
+// A fourth voter is warned of, at its promotion and at each start; other numbers of voters and
+// learners are not.
 func TestWarnOfVoters(t *testing.T) { virtual.Test(t, testWarnOfVoters) }
 
 func testWarnOfVoters(t *testing.T) {

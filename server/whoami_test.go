@@ -33,8 +33,8 @@ func whoAmI(t *testing.T, c *grpc.ClientConn, token string) (*pb.WhoAmIResponse,
 	return got, err
 }
 
-// Goal: each caller is told who it is, by what, and what its roles permit, at each member and
-// through a relay: users, whom the bindings know, whom they do not, and nobody.
+// Each caller learns who it is, by what evidence, and what its roles permit, at each member and
+// through a relay.
 func TestWhoAmI(t *testing.T) { virtual.Test(t, testWhoAmI) }
 
 func testWhoAmI(t *testing.T) {

@@ -24,10 +24,8 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// TestWriterSyncs: a message is said to be durable after a sync of what it carries and of
-// what came before; one that carries a commit index only takes none of its own, also if
-// somebody waits for its response; and if nobody waits, nothing is said. Method: count the
-// syncs of a file system in memory.
+// A message is reported durable only after a sync of its content and all before it; one with only a
+// commit index needs no sync of its own. Nothing is reported if nobody waits.
 func TestWriterSyncs(t *testing.T) {
 	var syncs atomic.Int64
 	files := crashfs.New()
@@ -112,8 +110,7 @@ func TestWriterSyncs(t *testing.T) {
 	}
 }
 
-// TestWriterLooks: the writer finds a disk full before a client's command does, and
-// finds that it has room again. Method: a disk in memory of a size that the test chooses.
+// The writer notices a full disk before a client's command does, and notices room again.
 func TestWriterLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, files := newWriter(t, new(harness.Log), oneSegment)
@@ -192,8 +189,8 @@ func awaited(index uint64) *raftpb.Message {
 	}
 }
 
-// TestWriterRuns: what is awaited is written at once, the rest with the next write, and all of it
-// before the writer ends. Nobody is told twice.
+// What is awaited is written at once, the rest with the next write, and everything before the
+// writer ends. Each message is reported once.
 func TestWriterRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log harness.Log
@@ -252,8 +249,8 @@ func TestWriterRuns(t *testing.T) {
 	})
 }
 
-// TestWriterVotesOnFullDisk: while entries wait for room on a disk that is full to its end, a vote is
-// given and durable; and the entries, which come with an earlier term, do not take it back.
+// While entries wait on a full disk, a vote becomes durable; the entries, which carry an earlier
+// term, do not undo it.
 func TestWriterVotesOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, first, files := newWriter(t, new(harness.Log), oneSegment)
@@ -310,9 +307,8 @@ func TestWriterVotesOnFullDisk(t *testing.T) {
 	})
 }
 
-// TestWriterInstallsOnFullDisk: while entries wait for room on a disk that is full to its end, a
-// snapshot from the leader is installed, which makes room if there are earlier segments. Raft dropped
-// the entries when it took the snapshot, so they are neither written nor acknowledged.
+// While entries wait on a full disk, a snapshot from the leader is installed, which frees earlier
+// segments. The waiting entries, which Raft dropped, are neither written nor acknowledged.
 func TestWriterInstallsOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, first, files := newWriter(t, new(harness.Log), oneSegment)
@@ -378,7 +374,7 @@ func TestWriterInstallsOnFullDisk(t *testing.T) {
 	})
 }
 
-// TestWriterSettles: a second after the last write the disk gets an empty commit, once.
+// A second after the last write the disk gets an empty commit, once.
 func TestWriterSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, first, files := newWriter(t, new(harness.Log), 0)
@@ -407,8 +403,7 @@ func TestWriterSettles(t *testing.T) {
 	})
 }
 
-// TestWriterLooksByItself: a writer with nothing to write finds out that the disk is full, and that
-// it has room again, and tells the log each once.
+// An idle writer notices a full disk, and room again, and logs each once.
 func TestWriterLooksByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log harness.Log
@@ -435,8 +430,8 @@ func TestWriterLooksByItself(t *testing.T) {
 	})
 }
 
-// TestWriterWaitsForRoom: what is in the log already waits until the disk has room for it, or the
-// member stops, or the disk fails. Meanwhile the disk is full, and the write takes long.
+// An entry that is already in the log waits until the disk has room, the member stops, or the disk
+// fails.
 func TestWriterWaitsForRoom(t *testing.T) {
 	for _, ends := range []string{"there is room", "the member stops", "the disk fails"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -473,9 +468,9 @@ func TestWriterWaitsForRoom(t *testing.T) {
 	}
 }
 
-// TestWriterInstalls: a message installs the snapshot that has arrived for it, once, and its sender
-// learns what became of it. A snapshot that cannot be installed, or has not arrived, ends the
-// writer: the log would go on behind what is not there.
+// A message installs the snapshot that has arrived for it, once, and its sender learns the outcome.
+// A snapshot that cannot be installed, or has not arrived, ends the writer: the log would continue
+// behind a gap.
 func TestWriterInstalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log harness.Log
@@ -530,8 +525,7 @@ func TestWriterInstalls(t *testing.T) {
 	})
 }
 
-// TestWriterHangsAlone: a full disk hangs while it saves a vote. The core can still leave messages:
-// nothing that it needs is locked.
+// While a disk hangs, nothing that the core needs is locked.
 func TestWriterHangsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := crashfs.New()
@@ -569,7 +563,7 @@ func TestWriterHangsAlone(t *testing.T) {
 	})
 }
 
-// TestWriterInstallsInTime: a snapshot that has arrived waits until the disk has room for its name.
+// A snapshot that has arrived waits until the disk has room for its name.
 func TestWriterInstallsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := crashfs.New()
