@@ -8,8 +8,7 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// Goal: what a command about users and roles is said to need is what it takes, to the byte. Method:
-// the state before and after.
+// The predicted cost of a command about users and roles is exactly what the state grows by.
 func TestAccessGrowth(t *testing.T) {
 	m := New(Config{})
 	for _, c := range []Command{
@@ -25,7 +24,7 @@ func TestAccessGrowth(t *testing.T) {
 	}
 }
 
-// TestTakesRights: caches drop all they have before one of these commands is done, by whomever.
+// Caches drop everything before one of these commands is applied, whoever issues it.
 func TestTakesRights(t *testing.T) {
 	takes := []kind{
 		kindAuthEnable, kindUserDelete, kindUserRevokeRole, kindRoleDelete, kindRoleGrant,
@@ -39,7 +38,7 @@ func TestTakesRights(t *testing.T) {
 	}
 }
 
-// Goal: a snapshot of users and roles that no member writes is refused. Method: records by hand.
+// A snapshot with users and roles that no member writes is refused.
 func TestRestoreBadAccess(t *testing.T) {
 	leases := []access.LimitChange{{What: access.Leases, Most: 9}}
 	for name, records := range map[string][]func([]byte) []byte{

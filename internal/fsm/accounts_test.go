@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -17,8 +16,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// ledger is the model of accounts: who wrote each version of a key, and was granted each lease. It
-// learns that from what a command did, not from how.
+// ledger is the model of accounts: whose each version of a key and each lease is. It learns that
+// from what a command did, not from how.
 type ledger struct {
 	versions map[mvcc.Revision]string
 	newest   map[string]mvcc.Record
@@ -181,11 +180,11 @@ func unlimited(t *testing.T, m *Machine) *Machine {
 	return m
 }
 
-// Goal: what is whose is counted exactly, also after a snapshot and a compaction; nobody gets beyond
-// a limit that stands; and nobody is refused who would not have, by leases and keys. Method: random
-// commands of four principals, with random limits. After each, the counts are those of a model that
-// looks at all versions and leases. What was refused is done to the same state without limits: there
-// somebody gets beyond the limit. Ranges are deleted ahead, a key at a time.
+// What each principal has is counted exactly, also after a snapshot and a compaction; nobody
+// exceeds a limit, and nobody within the limits is refused. Random commands of four principals
+// under random limits are compared with a model that looks at all versions and leases. A refused
+// command is applied to the same state without limits, where it must exceed one. Ranges are deleted
+// ahead, a key at a time.
 func TestAccountsAgainstModel(t *testing.T) {
 	refusals, parts := 0, 0
 	for seed := range uint64(tier.Budget(20, 60)) {
@@ -320,74 +319,8 @@ func checkRefused(t *testing.T, m *Machine, c Command, e *access.LimitError) {
 	}
 }
 
-// Goal: an account ends with what it has, so that principals that are gone take no memory. Method:
-// many principals write a key and are granted a lease, and these are deleted and compacted.
-func TestAccountsEnd(t *testing.T) {
-	m := tenants(t)
-	for i := range 100 {
-		eve := access.Caller{
-			User: fmt.Sprint("corp:", i), Revision: m.meta.access.Revision(),
-			Bound: &access.Bound{Roles: []string{"a"}},
-		}
-		mustApply(t, m, &By{eve, &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}})
-		mustApply(t, m, &By{eve, &Put{Key: "a", Lease: 1}})
-		mustApply(t, m, &By{eve, &Put{Key: "a0"}})
-		if n := len(slices.Collect(m.Uses())); n > 2 { // the last tombstones of the one before are still there
-			t.Fatalf("%d accounts", n)
-		}
-		mustApply(t, m, &By{eve, &Revoke{ID: 1}})
-		mustApply(t, m, &By{eve, &DeleteRange{Key: "a", End: "b"}})
-		if n := m.use(eve.User).Bytes; n == 0 {
-			t.Fatal("the history is nobody's")
-		}
-		mustApply(t, m, as(m, "root", &Compact{m.store.Revision()}))
-	}
-	if left := slices.Collect(m.Uses()); len(left) != 0 {
-		t.Errorf("accounts are left: %v", left)
-	}
-	for id, account := range m.lessor.View().Accounts() {
-		t.Errorf("lease %d is left on the account of %s", id, account)
-	}
-}
-
-// Goal: one tenant's overwriting fills its own limit, and not the quota of all. Method: a user with
-// a limit of bytes overwrites one key until it is refused; others go on; and the user, too, after a
-// compaction or by what makes room.
-func TestOverwritingCountsForItsWriter(t *testing.T) {
-	m := tenants(t)
-	const most = 1 << 20
-	mustApply(t, m, as(m, "root", &SetLimits{
-		access.Holder{Kind: access.OfUser, Name: "alice"},
-		[]access.LimitChange{{What: access.Bytes, Most: most}},
-	}))
-	put := as(m, "alice", &Put{Key: "a", Value: make([]byte, 10_000)})
-	n, limit := 0, new(access.LimitError)
-	for ; n < 1000; n++ {
-		if r := apply(t, m, put); r.Err != nil {
-			if !errors.As(r.Err, &limit) || limit.What != access.Bytes {
-				t.Fatal(r.Err)
-			}
-			break
-		}
-	}
-	if n < 90 || n > most/10_000 || m.use("alice").Bytes > most {
-		t.Fatalf("refused after %d puts, with %d bytes", n, m.use("alice").Bytes)
-	}
-	twin := restored(t, m)
-	if r := apply(t, twin, put); !errors.As(r.Err, &limit) {
-		t.Errorf("after a restore: %v", r.Err)
-	}
-	mustApply(t, m, as(m, "bob", &Put{Key: "c", Value: make([]byte, 10_000)}))
-	mustApply(t, m, as(m, "alice", &DeleteRange{Key: "a"}))
-	if r := apply(t, m, put); !errors.As(r.Err, &limit) {
-		t.Errorf("a put after a delete: %v", r.Err)
-	}
-	mustApply(t, m, as(m, "root", &Compact{m.store.Revision()}))
-	mustApply(t, m, put)
-}
-
-// Goal: members that have the same keys and leases on other accounts are told apart: they would
-// decide otherwise. Method: the same two commands, each by another user.
+// Members that have the same keys and leases on other accounts have different hashes, because they
+// would decide differently.
 func TestHashOfAccounts(t *testing.T) {
 	hashes := make(map[uint32]bool)
 	for _, who := range [][2]string{{"root", "root"}, {"root", "bob"}, {"bob", "root"}} {
@@ -401,8 +334,7 @@ func TestHashOfAccounts(t *testing.T) {
 	}
 }
 
-// Goal: a lease is on nobody's account twice, and on none that has nothing. Method: records that no
-// member writes.
+// A snapshot that puts a lease on two accounts, or has an account with nothing, is refused.
 func TestRestoreBadAccounts(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
@@ -439,7 +371,7 @@ func TestRestoreBadAccounts(t *testing.T) {
 	}
 }
 
-// Goal: a scrape of the metrics, for which the core ranks the principals, takes no memory for each.
+// Ranking the principals for the metrics does not allocate for each.
 func TestRankAllocatesNothing(t *testing.T) {
 	m := tenants(t)
 	for i := range 1000 {
@@ -454,7 +386,7 @@ func TestRankAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The principals that have most of the state are those of Uses.
+// Rank agrees with Uses.
 func TestRank(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
@@ -472,8 +404,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// Goal: the name of a principal stands in a snapshot once, since the quota does not count it for
-// each version. Method: many versions by one with a long name, and by another.
+// A snapshot has the name of each principal once, because the quota does not count it for every
+// version.
 func TestSnapshotNamesWritersOnce(t *testing.T) {
 	m := tenants(t)
 	long := strings.Repeat("n", 1000)

@@ -11,10 +11,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Goal: a member that does a deletion ahead ends up as one that does it at once, and until its
-// entry begins nobody sees any of it. Method: two machines, random commands, some of them with
-// numbers; one does all that it can ahead, a key at a time, and is asked what there is to see
-// after each part.
+// A member that applies a deletion ahead, a key at a time, reaches the same state as one that
+// applies it at once, and shows nothing of it before its entry.
 func TestAhead(t *testing.T) {
 	parts := 0
 	for seed := range uint64(tier.Budget(8, 20)) {
@@ -83,8 +81,8 @@ func events(t *testing.T, l LeaseEvents) (all []LeaseEvent) {
 	}
 }
 
-// Goal: leases that are bound to the keys of a large deletion end in the steps of their keys, so
-// that the last step is as short as the others. Method: how many leases there are.
+// Leases bound to keys of a large deletion end in the steps of their keys, so that the last step is
+// no longer than the others.
 func TestBoundLeasesEndAhead(t *testing.T) {
 	const keys = 100
 	m := New(Config{AheadKeys: 10})
@@ -109,7 +107,7 @@ func TestBoundLeasesEndAhead(t *testing.T) {
 	}
 }
 
-// What is refused or was done before deletes nothing ahead either.
+// Nothing is deleted ahead for a command that is refused or was done before.
 func TestNotAhead(t *testing.T) {
 	m := New(Config{AheadKeys: 2})
 	session := open(t, m, 5)
@@ -151,9 +149,8 @@ func pastRange(revision int64) *Txn {
 	return &Txn{Then: []Op{put, {Txn: &Txn{Else: []Op{all}}}}}
 }
 
-// Goal: a member clears deleted keys in parts before an entry that reads the past, and has the
-// same result as one that does it at once. Method: two machines; one of them prepares. What needs
-// nothing prepares nothing.
+// A member clears deleted keys in parts before an entry that reads the past, with the same result
+// as one that does it at once.
 func TestPrepare(t *testing.T) {
 	const keys = 2*preparedKeys + 1
 	at, in := New(Config{}), New(Config{})
@@ -197,7 +194,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// No part copies the pairs that those before it have deleted, which may be very many.
+// No part copies the pairs that earlier parts deleted, of which there may be very many.
 func TestAheadCopiesNothing(t *testing.T) {
 	const keys = 1000
 	m := New(Config{AheadKeys: 10})
@@ -217,8 +214,8 @@ func TestAheadCopiesNothing(t *testing.T) {
 	}
 }
 
-// Goal: what a transaction deletes is bounded, by itself and with leases; a deletion alone is not,
-// as it is done in parts. Method: one on each side of the bound.
+// The deletions of a transaction are bounded, including those of its leases; a deletion alone is
+// not, because it is done in parts.
 func TestTxnDeletesTooMuch(t *testing.T) {
 	const keys, leases = 10_000, 3
 	txn := func(ops ...Op) *Txn { return &Txn{Then: ops} }

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: what the answers of sessions take, and so which sessions are forgotten, is the same at a
-// member that has restored the state (S3). Method: an answer of each kind.
+// The size of session answers, which decides which sessions are evicted, is the same after a
+// restore (S3).
 func TestAnswersTakeTheSameRestored(t *testing.T) {
 	m := New(Config{})
 	m.Begin(1, 1)
@@ -35,8 +35,7 @@ func TestAnswersTakeTheSameRestored(t *testing.T) {
 	}
 }
 
-// Goal: no bytes in the place of a stored answer make the decoder panic, and what it takes it
-// writes alike.
+// Any bytes in place of a stored answer fail to decode, or decode and encode to the same.
 func FuzzAnswer(f *testing.F) {
 	for _, x := range resultThings() {
 		f.Add(x.bytes)
@@ -60,8 +59,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// A member that starts from a snapshot forgets no session that the others still know, also when the
-// quota has become too small for all of them since they were used last.
+// A member that starts from a snapshot keeps all sessions that the others have, also if the quota
+// has become too small for them since their last use.
 func TestSnapshotKeepsSessionsUnderASmallerQuota(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1})

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"testing"
 
-	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
@@ -126,24 +125,6 @@ func BenchmarkOnce(b *testing.B) {
 	}
 }
 
-// BenchmarkExpire is the end of leases with a key each, 512 to an entry.
-func BenchmarkExpire(b *testing.B) {
-	m := filled(b.N)
-	var due []lease.Due
-	for info := range m.lessor.Leases() {
-		due = append(due, lease.Due{ID: info.ID, Token: info.Token, Stamp: info.Stamp})
-	}
-	b.ResetTimer()
-	for len(due) > 0 {
-		n := min(512, len(due))
-		m.Begin(m.Index()+1, 1)
-		m.Apply(&Expire{Term: 1, Leases: due[:n]})
-		m.View()
-		m.TakeChanges()
-		due = due[n:]
-	}
-}
-
 // BenchmarkRestore is a restart: a million leases, each with a key.
 func BenchmarkRestore(b *testing.B) {
 	m := filled(1_000_000)
@@ -161,39 +142,5 @@ func BenchmarkRestore(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkLongestHold is that the lease which holds something for the longest time expires,
-// beside others that all have other TTLs, and is granted anew.
-func BenchmarkLongestHold(b *testing.B) {
-	for _, n := range []int{1_000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			m := New(Config{})
-			grant := func(ttl lease.TTL) *lease.Info {
-				m.Begin(m.Index()+1, 1)
-				r := m.Apply(&Grant{
-					Terms: lease.Terms{ID: lease.ID(ttl), TTL: ttl, Owner: fmt.Sprint(ttl / 1000)},
-					Holds: []keyrange.Range{{Key: "a"}},
-				})
-				if r.Err != nil {
-					b.Fatal(r.Err)
-				}
-				return r.Value.(*lease.Info)
-			}
-			for i := range n - 1 {
-				grant(lease.TTL(1000 + i))
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				l := grant(MaxCacheTTL)
-				due := []lease.Due{{ID: l.ID, Token: l.Token, Stamp: l.Stamp}}
-				m.Apply(&Expire{Term: 1, Leases: due})
-				m.TakeHolds()
-				if m.CacheTTL() != lease.TTL(998+n) {
-					b.Fatal(m.CacheTTL())
-				}
-			}
-		})
 	}
 }

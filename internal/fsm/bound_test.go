@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A bound lease ends in the same step as its key goes, or moves, however that comes about:
-// nothing is left behind, and who follows the leases is told.
+// A bound lease ends in the step in which its key is deleted or moved, by whatever command, with an
+// event.
 func TestBoundEndsWithItsKey(t *testing.T) {
 	revoke := &Revoke{ID: 7, By: "me"}
 	gone := Op{Delete: &DeleteRange{Key: "k"}}
@@ -62,7 +62,7 @@ func TestBoundEndsWithItsKey(t *testing.T) {
 	}
 }
 
-// What a bound lease does not take, and what it is as any other: it expires.
+// A bound lease takes no other key, and expires like any lease.
 func TestBound(t *testing.T) {
 	for _, limit := range []int{0, 1, 5} {
 		m := New(Config{Lease: lease.Config{MaxKeys: limit}})
@@ -109,22 +109,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// A repeated put with a TTL returns the first result, and makes no second lease.
-func TestBoundOnce(t *testing.T) {
-	m := New(Config{})
-	s := open(t, m, 5)
-	first := apply(t, m, &Once{s, 1, 0, putBound("k", 7, 50)})
-	m = restored(t, m)
-	again := apply(t, m, &Once{s, 1, 0, putBound("k", 8, 50)}) // another ID was drawn
-	if first.Err != nil || !again.Repeated || encoded(again) != encoded(first) {
-		t.Errorf("%+v, and then %+v", first, again)
-	}
-	if m.lessor.Len() != 1 || m.lessor.LeaseOf("k") != 7 {
-		t.Errorf("%d leases, the key is on %d", m.lessor.Len(), m.lessor.LeaseOf("k"))
-	}
-}
-
-// Of a lease that is granted and ended in one step nobody is told.
+// A lease that is granted and ended in one step has no events.
 func TestNoEventsOfWhatNobodySaw(t *testing.T) {
 	m := New(Config{})
 	both := func(id lease.ID) []Op {

@@ -82,10 +82,13 @@ func TestSum(t *testing.T) {
 	if got := b.Sum(); got != 11_111 {
 		t.Errorf("sum %d", got)
 	}
+	g := &Grant{Terms: lease.Terms{ID: 5, TTL: 5000}}
+	if got := Growth(&Txn{Then: []Op{{Grant: g}}}); got != Growth(g) || got == 0 {
+		t.Errorf("a grant grows by %d, and by %d in a transaction", Growth(g), got)
+	}
 }
 
-// Goal: all releases count alike what answers and holds take: which sessions are forgotten, and
-// what finds room, depends on it. Method: the numbers as they are.
+// All releases count the same size for answers and holds, because eviction and quota depend on it.
 func TestSizesStay(t *testing.T) {
 	var got []int64
 	for _, x := range resultThings()[:19] {
@@ -141,9 +144,8 @@ func randomChange(rng *rand.Rand, n uint64) Command {
 	return &Once{Session{uint64(1 + rng.IntN(3)), 1}, n, n - min(n, uint64(rng.IntN(20))), c}
 }
 
-// What the state takes is the sum over what there is, the same at a member that scrubs at other
-// times and at one that has restored a snapshot, and grows with a command by no more than Growth
-// says.
+// What the state takes is the sum of its parts, whatever a member has scrubbed or restored, and
+// grows with a command by no more than Growth says.
 func TestBytes(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -186,8 +188,8 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// A put that keeps the value of its key is as much as one that brings it: short requests must not
-// let the state grow without a bound.
+// A put that keeps the value of its key costs as much as one that brings it; otherwise short
+// requests could grow the state without bound.
 func TestGrowthOfKeptValues(t *testing.T) {
 	m := New(Config{})
 	apply(t, m, &Put{Key: "k", Value: make([]byte, 100_000)})

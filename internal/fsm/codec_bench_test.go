@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// frequent are the commands that a log is made of.
+// frequent are the most common commands of a log.
 func frequent() map[string]Command {
 	const id lease.ID = 0x4b06a0efa7b451eb
 	put := &Put{Key: "lock/0042/4b06a0efa7b451eb", Value: make([]byte, 32), Lease: id}
@@ -31,7 +31,7 @@ func frequent() map[string]Command {
 	}
 }
 
-// BenchmarkEncode is 64 commands of a kind on their way into an entry, whose size it tells.
+// BenchmarkEncode encodes 64 commands of a kind into an entry, and reports its size.
 func BenchmarkEncode(b *testing.B) {
 	for name, c := range frequent() {
 		b.Run(name, func(b *testing.B) {
@@ -47,7 +47,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkDecode is the same entry on its way out.
+// BenchmarkDecode decodes such an entry.
 func BenchmarkDecode(b *testing.B) {
 	for name, c := range frequent() {
 		b.Run(name, func(b *testing.B) {

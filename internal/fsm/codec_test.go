@@ -118,8 +118,7 @@ func encode(commands ...Command) []byte {
 	return b
 }
 
-// What is written is what is read, whatever it is: commands, and the results that sessions keep
-// of them, drawn at random.
+// Random commands, and the results that sessions keep of them, survive encoding.
 func TestRandomRoundTrip(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 9))
@@ -158,7 +157,7 @@ func TestEncodingIsDeterministic(t *testing.T) {
 	}
 }
 
-// What is not TooDeep can be read from the log, and its result from a snapshot.
+// A transaction that is not TooDeep can be read from the log, and its result from a snapshot.
 func TestTooDeep(t *testing.T) {
 	txn := &Txn{Then: []Op{{Put: &Put{Key: "k"}}}}
 	for level := range maxTxnDepth + 3 {
@@ -281,8 +280,7 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// TestLimitWidth: a limit that a member with 64 bits has replicated is as good as none to one
-// with 32, and never below 0, which would be another.
+// A limit that a 64-bit member replicated never becomes negative on a 32-bit one.
 func TestLimitWidth(t *testing.T) {
 	for n, want := range map[int64]int{
 		0: 0, 300: 300, math.MaxInt32: math.MaxInt32,

@@ -26,8 +26,8 @@ func withMembers(voters, learners uint64) *Machine {
 	return m
 }
 
-// What the members' hashes say: who differs from a majority of the voters is damaged, and only if
-// there can be no majority the members are split. Each round counts by itself.
+// A member whose hash differs from that of a majority of the voters is damaged; the members are
+// split only if no majority is possible. Each round counts by itself.
 func TestComparison(t *testing.T) {
 	split := Alarm{Kind: Split}
 	damaged := func(id uint64) Alarm { return Alarm{id, Damaged} }
@@ -66,8 +66,8 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// A damaged member holds up nobody's writes; a split holds up all, until a majority is found, or a
-// client lifts the alarm. Nobody sets such alarms.
+// A damaged member blocks no writes; a split blocks all, until there is a majority or a client
+// lifts the alarm. Clients cannot set these alarms.
 func TestWritesAndDamage(t *testing.T) {
 	m := withMembers(3, 0)
 	reported(t, m, 9, 7, 7)
@@ -96,7 +96,7 @@ func TestWritesAndDamage(t *testing.T) {
 	}
 }
 
-// A member that is removed takes its alarm along.
+// The alarms of a member are removed with it.
 func TestRemovedAndDamaged(t *testing.T) {
 	m := withMembers(3, 0)
 	reported(t, m, 9, 7, 7)
@@ -114,8 +114,8 @@ func TestRemovedAndDamaged(t *testing.T) {
 	}
 }
 
-// A comparison that is under way is part of the state: a member that gets a snapshot in the middle
-// of it finds what the others find.
+// A comparison in progress is part of the state: a member that gets a snapshot in the middle of it
+// reaches the same result.
 func TestComparisonInSnapshot(t *testing.T) {
 	m := withMembers(3, 0)
 	reported(t, m, 9, 7)
@@ -134,7 +134,7 @@ func TestComparisonInSnapshot(t *testing.T) {
 	}
 }
 
-// The hash of a state is compared between releases, so in a cluster version it does not change.
+// Hashes are compared between releases, so within a cluster version they do not change.
 func TestHashDoesNotChange(t *testing.T) {
 	if h, err := everything(t).Image().Hash(); err != nil || h != 0xecdfce65 {
 		t.Errorf("the hash is %#08x, %v", h, err)

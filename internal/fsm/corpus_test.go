@@ -298,8 +298,8 @@ func corpusFile(name string) string {
 	return fmt.Sprintf("testdata/v1/%s.txt", name)
 }
 
-// Goal: what this release writes, all later ones read, and write alike. Method: the records are
-// in files, which do not change.
+// Later releases read what this one writes, and write it alike. The records are in files that do
+// not change.
 func TestCorpus(t *testing.T) {
 	if n := len(bare()); n != int(kindLast) {
 		t.Fatalf("%d commands of %d", n, kindLast)
@@ -318,10 +318,9 @@ func TestCorpus(t *testing.T) {
 	corpus.Check(t, corpusFile("snapshot"), []corpus.Record{{Name: "snapshot", Bytes: b}})
 }
 
-// Goal: no bit of a record is ignored. Whatever bit differs, it is an error, or it means
-// something else; and bits that mean nothing yet, of flags above all, are of a newer release. They
-// stay so, in records of their version, when a release gives them a meaning: how many there are of
-// each byte is in a file, too.
+// Flipping any bit of a record makes it invalid or changes its meaning. Bits without a meaning
+// belong to a newer release, and stay so in records of their version; files count them for each
+// byte.
 func TestNoBitIsIgnored(t *testing.T) {
 	for file, things := range corpora() {
 		var unknown []corpus.Record

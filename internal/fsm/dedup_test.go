@@ -13,7 +13,6 @@ import (
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/encoding"
-	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/tier"
 )
@@ -28,123 +27,7 @@ func encoded(r Result) string {
 	return fmt.Sprintf("%v %q", r.Err, appendResult(nil, &r))
 }
 
-// A command is done once, and its repetitions have the result of the first time, whatever
-// has happened since, also after a restart. Numbers that are settled are not done.
-func TestOnce(t *testing.T) {
-	m := New(Config{})
-	s := open(t, m, 77)
-	put := func(number, settled uint64, value string) *Once {
-		return &Once{s, number, settled, &Put{Key: "k", Value: []byte(value), PrevKV: true}}
-	}
-	first := apply(t, m, put(1, 0, "one"))
-	second := apply(t, m, put(2, 1, "two"))
-	if first.Err != nil || first.Repeated || second.Value.(*PutResult).Prev.Version != 1 {
-		t.Fatalf("%+v, %+v", first, second)
-	}
-	for range 2 {
-		for n, want := range map[uint64]Result{1: first, 2: second} {
-			got := apply(t, m, put(n, 0, "again"))
-			if !got.Repeated || encoded(got) != encoded(want) {
-				t.Errorf("%d: %+v, want %+v", n, got, want)
-			}
-		}
-		m = restored(t, m)
-	}
-	if apply(t, m, put(9, 2, "nine")); value(m, "k") != "nine" {
-		t.Errorf("the value is %s", value(m, "k"))
-	}
-	zero := &Once{Number: 1, Command: &Put{Key: "k"}}
-	if r := apply(t, New(Config{}), zero); !errors.Is(r.Err, ErrSessionNotFound) {
-		t.Errorf("in no session: %+v", r)
-	}
-	before := m.View().KV
-	for name, c := range map[string]Command{
-		"settled":     put(1, 0, "x"),
-		"other form":  &Once{s, 2, 0, &Txn{Then: []Op{{Put: &Put{Key: "k"}}}}},
-		"never known": &Once{Session{s.ID + 1, 77}, 1, 0, &Put{Key: "k"}},
-		"other nonce": &Once{Session{s.ID, 78}, 10, 0, &Put{Key: "k"}},
-	} {
-		if r := apply(t, m, c); !errors.Is(r.Err, ErrSessionNotFound) || r.Value != nil {
-			t.Errorf("%s: %+v", name, r)
-		}
-	}
-	if r := apply(t, m, put(3, 0, "three")); r.Err != nil || r.Repeated {
-		t.Errorf("a number that comes late: %+v", r)
-	}
-	if m.View().KV.Revision() != before.Revision()+1 {
-		t.Error("what was refused has changed something")
-	}
-}
-
-// The results of every kind of command, and their errors, are those of the first time.
-func TestOnceResults(t *testing.T) {
-	m := New(Config{Lease: lease.Config{MaxKeys: 1, MinTTL: 100, MaxTTL: 10_000}})
-	s := open(t, m, 1)
-	terms := lease.Terms{ID: 7, TTL: 5000, Name: "n", Labels: map[string]string{"a": "b"}}
-	read := Op{Range: &Range{Key: "\x00", End: "\x00"}}
-	list := []Command{
-		&Put{Key: "k"},
-		&Put{Key: "k", Value: []byte("v"), PrevKV: true},
-		&Put{Key: "none", IgnoreValue: true},
-		&Put{Key: "k", Lease: 99},
-		&Grant{Terms: terms},
-		&Grant{Terms: lease.Terms{ID: 8, TTL: 5000, Name: "n"}},
-		&Grant{Terms: lease.Terms{ID: 7, TTL: 5000}},
-		&Grant{Terms: lease.Terms{ID: 9, TTL: 5}},
-		&Grant{Terms: lease.Terms{ID: -9, TTL: 500}},
-		&Put{Key: "a", Lease: 7}, &Put{Key: "b", Lease: 7},
-		&Txn{Then: []Op{{Touch: &Touch{ID: 7}}, read, {Txn: &Txn{
-			Compare: []Compare{{Key: "k", Target: TargetVersion, Number: 99}}, Else: []Op{read},
-		}}}},
-		&Txn{Then: []Op{{Range: &Range{Key: "k", Options: mvcc.RangeOptions{Revision: 99}}}}},
-		&Txn{Then: []Op{{Revoke: &Revoke{ID: 7}}, {Grant: &Grant{Terms: terms}}}},
-		&ChangeTTL{ID: 7, Token: 2, TTL: 6000}, &ChangeTTL{ID: 7, Token: 2, TTL: 5},
-		&HandOver{ID: 7, Token: 2, Owner: "you", Secret: lease.Secret{1}},
-		&HandOver{ID: 7, Token: 2, Owner: "late"},
-		&Resume{ID: 7, Secret: lease.Secret{1}}, &Resume{ID: 7, Secret: lease.Secret{2}},
-		&Revoke{ID: 7, By: "me"}, &Revoke{ID: 7}, &Txn{Then: []Op{{Draw: true}, {Draw: true}}},
-		&DeleteRange{Key: "\x00", End: "\x00", PrevKV: true}, &DeleteRange{Key: "k"},
-	}
-	var results []Result
-	for i, c := range list {
-		results = append(results, apply(t, m, &Once{s, uint64(i + 1), 0, c}))
-	}
-	m = restored(t, m)
-	failed := 0
-	for i, c := range list {
-		r := apply(t, m, &Once{s, uint64(i + 1), 0, c})
-		if !r.Repeated || encoded(r) != encoded(results[i]) {
-			t.Errorf("%#v:\n%+v, first\n%+v", c, r, results[i])
-		}
-		if r.Err != nil {
-			failed++
-		}
-	}
-	if failed != 12 {
-		t.Errorf("%d commands failed, the test wants 12", failed)
-	}
-	if last := m.lessor.LastToken(); last != 6 {
-		t.Errorf("the last token is %d: it is drawn twice, or a lease had another holder", last)
-	}
-}
-
-// A refusal that will pass uses up no number: who tries again is not told of it for ever.
-func TestOnceNotNow(t *testing.T) {
-	m := New(Config{})
-	s := open(t, m, 1)
-	alarm := Alarm{Member: 1, Kind: Corrupt}
-	mustApply(t, m, &SetAlarm{Alarm: alarm})
-	put := &Once{s, 1, 0, &Put{Key: "k"}}
-	if r := apply(t, m, put); !errors.Is(r.Err, ErrDiverged) {
-		t.Errorf("%+v", r)
-	}
-	mustApply(t, m, &SetAlarm{Alarm: alarm, Off: true})
-	if r := apply(t, m, put); r.Err != nil || r.Repeated {
-		t.Errorf("%+v", r)
-	}
-}
-
-// What a Once may hold is decoded; another command, or a Once, is refused.
+// Only commands that may be repeated are decoded inside a Once.
 func TestOnceHolds(t *testing.T) {
 	for _, c := range samples() {
 		if Inner(c) != c {
@@ -173,7 +56,7 @@ func small(m *Machine) *Machine {
 	return m
 }
 
-// The session that was used least recently is forgotten, and no ID is given out again.
+// The least recently used session is evicted, and no ID is reused.
 func TestSessionsForgotten(t *testing.T) {
 	m := small(New(Config{}))
 	a, b, c := open(t, m, 1), open(t, m, 2), open(t, m, 3)
@@ -190,8 +73,7 @@ func TestSessionsForgotten(t *testing.T) {
 	}
 }
 
-// What sessions may take follows from the quota, between what any cluster has room for and what is
-// enough for all.
+// What sessions may take follows from the quota, within bounds.
 func TestSessionLimits(t *testing.T) {
 	for quota, want := range map[int64]sessionLimits{
 		0:        defaultSessionLimits,
@@ -205,7 +87,7 @@ func TestSessionLimits(t *testing.T) {
 	}
 }
 
-// The names of users count: sessions are forgotten for them, but not the one that is opened.
+// User names count towards the size of sessions, but do not evict the session that is being opened.
 func TestSessionsOfLongNames(t *testing.T) {
 	m := New(Config{})
 	m.sessions.limits.bytes = 100
@@ -228,8 +110,8 @@ func TestSessionsOfLongNames(t *testing.T) {
 	}
 }
 
-// An answer as large as may be is kept, and answers as large together as may be. One that no
-// snapshot can have is not.
+// An answer of the maximum size is kept, and so are answers of the maximum total; one that no
+// snapshot can hold is not.
 func TestAnswersThatFit(t *testing.T) {
 	l := newSessions()
 	l.limits.answer, l.limits.bytes = answerBytes, 2*answerBytes
@@ -246,7 +128,7 @@ func TestAnswersThatFit(t *testing.T) {
 	}
 }
 
-// Of one session the lowest numbers are forgotten: they are refused, the others go on.
+// The lowest numbers of a session are evicted and refused from then on; others still work.
 func TestAnswersForgotten(t *testing.T) {
 	m := small(New(Config{}))
 	s := open(t, m, 1)
@@ -261,8 +143,8 @@ func TestAnswersForgotten(t *testing.T) {
 	}
 }
 
-// All answers together are bounded: whole sessions go, and of the one that is used its
-// lowest numbers. An answer that is large by itself is not kept.
+// The total size of answers is bounded: whole sessions are evicted, and of the session in use its
+// lowest numbers. A single large answer is not kept.
 func TestAnswersTooLarge(t *testing.T) {
 	m := small(New(Config{}))
 	apply(t, m, &Put{Key: "k", Value: bytes.Repeat([]byte("v"), 300)})
@@ -284,7 +166,7 @@ func TestAnswersTooLarge(t *testing.T) {
 	}
 }
 
-// A backup that is restored has no sessions, and gives out none of their IDs.
+// A restored backup has no sessions, and reuses none of their IDs.
 func TestRestoreBackupDropsSessions(t *testing.T) {
 	m := New(Config{})
 	s := open(t, m, 1)
@@ -298,37 +180,9 @@ func TestRestoreBackupDropsSessions(t *testing.T) {
 	}
 }
 
-// A picture of the sessions stays while they go on.
-func TestSessionsImageStays(t *testing.T) {
-	m := New(Config{})
-	s := open(t, m, 1)
-	rng := rand.New(rand.NewPCG(3, 3))
-	var images []*Image
-	var hashes []uint32
-	for i := range uint64(300) {
-		number := i + 1
-		if rng.IntN(4) == 0 {
-			number += 5
-		}
-		settled := uint64(0)
-		if rng.IntN(6) == 0 {
-			settled = i - min(i, 9)
-		}
-		apply(t, m, &Once{s, number, settled, &Put{Key: "k"}})
-		if rng.IntN(3) == 0 {
-			images, hashes = append(images, m.Image()), append(hashes, hash(t, m))
-		}
-	}
-	for i, im := range images {
-		if h, _ := im.Hash(); h != hashes[i] {
-			t.Fatalf("picture %d has changed", i)
-		}
-	}
-}
-
-// Random commands, each sent several times and out of order, change what they would if
-// each was done once, and all copies have one answer; on every member, also on one that is
-// restored from a snapshot in the middle (S3).
+// Random commands, each sent several times and out of order, have the effect of being done once,
+// and all copies get one answer; on every member, also one restored from a snapshot in the middle
+// (S3).
 func TestOnceRandom(t *testing.T) {
 	for seed := range uint64(tier.Budget(15, 40)) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -463,8 +317,8 @@ func sessionRecord(id, settled uint64) func([]byte) []byte {
 	})
 }
 
-// TestSessionsOfOthersStay checks that a user who opens very many sessions, and keeps answers beyond all
-// bounds, does not evict the sessions and answers of users with less.
+// A user who opens many sessions, and keeps answers beyond all bounds, does not evict those of
+// users with less.
 func TestSessionsOfOthersStay(t *testing.T) {
 	m := small(New(Config{}))
 	m.sessions.limits.sessions, m.sessions.limits.bytes = 8, 6000

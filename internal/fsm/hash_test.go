@@ -8,8 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: states that differ have different hashes, whatever they differ in, so that members which
-// diverged are noticed (S3). Method: pairs of commands whose effects are alike but for one part.
+// States that differ in any part have different hashes, so that divergence is noticed (S3).
 func TestHashTellsAll(t *testing.T) {
 	lend := func(ttl lease.TTL, holds ...keyrange.Range) Command {
 		return &Grant{Terms: lease.Terms{ID: 1, TTL: ttl}, Holds: holds}

@@ -16,8 +16,8 @@ func held(id lease.ID, name string, holds ...keyrange.Range) *Grant {
 	return &Grant{Terms: terms(id, name), Holds: holds}
 }
 
-// Holds come with a grant and go with whatever ends the lease, or gives it to
-// another holder, who has an empty cache. They never change otherwise.
+// Holds end with the lease, and when it gets another holder, whose cache is empty. They never
+// change otherwise.
 func TestHoldsGoWithTheLease(t *testing.T) {
 	ab := keyrange.Range{Key: "a", End: "b"}
 	for _, c := range []struct {
@@ -79,8 +79,8 @@ func TestHoldsGoWithTheLease(t *testing.T) {
 	}
 }
 
-// A repeated request finds the holds of the first, and a lease that a transaction
-// grants has them; what a snapshot has is what there was.
+// A repeated request finds the holds of the first, and a lease granted in a transaction has its
+// own; a snapshot keeps them.
 func TestHoldsOfGrants(t *testing.T) {
 	m := New(Config{})
 	first := held(1, "n", keyrange.Range{Key: "a"})
@@ -111,8 +111,8 @@ func TestHoldsOfGrants(t *testing.T) {
 	}
 }
 
-// TestCacheTTL: no command gives a lease that holds something a TTL beyond the limit, nor does a
-// snapshot of a release that had none. What is refused changes nothing.
+// No command, and no snapshot, gives a lease with holds a TTL beyond the limit. A refused command
+// changes nothing.
 func TestCacheTTL(t *testing.T) {
 	m := New(Config{})
 	a := keyrange.Range{Key: "a"}
@@ -172,8 +172,8 @@ func owned(id lease.ID, owner string, holds ...keyrange.Range) *Grant {
 	return g
 }
 
-// What is held is bounded, for a lease and for all of them, whole transactions
-// included; and refused holds change nothing.
+// Holds are bounded, for each lease and in total, also within transactions. Refused holds change
+// nothing.
 func TestHoldsAreBounded(t *testing.T) {
 	m := New(Config{})
 	for name, holds := range map[string][]keyrange.Range{
@@ -234,9 +234,8 @@ func TestHoldsAreBounded(t *testing.T) {
 	mustApply(t, m, held(1, "", many(maxHolds)...))
 }
 
-// Nobody takes what is meant for all: the leases of one owner hold a part of it at most,
-// however many they are, and those without an owner likewise. What its leases give up it
-// may hold again, whatever way they go; after a restart it is known as well.
+// The leases of one owner hold a bounded part of the total, and so do those without an owner. What
+// its leases give up it may hold again, also after a restart.
 func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 	for _, owner := range []string{"ann", ""} {
 		m := New(Config{})
@@ -289,8 +288,8 @@ func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 	}
 }
 
-// A picture of no holds stays one of none, also if there were some before it: a snapshot
-// would name leases that it does not have.
+// A picture without holds stays empty; a snapshot would otherwise name leases that it does not
+// have.
 func TestPictureOfNoHolds(t *testing.T) {
 	m := New(Config{})
 	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))
@@ -302,8 +301,8 @@ func TestPictureOfNoHolds(t *testing.T) {
 	}
 }
 
-// What remains of a lease that holds ranges may be more than its TTL, and than any may have: a
-// leader that begins lets leases end one after another. A snapshot keeps it.
+// The remaining time of a lease with holds may exceed its TTL, and any TTL, because a new leader
+// staggers expiries. A snapshot keeps it.
 func TestSnapshotKeepsWhatRemains(t *testing.T) {
 	m := New(Config{})
 	g := held(1, "", keyrange.Range{Key: "a"})
@@ -318,7 +317,7 @@ func TestSnapshotKeepsWhatRemains(t *testing.T) {
 	}
 }
 
-// TestCheckHolds: what a lease may hold, to the byte; only one that holds something ends soon.
+// CheckHolds bounds what a lease may hold, to the byte, and the TTL of leases that hold something.
 func TestCheckHolds(t *testing.T) {
 	long := []keyrange.Range{{Key: strings.Repeat("k", maxHoldBytes-2), End: "l"}, {Key: "m"}}
 	for _, c := range []struct {
@@ -340,32 +339,6 @@ func TestCheckHolds(t *testing.T) {
 	err := CheckHolds(many(1), 5001, 5000)
 	if got := new(CacheTTLError); !errors.As(err, &got) || *got != (CacheTTLError{5001, 5000}) {
 		t.Errorf("longer than may be: %v", err)
-	}
-}
-
-// A lease that holds something does not get a longer TTL than any may, whatever a server allows;
-// one that holds nothing does.
-func TestLongerTTL(t *testing.T) {
-	m := New(Config{})
-	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))
-	grant(t, m, 2)
-	change := func(id lease.ID, ttl, most lease.TTL) Command {
-		return &ChangeTTL{ID: id, Token: lease.Token(id), TTL: ttl, MaxCacheTTL: most}
-	}
-	for _, c := range []struct {
-		c    Command
-		fits bool
-	}{
-		{change(1, MaxCacheTTL, 0), true},
-		{change(1, MaxCacheTTL+1, 0), false},
-		{change(1, MaxCacheTTL+1, 2*MaxCacheTTL), false},
-		{change(1, 7001, 7000), false},
-		{change(1, 7000, 7000), true},
-		{change(2, 2*MaxCacheTTL, 7000), true},
-	} {
-		if r := apply(t, m, c.c); (r.Err == nil) != c.fits {
-			t.Errorf("%+v: %v", c.c, r.Err)
-		}
 	}
 }
 
@@ -391,7 +364,7 @@ func TestHoldsStop(t *testing.T) {
 	}
 }
 
-// A lease that is granted without ranges, and ends, has no news for the directory of caches.
+// A lease without holds reports no changes to the directory of caches.
 func TestNoHoldsNoNews(t *testing.T) {
 	m := New(Config{})
 	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))

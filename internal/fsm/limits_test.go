@@ -3,7 +3,6 @@ package fsm
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 
@@ -12,47 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: a command with a number counts for who asks for it, once; and a request that made a lease
-// is told of it again, also by a user that may have no other. Method: repetitions, alone and in a
-// transaction, by a user at the limit.
-func TestRepetitionsAreNotLimited(t *testing.T) {
-	m := tenants(t)
-	mustApply(t, m, as(m, "root", &SetLimits{
-		access.Holder{Kind: access.OfUser, Name: "alice"},
-		[]access.LimitChange{{What: access.Leases, Most: 1}},
-	}))
-	alice := func(c Command) any { return mustApply(t, m, as(m, "alice", c)) }
-	session := alice(&OpenSession{Nonce: 5}).(Session)
-	grant := &Grant{Terms: lease.Terms{ID: 1, TTL: 5000, RequestID: "r"}}
-	for range 2 {
-		alice(&Once{session, 1, 0, grant})
-		alice(&Once{session, 2, 0, &Put{Key: "a"}})
-		alice(grant)
-		alice(&Txn{Then: []Op{{Grant: grant}}})
-	}
-	mustApply(t, m, as(m, "root", &Compact{m.store.Revision()}))
-	want := map[string]Use{"alice": {
-		Leases: 1, Bytes: grant.Terms.Bytes() + mvcc.PutSize("a", nil),
-	}}
-	if got := usesOf(m); !maps.Equal(got, want) {
-		t.Errorf("uses %v, want %v", got, want)
-	}
-	another := &Grant{Terms: lease.Terms{ID: 2, TTL: 5000}}
-	unknown := &Once{Session{ID: 99}, 1, 0, another}
-	if r := apply(t, m, as(m, "alice", unknown)); !errors.Is(r.Err, ErrSessionNotFound) {
-		t.Errorf("another lease in a session that is not known: %v", r.Err)
-	}
-	for _, c := range []Command{
-		another, &Txn{Then: []Op{{Grant: another}}}, &Once{session, 3, 0, another},
-	} {
-		limit := new(access.LimitError)
-		if r := apply(t, m, as(m, "alice", c)); !errors.As(r.Err, &limit) || limit.Used != 1 {
-			t.Errorf("another lease: %v", r.Err)
-		}
-	}
-}
-
-// A transaction that is too much work is no matter of limits: it has no whole plan to be validated.
+// A transaction that is too much work is refused as such, not by a limit: it has no complete plan
+// to validate.
 func TestTooMuchWorkAtTheLimit(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &SetLimits{
@@ -85,9 +45,7 @@ func TestTooMuchWorkAtTheLimit(t *testing.T) {
 	}
 }
 
-// Goal: a user that may have no other lease puts a key with a TTL again, and gets no second lease
-// by it. Method: alice at her limit of leases refreshes her key; and other transactions, in which
-// the old lease takes a key or is another's, or that ask for more.
+// A user at its limit of leases can refresh a key with a TTL, and gets no second lease by it.
 func TestRefreshAtTheLimit(t *testing.T) {
 	refresh := func(id lease.ID, key string) []Op {
 		c := putBound(key, id, 5000)
@@ -144,9 +102,8 @@ func TestRefreshAtTheLimit(t *testing.T) {
 	}
 }
 
-// Goal: what somebody gets is counted before it is given as it is afterwards: to the byte, but that
-// a put counts as that of a new key. Method: commands that are done with a limit of what they lead
-// to, and refused with a byte less.
+// A limit of exactly what a command leads to allows it, and one byte less refuses it; but a put
+// counts as that of a new key.
 func TestLimitsToTheByte(t *testing.T) {
 	for name, tt := range map[string]struct {
 		by string // who asks
@@ -185,8 +142,8 @@ func TestLimitsToTheByte(t *testing.T) {
 	}
 }
 
-// What a transaction frees makes no room in it, but where a lease ends that it replaces; what is
-// nobody's is not limited.
+// What a transaction frees makes no room within it, except for a lease that it replaces. Whatever
+// belongs to nobody is not limited.
 func TestLimitsInTransactions(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &AuthDisable{}))
@@ -220,9 +177,8 @@ func TestLimitsInTransactions(t *testing.T) {
 	mustApply(t, m, as(m, "root", next))
 }
 
-// Goal: a command that was refused for want of room, or by a limit, is done when its number is
-// retried after room was made. Method: alice at her limit, and anyone at the quota; then both get
-// room, and retry.
+// A command refused for lack of room, or by a limit, succeeds when its number is retried once there
+// is room.
 func TestRefusalsForWantOfRoomAreNotKept(t *testing.T) {
 	for _, limited := range []bool{true, false} {
 		m := tenants(t)
@@ -252,9 +208,8 @@ func TestRefusalsForWantOfRoomAreNotKept(t *testing.T) {
 	}
 }
 
-// Goal: a key is put on a lease, or taken off one, where there is no room for another copy of its
-// value, if that is certain to be stored once. Method: alice with a long value, at her limit and at
-// the quota but for a kilobyte; and transactions that would store it twice.
+// A key can be attached or detached without room for a second copy of its value, if that is certain
+// to be stored once.
 func TestMovedKeysKeepTheirValues(t *testing.T) {
 	keep := func(id lease.ID) Op { return Op{Put: &Put{Key: "a", IgnoreValue: true, Lease: id}} }
 	sameLease := &Put{Key: "a", IgnoreValue: true, IgnoreLease: true}

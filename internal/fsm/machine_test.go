@@ -3,7 +3,6 @@ package fsm
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"testing"
 
@@ -47,8 +46,8 @@ func value(m *Machine, key string) string {
 	return "none"
 }
 
-// T1: the decision to expire is void in any entry that is not of the term in
-// which it was made. T28: it is void for a lease granted again under its id.
+// T1: an expiry is void in an entry of another term. T28: it is void for a lease that was granted
+// again under its ID.
 func TestExpireIsFenced(t *testing.T) {
 	m := New(Config{})
 	old := grant(t, m, 1)
@@ -80,7 +79,7 @@ func TestExpireIsFenced(t *testing.T) {
 	}
 }
 
-// T11: an entry that was applied is not applied again.
+// T11: an applied entry is not applied again.
 func TestBeginIsIdempotent(t *testing.T) {
 	m := New(Config{})
 	if !m.Begin(5, 1) || m.Begin(5, 1) || m.Begin(4, 2) || !m.Begin(6, 1) {
@@ -88,68 +87,7 @@ func TestBeginIsIdempotent(t *testing.T) {
 	}
 }
 
-// Conditions over a range hold for all its keys; over no key they are
-// evaluated for zeroes, but never by value: etcd's rules.
-func TestCompare(t *testing.T) {
-	m := New(Config{})
-	grant(t, m, 3)
-	mustApply(t, m, &Put{Key: "a", Value: []byte("m"), Lease: 3}) // revision 2
-	mustApply(t, m, &Put{Key: "b", Value: []byte("n")})           // 3
-	mustApply(t, m, &Put{Key: "b", Value: []byte("o")})           // 4
-	for _, c := range []struct {
-		Compare
-		want bool
-	}{
-		{Compare{Key: "a", Target: TargetValue, Relation: Equal, Value: []byte("m")}, true},
-		{Compare{Key: "a", Target: TargetValue, Relation: Greater, Value: []byte("m")}, false},
-		{Compare{Key: "a", Target: TargetLease, Relation: Equal, Number: 3}, true},
-		{Compare{Key: "b", Target: TargetVersion, Relation: Equal, Number: 2}, true},
-		{Compare{Key: "b", Target: TargetMod, Relation: Less, Number: 4}, false},
-		{Compare{Key: "b", Target: TargetCreate, Relation: NotEqual, Number: 4}, true},
-		{Compare{Key: "a", End: "c", Target: TargetMod, Relation: Greater, Number: 1}, true},
-		{Compare{Key: "a", End: "c", Target: TargetMod, Relation: Greater, Number: 2}, false},
-		{Compare{Key: "x", Target: TargetVersion, Relation: Equal}, true},
-		{Compare{Key: "x", Target: TargetValue, Relation: NotEqual, Value: []byte("q")}, false},
-		{Compare{Key: "x", End: "z", Target: TargetCreate, Relation: Equal}, true},
-		{Compare{Key: "x", End: "z", Target: TargetCreate, Relation: Greater}, false},
-		{Compare{Key: "x", End: "z", Target: TargetValue, Relation: Equal}, false},
-	} {
-		r, err := ReadTxn(&Txn{Compare: []Compare{c.Compare}}, m.View().KV)
-		if err != nil || r.Succeeded != c.want {
-			t.Errorf("%+v: %v, %v; want %v", c.Compare, r.Succeeded, err, c.want)
-		}
-		w := mustApply(t, m, &Txn{Compare: []Compare{c.Compare}}).(*TxnResult)
-		if w.Succeeded != c.want {
-			t.Errorf("%+v: applied gives %v, want %v", c.Compare, w.Succeeded, c.want)
-		}
-	}
-}
-
-// Members come and go with the membership; their alarms go with them.
-func TestMembers(t *testing.T) {
-	m := New(Config{})
-	if r := apply(t, m, &SetMember{Member: Member{ID: 1}}); !errors.Is(r.Err, ErrMemberNotFound) {
-		t.Errorf("unknown member: %v", r.Err)
-	}
-	m.AddMember(Member{ID: 2})
-	m.AddMember(Member{ID: 1})
-	mustApply(t, m, &SetMember{Member: Member{ID: 1, Name: "one"}})
-	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 2, Kind: NoSpace}})
-	if v := m.View(); len(v.Members) != 2 || v.Members[0].Name != "one" || len(v.Alarms) != 1 {
-		t.Errorf("view %+v", v)
-	}
-	mustApply(t, m, &RemoveMember{ID: 2})
-	if v := m.View(); len(v.Members) != 1 || len(v.Alarms) != 0 ||
-		!slices.Equal(v.Removed, []uint64{2}) {
-		t.Errorf("view after removal %+v", v)
-	}
-	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 2, Kind: NoSpace}}) // forClients for before
-	if v := m.View(); len(v.Alarms) != 0 {
-		t.Errorf("one that was removed has raised %v", v.Alarms)
-	}
-}
-
-// What every member must refuse alike, whichever member proposed it.
+// Every member refuses the same changes of the membership.
 func TestMembershipRefusals(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1, PeerURLs: []string{"a"}})
@@ -179,20 +117,6 @@ func TestMembershipRefusals(t *testing.T) {
 	mustApply(t, m, &RemoveMember{ID: 1})
 	if v := m.View(); len(v.Members) != 1 || v.Members[0].Learner {
 		t.Errorf("view %+v", v)
-	}
-}
-
-// An update of a member's addresses undoes neither its promotion nor what the
-// update does not speak of.
-func TestSetMemberKeeps(t *testing.T) {
-	m := New(Config{})
-	m.AddMember(Member{ID: 1, Name: "one", PeerURLs: []string{"p"}, Quota: 7 << 20})
-	mustApply(t, m, &SetMember{Member: Member{ID: 1, ClientURLs: []string{"c"}, Learner: true}})
-	want := Member{
-		ID: 1, Name: "one", PeerURLs: []string{"p"}, ClientURLs: []string{"c"}, Quota: 7 << 20,
-	}
-	if got := m.View().Members[0]; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v", got)
 	}
 }
 
@@ -245,8 +169,8 @@ func restored(t testing.TB, m *Machine) *Machine {
 	return r
 }
 
-// A snapshot that breaks off, loses a chunk or whose source fails is refused:
-// the trailer counts what came before it.
+// A snapshot that is cut, lacks a chunk, or whose source fails is refused: the trailer counts the
+// records.
 func TestRestoreRefusesPartOfASnapshot(t *testing.T) {
 	m := New(Config{})
 	grant(t, m, 1)
@@ -281,7 +205,7 @@ func TestRestoreRefusesPartOfASnapshot(t *testing.T) {
 	}
 }
 
-// Watchers are told all changes, also of transactions for which no memory is used again.
+// Watchers get all changes, also of transactions too large for reused memory.
 func TestChangesOfManyEvents(t *testing.T) {
 	m := New(Config{})
 	for _, n := range []int{1, mvcc.KeptEvents + 1, 2, 3 * mvcc.KeptEvents, mvcc.KeptEvents + 1} {

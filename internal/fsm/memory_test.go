@@ -21,8 +21,8 @@ func heapInUse() int64 {
 	return int64(s.HeapAlloc)
 }
 
-// ways are the ways in which clients can make the state large, each as commands of which many
-// have no more in common than their form. The state is what those before n have made of it.
+// ways are the ways in which clients can grow the state, as commands of which many have only their
+// form in common.
 func ways() map[string]func(n int) []Command {
 	id := func(n int) lease.ID { return lease.ID(rand.New(rand.NewPCG(uint64(n), 1)).Int64()) }
 	key := func(n int) string { return fmt.Sprintf("key/%08x", n) }
@@ -111,8 +111,7 @@ func ways() map[string]func(n int) []Command {
 	}
 }
 
-// The state takes no more memory than it says, and than the allocator wastes, an eighth, in
-// whatever way clients make it large.
+// The state takes at most an eighth more memory than it reports, however clients grow it.
 func TestMemory(t *testing.T) {
 	n := tier.Budget(3000, 12_000)
 	for name, way := range ways() {
@@ -158,8 +157,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// What the state takes is what leasehold plan capacity says that it will: for a plain lease, and
-// for a key on it of 32 bytes with a value of as many.
+// What leasehold plan capacity predicts for a lease, and for a key of 32 bytes with a value of 32,
+// is what they take.
 func TestPlanned(t *testing.T) {
 	m := New(Config{})
 	empty := m.View().Bytes.Sum()

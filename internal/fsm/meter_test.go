@@ -26,8 +26,7 @@ func priced(t *testing.T) *Machine {
 
 func ranged(o mvcc.RangeOptions) Op { return Op{Range: &Range{Key: "k", End: "l", Options: o}} }
 
-// Goal: all releases take the same transactions, since they are refused where they are applied.
-// Method: what each condition and operation costs, to the unit.
+// All releases charge the same time for a transaction, because it is refused at apply.
 func TestTxnTime(t *testing.T) {
 	m := priced(t)
 	put, remove := Op{Put: &Put{Key: "new"}}, Op{Delete: &DeleteRange{Key: "k", End: "l"}}
@@ -76,8 +75,7 @@ func TestTxnTime(t *testing.T) {
 	}
 }
 
-// Goal: a transaction that costs all there is, is done, and with one operation more it is not.
-// Method: one that is applied, and one that only reads.
+// A transaction may use the whole budget; one more operation is refused.
 func TestCostsAllThereIs(t *testing.T) {
 	const keys = 1000 - OpTime
 	m := New(Config{})
@@ -103,7 +101,7 @@ func TestCostsAllThereIs(t *testing.T) {
 	}
 }
 
-// TestTime: the estimate that fills an entry.
+// Time estimates what fills an entry.
 func TestTime(t *testing.T) {
 	m := priced(t)
 	mustApply(t, m, &DeleteRange{Key: "k2"})
@@ -150,7 +148,7 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// TestOperations: conditions and operations are counted in all branches, nested or not.
+// Operations counts conditions and operations of all branches, nested or not.
 func TestOperations(t *testing.T) {
 	put := Op{Put: &Put{}}
 	c := &Txn{
@@ -162,7 +160,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestReadOnly: what a View can answer needs no entry of the log.
+// A transaction that a View can answer needs no log entry.
 func TestReadOnly(t *testing.T) {
 	get := Op{Range: &Range{}}
 	nested := func(op Op) *Txn {
@@ -187,8 +185,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// Goal: a View answers a transaction as the machine does. Method: random ones that only read, also
-// of the past, which may be compacted, and of the future.
+// A View answers read-only transactions as the machine does, also about the past and the future.
 func TestReadLikeApplied(t *testing.T) {
 	m := New(Config{})
 	for i := range 20 {

@@ -17,9 +17,9 @@ func tokens(m *Machine) (list []lease.Token) {
 	return list
 }
 
-// C1: a revocation ends the lease at once, with its name and keys; what it held stays until the
-// leader says that its cache has nothing any more: over a snapshot, too, and whichever lease
-// gets the ID and the name meanwhile. It counts for its owner, and for how long a write may wait.
+// C1: a revocation ends the lease with its name and keys at once; its holds stay until the leader
+// knows that its cache is empty, across a snapshot, and whoever gets the ID and the name meanwhile.
+// They count for the owner, and for how long a write may wait.
 func TestOrphanOutlivesLease(t *testing.T) {
 	m := New(Config{})
 	a := []keyrange.Range{{Key: "a", End: "c"}, {Key: "d"}}
@@ -61,8 +61,8 @@ func TestOrphanOutlivesLease(t *testing.T) {
 	}
 }
 
-// A primary knows when the time of an orphan is over: when the lease would have ended, however
-// long its TTL is. That is so for one that was handed over as well.
+// A primary knows when the time of an orphan ends: when its lease would have expired, also after a
+// hand-over.
 func TestOrphanKnowsItsEnd(t *testing.T) {
 	m := New(Config{})
 	m.lessor.Promote(0)
@@ -78,7 +78,7 @@ func TestOrphanKnowsItsEnd(t *testing.T) {
 	}
 }
 
-// A lease that ends with its only key leaves an orphan, as one that is revoked does (C1).
+// A lease that ends with its key leaves an orphan, like a revoked one (C1).
 func TestBoundLeaseLeavesOrphan(t *testing.T) {
 	m := New(Config{})
 	g := held(1, "", keyrange.Range{Key: "a"})
@@ -90,7 +90,7 @@ func TestBoundLeaseLeavesOrphan(t *testing.T) {
 	}
 }
 
-// Orphans that a snapshot cannot have are refused.
+// A snapshot with an invalid orphan is refused.
 func TestBadOrphan(t *testing.T) {
 	m := New(Config{})
 	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))

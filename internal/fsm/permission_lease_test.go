@@ -55,8 +55,8 @@ func holders(t testing.TB) *Machine {
 	return m
 }
 
-// Goal: a lease belongs to a user, and its name to users that may hold it. Method: a table of
-// commands, by whom they are done; root may do all of them, and nobody else may.
+// A lease belongs to a user, and its name to users that may hold it. Root may do everything in this
+// table.
 func TestPermitLeases(t *testing.T) {
 	grant := func(name, principal string) Command {
 		return &Grant{Terms: lease.Terms{ID: 9, TTL: 1000, Name: name, Principal: principal}}
@@ -137,9 +137,8 @@ func TestPermitLeases(t *testing.T) {
 	}
 }
 
-// A refusal tells the name of a lease to who has named the lease by it, and to nobody else that may
-// not see it.
-func TestRefusalTellsName(t *testing.T) {
+// A refusal names the lease only to callers that used its name, or may see it.
+func TestRefusalHidesName(t *testing.T) {
 	m := holders(t)
 	for _, c := range []struct {
 		c    Command
@@ -152,8 +151,7 @@ func TestRefusalTellsName(t *testing.T) {
 	}
 }
 
-// Goal: a request ID is its user's: nobody is told of the lease of another by using it again.
-// Method: two users grant with the same request ID, also after a restore.
+// A request ID belongs to its user: nobody learns of another's lease by reusing it.
 func TestRequestOfAnother(t *testing.T) {
 	m := holders(t)
 	grant := func(id lease.ID, user string) Result {
@@ -176,29 +174,8 @@ func TestRequestOfAnother(t *testing.T) {
 	}
 }
 
-// A lease that is handed over belongs to the next user, and to the same one if none is named. Only
-// a user that may manage the name gives it to another one.
-func TestHandOverToAUser(t *testing.T) {
-	m := holders(t)
-	mustApply(t, m, as(m, "alice", &HandOver{Name: "x/2", Token: 2, Owner: "a2"}))
-	info, _ := m.lessor.Lookup(2)
-	if info.Principal != "alice" || info.Owner != "a2" {
-		t.Errorf("after a hand-over among alice's processes: %+v", info)
-	}
-	mustApply(t, m, as(m, "carol", &HandOver{Name: "x/2", Token: info.Token, Principal: "alice"}))
-	info, _ = m.lessor.Lookup(2)
-	mustApply(t, m, as(m, "carol", &HandOver{Name: "x/2", Token: info.Token, Principal: "carol"}))
-	if info, _ = m.lessor.Lookup(2); info.Principal != "carol" {
-		t.Errorf("after a hand-over to carol: %+v", info)
-	}
-	r := apply(t, m, as(m, "alice", &Revoke{ID: 2}))
-	if !errors.Is(r.Err, access.ErrPermissionDenied) {
-		t.Errorf("alice revokes carol's lease: %v", r.Err)
-	}
-}
-
-// A user that may not hold a name any more can do nothing with the lease that it has of it, and a
-// role has permissions on keys and on names of the same range.
+// A user that may no longer hold a name can do nothing with its lease of that name. A role has
+// separate permissions on keys and names of one range.
 func TestNameTakenAway(t *testing.T) {
 	m := holders(t)
 	mustApply(t, m, as(m, "root", &RoleGrant{"alice", access.Permission{
@@ -219,8 +196,7 @@ func TestNameTakenAway(t *testing.T) {
 	}
 }
 
-// Goal: a renewal is decided as in the log where a member can do it quickly, and left undecided
-// where it takes a longer look. Method: leases of holders, and by whom each may be renewed.
+// A renewal is decided as in the log if a member can do so quickly, and otherwise left undecided.
 func TestMayRenew(t *testing.T) {
 	m := holders(t)
 	for _, of := range []struct {
@@ -263,8 +239,8 @@ func TestMayRenew(t *testing.T) {
 	}
 }
 
-// A lease of nobody is seen by callers that may read its keys, and held by those that may write
-// them; of another lease no key is asked for.
+// A lease that belongs to nobody can be seen by callers that may read its keys, and held by those
+// that may write them; for other leases no key is checked.
 func TestMayTouch(t *testing.T) {
 	m := holders(t)
 	forClients := access.Kind(0)

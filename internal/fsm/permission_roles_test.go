@@ -9,15 +9,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// bound returns a command by a principal that is no user, with roles, that was identified just now.
+// bound returns a command of a principal that is not a user, with roles.
 func bound(m *Machine, name string, c Command, roles ...string) *By {
 	return &By{access.Caller{
 		User: name, Revision: m.meta.access.Revision(), Bound: &access.Bound{Roles: roles},
 	}, c}
 }
 
-// Goal: a principal that is no user may do what a user with its roles may. Method: random
-// transactions by both; some are allowed, and some are not.
+// A principal with roles may do what a user with these roles may.
 func TestBoundIsLikeUser(t *testing.T) {
 	m := tenants(t)
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -38,8 +37,8 @@ func TestBoundIsLikeUser(t *testing.T) {
 	}
 }
 
-// What a principal may do that is no user follows from its roles as they are at apply; a name
-// that is a user's, a role that is not there and an old revision give it nothing.
+// A bound principal's permissions follow from its roles at apply. A user's name, an unknown role,
+// or an old revision gives it none.
 func TestBoundByState(t *testing.T) {
 	m := tenants(t)
 	put := &Put{Key: "a"}
@@ -75,8 +74,8 @@ func TestBoundByState(t *testing.T) {
 	}
 }
 
-// A lease and a session of a principal that is no user are its own: nobody with the same roles
-// may end or use them. It hands the lease over to users alone.
+// Leases and sessions of a bound principal are its own: others with the same roles cannot end or
+// use them. It cannot hand a lease over to other principals.
 func TestBoundOwns(t *testing.T) {
 	m := tenants(t)
 	const checkHold, other = "spiffe://d/mine", "spiffe://d/other"

@@ -32,7 +32,7 @@ func tenants(t testing.TB) *Machine {
 	return m
 }
 
-// as returns a command by a user that has just logged in, or by nobody.
+// as returns a command of a user that has just logged in, or of an anonymous caller.
 func as(m *Machine, user string, c Command) *By {
 	if user == "" {
 		return &By{Command: c}
@@ -40,9 +40,9 @@ func as(m *Machine, user string, c Command) *By {
 	return &By{access.Caller{User: user, Revision: m.meta.access.Revision()}, c}
 }
 
-// Goal: each command asks for what etcd asks for. Method: a table of commands and of what becomes
-// of them, by each user. CVE-2026-44283 of etcd, where a put in a transaction was not asked for its
-// previous pair and its lease.
+// Each command needs the permissions that etcd requires, and what is denied changes nothing
+// (CVE-2026-44283 of etcd, where the previous pair and the lease of a put in a transaction were not
+// checked).
 func TestPermit(t *testing.T) {
 	denied, empty := access.ErrPermissionDenied, access.ErrUserEmpty
 	get := func(key, end string) Op { return Op{Range: &Range{Key: key, End: end}} }
@@ -156,7 +156,7 @@ func TestPermit(t *testing.T) {
 	}
 }
 
-// What members give by themselves is done with access control as without.
+// Commands that members issue themselves work with access control.
 func TestMembersAskNobody(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &Put{Key: "a"}))
@@ -168,8 +168,8 @@ func TestMembersAskNobody(t *testing.T) {
 	}
 }
 
-// Goal: what a caller may write costs no step much. Method: a put on a lease of very many keys
-// takes the time of looking at them, unless root asks, and a transaction looks at no more than it may.
+// Checking permissions does not make a step long: a put on a lease with many keys is charged for
+// them, unless root issues it, and a transaction is bounded.
 func TestPermitTime(t *testing.T) {
 	const keys = applyTime / 32
 	leases := lease.ID(tier.Budget(2, 33)) // 33 are too many for one transaction
@@ -233,8 +233,8 @@ func denial(err error) bool {
 		errors.Is(err, access.ErrOldRevision) || errors.Is(err, access.ErrUserNotFound)
 }
 
-// A caller that logged in before users or roles changed has to log in again, but for what only root
-// may do, as in etcd. Root may do everything, and without access control everybody.
+// A caller that logged in before users or roles changed has to log in again. Root may do
+// everything, and without access control everybody may.
 func TestOldRevision(t *testing.T) {
 	m := tenants(t)
 	old := as(m, "alice", &Put{Key: "a"})
@@ -248,7 +248,7 @@ func TestOldRevision(t *testing.T) {
 	}
 }
 
-// model is the rule for transactions in ten lines: all keys of all parts, by what is done to them.
+// model is the rule for transactions in ten lines: all keys of all parts are checked.
 func model(c *Txn, may func(access.Kind, string, string) bool) bool {
 	ok := true
 	for _, x := range c.Compare {
@@ -303,8 +303,8 @@ func randomTree(rng *rand.Rand, depth int) *Txn {
 	return c
 }
 
-// Goal: a transaction is allowed exactly if all its parts are, nested or not and in both branches.
-// Method: random trees against a model. CVE-2026-33343 of etcd, where nested ones were not decided.
+// A transaction is allowed exactly if all its parts are, nested or not and in both branches
+// (CVE-2026-33343 of etcd, where nested ones were not checked).
 func TestConjunction(t *testing.T) {
 	m := tenants(t)
 	rng := rand.New(rand.NewPCG(17, 17))
@@ -326,8 +326,7 @@ func TestConjunction(t *testing.T) {
 	}
 }
 
-// A session is its user's: nobody else is answered by it, nor told what was done in it, and a
-// snapshot keeps whose it is.
+// A session belongs to its user: nobody else gets its answers, also after a restore.
 func TestSessionOfAnother(t *testing.T) {
 	m := tenants(t)
 	s := mustApply(t, m, as(m, "alice", &OpenSession{Nonce: 1})).(Session)
@@ -351,8 +350,8 @@ func TestSessionOfAnother(t *testing.T) {
 	}
 }
 
-// A change of the membership is decided where it is applied, like every other command of a client:
-// the log names its caller, and without one it counts as anonymous.
+// Membership changes are authorised at apply: the log names their caller, and without one they are
+// anonymous.
 func TestMembershipNamesItsCaller(t *testing.T) {
 	for _, c := range []Command{
 		&AddMember{Member{ID: 1}}, &RemoveMember{ID: 1}, &PromoteMember{ID: 1},
@@ -371,9 +370,9 @@ func TestMembershipNamesItsCaller(t *testing.T) {
 	}
 }
 
-// What nobody may ask for is in no By that a member reads or proposes. CVE-2026-79993 of ZooKeeper,
-// where a deletion that the server gives by itself was not decided when a client gave it.
-func TestNobodyAsks(t *testing.T) {
+// Commands that no client may issue cannot be wrapped in By (CVE-2026-79993 of ZooKeeper, where a
+// deletion by the server was not checked when a client sent it).
+func TestInternalCommandsNotWrapped(t *testing.T) {
 	for _, c := range []Command{
 		&Expire{}, &Checkpoint{}, &DropOrphans{}, &HashState{}, &StateHash{},
 		&By{Command: &Put{}}, &Once{Command: &By{Command: &Put{}}},
@@ -388,7 +387,7 @@ func TestNobodyAsks(t *testing.T) {
 	}
 }
 
-// A deletion of very many keys that is denied is not begun ahead of its entry.
+// A denied deletion of many keys is not started ahead of its entry.
 func TestDeniedIsNotDoneAhead(t *testing.T) {
 	m := tenants(t)
 	m.cfg.AheadKeys = 2
@@ -407,7 +406,7 @@ func TestDeniedIsNotDoneAhead(t *testing.T) {
 	mustApply(t, m, as(m, "alice", all))
 }
 
-// Users and roles are in snapshots, in the hash and in what counts for the quota.
+// Users and roles are in snapshots, in the hash and in the quota.
 func TestAccessInSnapshots(t *testing.T) {
 	m := tenants(t)
 	again := restored(t, m)

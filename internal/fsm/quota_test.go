@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// crowded returns a state with leases and keys, and a session for which number 1 was done, in
-// which nothing may grow: for want of room, or because of the alarm.
+// crowded returns a state that may not grow, because of the quota or the alarm, with leases, keys,
+// and a session whose number 1 was used.
 func crowded(t *testing.T, alarm bool) (*Machine, Session) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1})
@@ -51,8 +51,7 @@ func limitsOf(user string) *SetLimits {
 	return c
 }
 
-// Goal: where nothing may grow, exactly what would grow is refused. Method: each kind of command,
-// in each of its forms, on a state of its own, with the alarm and with the quota.
+// At the quota, or with the alarm, exactly those commands are refused that would grow the state.
 func TestNothingGrows(t *testing.T) {
 	granted := func(request string, renew bool) *Grant {
 		return &Grant{Renew: renew, Terms: lease.Terms{
@@ -148,9 +147,8 @@ func TestNothingGrows(t *testing.T) {
 	}
 }
 
-// Goal: no command takes the state above the quota but by tombstones, sessions, answers, members
-// and alarms; and a member that was restored decides alike. Method: random commands; the quota
-// moves up and down.
+// Nothing but tombstones, sessions, answers, members and alarms takes the state above the quota,
+// and a restored member decides alike. The quota changes at random.
 func TestQuotaIsKept(t *testing.T) {
 	refused, done := 0, 0
 	for seed := range uint64(tier.Budget(15, 40)) {
@@ -214,8 +212,7 @@ func deletions(m *Machine) (n int64) {
 	return n
 }
 
-// Goal: when leases that keep their keys end, the state has no more than before. Method: fill the
-// quota with values of every kind on such a lease, then let it expire.
+// The end of a lease that keeps its keys does not grow the state.
 func TestKeptKeysTakeNoMore(t *testing.T) {
 	for _, size := range []int{0, 1, 24, mvcc.ShortValue, mvcc.ShortValue + 1, 5000} {
 		m := New(Config{})
@@ -246,8 +243,7 @@ func TestKeptKeysTakeNoMore(t *testing.T) {
 	}
 }
 
-// Goal: what sessions of clients that are gone have left never keeps a state full. Method: under
-// each quota, as many sessions and answers as there may be.
+// Sessions of clients that are gone do not keep the state full.
 func TestSessionsLeaveRoom(t *testing.T) {
 	for _, quota := range []int64{MinQuota, 100_000, 1 << 20, 16 << 20}[:tier.Budget(3, 4)] {
 		m := New(Config{})
@@ -265,8 +261,7 @@ func TestSessionsLeaveRoom(t *testing.T) {
 	}
 }
 
-// Goal: a command that fits is done, and one byte less is too little. Method: commands, and what
-// they need to the byte, on states with a quota of just as much, and of a byte less.
+// A command that just fits is done, and one byte less is too little.
 func TestRoomToTheByte(t *testing.T) {
 	const value = "twelve bytes"
 	on := int64(lease.AttachBytes + lease.KeepBytes)
@@ -303,8 +298,8 @@ func TestRoomToTheByte(t *testing.T) {
 	}
 }
 
-// What is certain to be refused while the alarm for want of room is raised is no repetition, and
-// there is no other alarm that does it.
+// Only commands that are certain to be refused are refused early, by the space alarm alone, and
+// never repetitions.
 func TestRefuses(t *testing.T) {
 	m := New(Config{})
 	grant, again := &Grant{}, &Grant{Terms: lease.Terms{RequestID: "r"}}
@@ -327,7 +322,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// The least of the quotas counts that members have told.
+// The smallest quota of all members applies.
 func TestLeastQuota(t *testing.T) {
 	m := New(Config{})
 	for id, quota := range []int64{7, 0, 5, 9, 5, 6} {

@@ -181,9 +181,8 @@ func now(rng *rand.Rand, m *Machine, c Command) {
 	}
 }
 
-// S3: two machines given the same commands have the same hash after each,
-// also when one is restored from the other's snapshot in the middle, scrubs at
-// other times, and times leases, which the other does not.
+// S3: two machines given the same commands have the same hash after each, although one is restored
+// in the middle, scrubs at other times, and does not time leases.
 func TestSameCommandsSameState(t *testing.T) {
 	for seed := range uint64(tier.Budget(20, 60)) {
 		rng := rand.New(rand.NewPCG(seed, 0))

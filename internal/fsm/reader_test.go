@@ -11,9 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A machine keeps nothing of the memory that a Reader uses again: fed by one it has the
-// state and the results, also those it keeps for repetitions, of one whose commands have
-// memory of their own.
+// A machine keeps nothing in memory that a Reader reuses: it has the same state and results as one
+// whose commands have memory of their own.
 func TestReaderReuse(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -66,7 +65,7 @@ func TestReaderReuse(t *testing.T) {
 	}
 }
 
-// What Decode has returned is gone after Release, and memory for very much is not kept.
+// Release clears what Decode returned, and drops very large memory.
 func TestReaderReleases(t *testing.T) {
 	var r Reader
 	many := slices.Repeat([]Command{&Put{Key: "k"}}, 100)
@@ -89,8 +88,8 @@ func TestReaderReleases(t *testing.T) {
 	}
 }
 
-// The answers of a session are those to the numbers that were not settled, whatever memory
-// they had before, and pictures of them stay as they were.
+// A session has the answers to all numbers that are not settled, whatever memory is reused, and
+// pictures of it do not change.
 func TestSessionAnswers(t *testing.T) {
 	type picture struct {
 		image sessionsImage
@@ -149,7 +148,7 @@ func wantAnswers(t *testing.T, answers []answer, want []uint64) {
 	}
 }
 
-// What TakeChanges returned stays as it is until ReuseChanges is called.
+// What TakeChanges returned stays unchanged until ReuseChanges.
 func TestReuseChanges(t *testing.T) {
 	m := New(Config{})
 	keys := func(changes []Change) (keys []string) {
@@ -178,8 +177,7 @@ func TestReuseChanges(t *testing.T) {
 	}
 }
 
-// Goal: a Reader decodes the next entry in the memory of the last one. Method: entries with a
-// command of each kind for which it has memory, and where they are.
+// A Reader decodes the next entry into the memory of the last one.
 func TestReaderUsesMemoryAgain(t *testing.T) {
 	put, compare := &Put{Key: "k"}, Compare{Key: "k"}
 	entry := encode(

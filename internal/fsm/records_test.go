@@ -24,9 +24,7 @@ func scan(s *Scanner, chunks ...[]byte) (kinds []string, first error) {
 	return kinds, errors.Join(first, s.End())
 }
 
-// Goal: a Scanner tells all records that a snapshot has, and what is wrong with one. Method: a
-// state with a record of each kind; and snapshots with something missing, too much or in the wrong
-// place.
+// A Scanner lists all records of a snapshot, and the faults of broken ones.
 func TestScanner(t *testing.T) {
 	whole := chunks(t, everything(t))
 	kinds, err := scan(new(Scanner), whole...)

@@ -9,9 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: a grant that may be repeated is done once, with its puts, and a repetition finds its lease,
-// also before it is applied. Method: grants with a name and without, with puts and without, each
-// twice; and what is no repetition.
+// A repeatable grant is done once with its puts, and a repetition finds its lease, also before it
+// is applied.
 func TestRepeatable(t *testing.T) {
 	puts := []*Put{{Key: "a", Lease: 1}, {Key: "b", Lease: 1}}
 	for _, name := range []string{"", "n"} {
@@ -60,7 +59,7 @@ func TestRepeatable(t *testing.T) {
 	}
 }
 
-// shape is what is the same of a repetition, which renews the lease.
+// shape is the part of a result that is equal in a repetition, which renews the lease.
 func shape(r Result) []any {
 	v := r.Value
 	if txn, ok := v.(*TxnResult); ok {
@@ -70,7 +69,7 @@ func shape(r Result) []any {
 	return []any{r.Revision, r.Err, reflect.TypeOf(r.Value), info.ID, info.Token, existed}
 }
 
-// Only what says how to tell whether it was done before can be told as a repetition.
+// Only commands that carry a number or a request ID can be recognised as repetitions.
 func TestMayBeRepeated(t *testing.T) {
 	m := New(Config{})
 	terms := lease.Terms{ID: 1, TTL: 5000, RequestID: "r"}
@@ -102,7 +101,7 @@ func TestMayBeRepeated(t *testing.T) {
 	}
 }
 
-// A user that may not do a command any more is not told that it was done.
+// A user that may no longer issue a command does not learn that it was done.
 func TestRepeatedOfNoRight(t *testing.T) {
 	m := tenants(t)
 	s := mustApply(t, m, as(m, "alice", &OpenSession{Nonce: 1})).(Session)
@@ -114,7 +113,7 @@ func TestRepeatedOfNoRight(t *testing.T) {
 	}
 }
 
-// TestFits: a value is taken for the result of a command only if it may be one.
+// A value is accepted as the result of a command only if it can be one.
 func TestFits(t *testing.T) {
 	put, compared := []Op{{Put: &Put{}}}, []Compare{{}}
 	done := &PutResult{}
@@ -149,7 +148,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestReadable: what no member can read from the log is not proposed, wherever it stands.
+// A command that no member could read from the log is not proposed, however it is nested.
 func TestReadable(t *testing.T) {
 	sorted := func(by mvcc.SortBy) Op {
 		return Op{Range: &Range{Options: mvcc.RangeOptions{SortBy: by}}}

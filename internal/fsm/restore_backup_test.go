@@ -46,7 +46,7 @@ func mustRestoreBackup(t testing.TB, m *Machine, f Restoration) *Machine {
 	return r
 }
 
-// full returns a machine with something of everything.
+// full returns a machine with some of everything.
 func full(t testing.TB) *Machine {
 	t.Helper()
 	m := New(Config{})
@@ -62,8 +62,7 @@ func full(t testing.TB) *Machine {
 	return m
 }
 
-// Keys, history and leases come over as they are; members are the new ones, and
-// the alarms of the old ones are gone.
+// Keys, history and leases are restored as they are; members are new, and old alarms are gone.
 func TestRestoreBackupKeepsTheState(t *testing.T) {
 	m := full(t)
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}})
@@ -99,8 +98,8 @@ func TestRestoreBackupKeepsTheState(t *testing.T) {
 	}
 }
 
-// T27, L5: whatever token the caller names, even none, later tokens are above all
-// that the snapshot knows of, and above the one named.
+// T27, L5: later tokens are above all that the snapshot knows and above the one that the caller
+// names, if any.
 func TestRestoreBackupRaisesTokens(t *testing.T) {
 	m := full(t)
 	last := grant(t, m, 100)
@@ -126,7 +125,7 @@ func TestRestoreBackupRaisesTokens(t *testing.T) {
 	}
 }
 
-// Lives that begin with one snapshot do not share tokens, nor do their children.
+// T27: generations restored from one snapshot, and their descendants, share no tokens.
 func TestTokensNeverRepeatAcrossRestores(t *testing.T) {
 	checkSee := make(map[lease.Token]string)
 	id := lease.ID(1000)
@@ -152,8 +151,8 @@ func TestTokensNeverRepeatAcrossRestores(t *testing.T) {
 	live("a day later", mustRestoreBackup(t, backup, Restoration{Above: 7 << 48}))
 }
 
-// Events of leases go on far above all that can have been told after the backup: as many as there
-// were, or as tokens, whichever is more. So nobody resumes behind events of another generation.
+// Event numbers continue far above all that can have been sent since the backup, so that nobody
+// resumes behind another generation's events.
 func TestRestoreBackupRaisesEvents(t *testing.T) {
 	few, many := New(Config{}), New(Config{})
 	draw := &Txn{}
@@ -182,7 +181,7 @@ func TestRestoreBackupRaisesEvents(t *testing.T) {
 	}
 }
 
-// The cluster version of a new cluster is the backup's, or the oldest that this release speaks.
+// The version of a restored cluster is the backup's, or the oldest that this release speaks.
 func TestRestoreBackupRaisesTheVersion(t *testing.T) {
 	for oldest := range byte(2) {
 		c := Config{Versions: version.Range{Oldest: oldest + 1, Newest: 2}}
@@ -193,7 +192,7 @@ func TestRestoreBackupRaisesTheVersion(t *testing.T) {
 	}
 }
 
-// Members that were removed were of the old cluster: their IDs are free in the new one.
+// The IDs of removed members are free in a restored cluster.
 func TestRestoreBackupForgetsRemovedMembers(t *testing.T) {
 	m := full(t)
 	mustApply(t, m, &AddMember{Member{ID: 2, PeerURLs: []string{"x"}}})
@@ -209,7 +208,7 @@ func TestRestoreBackupForgetsRemovedMembers(t *testing.T) {
 	}
 }
 
-// A comparison of the old members says nothing of the new ones.
+// A restore drops the comparison of the old members.
 func TestRestoreBackupComparesAnew(t *testing.T) {
 	m := full(t)
 	mustApply(t, m, &HashState{})
@@ -220,7 +219,7 @@ func TestRestoreBackupComparesAnew(t *testing.T) {
 	}
 }
 
-// A revision is raised, and not beyond the last.
+// A revision is raised up to the largest, and not beyond.
 func TestRestoreBackupBumpIsInRange(t *testing.T) {
 	m := full(t)
 	last := m.store.Revision()
@@ -233,7 +232,7 @@ func TestRestoreBackupBumpIsInRange(t *testing.T) {
 	}
 }
 
-// The last generation cannot be raised: an error, not tokens from the start.
+// The last generation of tokens cannot be raised.
 func TestRestoreBackupAtTheLastGeneration(t *testing.T) {
 	m := mustRestoreBackup(t, full(t), Restoration{Above: math.MaxUint64 - 1})
 	if _, err := fromBackup(t, m, Restoration{Above: 1}); !errors.Is(err, ErrCorrupt) {
@@ -241,8 +240,7 @@ func TestRestoreBackupAtTheLastGeneration(t *testing.T) {
 	}
 }
 
-// A raised revision leaves the data as it is, and what comes next is above;
-// marking it compacted makes the past unreadable.
+// A raised revision leaves the data as they are; marked compacted, the past becomes unreadable.
 func TestRestoreBackupBumpsTheRevision(t *testing.T) {
 	m := full(t)
 	before := m.View().KV.Revision()
@@ -292,7 +290,7 @@ func TestRestoreBackupBumpsTheRevision(t *testing.T) {
 	}
 }
 
-// Raising the tokens must not hide that a lease has one that was never given out.
+// Raising the tokens does not hide that a lease has a token that was never issued.
 func TestRestoreBackupRefusesTokensFromTheFuture(t *testing.T) {
 	all := bytes.Join(chunks(t, full(t)), nil)
 	d := &decoder{Decoder: snapshotFormat.Decoder(0, all[1:])}
@@ -310,7 +308,7 @@ func TestRestoreBackupRefusesTokensFromTheFuture(t *testing.T) {
 	}
 }
 
-// A snapshot that ends early is refused here too.
+// A truncated backup is refused.
 func TestRestoreBackupRefusesPartOfASnapshot(t *testing.T) {
 	all := chunks(t, full(t))
 	all[0] = all[0][:len(all[0])-3]

@@ -14,9 +14,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: a snapshot is written in whole records, in chunks of a bounded size, none empty, and
-// nothing is written after an error. Method: records that fill a chunk exactly, and a disk that is
-// full.
+// A snapshot has whole records, in chunks of bounded size, none empty, and nothing is written after
+// an error.
 func TestChunks(t *testing.T) {
 	full := errors.New("disk full")
 	for _, fails := range []error{nil, full} {
@@ -50,8 +49,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// Goal: a snapshot that no member writes is refused, wherever in it the fault is, and whatever
-// follows that. Method: records by hand, each in the same chunk and in one of its own.
+// A snapshot that no member writes is refused, wherever the fault is and whatever follows it.
 func TestBadSnapshots(t *testing.T) {
 	member := func(flags byte, fields ...byte) func([]byte) []byte {
 		return record(tagMember, func(b []byte) []byte {
@@ -149,8 +147,7 @@ func TestBadSnapshots(t *testing.T) {
 	}
 }
 
-// Goal: an error of the disk is told as such, at whatever chunk. Method: a source that fails, which
-// has no more chunks or gives one all the same.
+// An error of the disk is returned as such, at any chunk.
 func TestSnapshotThatCannotBeRead(t *testing.T) {
 	failing := errors.New("disk")
 	good := snapshot(true, sessionRecord(1, 0), answerRecord(1))
@@ -207,8 +204,8 @@ func comparisonRecord(index byte, members ...byte) func([]byte) []byte {
 	})
 }
 
-// TestLongKeyOnce: a snapshot has a long key once, however many versions it has. Otherwise a state within
-// its quota could have a snapshot that no disk has room for.
+// A snapshot has a long key once, however many versions it has. Otherwise a state within its quota
+// could have a snapshot that fits no disk.
 func TestLongKeyOnce(t *testing.T) {
 	m := New(Config{})
 	long := strings.Repeat("long", 50_000)

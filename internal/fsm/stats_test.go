@@ -6,8 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: counters start at a member's start, although it applies again what is in its log.
-// Method: three entries, of which the first two were in the log.
+// Counters exclude what a member applies again from its log at the start.
 func TestStatsWithoutReplay(t *testing.T) {
 	m := New(Config{})
 	m.CountAfter(2)

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// A member's key of tokens is kept by what changes something else of it, by others' and by a
-// snapshot, and is gone when access control is disabled.
+// A member's token key survives other changes and a snapshot, and is removed when access control is
+// disabled.
 func TestTokenKeys(t *testing.T) {
 	m := tenants(t)
 	for id := range uint64(3) {
@@ -43,7 +43,7 @@ func TestTokenKeys(t *testing.T) {
 }
 
 // A client's command that members also issue themselves is always wrapped in By. StateHash never
-// is: no client can ask for it.
+// is, because no client can issue it.
 func TestOnBehalf(t *testing.T) {
 	for _, c := range samples() {
 		if _, by := c.(*By); by || Internal(c) {
@@ -62,8 +62,7 @@ func TestOnBehalf(t *testing.T) {
 	}
 }
 
-// Goal: what is read outside of the log is decided as in it. Method: random transactions that only
-// read, by a View and by the machine.
+// Reads outside the log are authorised as in the log.
 func TestPermitRead(t *testing.T) {
 	m := tenants(t)
 	rng := rand.New(rand.NewPCG(5, 5))

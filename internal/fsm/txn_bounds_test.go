@@ -10,9 +10,8 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// TestTxnTooLarge: a transaction that reads the keys too often is refused where it is applied,
-// also by its conditions or nested ones, and has changed nothing; a replay of the log does the
-// same.
+// A transaction that reads the keys too often, also in conditions or nested, is refused at apply
+// and changes nothing; a replay of the log does the same.
 func TestTxnTooLarge(t *testing.T) {
 	all := func() Op { return Op{Range: &Range{End: "\x00", Key: "\x00"}} }
 	times := func(n int, op Op) (list []Op) {
@@ -109,9 +108,8 @@ func TestTxnTooLarge(t *testing.T) {
 	}
 }
 
-// Goal: long values cost their length where they are compared, by a condition or to sort them, for
-// all others wait meanwhile; a client that only reads may do so. A member estimates them alike.
-// Method: transactions on both sides of the bound.
+// Comparing or sorting long values is charged by their length, because everything else waits; not
+// in read-only transactions, which block nobody.
 func TestLongValuesTakeTime(t *testing.T) {
 	const keys, length = 256, 16 * comparedBytes
 	m := New(Config{})
@@ -180,9 +178,7 @@ func TestLongValuesTakeTime(t *testing.T) {
 	}
 }
 
-// Goal: the answer of a transaction is bounded, though each of its operations may read the same
-// large keys. Method: transactions on both sides of the bound, where they are applied and where
-// they are only read; a transaction that is refused has changed nothing.
+// The response of a transaction is bounded, though each operation may read the same large keys.
 func TestTxnAnswerTooLarge(t *testing.T) {
 	const size = 1 << 20
 	m := New(Config{})
@@ -243,9 +239,8 @@ func TestTxnAnswerTooLarge(t *testing.T) {
 	}
 }
 
-// A range of the past is paid for by all keys that it steps over, and those that were deleted
-// are paid for alike by members that have cleaned up all, some or nothing of a compaction and by
-// one that has the state from a snapshot: members that differ in it would diverge (S3).
+// A range of the past is charged for all keys that it steps over, and for deleted ones alike
+// whatever a member has scrubbed or restored. Members would otherwise diverge (S3).
 func TestTxnWorkOfThePast(t *testing.T) {
 	const kept = 2_000 // and as many that a compaction makes garbage
 	all := func(ranges int, o mvcc.RangeOptions) *Txn {
@@ -314,7 +309,7 @@ func withDeleted(t *testing.T, n int) (m *Machine, past int64) {
 	return m, past
 }
 
-// looks counts the keys that are looked at.
+// looks counts the keys that are visited.
 type looks struct {
 	reader
 	n int
@@ -336,8 +331,8 @@ func (l *looks) Range(key, end string, o mvcc.RangeOptions) (mvcc.RangeResult, e
 	return r, err
 }
 
-// A condition on all keys of a range is decided by the first for which it is false: a client that
-// asks whether a queue has any waiter does not look at all of them.
+// A condition over a range ends at the first key for which it is false, so that asking whether a
+// queue has a waiter does not visit all of them.
 func TestConditionEndsEarly(t *testing.T) {
 	m := New(Config{})
 	m.Begin(1, 1)

@@ -42,9 +42,8 @@ func members(v ClusterVersion, ranges ...version.Range) *Machine {
 	return m
 }
 
-// Goal: the cluster version rises only to what all members speak and while nothing holds it,
-// falls only to be held, and is held only while it could rise. Method: each change in states of
-// members that speak this or that.
+// The cluster version rises only to what all members speak while it is not held, falls only to be
+// held, and is held only while it could rise.
 func TestSetVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion
@@ -91,9 +90,8 @@ func TestSetVersion(t *testing.T) {
 	}
 }
 
-// Goal: the leader is told to raise the version as soon as all members speak a newer one, and to
-// let go of one that fell as soon as none does, but not of one that somebody holds where it was;
-// and what it is told to do may be done.
+// The leader raises the version once all members speak a newer one, and releases one that fell once
+// no member does, but not one that somebody holds.
 func TestDueVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion
@@ -129,8 +127,7 @@ func TestDueVersion(t *testing.T) {
 	}
 }
 
-// Goal: it is never silent why the cluster version stays although some speak a newer one. Method:
-// the member that keeps it from rising is named, and none when it may rise, need not, or must not.
+// Behind names the member that keeps the version from rising, if any.
 func TestBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion
@@ -151,8 +148,8 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// A member that says that it does not speak the cluster version is not taken for one that does,
-// neither when it is added nor when it starts.
+// A member that does not speak the cluster version is rejected, when it is added and when it
+// starts.
 func TestMemberOfAnotherVersion(t *testing.T) {
 	m := members(ClusterVersion{Number: 1}, one)
 	m.Begin(1, 1)
@@ -171,8 +168,8 @@ func TestMemberOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// A state is refused, in words, by a release that does not speak its version. A backup of an
-// older one is not: the cluster that is made of it has members of this release alone.
+// A release refuses a state whose version it does not speak. A backup of an older version is
+// accepted, because all members of the new cluster have this release.
 func TestStateOfAnotherVersion(t *testing.T) {
 	m := members(ClusterVersion{Number: 1, Held: true, Decided: 3}, one)
 	whole := chunks(t, m)
@@ -210,7 +207,7 @@ func TestStateOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// The version is in the hash, since members that differ in it differ in what they write.
+// The version is in the hash, because members that differ in it write differently.
 func TestVersionInHash(t *testing.T) {
 	a, err := members(ClusterVersion{Number: 1}).Image().Hash()
 	b, err2 := members(ClusterVersion{Number: 1, Held: true}).Image().Hash()

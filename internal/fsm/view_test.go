@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A view finds its members by ID, and only those.
+// A view finds members by ID.
 func TestViewMember(t *testing.T) {
 	m := New(Config{})
 	for _, id := range []uint64{7, 3, 5} {
@@ -25,7 +25,7 @@ func TestViewMember(t *testing.T) {
 	}
 }
 
-// There is news of leases when one is granted, and when one falls silent; not of keys.
+// There is news of leases when one is granted or falls silent, not of keys.
 func TestLeaseNews(t *testing.T) {
 	m := New(Config{})
 	token := grant(t, m, 1)
@@ -45,7 +45,7 @@ func TestLeaseNews(t *testing.T) {
 	}
 }
 
-// While nothing happens there is one View, and what has not changed is not made anew.
+// A view is reused while nothing changes, and its unchanged parts always are.
 func TestViewStays(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1})
