@@ -9,8 +9,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestRevokeAfterContext: Revoke with a context that has ended returns at once, and Close waits
-// until the cluster has answered.
+// Revoke with an ended context returns at once, and Close waits until the cluster has answered.
 func TestRevokeAfterContext(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
@@ -44,8 +43,8 @@ func TestRevokeAfterContext(t *testing.T) {
 	})
 }
 
-// TestReleaseWhileClosing: a release that begins while Close waits for others has an ended context,
-// so that it does not block its caller.
+// A release that starts while Close waits for others has an ended context, so it does not block its
+// caller.
 func TestReleaseWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, end := newReleases(), make(chan struct{})
@@ -61,8 +60,7 @@ func TestReleaseWhileClosing(t *testing.T) {
 	})
 }
 
-// TestCloseTimeout: Close does not wait longer than closeTimeout for a cluster that does not
-// answer.
+// Close waits at most closeTimeout for a cluster that does not answer.
 func TestCloseTimeout(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{TTL: time.Hour})

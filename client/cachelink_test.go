@@ -69,8 +69,7 @@ func cacheResponse(r *pb.Request, m *pb.CacheResponse) *pb.Response {
 	return &pb.Response{Id: r.Id, More: true, Body: &pb.Response_Cache{Cache: m}}
 }
 
-// TestCacheLink: a cache is opened on each stream with what it has, and again when that is
-// asked for; invalidations reach it.
+// A cache reports what it has on each new stream, and again on request; invalidations reach it.
 func TestCacheLink(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		term := uint64(3)
@@ -114,7 +113,7 @@ func TestCacheLink(t *testing.T) {
 	})
 }
 
-// TestCacheLinkRefused: a cache that may be taken later is offered again, another is not.
+// A refused cache is offered again if the reason may pass, otherwise not.
 func TestCacheLinkRefused(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		reason := pb.Reason_REASON_UNAVAILABLE
@@ -141,8 +140,8 @@ func TestCacheLinkRefused(t *testing.T) {
 	})
 }
 
-// TestCacheWrites: a cache drops what is about to be written, and what it tells of that
-// comes before the write, even if the client waits for many answers.
+// A cache drops what the client is about to write and reports that before the write, even while the
+// client waits for many answers.
 func TestCacheWrites(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l, cache := grant(t, c, Grant{}), &fakeCache{}
@@ -185,7 +184,7 @@ func TestCacheWrites(t *testing.T) {
 	})
 }
 
-// TestValid: without a lock, a lease is valid as long as with one (T2, T10).
+// Whether a lease is valid is known without a lock, with the same result as with one (T2, T10).
 func TestValid(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{Grace: ttl})
@@ -218,8 +217,8 @@ func TestValid(t *testing.T) {
 	})
 }
 
-// TestAckBytes: what a cache has dropped goes in messages that members take, all of it, before
-// what is asked for later; each piece acknowledges what all do.
+// Acknowledgements are split into messages that members accept. All of them precede later requests,
+// and each piece acknowledges what the whole does.
 func TestAckBytes(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -284,7 +283,7 @@ func TestAckBytes(t *testing.T) {
 	}
 }
 
-// TestAckTooLong: a range that no message has room for is not told, the rest is.
+// A range that fits no message is left out, and the rest is reported.
 func TestAckTooLong(t *testing.T) {
 	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
 	k := &cacheLink{client: &Client{most: 1000}}
@@ -299,8 +298,8 @@ func TestAckTooLong(t *testing.T) {
 	}
 }
 
-// TestHasTooLong: a cache that says more than a message has room for is refused, and the
-// stream goes on for everybody else.
+// A cache with more ranges than fit a message is refused, and the stream continues for everything
+// else.
 func TestHasTooLong(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		cache := &fakeCache{has: []keyrange.Range{{Key: string(make([]byte, 4<<20))}}}

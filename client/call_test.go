@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestReasonsComplete: every reason of the API has an error, but for the one that is none.
+// Every reason of the API has an error.
 func TestReasonsComplete(t *testing.T) {
 	for n, name := range pb.Reason_name {
 		if _, ok := reasons[pb.Reason(n)]; ok == (n == 0) {
@@ -34,7 +34,7 @@ func TestReasonsComplete(t *testing.T) {
 	want(t, errorOf(&pb.Error{Reason: 1000}), ErrUnknownOutcome)
 }
 
-// TestTaken: who has a name, or an ID, is in the error.
+// The error names who holds a name or an ID.
 func TestTaken(t *testing.T) {
 	for r, sentinel := range map[pb.Reason]error{
 		pb.Reason_REASON_NAME_TAKEN: ErrNameTaken, pb.Reason_REASON_ID_TAKEN: ErrIDTaken,
@@ -107,7 +107,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestGather: what is asked for while a message is on its way travels together.
+// Requests made while a message is on its way travel in one message.
 func TestGather(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -153,8 +153,8 @@ func TestGather(t *testing.T) {
 	})
 }
 
-// TestCancel: who gives up tells the member, and knows that a write that was sent may have
-// taken effect, and a read, or what was never sent, may not.
+// A caller that gives up tells the member. A write that was sent may have taken effect; a read, or
+// what was never sent, has not.
 func TestCancel(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -183,7 +183,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestNoMember: a call waits for a member until its context ends, and says why there is none.
+// A call waits for a member until its context ends, and then says why there is none.
 func TestNoMember(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -205,7 +205,7 @@ func TestNoMember(t *testing.T) {
 	})
 }
 
-// TestBroken: when a stream breaks what was sent goes to the next member.
+// When a stream breaks, pending requests go to the next member.
 func TestBroken(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -237,8 +237,8 @@ func TestBroken(t *testing.T) {
 	})
 }
 
-// TestNotSent: a request that would end the stream for everybody, as it is too large or has a
-// text that is none, is not sent.
+// A request that would end the stream for all, because it is too large or not valid UTF-8, is not
+// sent.
 func TestNotSent(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -274,8 +274,8 @@ func TestNotSent(t *testing.T) {
 	})
 }
 
-// TestNoQuorum: while all members refuse everything, a client goes from one to the next ever
-// more slowly (T26), and is there when one serves again.
+// While all members refuse everything, a client cycles through them ever more slowly (T26), and
+// continues when one serves again.
 func TestNoQuorum(t *testing.T) {
 	inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -298,9 +298,9 @@ func TestNoQuorum(t *testing.T) {
 	})
 }
 
-// TestLeavesWhoIsSilent: a member that was stopped is left; reads and writes go to the next at
-// once, and grants are answered if it is heard of again.
-func TestLeavesWhoIsSilent(t *testing.T) {
+// A stopped member is left: reads and writes go to the next at once, and grants are answered once
+// it responds again.
+func TestLeavesSilentMember(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
 		stuck := f.last()
@@ -335,7 +335,7 @@ func TestLeavesWhoIsSilent(t *testing.T) {
 	})
 }
 
-// TestClose: all that waits ends, with ErrClosed.
+// Close ends all pending calls with ErrClosed.
 func TestClose(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		l, err := c.Grant(t.Context(), Grant{TTL: time.Minute})
@@ -383,7 +383,7 @@ func isNot(err, that error) error {
 	return fmt.Errorf("%w is not %w", err, that)
 }
 
-// TestManyCalls: no more calls are open than the server reads, and all are answered.
+// No more calls are in flight than the server reads, and all are answered.
 func TestManyCalls(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -414,8 +414,8 @@ func TestManyCalls(t *testing.T) {
 	})
 }
 
-// TestForeignLate: a server that has served, and then says that it does not know the API, may have
-// done what it was asked before.
+// If a server that has served says later that it does not know the API, earlier requests may have
+// taken effect.
 func TestForeignLate(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)

@@ -12,8 +12,7 @@ import (
 	"leasehold.dev/internal/holder"
 )
 
-// TestFIFO: calls come out as they went in, and a queue that is hardly ever empty does not
-// grow.
+// The queue of calls keeps their order, and does not grow although it is hardly ever empty.
 func TestFIFO(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var f fifo
@@ -42,8 +41,8 @@ func TestFIFO(t *testing.T) {
 	}
 }
 
-// TestMessageBytes: whatever is asked for, a message ends with the request by which it has
-// maxMessage bytes: a member ends the stream for a message that is much larger.
+// A message is bounded by maxMessage, but for its last request: members end the stream for a much
+// larger one.
 func TestMessageBytes(t *testing.T) {
 	refs := make([]holder.Ref, maxRenewals)
 	for i := range refs {

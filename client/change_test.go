@@ -13,9 +13,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestChangeTTL: a shorter TTL binds before it is asked for and, as long as it may yet take
-// effect, after others were granted, the same one among them. One that is refused binds no
-// longer.
+// A shorter TTL applies before it is requested, and as long as the request may still take effect,
+// however many others follow. A refused change no longer applies.
 func TestChangeTTL(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
@@ -47,8 +46,8 @@ func TestChangeTTL(t *testing.T) {
 	})
 }
 
-// TestChangeTTLAgain: a change whose answer was lost is asked for again, and counts from before
-// the try that is answered; with what the lease has then, or not at all if that is nothing (T2).
+// A change whose answer was lost is requested again, and counts from before the attempt that is
+// answered (T2).
 func TestChangeTTLAgain(t *testing.T) {
 	for name, tt := range map[string]struct{ has, left, want time.Duration }{
 		"done once":        {time.Hour, time.Hour, time.Hour},
@@ -81,9 +80,9 @@ func TestChangeTTLAgain(t *testing.T) {
 	}
 }
 
-// TestChangeTTLInTurn: of two changes of TTL one is done at a time: the answer to the first
-// would otherwise count for longer than what the second, which was done after it, left (T2).
-func TestChangeTTLInTurn(t *testing.T) {
+// Changes of one lease's TTL are made one at a time; otherwise the answer to the first could count
+// for longer than what the second left (T2).
+func TestChangeTTLOneAtATime(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
 		l := grant(t, c, Grant{})
@@ -113,8 +112,8 @@ func TestChangeTTLInTurn(t *testing.T) {
 	})
 }
 
-// TestHandOver: the lease has ended for this program before it is asked to be another's, and
-// can be kept by it again with its new token.
+// For this program, the lease ends before its hand-over is requested. It can be kept again with its
+// new token.
 func TestHandOver(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
@@ -150,8 +149,8 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// TestHandOverAgain (T2, T3): what a repetition says is left counts from before it was sent. A
-// lease that has ended since the first try cannot be kept.
+// The remaining time in a repeated answer counts from before the request was sent (T2, T3). A lease
+// that has ended since cannot be kept.
 func TestHandOverAgain(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -187,8 +186,7 @@ func about(t *testing.T, l *Lease, want time.Duration) {
 	}
 }
 
-// TestReads: what is asked about leases moves to the next member, too, and gives up with its
-// context.
+// Questions about leases are retried at the next member, and end with their context.
 func TestReads(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		first := f.last()
@@ -223,9 +221,9 @@ func TestReads(t *testing.T) {
 	})
 }
 
-// TestKeepAgain (T19, T25): what the program has given away, or the cluster has said is gone,
-// cannot be kept again from what the grant told; what was only closed can. A program that
-// gives a lease away by an old handle gives away a newer one of the same incarnation, too.
+// A lease that was handed over, or that the cluster reported gone, cannot be kept again with its
+// grant; one that was only closed can (T19, T25). Handing over through an old handle also ends a
+// newer one of the same incarnation.
 func TestKeepAgain(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		handOver := func(l *Lease) error {
@@ -296,10 +294,9 @@ func TestKeepAgain(t *testing.T) {
 	})
 }
 
-// TestKeepRevoked (T19): a lease that is not kept, and is revoked by a reference to it, cannot
-// be kept from what the grant told: nobody has to wait until it has ended by its clock. A
-// reference to another incarnation of the lease means nothing, and what nobody can keep any more
-// is not remembered.
+// A lease that was revoked by reference, without being kept, cannot be kept again with its grant
+// (T19). References to other incarnations mean nothing, and what cannot be kept any more is
+// forgotten.
 func TestKeepRevoked(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, _ *fake) {
 		grant := func() *Granted {
@@ -352,8 +349,8 @@ func TestKeepRevoked(t *testing.T) {
 	})
 }
 
-// TestEndingsForgotten: what the program has let go of takes no memory, but for a few leases
-// that were granted together with one that it still has.
+// Released leases take no memory, but for a few that were granted together with one that still
+// exists.
 func TestEndingsForgotten(t *testing.T) {
 	var f endings
 	for i := range lease.ID(100) {

@@ -11,8 +11,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestCloseInBackOff: a call that waits before it tries again ends when the client is closed, in
-// the same moment.
+// Close ends a call that waits between attempts at once.
 func TestCloseInBackOff(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)

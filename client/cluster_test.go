@@ -67,7 +67,7 @@ func ask(t testing.TB) context.Context {
 	return ctx
 }
 
-// TestCluster: leases, keys, transactions and watches, with three members.
+// Leases, keys, transactions and watches, with three members.
 func TestCluster(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Goal: a program can learn whether there is a connection to a member, and of its change; and
-// why there is none.
+// A program learns whether there is a connection to a member, when that changes, and why there is
+// none.
 func TestConnection(t *testing.T) {
 	inBubble(t, 2, Config{AnyMember: true}, func(t *testing.T, c *Client, f *fake) {
 		first, err := c.Connection(t.Context())

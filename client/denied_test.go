@@ -13,9 +13,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// Goal: a user that is logged in does not notice that users or roles change while what it asks for
-// is under way. Method: a member refuses a put, a watch and a cache some times for that reason, and
-// the stream goes on.
+// Calls in flight do not fail because users or roles change: a put, a watch and a cache that a
+// member refuses for that reason are retried on the same stream.
 func TestOldLoginIsTriedAgain(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -55,8 +54,8 @@ func TestOldLoginIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A stream that is refused before the member has said anything has done nothing of what was asked
-// over it. One that ends later may have.
+// A stream that is refused before the member said anything did nothing. One that ends later may
+// have.
 func TestRefusedStreamDidNothing(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())

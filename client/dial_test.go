@@ -76,8 +76,8 @@ func dialed(
 	})
 }
 
-// TestDial: with connections in memory a client, all of gRPC included, lives in the time of a
-// test: a lease is kept alive for a day, and ends to the millisecond when nothing answers.
+// With connections in memory, a client including gRPC runs in virtual time: a lease is kept alive
+// for a day, and ends to the millisecond when nothing answers.
 func TestDial(t *testing.T) {
 	g := &gate{fake: &fake{}}
 	register := func(s *grpc.Server) { pb.RegisterStreamServiceServer(s, g) }
@@ -98,8 +98,8 @@ func TestDial(t *testing.T) {
 	})
 }
 
-// TestNotLeasehold: a client of servers that do not have leasehold.v1, as a plain etcd, says so
-// at once, and not at the end of its patience; and that nothing was done.
+// A client of servers without leasehold.v1, such as etcd, says so at once, and that nothing was
+// done.
 func TestNotLeasehold(t *testing.T) {
 	dialed(t, exact, func(*grpc.Server) {}, func(t *testing.T, c *Client) {
 		start := time.Now()
@@ -126,7 +126,7 @@ func fail(ctx context.Context, c *Client) map[string]error {
 	return out
 }
 
-// TestNothingDone: what was sent on a stream that ends since nobody there knows it was not done.
+// What was sent on a stream that the server does not know was not done.
 func TestNothingDone(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() { f.answer = silent })
@@ -147,8 +147,8 @@ func TestNothingDone(t *testing.T) {
 	})
 }
 
-// TestSomeNotLeasehold: if some servers are others, and those that are ours cannot be reached,
-// it is said, too; when one is back the client goes on.
+// If some servers are not Leasehold and the others cannot be reached, the error says both; when one
+// is back the client continues.
 func TestSomeNotLeasehold(t *testing.T) {
 	inBubble(t, 3, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {

@@ -20,9 +20,8 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// TestGRPCInstead: a client whose members, or what is before them, speak gRPC alone speaks that, by
-// itself and over TLS too; and one that is told to speaks nothing else. Method: servers of one and
-// of both protocols, which say by which they were asked.
+// A client falls back to gRPC if a member or proxy speaks nothing else, over TLS too, and uses only
+// gRPC if it is told to.
 func TestGRPCInstead(t *testing.T) {
 	for name, c := range map[string]struct {
 		config         Config
@@ -128,8 +127,8 @@ func serveWays(t *testing.T, path string, also, secure bool, asked chan<- string
 	return m
 }
 
-// TestServerName: a certificate must be for the host of the endpoint, as with gRPC, unless the
-// configuration says for which; and the configuration itself is left as it is.
+// A certificate must match the endpoint's host, as with gRPC, unless the configuration names
+// another; the configuration is not modified.
 func TestServerName(t *testing.T) {
 	for _, c := range []struct{ network, address, set, want string }{
 		{"tcp", "far.example:2379", "", "far.example"},
@@ -145,8 +144,8 @@ func TestServerName(t *testing.T) {
 	}
 }
 
-// TestProxy: what the environment has a proxy for is left to gRPC, which goes there; the rest is
-// not. Method: a process of its own, because what the environment says is read once in each.
+// Endpoints that the environment has a proxy for are left to gRPC, which uses it. The test runs in
+// a process of its own, because the environment is read once.
 func TestProxy(t *testing.T) {
 	const proxy, none = "HTTPS_PROXY=http://proxy.example:3128", "NO_PROXY=near.example"
 	if os.Getenv("LEASEHOLD_TEST_PROXY") == "" {
@@ -173,7 +172,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestWayIsForgotten: an endpoint that needed gRPC is asked again after an hour, not before.
+// An endpoint that needed gRPC is probed again after an hour.
 func TestWayIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w ways

@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestT21: a put on a lease that is about to end, by its time or by a revocation, is refused,
-// or its key goes with the lease.
+// A put on a lease that is about to expire or be revoked is refused, or its key is deleted with the
+// lease.
 func TestT21(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -65,9 +65,9 @@ func TestT21(t *testing.T) {
 	})
 }
 
-// TestClosedClientGoes: a client that is closed takes no memory when the program lets go of it,
-// though a part of the program that the client knows has a lease.
-func TestClosedClientGoes(t *testing.T) {
+// A closed client can be collected although a callback of the program that it knows refers to a
+// lease.
+func TestClosedClientIsCollected(t *testing.T) {
 	members := newCluster(t, 1)
 	var freed func()
 	func() {

@@ -7,12 +7,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Goal: why there is no connection is told in words for people, and remains the error that
-// it was.
+// Connection errors are shortened for people, and still wrap the original error.
 func TestPlain(t *testing.T) {
 	if plain(nil) != nil {
 		t.Error("nothing is an error")
@@ -62,26 +59,5 @@ func TestPlain(t *testing.T) {
 	}
 	if err := errors.New("a plain one"); plain(err).Error() != err.Error() {
 		t.Errorf("%q", plain(err))
-	}
-}
-
-// Goal: an error of a member says each thing once, and what more the member says.
-func TestErrorSaysThingsOnce(t *testing.T) {
-	for _, x := range []struct {
-		reason        pb.Reason
-		message, want string
-	}{
-		{pb.Reason_REASON_LEASE_NOT_FOUND, "lease not found", "no such lease"},
-		{pb.Reason_REASON_KEY_NOT_FOUND, "key not found", "no such key"},
-		{pb.Reason_REASON_ID_TAKEN, "lease already exists", "lease ID is taken"},
-		{pb.Reason_REASON_COMPACTED, "revision has been compacted", "revision was compacted"},
-		{pb.Reason_REASON_FUTURE_REVISION, "revision is in the future", "revision is in the future"},
-		{pb.Reason_REASON_LEASE_NOT_FOUND, "lease 7 not found", "no such lease: lease 7 not found"},
-		{pb.Reason_REASON_INVALID, "", "invalid request"},
-	} {
-		err := errorOf(&pb.Error{Reason: x.reason, Message: x.message})
-		if err.Error() != x.want || !errors.Is(err, reasons[x.reason]) {
-			t.Errorf("%q, want %q", err, x.want)
-		}
 	}
 }

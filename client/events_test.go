@@ -57,8 +57,8 @@ func (f *fake) beginsAt(seq uint64) {
 	})
 }
 
-// TestLeaseEvents: what is asked for is sent along, events come in order, and the stream goes
-// on at another member where it was, also over what was not of interest.
+// Filters are sent to the member, events arrive in order, and the stream resumes at another member,
+// past events that were filtered out.
 func TestLeaseEvents(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.beginsAt(7)
@@ -103,8 +103,8 @@ func TestLeaseEvents(t *testing.T) {
 	})
 }
 
-// TestLeaseEventsBegin: a stream that cannot begin says why; one that began before there was
-// any event goes on with the first, and so does a program with a Seq of 0.
+// A stream that cannot start says why. One that started before the first event continues with that,
+// as does a program with a Seq of 0.
 func TestLeaseEventsBegin(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.beginsAt(0)
@@ -138,8 +138,7 @@ func TestLeaseEventsBegin(t *testing.T) {
 	})
 }
 
-// TestLeaseEventsOnce: every event is told once, in order, however often streams break and
-// however slow the program is.
+// Every event arrives once, in order, however often streams break and however slow the program is.
 func TestLeaseEventsOnce(t *testing.T) {
 	const total = 3 * maxEvents
 	for seed := range uint64(10) {
@@ -194,9 +193,8 @@ func TestLeaseEventsOnce(t *testing.T) {
 	}
 }
 
-// TestLeaseEventsSlowCaches: a program is told once of each cache that is slow, and of its end,
-// also if either came when it was between members: the first response of a stream says which
-// are slow.
+// A program is notified once of each slow cache and of its end, also if either happened between
+// members: the first response of a stream lists the slow ones.
 func TestLeaseEventsSlowCaches(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		slow := func(id uint64, kind pb.LeaseEvent_Kind, leases ...int64) *pb.Response {

@@ -42,9 +42,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// TestFaults: one after the other the member that the client is connected to is stopped as by
-// SIGSTOP, cut off, and shut down. Leases live on, writes go on, and a watch loses nothing
-// and repeats nothing.
+// The member that the client is connected to is stopped, cut off and shut down in turn. Leases
+// survive, writes continue, and a watch neither loses nor repeats anything.
 func TestFaults(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -117,9 +116,8 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// TestCount: a thousand writes without a condition, each of which raises a version, while again
-// and again an answer is lost with its stream, and members are shut down: each write takes
-// effect once, and has the answer that belongs to it.
+// Each of a thousand writes takes effect once and gets its own answer, while answers are lost,
+// streams break and members shut down.
 func TestCount(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -174,9 +172,8 @@ func harass(members []*member, n, every int) {
 	}
 }
 
-// TestCountLeases: hand-overs and resumptions give one token each, and who attaches or detaches
-// a key raises its version once, while answers are lost and members shut down; so each took
-// effect once, and has the answer that belongs to it.
+// Hand-overs, resumptions, attachments and detachments take effect once and get their own answers,
+// while answers are lost and members shut down.
 func TestCountLeases(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -245,8 +242,7 @@ func versionOf(kv *store.KV) int64 {
 	return kv.Version
 }
 
-// TestConcurrentHolders: of many clients that want one name one has it at a time, each with a
-// higher token. A holder tells twice of itself, and nobody may come in between.
+// Of many clients that want one name, one has it at a time, each with a higher token.
 func TestConcurrentHolders(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestGroupsOfClient: the leases of a client stay alive together over many TTLs, in spite of
-// changes of each kind; those that are given up end on time.
+// The leases of a client stay alive together through changes of every kind; released ones end on
+// time.
 func TestGroupsOfClient(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

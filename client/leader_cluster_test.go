@@ -74,9 +74,8 @@ func without(list []*member, not *member) (out []*member) {
 	return out
 }
 
-// TestLeader: a client is with the leader, wherever the leadership goes. What it is asked for
-// while it moves, and while answers are lost, takes effect once; leases are valid throughout,
-// and a watch loses and repeats nothing.
+// A client follows the leader. While it moves, and answers are lost, requests take effect once,
+// leases stay valid, and a watch loses and repeats nothing.
 func TestLeader(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -132,63 +131,5 @@ func TestLeader(t *testing.T) {
 			t.Error(err)
 		}
 		renewed(t, l)
-	})
-}
-
-// TestLeaderShutDown: when the leader is gone the client goes on at once, and to the next one
-// when there is one; also when it alone cannot reach the leader, or is not to.
-func TestLeaderShutDown(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		members := newCluster(t, 3)
-		c := connect(t, steady, members...)
-		ctx := ask(t)
-		l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: steadyTTL}))
-		put := func() {
-			t.Helper()
-			must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "k", Lease: l.ID()}))
-		}
-		first := atLeader(ctx, t, members...)
-		first.End()
-		put()
-		second := atLeader(ctx, t, without(members, first)...)
-		first.Start()
-		first.Await()
-
-		second.SetCut(true) // before this client alone
-		put()
-		renewed(t, l)
-		eventually(t, "it is with another member", func() bool {
-			return first.Busy() || without(without(members, first), second)[0].Busy()
-		})
-		second.SetCut(false)
-		eventually(t, "it is with the leader again", second.Busy)
-		put()
-		renewed(t, l)
-	})
-}
-
-// TestLeaderElsewhere: a client that does not know the leader, or is to stay where it is, goes
-// on with the member that it has.
-func TestLeaderElsewhere(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		members := newCluster(t, 3)
-		ctx := ask(t)
-		var leads *member
-		eventually(t, "somebody leads", func() bool {
-			leads = leaderOf(ctx, t, members...)
-			return leads != nil
-		})
-		others := without(members, leads)
-		partly := connect(t, client.Config{}, others...)
-		stays := inprocess.Connect(t, client.Config{AnyMember: true}, others[0].Member.Endpoint(),
-			others[0].Line.Endpoint())
-		for range 100 {
-			for _, c := range []*client.Client{partly, stays} {
-				must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "k"}))
-			}
-		}
-		if leads.Busy() || !others[0].Busy() && !others[1].Busy() {
-			t.Error("it is with the leader")
-		}
 	})
 }

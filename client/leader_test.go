@@ -29,9 +29,8 @@ func followed(t *testing.T, c Config, test func(*testing.T, *Client, *fake)) {
 	})
 }
 
-// TestFollowsLeader: the client is where the leader is, wherever that goes. What it was asked
-// for while it moved is answered by whom it was sent to, and sent to nobody else; a watch goes
-// on where it left off; a lease is none the worse for it.
+// The client follows the leader. A request in flight is answered by the member it was sent to, and
+// sent to no other; a watch resumes, and leases stay valid.
 func TestFollowsLeader(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 		l, w := grant(t, c, Grant{}), watch(t, c, 0)
@@ -98,8 +97,7 @@ func TestFollowsLeader(t *testing.T) {
 	})
 }
 
-// TestFollowsUnanswered: what the member that was left does not answer is sent to the leader,
-// a write with the number that it had.
+// What the previous member does not answer is sent to the leader, a write with its original number.
 func TestFollowsUnanswered(t *testing.T) {
 	followed(t, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() { f.frozen["b"] = true })
@@ -145,9 +143,8 @@ func TestFollowsUnanswered(t *testing.T) {
 	})
 }
 
-// TestLeaderDies: a leader whose machine is gone, so that not even a refusal comes from it,
-// keeps nobody waiting: the client goes to another member at once, and to the next leader when
-// there is one.
+// When the leader's machine disappears, the client goes to another member at once, and to the next
+// leader once there is one.
 func TestLeaderDies(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
@@ -171,9 +168,8 @@ func TestLeaderDies(t *testing.T) {
 	})
 }
 
-// TestLeaderFallsSilent: a leader whose machine is gone without a word, so that the stream does
-// not break, is left as soon as another member knows of the next leader; as long as none does
-// it has all the time that it may take.
+// A leader that falls silent without closing the stream is left once another member knows of a new
+// leader; until then it has the full timeout.
 func TestLeaderFallsSilent(t *testing.T) {
 	for name, tt := range map[string]struct {
 		silent, next string
@@ -202,8 +198,8 @@ func TestLeaderFallsSilent(t *testing.T) {
 	}
 }
 
-// TestMovesFromBroken: what the client follows goes on with the leader, too, if the stream to
-// the other member breaks while the client moves, and that is told late.
+// What the client follows continues at the leader also if the old stream breaks during the move and
+// that is noticed late.
 func TestMovesFromBroken(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 		watch(t, c, 0)
@@ -238,7 +234,7 @@ func TestMovesFromBroken(t *testing.T) {
 	})
 }
 
-// TestDeadEndpoints: members that are gone keep a client that begins from none that lives.
+// Dead members do not keep a starting client from live ones.
 func TestDeadEndpoints(t *testing.T) {
 	inBubble(t, 5, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -258,9 +254,8 @@ func TestDeadEndpoints(t *testing.T) {
 	})
 }
 
-// TestLeaderOutOfReach: a leader that this client alone cannot reach is asked for now and then,
-// and ever less often; the client goes on with the member that it has, and goes to the
-// leader when it can.
+// A leader that only this client cannot reach is tried ever less often; meanwhile the client stays
+// with its member.
 func TestLeaderOutOfReach(t *testing.T) {
 	for name, fault := range map[string]func(*fake) map[string]bool{
 		"refused": func(f *fake) map[string]bool { return f.down },
@@ -294,8 +289,8 @@ func TestLeaderOutOfReach(t *testing.T) {
 	}
 }
 
-// TestLeaderUnknown: if the leader is none of the endpoints, each is asked once, and the client
-// stays where it is. When a leader is among them again it goes there.
+// If the leader is not among the endpoints, each is tried once, and the client stays where it is
+// until a leader is among them.
 func TestLeaderUnknown(t *testing.T) {
 	followed(t, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() { f.down["a"] = true })
@@ -319,7 +314,7 @@ func TestLeaderUnknown(t *testing.T) {
 	})
 }
 
-// TestAnyMember: a client that is told to stays with the member that it has.
+// With AnyMember, the client stays with its member.
 func TestAnyMember(t *testing.T) {
 	inBubble(t, 3, Config{AnyMember: true}, func(t *testing.T, c *Client, f *fake) {
 		for _, leads := range []string{"a", "b", "", "c"} {
@@ -332,8 +327,8 @@ func TestAnyMember(t *testing.T) {
 	})
 }
 
-// TestLeaderFlaps: while leaders follow each other fast the client moves ever less often, and
-// all that it is asked for is answered. When that is over it goes to the leader.
+// While leaders change fast the client moves ever less often, and all requests are answered. Then
+// it goes to the leader.
 func TestLeaderFlaps(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 		l, begun := grant(t, c, Grant{}), f.streams()
@@ -356,8 +351,8 @@ func TestLeaderFlaps(t *testing.T) {
 	})
 }
 
-// TestUrgent: a client whose leases are about to end tries to connect as often as it takes, and
-// one that has none, or only long ones, does not; none does so without a pause.
+// A client whose leases are about to end tries to connect as often as needed; one with none, or
+// only long ones, does not. There is always a pause.
 func TestUrgent(t *testing.T) {
 	for _, tt := range []struct {
 		ttl, outage time.Duration

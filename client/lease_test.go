@@ -12,7 +12,6 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
-	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
 )
 
@@ -54,8 +53,7 @@ func within(t *testing.T, l *Lease, want time.Duration) {
 	}
 }
 
-// TestT2: a lease counts from before its grant was sent, and from before each renewal was,
-// however late the answers come.
+// A lease counts from before its grant and each renewal was sent, however late the answers arrive.
 func TestT2(t *testing.T) {
 	inBubble(t, 1, Config{Drift: 1e-2, Margin: 10 * time.Millisecond},
 		func(t *testing.T, c *Client, f *fake) {
@@ -82,7 +80,7 @@ func TestT2(t *testing.T) {
 		})
 }
 
-// TestBatches: the leases of a client are renewed together.
+// The leases of a client are renewed together.
 func TestBatches(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		const n = 500
@@ -107,8 +105,8 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// TestJeopardy: when nothing is acknowledged a lease is in jeopardy from its valid until on;
-// within its grace it may come back, and then it is the same lease.
+// Without acknowledgements a lease is in jeopardy from its valid until; within its grace it may
+// recover, and is still the same lease.
 func TestJeopardy(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		start := time.Now()
@@ -132,8 +130,7 @@ func TestJeopardy(t *testing.T) {
 	})
 }
 
-// TestExpired: past its grace a lease has ended for ever, and nothing is heard or said of it
-// any more, and no other comes in its place (T25).
+// After its grace a lease has ended for good, and nothing can revive it (T25).
 func TestExpired(t *testing.T) {
 	for _, grace := range []time.Duration{0, 3 * time.Second} {
 		inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
@@ -164,7 +161,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestLost: a lease of which the cluster says that it is gone has ended at once.
+// A lease that the cluster reports gone has ended at once.
 func TestLost(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{Grace: time.Hour})
@@ -179,8 +176,8 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestT19: when Revoke was called, and whatever it returns, no lease says that it is valid,
-// and no renewal that comes later changes that.
+// After a call of Revoke, whatever it returns, the lease is never valid again, and later renewals
+// do not change that.
 func TestT19(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l, other := grant(t, c, Grant{}), grant(t, c, Grant{})
@@ -208,8 +205,8 @@ func TestT19(t *testing.T) {
 	})
 }
 
-// TestT3: a grant whose answer was lost is sent again with the same request ID, and counts
-// from before the try that was answered, with what that answer says is left.
+// A grant whose answer was lost is sent again with the same request ID, and counts from before the
+// attempt that is answered.
 func TestT3(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		var made, again time.Time
@@ -246,7 +243,7 @@ func TestT3(t *testing.T) {
 	})
 }
 
-// TestLateGrant: a grant whose answer comes when the lease may have ended is no lease.
+// A grant whose answer arrives when the lease may have ended fails.
 func TestLateGrant(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -260,8 +257,8 @@ func TestLateGrant(t *testing.T) {
 	})
 }
 
-// TestMemberStops: leases live on when the member that the client is connected to is stopped,
-// cut off or killed, however short their TTL is against Config.Silence.
+// Leases survive when the connected member is stopped, cut off or killed, however short their TTL
+// is beside Config.Silence.
 func TestMemberStops(t *testing.T) {
 	faults := map[string]func(*fake, *fakeStream){
 		"stopped": func(f *fake, s *fakeStream) { f.frozen[s.name] = true },
@@ -296,8 +293,8 @@ func TestMemberStops(t *testing.T) {
 	}
 }
 
-// TestTxnGrant: a lease that a transaction granted can be kept, unless nothing is left of it:
-// the answer to a number that was sent before may come when the lease has ended.
+// A lease granted in a transaction can be kept, unless it may have ended: the answer to a repeated
+// number may arrive that late.
 func TestTxnGrant(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		left := int64(fakeTTL)
@@ -334,8 +331,8 @@ func TestTxnGrant(t *testing.T) {
 	})
 }
 
-// TestClock (T10): a wall clock that jumps forward, as after a suspend, counts; one that jumps
-// back does not stop the clock.
+// A wall clock that jumps forward, as after a suspend, counts; one that jumps back does not stop
+// the clock (T10).
 func TestClock(t *testing.T) {
 	for _, tt := range []struct{ monotonic, wall, want time.Duration }{
 		{time.Second, time.Second, time.Second},
@@ -359,8 +356,8 @@ func TestClock(t *testing.T) {
 	})
 }
 
-// TestSuspended: timers stop while the machine is suspended. Soon after it resumes, leases are renewed
-// that are still valid, and the contexts of the others are cancelled.
+// Timers stop during suspend. Soon after, leases that are still valid are renewed, and the contexts
+// of the others cancelled.
 func TestSuspended(t *testing.T) {
 	var asleep atomic.Int64
 	c := exact
@@ -383,9 +380,8 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// TestKeepInVain: what cannot be kept takes the place of nothing: neither a grant that is too
-// long ago of the lease that it made, and that has been renewed since, nor one whose token is
-// not the lease's any more of the one that took it up.
+// A failed Keep replaces nothing: neither with an outdated grant of a lease that has been renewed
+// since, nor with a token that is no longer the lease's.
 func TestKeepInVain(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		g, err := c.GrantOnly(t.Context(), Grant{ID: 7, TTL: ttl})
@@ -422,8 +418,8 @@ func TestKeepInVain(t *testing.T) {
 	})
 }
 
-// TestLabelsAreTheCallers: what a program does with its map when a call has returned changes
-// nothing of what is sent, which may be late, or again.
+// Changing a map after a call returned does not change what is sent, also if that is late or
+// repeated.
 func TestLabelsAreTheCallers(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() { f.answer = silent })
@@ -455,13 +451,4 @@ func TestLabelsAreTheCallers(t *testing.T) {
 		}
 		w.Close()
 	})
-}
-
-// TestStatuses: a program is told of each status of package holder, in the same words.
-func TestStatuses(t *testing.T) {
-	for _, s := range []holder.Status{holder.OK, holder.Jeopardy, holder.Ended} {
-		if got := statuses[s]; got == 0 || got.String() != s.String() {
-			t.Errorf("%v is told as %v", s, got)
-		}
-	}
 }

@@ -64,7 +64,7 @@ func sent(t *testing.T, l *logins, c grpc.ClientConnInterface) string {
 	return token
 }
 
-// TestLogIn logs in once for many connections, and again when a member refuses the token.
+// The client logs in once for many connections, and again when a member refuses the token.
 func TestLogIn(t *testing.T) {
 	c := new(authConn)
 	l := &logins{user: "bob", password: "secret"}
@@ -95,7 +95,7 @@ func (hung) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption
 	return ctx.Err()
 }
 
-// Goal: a client with a login goes to another member while the login at one that hangs still waits.
+// The client goes to another member while its login at a hung one is still waiting.
 func TestLogInBesideHungMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &logins{user: "bob", password: "secret"}
@@ -120,7 +120,7 @@ func TestLogInBesideHungMember(t *testing.T) {
 	})
 }
 
-// TestLogInRefused tries what a cluster does not take, and one without users.
+// A refused login, and a cluster without users.
 func TestLogInRefused(t *testing.T) {
 	c := new(authConn)
 	l := &logins{user: "bob", password: "wrong"}
@@ -143,7 +143,7 @@ func TestLogInRefused(t *testing.T) {
 	}
 }
 
-// TestTokenFile replaces the file with the token.
+// The token file is read again when it changes.
 func TestTokenFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	l := &logins{file: file}
@@ -166,7 +166,7 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
-// TestLoginConfig refuses a client that would be two at once.
+// Contradictory login settings are refused.
 func TestLoginConfig(t *testing.T) {
 	for _, c := range []Config{
 		{User: "bob", Token: "x"}, {Token: "x", TokenFile: "y"}, {Password: "x"},
@@ -193,8 +193,8 @@ func (c refusing) Open(ctx context.Context) (pb.StreamService_OpenClient, error)
 	return c.connection.Open(ctx)
 }
 
-// TestLoginRefusedAtOnce lets a member refuse the login: calls fail at once and do not wait for
-// another member. The client tries on, seldom. When the login is taken, it goes on.
+// When a member refuses the login, calls fail at once instead of waiting for another member. The
+// client retries rarely, and continues once the login is accepted.
 func TestLoginRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := new(fake)

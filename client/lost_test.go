@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// TestLostError: a lease of which the cluster says that it is gone says how it has ended.
+// The error of a lease that the cluster reports gone says how it ended.
 func TestLostError(t *testing.T) {
 	for _, tt := range []struct {
 		result *pb.RenewResult

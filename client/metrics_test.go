@@ -13,9 +13,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// Goal: each call is counted once, by how it has ended, however often it is tried. Method: members
-// do, refuse, are silent or can do nothing, and each call has a context that ends it, but for the
-// last, which the end of the client ends.
+// Each call is counted once, by its outcome, however often it is tried.
 func TestMetricsOfCalls(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -85,8 +83,7 @@ func TestMetricsOfCalls(t *testing.T) {
 	})
 }
 
-// Goal: the numbers tell of leases that are in danger before they end, and why they have ended.
-// Method: leases are renewed, then not, then again; one of them is gone, others are revoked.
+// Metrics show leases in danger before they end, and why they ended.
 func TestMetricsOfLeases(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		if m := c.Metrics(); m.Leases != 0 || m.Valid != 0 {
@@ -160,8 +157,7 @@ func TestMetricsOfLeases(t *testing.T) {
 	})
 }
 
-// Goal: connections are counted that were made, lost, or left for the leader, and tries that
-// failed.
+// Metrics count connections made, lost, left for the leader, and failed.
 func TestMetricsOfConnections(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		check := func(what string, want metrics.Snapshot) {

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestPutMessage: a put names its lease by the ID alone if nothing else is said of the lease.
-// With a name or a token it sends a reference, and no ID besides.
+// A put refers to its lease by ID alone if possible; with a name or token it sends a reference
+// instead.
 func TestPutMessage(t *testing.T) {
 	for name, c := range map[string]struct {
 		put  store.Put

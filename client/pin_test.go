@@ -12,9 +12,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestPinnedCluster: a member loses its disk and is started as before, so it founds another
-// cluster at the same address. A client that knows the first one gets nothing of the second and
-// is told both IDs, whether it has learned the ID or was configured with it.
+// A member that lost its disk founds another cluster at the same address. A client of the first one
+// rejects it and reports both IDs, whether it learned the ID or was configured with it.
 func TestPinnedCluster(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		dir := inprocess.Dir(t)
@@ -57,8 +56,7 @@ func TestPinnedCluster(t *testing.T) {
 	})
 }
 
-// TestPinWaits: as long as one endpoint may be a member of the client's cluster the client waits
-// for that one, whatever the others are.
+// While one endpoint may belong to the client's cluster, the client waits for that one.
 func TestPinWaits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		dir := inprocess.Dir(t)
@@ -96,7 +94,7 @@ func TestPinWaits(t *testing.T) {
 	})
 }
 
-// TestPinAfterRestore: a restore keeps the cluster's ID, so clients go on.
+// A restore keeps the cluster's ID, so clients continue.
 func TestPinAfterRestore(t *testing.T) {
 	config := inprocess.Config(inprocess.Dir(t), "m")
 	member := inprocess.Start(t, config)

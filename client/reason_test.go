@@ -2,16 +2,13 @@ package client
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestReasonOfEarlierTry: a call whose context ends while a try has no answer tells what a member
-// has said to the try before.
+// A call whose context ends during an unanswered attempt reports the error of the attempt before.
 func TestReasonOfEarlierTry(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		tries := 0
@@ -36,25 +33,8 @@ func TestReasonOfEarlierTry(t *testing.T) {
 	})
 }
 
-// TestReadable: the error of a call that was given up names the call and the reason, as a sentence,
-// and is the program's own reason and context.Canceled.
-func TestReadable(t *testing.T) {
-	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		f.set(func() { f.answer = silent })
-		own := errors.New("the user went home")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		pass(time.Millisecond)
-		cancel(own)
-		_, err := c.Get(ctx, "k")
-		want(t, err, own, context.Canceled)
-		if got := err.Error(); got != `client: range "k": the user went home` {
-			t.Errorf("it reads %q", got)
-		}
-	})
-}
-
-// TestCauses: the context of a lease ends with a cause that is the lease's own and
-// context.Canceled, and so do the calls that use it.
+// The context of a lease ends with a cause that is the lease's own error and context.Canceled, and
+// so do calls that use it.
 func TestCauses(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, _ *fake) {
 		l := grant(t, c, Grant{})

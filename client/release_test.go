@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestReleaseAfterContext: releasing any hold with a context that has ended returns at once, and
-// Close waits until the cluster has answered the release.
+// Releasing any hold with an ended context returns at once, and Close waits until the cluster has
+// answered.
 func TestReleaseAfterContext(t *testing.T) {
 	const ttl = time.Minute
 	session := func(ctx context.Context, c *client.Client) *client.Live {
@@ -77,8 +77,8 @@ func TestReleaseAfterContext(t *testing.T) {
 	}
 }
 
-// TestLeadReturns: Lead and Do return what the program's function returned, soon after it did, also
-// if no member answers any more, and at once if the hold was lost.
+// Lead and Do return the function's result soon after it returned, also if no member answers, and
+// at once if the hold was lost.
 func TestLeadReturns(t *testing.T) {
 	const ttl = time.Minute
 	failed := errors.New("failed")
@@ -128,8 +128,8 @@ func TestLeadReturns(t *testing.T) {
 	}
 }
 
-// TestClaimAfterContext: a claim whose context ends before the cluster answers is revoked, so that
-// its item does not stay claimed for a TTL.
+// A claim whose context ends before the cluster answers is revoked, so that its item does not stay
+// claimed for a TTL.
 func TestClaimAfterContext(t *testing.T) {
 	var granted, revoked atomic.Int64
 	answer := func(r *pb.Request) *pb.Response {

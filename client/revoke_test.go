@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestRevokeRepeated: a lease that is gone at the second try was revoked by the first, as far
-// as anybody can tell; at the first try it was not there.
+// A lease that is gone at the second attempt was revoked by the first; at the first attempt it did
+// not exist.
 func TestRevokeRepeated(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		try := 0
@@ -38,8 +38,7 @@ func TestRevokeRepeated(t *testing.T) {
 	})
 }
 
-// TestRevokeUnsure: the error says that the outcome is not known if that is so of one lease, also
-// if nothing was done to another.
+// The outcome is unknown if it is unknown for one of the leases.
 func TestRevokeUnsure(t *testing.T) {
 	unknown, unavailable := pb.Reason_REASON_UNKNOWN_OUTCOME, pb.Reason_REASON_UNAVAILABLE
 	for _, reasons := range [][]pb.Reason{{unknown, unavailable}, {unavailable, unknown}} {
@@ -61,9 +60,8 @@ func TestRevokeUnsure(t *testing.T) {
 	}
 }
 
-// TestRevokeOwn: a lease of this client that it revokes has ended for the program before anybody is
-// asked, by its ID as well: what rests on it, a cache for one, keeps no member waiting. Under
-// another token another incarnation of the lease is meant.
+// Revoking a lease of this client ends it for the program first, also by ID: a cache that rests on
+// it delays no member. Another token means another incarnation.
 func TestRevokeOwn(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		for _, ref := range []func(*Lease) leases.Ref{
@@ -92,8 +90,7 @@ func TestRevokeOwn(t *testing.T) {
 	})
 }
 
-// TestRevokeMany: more leases than members revoke in one call are revoked all the same, by several,
-// and one that was not there does not keep the others.
+// More leases than fit one call are revoked by several, and a missing one does not stop the others.
 func TestRevokeMany(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		const most = 10_000 // of internal/api/native

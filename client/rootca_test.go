@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// TestRootCAFile: each connection trusts the certificates that RootCAFile has at that moment.
+// Each connection trusts the certificates that RootCAFile has at that moment.
 func TestRootCAFile(t *testing.T) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	file := filepath.Join(t.TempDir(), "ca.pem")

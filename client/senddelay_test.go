@@ -9,8 +9,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestAskTogether: callers that are answered together, and ask again at once, ask together: in
-// a small part of the messages that they would take one by one.
+// Callers that were answered together and ask again at once share a few messages.
 func TestAskTogether(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -52,9 +51,8 @@ func TestAskTogether(t *testing.T) {
 	})
 }
 
-// TestNobodyComes: a caller that asks alone, after many were answered together, is not held up
-// for long by callers that do not ask again, and soon not at all.
-func TestNobodyComes(t *testing.T) {
+// A single caller is hardly delayed by waiting for others that do not come, and soon not at all.
+func TestSendDelayEnds(t *testing.T) {
 	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
 	l.answered.Store(64)
 	for i := range 8 {

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestRun: a function runs in a session, which is released when it returns; after a loss it runs
-// again in another one, whatever it returned, until it returns in a session that is valid.
+// A function runs in a session that is released when it returns; after a loss it runs again in a
+// new one, until it returns in a valid session.
 func TestRun(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -54,8 +54,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestRunEnds: Run returns when its context ends, and releases the session before Close returns;
-// when f has released the session itself; and with the error of a session that cannot be opened.
+// Run returns when its context ends, with the session released before Close returns; when f
+// releases the session itself; and with the error of a session that cannot be opened.
 func TestRunEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -88,7 +88,7 @@ func TestRunEnds(t *testing.T) {
 	})
 }
 
-// TestRunBacksOff: sessions that are lost at once follow each other ever more slowly.
+// Sessions that are lost at once follow each other ever more slowly.
 func TestRunBacksOff(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

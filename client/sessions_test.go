@@ -94,8 +94,8 @@ func breaks(s *fakeStream, _ *pb.Request) []*pb.Response {
 	return nil
 }
 
-// TestSentAgain: a write of which nothing is known is sent again with its number, whatever the
-// reason, and what the cluster then says is the answer.
+// A write of unknown outcome is sent again with its number, whatever the reason, and the cluster's
+// answer counts.
 func TestSentAgain(t *testing.T) {
 	unknown := says(pb.Reason_REASON_UNKNOWN_OUTCOME)
 	for name, tt := range map[string]struct {
@@ -151,8 +151,8 @@ func TestSentAgain(t *testing.T) {
 	}
 }
 
-// TestForgotten: if the session is not known any more, and the write was not sent before, it
-// goes with a number of a new session.
+// If the cluster no longer knows the session and the write was not sent before, it is sent with a
+// number of a new session.
 func TestForgotten(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -173,8 +173,8 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
-// TestSettled: the client says of which writes it waits for no answer: it has it, or the
-// context has ended. One that is open holds up those behind it.
+// The client reports which writes it no longer waits for: answered, or given up. An open one holds
+// up those behind it.
 func TestSettled(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f) // number 1
@@ -207,9 +207,8 @@ func TestSettled(t *testing.T) {
 	})
 }
 
-// TestSessionOpens: a session is opened with the first write, on whichever member; neither
-// reads nor grants wait for it, and all writes share it. While there is none nothing was
-// sent, so nothing is unsure.
+// A session is opened with the first write; reads and grants do not wait for it, and all writes
+// share it. Before that nothing was sent, so no outcome is unknown.
 func TestSessionOpens(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		closed := false
@@ -253,9 +252,8 @@ func TestSessionOpens(t *testing.T) {
 	})
 }
 
-// TestNumbersRunOut: while a write is open and the numbers behind it run out another session is
-// opened; a message is of one session. When the write is answered the first session is
-// used again.
+// When a pending write blocks a session's numbers, another session is opened; each message is of
+// one session. Once the write is answered the first session is used again.
 func TestNumbersRunOut(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestSize bounds what the client adds to a program: modules, and bytes of the executable.
+// What the client adds to a program is bounded: modules, and bytes of the executable.
 func TestSize(t *testing.T) {
 	tier.RealTime(t)
 	const mostModules, mostBytes = 8, 14 << 20

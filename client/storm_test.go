@@ -82,10 +82,8 @@ func (s *storm) kill(name string) {
 	s.mu.Unlock()
 }
 
-// Goal: when a member dies, the clients that only keep leases alive come to the others one by one,
-// each to one member, and lose no lease. One that has something to ask comes at once, and so does
-// one without leases. Method: clients lose a member in a time of their own, and the others take
-// half a second to let one in.
+// When a member dies, clients that only keep leases alive move to others one by one and lose no
+// lease. A client with a pending request, or without leases, moves at once.
 func TestStormOfClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{
@@ -154,8 +152,7 @@ func TestStormOfClients(t *testing.T) {
 	})
 }
 
-// Goal: a client that waits before it turns to another member turns there at once if a watch
-// begins. Method: clients, too many to be quick by chance, lose their member, and then watch.
+// A client that waits before it moves to another member moves at once when a watch begins.
 func TestWatchEndsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{

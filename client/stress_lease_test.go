@@ -126,9 +126,9 @@ func (l *lessor) again(done *pb.Response) *pb.Response {
 	return out
 }
 
-// TestHolders: no lease says that it is valid that the lessor may have ended, or under another
-// token, at any time: while answers are lost and late, streams break, requests take
-// effect long after, leaders change, TTLs are changed, and leases handed over.
+// No lease is valid that the lessor may have ended, or has under another token, while answers are
+// lost and late, streams break, requests are delayed, leaders change, TTLs change and leases are
+// handed over.
 func TestHolders(t *testing.T) {
 	for seed := range uint64(12) {
 		holders(t, seed)

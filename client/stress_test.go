@@ -160,9 +160,8 @@ func (l *ledger) chance(s *fakeStream, m *pb.ClientMessage, r *pb.Request) {
 	}
 }
 
-// TestOutcomes: a caller that puts something is told that it was done, and by which revision, only
-// if that is so; and that it was not, only if it never was nor ever will be. Members lose
-// answers, break streams, do things late and forget sessions, and callers give up at any time.
+// A put is reported done, with its revision, only if it is; and not done only if it never will be.
+// Members lose and delay answers, break streams and forget sessions; callers give up at any time.
 func TestOutcomes(t *testing.T) {
 	for seed := range uint64(6) {
 		outcomes(t, seed)

@@ -15,8 +15,8 @@ import (
 
 func hexOf(id lease.ID) string { return strconv.FormatInt(int64(id), 16) }
 
-// TestTicketsFaults: with the members stopped, cut off, and with answers lost, two clients, each
-// through another member, wait in one queue: each turn comes, and of what goes both are told.
+// Two clients at different members wait in one queue while members stop, are cut off and lose
+// answers: every turn comes, and both learn what is gone (Q1).
 func TestTicketsFaults(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -85,104 +85,7 @@ func TestTicketsFaults(t *testing.T) {
 	})
 }
 
-// TestTicketExpires: a waiter is told that its lease took its key along, and why; the waiters
-// behind it do not take that for their turn.
-func TestTicketExpires(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		members := newCluster(t, 1)
-		ctx := ask(t)
-		c := connect(t, client.Config{}, members...)
-		var tickets []*client.Ticket
-		var leases []*client.Granted
-		for i := range 3 {
-			ttl := time.Minute
-			if i == 1 {
-				ttl = 4 * time.Second
-			}
-			g := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: ttl})) // nobody renews it
-			key := "expires/" + hexOf(g.ID)
-			_, w, err := c.Enter(ctx, store.Txn{
-				Then: []store.Op{store.Put{Key: key, Lease: g.ID}},
-			}, store.Wait{Key: key, Prefix: "expires/"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer w.Close()
-			tickets, leases = append(tickets, w), append(leases, g)
-		}
-		<-tickets[1].Context().Done()
-		var gone *client.GoneError
-		if !errors.As(tickets[1].Wait(ctx), &gone) || gone.Cause != store.Expired ||
-			gone.Lease != leases[1].ID {
-			t.Errorf("who expired: %v", tickets[1].Wait(ctx))
-		}
-		select {
-		case <-tickets[2].Ready():
-			t.Error("it is the turn of who is behind him")
-		default:
-		}
-		if err := tickets[0].Wait(ctx); err != nil {
-			t.Error(err)
-		}
-		if _, err := c.Delete(ctx, store.Delete{Key: "expires/" + hexOf(leases[0].ID)}); err != nil {
-			t.Error(err)
-		}
-		after := "expires/" + hexOf(leases[0].ID)
-		if err := tickets[2].Wait(ctx); err != nil || tickets[2].After() != after {
-			t.Errorf("%v, after %q", err, tickets[2].After())
-		}
-	})
-}
-
-// TestTicketsFollowLeader: turns come wherever the leadership, and with it the client, goes, also
-// of waiters that enter while the client moves.
-func TestTicketsFollowLeader(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		members := newCluster(t, 3)
-		ctx := ask(t)
-		c := connect(t, client.Config{}, members...)
-		g := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 20 * time.Second}))
-		enter := func(i int) (*client.Ticket, string) {
-			key := "follow/" + hexOf(g.ID()) + "." + strconv.Itoa(i)
-			_, w, err := c.Enter(ctx, store.Txn{
-				Then: []store.Op{store.Put{Key: key, Lease: g.ID()}},
-			}, store.Wait{Key: key, Prefix: "follow/"})
-			if err != nil {
-				t.Error(err)
-				return nil, key
-			}
-			return w, key
-		}
-		const rounds, each = 4, 10
-		for i := range rounds {
-			from := atLeader(ctx, t, members...)
-			done := make(chan struct{})
-			for n := range each {
-				go func() {
-					defer func() { done <- struct{}{} }()
-					w, key := enter(i*each + n)
-					if w == nil {
-						return
-					}
-					if err := w.Wait(ctx); err != nil {
-						t.Errorf("%s: %v", key, err)
-					}
-					del := store.Txn{Then: []store.Op{store.Delete{Key: key}}}
-					if _, err := w.Leave(ctx, del); err != nil {
-						t.Errorf("%s: %v", key, err)
-					}
-				}()
-			}
-			moveLeader(ctx, t, from, without(members, from)[i%2])
-			for range each {
-				<-done
-			}
-		}
-	})
-}
-
-// TestTicketGoneMeanwhile: a waiter that is cut off while its key goes is told what took it when it
-// is back, also if somebody has put one of that name since.
+// A waiter that was cut off while its key was deleted learns why, also if the key exists again.
 func TestTicketGoneMeanwhile(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

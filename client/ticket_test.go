@@ -80,8 +80,8 @@ func gone(t *testing.T, err error) *GoneError {
 	return g
 }
 
-// TestTicket: a turn comes by a message, and so does its end. What breaks in between is asked
-// for again, by a transaction that changes nothing and needs the key to be the same.
+// A turn arrives by a message, and so does its end. After a break the waiter asks again with a
+// transaction that changes nothing and requires the same key.
 func TestTicket(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -123,7 +123,7 @@ func TestTicket(t *testing.T) {
 	})
 }
 
-// TestTicketAtOnce: the first answer may say all there is to say.
+// The first answer may already be final.
 func TestTicketAtOnce(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -158,8 +158,8 @@ func TestTicketAtOnce(t *testing.T) {
 	})
 }
 
-// TestWaitRefused: a transaction that was done, and whose key its user may not follow, has its
-// result and the reason. A ticket that is asked for again and is refused so ends with it.
+// A transaction whose key its user may not follow returns its result and the reason. A ticket that
+// is refused on a retry ends with the reason.
 func TestWaitRefused(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -182,8 +182,7 @@ func TestWaitRefused(t *testing.T) {
 	})
 }
 
-// TestTicketLeave: the end of the waiting and the transaction go in one message, and close the
-// ticket, also if another member has to be asked.
+// Leaving and the transaction go in one message and close the ticket, also through another member.
 func TestTicketLeave(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -221,8 +220,8 @@ func TestTicketLeave(t *testing.T) {
 	})
 }
 
-// TestTicketUnanswered: a caller that gives up before the answer leaves nothing open at the
-// member, and one whose first answer is lost sends the same number again.
+// A caller that gives up before the answer leaves nothing open at the member; a lost first answer
+// is requested again with the same number.
 func TestTicketUnanswered(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -257,7 +256,7 @@ func TestTicketUnanswered(t *testing.T) {
 	})
 }
 
-// TestTicketsWithoutRoom: a client that follows as much as it may looks now and then.
+// A client that follows as many keys as it may polls.
 func TestTicketsWithoutRoom(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -294,7 +293,7 @@ func TestTicketsWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestTicketLeaveBroken: a waiter that leaves while the stream breaks does not begin to wait again.
+// A waiter that leaves while the stream breaks does not wait again.
 func TestTicketLeaveBroken(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -328,7 +327,7 @@ func TestTicketLeaveBroken(t *testing.T) {
 	})
 }
 
-// TestTicketsEnd: a ticket that is over, however that came, takes no room for those to come.
+// An ended ticket makes room for others, however it ended.
 func TestTicketsEnd(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -368,8 +367,7 @@ func TestTicketsEnd(t *testing.T) {
 	})
 }
 
-// TestTicketLeaveUnreached: a waiter that leaves while there is no member is not asked for again
-// when there is one, before the message that leaves.
+// A waiter that leaves while there is no member does not wait again before its message is sent.
 func TestTicketLeaveUnreached(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -396,8 +394,7 @@ func TestTicketLeaveUnreached(t *testing.T) {
 	})
 }
 
-// TestTicketGrants (T19): what a transaction has granted that enters a queue cannot be kept any
-// more when it has been revoked, as what any other has granted.
+// A lease granted by a transaction that enters a queue cannot be kept after it was revoked (T19).
 func TestTicketGrants(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -428,8 +425,8 @@ func TestTicketGrants(t *testing.T) {
 	})
 }
 
-// TestEnterTooLong: a caller that enters a queue is told at once that no message has room to ask
-// for its turn again, which would end the stream for everybody, on each that there is.
+// Entering a queue fails at once if no message could ask for the turn again, which would end every
+// stream.
 func TestEnterTooLong(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		state := pb.Ticket_STATE_WAITING
@@ -442,8 +439,8 @@ func TestEnterTooLong(t *testing.T) {
 	})
 }
 
-// TestEnterAndClose: a caller that enters a queue while the client is closed is told so. (What
-// Close looks at is not written meanwhile: that is for the race detector to say.)
+// Entering a queue while the client closes fails. The race detector checks that nothing is written
+// that Close reads.
 func TestEnterAndClose(t *testing.T) {
 	for range 50 {
 		c, err := New(Config{Endpoints: []string{"unix:" + filepath.Join(t.TempDir(), "none")}})
@@ -462,8 +459,8 @@ func TestEnterAndClose(t *testing.T) {
 	}
 }
 
-// TestGoneUnseen: of a key that went while nobody followed it, it is not said that somebody
-// deleted it; nor if the member says that it does not know.
+// If a key disappeared while it was not followed, its deletion is not attributed, also if the
+// member does not know the reason.
 func TestGoneUnseen(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		state := pb.Ticket_STATE_WAITING

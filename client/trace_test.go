@@ -14,8 +14,8 @@ import (
 // traceKey is where a test's context has what a library of traces would make of it.
 type traceKey struct{}
 
-// TestTraceParent: each time a request is sent, it carries the trace of its context. A trace that
-// cannot be sent is left out, and the request succeeds. Opening the session carries none.
+// Each attempt of a request carries the trace of its context. An invalid trace is left out. Opening
+// the session carries none.
 func TestTraceParent(t *testing.T) {
 	const good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	c := Config{TraceParent: func(ctx context.Context) string {

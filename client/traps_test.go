@@ -1,8 +1,6 @@
 package client
 
 import (
-	"context"
-	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -26,8 +24,8 @@ func another(t *testing.T, c Config, f *fake) *Client {
 	return out
 }
 
-// TestT2OtherClient: a lease that one client granted and another keeps counts from before the
-// grant was sent, whichever of them was made first, and by however much.
+// A lease that one client granted and another keeps counts from before the grant was sent, however
+// far apart the clients started.
 func TestT2OtherClient(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		pass(time.Hour + 300*time.Microsecond)
@@ -66,8 +64,8 @@ func TestT2OtherClient(t *testing.T) {
 	})
 }
 
-// TestT24: what is asked for is rounded up, also what is taken off a validity; what remains is
-// rounded down; nothing wraps at the end of time; and a TTL that cannot be is never asked for.
+// Requested durations are rounded up, as are those taken off a validity; remaining times are
+// rounded down. Nothing wraps at the end of time, and impossible TTLs are not requested.
 func TestT24(t *testing.T) {
 	c := Config{Drift: -1, Margin: time.Millisecond + 1}
 	inBubble(t, 1, c, func(t *testing.T, c *Client, f *fake) {
@@ -123,8 +121,8 @@ func (f *fake) renewals(reason pb.Reason) func(*fakeStream, *pb.Request) []*pb.R
 	}
 }
 
-// TestT7: a renewal through a member that lags and does not know yet, says "unavailable"; the
-// lease lives on and is renewed there, or elsewhere, as soon as that is possible.
+// A lagging member answers a renewal "unavailable"; the lease stays alive and is renewed there or
+// elsewhere as soon as possible.
 func TestT7(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
@@ -146,8 +144,7 @@ func TestT7(t *testing.T) {
 	})
 }
 
-// TestT9: a lease that the program has given up gets no renewal from the client any more,
-// however often members change, so nothing of the client's keeps it from its end.
+// A released lease gets no further renewal, however often members change, so it ends.
 func TestT9(t *testing.T) {
 	inBubble(t, 3, exact, func(t *testing.T, c *Client, f *fake) {
 		given, kept := grant(t, c, Grant{ID: 100}), grant(t, c, Grant{ID: 200})
@@ -172,8 +169,7 @@ func TestT9(t *testing.T) {
 	})
 }
 
-// TestT15: of two leases that were to be renewed together one is never told of; the other is
-// none the worse for it.
+// Of two leases renewed together one gets no answer; the other is unaffected.
 func TestT15(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		slow, other := grant(t, c, Grant{ID: 100}), grant(t, c, Grant{ID: 200})
@@ -196,8 +192,8 @@ func TestT15(t *testing.T) {
 	})
 }
 
-// TestT28: renewals and revocations name the incarnation of the lease that they are of, and what
-// comes late of an old one says nothing of the new one.
+// Renewals and revocations name the incarnation, and late answers about an old one do not affect
+// the new one.
 func TestT28(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		token := uint64(0)
@@ -248,8 +244,8 @@ func TestT28(t *testing.T) {
 	})
 }
 
-// TestT32: without a quorum nothing is renewed. Each holder stops by its own clock; one that
-// chose a grace knows that it is in jeopardy, and goes on if the quorum is back in time.
+// Without a quorum nothing is renewed. Each holder stops by its own clock; one with a grace is in
+// jeopardy, and continues if the quorum is back in time.
 func TestT32(t *testing.T) {
 	refusals := map[string]func(*fake) func(*fakeStream, *pb.Request) []*pb.Response{
 		"each lease": func(f *fake) func(*fakeStream, *pb.Request) []*pb.Response {
@@ -281,44 +277,4 @@ func TestT32(t *testing.T) {
 			})
 		})
 	}
-}
-
-// slowRefusal is a member that refuses after a while.
-type slowRefusal struct{}
-
-var errSlowRefusal = errors.New("no entry")
-
-// Open implements connection.
-func (slowRefusal) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
-	select {
-	case <-time.After(time.Second):
-		return nil, errSlowRefusal
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// Close implements connection.
-func (slowRefusal) Close() error { return nil }
-
-// TestWhyNotConnected: a call that ends without a member to ask says why there is none, also if
-// that became known while it waited.
-func TestWhyNotConnected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, err := start(Config{}, []endpoint{{text: "a"}},
-			func(endpoint, *settings) (connection, error) { return slowRefusal{}, nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
-		defer cancel()
-		_, err = c.Get(ctx, "k")
-		if !errors.Is(err, ErrUnavailable) || !errors.Is(err, errSlowRefusal) ||
-			!errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/client/internal/tries"
 )
 
-// TestChangeOfUnknownOutcome: a change is retried only after an attempt whose outcome is unknown.
-// From then on every error reports an unknown outcome, even one from the wait between attempts.
+// A change is retried only after an attempt whose outcome is unknown. From then on every error
+// reports an unknown outcome, even one from the wait between attempts.
 func TestChangeOfUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

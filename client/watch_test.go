@@ -52,8 +52,8 @@ func next(t *testing.T, w *Watcher) store.Update {
 	return u
 }
 
-// TestT14: fragments of a revision are told when it is whole, and a watch that breaks in
-// between tells the revision again from its beginning.
+// Fragments of a revision are delivered when it is complete; a watch that breaks in between
+// delivers the revision from its beginning.
 func TestT14(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0) // the store is at revision 1
@@ -91,8 +91,7 @@ func TestT14(t *testing.T) {
 	})
 }
 
-// TestWatchFromThePast: what the store has when a watch begins does not move it past what
-// it asked for.
+// The store's revision at the start of a watch does not move it past the requested one.
 func TestWatchFromThePast(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -110,8 +109,7 @@ func TestWatchFromThePast(t *testing.T) {
 	})
 }
 
-// TestCompacted: a watch whose revisions are not known any more says so, at its beginning
-// or later.
+// A watch whose revisions were compacted says so, at its start or later.
 func TestCompacted(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0)
@@ -128,8 +126,7 @@ func TestCompacted(t *testing.T) {
 	})
 }
 
-// TestWatchRefused: a watch that is refused for now is tried again; one whose context ends
-// before it has begun is not there.
+// A watch that is refused temporarily is retried; one whose context ends first does not exist.
 func TestWatchRefused(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		tries := 0
@@ -153,8 +150,8 @@ func TestWatchRefused(t *testing.T) {
 	})
 }
 
-// TestSlowWatcher: what a program does not take is left with the cluster from some point
-// on, and asked for again when it has taken the rest. Nothing is lost.
+// Events that a slow program does not take stay with the cluster, and are requested later. Nothing
+// is lost.
 func TestSlowWatcher(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0)
@@ -179,7 +176,7 @@ func TestSlowWatcher(t *testing.T) {
 	})
 }
 
-// TestIdleWatchMoves: a client that only watches finds out that its member was stopped.
+// A client that only watches notices that its member was stopped.
 func TestIdleWatchMoves(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0)
@@ -229,8 +226,8 @@ func (h *history) tell(s *fakeStream, r *pb.Request) []*pb.Response {
 	return out
 }
 
-// TestW1: a watch sees every event once, in order, and each revision whole, however often
-// streams break (W1).
+// A watch sees every event once, in order, and each revision whole, however often streams break
+// (W1).
 func TestW1(t *testing.T) {
 	for seed := range uint64(30) {
 		inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
@@ -260,7 +257,7 @@ func TestW1(t *testing.T) {
 	}
 }
 
-// TestWhy: events say why a key went, and with which lease.
+// Events say why a key was deleted, and with which lease.
 func TestWhy(t *testing.T) {
 	for why, name := range pb.Event_Cause_name {
 		if why == 0 { // of a put
@@ -279,7 +276,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestTooManyWatches: a client has no more watches than its stream has room for.
+// A client has no more watches than its stream allows.
 func TestTooManyWatches(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		for range maxWatches {
@@ -292,9 +289,8 @@ func TestTooManyWatches(t *testing.T) {
 	})
 }
 
-// TestQuietWatch: a watch of which there is nothing to tell is told how far the store has come,
-// so that it goes on from there elsewhere, not from where it began, which may be compacted. The
-// program hears nothing of that.
+// A watch without events follows the store's revision, so that it resumes elsewhere from there and
+// not from where it started, which may be compacted. The program is not notified.
 func TestQuietWatch(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0)
@@ -319,7 +315,7 @@ func TestQuietWatch(t *testing.T) {
 	})
 }
 
-// TestSlowWatcherBytes: what a program does not take is bounded by its size, too.
+// Buffered events are bounded by size, too.
 func TestSlowWatcherBytes(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0)

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestWhole: the range of the empty prefix has all keys, whatever it is asked for.
+// The range of the empty prefix has all keys, in every kind of request.
 func TestWhole(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

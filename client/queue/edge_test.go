@@ -18,8 +18,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: an item that Work can neither acknowledge nor give back is not this worker's for as long
-// as it lives. Method: the dead letter is larger than the worker's client may send; and Do panics.
+// An item that Work can neither acknowledge nor give back does not stay claimed for as long as the
+// worker lives: its dead letter is too large to send, or Do panics.
 func TestWorkLetsGo(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -53,8 +53,8 @@ func TestWorkLetsGo(t *testing.T) {
 	})
 }
 
-// Goal: what could be pushed can be buried, by who gives it back and by who finds it, by a client
-// of the same limit. Method: items of every size around the largest that can be pushed.
+// Any item that could be pushed can be buried by a client with the same limit, whether it is given
+// back or found expired.
 func TestLargestItem(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		const most = 4000
@@ -95,7 +95,7 @@ func TestLargestItem(t *testing.T) {
 	})
 }
 
-// Goal: as many items as a call may have can be pushed, delayed or not, however large they are.
+// A full batch can be pushed, delayed or not, whatever the size of its items.
 func TestLargestBatch(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -111,7 +111,7 @@ func TestLargestBatch(t *testing.T) {
 	})
 }
 
-// Goal: a queue whose name is that of another with more behind it is another.
+// Queues whose names are prefixes of each other are distinct.
 func TestQueueNames(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -158,7 +158,7 @@ func TestQueueNames(t *testing.T) {
 	})
 }
 
-// Goal: a delay that is meant to be for ever is, and does not end the worker by a panic.
+// An infinite delay lasts, and does not make the worker panic.
 func TestWorkLongDelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -176,8 +176,7 @@ func TestWorkLongDelay(t *testing.T) {
 	})
 }
 
-// Goal: an item comes back whose worker could not acknowledge it, lets it go, or hangs. Method:
-// another claims it.
+// An item becomes available again if its worker cannot acknowledge it, releases it, or hangs.
 func TestItemComesBack(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -230,8 +229,7 @@ func TestItemComesBack(t *testing.T) {
 	})
 }
 
-// Goal: every call tells that it failed, and of which queue, rather than that there is nothing.
-// Method: a context that has ended.
+// Every call with an ended context returns an error that names the queue.
 func TestCallsFail(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -287,8 +285,8 @@ func TestCallsFail(t *testing.T) {
 	})
 }
 
-// Goal: lists have as many items as were asked for, at least one, each of this queue, and go on
-// behind an ID. Method: a queue whose keys begin as this one's items and dead letters do.
+// Lists have as many items as requested, at least one, only of this queue, and continue after an
+// ID.
 func TestPages(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -27,9 +27,7 @@ func refusedOnce(n int) *pb.Response {
 	return nil
 }
 
-// Goal: a dead letter that is taken out counts once, also if its going was not acknowledged, and
-// one that cannot be taken is an error. Method: answers are lost before and after it was done, or
-// refused.
+// A dead letter is removed once even if the answer is lost, and failing to remove one is an error.
 func TestDeadLetterUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -77,8 +75,7 @@ func TestDeadLetterUnsure(t *testing.T) {
 	})
 }
 
-// Goal: as many dead letters as a call may have are taken out, and no more; without new IDs none is
-// requeued.
+// A call removes at most as many dead letters as it may; without new IDs none is requeued.
 func TestDeadLetterBounds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -98,8 +95,7 @@ func TestDeadLetterBounds(t *testing.T) {
 	})
 }
 
-// Goal: to count items reads none of them, and is as of one revision; what cannot be read is an
-// error. Method: the requests are looked at, or refused.
+// Counting items reads none of them, and is as of one revision. A failed read is an error.
 func TestStatsReads(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -135,8 +131,7 @@ func many(t *testing.T, q *queue.Queue, delay time.Duration) {
 	}
 }
 
-// Goal: an item is found behind very many that cannot be claimed, by no more pages than that takes.
-// Method: requests are counted and refused.
+// An item behind many that cannot be claimed is found with as few pages as possible.
 func TestPagesOfReady(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -187,8 +182,7 @@ func TestPagesOfReady(t *testing.T) {
 	})
 }
 
-// Goal: what is pushed while a worker reads a queue is not missed. Method: it is pushed between two
-// pages.
+// An item pushed while a worker reads a queue, between two pages, is not missed.
 func TestPushBetweenPages(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -207,8 +201,7 @@ func TestPushBetweenPages(t *testing.T) {
 	})
 }
 
-// Goal: a worker that waits goes on if history was forgotten, and tells what else went wrong, with
-// its watch. Method: that is refused.
+// A waiting worker continues if history was compacted, and returns any other error of its watch.
 func TestWaitingRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -231,9 +224,8 @@ func TestWaitingRefused(t *testing.T) {
 	})
 }
 
-// Goal: a worker that has begun to wait goes on, too, if history was forgotten, tells what else
-// went wrong, and ends its watch with the waiting. Method: what it is told is changed on the way,
-// or its claim is refused.
+// A worker that has started to wait continues if history was compacted, returns other errors, and
+// closes its watch.
 func TestWaitingEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -288,8 +280,7 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
-// Goal: a worker is the shyer the more races it loses, up to a bound, and becomes bold again when
-// it wins. Method: another one claims each item first, or does not.
+// A worker that loses races waits longer, up to a bound, and less again after it wins.
 func TestCrowd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -327,8 +318,8 @@ func TestCrowd(t *testing.T) {
 	})
 }
 
-// Goal: an Ack whose answers were lost tells whether the item is done: it is not if the claim ended
-// and the item is there, and is if the item is gone. Method: that happens while answers are lost.
+// An Ack whose answers were lost reports whether the item is done: not if the claim ended and the
+// item exists, but if the item is gone.
 func TestAckUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -361,9 +352,8 @@ func TestAckUnsure(t *testing.T) {
 	})
 }
 
-// Goal: an Ack that failed, and of which one try may have been done, can be called again, and tells
-// then that the item is done. Method: it is done while the first answer is lost, and the next try
-// is refused.
+// A failed Ack, of which one attempt may have been applied, can be repeated, and then reports that
+// the item is done.
 func TestAckAgain(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -394,8 +384,7 @@ func TestAckAgain(t *testing.T) {
 	})
 }
 
-// Goal: while an Ack waits for the cluster, another call for the item waits no longer than its own
-// context. Method: the other call is made while the first one's answer is held back.
+// While an Ack is in flight, another call for the item waits no longer than its own context.
 func TestAckUnderWay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -417,7 +406,7 @@ func TestAckUnderWay(t *testing.T) {
 	})
 }
 
-// Goal: an item that is given back for an hour waits for an hour.
+// An item given back for an hour waits for an hour.
 func TestNackDelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -436,8 +425,7 @@ func TestNackDelay(t *testing.T) {
 	})
 }
 
-// Goal: a worker whose claim was lost is told so, also if the item is done by now. Method: another
-// has claimed and acknowledged it, and no answer was lost.
+// A worker whose claim was lost gets an error, even if another has acknowledged the item by now.
 func TestLate(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

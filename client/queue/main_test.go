@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// TestMain says when a test has left a goroutine behind.
+// TestMain fails if a test leaks a goroutine.
 func TestMain(m *testing.M) {
 	harness.Parallel()
 	goleak.VerifyTestMain(m)

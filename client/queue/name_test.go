@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: an empty name is refused by every call.
+// Every call refuses an empty name.
 func TestEmptyName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -32,8 +32,8 @@ func claim(t testing.TB, q *queue.Queue) *queue.Item {
 	return rig.Must[*queue.Item](t)(q.Claim(rig.Soon(t)))
 }
 
-// Goal: the life of an item: pushed, listed, claimed in order, acknowledged, given back with
-// and without a delay, dead after so many tries, requeued, discarded.
+// The life of an item: pushed, listed, claimed in order, acknowledged, given back with and without
+// a delay, dead after its tries, requeued, discarded.
 func TestQueue(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -118,8 +118,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// Goal: items of a worker that dies come back, and its late Ack and Nack are refused (T16, T28),
-// as is its fenced write. An item whose workers die too often is dead, too.
+// The items of a worker that dies become available again; its late Ack, Nack (T16, T28) and fenced
+// write are refused. An item whose workers die too often is dead, too.
 func TestQueueWorkerDies(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -157,8 +157,8 @@ func TestQueueWorkerDies(t *testing.T) {
 	})
 }
 
-// Goal: Work acknowledges what succeeds and gives back what fails, with the worker's writes in
-// one transaction with the Ack if it wants that.
+// Work acknowledges what succeeds and gives back what fails, with the worker's writes in the
+// transaction of the Ack if it wants that.
 func TestQueueWork(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -190,8 +190,8 @@ func TestQueueWork(t *testing.T) {
 	})
 }
 
-// Goal: of many workers that wait, few try for each item: they would be a stampede of
-// transactions that fail. Method: items come one by one; the tries in vain are counted.
+// Of many waiting workers few try each item; a stampede of failing transactions would follow
+// otherwise.
 func TestQueueNoStampede(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -232,8 +232,8 @@ func TestQueueNoStampede(t *testing.T) {
 	})
 }
 
-// Goal: a queue whose every call loses answers is used up to the end: each item is pushed once,
-// given back, buried after its tries, requeued once, and acknowledged.
+// A queue whose every call loses answers is drained: each item is pushed once, given back, buried
+// after its tries, requeued once, and acknowledged.
 func TestQueueLostAnswers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -292,10 +292,8 @@ func TestQueueLostAnswers(t *testing.T) {
 	})
 }
 
-// Goal: with three members, whatever happens to workers and connections, each item is done, its
-// effect in the store happens once, no two workers have it at one time, and tokens rise.
-// Method: workers die without a word, go on after their claim has ended, have their leases
-// revoked, lose answers, and give items back, at random.
+// With three members and random faults of workers and connections, each item is done, its effect
+// happens once, no two workers have it at the same time, and tokens increase.
 func TestQueueRandom(t *testing.T) {
 	tier.Campaign(t)
 	inprocess.Bubble(t, func(t *testing.T) {

@@ -26,8 +26,8 @@ func grants(f func(ms int64)) func(*pb.Request) bool {
 	}
 }
 
-// Goal: items are pushed once, or it is told that they were not. Method: answers are lost before
-// and after they are pushed, and requests are refused.
+// Items are pushed once, or the error says that they were not, whichever answers are lost or
+// requests refused.
 func TestPushUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -72,8 +72,7 @@ func TestPushUnsure(t *testing.T) {
 	})
 }
 
-// Goal: a delay is at least a tenth of a second, and one second for what failed if Work names none.
-// Method: the leases that delays hang on.
+// A delay is at least a tenth of a second, and one second for failed items if Work names none.
 func TestDelays(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -104,8 +103,7 @@ func TestDelays(t *testing.T) {
 	})
 }
 
-// Goal: the claim of a worker that hangs ends after the longest time, though its lease would live
-// for much longer.
+// The claim of a hung worker ends after MaxTime, however long its lease lives.
 func TestMaxTime(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -119,9 +117,7 @@ func TestMaxTime(t *testing.T) {
 	})
 }
 
-// Goal: Work tells of everything that was not done, and gives an item back at once if it was its
-// context that ended. Method: acknowledgements are refused, Do fails after its own Ack, the context
-// ends.
+// Work reports everything that was not done, and gives an item back at once if its context ended.
 func TestWorkTells(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -173,7 +169,7 @@ func TestWorkTells(t *testing.T) {
 	})
 }
 
-// Goal: only keys whose IDs begin with a digit are items.
+// Only keys whose IDs start with a digit are items.
 func TestOtherKeys(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

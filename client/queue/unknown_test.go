@@ -26,10 +26,9 @@ func unsureThenRefused(n int) *pb.Response {
 	return rig.Refused(n)
 }
 
-// Goal: a change of which one try may have been done, or may yet be, ends with an error that says
-// so, whatever became of the next try. A program that took the refusal for the outcome would do
-// all once more.
-func TestUnknownIsTold(t *testing.T) {
+// A change of which an attempt may have been applied, or still may, fails with an unknown outcome,
+// whatever happens to the next attempt. A program that trusted a refusal would do everything again.
+func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
@@ -63,7 +62,7 @@ func TestUnknownIsTold(t *testing.T) {
 	})
 }
 
-// Goal: of an item that may not be claimed the worker is told at once, and does not try again.
+// A denied claim fails at once, without a retry.
 func TestClaimRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -103,8 +102,8 @@ func late(
 	return b.Serve(t, r.Members[0])
 }
 
-// Goal: a claim whose answer comes when its lease has ended is no claim: the worker revokes the
-// lease, if it is there, and claims again; if it may not revoke that is an error.
+// A claim whose answer arrives after its lease ended does not count: the worker revokes the lease,
+// if it exists, and claims again; failing to revoke it is an error.
 func TestClaimAnsweredLate(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -133,8 +132,8 @@ func TestClaimAnsweredLate(t *testing.T) {
 	})
 }
 
-// Goal: a worker that is given up while history is forgotten as fast as it reads is told so, and
-// does not take the queue for empty.
+// A worker that gives up while history is compacted as fast as it reads gets an error, and does not
+// take the queue for empty.
 func TestReadyGivenUp(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

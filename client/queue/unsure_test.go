@@ -13,9 +13,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: a worker that waits does not forget an item of which it does not know whether it has
-// claimed it, or whether it has buried it. Method: nothing is done, the outcome is not known, and
-// then the cluster has forgotten the client.
+// A waiting worker does not forget an item that it may have claimed or buried. Nothing is applied,
+// the outcome is unknown, and then the cluster has forgotten the client.
 func TestClaimUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -27,9 +27,8 @@ func (l *looks) Deadline() (time.Time, bool) {
 	return l.Context.Deadline()
 }
 
-// Goal: a worker that waits alone rests until there are items, and of those that come together
-// takes the first. Method: each look at what has come needs a context; and as many items as may
-// come together, so that another is taken by chance only.
+// A lone waiting worker is idle until there are items, and takes the first of those that arrive
+// together.
 func TestWaitingTakesFirst(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -61,8 +60,7 @@ func TestWaitingTakesFirst(t *testing.T) {
 	})
 }
 
-// Goal: a claim of which a worker does not know does not keep the item from all until it ends.
-// Method: the claim is made, for an hour, and its answers are lost.
+// A claim with a lost answer does not block the item until it expires.
 func TestClaimReleases(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
