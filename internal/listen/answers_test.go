@@ -219,10 +219,10 @@ func (c *answersClient) ask(method string, calls int) {
 	synctest.Wait()
 }
 
-// Goal: one connection that reads nothing makes the server hold a bounded number of bytes, even if
-// its calls look for room at the same time; they wait only for a while, and all is forgotten with
-// the connection. Method: 150 answers of a megabyte.
-func TestUnreadAnswers(t *testing.T) {
+// A connection that reads nothing makes the server hold a bounded number of bytes, even if its
+// calls ask for room at the same time. They wait only for a while, and everything is released with
+// the connection.
+func TestUnreadResponses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		method string
@@ -271,8 +271,8 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 }
 
-// Goal: a client that reads gets all that it asks for at once, however large the answers are.
-// Method: calls with answers that are larger together than all may leave unread.
+// A client that reads gets all its responses at once, although together they exceed what may stay
+// unread.
 func TestLargeAnswersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, size = 16, 20 * megabyte
@@ -295,9 +295,7 @@ func TestLargeAnswersAtOnce(t *testing.T) {
 	})
 }
 
-// Goal: what gRPC has written or given up is given back once, and so is what it drops without a
-// word. Method: answers are encoded; one is freed, and collected later, and one is only collected,
-// as is one that was not encoded.
+// What gRPC has written, given up or silently dropped is released exactly once.
 func TestReservationIsReleasedOnce(t *testing.T) {
 	all := newAnswers()
 	all.others.reserve(5)
@@ -333,32 +331,7 @@ func TestReservationIsReleasedOnce(t *testing.T) {
 	}
 }
 
-// Goal: a client that reads slowly gets every answer, and the account is empty at the end.
-// Method: the window opens a little now and then, while 150 answers of a megabyte wait.
-func TestSlowReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &megabytes{room: true}
-		client, all := s.serve(t)
-		client.ask("Call", 100)
-		if err := client.framer.WriteWindowUpdate(0, 1<<30); err != nil {
-			t.Fatal(err)
-		}
-		for window := uint32(0); client.data.Load() < 100*megabyte; window += 64 << 10 {
-			if window > 2*megabyte {
-				t.Fatalf("%d bytes were answered", client.data.Load())
-			}
-			client.window(window)
-			time.Sleep(time.Second)
-			synctest.Wait()
-		}
-		if unread := all.bytes(); unread != 0 {
-			t.Errorf("%d bytes are unread", unread)
-		}
-	})
-}
-
-// Goal: answers that are not large, and many, are bounded, too. Method: one connection that reads
-// nothing asks for 2,000 answers of 60,000 bytes.
+// Many responses of middling size are bounded, too.
 func TestManyMiddlingAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{size: 60_000}

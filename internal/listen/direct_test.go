@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// Goal: over TLS a client that offers the protocol without HTTP/2 gets it, and what its certificate
-// says is passed on; where that is not served it gets its next choice.
+// Over TLS a client that offers the protocol without HTTP/2 gets it, with its certificate; where it
+// is not served the client gets its next choice.
 func TestDirectOverTLS(t *testing.T) {
 	a := certs.New(t)
 	opts := serverOf(a)

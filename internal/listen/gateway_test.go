@@ -107,9 +107,8 @@ func (g *gateway) ask(t *testing.T) net.Conn {
 	return c
 }
 
-// Goal: clients of the gateway that read nothing make the member hold a bounded number of bytes,
-// and delay neither others nor, being closed, end the calls of others. Method: 40 clients ask for
-// 9 megabytes each, and another reads.
+// Clients of the gateway that read nothing make the member hold a bounded number of bytes, delay no
+// one else, and do not end the calls of others when they are closed.
 func TestGatewayUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, all := newGateway(t, &megabytes{size: 3 * megabyte, room: true})
@@ -154,8 +153,7 @@ func TestGatewayUnread(t *testing.T) {
 	})
 }
 
-// Goal: what one client of the gateway leaves unread is bounded, and keeps nobody else waiting.
-// Method: 100 requests on one HTTP/2 connection that reads nothing.
+// What one client of the gateway leaves unread is bounded, and delays no one else.
 func TestGatewayUnreadOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{room: true}

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Goal: connections above the limit are closed at once, with a line in the log, and there is
-// room again when another has closed, however often it is closed.
+// Connections above the limit are closed at once, with a line in the log. Closing one makes room
+// once, however often it is closed.
 func TestLimit(t *testing.T) {
 	log := make(lines, 1)
 	limit := NewLimit(2, "do this", slog.New(slog.NewTextHandler(log, nil)))
@@ -56,8 +56,7 @@ func TestLimit(t *testing.T) {
 	<-accepted
 }
 
-// Goal: strangers keep nobody out. Method: connections that say nothing fill a limit; others
-// come, one is vouched for, and time passes.
+// Silent connections without a login do not keep others out of a full limit.
 func TestStrangersMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const patience = 5 * time.Second
@@ -111,9 +110,9 @@ func TestStrangersMakeRoom(t *testing.T) {
 	})
 }
 
-// Goal: strangers of one site leave room for those of another, and for connections on which a caller
-// has logged in, however many there may be in all, and none is closed for its age.
-func TestStrangersHaveANumber(t *testing.T) {
+// Strangers of one site leave room for those of another and for connections with a login, and none
+// is closed for its age.
+func TestStrangersOfOneSiteAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 10
 		limit := NewLimit(10*most, "", slog.New(slog.DiscardHandler))
@@ -149,9 +148,8 @@ func TestStrangersHaveANumber(t *testing.T) {
 	})
 }
 
-// Goal: when all connections are of clients that have logged in, one that is idle makes room for
-// another, else one of a site that has more; and no site closes those of another that has as few.
-// Method: clients of two sites fill a limit, and some of them say something now and then.
+// When all connections have a login, an idle one makes room for another, else one of a site with
+// more connections. No site displaces one with as few as itself.
 func TestIdleMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := NewLimit(10, "", slog.New(slog.DiscardHandler))
@@ -218,20 +216,6 @@ func TestIdleMakeRoom(t *testing.T) {
 			t.Errorf("the crowd has %d connections left, all have %d", n, limit.held)
 		}
 	})
-}
-
-// BenchmarkCrowded is the cost of an accepted connection when strangers fill the limit, each of a
-// site of its own.
-func BenchmarkCrowded(b *testing.B) {
-	limit := NewLimit(1<<20, "", slog.New(slog.DiscardHandler))
-	limit.BoundStrangers(MostStrangers)
-	a, far := net.Pipe()
-	defer a.Close()
-	defer far.Close()
-	for i := range b.N {
-		from := fmt.Sprintf("10.%d.%d.%d:1", byte(i>>16), byte(i>>8), byte(i))
-		limit.admit(&counted{Conn: visitor{a, from}, limit: limit, site: Site(from)})
-	}
 }
 
 // visitor is a connection that comes from an address.

@@ -67,9 +67,7 @@ func muxed(t *testing.T, opts MuxOptions) (*Mux, *pipes) {
 
 const http2Hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// Goal: the first bytes decide, however they are cut, and none is lost. Method:
-// each beginning whole and byte by byte, through a pipe; what the chosen
-// listener's connection reads is compared.
+// The first bytes choose the listener, however they are split, and none is lost.
 func TestMuxRoutes(t *testing.T) {
 	for _, c := range []struct{ send, to string }{
 		{http2Hello + "frames", "grpc"},
@@ -122,7 +120,7 @@ func chunks(s string, n int) (parts []string) {
 	return parts
 }
 
-// Goal: where streams without HTTP/2 are not served, who wants one is answered by HTTP, in words.
+// Where streams without HTTP/2 are not served, HTTP answers a request for one with an explanation.
 func TestMuxWithoutDirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := muxed(t, MuxOptions{})
@@ -135,10 +133,8 @@ func TestMuxWithoutDirect(t *testing.T) {
 	})
 }
 
-// Goal: half-open connections do not pile up: one that says nothing, or stops in
-// the middle of the preface, is closed at the deadline and its goroutine ends; a
-// known one has no deadline any more. Method: fake time; synctest fails the test
-// if a goroutine is left.
+// A connection that says nothing, or stops in the middle of the preface, is closed at the deadline
+// and its goroutine ends. A recognised one has no deadline any more.
 func TestMuxDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := muxed(t, MuxOptions{SniffTimeout: 3 * time.Second})
@@ -172,9 +168,8 @@ func TestMuxDeadline(t *testing.T) {
 	})
 }
 
-// Goal: Close ends what is pending, at once, whether it waits for bytes or for
-// a server to take it, and Accept then says so. Method: one of each; synctest
-// fails the test if a goroutine is left.
+// Close ends pending connections at once, whether they wait for bytes or for a server, and Accept
+// returns an error.
 func TestMuxClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := muxed(t, MuxOptions{})
@@ -202,9 +197,8 @@ func TestMuxClose(t *testing.T) {
 	})
 }
 
-// Goal: running out of file descriptors does not stop the member, nor spin; a
-// listener that is broken does stop it. Method: errors from a fake listener,
-// fake time.
+// Running out of file descriptors neither stops the member nor makes it spin; a broken listener
+// stops it.
 func TestMuxAcceptErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := NewMux(MuxOptions{}), newPipes()
@@ -232,40 +226,8 @@ func TestMuxAcceptErrors(t *testing.T) {
 	})
 }
 
-// Goal: a thousand half-open connections are told apart beside each other, and all are closed at
-// the deadline, with nothing left of them. (Each is pending for as long as its goroutine has it;
-// the runtime's own count of goroutines is off by dozens while some of them end.)
-func TestMuxManyHalfOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, l := muxed(t, MuxOptions{})
-		pending := func() int {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			return len(m.pending)
-		}
-		var clients [1000]net.Conn
-		for i := range clients {
-			clients[i] = l.dial()
-		}
-		synctest.Wait()
-		if n := pending(); n != len(clients) {
-			t.Errorf("%d of %d connections are waited for", n, len(clients))
-		}
-		time.Sleep(defaultSniffTimeout) // fake
-		synctest.Wait()
-		if n := pending(); n != 0 {
-			t.Errorf("%d connections are waited for after the deadline", n)
-		}
-		for i, c := range clients {
-			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-				t.Fatalf("connection %d after the deadline: %v, want EOF", i, err)
-			}
-		}
-	})
-}
-
-// Goal: whatever a client sends first, in whatever pieces, the server reads
-// exactly that, and only the preface makes it HTTP/2, and its first word a stream without.
+// The server reads exactly what the client sends first, in whatever pieces. Only the preface
+// selects HTTP/2, and only its first word a stream without it.
 func FuzzSniff(f *testing.F) {
 	f.Add([]byte(http2Hello), byte(3))
 	f.Add([]byte("GET / HTTP/1.1\r\n"), byte(1))

@@ -39,8 +39,8 @@ func (c fragile) Unmarshal(data mem.BufferSlice, v any) error {
 	return err
 }
 
-// TestPanics: a call that panics, where it may, ends with an error, is counted and logged with
-// its stack; the calls after it are served.
+// A call that panics ends with an error, is counted, and is logged with its stack; later calls are
+// served.
 func TestPanics(t *testing.T) {
 	var log strings.Builder
 	p := NewPanics(slog.New(slog.NewTextHandler(&log, nil)))
@@ -132,8 +132,8 @@ func callStream(t *testing.T, conn *grpc.ClientConn, m any) error {
 	return c.RecvMsg(new(wrapperspb.StringValue))
 }
 
-// TestPanicsHTTP: a request that panics is counted, and its connection closed. That a handler
-// gave its connection up is no fault.
+// A request that panics is counted, and its connection closed. A handler that aborts its connection
+// is no fault.
 func TestPanicsHTTP(t *testing.T) {
 	p := NewPanics(slog.New(slog.DiscardHandler))
 	for i, v := range []any{http.ErrAbortHandler, "cannot"} {

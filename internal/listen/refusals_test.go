@@ -31,9 +31,8 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Goal: who runs the member reads in its log why a connection was refused, and the client
-// is told, too: it never sees a connection that just broke. Method: gRPC clients with each
-// fault, some of them more than once, since a reset that overtakes the reason is a race.
+// The member's log says why a connection was refused, and so does the client's error, which never
+// is just a broken connection. Some cases are repeated because a reset may overtake the reason.
 func TestRefusedHandshakes(t *testing.T) {
 	a, stranger := certs.New(t), certs.New(t)
 	good := serverOf(a)
@@ -96,8 +95,8 @@ func TestRefusedHandshakes(t *testing.T) {
 	}
 }
 
-// Goal: a client that speaks TLS to a port that does not, or the other way round, can tell from the
-// error what to change. Method: gRPC clients, whose words these are.
+// A client that speaks TLS to a plain port, or the other way round, gets an error that says what to
+// change.
 func TestTLSHints(t *testing.T) {
 	a := certs.New(t)
 	conf, err := serverOf(a).Server()
@@ -121,7 +120,7 @@ func TestTLSHints(t *testing.T) {
 	}
 }
 
-// Goal: refusals do not fill the log, and it says how many it left out.
+// Refusals do not fill the log, which says how many it omitted.
 func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -139,8 +138,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// Goal: whom a listener and a dialer trust follows the file without a restart, and a session
-// that was begun with a certificate of before is not resumed.
+// Listeners and dialers reload their CA file without a restart, and sessions from before are not
+// resumed with a certificate that is no longer trusted.
 func TestTrustedCARotation(t *testing.T) {
 	before, after := certs.New(t), certs.New(t)
 	ca := before.Write("trusted.pem", "CERTIFICATE", before.Cert.Raw)

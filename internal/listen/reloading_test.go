@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// TestReloading: a client trusts the authority that the file names at the time of the handshake,
-// and still checks the name of the server.
+// A client trusts the CA that the file has at the time of the handshake, and still verifies the
+// server's name.
 func TestReloading(t *testing.T) {
 	a, file := certs.New(t), filepath.Join(t.TempDir(), "ca.pem")
 	server := a.Issue("server")

@@ -61,8 +61,8 @@ func (s endless) RecvMsg(any) error {
 	return s.ctx.Err()
 }
 
-// TestSlowRequests: a request that has begun must be complete after a while. A stream may be
-// silent between messages for as long as it likes, and a message may wait for its call.
+// A request must be complete some time after it began. A stream may be silent between messages, and
+// a complete message may wait for its call.
 func TestSlowRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		data                []byte
@@ -117,8 +117,7 @@ func TestSlowRequests(t *testing.T) {
 	}
 }
 
-// Goal: a stream between messages has no timer, and one with a part of a message has. Method: a
-// stream has a whole message, and then the head of a frame, as it is read from a connection.
+// A stream has a timer only while a message is incomplete.
 func TestIdleStreamHasNoTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
@@ -155,9 +154,8 @@ func TestIdleStreamHasNoTimer(t *testing.T) {
 	})
 }
 
-// Goal: a message is late whatever came of it. Method: a stream that had nothing for a while has a
-// whole frame with a part of a message, frames with padding alone, or one of which not even the
-// length of the padding has come.
+// An incomplete message is late however it is framed: as part of a message, as padding alone, or
+// without even the length of the padding.
 func TestPartIsLate(t *testing.T) {
 	head := func(size byte) []byte {
 		return []byte{0, 0, size, byte(http2.FrameData), byte(http2.FlagDataPadded), 0, 0, 0, 1}
@@ -188,7 +186,7 @@ func TestPartIsLate(t *testing.T) {
 	}
 }
 
-// TestUnfinishedAccount: what has arrived counts until its call has it, at what gRPC keeps for it.
+// What has arrived counts until its call takes it, by what gRPC keeps for it.
 func TestUnfinishedAccount(t *testing.T) {
 	s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
 	holds := func(what string, want int64) {
@@ -226,7 +224,7 @@ func TestUnfinishedAccount(t *testing.T) {
 	}
 }
 
-// TestMostForLong: if all together have too much, the one that has much for long is ended.
+// If all connections together hold too much, the one that has held much for longest is ended.
 func TestMostForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 1 << 20
@@ -256,9 +254,8 @@ func TestMostForLong(t *testing.T) {
 	})
 }
 
-// TestDirectStream: a message of a connection without HTTP/2 counts until it is there. One that is
-// not there after a while closes its connection, and so does one that is more than there is room for,
-// and a stranger whose first message does not come soon.
+// On a connection without HTTP/2, a message counts until it is complete. The connection is closed
+// if a message takes too long, exceeds the room, or is a stranger's first and late.
 func TestDirectStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 1 << 20
@@ -327,8 +324,7 @@ func TestDirectStream(t *testing.T) {
 	})
 }
 
-// TestBodyWaits: no more is read of a body than its call takes, and little more; and it is read on
-// whenever the call has taken what is there.
+// Little more of a body is read than its call takes, and reading continues when the call does.
 func TestBodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := NewRequests(1, slog.New(slog.DiscardHandler))

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// Goal: of several lists in a file each counts, and a file that is not lists to its end is refused.
+// Every revocation list in a file counts, and a file with anything else in it is refused.
 func TestRevokedByAnyList(t *testing.T) {
 	a := certs.New(t)
 	options := serverOf(a)

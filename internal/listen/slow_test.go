@@ -95,10 +95,8 @@ func (r *reader) ask(t *testing.T) time.Duration {
 	return time.Since(began)
 }
 
-// Goal: a client that has read as much before does not wait for clients that read nothing, and a
-// new one only until those are seen to have stopped. Method: two connections leave the pool of new
-// ones full, one of which reads; then a reader and a new one ask, each for a call and a large
-// message.
+// A client that has read as much before does not wait for clients that read nothing, and a new one
+// only until those have proved to be stalled.
 func TestStalledDelayNobodyForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -126,8 +124,7 @@ func TestStalledDelayNobodyForLong(t *testing.T) {
 	})
 }
 
-// Goal: a connection is closed only if others wait, even one that reads, if that is too little.
-// Method: one that reads too slowly leaves all room full; long after, another one asks.
+// Only if others wait is a slow connection closed, even one that reads too slowly.
 func TestSlowIsClosedWhenOthersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -142,8 +139,8 @@ func TestSlowIsClosedWhenOthersWait(t *testing.T) {
 	})
 }
 
-// Goal: small messages that are too many close the connection at once that has left most unread for
-// longest; a closed connection gets no room.
+// Too many small messages close at once the connection that has left most unread for longest. A
+// closed connection gets no room.
 func TestTooManySmallMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -170,8 +167,8 @@ func TestTooManySmallMessages(t *testing.T) {
 	})
 }
 
-// Goal: a new connection finds room although a few others leave unread what they can, and it may
-// have calls that wait although those have as many as they can.
+// A new connection finds room, and may have waiting calls, although a few others use all that they
+// may.
 func TestRoomForOneMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -200,9 +197,8 @@ func TestRoomForOneMore(t *testing.T) {
 	})
 }
 
-// Goal: of clients that read nobody is closed, or refused, however many ask for a large answer at
-// the same time, and however long they take. Method: 400 connections ask for a megabyte each, and
-// read it slowly.
+// Clients that read are neither closed nor refused, however many ask for large responses at once
+// and however slowly they read.
 func TestManyReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -233,8 +229,8 @@ func TestManyReaders(t *testing.T) {
 	})
 }
 
-// Goal: an answer that is larger than all the room reaches its client, and one that waits only for
-// its own connection closes no other.
+// A response larger than all the room reaches its client. One that waits only for its own
+// connection closes no other.
 func TestOwnFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -256,9 +252,7 @@ func TestOwnFault(t *testing.T) {
 	})
 }
 
-// Goal: nothing stays counted that is not reserved, whatever happens at the same time. Method: many
-// connections reserve, release, ask for room and are closed, by themselves or because there is too
-// much.
+// After many connections concurrently reserve, release, wait and close, nothing stays counted.
 func TestNothingStaysCounted(t *testing.T) {
 	all := newAnswers()
 	gone, cancel := context.WithCancel(t.Context())
@@ -292,9 +286,8 @@ func TestNothingStaysCounted(t *testing.T) {
 	}
 }
 
-// Goal: while others leave unread what they can, and come again when they are closed, a client that
-// reads waits neither for its large messages nor for the small ones behind them, nor for calls;
-// and nothing stays counted. Method: twelve strangers read nothing.
+// While others leave unread all they can, and reconnect when closed, a client that reads is not
+// delayed.
 func TestReaderAmongStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{messages: 50}

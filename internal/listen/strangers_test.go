@@ -71,8 +71,8 @@ func checkStrangers(t *testing.T, all *Requests, want int) {
 	}
 }
 
-// A stranger has a few calls at a time, and all strangers some more; a client that has logged in has
-// as many as it likes, whether that is known at once or found out later.
+// A stranger may have a few concurrent calls, and all strangers together some more. A client with a
+// login has no such limit, also if its login is recognised later.
 func TestStrangerCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()
@@ -103,10 +103,8 @@ func TestStrangerCalls(t *testing.T) {
 	})
 }
 
-// Goal: many clients behind one address can all log in at once, even if only a member can check
-// their tokens, as at a relay; and strangers that stay there do not keep them out. Method: clients of
-// one address begin a call each, and are vouched for after a moment, while others of the address
-// leave theirs open. Clients beyond the bound are told to retry.
+// Many clients behind one address can log in at once, even if only a member can check their tokens,
+// as at a relay; strangers there do not keep them out. Clients beyond the bound are told to retry.
 func TestClientsOfOneAddressLogIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(strangerCalls, Nobody)
@@ -163,8 +161,8 @@ func TestClientsOfOneAddressLogIn(t *testing.T) {
 	})
 }
 
-// Strangers of many addresses keep out no stranger of another one: those of the address with the
-// most calls have to go.
+// Strangers of many addresses do not keep out one of another address: the address with the most
+// calls loses some.
 func TestStrangersMakeRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()
@@ -196,8 +194,8 @@ func TestStrangersMakeRoomForOthers(t *testing.T) {
 	})
 }
 
-// The first message of a stranger must come soon. Later its stream may be silent, and so may the
-// stream of a client that has logged in.
+// A stranger's first message must arrive soon. Later its stream may be silent, and so may that of a
+// client with a login.
 func TestSilentStrangersAreClosed(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, speaks, late bool
@@ -233,8 +231,8 @@ func frame(kind http2.FrameType, stream byte) []byte {
 	return []byte{0, 0, 0, byte(kind), 0, 0, 0, 0, stream}
 }
 
-// A connection that opens calls and resets them is read more slowly, so that it takes little of the
-// processor; one that resets as many as it may have at once is not, if it has logged in.
+// A connection that opens and resets calls is read more slowly, so that it costs little CPU. With a
+// login, it may reset as many at once as it may have.
 func TestResetsAreSlowedDown(t *testing.T) {
 	for name, c := range map[string]struct {
 		known       bool
@@ -274,7 +272,7 @@ func TestResetsAreSlowedDown(t *testing.T) {
 	}
 }
 
-// Messages of a stranger count as its calls do: each costs the processor, whatever comes of it.
+// A stranger's messages count like its calls, because each costs CPU.
 func TestMessagesAreSlowedDown(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -302,7 +300,7 @@ func TestMessagesAreSlowedDown(t *testing.T) {
 	}
 }
 
-// More messages than a burst in one piece are waited for, and not for ever.
+// Messages beyond a burst are delayed, but not for ever.
 func TestManyMessagesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withStrangers().stranger("10.0.0.1:1")
@@ -318,7 +316,7 @@ func TestManyMessagesAtOnce(t *testing.T) {
 	})
 }
 
-// A connection that is read more slowly ends at once when it is closed.
+// A throttled connection ends at once when it is closed.
 func TestSlowedDownConnectionCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withStrangers().stranger("10.0.0.1:1")
@@ -336,9 +334,8 @@ func TestSlowedDownConnectionCloses(t *testing.T) {
 	})
 }
 
-// A flood of one site delays no stranger of another, and one of many sites nobody for long: then
-// connections are closed. Method: connections open calls for a minute as fast as they are read,
-// while one of another address opens a call now and then.
+// A flood from one site does not delay strangers of another, and one from many sites does only
+// until connections are closed.
 func TestFloodDelaysNobodyForLong(t *testing.T) {
 	for name, c := range map[string]struct {
 		sites int
@@ -394,7 +391,7 @@ func TestFloodDelaysNobodyForLong(t *testing.T) {
 	}
 }
 
-// A site is an address, or an IPv6 network, and never a port.
+// A site is an IPv4 address or an IPv6 network, without the port.
 func TestSite(t *testing.T) {
 	for address, want := range map[string]string{
 		"10.0.0.1:5":                 "10.0.0.1",
@@ -447,7 +444,7 @@ func TestNetworkIsOneSite(t *testing.T) {
 	}
 }
 
-// The sites that are remembered are bounded.
+// The number of remembered sites is bounded.
 func TestSitesAreForgotten(t *testing.T) {
 	all := withStrangers()
 	for i := range 2 * mostSites {
@@ -458,8 +455,7 @@ func TestSitesAreForgotten(t *testing.T) {
 	}
 }
 
-// Calls that are refused leave nothing behind, even if they have a deadline after years. Method: a
-// stranger makes many calls with such a deadline, with and without a message.
+// Refused calls leave nothing behind, even with a deadline years away.
 func TestRefusedCallsLeaveNothing(t *testing.T) {
 	for _, message := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -506,8 +502,8 @@ func TestRefusedCallsLeaveNothing(t *testing.T) {
 	}
 }
 
-// Strangers have few requests of the JSON gateway, too. A request is no stranger's as soon as the
-// call that is made for it has logged in, or if its header says so.
+// Strangers have few gateway requests. A request ceases to be a stranger's once the call made for
+// it has logged in, or if its header says so.
 func TestStrangersOfTheGateway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests := NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(strangerCalls,
@@ -577,7 +573,7 @@ func TestStrangersOfTheGateway(t *testing.T) {
 	})
 }
 
-// A call of gRPC over an HTTP server ends when its connection must go.
+// A gRPC call over an HTTP server ends when its connection must.
 func TestCallOverHTTPEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()
@@ -618,9 +614,8 @@ func TestCallOverHTTPEnds(t *testing.T) {
 	})
 }
 
-// Goal: a request that must go does nothing to its connection once its handler has returned: of
-// HTTP/2 the writer of its response is gone by then, and the process would end. Method: the request
-// is to end while its handler returns, in each of the orders.
+// A request that must end does nothing to its connection once its handler has returned: with HTTP/2
+// the response writer is gone by then, and using it would crash the process. All orders are tried.
 func TestRequestEndsAsItsHandlerReturns(t *testing.T) {
 	for _, first := range []string{"the handler", "the end"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -662,9 +657,8 @@ func TestRequestEndsAsItsHandlerReturns(t *testing.T) {
 	}
 }
 
-// Goal: calls over net/http, requests of the gateway and pages are slowed down as those of gRPC are,
-// and a flood of other sites delays no page. Method: a stranger makes far more requests than a burst,
-// one after the other or all at once.
+// Calls over net/http, gateway requests and pages are throttled like gRPC's, and a flood from other
+// sites delays no page.
 func TestRequestsOverHTTPAreSlowedDown(t *testing.T) {
 	const asks = siteBurst + 5*siteRate
 	serveNothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
@@ -712,9 +706,8 @@ func TestRequestsOverHTTPAreSlowedDown(t *testing.T) {
 	}
 }
 
-// Goal: once a caller has logged in over an HTTP connection, its next requests are not a stranger's,
-// even where only a member can check a token, as at a relay. Method: a connection is vouched for, and
-// carries far more requests than a burst.
+// After a login over an HTTP connection, its later requests are not a stranger's, even where only a
+// member can check a token.
 func TestRequestsAfterLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := NewLimit(10, "", slog.New(slog.DiscardHandler))

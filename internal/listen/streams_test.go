@@ -39,9 +39,7 @@ func (a *account) stream(t *testing.T) *accountedStream {
 	return s
 }
 
-// Goal: small messages of streams wait for nobody, however full the account is, and a large one for
-// as long as it takes. Method: a message below and one above the limit are sent while the account
-// is full.
+// Small messages of streams never wait, however full the account; large ones do.
 func TestKeepAlivesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -64,8 +62,7 @@ func TestKeepAlivesDoNotWait(t *testing.T) {
 	})
 }
 
-// Goal: small messages of a stream can be sent before a large one that waits. Method: a message is
-// announced on a full account, small ones are sent, and then it.
+// Small messages of a stream pass a large one that waits.
 func TestSmallOnesPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -99,8 +96,7 @@ func TestSmallOnesPass(t *testing.T) {
 	})
 }
 
-// Goal: a large message that waits while its stream ends leaves nothing behind. Method: it is
-// announced, and gets room before the end or not.
+// A large message whose stream ends leaves nothing behind, whether or not it had room.
 func TestStreamEndsWhileItWaits(t *testing.T) {
 	for _, granted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -129,8 +125,7 @@ type contextStream struct {
 
 func (s contextStream) Context() context.Context { return s.ctx }
 
-// Goal: the small messages of a stream are counted, but for the last few, and released when
-// they are read. Method: streams have messages of 100 bytes that nobody reads for a while.
+// Unread small messages of a stream are counted, but for the last few, and released when read.
 func TestSmallMessagesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{size: 100, messages: 300}

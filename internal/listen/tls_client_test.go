@@ -29,8 +29,8 @@ func dial(t *testing.T, host string, server, client TLS) (names [2]string, err e
 	return p.names, nil
 }
 
-// Goal: both ends of a connection between members are held to the same files and
-// lists. Method: one handshake for each row; the listener has the options too.
+// Both ends of a connection between members verify against the same files and lists. Each row is
+// one handshake.
 func TestClientVerifies(t *testing.T) {
 	a, stranger := certs.New(t), certs.New(t)
 	ca := a.Path("ca.pem")
@@ -88,9 +88,8 @@ func TestClientVerifies(t *testing.T) {
 	}
 }
 
-// Goal: with self-signed certificates members reach each other, although nobody
-// vouches for anybody; but certificates that somebody named are verified, whatever
-// Auto says.
+// With self-signed certificates members accept each other unverified; certificates named in the
+// settings are verified even with Auto.
 func TestClientSelfSigned(t *testing.T) {
 	made := func(t *testing.T) TLS {
 		opts, err := TLS{Auto: true}.SelfSigned(filepath.Join(t.TempDir(), "f"), nil)
@@ -114,7 +113,7 @@ func TestClientSelfSigned(t *testing.T) {
 	}
 }
 
-// Goal: a dialer's certificate is replaced without a restart.
+// A dialer's certificate is replaced without a restart.
 func TestClientRotation(t *testing.T) {
 	a := certs.New(t)
 	opts := serverOf(a)
@@ -136,7 +135,7 @@ func TestClientRotation(t *testing.T) {
 	}
 }
 
-// Goal: a wrong setting or file of a dialer is told at the start.
+// A wrong setting or file of a dialer is reported at the start.
 func TestClientErrors(t *testing.T) {
 	a := certs.New(t)
 	good := serverOf(a)

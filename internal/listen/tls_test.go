@@ -132,7 +132,7 @@ func (p *port) get(t *testing.T, scheme string, tr *http.Transport) (string, err
 	return string(body), err
 }
 
-// Goal: one plain port serves gRPC and HTTP/1.1.
+// One plain port serves gRPC and HTTP/1.1.
 func TestPlainPort(t *testing.T) {
 	p := open(t, nil)
 	if who, err := p.call(t, insecure.NewCredentials()); err != nil || who != "plain" {
@@ -143,9 +143,8 @@ func TestPlainPort(t *testing.T) {
 	}
 }
 
-// Goal: one TLS port serves gRPC clients, those too that offer HTTP/1.1, and
-// HTTP clients of both versions; interceptors see client certificates on both
-// ways. Method: real clients of every kind against one port with mutual TLS.
+// One TLS port serves gRPC clients, including those that offer HTTP/1.1, and HTTP clients of both
+// versions; interceptors see client certificates on both paths.
 func TestTLSPort(t *testing.T) {
 	a := certs.New(t)
 	opts := serverOf(a)
@@ -181,8 +180,7 @@ func TestTLSPort(t *testing.T) {
 	}
 }
 
-// Goal: who is let in follows the files and lists. Method: one handshake for
-// each row.
+// Clients are accepted according to the files and lists. Each row is one handshake.
 func TestClientCertificates(t *testing.T) {
 	a := certs.New(t)
 	base := serverOf(a)
@@ -252,7 +250,7 @@ func handshake(t *testing.T, server, client *tls.Config) (*x509.Certificate, err
 	return certs[0], err
 }
 
-// Goal: a certificate is replaced without a restart.
+// A certificate is replaced without a restart.
 func TestCertificateRotation(t *testing.T) {
 	a := certs.New(t)
 	conf, err := serverOf(a).Server()
@@ -273,8 +271,7 @@ func TestCertificateRotation(t *testing.T) {
 	}
 }
 
-// Goal: --auto-tls works, keeps its certificate over a restart, and replaces
-// one that has expired.
+// --auto-tls keeps its certificate over a restart, and replaces an expired one.
 func TestSelfSigned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "fixtures")
 	make1 := func() *x509.Certificate {
@@ -315,7 +312,7 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// Goal: a wrong setting or file is told at the start, and says which it is.
+// A wrong setting or file is reported at the start by name.
 func TestTLSErrors(t *testing.T) {
 	a := certs.New(t)
 	good := serverOf(a)
@@ -357,7 +354,7 @@ func TestTLSErrors(t *testing.T) {
 	}
 }
 
-// Goal: versions and suites, etcd's old names among them, reach the handshake.
+// The configured versions and suites, also by etcd's old names, take effect.
 func TestTLSVersions(t *testing.T) {
 	a := certs.New(t)
 	opts := serverOf(a)
@@ -383,7 +380,7 @@ func TestTLSVersions(t *testing.T) {
 	}
 }
 
-// A client that speaks nothing newer than TLS 1.1 is refused, whatever the flags say.
+// TLS 1.1 is refused whatever the flags say.
 func TestOldTLSIsRefused(t *testing.T) {
 	a := certs.New(t)
 	conf, err := serverOf(a).Server()
