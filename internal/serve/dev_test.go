@@ -35,14 +35,13 @@ func dialTest(t *testing.T, endpoints ...string) (*clientv3.Client, context.Cont
 	return c, ctx
 }
 
-// Goal: the cluster is one, says where it is, every member serves, and nothing
-// is left of it. Method: a write through each member is read through the next.
+// A development cluster says where it is, every member serves, and it leaves nothing behind.
 func TestDev(t *testing.T) {
 	tier.RealTime(t)
 	tryDev(t, dev{members: 3, level: "error"}, 3)
 }
 
-// The same for relays, which are where clients are told to go.
+// The same with relays, to which clients are directed.
 func TestDevRelays(t *testing.T) {
 	tier.Campaign(t)
 	tryDev(t, dev{members: 3, relays: 2, level: "error"}, 2)
@@ -104,8 +103,8 @@ func tryDev(t *testing.T, d dev, places int) {
 	}
 }
 
-// Goal: with the default port the addresses are those of etcd's examples; with
-// another they are near it; nothing overlaps; mistakes are told.
+// The default port gives the addresses of etcd's examples, another one addresses near it; they
+// never overlap, and mistakes are reported.
 func TestDevAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		port, members int
@@ -164,8 +163,8 @@ func (p *portUser) Close() error {
 	return nil
 }
 
-// Goal: no two members are given the same free port, which a system may hand out again as soon as
-// nobody listens on it: two founders with one address were one voter named twice.
+// No two members get the same free port, which the system may reuse as soon as nobody listens on
+// it: two founders with one address were one voter counted twice.
 func TestDevFreePorts(t *testing.T) {
 	inUse := make(map[int]bool)
 	urls, err := freeURLs(6, func() (net.Listener, error) {
@@ -186,7 +185,7 @@ func TestDevFreePorts(t *testing.T) {
 	}
 }
 
-// Goal: when one member cannot run, the others do not stay behind.
+// When one member cannot run, the others stop.
 func TestDevFails(t *testing.T) {
 	d := &dev{members: 3, port: 0}
 	all, err := d.configs(t.TempDir(), slog.New(slog.DiscardHandler))

@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// TestDoctorJudges: each finding has the degree that its number deserves.
+// Each finding has the severity that its number deserves.
 func TestDoctorJudges(t *testing.T) {
 	ms := func(half, slow time.Duration) []time.Duration {
 		list := make([]time.Duration, 100)
@@ -59,7 +59,7 @@ func certFile(t *testing.T, from, to time.Duration) string {
 	}).Path("ca.pem")
 }
 
-// TestDoctorCertificates: files that cannot be used are faults, and those that end soon are told.
+// Unusable certificates are faults, and those that expire soon are warnings.
 func TestDoctorCertificates(t *testing.T) {
 	const day = 24 * time.Hour
 	none := filepath.Join(t.TempDir(), "none")
@@ -85,8 +85,8 @@ func TestDoctorCertificates(t *testing.T) {
 	}
 }
 
-// TestDoctorLooksAround: a directory that will be made, one that cannot be, an address that is in
-// use, and a member that answers.
+// The data directory may be missing but must be creatable; addresses in use and members that answer
+// are reported.
 func TestDoctorLooksAround(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -136,7 +136,7 @@ func TestDoctorLooksAround(t *testing.T) {
 	}
 }
 
-// Goal: with --join doctor tries each address, and then the peer URLs of the members.
+// With --join, doctor tries each address, then the peer URLs of the members.
 func TestDoctorJoin(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -175,7 +175,7 @@ func TestDoctorJoin(t *testing.T) {
 	}
 }
 
-// TestDoctorReport: a fault is an error, and each finding has a line.
+// Each finding has a line, and a fault is an error.
 func TestDoctorReport(t *testing.T) {
 	var d doctor
 	d.say(fine, "disk", "quick")

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// A member that needs another release ends with an exit code of its own, so that the program
-// that starts it again can stop doing so; others end with the usual one.
+// A member that needs another release has an exit code of its own, so that its supervisor can stop
+// restarting it.
 func TestExitCodeOfRelease(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -21,8 +21,8 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// Goal: etcd's configuration file can be used as it is. Method: one with every name that etcd
-// 3.7 has; what means nothing here and is not etcd's default is warned of.
+// etcd's configuration file works as it is; settings that have no meaning here, and differ from
+// etcd's default, are warned of.
 func TestEtcdsFile(t *testing.T) {
 	o := try(t, nil, "--config-file", "testdata/etcd.yaml")
 	if o.err != nil {
@@ -67,8 +67,8 @@ func TestEtcdsFile(t *testing.T) {
 	}
 }
 
-// Goal: a flag beats LEASEHOLD_, which beats ETCD_, which beats the file, which beats the
-// default; and config show says which it was. Method: every one of these once.
+// Flags beat LEASEHOLD_ variables, which beat ETCD_ ones, the file, and the defaults; config show
+// says which applied.
 func TestPrecedence(t *testing.T) {
 	path := file(t, "name: file\ndata-dir: file\ninitial-cluster-token: file\nmax-learners: 7\n"+
 		"cors: &x\n- http://a\n- http://b\nhost-whitelist: *x\n")
@@ -119,8 +119,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// Goal: a mistake in the file is told with its line, what to do, and exit code 2; no member
-// starts, even where a flag overrides what is wrong.
+// A mistake in the file is reported with its line and advice, with exit code 2, even where a flag
+// overrides it.
 func TestMistakesInFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"nmae: a":                           `:1: unknown setting "nmae"; did you mean "name"?`,
@@ -183,7 +183,7 @@ func TestMistakesInFile(t *testing.T) {
 	}
 }
 
-// Goal: no text makes the reader panic.
+// No text makes the reader panic.
 func FuzzFile(f *testing.F) {
 	f.Add("name: a\nclient-transport-security:\n  cert-file: [x, *a]\nlog-outputs: &a [b]\n")
 	f.Add("a: &a [*a]\nlease-min-ttl: 5000000000\n<<: {name: b}\n? [x]\n: y\n")
@@ -196,7 +196,7 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// Goal: config check says what was read, or refuses as serve would.
+// config check prints what was read, or fails as serve would.
 func TestConfigCheck(t *testing.T) {
 	run := func(env []string, args ...string) (string, error) {
 		var out bytes.Buffer

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Goal: nothing is founded while something listens at an address of the cluster, whatever it is.
+// Nothing is founded while something else listens at an address of the cluster.
 func TestInitBesideAStranger(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,7 +49,7 @@ func TestInitBesideAStranger(t *testing.T) {
 	}
 }
 
-// Goal: where a founding was cut short, a member that joins says what to do instead of waiting.
+// After an interrupted founding, a joining member says what to do instead of waiting.
 func TestJoinAfterHalfInit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,8 +11,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestJoinByCertificate: root's certificate lets a member join a cluster with users, and the
-// certificate of another user does not.
+// With root's certificate a member can join a cluster with users, with another user's it cannot.
 func TestJoinByCertificate(t *testing.T) {
 	tier.Campaign(t)
 	ca := certs.New(t)

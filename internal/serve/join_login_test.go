@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Goal: a member joins a cluster that has users by one command, as root, and says what it needs
-// otherwise; by the login of any user it joins when root has added it. Method: real processes.
+// Root's login lets a member join a cluster with users in one command; any user's does if root has
+// added the member before. Otherwise the error says what is needed.
 func TestJoinWithUsers(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
@@ -77,7 +77,7 @@ func TestJoinWithUsers(t *testing.T) {
 	newJoining(t, addr).start(as("root")...).until("became a voter")
 }
 
-// Goal: flags of the login that contradict each other are refused.
+// Contradictory login flags are refused.
 func TestJoinLoginMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"--join-user a":            "go with --join only",

@@ -149,8 +149,7 @@ func founder() *pb.Member {
 	return &pb.Member{ID: 1, Name: "one", PeerURLs: []string{"http://127.0.0.1:1"}}
 }
 
-// Goal: one command adds a member, tells it who the others are, and makes it a
-// voter once it serves.
+// One command adds a member, tells it who the others are, and promotes it once it serves.
 func TestJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &fakeCluster{members: []*pb.Member{
@@ -201,8 +200,7 @@ func TestJoin(t *testing.T) {
 	})
 }
 
-// Goal: what stands in the way for a while is waited for, and told once; the
-// pauses grow and end.
+// Temporary obstacles are waited for with growing pauses, and reported once.
 func TestJoinWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs []error
@@ -226,8 +224,8 @@ func TestJoinWaits(t *testing.T) {
 	})
 }
 
-// Goal: a member whose peer URLs are wrong gets no learner that could never take part. The
-// joining one says what is wrong, and joins when that is mended.
+// A member with wrong peer URLs is not added as a learner. It says what is wrong, and joins once
+// that is corrected.
 func TestJoinOfWhatCannotBeReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		why := errors.New("member 1 at http://127.0.0.1:1: connection refused")
@@ -246,7 +244,7 @@ func TestJoinOfWhatCannotBeReached(t *testing.T) {
 	})
 }
 
-// Goal: nothing but the end of the process ends the wait.
+// Only the end of the process ends the wait.
 func TestJoinStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs []error
@@ -262,8 +260,8 @@ func TestJoinStopped(t *testing.T) {
 	})
 }
 
-// Goal: a member that stopped in the middle goes on with what the cluster knows
-// of it. Method: every state that a stop can leave.
+// A member that stopped in the middle of joining resumes with what the cluster knows of it, from
+// every state that a stop can leave.
 func TestJoinAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -327,8 +325,7 @@ func TestJoinAgain(t *testing.T) {
 	}
 }
 
-// Goal: a data directory that has an identity keeps it, and one of another
-// cluster, or of a member that was removed, is refused.
+// A data directory keeps its identity; that of another cluster or of a removed member is refused.
 func TestJoinWithIdentity(t *testing.T) {
 	for _, tt := range []struct {
 		cluster, member uint64
@@ -362,8 +359,8 @@ func TestJoinWithIdentity(t *testing.T) {
 	}
 }
 
-// TestJoinWithoutIdentityFile: a data directory that lacks only the identity file is damaged, not
-// empty. The join is refused before it changes the cluster.
+// A data directory that lacks only the identity file is damaged, not empty. The join is refused
+// before it changes the cluster.
 func TestJoinWithoutIdentityFile(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--replace"}} {
@@ -389,8 +386,8 @@ func TestJoinWithoutIdentityFile(t *testing.T) {
 	}
 }
 
-// Goal: addresses are chosen when none are given, each member on a machine gets
-// its own, and a restart chooses the same.
+// Addresses are chosen if none are given, distinct ones for members of one machine, and a restart
+// chooses the same.
 func TestJoinChooses(t *testing.T) {
 	t.Chdir(t.TempDir())
 	hold := true // until the end, as a process does
@@ -462,7 +459,7 @@ func TestJoinChooses(t *testing.T) {
 	}
 }
 
-// Goal: flags that contradict --join are refused.
+// Flags that contradict --join are refused.
 func TestJoinMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"--replace": "--replace goes with --join only",
@@ -478,8 +475,8 @@ func TestJoinMistakes(t *testing.T) {
 	}
 }
 
-// Goal: an etcd is not asked to add the member, and what is no server at all is waited for,
-// with the reason. Method: servers that have etcd's API of members and nothing else.
+// An etcd is not asked to add the member. Something that is no server is waited for, with the
+// reason.
 func TestJoinForeign(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

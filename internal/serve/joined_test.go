@@ -66,9 +66,8 @@ func ids(ctx context.Context, t *testing.T, c *clientv3.Client) (map[string]uint
 	return voters, learners
 }
 
-// Goal: a cluster of three is three commands; what is stopped in the middle of
-// joining goes on; a disk that is lost is replaced by one command, when it is told
-// to; who is removed ends in good order. Method: real processes.
+// Three commands make a cluster of three. An interrupted join resumes, a lost disk is replaced by
+// one command if told to, and a removed member stops in order.
 func TestJoinProcesses(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
@@ -130,8 +129,7 @@ func TestJoinProcesses(t *testing.T) {
 	}
 }
 
-// Goal: nothing but the cluster's address is needed. Method: a member that
-// chooses its addresses is found under them.
+// The cluster's address is all that is needed, and the chosen addresses work.
 func TestJoinWithoutAddresses(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
@@ -165,9 +163,7 @@ func TestJoinWithoutAddresses(t *testing.T) {
 	}
 }
 
-// Goal: a cluster whose members and clients speak TLS is joined by the same
-// command, and one that comes without TLS says what it may lack. Method: certificates that the
-// members make themselves.
+// The same command joins a cluster with TLS; without TLS settings the error hints at them.
 func TestJoinTLS(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
@@ -180,8 +176,8 @@ func TestJoinTLS(t *testing.T) {
 	run(t, "member", "--join", addr, "--data-dir", t.TempDir()).until("speaks TLS: use https://")
 }
 
-// Goal: a member whose release does not speak the cluster's version is not added, and does not
-// wait, although of other members nothing was heard, which may be over in a while.
+// A member whose release does not speak the cluster's version is not added, and does not wait,
+// although nothing is known of other members yet.
 func TestJoinOfAnotherVersion(t *testing.T) {
 	foreign := fmt.Errorf("run 0.2: %w", server.ErrForeign)
 	away := status.Error(codes.Unavailable, "away")

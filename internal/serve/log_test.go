@@ -28,8 +28,7 @@ func (p *stuckPipe) Write(b []byte) (int, error) {
 	return p.text.Write(b)
 }
 
-// Goal: logging does not wait for the reader of the log, and the log reports dropped lines (T43).
-// Method: a blocked standard error, more lines than fit, and then a reader.
+// Logging never waits for the reader of the log, and reports dropped lines (T43).
 func TestLogNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pipe := &stuckPipe{released: make(chan struct{})}
@@ -56,8 +55,8 @@ func TestLogNotRead(t *testing.T) {
 	})
 }
 
-// Goal: what ends a member is one JSON line with its cause, which the command line does not repeat
-// unless the log goes to a file alone.
+// A fatal error is one JSON line with its cause; the command repeats it only if the log goes to a
+// file alone.
 func TestFatalEndIsOneLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	for output, wantReported := range map[string]bool{"stderr": true, file: false} {

@@ -23,7 +23,7 @@ func relayRun(env []string, args ...string) (cfg relay.Config, out string, err e
 	return cfg, b.String(), err
 }
 
-// Goal: what a relay cannot be told is refused with words that say what to do.
+// Wrong settings of a relay are refused with advice.
 func TestRelayRefusals(t *testing.T) {
 	both := []string{"--endpoints=a:1", "--listen-client-urls=http://127.0.0.1:1"}
 	for args, want := range map[string]string{
@@ -59,7 +59,7 @@ func TestRelayRefusals(t *testing.T) {
 	}
 }
 
-// Goal: flags and variables arrive, and the password is that of the file without its end of line.
+// Flags and variables apply, and the password is read from its file without the line end.
 func TestRelayFlags(t *testing.T) {
 	password := filepath.Join(t.TempDir(), "p")
 	if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {

@@ -19,9 +19,9 @@ import (
 
 func text(c server.Config) string { return fmt.Sprintf("%+v", c) }
 
-// Goal: a file that is read again changes level and format of the log at once, also those of
-// loggers that were made before; it names what counts from the next start; and with a mistake
-// in it nothing changes. A flag goes on to beat it.
+// Reloading the file applies level and format of the log at once, also for existing loggers, and
+// names settings that need a restart. A file with a mistake changes nothing. Flags still take
+// precedence.
 func TestReload(t *testing.T) {
 	path := file(t, "log-level: info\nname: a\n")
 	args := []string{"--config-file", path}
@@ -97,8 +97,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// Goal: a real process reads its file again at SIGHUP and goes on, and tells systemd of it, as
-// of its start and its end.
+// A process reloads its file at SIGHUP and continues, and notifies systemd of that, its start and
+// its end.
 func TestHangup(t *testing.T) {
 	tier.Campaign(t)
 	socket := filepath.Join(t.TempDir(), "notify")

@@ -26,8 +26,8 @@ import (
 // role is the variable that makes the test binary be the program under test.
 const role = "LEASEHOLD_TEST_ROLE"
 
-// TestMain runs the command instead of the tests in a process that a test
-// started: "member" is the real thing, "stuck" a member that does not stop.
+// TestMain runs the command instead of the tests in processes that tests start: "member" is the
+// real one, "stuck" a member that does not stop.
 func TestMain(m *testing.M) {
 	p := process{env: os.Environ, hostname: hostname, run: runMember}
 	switch os.Getenv(role) {
@@ -105,8 +105,8 @@ func (p *program) exit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Goal: the member says when it serves, does so, ends in good order with
-// SIGTERM or SIGINT, and starts again on its data. Method: a real process.
+// A member reports that it serves, stops in order with SIGTERM or SIGINT, and starts again on its
+// data.
 func TestServeAndStop(t *testing.T) {
 	tier.RealTime(t)
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func TestServeAndStop(t *testing.T) {
 	}
 }
 
-// Goal: a stop that hangs needs no kill -9: a later signal ends it.
+// A later signal ends a stop that hangs.
 func TestSecondSignal(t *testing.T) {
 	tier.Campaign(t)
 	p := run(t, "stuck")
@@ -159,8 +159,8 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
-// Goal: who is told twice at once to stop, as by timeout(1), which signals a process and
-// its group, stops in good order all the same.
+// A duplicate signal, as timeout(1) sends to a process and its group, does not interrupt an orderly
+// stop.
 func TestSameSignalTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, patience := range []time.Duration{0, sameStop, sameStop + time.Millisecond} {
@@ -186,8 +186,7 @@ func TestSameSignalTwice(t *testing.T) {
 	})
 }
 
-// Goal: a member that cannot have its ports founds no cluster, which a start with other flags
-// would have to go on with.
+// A member that cannot get its ports founds no cluster, so other flags can still be chosen.
 func TestPortTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -69,10 +69,8 @@ func etcdFlags(t *testing.T) map[string]string {
 	return flags
 }
 
-// Goal: the binary can stand where an etcd stood: each of etcd's flags is
-// accepted with etcd's own default, and then none is warned of. Method: all of
-// etcd's flags that have one, in one command line, but for --cors, whose default
-// in etcd is every page.
+// Every flag of etcd is accepted with etcd's default, without a warning, except --cors, whose
+// default in etcd is every page.
 func TestAcceptsEtcdsFlags(t *testing.T) {
 	known := newFlags()
 	var args []string
@@ -99,7 +97,7 @@ func TestAcceptsEtcdsFlags(t *testing.T) {
 	}
 }
 
-// Goal: what means nothing here is said, once for each flag, with a reason.
+// Flags without meaning here are warned of once, with the reason.
 func TestWarnsOfIgnoredFlags(t *testing.T) {
 	for _, i := range ignored {
 		arg := "--" + i.name + "=0"
@@ -113,7 +111,7 @@ func TestWarnsOfIgnoredFlags(t *testing.T) {
 	}
 }
 
-// Goal: etcd's syntax. Method: a table of command lines and what they set.
+// etcd's syntax of flags.
 func TestSyntax(t *testing.T) {
 	for _, c := range []struct {
 		line string
@@ -198,8 +196,7 @@ func adaptive(c server.Config) any { return c.Raft.Adaptive }
 func quota(c server.Config) any    { return c.Limits.QuotaBackendBytes }
 func retained(c server.Config) any { return c.Compaction }
 
-// Goal: a mistake is told with what to do, ends with etcd's exit code, and no
-// member starts.
+// A mistake is reported with advice and etcd's exit code, and no member starts.
 func TestMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"--nmae=a":                           "unknown flag --nmae; did you mean --name?",
@@ -244,15 +241,15 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// Goal: TLS flags need no URLs where --join chooses them, for it chooses encrypted ones.
+// TLS flags need no URLs with --join, which chooses encrypted ones.
 func TestJoinWithTLS(t *testing.T) {
 	if o := try(t, nil, "--join=a:1", "--auto-tls", "--peer-auto-tls"); o.err != nil || !o.ran {
 		t.Errorf("refused: %v", o.err)
 	}
 }
 
-// Goal: a flag beats LEASEHOLD_, which beats ETCD_; a variable that names no flag
-// is warned of; others are not looked at.
+// Flags beat LEASEHOLD_ variables, which beat ETCD_ ones. A variable that names no flag is warned
+// of; others are ignored.
 func TestEnvironment(t *testing.T) {
 	env := []string{
 		"ETCD_NAME=e", "LEASEHOLD_NAME=l",
@@ -288,8 +285,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Goal: what a member advertises follows what it listens on, unless told; an
-// address that means "all of this machine" is not advertised as it is.
+// Advertised URLs default to the listened ones, except wildcard addresses.
 func TestAdvertised(t *testing.T) {
 	for _, c := range []struct{ line, client, peer string }{
 		{"", "http://localhost:2379", "http://localhost:2380"},
@@ -321,7 +317,7 @@ func TestAdvertised(t *testing.T) {
 	}
 }
 
-// Goal: help names every flag, and --version begins with etcd's line.
+// Help names every flag, and --version begins with etcd's line.
 func TestHelpAndVersion(t *testing.T) {
 	for _, arg := range []string{"--help", "-h", "-help"} {
 		o := try(t, nil, arg)
@@ -346,8 +342,7 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 }
 
-// Goal: the binary behaves as etcd when it is called so, and is itself
-// otherwise.
+// The binary behaves like etcd if it is called so.
 func TestArgs(t *testing.T) {
 	for line, want := range map[string]string{
 		"/usr/bin/etcd":                         "serve",
@@ -378,7 +373,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// Goal: the shell completes flags, and files for their values.
+// The shell completes flags, and files as their values.
 func TestComplete(t *testing.T) {
 	offers, _ := complete(nil, nil, "--listen-c")
 	if len(offers) != 2 || !strings.HasPrefix(offers[0], "--listen-client-http-urls\t") {
@@ -392,7 +387,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// Goal: the log goes where it is sent, in etcd's form.
+// The log goes where it is sent, in etcd's form.
 func TestLog(t *testing.T) {
 	file := t.TempDir() + "/log"
 	o := try(t, nil, "--log-outputs", "stdout,"+file)
@@ -420,8 +415,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// Goal: no command line makes the parser panic, and one that is taken makes a
-// configuration that can be checked. Method: fuzz, arguments parted by newlines.
+// No command line makes the parser panic, and an accepted one makes a configuration that can be
+// validated.
 func FuzzFlags(f *testing.F) {
 	f.Add("--name=a\n-data-dir\nb\n--enable-pprof")
 	f.Add("--initial-cluster\na=http://a:1,a=http://b:2\n--auto-compaction-retention=3")

@@ -27,8 +27,8 @@ func snapshotRun(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// Mistakes end with the exit codes of etcdutl, in words that lead on. (What goes
-// well is tested with the whole program, in test/e2e.)
+// Mistakes end with etcdutl's exit codes and helpful errors. (test/e2e tests what works, with the
+// whole program.)
 func TestSnapshotMistakes(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
@@ -97,7 +97,7 @@ func TestSnapshotMistakes(t *testing.T) {
 	}
 }
 
-// A mistake in the arguments of "log dump" is told, before anything is opened.
+// Wrong arguments of "log dump" are reported before anything is opened.
 func TestLogDumpMistakes(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"dump", "requires exactly one argument"},
@@ -117,7 +117,7 @@ func TestLogDumpMistakes(t *testing.T) {
 	}
 }
 
-// The formats of status, field by field.
+// The output formats of status, field by field.
 func TestStatusFormats(t *testing.T) {
 	info := server.BackupInfo{
 		Hash: 0xb10c1776, Revision: 12, Keys: 3, Bytes: 20480, Version: "leasehold 1", Leases: 2,
@@ -150,19 +150,7 @@ func TestStatusFormats(t *testing.T) {
 	}
 }
 
-// Sizes have two digits and a unit.
-func TestSizeText(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0 B", 999: "999 B", 1000: "1.0 kB", 1536: "1.5 kB", 20480: "20 kB",
-		2 << 30: "2.1 GB", 5e18: "5.0 EB",
-	} {
-		if got := sizeText(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
-}
-
-// The help of restore names every flag of etcdutl that means something here.
+// The help of restore names every flag of etcdutl that has a meaning here.
 func TestRestoreHelp(t *testing.T) {
 	out, err := snapshotRun(t, "restore", "--help")
 	if err != nil {

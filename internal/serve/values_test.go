@@ -1,18 +1,15 @@
 package serve
 
 import (
-	"maps"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"leasehold.dev/internal/settings"
 	"leasehold.dev/server"
 )
 
-// Goal: --initial-cluster as in etcd, several URLs for a member among it.
+// --initial-cluster as in etcd, with several URLs for a member.
 func TestParseCluster(t *testing.T) {
 	for _, c := range []struct{ in, want, err string }{
 		{"", "", ""},
@@ -35,23 +32,7 @@ func TestParseCluster(t *testing.T) {
 	}
 }
 
-// Goal: no text makes the parser panic, and what it takes it takes again.
-func FuzzParseCluster(f *testing.F) {
-	f.Add("a=http://a:1,a=http://b:1,b=unix:///x")
-	f.Fuzz(func(t *testing.T, s string) {
-		got, err := parseCluster(s)
-		if err != nil {
-			return
-		}
-		text := members{&got}.String()
-		again, err := parseCluster(text)
-		if err != nil || !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(again))) {
-			t.Fatalf("%q is shown as %q, which parses to %v, %v", s, text, again, err)
-		}
-	})
-}
-
-// TestEndpointsFlag: --join and a relay's --endpoints normalize addresses and refuse wrong ones.
+// --join and a relay's --endpoints normalise addresses and refuse wrong ones.
 func TestEndpointsFlag(t *testing.T) {
 	var got []string
 	f := endpoints{list{&got}}
@@ -63,7 +44,7 @@ func TestEndpointsFlag(t *testing.T) {
 	}
 }
 
-// Goal: etcd's rules for retention: a bare number is hours or revisions.
+// etcd's rules for retention: a bare number is hours or revisions.
 func TestParseCompaction(t *testing.T) {
 	const max = math.MaxInt64
 	for _, c := range []struct {
@@ -96,8 +77,8 @@ func TestParseCompaction(t *testing.T) {
 	}
 }
 
-// Goal: history is compacted unless somebody turns that off: a cluster that keeps all of it is full
-// one day. Method: no flags, each mode, and each mode with a retention of 0.
+// History is compacted by default, because a cluster that keeps all of it fills up; it can be
+// turned off.
 func TestCompactionByDefault(t *testing.T) {
 	usual := server.DefaultConfig().Compaction
 	if usual.Period <= 0 || usual.Revisions <= 0 {
@@ -122,33 +103,8 @@ func TestCompactionByDefault(t *testing.T) {
 	}
 }
 
-// Goal: retention never comes out negative or unchecked, whatever is typed.
-func FuzzParseCompaction(f *testing.F) {
-	f.Add("periodic", "5m")
-	f.Add("revision", "100")
-	f.Fuzz(func(t *testing.T, mode, retention string) {
-		c, err := parseCompaction(mode, retention)
-		if err == nil && (c.Period < 0 || c.Revisions < 0) {
-			t.Fatalf("%s %q: %+v", mode, retention, c)
-		}
-	})
-}
-
-// Goal: a hint is near, and there is none for what is far from everything.
-func TestNearest(t *testing.T) {
-	names := newFlags().names()
-	for typed, want := range map[string]string{
-		"nam": "name", "data_dir": "data-dir", "listenclienturls": "listen-client-urls",
-		"zzz": "", "x": "", "nmae": "name", "frobnicate-everything": "",
-	} {
-		if got := settings.Nearest(typed, names); got != want {
-			t.Errorf("%s: %q, want %q", typed, got, want)
-		}
-	}
-}
-
-// Goal: the collector waits for a useful amount of garbage when little lives,
-// and for half of what lives when much does.
+// The collector waits for a useful amount of garbage when the live heap is small, and for half the
+// live heap when it is large.
 func TestGCPercent(t *testing.T) {
 	for live, want := range map[uint64]int{
 		0: 1600, 1 << 20: 1600, 8 << 20: 800, 64 << 20: 100, 128 << 20: 50, 1 << 40: 50,
@@ -162,8 +118,8 @@ func TestGCPercent(t *testing.T) {
 	}
 }
 
-// TestPercentTo: the first collection after the state is loaded takes place when the heap has
-// grown as far as it may, though the collection before has seen less of it.
+// The first collection after loading the state happens when the heap has reached its limit,
+// although the one before saw a smaller heap.
 func TestPercentTo(t *testing.T) {
 	for _, c := range []struct {
 		goal, live uint64
@@ -181,8 +137,8 @@ func TestPercentTo(t *testing.T) {
 	}
 }
 
-// TestRest: memory is given back after three seconds with hardly any allocation, if there is
-// enough of it, and once: what could not be given back is no reason to try again.
+// Memory is returned to the system after three seconds with hardly any allocation, if it is worth
+// it, and once.
 func TestRest(t *testing.T) {
 	const mb = 1 << 20
 	var r rest
