@@ -11,10 +11,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: of two processes with one identity that are alive, one is refused and learns why, all
-// learn that there are two, and the member goes on. Method: a second process with the ID of a
-// member that is connected. It is the second that is refused, unless the machine is so slow that
-// the first did not answer in time.
+// Of two live processes with one identity, one is refused and learns why, all members learn that
+// there are two, and the other continues. It is the second that is refused, unless the first is too
+// slow to answer.
 func TestCopied(t *testing.T) { virtual.Test(t, testCopied) }
 
 func testCopied(t *testing.T) {
@@ -40,8 +39,7 @@ func testCopied(t *testing.T) {
 	}
 }
 
-// Goal: a process that was silent while another took its place is refused when it is back.
-// Method: the connections to the first stand still until the second is connected.
+// A process that was silent while another took its place is refused when it is back.
 func TestCopiedAfterSilence(t *testing.T) { virtual.Test(t, testCopiedAfterSilence) }
 
 func testCopiedAfterSilence(t *testing.T) {
@@ -64,9 +62,8 @@ func testCopiedAfterSilence(t *testing.T) {
 	}
 }
 
-// Goal: what a dead process sent late is refused, and is not taken for a second process that is
-// alive, however often it comes. Method: streams with an earlier process number, none of which
-// repeats the mark of a refusal.
+// A late stream of a dead process is refused, and not mistaken for a live copy, however often it
+// arrives.
 func TestLateIsNoCopy(t *testing.T) { virtual.Test(t, testLateIsNoCopy) }
 
 func testLateIsNoCopy(t *testing.T) {
@@ -101,8 +98,8 @@ func heardFrom(stream grpc.ClientStream) *markedError {
 	return marked
 }
 
-// Goal: a process that was noted before a late stream of its predecessor is let in again, for it
-// shows that it lives. Method: a late stream is the last that was noted, and is broken off.
+// A process whose predecessor's late stream was the last one recorded is let in again, because it
+// proves to be alive.
 func TestLateIsPassedOver(t *testing.T) { virtual.Test(t, testLateIsPassedOver) }
 
 func testLateIsPassedOver(t *testing.T) {
@@ -117,9 +114,8 @@ func testLateIsPassedOver(t *testing.T) {
 	never(t, "two at one time", a.copied)
 }
 
-// Goal: only a member can raise the alarm that there is a copy of this one. Method: pings that say
-// so come from a stranger who knows all IDs, then also over a connection whose stream is not let
-// in, and then from the member that is connected.
+// Only a connected member can raise the alarm that this one has a copy, not a stranger who knows
+// all IDs.
 func TestStrangersAlarm(t *testing.T) { virtual.Test(t, testStrangersAlarm) }
 
 func testStrangersAlarm(t *testing.T) {

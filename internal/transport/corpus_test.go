@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/corpus"
 )
 
-// Goal: what this release says where a stream begins, and in its frames, all later ones read, and
-// say alike. Method: the texts and frames are in a file, which does not change.
+// Later releases read what this one writes at the start of a stream and in its frames, and write it
+// alike. The texts and frames are in a file that does not change.
 func TestCorpus(t *testing.T) {
 	h := hello{cluster: 1 << 60, from: 2, to: 3, instance: instance{process: 4, incarnation: 5}}
 	if got, err := parseHello(h.String()); err != nil || got != h {
@@ -52,7 +52,8 @@ func TestCorpus(t *testing.T) {
 	corpus.Check(t, "testdata/v1/streams.txt", records)
 }
 
-// Nothing that stands behind what a stream says is ignored: a newer release may have put it there.
+// Extra data after the start of a stream are an error, because a newer release may have written
+// them.
 func TestNothingMoreIsSaid(t *testing.T) {
 	for _, more := range []string{" 7", "7x", " x", ".", " ."} {
 		if h, err := parseHello("1 2 3 4 5" + more); err == nil {

@@ -13,10 +13,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: a stream has the newest format that both ends speak, whichever is the newer; those that
-// have none in common refuse each other, and say on both sides which they speak. Method: members
-// of three versions, of which each speaks its own format and the one before; messages and a
-// snapshot go both ways.
+// A stream has the newest format that both ends speak, whichever is newer; ends without a common
+// one refuse each other, and both report what they speak. Each of three versions speaks its own
+// format and the one before; messages and a snapshot go both ways.
 func TestFormats(t *testing.T) {
 	first, second, third := Formats{1, 1}, Formats{1, 2}, Formats{2, 3}
 	for _, c := range []struct {
@@ -59,8 +58,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// Goal: who opens a stream says which formats it speaks and of which cluster version it is, and
-// one that does not speak the cluster's learns that in words. Method: a member is refused.
+// The opening member announces its formats and cluster version, and is refused with an explanation
+// if it does not speak the cluster's.
 func TestForeignVersion(t *testing.T) { virtual.Test(t, testForeignVersion) }
 
 func testForeignVersion(t *testing.T) {
@@ -80,7 +79,7 @@ func testForeignVersion(t *testing.T) {
 	}
 }
 
-// A stream that does not say of which cluster version it is, or says it wrongly, is refused.
+// A stream with a missing or wrong cluster version is refused.
 func TestVersionOfStrangers(t *testing.T) {
 	for _, texts := range [][]string{nil, {""}, {"1"}, {"x 1"}, {"256 1"}, {"1 1", "1 1"}} {
 		var h hello
@@ -101,8 +100,8 @@ func (m *member) format(to uint64) uint8 {
 	return l.out.format
 }
 
-// Goal: a stream that does not say what it speaks, or says it wrongly, is refused, and a frame of
-// another format than its stream's is not read.
+// A stream with missing or wrong formats is refused, and a frame of another format than its
+// stream's is not read.
 func TestFormatsOfStrangers(t *testing.T) {
 	for _, text := range []string{"", "1", "0 1", "2 1", "1 256", "-1 2", "x y"} {
 		if f, err := parseFormats(text); err == nil {
@@ -118,7 +117,7 @@ func TestFormatsOfStrangers(t *testing.T) {
 	}
 }
 
-// Goal: no text makes the parser of formats panic, and what is written is read.
+// No text makes the parser of formats panic, and what is written is read.
 func FuzzFormats(f *testing.F) {
 	f.Add("1 1")
 	f.Add("1 2")

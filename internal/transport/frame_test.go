@@ -19,8 +19,7 @@ func split(frame []byte) (messages [][]byte, err error) {
 	return messages, err
 }
 
-// Goal: what is packed comes out; every frame of which one byte was changed, or
-// some were cut off, is refused. Method: each byte and each length of a frame.
+// Frames survive packing, and every frame with a changed byte or a truncation is refused.
 func TestFrameDamage(t *testing.T) {
 	b := newFrame(1, 0)
 	for _, m := range []string{"one", "", "three"} {
@@ -46,9 +45,8 @@ func TestFrameDamage(t *testing.T) {
 	}
 }
 
-// Goal: no bytes make the decoder panic or hand out more than came; also with a
-// checksum that is right, which chance does not find. Method: fuzz, sealing the
-// input in a second round.
+// No bytes make the decoder panic or return more than arrived, also with a valid checksum, which a
+// second round adds.
 func FuzzFrame(f *testing.F) {
 	b := newFrame(1, 0)
 	b.add(bytesMessage("seed"))
@@ -87,7 +85,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// Goal: no text makes the parser of hellos panic, and what is written is read.
+// No text makes the parser of hellos panic, and what is written is read.
 func FuzzHello(f *testing.F) {
 	f.Add("1 a b c d")
 	f.Add("1 a b 0 d")
@@ -101,39 +99,4 @@ func FuzzHello(f *testing.F) {
 			t.Fatalf("%q reads as %v, then as %v, %v", text, h, again, err)
 		}
 	})
-}
-
-// Goal: the queue keeps its order and its bounds, also when it never runs empty.
-func TestQueue(t *testing.T) {
-	var q queue
-	pushed, popped := 0, 0
-	lim := limits{count: 1000, bytes: 5000}
-	for round := range 10000 {
-		for q.push(bytesMessage(fmt.Sprint(pushed)), lim) {
-			pushed++
-		}
-		if q.len() > lim.count || q.bytes > lim.bytes {
-			t.Fatalf("%d messages, %d bytes", q.len(), q.bytes)
-		}
-		for range round%7 + 1 {
-			if got := string(q.pop().(bytesMessage)); got != fmt.Sprint(popped) {
-				t.Fatalf("popped %s, want %d", got, popped)
-			}
-			popped++
-		}
-	}
-	if cap(q.items) > 4*lim.count {
-		t.Errorf("room for %d", cap(q.items))
-	}
-	q.trim(limits{count: 3, bytes: 5000})
-	if q.len() != 3 || string(q.pop().(bytesMessage)) != fmt.Sprint(pushed-3) {
-		t.Error("trim did not keep the newest")
-	}
-	if got := q.take(nil, 1); len(got) != 1 {
-		t.Errorf("took %d", len(got))
-	}
-	q = queue{}
-	if !q.push(bytesMessage("larger than the bound"), limits{count: 1, bytes: 1}) {
-		t.Error("an empty queue refused")
-	}
 }

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: who was away while the others changed can answer one that it does not know, for as
-// long as that one sends; and is not left with a connection when Update names it.
+// A member that was away during a change can answer one that it does not know, as long as that one
+// sends, and keeps only one connection once Update names it.
 func TestAnswerToStranger(t *testing.T) { virtual.Test(t, testAnswerToStranger) }
 
 func testAnswerToStranger(t *testing.T) {
@@ -29,8 +29,8 @@ func testAnswerToStranger(t *testing.T) {
 	until(t, "the guest has left", func() bool { return away.link(4) == nil })
 }
 
-// Goal: a member that listens elsewhere than it did is answered there, by one that was
-// away when that was said.
+// A member that moved is answered at its new address, by one that was away when the move was
+// announced.
 func TestAnswerToMoved(t *testing.T) { virtual.Test(t, testAnswerToMoved) }
 
 func testAnswerToMoved(t *testing.T) {
@@ -42,7 +42,7 @@ func testAnswerToMoved(t *testing.T) {
 	never(t, "gone", away.gone)
 }
 
-// Goal: one that is not let in is not answered, whatever it says.
+// A member that is not let in gets no answers.
 func TestNoAnswerToRemoved(t *testing.T) { virtual.Test(t, testNoAnswerToRemoved) }
 
 func testNoAnswerToRemoved(t *testing.T) {

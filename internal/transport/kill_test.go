@@ -89,10 +89,9 @@ func spawn(t *testing.T, a *member) (*exec.Cmd, url.URL) {
 	return cmd, url.URL{Scheme: "http", Host: line[:len(line)-1]}
 }
 
-// Goal: the death of a process by SIGKILL is told at once, and once; that of a
-// stopped one is not. Method: real processes. The time is logged, not asserted:
-// what is asserted is the cause, for nothing else than the refused connection
-// can tell before the end of the test's patience.
+// The death of a process by SIGKILL is noticed at once, and reported once; a stopped process is not
+// reported. Not the time but the cause is asserted: only the refused connection can be noticed
+// within the test's patience.
 func TestKilledProcess(t *testing.T) {
 	tier.Campaign(t)
 	a := start(t, 1, options{real: true})

@@ -11,8 +11,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: strangers keep no member out. Method: connections that say nothing to a member
-// whose limit is one connection, before and after another member has said who it is.
+// Silent connections do not keep members out, before and after a member has identified itself.
 func TestMembersBeforeStrangers(t *testing.T) { virtual.Test(t, testMembersBeforeStrangers) }
 
 func testMembersBeforeStrangers(t *testing.T) {

@@ -9,9 +9,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: each side learns the other's incarnation before anything else, and one whose data are
-// lost learns that it is not the one that is remembered. Method: two members; one of them takes
-// the other for one that has lost its data.
+// Each side learns the other's incarnation first, and a member whose data were lost learns that it
+// is not the one remembered.
 func TestLost(t *testing.T) { virtual.Test(t, testLost) }
 
 func testLost(t *testing.T) {
@@ -37,7 +36,7 @@ func testLost(t *testing.T) {
 	}
 }
 
-// Goal: nothing is sent to who answers in the place of another member.
+// Nothing is sent to a process that answers in place of another member.
 func TestMetAnother(t *testing.T) { virtual.Test(t, testMetAnother) }
 
 func testMetAnother(t *testing.T) {
@@ -57,7 +56,7 @@ func testMetAnother(t *testing.T) {
 	}
 }
 
-// Goal: a member learns that another cluster takes it for one of its own.
+// A member learns that another cluster takes it for one of its own.
 func TestClaimed(t *testing.T) { virtual.Test(t, testClaimed) }
 
 func testClaimed(t *testing.T) {

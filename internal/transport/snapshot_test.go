@@ -63,8 +63,7 @@ func (m *member) sendSnapshotTo(
 	}
 }
 
-// Goal: a snapshot of many chunks, of one, and of none arrives whole, with its
-// header, while messages pass it. Method: compare with the source read again.
+// A snapshot of many chunks, one, or none arrives whole, with its header, while messages pass it.
 func TestSnapshot(t *testing.T) { virtual.Test(t, testSnapshot) }
 
 func testSnapshot(t *testing.T) {
@@ -90,8 +89,7 @@ func testSnapshot(t *testing.T) {
 	a.meet(b, "after")
 }
 
-// Goal: the receiver's error reaches the sender, in words, whether it comes at
-// the end or in the middle; and the sender does not go on with what nobody wants.
+// The receiver's error reaches the sender, early or late, and the sender stops.
 func TestSnapshotRefused(t *testing.T) { virtual.Test(t, testSnapshotRefused) }
 
 func testSnapshotRefused(t *testing.T) {
@@ -116,9 +114,9 @@ func testSnapshotRefused(t *testing.T) {
 	}
 }
 
-// Goal: a break in the middle is an error at both ends, and never looks like an
-// end. Method: break by each who can: the source fails, the caller gives up, the
-// connection is cut, the member leaves, either side closes.
+// A break in the middle of a snapshot is an error at both ends and never looks like its end: the
+// source fails, the caller gives up, the connection is cut, the member leaves, or either side
+// closes.
 func TestSnapshotBreaks(t *testing.T) { virtual.Test(t, testSnapshotBreaks) }
 
 func testSnapshotBreaks(t *testing.T) {
@@ -187,8 +185,7 @@ func testSnapshotBreaks(t *testing.T) {
 	}
 }
 
-// Goal: what cannot be sent is told without sending; a chunk may be as large as a
-// message.
+// An oversized header or chunk fails without being sent; a chunk may be as large as a message.
 func TestSnapshotSizes(t *testing.T) { virtual.Test(t, testSnapshotSizes) }
 
 func testSnapshotSizes(t *testing.T) {

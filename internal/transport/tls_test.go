@@ -33,9 +33,8 @@ func secrets(t *testing.T, trusted string) (o options, file string) {
 	return o, made.CertFile
 }
 
-// Goal: members that trust the same authority, or that agreed to trust nobody,
-// reach each other, with messages, snapshots and questions; a death is noticed
-// as it is without TLS.
+// Members that trust the same CA, or agreed to trust none, reach each other with messages,
+// snapshots and questions, and notice deaths as without TLS.
 func TestTLS(t *testing.T) { virtual.Test(t, testTLS) }
 
 func testTLS(t *testing.T) {
@@ -60,9 +59,8 @@ func testTLS(t *testing.T) {
 	}
 }
 
-// Goal: one that the listener does not trust gets nothing through, nor does one
-// that does not trust the listener, that speaks plain text, or that asks for TLS
-// without having any; each is told in the log, none takes it for a death.
+// Nothing gets through if either end does not trust the other, or only one end speaks TLS. Each
+// case is logged, and none is mistaken for a death.
 func TestTLSRefused(t *testing.T) { virtual.Test(t, testTLSRefused) }
 
 func testTLSRefused(t *testing.T) {

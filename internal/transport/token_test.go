@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Members that know the same token talk as before, also to one that asks who they are.
+// Members with the same token talk as before, also to one that asks who they are.
 func TestToken(t *testing.T) { virtual.Test(t, testToken) }
 
 func testToken(t *testing.T) {
@@ -26,8 +26,8 @@ func testToken(t *testing.T) {
 	}
 }
 
-// Goal: a stranger without the token is refused, in words on both sides, whether it has another
-// token or none; and a member with a token does not talk to one without.
+// A process with another token or none is refused, with an explanation on both sides, and a member
+// with a token does not talk to one without.
 func TestStrangerWithoutToken(t *testing.T) { virtual.Test(t, testStrangerWithoutToken) }
 
 func testStrangerWithoutToken(t *testing.T) {
@@ -60,7 +60,7 @@ func testStrangerWithoutToken(t *testing.T) {
 	}
 }
 
-// A proof that another connection, or the listener itself, has shown is of no use.
+// A proof from another connection, or from the listener itself, is worthless.
 func TestProofOfAnother(t *testing.T) { virtual.Test(t, testProofOfAnother) }
 
 func testProofOfAnother(t *testing.T) {
@@ -96,7 +96,7 @@ func testProofOfAnother(t *testing.T) {
 	refused(hex.EncodeToString(answer.data[nonceSize:]))
 }
 
-// A caller talks to no listener that knows another token, whatever that would do with its calls.
+// A caller does not talk to a listener with another token.
 func TestListenerMustProve(t *testing.T) { virtual.Test(t, testListenerMustProve) }
 
 func testListenerMustProve(t *testing.T) {
@@ -110,9 +110,8 @@ func testListenerMustProve(t *testing.T) {
 	}
 }
 
-// Goal: with TLS nothing in the middle can pass on the proofs of two members, not even if the
-// caller believes every certificate. Method: a process in the middle has a TLS connection with
-// each and copies what they say; it can do so as long as there is no token.
+// With TLS, a man in the middle cannot relay the proofs of two members, even if the caller accepts
+// every certificate. Without a token it can.
 func TestProofThroughMiddle(t *testing.T) {
 	for _, c := range []struct{ name, token string }{{"no token", ""}, {"token", "a secret"}} {
 		bubble(t, c.name, func(t *testing.T) {

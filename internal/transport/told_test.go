@@ -12,9 +12,7 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// TestLinesAreRationed: a stranger that connects and lets go, under one ID or under many, and
-// whatever it answers, brings about a few lines of the log a minute. Method: five minutes of
-// members that the cluster does not know, and of one that it does.
+// A stranger that connects again and again, under one ID or many, causes a few log lines a minute.
 func TestLinesAreRationed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(harness.Log)

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestTraffic: what is sent to a member is what it receives; what is kept for one that is not
-// connected is bounded, and the rest counts as dropped; and who is connected is asked for answers.
+// Sent and received bytes agree; messages kept for a member without a connection are bounded and
+// the rest counts as dropped; connected members are asked for answers.
 func TestTraffic(t *testing.T) { virtual.Test(t, testTraffic) }
 
 func testTraffic(t *testing.T) {
@@ -38,10 +38,8 @@ func testTraffic(t *testing.T) {
 	}
 }
 
-// TestAsk: a member's process answers although its core takes no messages, which is how a busy
-// member differs from one that hangs. Method: as many answers as would take longer than any wait of
-// these tests if nobody asked for them. A member that is not connected is not asked, and a closed
-// transport asks nobody.
+// A process answers although its core takes no messages, which distinguishes a busy member from a
+// hung one. Members without a connection are not asked, and a closed transport asks none.
 func TestAsk(t *testing.T) { virtual.Test(t, testAsk) }
 
 func testAsk(t *testing.T) {

@@ -16,9 +16,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: what is sent arrives in the order of sending, whole, from small to large,
-// and in far fewer frames than messages when many are sent at once. Method: send
-// numbered messages of several sizes both ways.
+// Messages arrive in order and whole, small or large, and many share a frame.
 func TestOrder(t *testing.T) { virtual.Test(t, testOrder) }
 
 func testOrder(t *testing.T) {
@@ -45,9 +43,8 @@ func testOrder(t *testing.T) {
 	}
 }
 
-// Goal: a message far above the size of a frame arrives, in its place; one above
-// the limit is dropped with a line in the log, and the next ones arrive; an empty
-// one is a message too.
+// A message far larger than a frame arrives in order; one above the limit is dropped with a log
+// line, and later ones arrive; an empty one is a message too.
 func TestLarge(t *testing.T) { virtual.Test(t, testLarge) }
 
 func testLarge(t *testing.T) {
@@ -74,8 +71,8 @@ type modest []byte
 func (m modest) Size() int                { return 0 }
 func (m modest) AppendTo(b []byte) []byte { return append(b, m...) }
 
-// Goal: messages sent before there is a connection are kept, the newest few of
-// them, and the loss of the others is told.
+// The newest few messages from before a connection are kept, and the loss of the others is
+// reported.
 func TestIdle(t *testing.T) { virtual.Test(t, testIdle) }
 
 func testIdle(t *testing.T) {
@@ -112,9 +109,8 @@ func closedURL(t *testing.T) url.URL {
 	return url.URL{Scheme: "http", Host: l.Addr().String()}
 }
 
-// Goal: a member that stops is found gone, once, both through TCP and through a
-// socket file; when a new process of it starts, messages flow again, and that it
-// came is not told as another end. Method: stop and start at the same URL.
+// The end of a member is noticed, once, through TCP and through a socket file; when a new process
+// starts, messages flow again, and its start is not reported as another end.
 func TestGoneAndBack(t *testing.T) {
 	dir, err := os.MkdirTemp("", "leasehold") // t.TempDir is too long for a socket's name
 	if err != nil {
@@ -152,8 +148,7 @@ func TestGoneAndBack(t *testing.T) {
 	}
 }
 
-// Goal: a connection that was refused before a new process of the member came says nothing of that
-// one. Method: the new process is seen while a dialing to the old one is under way.
+// A connection refused before a new process started says nothing about that one.
 func TestRefusedBeforeItCame(t *testing.T) { virtual.Test(t, testRefusedBeforeItCame) }
 
 func testRefusedBeforeItCame(t *testing.T) {
@@ -176,9 +171,8 @@ func testRefusedBeforeItCame(t *testing.T) {
 	}
 }
 
-// Goal: a new process under the ID of an old one that does not answer means that the old one is
-// gone, even if nobody saw it go, and is told before its first message. Method: the new
-// one listens elsewhere and dials us while the old one's connections stand still.
+// A new process under the ID of an unresponsive one means that the old one is gone; this is
+// reported before the new one's first message.
 func TestGoneByNewProcess(t *testing.T) { virtual.Test(t, testGoneByNewProcess) }
 
 func testGoneByNewProcess(t *testing.T) {
@@ -199,8 +193,7 @@ func testGoneByNewProcess(t *testing.T) {
 	never(t, "two at one time", a.copied)
 }
 
-// Goal: a broken connection to a process that lives is mended and is no death.
-// Method: a forwarder in between, whose connections are cut.
+// A broken connection to a live process is repaired, and is not a death.
 func TestBreakIsNotGone(t *testing.T) { virtual.Test(t, testBreakIsNotGone) }
 
 func testBreakIsNotGone(t *testing.T) {
@@ -218,9 +211,8 @@ func testBreakIsNotGone(t *testing.T) {
 	never(t, "gone", a.gone)
 }
 
-// Goal: a member that accepts connections and does not answer is unreachable, not
-// gone. Method: the forwarder stops forwarding; the connection is given up by the
-// silence of the other end, and new ones by the hello's timeout.
+// A member that accepts connections and does not answer is unreachable, not gone. Connections time
+// out.
 func TestSilenceIsNotGone(t *testing.T) { virtual.Test(t, testSilenceIsNotGone) }
 
 func testSilenceIsNotGone(t *testing.T) {
@@ -242,8 +234,7 @@ func testSilenceIsNotGone(t *testing.T) {
 	never(t, "gone", a.gone)
 }
 
-// Goal: one that was removed learns it, both when it connects and when it is
-// connected; it may not send.
+// A removed member learns it, when it connects and while it is connected, and may not send.
 func TestRemoved(t *testing.T) { virtual.Test(t, testRemoved) }
 
 func testRemoved(t *testing.T) {
@@ -273,7 +264,7 @@ func testRemoved(t *testing.T) {
 	a.meet(b, "let in again")
 }
 
-// Goal: strangers are told why they are refused, and nothing of theirs arrives.
+// Strangers learn why they are refused, and nothing of theirs arrives.
 func TestRefused(t *testing.T) { virtual.Test(t, testRefused) }
 
 func testRefused(t *testing.T) {
@@ -312,8 +303,8 @@ func testRefused(t *testing.T) {
 	}
 }
 
-// Goal: a damaged frame ends its stream with words on both sides; what came
-// before it counts, nothing of it does, and the next stream is as good as any.
+// A damaged frame ends its stream, with an explanation on both sides. What came before it counts,
+// nothing of it does, and the next stream works.
 func TestCorrupt(t *testing.T) { virtual.Test(t, testCorrupt) }
 
 func testCorrupt(t *testing.T) {
@@ -360,8 +351,8 @@ func testCorrupt(t *testing.T) {
 	a.meet(b, "after")
 }
 
-// Goal: Send never blocks: when the receiver takes nothing, the queue stays
-// within its bounds, the loss is told, and what arrives later has its order.
+// Send never blocks: if the receiver takes nothing, the queue stays bounded, the loss is reported,
+// and later messages keep their order.
 func TestOverflow(t *testing.T) { virtual.Test(t, testOverflow) }
 
 func testOverflow(t *testing.T) {
@@ -407,8 +398,8 @@ func testOverflow(t *testing.T) {
 	}
 }
 
-// Goal: Update without a change keeps the connections; with new URLs it leaves
-// the old ones; a member that left is told nothing any more.
+// Update without a change keeps the connections; new URLs replace the old ones; a member that left
+// gets nothing more.
 func TestUpdate(t *testing.T) { virtual.Test(t, testUpdate) }
 
 func testUpdate(t *testing.T) {
@@ -437,7 +428,7 @@ func testUpdate(t *testing.T) {
 	never(t, "received", b.got)
 }
 
-// Goal: anybody may ask who the members are, and is told if nobody is there.
+// Anyone may ask who the members are, and gets an error if no one answers.
 func TestDescribe(t *testing.T) { virtual.Test(t, testDescribe) }
 
 func testDescribe(t *testing.T) {
@@ -458,8 +449,7 @@ func testDescribe(t *testing.T) {
 	}
 }
 
-// Goal: Close ends all that runs, whatever it is doing, and may be repeated;
-// afterwards calls do nothing.
+// Close ends everything that runs, and may be repeated; later calls do nothing.
 func TestClose(t *testing.T) { virtual.Test(t, testClose) }
 
 func testClose(t *testing.T) {
