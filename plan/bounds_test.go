@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Goal: no simulated outage is longer than the bound, and the bound is not idle
-// talk. Method: random timelines over choices of every kind of issuer.
+// No simulated outage exceeds the bound, and the bound is tight. Random timelines over choices of
+// every kind of issuer.
 func TestBoundsHold(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -82,9 +82,8 @@ func real10() Holder {
 	}
 }
 
-// Goal: renewed at half, healthy holders are checkpointed between renewals, so a
-// long failure of the issuer takes their leases away instead of refreshing them.
-// Method: the same failure with both intervals.
+// Renewed at half their TTL, healthy holders are checkpointed between renewals, so a long failure
+// of the issuer ends their leases instead of refreshing them.
 func TestNoted(t *testing.T) {
 	for _, c := range []struct {
 		renew time.Duration

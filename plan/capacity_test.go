@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Goal: capacity by hand. Method: round numbers.
+// Capacity, calculated by hand for round numbers.
 func TestSize(t *testing.T) {
 	site := Site{
 		Leases: 1e6, TTL: 10 * s, Renew: 5 * s, Keys: 1, Members: 3,
@@ -37,8 +37,8 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// Goal: connections by hand. Method: a connection for each second lease, then more connections than
-// leases, of which only those with a lease send anything.
+// Connections, calculated by hand: one for every second lease, then more connections than leases,
+// of which only those with a lease send anything.
 func TestConnections(t *testing.T) {
 	site := Site{
 		Leases: 1000, TTL: 10 * s, Renew: 5 * s, Members: 1, Connections: 500,
@@ -80,19 +80,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// Goal: costs are those of one member or of more, and say so.
-func TestDocumentedCosts(t *testing.T) {
-	one, two, three := DocumentedCosts(1), DocumentedCosts(2), DocumentedCosts(3)
-	if !strings.Contains(one.Source, "one member") ||
-		!strings.Contains(three.Source, "three members") {
-		t.Errorf("costs of %q and of %q", one.Source, three.Source)
-	}
-	if two != three || three.Renew <= one.Renew || three.Grant <= one.Grant {
-		t.Errorf("one member: %+v\ntwo: %+v\nthree: %+v", one, two, three)
-	}
-}
-
-// Goal: where only one thing can run out, nothing is said of a second.
+// If only one resource can run out, no second one is reported.
 func TestOneLimit(t *testing.T) {
 	site := Site{Leases: 1, TTL: s, Members: 1, Cores: 1, Memory: 1, Network: 1, Busy: 1}
 	c, err := Size(site, Costs{Renew: time.Microsecond})

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Goal: what a failure of the issuer and a pause cost, to the last attempt. Method: by hand.
-// Renewals are due after 1 s, and 200 moments are tried: 2.5 ms, 7.5 ms, ... after the last one.
-// Of a lease of 3 s with attempts each 500 ms and half of the requests lost, 4 attempts fail once
-// in 16 times, and 3 once in 8.
+// The losses from a failure of the issuer and from pauses, to the last attempt. Renewals are due
+// after 1 s, and 200 moments are tried: 2.5 ms, 7.5 ms, ... after the last one. For a lease of 3 s
+// with attempts every 500 ms and half of the requests lost, 4 attempts fail once in 16 times, and 3
+// once in 8.
 func TestLuckByHand(t *testing.T) {
 	const ms = time.Millisecond
 	lossy := Holder{TTL: 3 * s, Renew: s, Retry: 500 * ms}
@@ -73,8 +73,7 @@ func TestLuckByHand(t *testing.T) {
 	}
 }
 
-// Goal: no cause of losses is below zero. Method: pauses of a nanosecond, which change nothing,
-// with many shares of lost requests.
+// No cause of losses is negative, for pauses of a nanosecond and many shares of lost requests.
 func TestNoNegativeLosses(t *testing.T) {
 	pauses, err := NewHistogram([]Bin{{1, 1}})
 	if err != nil {
@@ -89,8 +88,7 @@ func TestNoNegativeLosses(t *testing.T) {
 	}
 }
 
-// Goal: how often something happens is said in words that people use. Method: the numbers from
-// which on there are other words.
+// Frequencies are expressed in common words.
 func TestOften(t *testing.T) {
 	for aYear, want := range map[float64]string{
 		365 * 24: "1 times an hour", 365*24 - 1: "24 times a day", 2 * 365: "2 times a day",
@@ -104,7 +102,7 @@ func TestOften(t *testing.T) {
 	}
 }
 
-// Goal: a lease that is lost just as often as is allowed is good, and is not blamed for that.
+// A lease that is lost exactly as often as allowed is accepted.
 func TestAsOftenAsAllowed(t *testing.T) {
 	w := Wish{LossesAYear: 1, Weather: Weather{Recovery: 2 * s}}
 	l := Luck{Holder: Holder{TTL: 10 * s, Renew: 3 * s}, LossesAYear: 1}
@@ -119,7 +117,7 @@ func TestAsOftenAsAllowed(t *testing.T) {
 	}
 }
 
-// Goal: what hinders reading and writing is told.
+// Errors of reading and writing are returned.
 func TestHistogramErrors(t *testing.T) {
 	fault := errors.New("a fault")
 	if _, err := ReadHistogram(iotest.ErrReader(fault)); !errors.Is(err, fault) {

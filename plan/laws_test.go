@@ -43,9 +43,8 @@ func issuers(ttl, recovery time.Duration) []Issuer {
 	}
 }
 
-// Goal: bounds have the order that they must have, whatever the choice: no holder acts longer than
-// its lease lasts, no death is noticed before it could be, a failure of the issuer makes nothing
-// better. Method: random choices, for each kind of issuer.
+// Bounds are ordered for all choices: no holder acts longer than its lease lasts, no death is
+// noticed before it can be, and a failure of the issuer improves nothing.
 func TestOutageInOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 8))
 	for range 2000 {
@@ -70,8 +69,7 @@ func TestOutageInOrder(t *testing.T) {
 	}
 }
 
-// Goal: what makes things worse makes no bound better: clocks that differ more, slower messages, a
-// margin, an issuer that is away for longer. Method: random choices, each made worse in one way.
+// Larger drift, slower messages, a margin, or a longer absence of the issuer never improve a bound.
 func TestOutageIsMonotonic(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	for name, worsen := range map[string]func(*Holder, *Issuer){
@@ -101,8 +99,8 @@ func TestOutageIsMonotonic(t *testing.T) {
 	}
 }
 
-// Goal: the shortest lease that is told survives a failure of the issuer, and one that is a little
-// shorter does not. Method: random choices, with the same share of the length between renewals.
+// The shortest recommended lease survives a failure of the issuer, and a slightly shorter one with
+// the same share of renewals does not.
 func TestShortestTTL(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 10))
 	told := 0
@@ -132,8 +130,8 @@ func TestShortestTTL(t *testing.T) {
 	}
 }
 
-// Goal: leases on leases add up: each level is worse off than the one above it, by its own lease at
-// least, and needs more than what it waits for. Method: random chains.
+// In a chain of leases, each level is worse off than the one above by at least its own lease, and
+// needs more than what it waits for.
 func TestChainAddsUp(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 11))
 	for range 500 {
@@ -154,9 +152,8 @@ func TestChainAddsUp(t *testing.T) {
 	}
 }
 
-// Goal: by the model of Gray and Cheriton a longer term never loads the server more than a shorter
-// one that can be used, an endless one loads it by 1/alpha, and the term that breaks even loads it
-// as none does. Method: random rates.
+// In Gray and Cheriton's model, a longer term never increases the load over a shorter useful one,
+// an endless one has a load of 1/alpha, and the break-even term the load of none.
 func TestCachesByTheModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 12))
 	for range 2000 {
@@ -194,8 +191,8 @@ func TestCachesByTheModel(t *testing.T) {
 	}
 }
 
-// Goal: the cells that are told carry the leases, and one cell less would not; twice of everything
-// carries twice as many. Method: random sites.
+// The recommended cells carry the leases, one cell fewer does not, and twice of everything carries
+// twice as many.
 func TestCellsCarry(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 13))
 	costs := DocumentedCosts(3)
@@ -220,7 +217,7 @@ func TestCellsCarry(t *testing.T) {
 	}
 }
 
-// Goal: a histogram answers as a list of all that was counted does. Method: random lists.
+// A histogram answers like a list of everything counted.
 func TestHistogramIsTheList(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 14))
 	for range 500 {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Goal: the chance of losing a healthy lease. Method: bad networks and long pauses,
-// played attempt by attempt with independent draws.
+// The chance of losing a healthy lease agrees with a simulation, attempt by attempt, of bad
+// networks and long pauses.
 func TestChance(t *testing.T) {
 	rtt,
 		err := ReadHistogram(strings.NewReader("upper_ms,count\n100,500000\n400,300000\n900,200000\n"))
@@ -88,8 +88,8 @@ func playCycles(h Holder, w Weather, rng *rand.Rand, n int) (lost int) {
 	return lost
 }
 
-// Goal: the pick loses less than was wished, and everything shorter at its share
-// does not grant the wish; sentences name the user's numbers.
+// The choice loses less than was requested, everything shorter at its share does not, and its
+// sentences contain the user's numbers.
 func TestChoose(t *testing.T) {
 	w := Wish{
 		Holder: Holder{
@@ -127,7 +127,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Goal: bins are sorted also where their edges are further apart than 32 bits can say.
+// Bins are sorted also if their edges differ by more than 32 bits.
 func TestHistogramOrder(t *testing.T) {
 	h, err := NewHistogram([]Bin{{5 * s, 1}, {time.Hour, 2}, {s, 3}})
 	if err != nil {
@@ -138,7 +138,7 @@ func TestHistogramOrder(t *testing.T) {
 	}
 }
 
-// Goal: what is written is read again.
+// A histogram survives writing and reading.
 func TestHistogramRoundTrip(t *testing.T) {
 	h, err := NewHistogram([]Bin{{s / 1000, 0}, {2 * s, 3}, {1500 * time.Microsecond, 7}})
 	if err != nil {
@@ -165,8 +165,7 @@ func TestHistogramRoundTrip(t *testing.T) {
 	}
 }
 
-// Goal: attempts that count together have the chance that they have one by one. Method: both, with
-// random holders and round trips.
+// Attempts calculated together have the same chance as one by one.
 func TestAttemptsTogether(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	ms := func(most int64) time.Duration {

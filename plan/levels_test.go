@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Goal: 10 s above, 25 s by the rule of thumb, 35 s without a holder at worst; and
-// what the rule does not say: it holds no more at the third level if renewed at
-// half. Method: the chain of the textbooks.
+// The textbook's chain: 10 s above, 25 s by the rule of thumb, 35 s without a holder at worst. What
+// the rule omits: with renewals at half, it fails at the third level.
 func TestLevels(t *testing.T) {
 	holders, err := ThumbChain(Holder{TTL: 10 * s, Renew: 5 * s}, ThumbFactor, 3)
 	if err != nil {
@@ -30,7 +29,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// Goal: a chain whose levels have no names is refused.
+// A chain whose levels have no names is refused.
 func TestNamesMissing(t *testing.T) {
 	if _, err := Chain(0, nil, []Holder{{TTL: 10 * s}}); err == nil {
 		t.Error("it is taken")

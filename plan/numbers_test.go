@@ -16,8 +16,7 @@ const (
 	year = 365 * 24 * hour
 )
 
-// Goal: people see no more digits than they read, and no exponents. Method: a table of numbers at
-// which something changes.
+// Numbers are printed without excess digits or exponents.
 func TestPrinted(t *testing.T) {
 	for _, x := range []struct{ got, want string }{
 		{counted(0), "0"},
@@ -65,8 +64,7 @@ func TestPrinted(t *testing.T) {
 	}
 }
 
-// Goal: what is told to be configured is not less than what is needed, and is a round number.
-// Method: a table, and random lengths.
+// A recommended setting is round, and no less than what is needed.
 func TestUp(t *testing.T) {
 	for d, want := range map[time.Duration]time.Duration{
 		0: 0, 1: 100 * ms, 100 * ms: 100 * ms, 101 * ms: 200 * ms, 9950 * ms: 10 * s, 10 * s: 10 * s,
@@ -85,8 +83,7 @@ func TestUp(t *testing.T) {
 	}
 }
 
-// Goal: rounding changes a length by half a hundredth at the most, or by five microseconds. What is
-// rounded stays as it is. Method: random lengths.
+// Rounding changes a length by at most half a hundredth or five microseconds, and is idempotent.
 func TestRound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 6))
 	for range 10_000 {
@@ -99,8 +96,8 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// Goal: products are rounded and not cut off, and none is so large that it has another sign. A
-// hundred years stand for all that is longer. Method: a table.
+// Products are rounded, not truncated, and never overflow: a hundred years stand for anything
+// longer.
 func TestProducts(t *testing.T) {
 	for _, x := range []struct{ got, want time.Duration }{
 		{scaled(10*s, 0.999), 9990 * ms},
@@ -123,8 +120,7 @@ func TestProducts(t *testing.T) {
 	}
 }
 
-// Goal: input is refused that makes no sense, and the error says which, why and what to do. Method:
-// a table; "" is no error.
+// Nonsensical input is refused, and the error says which, why and what to do. "" means no error.
 func TestRefused(t *testing.T) {
 	number := func(v float64) figure { return number("rate", v) }
 	length := func(d time.Duration) quantity { return span("length", d) }
@@ -164,8 +160,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Goal: the digits of a number mean it, to half a hundredth, and there is no exponent. Method:
-// random numbers, read again.
+// Printed digits are within half a hundredth of the number, without an exponent.
 func TestDigitsMeanTheNumber(t *testing.T) {
 	times := map[string]float64{"million": 1e6, "billion": 1e9}
 	rng := rand.New(rand.NewPCG(1, 7))
