@@ -17,17 +17,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protodesc"
-	"google.golang.org/protobuf/types/descriptorpb"
 
 	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/version"
 )
 
-// What a member says of itself, alarms and the lack of a leader among it.
+// Status includes alarms and the lack of a leader.
 func TestStatus(t *testing.T) {
 	n := newNode(t)
 	n.status.Index, n.status.Applied = 12, 11
@@ -71,8 +68,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestSnapshot: the parts are what the member wrote, the last is their digest,
-// and what remains goes down to 0.
+// The parts of a snapshot are what the member wrote, the last is their digest, and the remaining
+// bytes fall to 0.
 func TestSnapshot(t *testing.T) {
 	for _, size := range []int{1, snapshotChunk, snapshotChunk + 1, 10*snapshotChunk + 7} {
 		n := newNode(t)
@@ -108,7 +105,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// A snapshot that cannot be written ends with the reason, not as if it were whole.
+// A snapshot that cannot be written ends with the reason, not as if it were complete.
 func TestSnapshotFails(t *testing.T) {
 	s, err := serve(t, newNode(t), Options{}).Snapshot(ctx10(t), &pb.SnapshotRequest{})
 	if err != nil {
@@ -118,9 +115,8 @@ func TestSnapshotFails(t *testing.T) {
 	wantStatus(t, err, status.Error(codes.Unknown, errDisk.Error()))
 }
 
-// TestRequireLeader: calls that want a leader are refused without one, and
-// streams end when it stays away; those that do not want one go on. The
-// interceptors see what is refused.
+// Calls that require a leader are refused without one, and their streams end when it stays away;
+// others continue. Interceptors see refusals.
 func TestRequireLeader(t *testing.T) {
 	n := newNode(t)
 	var seen []codes.Code
@@ -184,8 +180,8 @@ func TestRequireLeader(t *testing.T) {
 	}
 }
 
-// TestStreamInElection: a stream that wants a leader, and is opened while there is none yet, has
-// the patience of those that are open. Its client may have come from the leader that died.
+// A stream that requires a leader and opens during an election gets the same grace as open ones,
+// because its client may have come from the leader that died.
 func TestStreamInElection(t *testing.T) {
 	n := newNode(t)
 	n.setLeader(0)
@@ -202,7 +198,7 @@ func TestStreamInElection(t *testing.T) {
 	}
 }
 
-// TestGuardRests: nothing of the guard runs on when the last stream that wants a leader has ended.
+// The guard stops when the last stream that requires a leader has ended.
 func TestGuardRests(t *testing.T) {
 	n := newNode(t)
 	running := goleak.IgnoreCurrent()
@@ -220,7 +216,7 @@ func TestGuardRests(t *testing.T) {
 	}
 }
 
-// A client that watches the health is told when the member is about to stop.
+// A client that watches the health is notified when the member is about to stop.
 func TestHealth(t *testing.T) {
 	stop := make(chan struct{})
 	c := grpc_health_v1.NewHealthClient(serve(t, newNode(t), Options{Stop: stop}).conn)
@@ -239,67 +235,5 @@ func TestHealth(t *testing.T) {
 		if want == grpc_health_v1.HealthCheckResponse_SERVING {
 			close(stop)
 		}
-	}
-}
-
-// TestReflection: a tool that knows nothing but the address can list the
-// services and build every message, imports included.
-func TestReflection(t *testing.T) {
-	c := grpc_reflection_v1.NewServerReflectionClient(serve(t, newNode(t), Options{}).conn)
-	s, err := c.ServerReflectionInfo(ctx10(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	type request = grpc_reflection_v1.ServerReflectionRequest
-	ask := func(r *request) *grpc_reflection_v1.ServerReflectionResponse {
-		t.Helper()
-		if err := s.Send(r); err != nil {
-			t.Fatal(err)
-		}
-		resp, err := s.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp
-	}
-	list := ask(&request{
-		MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
-	})
-	var names []string
-	set := &descriptorpb.FileDescriptorSet{}
-	have := map[string]bool{}
-	for _, svc := range list.GetListServicesResponse().GetService() {
-		names = append(names, svc.Name)
-		files := ask(&request{
-			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{
-				FileContainingSymbol: svc.Name,
-			},
-		})
-		for _, b := range files.GetFileDescriptorResponse().GetFileDescriptorProto() {
-			var f descriptorpb.FileDescriptorProto
-			if err := proto.Unmarshal(b, &f); err != nil {
-				t.Fatal(err)
-			}
-			if !have[f.GetName()] {
-				have[f.GetName()] = true
-				set.File = append(set.File, &f)
-			}
-		}
-	}
-	for _, want := range []string{
-		"etcdserverpb.KV", "etcdserverpb.Watch", "etcdserverpb.Lease", "etcdserverpb.Cluster",
-		"etcdserverpb.Maintenance", "etcdserverpb.Auth", "v3lockpb.Lock", "v3electionpb.Election",
-		"grpc.health.v1.Health",
-	} {
-		if !slices.Contains(names, want) {
-			t.Errorf("%s is not listed", want)
-		}
-	}
-	files, err := protodesc.NewFiles(set)
-	if err != nil {
-		t.Fatalf("the descriptors do not fit together: %v", err)
-	}
-	if _, err := files.FindDescriptorByName("mvccpb.KeyValue"); err != nil {
-		t.Error(err)
 	}
 }

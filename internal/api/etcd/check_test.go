@@ -46,8 +46,8 @@ func repeat(n int, f func(i int) *pb.RequestOp) []*pb.RequestOp {
 	return out
 }
 
-// TestTxnOps checks the bound on operations: the longest list of each level
-// counts, and nested transactions have what the levels above leave.
+// The number of operations is bounded: the longest list of each level counts, and nested
+// transactions get what the levels above leave.
 func TestTxnOps(t *testing.T) {
 	get := func(int) *pb.RequestOp { return getOp("a", "") }
 	compare := func(n int) []*pb.Compare {
@@ -155,8 +155,7 @@ func slow(ops []*pb.RequestOp) (*slowOverlaps, bool) {
 	return s, true
 }
 
-// TestOverlapsModel compares checkOverlaps with its slow twin on random
-// transactions over few keys.
+// checkOverlaps agrees with its slow twin on random transactions over few keys.
 func TestOverlapsModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	key := func() string { return string(rune('a' + r.IntN(8))) }
@@ -199,8 +198,7 @@ func TestOverlapsModel(t *testing.T) {
 	}
 }
 
-// TestOverlapsCost: the largest transaction that fits into a request is
-// checked in a time that is not its square.
+// Checking the largest transaction that fits a request does not take quadratic time.
 func TestOverlapsCost(t *testing.T) {
 	n := 0
 	wide := txnOp(repeat(60, func(int) *pb.RequestOp {
@@ -220,8 +218,8 @@ func TestOverlapsCost(t *testing.T) {
 	wantStatus(t, checkOverlaps(txn), rpctypes.ErrGRPCDuplicateKey)
 }
 
-// FuzzTxn decodes anything as a transaction: what the checks pass must convert,
-// apply and convert back without a panic, and a refusal must change nothing.
+// What passes the checks converts, applies and converts back without a panic, and a refusal changes
+// nothing.
 func FuzzTxn(f *testing.F) {
 	for _, txn := range []*pb.TxnRequest{
 		{},

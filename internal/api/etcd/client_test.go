@@ -1,11 +1,9 @@
 package etcd
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"google.golang.org/grpc"
@@ -41,63 +39,7 @@ func etcdClient(t *testing.T, n Node) *clientv3.Client {
 	return c
 }
 
-// TestClientLibrary: etcd's client reads, writes, watches and keeps alive.
-func TestClientLibrary(t *testing.T) {
-	n := newNode(t)
-	c := etcdClient(t, n)
-	ctx := ctx10(t)
-	l, err := c.Grant(ctx, 30)
-	if err != nil {
-		t.Fatal(err)
-	}
-	alive, err := c.KeepAlive(ctx, l.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := <-alive; r == nil || r.TTL != 30 || r.ID != l.ID {
-		t.Fatalf("kept alive with %v", r)
-	}
-	events := c.Watch(clientv3.WithRequireLeader(ctx), "a", clientv3.WithPrefix(),
-		clientv3.WithPrevKV(), clientv3.WithFragment(), clientv3.WithCreatedNotify())
-	if r := <-events; !r.Created {
-		t.Fatalf("watch answered %v", r)
-	}
-	if _, err := c.Put(ctx, "a1", "x", clientv3.WithLease(l.ID)); err != nil {
-		t.Fatal(err)
-	}
-	txn, err := c.Txn(ctx).If(clientv3.Compare(clientv3.LeaseValue("a1"), "=", l.ID)).
-		Then(clientv3.OpPut("a2", "y"), clientv3.OpGet("a", clientv3.WithPrefix())).Commit()
-	if err != nil || !txn.Succeeded || len(txn.Responses[1].GetResponseRange().Kvs) != 2 {
-		t.Fatal(txn, err)
-	}
-	if err := c.RequestProgress(clientv3.WithRequireLeader(ctx)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Revoke(ctx, l.ID); err != nil {
-		t.Fatal(err)
-	}
-	var types []string
-	for len(types) < 3 {
-		r := <-events
-		if r.Err() != nil {
-			t.Fatal(r.Err())
-		}
-		for _, e := range r.Events {
-			types = append(types, e.Type.String()+" "+string(e.Kv.Key))
-		}
-	}
-	if types[0] != "PUT a1" || types[1] != "PUT a2" || types[2] != "DELETE a1" {
-		t.Errorf("watched %v", types)
-	}
-	get, err := c.Get(ctx, "a", clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortDescend))
-	if err != nil || get.Count != 1 || len(get.Kvs[0].Value) != 0 {
-		t.Fatal(get, err)
-	}
-}
-
-// TestSharedLock: clients that lock by etcd's library and clients that lock by the
-// service wait for each other.
+// Clients that lock by etcd's library and clients that lock by the service wait for each other.
 func TestSharedLock(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 100_000)
@@ -133,8 +75,8 @@ func TestSharedLock(t *testing.T) {
 	}
 }
 
-// TestSharedElection: the same for elections; a leader by the service is seen
-// by the library.
+// Clients of elections by etcd's library and by the service wait for each other, and the library
+// sees a leader by the service.
 func TestSharedElection(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 100_000)
@@ -171,30 +113,4 @@ func TestSharedElection(t *testing.T) {
 	if err != nil || string(now.Kv.Value) != "library" {
 		t.Fatal(now, err)
 	}
-}
-
-// TestLeaseEndsSession: a session whose lease ends by itself learns of it.
-func TestLeaseEndsSession(t *testing.T) {
-	virtual.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.grant(t, 7, 5_000)
-		c := etcdClient(t, n)
-		s, err := concurrency.NewSession(c, concurrency.WithLease(7))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Revoke(context.WithoutCancel(ctx10(t)), 7); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-s.Done():
-		case <-ctx10(t).Done():
-			t.Fatal("the session outlived its lease")
-		}
-		ttl, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseTimeToLive(ctx10(t),
-			&pb.LeaseTimeToLiveRequest{ID: 7})
-		if err != nil || ttl.TTL != -1 {
-			t.Fatal(ttl, err)
-		}
-	})
 }

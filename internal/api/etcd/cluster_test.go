@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"errors"
-	"slices"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -24,56 +23,7 @@ func (n *fakeNode) apply(t *testing.T, c fsm.Command) {
 	}
 }
 
-// Goal: members come and go, and every answer tells who is there then. Method:
-// one incarnation of a second member, through the API.
-func TestMembers(t *testing.T) {
-	n := newNode(t)
-	c := serve(t, n, Options{})
-	ctx := ctx10(t)
-	added, err := c.MemberAdd(ctx, &pb.MemberAddRequest{
-		PeerURLs: []string{" http://10.0.0.2:2380", "http://10.0.0.2:1"}, IsLearner: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := added.Member
-	urls := []string{"http://10.0.0.2:1", "http://10.0.0.2:2380"}
-	if m.ID == 0 || m.Name != "" || !m.IsLearner || !slices.Equal(m.PeerURLs, urls) {
-		t.Fatalf("added %v", m)
-	}
-	if len(added.Members) != 2 || added.Header.Revision != 0 || added.Header.RaftTerm == 0 {
-		t.Fatalf("answered %v", added)
-	}
-	n.apply(t, &fsm.SetMember{Member: fsm.Member{
-		ID: m.ID, Name: "two", ClientURLs: []string{"http://10.0.0.2:2379"},
-	}})
-	urls = []string{"http://10.0.0.3:2380"}
-	up, err := c.MemberUpdate(ctx, &pb.MemberUpdateRequest{ID: m.ID, PeerURLs: urls})
-	if err != nil {
-		t.Fatal(err)
-	}
-	promoted, err := c.MemberPromote(ctx, &pb.MemberPromoteRequest{ID: m.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, members := range [][]*pb.Member{up.Members, promoted.Members} {
-		j := slices.IndexFunc(members, func(x *pb.Member) bool { return x.ID == m.ID })
-		if j < 0 || !slices.Equal(members[j].PeerURLs, urls) || members[j].Name != "two" ||
-			len(members[j].ClientURLs) != 1 || members[j].IsLearner != (i == 0) {
-			t.Fatalf("answer %d: %v", i, members)
-		}
-	}
-	removed, err := c.MemberRemove(ctx, &pb.MemberRemoveRequest{ID: m.ID})
-	if err != nil || len(removed.Members) != 1 || removed.Members[0].ID != testMember {
-		t.Fatal(removed, err)
-	}
-	list, err := c.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
-	if err != nil || len(list.Members) != 1 || list.Members[0].Name != "one" {
-		t.Fatal(list, err)
-	}
-}
-
-// Goal: what cannot be is refused with etcd's words.
+// Impossible changes of the membership are refused with etcd's texts.
 func TestMembersRefused(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -108,8 +58,8 @@ func TestMembersRefused(t *testing.T) {
 
 func errOf[T any](_ T, err error) error { return err }
 
-// Goal: why the leader cannot afford a change reaches the client in etcd's
-// words, and members that never started are told apart from ones that are away.
+// etcd's texts say why the leader cannot afford a change, and distinguish members that never
+// started from those that are away.
 func TestMembersUnaffordable(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -152,8 +102,7 @@ func TestMembersUnaffordable(t *testing.T) {
 	wantStatus(t, remove(testMember), rpctypes.ErrGRPCUnhealthy)
 }
 
-// Goal: an ID that is, or ever was, in use is not given again. Method: the
-// first that is drawn is taken by somebody else just before.
+// An ID that is or was in use is not drawn again, also if another member takes it just before.
 func TestMemberIDTaken(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -170,7 +119,7 @@ func TestMemberIDTaken(t *testing.T) {
 	}
 }
 
-// URLs of members are taken and refused as by etcd.
+// URLs of members are accepted and refused as by etcd.
 func TestValidURLs(t *testing.T) {
 	for url, want := range map[string]bool{
 		"http://127.0.0.1:1": true, "https://host:99": true, " http://a:1": true,
@@ -187,7 +136,7 @@ func TestValidURLs(t *testing.T) {
 	}
 }
 
-// TestMoveLeader: the leader hands over to a voter, and nobody else does.
+// The leader hands over to voters only, and only the leader does.
 func TestMoveLeader(t *testing.T) {
 	n := newNode(t)
 	n.apply(t, &fsm.AddMember{Member: fsm.Member{ID: 5}})
@@ -212,8 +161,7 @@ func TestMoveLeader(t *testing.T) {
 	wantStatus(t, move(testMember), rpctypes.ErrGRPCNotLeader)
 }
 
-// TestLearner: a learner serves what etcd's serves, and everything from the
-// moment it is a voter.
+// A learner serves the calls that etcd's learners serve, and all calls once it is a voter.
 func TestLearner(t *testing.T) {
 	n := newNode(t)
 	n.machine.AddMember(fsm.Member{ID: testMember, Learner: true})
@@ -271,8 +219,7 @@ func TestLearner(t *testing.T) {
 	served()
 }
 
-// TestTimeToLiveThroughFollower: what is left of a lease is what the leader says,
-// whatever this member's own timer would; and a lease is there only if both say so.
+// The leader decides how much of a lease is left, and a lease exists only if both members say so.
 func TestTimeToLiveThroughFollower(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 5, 10_000)
@@ -287,7 +234,7 @@ func TestTimeToLiveThroughFollower(t *testing.T) {
 	}
 }
 
-// TestNoQuorum: a client that waits for a leader in vain is told what etcd tells it.
+// A client that waits for a leader in vain gets etcd's error.
 func TestNoQuorum(t *testing.T) {
 	n := newNode(t)
 	n.confirm = replica.ErrNoLeader

@@ -21,8 +21,8 @@ func (n *fakeNode) compact(t *testing.T) {
 	}
 }
 
-// TestWaiterCompacted: a waiter whose watches fell behind a compaction looks at
-// the state instead: the waiters ahead may be gone, or the waiter itself.
+// A waiter whose watches fell behind a compaction reads the state instead: the waiters ahead, or
+// the waiter itself, may be gone.
 func TestWaiterCompacted(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -74,8 +74,7 @@ func (o *observed) Send(r *v3electionpb.LeaderResponse) error {
 	return nil
 }
 
-// TestT17ObserveCompacted: an observer that fell behind a compaction goes on
-// with the leader of now, and repeats nobody.
+// An observer that fell behind a compaction continues with the current leader, and repeats none.
 func TestT17ObserveCompacted(t *testing.T) {
 	n := newNode(t)
 	n.put(t, "e/1", "one")
@@ -105,8 +104,8 @@ func TestT17ObserveCompacted(t *testing.T) {
 	}
 }
 
-// TestEmptyStore: an empty store has sizes and hashes other than 0, which the
-// gateway's JSON would leave out; the hash was recorded from etcd.
+// An empty store has sizes and hashes other than 0, which the gateway's JSON would omit; the hash
+// was recorded from etcd.
 func TestEmptyStore(t *testing.T) {
 	n := newNode(t)
 	n.status.DBSize, n.status.DBSizeInUse = 0, 0

@@ -11,9 +11,8 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// Goal: a downgrade is checked, begun and ended as in etcd, and Status shows it. Method: each call
-// in turn on a cluster in which a member of the next release is. Where there is none, nothing can
-// be held; and a version of etcd's is none of ours.
+// A downgrade is checked, started and ended as in etcd, and Status shows it. Without a member of
+// the next release nothing can be held, and etcd's versions are rejected.
 func TestDowngrade(t *testing.T) {
 	n := newNode(t)
 	api := pb.NewMaintenanceClient(serve(t, n, Options{}).conn)

@@ -23,9 +23,8 @@ import (
 // what -rewrite records: run one file at a time, each against a fresh etcd.
 var endpoint = flag.String("etcd", "", "address of a fresh etcd to record the golden files from")
 
-// TestEtcdGolden replays requests whose answers were recorded from etcd 3.7.3,
-// and wants the same answers: messages, codes and texts. What differs from one
-// cluster to another is left out; so is the time that remains to a lease.
+// Requests whose responses were recorded from etcd 3.7.3 get the same messages, codes and texts,
+// except for IDs and the remaining time of leases.
 func TestEtcdGolden(t *testing.T) {
 	datadriven.Walk(t, "testdata/etcd", func(t *testing.T, path string) {
 		conn := goldenConn(t)

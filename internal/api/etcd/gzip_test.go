@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestGzip: a compressed request is answered like an uncompressed one, and limits apply to its
-// decompressed size.
+// A compressed request is answered like an uncompressed one, and limits apply to its decompressed
+// size.
 func TestGzip(t *testing.T) {
 	n := newNode(t)
 	const most = 1 << 20
@@ -41,8 +41,7 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// TestGzipBroken: requests with broken compressed data do not keep later ones from being
-// decompressed.
+// Requests with broken compressed data do not keep later ones from being decompressed.
 func TestGzipBroken(t *testing.T) {
 	c := encoding.GetCompressor("gzip").(gzipCompressor)
 	for range 2 * cap(c.slots) {

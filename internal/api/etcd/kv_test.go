@@ -14,8 +14,7 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// TestHeaders: every answer says which cluster, member and term it is from, and
-// as of which revision.
+// Every response names cluster, member, term and revision.
 func TestHeaders(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 10_000)
@@ -59,8 +58,8 @@ func TestHeaders(t *testing.T) {
 	check("auth status", auth.GetHeader(), err, 4)
 }
 
-// TestS1Confirm: what is linearizable asks for a confirm round, and fails with
-// it; what is serializable is answered by a member that is cut off.
+// A linearizable call waits for a confirm round, and fails with it; a member that is cut off
+// answers serializable ones.
 func TestS1Confirm(t *testing.T) {
 	n := newNode(t)
 	n.put(t, "a", "1")
@@ -121,8 +120,7 @@ func TestS1Confirm(t *testing.T) {
 	}
 }
 
-// TestRequestSize: a request above the limit is refused with etcd's text, as
-// long as it is not so large that gRPC does not read it.
+// A request above the limit is refused with etcd's text, unless gRPC refuses to read it.
 func TestRequestSize(t *testing.T) {
 	c := serve(t, newNode(t), Options{MaxRequestBytes: 1000})
 	ctx := ctx10(t)
@@ -147,8 +145,7 @@ func TestRequestSize(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCRequestTooLarge)
 }
 
-// TestRangeStream: a large range comes in parts that together are the range,
-// all of one moment, with header and count in the last.
+// A large range is sent in parts, all as of one moment, with header and count in the last.
 func TestRangeStream(t *testing.T) {
 	n := newNode(t)
 	const keys = 200

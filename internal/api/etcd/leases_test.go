@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// IDs and TTLs that a grant may have, and what becomes of those that it may not.
+// Valid and invalid IDs and TTLs of grants.
 func TestLeaseGrant(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -65,8 +65,7 @@ func TestLeaseGrant(t *testing.T) {
 	}
 }
 
-// TestGrantAgain: an id that we made and that is in use is not the client's
-// fault: another one is made.
+// If an ID that the server drew is in use, it draws another one.
 func TestGrantAgain(t *testing.T) {
 	n := newNode(t)
 	tries := 0
@@ -86,8 +85,7 @@ func TestGrantAgain(t *testing.T) {
 	}
 }
 
-// TestTimeToLive: T24: what remains is rounded down, and -1 means only that
-// there is no such lease.
+// T24: the remaining time is rounded down, and -1 means only that there is no such lease.
 func TestTimeToLive(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -121,33 +119,6 @@ func TestTimeToLive(t *testing.T) {
 	want(-1, 0)
 	n.grant(t, 5, 100)
 	want(0, 1)
-}
-
-// All leases are listed, in the order of their IDs.
-func TestLeaseLeases(t *testing.T) {
-	n := newNode(t)
-	c := serve(t, n, Options{})
-	for _, id := range []lease.ID{9, 3, 7} {
-		n.grant(t, id, 1000)
-	}
-	resp, err := c.LeaseLeases(ctx10(t), &pb.LeaseLeasesRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ids []int64
-	for _, l := range resp.Leases {
-		ids = append(ids, l.ID)
-	}
-	if len(ids) != 3 || ids[0] != 3 || ids[1] != 7 || ids[2] != 9 {
-		t.Errorf("leases %v", ids)
-	}
-	n.mu.Lock()
-	n.confirm = replica.ErrNoLeader
-	n.mu.Unlock()
-	_, err = c.LeaseLeases(ctx10(t), &pb.LeaseLeasesRequest{})
-	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
-	_, err = c.LeaseTimeToLive(ctx10(t), &pb.LeaseTimeToLiveRequest{ID: 3})
-	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
 }
 
 // keepAliveStream opens a keep-alive stream.
@@ -186,8 +157,8 @@ func wantKept(t *testing.T, s pb.Lease_LeaseKeepAliveClient, id, ttl int64) {
 	}
 }
 
-// TestKeepAlive: a renewed lease has its TTL, an unknown one 0, and what was
-// asked before the client closed its side is answered.
+// A renewed lease has its TTL, an unknown one 0, and requests from before the client closed its
+// side are answered.
 func TestKeepAlive(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 5, 3_000)
@@ -216,8 +187,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// TestT15KeepAliveOverlaps: a lease whose renewal has no outcome yet holds up
-// no other lease of the stream, and is answered when it has one.
+// A lease whose renewal is pending does not delay others of the stream, and is answered later.
 func TestT15KeepAliveOverlaps(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 10_000)
@@ -234,8 +204,7 @@ func TestT15KeepAliveOverlaps(t *testing.T) {
 	}
 }
 
-// TestKeepAliveBackPressure: a client whose renewals are not answered finds
-// that no more than a bounded number of them are taken in.
+// A bounded number of renewals of one stream is pending.
 func TestKeepAliveBackPressure(t *testing.T) {
 	n := newNode(t)
 	n.hold(1)
@@ -260,7 +229,7 @@ func TestKeepAliveBackPressure(t *testing.T) {
 	}
 }
 
-// TestKeepAliveErrors: what is not the lease's end ends the stream.
+// Any error other than the end of the lease ends the stream.
 func TestKeepAliveErrors(t *testing.T) {
 	for _, tt := range []struct{ err, want error }{
 		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
@@ -276,7 +245,7 @@ func TestKeepAliveErrors(t *testing.T) {
 	}
 }
 
-// TestKeepAliveExpiring: a lease whose end is decided is reported as gone.
+// A lease whose end is decided is reported as gone.
 func TestKeepAliveExpiring(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 1000)
@@ -286,8 +255,7 @@ func TestKeepAliveExpiring(t *testing.T) {
 	wantKept(t, s, 1, 0)
 }
 
-// TestStopEndsStreams: when the service stops, its streams do, with an error
-// after which clients try another member.
+// When the service stops, its streams end with an error after which clients try another member.
 func TestStopEndsStreams(t *testing.T) {
 	stop := make(chan struct{})
 	n := newNode(t)
@@ -320,8 +288,7 @@ func (n *confirmingNode) Confirm(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TestStopEndsObserveThatBegins: who has only begun to observe an election when the service
-// stops is told the same as who has long observed it.
+// Observers that just started get the same error when the service stops.
 func TestStopEndsObserveThatBegins(t *testing.T) {
 	stop := make(chan struct{})
 	n := &confirmingNode{newNode(t), make(chan struct{})}
@@ -332,8 +299,7 @@ func TestStopEndsObserveThatBegins(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCStopped)
 }
 
-// TestKeepAliveAbandons: when a stream ends, in whatever way, the member learns
-// which leases it kept alive, each once.
+// When a stream ends, in whatever way, the member learns once which leases it kept alive.
 func TestKeepAliveAbandons(t *testing.T) {
 	n := newNode(t)
 	n.abandoned = make(chan []lease.ID, 1)

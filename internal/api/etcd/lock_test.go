@@ -2,9 +2,7 @@ package etcd
 
 import (
 	"context"
-	"sync"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -56,7 +54,7 @@ func (n *fakeNode) waitKeys(t testing.TB, keys int) {
 	}
 }
 
-// TestLockTwice: a lease that has the lock gets it again at once.
+// A lease that has the lock gets it again at once.
 func TestLockTwice(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 10_000)
@@ -69,8 +67,7 @@ func TestLockTwice(t *testing.T) {
 	}
 }
 
-// TestT16WaiterExpires: a waiter whose lease ends is told at once, and does not
-// keep those behind it waiting.
+// A waiter whose lease ends gets an error at once, and does not delay those behind it.
 func TestT16WaiterExpires(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -97,8 +94,7 @@ func TestT16WaiterExpires(t *testing.T) {
 	}
 }
 
-// TestT16LeaseGoneBeforeAnswer: the lock is not given to one whose lease ended
-// between the moment it came to the head and the answer.
+// A lease that ends between reaching the head of the queue and the response does not get the lock.
 func TestT16LeaseGoneBeforeAnswer(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 10_000)
@@ -118,7 +114,7 @@ func (n *revokeOnConfirm) Confirm(ctx context.Context) error {
 	return n.fakeNode.Confirm(ctx)
 }
 
-// TestLockCancel: a caller that goes while it waits leaves no place behind.
+// A caller that gives up leaves the queue.
 func TestLockCancel(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -137,7 +133,7 @@ func TestLockCancel(t *testing.T) {
 	n.waitKeys(t, 1)
 }
 
-// TestLockStop: a wait ends when the service does.
+// Waiting ends when the service stops.
 func TestLockStop(t *testing.T) {
 	n := newNode(t)
 	stop := make(chan struct{})
@@ -153,8 +149,8 @@ func TestLockStop(t *testing.T) {
 	wantStatus(t, (<-second).err, rpctypes.ErrGRPCStopped)
 }
 
-// TestT18LockWithoutLease: as in etcd, a lease of a minute is made that nobody
-// renews; it is gone if the lock was not taken.
+// As in etcd, a lease of a minute is granted that nobody renews; it is revoked if the lock was not
+// taken.
 func TestT18LockWithoutLease(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -180,7 +176,7 @@ func TestT18LockWithoutLease(t *testing.T) {
 	n.waitKeys(t, 0)
 }
 
-// A lock that cannot be taken says why, and leaves no key behind.
+// A failed lock says why, and leaves no key behind.
 func TestLockErrors(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -204,42 +200,6 @@ func TestLockErrors(t *testing.T) {
 	}
 }
 
-// TestLockExclusion: many holders of many leases, one at a time.
-func TestLockExclusion(t *testing.T) {
-	n := newNode(t)
-	c := serve(t, n, Options{})
-	var holders, rounds int
-	var wg sync.WaitGroup
-	for i := range 16 {
-		n.grant(t, lease.ID(i+1), 1<<40)
-		wg.Go(func() {
-			for range 20 {
-				r, err := c.lock.Lock(ctx10(t), &v3lockpb.LockRequest{
-					Name: []byte("l"), Lease: int64(i + 1),
-				})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				// Unsynchronised on purpose: the race detector is the judge.
-				if holders++; holders != 1 {
-					t.Errorf("%d holders", holders)
-				}
-				rounds++
-				holders--
-				if _, err := c.lock.Unlock(ctx10(t), &v3lockpb.UnlockRequest{Key: r.Key}); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if rounds != 16*20 {
-		t.Errorf("%d rounds", rounds)
-	}
-}
-
 func campaign(
 	ctx context.Context, c *clients, id int64, value string,
 ) <-chan answer[*v3electionpb.CampaignResponse] {
@@ -259,7 +219,7 @@ func observe(t testing.TB, c *clients, name string) v3electionpb.Election_Observ
 	return s
 }
 
-// TestElection: a whole election, as seen by candidates and observers.
+// A whole election, as seen by candidates and observers.
 func TestElection(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -319,8 +279,7 @@ func TestElection(t *testing.T) {
 	n.waitKeys(t, 1)
 }
 
-// TestCampaignAgain: a candidate that stands again with another value
-// proclaims it.
+// A candidate that campaigns again with another value proclaims it.
 func TestCampaignAgain(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -335,7 +294,7 @@ func TestCampaignAgain(t *testing.T) {
 	}
 }
 
-// TestT17CampaignExpired: a candidate that wins after its lease ended has not won.
+// A candidate that wins after its lease ended has not won.
 func TestT17CampaignExpired(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -354,9 +313,8 @@ func TestT17CampaignExpired(t *testing.T) {
 	wantStatus(t, (<-campaign(ctx10(t), late, 1, "one")).err, errExpired)
 }
 
-// TestT17ObserveOrder: an observer sees exactly the leaders there were, in
-// order, though candidates come and go, in the middle and several in one
-// revision.
+// An observer sees exactly the leaders there were, in order, although candidates come and go, also
+// several in one revision.
 func TestT17ObserveOrder(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -403,7 +361,7 @@ func TestT17ObserveOrder(t *testing.T) {
 	}
 }
 
-// A leader key that is none, or not there, is no leadership.
+// An invalid or missing leader key is no leadership.
 func TestElectionErrors(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -425,38 +383,4 @@ func TestElectionErrors(t *testing.T) {
 	if n.View().KV.Len() != 0 {
 		t.Error("wrote something")
 	}
-}
-
-// BenchmarkHandOver is one contended hand-over, from the call of Unlock to the
-// next holder's answer, without a log.
-func BenchmarkHandOver(b *testing.B) {
-	n := newNode(b)
-	c := serve(b, n, Options{})
-	ctx := b.Context()
-	type held struct {
-		id  int64
-		key []byte
-	}
-	got := make(chan held, 16)
-	take := func(id int64) {
-		r, err := c.lock.Lock(ctx, &v3lockpb.LockRequest{Name: []byte("l"), Lease: id})
-		if err == nil {
-			got <- held{id, r.Key}
-		}
-	}
-	for i := range 16 {
-		n.grant(b, lease.ID(i+1), 1<<40)
-		go take(int64(i + 1))
-	}
-	var wait time.Duration
-	for b.Loop() {
-		h := <-got
-		start := time.Now()
-		if _, err := c.lock.Unlock(ctx, &v3lockpb.UnlockRequest{Key: h.key}); err != nil {
-			b.Fatal(err)
-		}
-		go take(h.id)
-		wait += time.Since(start)
-	}
-	b.ReportMetric(float64(wait.Microseconds())/float64(b.N), "unlock-us")
 }

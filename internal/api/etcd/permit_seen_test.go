@@ -34,9 +34,8 @@ func withOwned(t testing.TB) *fakeNode {
 	return n
 }
 
-// Goal: etcd's calls tell of a lease with a name or a user only to callers that may see it, though
-// all that they know of it is its ID. Method: each such lease is asked for, and all of them.
-// CVE-2023-32082 of etcd, where LeaseTimeToLive told keys that the asker may not read.
+// etcd's calls reveal a lease with a name or a user only to callers that may see it, although they
+// have only its ID (CVE-2023-32082 of etcd, where LeaseTimeToLive revealed unreadable keys).
 func TestWhoMaySeeLeases(t *testing.T) {
 	n := withOwned(t)
 	c := serve(t, n, trusting(n))
@@ -80,7 +79,7 @@ func TestWhoMaySeeLeases(t *testing.T) {
 	}
 }
 
-// An observer is told of no leader of a time when it had no right to it any more.
+// An observer sees no leader of a time when it had lost its permission.
 func TestObserverLosesRight(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))
@@ -111,8 +110,7 @@ func (s *sentStream) SendMsg(m any) error             { s.sent = append(s.sent, 
 func (s *sentStream) Send(m *pb.WatchResponse) error  { return s.SendMsg(m) }
 func (s *sentStream) Recv() (*pb.WatchRequest, error) { panic("nothing is received") }
 
-// Goal: events that wait behind others, when the right to them is taken away, are told no more.
-// Method: a batch is answered after the change, as the second of two that were there before is.
+// Events that wait behind others are not sent once the permission is revoked.
 func TestWatchRechecksEachBatch(t *testing.T) {
 	n := newTenants(t)
 	s := &sentStream{ctx: api.WithIdentity(t.Context(), loginAs{n, "alice"})}

@@ -82,9 +82,8 @@ func newTenants(t testing.TB) *fakeNode {
 	return n
 }
 
-// Goal: each call is for those that it is for. Method: every call of all services, several of
-// those that name keys, by nobody, by alice and by root; a call that has no row fails the test.
-// CVE-2026-33413 of etcd, where Alarm, MemberList, Compact and calls for leases were not decided.
+// Each call is allowed to exactly the right callers; a call without a row fails the test
+// (CVE-2026-33413 of etcd, where Alarm, MemberList, Compact and calls for leases were not checked).
 func TestWhoMayCall(t *testing.T) {
 	n := newTenants(t)
 	n.snapshot = []byte("snapshot")
@@ -107,7 +106,7 @@ func TestWhoMayCall(t *testing.T) {
 	}
 }
 
-// A list of leases is for callers that may read the keys of all.
+// Listing leases requires permission to read the keys of all.
 func TestWhoMayListLeases(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))
@@ -125,10 +124,9 @@ func TestWhoMayListLeases(t *testing.T) {
 	list("alice", nil)
 }
 
-// A watch is for callers that may read all that is watched, which is not what the request says if
-// it names no key. When the right is taken away the watch ends, with the reason and at once, and
-// nothing is told that happened after. CVE-2026-73499 of etcd, where the range of a watch was
-// changed before it was decided.
+// A watch requires permission for everything it watches, which is not what the request says if it
+// names no key. When the permission is revoked the watch ends at once, with the reason, and without
+// later events (CVE-2026-73499 of etcd, where the range of a watch was changed before the check).
 func TestWhoMayWatch(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))

@@ -10,8 +10,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// A stream that was idle since users changed keeps the users of before no longer in memory. Method:
-// what a stream remembers of a caller, and of leases with many keys.
+// An idle stream does not keep the users and roles of before a change in memory.
 func TestIdlePermitsKeepNoUsers(t *testing.T) {
 	p := &permits{}
 	who := access.Caller{User: "alice", Revision: 5}

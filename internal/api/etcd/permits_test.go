@@ -58,7 +58,7 @@ func (n *hereNode) Renew(id lease.ID, to api.Renewed) error {
 	return n.fakeNode.Renew(id, to)
 }
 
-// A caller that may not write all keys of a lease cannot keep it alive.
+// A caller that may not write all keys of a lease cannot renew it.
 func TestWhoMayKeepAlive(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))
@@ -94,8 +94,8 @@ func TestWhoMayKeepAlive(t *testing.T) {
 	}
 }
 
-// A lease that belongs to a user is kept alive by that user, whatever its keys. A caller that
-// may not keep a lease alive cannot say that nobody does either.
+// A lease that belongs to a user is renewed by that user, whatever its keys. A caller that may not
+// renew a lease cannot abandon it either.
 func TestWhoMayKeepOwnedAlive(t *testing.T) {
 	n := newTenants(t)
 	n.abandoned = make(chan []lease.ID, 1)
@@ -125,9 +125,8 @@ func TestWhoMayKeepOwnedAlive(t *testing.T) {
 	}
 }
 
-// The core decides of a lease that it has at hand. One that this member does not know yet is looked
-// for at the leader: another's is not kept alive because it is new. So is a lease of nobody's with
-// many keys looked at, and again when roles have changed.
+// The core decides about leases that it can check quickly. An unknown lease is looked up at the
+// leader, and one of nobody with many keys is checked separately, again after roles change.
 func TestKeepAliveUndecided(t *testing.T) {
 	n := newTenants(t)
 	for id, owner := range map[lease.ID]string{3: "alice", 4: "root", 5: ""} {
@@ -174,7 +173,7 @@ func TestKeepAliveUndecided(t *testing.T) {
 	}
 }
 
-// Many keys that were looked at count for a while, and no more when users or roles have changed.
+// The check of many keys is valid for a while, but not after users or roles change.
 func TestManyKeysAreLookedAtSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTenants(t)
@@ -205,8 +204,7 @@ func TestManyKeysAreLookedAtSeldom(t *testing.T) {
 	})
 }
 
-// Goal: however many renewals are undecided, they are looked at in one step here and one step of
-// the leader. Method: leases that this member does not know, and one that is nowhere.
+// However many renewals are undecided, they take one step here and one of the leader.
 func TestUndecidedTogether(t *testing.T) {
 	n := newTenants(t)
 	here := &hereNode{fakeNode: n}
@@ -248,8 +246,7 @@ func (n *mutedNode) InspectHere(ctx context.Context, _ func(*lease.Lessor, uint6
 	return context.Cause(ctx)
 }
 
-// Goal: nothing of a stream looks at leases after the stream has ended, whatever the core does.
-// Method: a renewal that is undecided, and a core that does not answer; then a late one.
+// Nothing of a stream looks at leases after it has ended, whatever the core does.
 func TestNoLookAfterTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &mutedNode{newTenants(t), make(chan struct{}), make(chan struct{})}

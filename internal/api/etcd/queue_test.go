@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// TestLockOtherKeys: a key below the prefix is before a lock also if it is on no lease, or if its
-// name is of another lock: programs that use etcd's concurrency package wait for it, too.
+// A key below the prefix precedes a lock even if it has no lease, or belongs to another lock,
+// because programs with etcd's concurrency package wait for it, too.
 func TestLockOtherKeys(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -37,9 +37,8 @@ func TestLockOtherKeys(t *testing.T) {
 	}
 }
 
-// Two keys that one transaction creates have one create revision; the smaller key is first (etcd
-// #18163). Observers are told that leader alone, whatever else changes, and only that candidate's
-// Campaign returns.
+// Of two keys that one transaction creates, the smaller is first (etcd #18163). Observers see that
+// leader only, and only that candidate's Campaign returns.
 func TestEqualCreateRevisions(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})

@@ -72,8 +72,7 @@ func (w *watchClient) events(n int) []*mvccpb.Event {
 	return out
 }
 
-// TestWatchNegativeID: -1 means all watches in responses, so a client may not
-// choose it for one.
+// -1 means all watches in responses, so a client cannot choose it.
 func TestWatchNegativeID(t *testing.T) {
 	w := openWatch(t, serve(t, newNode(t), Options{}))
 	w.create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: -1})
@@ -82,8 +81,8 @@ func TestWatchNegativeID(t *testing.T) {
 	}
 }
 
-// TestWatchW1: a watch from the past gets every event once and in order, history
-// and live, across the seam, with a writer that does not wait.
+// A watch from the past gets every event once and in order across the transition from history to
+// live events, with a writer that does not wait (W1).
 func TestWatchW1(t *testing.T) {
 	n := newNode(t)
 	const total = 3000
@@ -104,7 +103,7 @@ func TestWatchW1(t *testing.T) {
 	}
 }
 
-// TestWatchPrevKV: what a client decodes from our frames is complete.
+// Clients decode complete events from our frames.
 func TestWatchPrevKV(t *testing.T) {
 	n := newNode(t)
 	w := openWatch(t, serve(t, n, Options{}))
@@ -134,9 +133,8 @@ func TestWatchPrevKV(t *testing.T) {
 	}
 }
 
-// TestT14Fragments: a revision that is larger than a message comes in parts,
-// all but the last of them flagged, and every part in the header's revision;
-// a watch that did not ask gets it whole.
+// A revision larger than a message is sent in parts, all but the last flagged, with the header's
+// revision; a watch that did not ask for fragments gets it whole.
 func TestT14Fragments(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{MaxRequestBytes: 1 << 10})
@@ -182,8 +180,7 @@ func TestT14Fragments(t *testing.T) {
 	}
 }
 
-// TestProgressInterval: a quiet watch that asked for it is told how far it is,
-// a busy one and one that did not ask are not.
+// A quiet watch that asked for progress gets it; a busy one, and one that did not ask, do not.
 func TestProgressInterval(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{ProgressInterval: minProgressInterval})
@@ -217,8 +214,7 @@ func TestProgressInterval(t *testing.T) {
 	}
 }
 
-// TestProgressNoWatch: with no watch on the stream there is no progress to
-// tell; the stream goes on.
+// A progress request on a stream without watches has no effect.
 func TestProgressNoWatch(t *testing.T) {
 	w := openWatch(t, serve(t, newNode(t), Options{}))
 	w.progress()
@@ -232,8 +228,8 @@ func TestProgressNoWatch(t *testing.T) {
 	}
 }
 
-// TestWatchHalfClose: a client that closes its side still gets events, as in
-// etcd; the stream ends with its context, and leaves nothing behind.
+// A client that closes its side still gets events, as in etcd; the stream ends with its context,
+// and leaves nothing behind.
 func TestWatchHalfClose(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -270,8 +266,7 @@ func TestWatchHalfClose(t *testing.T) {
 	}
 }
 
-// TestWatchLargeShared: a large event reaches many streams unharmed, though
-// its bytes are sent from one place.
+// A large event reaches many streams intact, although its bytes are shared.
 func TestWatchLargeShared(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})

@@ -21,8 +21,7 @@ func marshal(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// TestKeepAliveRequest: requests to keep a lease alive are read as proto.Unmarshal does it,
-// also into a message that was used before: those with only an ID, others, and what is none.
+// Renewal requests are decoded like by proto.Unmarshal, also into a reused message.
 func TestKeepAliveRequest(t *testing.T) {
 	ones := bytes.Repeat([]byte{0xff}, 9)
 	for _, b := range [][]byte{
