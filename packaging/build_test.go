@@ -34,8 +34,8 @@ func helpOf(t *testing.T) string {
 	return out.String()
 }
 
-// Goal: two builds of the same sources are the same bytes, every file; the image is small enough;
-// a manual page has the flags of serve.
+// Two builds of the same sources are identical, byte for byte; the image is small enough; the
+// manual page has the flags of serve.
 func TestReproducible(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	make := func() (string, map[string][32]byte) {
@@ -94,7 +94,7 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// Goal: the time of what is built is the caller's.
+// The timestamps of a build are the caller's.
 func TestTime(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	b := &build{root: ".."}
@@ -103,8 +103,8 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// Goal: the bill names what comes from elsewhere, by its replacement if it has one, and no
-// directory of this repository.
+// The bill of materials names external modules, by their replacements if any, and no directory of
+// this repository.
 func TestLibraries(t *testing.T) {
 	var names []string
 	for _, c := range libraries(&debug.BuildInfo{GoVersion: "go1.26.0", Deps: []*debug.Module{

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Goal: the file has the licences and notices of a library and of those of its packages that are
-// linked, and names no directory of this machine. A library without a licence is an error, also if
-// it has a notice, or a licence for one of its packages only.
+// The file has the licences and notices of a library and of its linked packages, and no directory
+// of this machine. A library without a licence is an error, also if it has a notice, or a licence
+// for only one of its packages.
 func TestLicences(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
@@ -49,7 +49,7 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// Goal: everything in the binary of each target has a licence.
+// Everything in the binary of each target has a licence.
 func TestAllHaveLicences(t *testing.T) {
 	for _, target := range all {
 		b := &build{root: ".."}

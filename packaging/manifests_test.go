@@ -19,8 +19,7 @@ import (
 	strict "sigs.k8s.io/yaml"
 )
 
-// Goal: Kubernetes knows every field of the manifests, with these types. Method: they are decoded
-// strictly into the types of its API, and so are the patches, which have a part of the fields.
+// Kubernetes knows every field of the manifests and patches, with these types.
 func TestManifests(t *testing.T) {
 	var seen int
 	err := filepath.WalkDir("kubernetes", func(path string, d os.DirEntry, err error) error {
@@ -139,8 +138,8 @@ func (k *kustomization) check(t *testing.T, dir string) {
 	}
 }
 
-// Goal: each setting that a manifest or the Compose file gives is a flag of serve. Method: all
-// variables and arguments that begin as ours do, given to leasehold config check.
+// Each setting in a manifest or the Compose file is a flag of serve, according to leasehold config
+// check.
 func TestSettingsOfManifests(t *testing.T) {
 	known := helpOf(t)
 	var seen int

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// Goal: systemd starts a member again that has crashed, and a member can see how many connections
-// may wait for it. Method: the unit keeps no exit code from a new start that Go gives a crash, and
-// hides nothing in /proc that Go reads before it listens (it would let 128 connections wait, where
-// the kernel lets thousands; those of a member that died come to the others all together).
+// systemd restarts a crashed member, and a member can see how many connections may wait for it: the
+// unit does not exempt Go's exit code for crashes, and does not hide the file in /proc that Go
+// reads before it listens (it would allow 128 pending connections, where the kernel allows
+// thousands; those of a dead member arrive at the others all at once).
 func TestUnit(t *testing.T) {
 	text, err := os.ReadFile("files/leasehold.service")
 	if err != nil {

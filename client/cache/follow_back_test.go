@@ -41,8 +41,8 @@ func TestFollowerOfRestoredCluster(t *testing.T) {
 	}
 }
 
-// Goal: a follower's age is that of its oldest range, in whatever order probes and events arrive,
-// and no event makes it older. Method: two ranges, and moments chosen by the test.
+// A follower's age is that of its oldest range, in whatever order probes and events arrive, and no
+// event makes it older.
 func TestFollowerAge(t *testing.T) {
 	began := now()
 	at := func(s int) moment {

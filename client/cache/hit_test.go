@@ -14,8 +14,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestHitTakesNoLock: a hit, even on a missing key, needs no lock and no allocation. Method: hold
-// the locks while reading.
+// A hit, even on a missing key, needs no lock and no allocation: it works while the locks are held.
 func TestHitTakesNoLock(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -141,9 +140,8 @@ func TestNothingAfterEnd(t *testing.T) {
 	})
 }
 
-// TestEndsDuringRead: a copy found in memory is not returned if the lease has ended in the meantime
-// (C1). Method: usually, the lease ends while the reader waits for the lock; the key does not exist
-// in the cluster.
+// A copy found in memory is not returned if the lease has ended in the meantime (C1). The lease
+// usually ends while the reader waits for the lock, and the key does not exist in the cluster.
 func TestEndsDuringRead(t *testing.T) {
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})

@@ -84,9 +84,8 @@ func (s *spy) Ack(a cachelink.Ack) {
 	s.Link.Ack(a)
 }
 
-// TestDroppedBeforeAcknowledged: once a cache reports a drop, no reader finds the key or the range
-// in memory (C1). Method: a link that looks, and each cause of a drop: a write by another client,
-// one by its own client, and closing.
+// Once a cache reports a drop, no reader finds the key or the range in memory (C1), whatever caused
+// it: a write by another client, one by its own client, or closing.
 func TestDroppedBeforeAcknowledged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -133,8 +132,8 @@ func TestDroppedBeforeAcknowledged(t *testing.T) {
 	})
 }
 
-// TestEvictedBeforeReported: once a cache reports an eviction, no reader finds the copy (C1).
-// Method: a cache of one key reads others until it reports.
+// Once a cache reports an eviction, no reader finds the copy (C1). A cache of one key reads others
+// until it reports.
 func TestEvictedBeforeReported(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{MaxEntries: 1})

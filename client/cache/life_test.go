@@ -71,8 +71,8 @@ func TestClosedCacheStaysClosed(t *testing.T) {
 	})
 }
 
-// TestReopenRetries: a cache that fails to reopen calls Reopen with the error and retries until it
-// succeeds. Method: another client holds the cache's name during the first attempt.
+// A cache that fails to reopen calls Reopen with the error and retries until it succeeds. Another
+// client holds its name at first.
 func TestReopenRetries(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))

@@ -12,9 +12,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: a session that loses the permission to read a queue after entering it, but before waiting
-// starts, gets permission denied, and leaves no key that would block others. Method: change a
-// member's answers accordingly.
+// A session that loses the permission to read a queue after it entered, but before it waits, gets
+// permission denied and leaves no key that would block others.
 func TestWaitDenied(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

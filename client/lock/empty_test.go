@@ -11,8 +11,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: an empty name, usually an unset variable, is rejected by every call with a name before
-// anything is sent. Method: the client is closed.
+// Every call with a name rejects an empty one, usually an unset variable, before anything is sent.
 func TestEmptyName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -12,9 +12,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestJeopardyEndsLock: a lock whose lease was invalid for a while has ended even if the lease
-// recovers, whether or not its context was read before. Method: cut off the client while another
-// one keeps the lease alive.
+// A lock whose lease was invalid for a while has ended even if the lease recovers, whether or not
+// its context was read before. Another client keeps the lease alive while this one is cut off.
 func TestJeopardyEndsLock(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -280,8 +280,8 @@ func goneAfterALook(t *testing.T, c *client.Client, name string) func(int) *pb.R
 	}
 }
 
-// TestNotNotifiedYet: a lock that is free according to a read, but whose turn the member has not
-// reported, is not held. Method: delete the session's key during the read.
+// A lock that is free according to a read, but whose turn the member has not reported, is not held.
+// The session's key is deleted during the read.
 func TestNotNotifiedYet(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

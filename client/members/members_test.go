@@ -58,8 +58,8 @@ func format(list []members.Event) string {
 	return strings.Join(out, "; ")
 }
 
-// Goal: List returns the members, and a watch delivers each join, change and end in order, with its
-// reason. Method: one member for each way to end.
+// List returns the members, and a watch delivers each join, change and end in order, with its
+// reason.
 func TestGroup(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -116,7 +116,7 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// Goal: members that share a lease leave separately, and fail together.
+// Members that share a lease leave separately, and fail together.
 func TestGroupSharedLease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -174,9 +174,8 @@ func TestRegisterWaitsForRelease(t *testing.T) {
 	})
 }
 
-// Goal: after a compaction, a watch delivers the differences: no join or end twice, and no member
-// that stayed (W1). Method: cut the watcher's connections; let members join, leave and return;
-// compact all of that; and restore the connections.
+// After a compaction, a watch delivers the differences: no join or end twice, and no member that
+// stayed (W1).
 func TestGroupWatchCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -226,8 +225,8 @@ func TestGroupWatchCompacted(t *testing.T) {
 	})
 }
 
-// Goal: registrations and updates whose answers are lost take effect once, and a late attempt does
-// not register a member again after it left. Method: lose many answers.
+// Registrations and updates whose answers are lost take effect once, and a late attempt does not
+// register a member again after it left.
 func TestGroupLostAnswers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -299,11 +298,11 @@ func (r *tracker) apply(e members.Event) {
 	}
 }
 
-// Goal: in a cluster of three, whatever happens to members of the group and to connections, each
-// watch delivers a consistent history that ends in the actual state (W1). A watch that was never
-// cut off for long delivers each end with its reason. Method: members register, change, leave, die
-// and are revoked at random, while answers are lost, one watcher is cut off repeatedly, and
-// revisions are compacted.
+// In a cluster of three, whatever happens to members of the group and to connections, each watch
+// delivers a consistent history that ends in the actual state (W1). A watch that was never cut off
+// for long delivers each end with its reason. Members register, change, leave, die and are revoked
+// at random, while answers are lost, one watcher is cut off repeatedly, and revisions are
+// compacted.
 func TestGroupRandom(t *testing.T) {
 	tier.Campaign(t)
 	inprocess.Bubble(t, func(t *testing.T) {

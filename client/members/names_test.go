@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: an empty group name is rejected.
+// An empty group name is rejected.
 func TestEmptyName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -20,8 +20,8 @@ import (
 
 func describes(r *pb.Request) bool { return r.GetDescribe() != nil }
 
-// Goal: if the cluster refuses a request, the call returns an error and stops, and Register leaves
-// nothing behind. Method: refuse each request of each call.
+// If the cluster refuses a request, the call returns an error and stops, and Register leaves
+// nothing behind.
 func TestRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -71,7 +71,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// Goal: ErrExists is returned even if the owner of the other lease cannot be determined.
+// ErrExists is returned even if the owner of the other lease cannot be determined.
 func TestHolderUnknown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -89,8 +89,8 @@ func TestHolderUnknown(t *testing.T) {
 	})
 }
 
-// Goal: a registration that finds its ID alternately taken and free retries with pauses, and
-// returns the context's error when it ends. Method: fake such answers.
+// A registration that finds its ID alternately taken and free retries with pauses, and returns the
+// context's error when it ends.
 func TestRegisterPauses(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -130,8 +130,8 @@ func TestRegisterPauses(t *testing.T) {
 	})
 }
 
-// Goal: a registration with an unknown outcome is done once, or fails with ErrExists. Method: it
-// was done, or another member came first; then the cluster has forgotten the client.
+// A registration with an unknown outcome is done once, or fails with ErrExists. It was done, or
+// another member came first; then the cluster has forgotten the client.
 func TestRegisterUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -181,9 +181,8 @@ func TestRegisterUnsure(t *testing.T) {
 	})
 }
 
-// Goal: if a registration fails after an attempt with an unknown outcome, the error says so, and no
-// key is left behind while the session continues. Method: the first attempt is done but not
-// answered, and the second is refused.
+// If a registration fails after an attempt with an unknown outcome, the error says so, and no key
+// is left behind while the session continues.
 func TestRegisterFails(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -214,7 +213,7 @@ func TestRegisterFails(t *testing.T) {
 	})
 }
 
-// Goal: each update is a single request, and none is sent after Release, even a failed one.
+// Each update is a single request, and none is sent after Release, even a failed one.
 func TestUpdateAfterRelease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -244,8 +243,7 @@ func TestUpdateAfterRelease(t *testing.T) {
 	})
 }
 
-// Goal: Release ends the membership immediately, even while an update is in flight. Method: hold
-// back the update's answer.
+// Release ends the membership immediately, even while an update is in flight.
 func TestReleaseDuringUpdate(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -279,8 +277,8 @@ func TestReleaseDuringUpdate(t *testing.T) {
 	})
 }
 
-// Goal: a membership ends for the program with Release or with its lease, and its context has the
-// cause, whether or not it was read before.
+// A membership ends for the program with Release or with its lease, and its context has the cause,
+// whether or not it was read before.
 func TestMembershipEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -333,8 +331,7 @@ func TestMembershipEnds(t *testing.T) {
 	})
 }
 
-// Goal: other clients' changes to a member's key are not undone, but reported. Method: delete,
-// recreate or change the key.
+// Other clients' changes to a member's key are not undone, but reported.
 func TestKeyChanged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -12,9 +12,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: if one attempt of a change may have been applied, or may be applied later, the error says
-// so whatever happens to the next attempt. Method: the outcome of the first attempt is unknown, and
-// the second is refused.
+// If one attempt of a change may have been applied, or may be applied later, the error says so
+// whatever happens to the next attempt.
 func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: a watch that starts during compactions delivers each member once. Method: its first
-// requests fail with ErrCompacted; before the second, one member leaves and another joins.
+// A watch that starts during compactions delivers each member once. Its first requests fail with
+// ErrCompacted; before the second, one member leaves and another joins.
 func TestWatchStartsCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -47,7 +47,7 @@ func TestWatchStartsCompacted(t *testing.T) {
 	})
 }
 
-// Goal: a watch can be canceled while compactions are faster than its reads.
+// A watch can be canceled while compactions are faster than its reads.
 func TestWatchCanceled(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -72,8 +72,8 @@ func TestWatchCanceled(t *testing.T) {
 	})
 }
 
-// Goal: a watch that cannot read the group again returns the error, and recovers when it can;
-// changes without a known reason are delivered. Method: compact the history, and refuse a read.
+// A watch that cannot read the group again returns the error, and recovers when it can; changes
+// without a known reason are delivered.
 func TestWatchRecovers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -126,9 +126,9 @@ func TestWatchRecovers(t *testing.T) {
 	})
 }
 
-// Goal: a watch ignores keys that are not members: an empty ID, and keys of a group whose name
-// starts with this one's. It also ignores the end of a member that it never saw, for example one
-// that a restore brought back. Method: change the key of the join event on its way.
+// A watch ignores keys that are not members: an empty ID, and keys of a group whose name starts
+// with this one's. It also ignores the end of a member that it never saw, for example one that a
+// restore brought back.
 func TestWatchOthers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -155,8 +155,8 @@ func TestWatchOthers(t *testing.T) {
 	})
 }
 
-// Goal: a watch that starts again closes its old watcher, so the client can open as many others as
-// before. Method: compact the history; before and after, open watches up to the limit.
+// A watch that starts again closes its old watcher, so the client can open as many others as
+// before.
 func TestWatchReplaced(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -190,8 +190,7 @@ func TestWatchReplaced(t *testing.T) {
 	})
 }
 
-// Goal: a program that stops reading events can resume with the next one. The error is yielded
-// last.
+// A program that stops reading events can resume with the next one. The error is yielded last.
 func TestEventsStop(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -225,7 +224,7 @@ func TestEventsStop(t *testing.T) {
 	})
 }
 
-// Goal: Close ends a waiting Next.
+// Close ends a waiting Next.
 func TestCloseDuringNext(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := rig.Soon(t)
@@ -244,7 +243,7 @@ func TestCloseDuringNext(t *testing.T) {
 	})
 }
 
-// Goal: each Change has a name.
+// Each Change has a name.
 func TestChanges(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for c, want := range map[members.Change]string{

@@ -23,8 +23,8 @@ func deniers() *State {
 
 func caller(user string) Caller { return Caller{User: user, Revision: 1} }
 
-// Goal: an error states the missing permission and the caller. It discloses a name or key only if
-// the caller sent it or may see it. Method: a table of requests.
+// An error states the missing permission and the caller. It discloses a name or key only if the
+// caller sent it or may see it.
 func TestDeniedText(t *testing.T) {
 	s := deniers()
 	bob, eve := caller("bob"), caller("eve")

@@ -56,9 +56,8 @@ func (w world) may(what Kind) bool {
 	return w.root || named && w.has != Read && what <= w.has
 }
 
-// Goal: the rules for seeing, holding and granting leases are those in the comments, for users and
-// other callers. An error discloses the name of a lease only to a caller that sent it or may see
-// it. Method: compare all worlds with one-line versions of the rules.
+// The rules for seeing, holding and granting leases are those in the comments, for users and other
+// callers. An error discloses the name of a lease only to a caller that sent it or may see it.
 func TestLeasesByTheRules(t *testing.T) {
 	for _, w := range worlds() {
 		s, me := w.state()
@@ -103,8 +102,7 @@ func TestLeasesByTheRules(t *testing.T) {
 	}
 }
 
-// Goal: without access control, every request is permitted. Method: all worlds, including callers
-// that are not logged in.
+// Without access control, every request is permitted.
 func TestNothingIsRefusedWithoutAccessControl(t *testing.T) {
 	for _, w := range worlds() {
 		s, me := w.state()
@@ -175,10 +173,10 @@ func anyChange(r *rand.Rand, s *State) (*State, error) {
 	return s.Enable()
 }
 
-// Goal: a state is immutable, a failed change returns the old one, and each state is consistent:
-// users have existing roles, sorted; limits belong to existing users and roles; the size matches
-// the contents; and while access control is enabled, root can disable it. Method: random changes
-// with few names; check each state again after the next change.
+// A state is immutable, a failed change returns the old one, and each state is consistent: users
+// have existing roles, sorted; limits belong to existing users and roles; the size matches the
+// contents; and while access control is enabled, root can disable it. Random changes with few
+// names; check each state again after the next change.
 func TestRandomChanges(t *testing.T) {
 	refused, changed := 0, 0
 	for seed := range uint64(tier.Budget(15, 60)) {

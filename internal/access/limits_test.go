@@ -38,8 +38,8 @@ func newLimits(t *testing.T) *limits {
 	return l
 }
 
-// Goal: a user's limit takes precedence over those of its roles, of which the largest applies, and
-// these over the default; root has no limit. Method: set one limit after the other.
+// A user's limit takes precedence over those of its roles, of which the largest applies, and these
+// over the default; root has no limit.
 func TestWhichLimit(t *testing.T) {
 	l := newLimits(t)
 	alice, bob := Caller{User: "alice"}, Caller{User: "bob"}
@@ -78,9 +78,8 @@ func TestWhichLimit(t *testing.T) {
 	want("disabled", alice, 0)
 }
 
-// Goal: limits are deleted with their user or role, and a new one with the same name has none.
-// Their memory is counted, and clients need not log in again. Method: delete and recreate users and
-// roles.
+// Limits are deleted with their user or role, and a new one with the same name has none. Their
+// memory is counted, and clients need not log in again.
 func TestLimitsEnd(t *testing.T) {
 	l := newLimits(t)
 	bytes, revision := l.Bytes(), l.Revision()
@@ -105,7 +104,7 @@ func TestLimitsEnd(t *testing.T) {
 	}
 }
 
-// Goal: invalid limits are rejected, and change nothing.
+// Invalid limits are rejected, and change nothing.
 func TestBadLimits(t *testing.T) {
 	l := newLimits(t)
 	for name, x := range map[string]struct {
@@ -135,8 +134,7 @@ func TestBadLimits(t *testing.T) {
 	}
 }
 
-// Goal: an error states the limit, whose it is, and how much is used if the caller may know that.
-// Method: a table.
+// An error states the limit, whose it is, and how much is used if the caller may know that.
 func TestLimitTexts(t *testing.T) {
 	for want, e := range map[string]LimitError{
 		"limit of leases is reached: alice may have 3, has 2 and asks for 2 more": {

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Goal: the largest principals are found in whatever order they are added, and the total is
-// correct. Method: compare random portions with a sorted list.
+// The largest principals are found in whatever order they are added, and the total is correct.
 func TestRanking(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))

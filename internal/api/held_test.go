@@ -39,10 +39,10 @@ func attachTo(t *testing.T, l *lease.Lessor, id lease.ID, keys ...string) {
 	}
 }
 
-// Goal: no step gathers more keys than allowed, keys that stay attached are found whatever happens
-// between steps, and a lease that keeps changing is gathered in a limited number of steps. Method:
-// a lease with many keys. After each step, some of the keys found are detached, some are attached
-// again, and some are new.
+// No step gathers more keys than allowed, keys that stay attached are found whatever happens
+// between steps, and a lease that keeps changing is gathered in a limited number of steps. A lease
+// with many keys. After each step, some of the keys found are detached, some are attached again,
+// and some are new.
 func TestGather(t *testing.T) {
 	const n = 3*maxGathered + 5
 	off := func(l *lease.Lessor, keys []string) []string {
@@ -117,8 +117,7 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// Goal: if a lease is replaced between steps, it is gathered from the start; and an error ends
-// Gather. Method: the lease ends between two steps, and is granted again with another key.
+// If a lease is replaced between steps, it is gathered from the start; and an error ends Gather.
 func TestGatherReplacedLease(t *testing.T) {
 	l, steps := heldKeys(t, maxGathered+1), 0
 	list := []Held{{ID: 1}}

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// Goal: MayBeLarge recognizes requests whose answers may have many keys with their values.
+// MayBeLarge recognizes requests whose answers may have many keys with their values.
 func TestMayBeLarge(t *testing.T) {
 	wide := &fsm.Range{Key: "a", End: "b"}
 	counted := &fsm.Range{Key: "a", End: "b", Options: mvcc.RangeOptions{CountOnly: true}}

@@ -68,8 +68,8 @@ func TestUnlimited(t *testing.T) {
 	}
 }
 
-// Goal: a principal may make as many requests a second as its limit allows; a refusal includes the
-// delay before a retry; others are not affected. Method: virtual time.
+// A principal may make as many requests a second as its limit allows; a refusal includes the delay
+// before a retry; others are not affected.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, set := limitsOf(t, 10)
@@ -112,8 +112,8 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// Goal: idle principals are dropped from memory, but not one that has just used its burst, which
-// would give it another one. Method: many principals at once, and then over time.
+// Idle principals are dropped from memory, but not one that has just used its burst, which would
+// give it another one.
 func TestRateSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := limitsOf(t, 1)
@@ -139,7 +139,7 @@ func TestRateSweep(t *testing.T) {
 	})
 }
 
-// Goal: each API reports a limit in a way its clients understand.
+// Each API reports a limit in a way its clients understand.
 func TestLimitErrors(t *testing.T) {
 	often := &RateError{
 		LimitError: access.LimitError{Principal: "alice", What: access.Rate, Limit: 10}, Retry: 70,
@@ -177,8 +177,7 @@ func TestLimitErrors(t *testing.T) {
 	}
 }
 
-// Goal: a limited number of principals is counted by name, and the counts never decrease. Method:
-// refuse many principals, before and after the names are used up.
+// A limited number of principals is counted by name, and the counts never decrease.
 func TestRefusalsBounded(t *testing.T) {
 	l := NewRateLimiter(func() *access.State { return nil }, 2)
 	for i := range 100 {
@@ -197,8 +196,7 @@ func TestRefusalsBounded(t *testing.T) {
 	}
 }
 
-// Goal: a changed limit takes effect immediately, however large it is. Method: rates beyond the
-// largest burst.
+// A changed limit takes effect immediately, however large it is.
 func TestLargeRateChanges(t *testing.T) {
 	l := NewRateLimiter(func() *access.State { return nil }, 0)
 	for _, most := range []int64{1 << 31, 1 << 32, 7} {

@@ -218,8 +218,8 @@ func TestFullDiskStops(t *testing.T) {
 	}
 }
 
-// Goal: a disk that hangs delays a call only with "stop", and then only for hungTime. The member can
-// stop meanwhile, and records are written again when the disk answers (T43).
+// A hung disk delays a call only with "stop", and only for hungTime. The member can stop meanwhile,
+// and records are written again once the disk responds (T43).
 func TestDiskHangs(t *testing.T) {
 	for _, stops := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -251,8 +251,7 @@ func TestDiskHangs(t *testing.T) {
 	}
 }
 
-// Goal: Flush waits for a write that is under way, and for no batch that nothing writes.
-// Method: flush while a write runs and no record waits, let it end within hungTime, flush again.
+// Flush waits for a write in progress, and not for a batch that nothing writes.
 func TestFlushWhileAWriteRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &disk{room: 1 << 20, hang: make(chan struct{})}
@@ -333,8 +332,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// Goal: half a line, which a machine that failed has left in the file, costs no other record.
-// Method: open files that end in each way, and read the lines after a record.
+// A truncated line that a crash left in the file does not damage another record.
 func TestFileEndsInsideLine(t *testing.T) {
 	for before, want := range map[string]int{
 		"": 1, "{}\n": 2, "{}\n{\"time": 3, "{": 2, "{}": 2,
@@ -357,8 +355,8 @@ func TestFileEndsInsideLine(t *testing.T) {
 	}
 }
 
-// Goal: a file that is full is rotated, so many old ones are kept, and every record is a whole line
-// in one of them. Method: more records than three files hold, at most two old ones kept, and all.
+// A full file is rotated, the configured number of old ones is kept, and every record is a whole
+// line in one of them.
 func TestRotation(t *testing.T) {
 	const perBatch, batches = 1000, 24 // of about 0.15 MB
 	for _, keep := range []int{0, 2} {
@@ -415,8 +413,7 @@ func wholeLines(t *testing.T, dir string) (lines, files int) {
 	return lines, files
 }
 
-// Goal: records that wait for a slow disk are not lost because together they are larger than a file
-// may be. Method: 3 MB of them, and files of 1 MB.
+// Records that wait for a slow disk are not lost if together they exceed the size of a file.
 func TestMoreWaitsThanAFileHolds(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Open(Options{File: filepath.Join(dir, "audit"), MaxMegabytes: 1})

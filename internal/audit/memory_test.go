@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Goal: an entry that is used again says nothing of the call before. Method: all fields are set.
+// A reused entry keeps nothing of the previous call.
 func TestReset(t *testing.T) {
 	var e Entry
 	for _, f := range reflect.ValueOf(&e).Elem().Fields() {
@@ -51,8 +51,7 @@ func (d *busyDisk) Write(b []byte) (int, error) {
 	return d.disk.Write(b)
 }
 
-// Goal: the memory of batches is used again only when they are written. Method: batches of all
-// sizes, small ones and such whose memory is not kept, and records while they are written.
+// The memory of batches is reused only after they are written.
 func TestMemoryOfBatches(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 5))
 	l := newLog(t, nil, false)

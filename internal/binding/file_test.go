@@ -30,7 +30,7 @@ bindings:
     roles: [root]
 `
 
-// Goal: a file is parsed strictly, and errors name the line and what to do.
+// A file is parsed strictly, and errors name the line and what to do.
 func TestParseErrors(t *testing.T) {
 	f, err := parse([]byte(good))
 	if err != nil || f.CommonNames || len(f.Issuers) != 1 || len(f.Bindings) != 4 ||

@@ -48,8 +48,7 @@ func claims(issuer string, c map[string]any) *Evidence {
 	return &Evidence{issuer: issuer, url: issuer, subject: subject, claims: c}
 }
 
-// Goal: each rule matches exactly what it describes. Method: a table of evidence and the principals
-// that a file assigns to it.
+// Each rule matches exactly what it describes.
 func TestRules(t *testing.T) {
 	f, err := parse([]byte(`
 issuers:

@@ -93,8 +93,8 @@ func (r *rig) who(token string) string {
 	return p.Name
 }
 
-// Goal: a token is valid only if the issuer signed it, for this cluster and for now. Method: a real
-// issuer with real keys, and a table of tokens with at most one defect each.
+// A token is valid only if the issuer signed it, for this cluster and for now. A real issuer with
+// real keys, and a table of tokens with at most one defect each.
 func TestTokens(t *testing.T) {
 	r := newRig(t, false, ", clock-leeway: 1m")
 	r.AddRSA(t, "rsa")
@@ -226,8 +226,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// Goal: whatever tokens clients send, the issuer is contacted only a few times, and valid tokens
-// are still accepted. Method: many concurrent tokens with unknown kids.
+// Whatever tokens clients send, the issuer is contacted only a few times, and valid tokens are
+// still accepted.
 func TestUnknownKeyFlood(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
@@ -309,8 +309,8 @@ func TestKeysOverTLS(t *testing.T) {
 	}
 }
 
-// Goal: a changed file takes effect as a whole and promptly. With an error in it or in keys-file,
-// nothing changes. A subject that is no longer bound has no principal.
+// A changed file takes effect as a whole and promptly. With an error in it or in keys-file, nothing
+// changes. A subject that is no longer bound has no principal.
 func TestRun(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")

@@ -20,8 +20,7 @@ func try(p app.Process, more ...*cobra.Command) (code int, stdout, stderr string
 	return code, out.String(), err.String()
 }
 
-// Goal: the help shows every group, in the order of a day's work. Method: the
-// positions of the titles.
+// The help shows every group, in the order of a day's work.
 func TestHelpGroups(t *testing.T) {
 	serve := &cobra.Command{
 		Use: "serve", Short: "Run a member", Run: func(*cobra.Command, []string) {},
@@ -43,9 +42,8 @@ func TestHelpGroups(t *testing.T) {
 	}
 }
 
-// Goal: the command of another package has its own flags only, keeps its exit
-// code, and does not read the variables of the client. Method: one that fails
-// in its own way.
+// A command of another package has only its own flags, keeps its exit code, and ignores the
+// client's variables.
 func TestMoreCommands(t *testing.T) {
 	failure := error(nil)
 	newServe := func() *cobra.Command {
@@ -68,9 +66,8 @@ func TestMoreCommands(t *testing.T) {
 	}
 }
 
-// Goal: a command of another package that only holds others refuses a name that is none of them,
-// so that no script takes the help for the work; alone, it shows its help. Method: one with a
-// command.
+// A command group of another package refuses an unknown name, so that no script mistakes the help
+// for success; alone, it shows its help.
 func TestMoreFamilies(t *testing.T) {
 	newConfig := func() *cobra.Command {
 		c := &cobra.Command{Use: "config <subcommand>"}

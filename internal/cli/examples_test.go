@@ -12,8 +12,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Goal: each command shows how it is called, and what it shows is right. Method: of each example
-// the command is found and the flags are read.
+// Each command has an example, and the example's command and flags exist.
 func TestCommandExamples(t *testing.T) {
 	var leaves int
 	var walk func(c *cobra.Command)

@@ -118,8 +118,8 @@ func unhurried(args []string) []string {
 	return out
 }
 
-// Goal: who holds something and loses it says so at once, has ended its command by then, and has
-// an exit code that tells. Method: the key is deleted; and the lease is revoked.
+// A command that loses what it holds says so at once, has ended its child by then, and has a
+// specific exit code, whether the key was deleted or the lease revoked.
 func TestHolderLoses(t *testing.T) {
 	tier.RealTime(t)
 	t.Parallel()
@@ -152,8 +152,7 @@ func TestHolderLoses(t *testing.T) {
 	}
 }
 
-// Goal: who renews a lease is told how it has ended, also if it has been handed over meanwhile:
-// who renews it by its ID or its name goes on with it then.
+// keep-alive says how the lease ended. After a hand-over, keep-alive by ID or name continues.
 func TestKeepAliveTellsCause(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -187,7 +186,7 @@ func TestKeepAliveTellsCause(t *testing.T) {
 	}
 }
 
-// Goal: the same for who cannot reach any member.
+// The same for a command that cannot reach any member.
 func TestHolderCutOff(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -207,8 +206,7 @@ func TestHolderCutOff(t *testing.T) {
 	}
 }
 
-// Goal: a lock and a lead are kept when the member that the command is connected to hangs, as after
-// SIGSTOP, for longer than the TTL. Method: the connection that the command has made is frozen.
+// A lock and a lead survive when the connected member hangs for longer than the TTL.
 func TestHolderOfHangingMember(t *testing.T) {
 	tier.RealTime(t)
 	t.Parallel()
@@ -230,7 +228,8 @@ func TestHolderOfHangingMember(t *testing.T) {
 	}
 }
 
-// Goal: who is interrupted again ends, although no member can be reached and a command ignores it.
+// A second interrupt ends a command although no member is reachable and its child ignores the
+// first.
 func TestInterruptedTwice(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

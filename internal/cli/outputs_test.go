@@ -8,9 +8,8 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Goal: what documents show of a command is what it prints. Method: every "$ leasehold plan ..." of
-// a document is run; the lines below it are those of its output, in order, where a line "..."
-// stands for any number of others.
+// Commands print what the documents show: the lines below every "$ leasehold plan ..." occur in the
+// output in order, where "..." stands for any lines.
 func TestDocumentedOutput(t *testing.T) {
 	text, err := os.ReadFile("../../docs/planning.md")
 	if err != nil {

@@ -30,7 +30,7 @@ func (l *shut) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// Goal: a command without a limit of time says that it waits for a member.
+// A command without a time limit says that it waits for a member.
 func TestPatientCommandsTell(t *testing.T) {
 	for _, command := range []string{
 		"lease keep-alive --once 77", "lease timetolive 77", "user list", "user get ann --detail",
@@ -81,8 +81,8 @@ func (m *silent) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeRes
 	return nil, nil
 }
 
-// Goal: a renewal that a member does not answer ends in its time: there is a connection, so nobody
-// is asked why there is none.
+// A renewal that a member does not answer times out: there is a connection, so its absence is not
+// the reason.
 func TestKeepAliveOnceOfSilentMember(t *testing.T) {
 	tier.Campaign(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -148,8 +148,7 @@ func (m *stalling) LeaseTimeToLive(
 	return &etcdpb.LeaseTimeToLiveResponse{ID: r.ID, TTL: -1}, nil
 }
 
-// Goal: a lease is renewed over another stream, in time, when a member hangs with its connection
-// open. Method: a member whose first stream hangs after one renewal.
+// When a member hangs with its connection open, the lease is renewed in time over another stream.
 func TestKeepAliveOfHangingMember(t *testing.T) {
 	tier.RealTime(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

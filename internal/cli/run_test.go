@@ -10,8 +10,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Goal: where no member can be reached, run says so with a code of its own, and does not
-// run the command.
+// If no member is reachable, run has a specific exit code, and does not run the command.
 func TestRunUnreachable(t *testing.T) {
 	var out, errs strings.Builder
 	code := Main(app.Process{
@@ -26,8 +25,8 @@ func TestRunUnreachable(t *testing.T) {
 	}
 }
 
-// Goal: commands that run others say by a code which no command has that their arguments are
-// wrong, and what to do with the flags that are about TLS.
+// Commands that run others report wrong arguments by an exit code that no child has, with advice
+// about TLS flags.
 func TestWrongArguments(t *testing.T) {
 	away := []string{"--endpoints", "https://127.0.0.1:1", "--command-timeout", "100ms"}
 	for _, tt := range []struct {

@@ -63,8 +63,8 @@ func (t tests) Run() int {
 	return code
 }
 
-// Goal: every command prints what etcdctl prints, byte for byte, and exits with
-// the same code. Method: transcripts of whole sessions, recorded with etcdctl.
+// Every command prints what etcdctl prints, byte for byte, and exits with the same code. The
+// transcripts were recorded with etcdctl.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	var server []string // in this process

@@ -69,9 +69,8 @@ func (s *topServer) stop() {
 	_ = s.running.Wait()
 }
 
-// Goal: top shows the leases of a member on a real terminal, does what keys say, says when the
-// member is away and when it is back, and leaves the terminal as it was, whichever way it ends.
-// Method: the real programs, on a pseudo-terminal.
+// top shows the leases of a member on a terminal, obeys keys, reports that the member is away and
+// back, and restores the terminal however it ends.
 func TestTopOnTerminal(t *testing.T) {
 	t.Parallel()
 	s := newTopServer(t)
@@ -159,7 +158,7 @@ func stranger(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Goal: a command that waits on a terminal says for whom, and takes that away when its turn comes.
+// A command that waits on a terminal says for whom, and erases that when its turn comes.
 func TestWaitingOnTerminal(t *testing.T) {
 	t.Parallel()
 	s := newTopServer(t)

@@ -8,9 +8,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// BenchmarkWrite is a write to a key that many caches have, each of which is told and
-// acknowledges by itself, with all that the replica does between two of them. It costs as
-// much for each cache, however many there are.
+// BenchmarkWrite is a write to a key that many caches have, each of which is invalidated and
+// acknowledges, with the replica's work between. The cost for each cache does not depend on their
+// number.
 func BenchmarkWrite(b *testing.B) {
 	for _, holders := range []int{10, 100, 1000, 4000} {
 		b.Run(fmt.Sprint(holders), func(b *testing.B) { benchmarkWrite(b, holders, 0) })

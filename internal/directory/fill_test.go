@@ -44,8 +44,8 @@ func touches(keys ...string) *Write {
 	return w
 }
 
-// C1: what is pending for a cache it may not cache anew, also when the write that it was for has
-// been taken back: the acknowledgement that comes would be taken for that of what is new.
+// C1: a cache may not fill a range whose invalidation is pending, also if the write was abandoned:
+// the coming acknowledgement would be taken for that of the new copy.
 func TestPendingIsNotFilled(t *testing.T) {
 	d := opened(Limits{})
 	if !mayFill(d, "b") {
@@ -63,8 +63,8 @@ func TestPendingIsNotFilled(t *testing.T) {
 	}
 }
 
-// C1: a cache that was told to drop all that it holds, in several ranges, may cache nothing before
-// all of its answer is worked off: a write waits for the first of the ranges, whichever it is to.
+// C1: a cache that was told to drop all its ranges may fill nothing before its whole answer is
+// processed, because a write waits for the first of the ranges, whichever that is.
 func TestNothingIsFilledBesideAll(t *testing.T) {
 	d := New(1, until(9_000), Limits{Drops: 1, Freed: 1})
 	d.Advance(100)
@@ -86,8 +86,8 @@ func TestNothingIsFilledBesideAll(t *testing.T) {
 	}
 }
 
-// What is known of caches is bounded: for one, in all, and what one owes. Beyond that nothing
-// more is cached, and one with too much pending is told to drop all.
+// What the directory knows is bounded: for each cache, in total, and in pending invalidations.
+// Beyond that nothing more is cached, and a cache with too much pending is told to drop everything.
 func TestDirectoryIsBounded(t *testing.T) {
 	d := opened(Limits{Spans: 3, AllSpans: 4, Drops: 2})
 	if !mayFill(d, "b") || !mayFill(d, "d", "f") || mayFill(d, "h") {
@@ -124,7 +124,8 @@ func TestDirectoryIsBounded(t *testing.T) {
 	}
 }
 
-// What is pending for a cache is bounded by the bytes of the keys, too: it is told by one message.
+// Pending invalidations are bounded by the bytes of their keys, so that one message has room for
+// them.
 func TestLongDropsAreBounded(t *testing.T) {
 	d := opened(Limits{DropBytes: 10})
 	keys := []string{"bbbbb", "ccccc", "d"}
@@ -150,8 +151,8 @@ func TestLongDropsAreBounded(t *testing.T) {
 	}
 }
 
-// The end of a lease is not kept waiting for ever, either, by commands that attach keys to a lease
-// which is known by its name only: those that come later wait for the end.
+// Commands that attach keys to a lease known only by its name do not delay the end of a lease for
+// ever: later ones wait for it.
 func TestEndAndAttachAny(t *testing.T) {
 	d := opened(Limits{})
 	attach := touches("b")
@@ -169,9 +170,9 @@ func TestEndAndAttachAny(t *testing.T) {
 	}
 }
 
-// C1: what a cache gave up before it read it again it has; only what was said since the last
-// reading is believed, and only of this term.
-func TestOldWords(t *testing.T) {
+// C1: an earlier report of a drop does not count once the cache has read the range again; only
+// reports of this term since the last read do.
+func TestOldReports(t *testing.T) {
 	d := opened(Limits{})
 	from := func(number uint64) Origin { return Origin{Member: 1, Incarnation: 7, Number: number} }
 	b := []keyrange.Range{{Key: "b"}}
@@ -210,7 +211,7 @@ func TestOldWords(t *testing.T) {
 	}
 }
 
-// What a lease does not hold its cache may not have, nor what it has no right to read.
+// A cache may fill only what its lease holds and its user may read.
 func TestFillIsWithin(t *testing.T) {
 	d := opened(Limits{})
 	if mayFill(d, "~") || mayFill(d, "b", "~") || !mayFill(d, "b") {
@@ -226,7 +227,7 @@ func TestFillIsWithin(t *testing.T) {
 	}
 }
 
-// C1: a lease past its expiry is not over while a command that renews it is in the log.
+// C1: a lease past its expiry has not ended while a command that renews it is in the log.
 func TestRenewalInTheLog(t *testing.T) {
 	d := opened(Limits{})
 	if !mayFill(d, "b") {
@@ -248,9 +249,8 @@ func TestRenewalInTheLog(t *testing.T) {
 	}
 }
 
-// C1: between the end of a lease by a revocation, and the orphan that its hold becomes, its cache
-// still has what it had. A write that begins to wait just then waits for it, and nothing more may
-// be cached.
+// C1: between a revocation and the orphan that its hold becomes, the cache still has its copies. A
+// write that starts to wait then waits for it, and nothing more may be filled.
 func TestLeaseGoesBeforeItsHold(t *testing.T) {
 	state := &lives{at: 9_000}
 	d := New(1, state, Limits{})
@@ -277,8 +277,8 @@ func TestLeaseGoesBeforeItsHold(t *testing.T) {
 	}
 }
 
-// A write knows for how many drops it has waited, and whose was the last; one that only renews, for
-// each cache that has to drop something.
+// A write reports how many invalidations it waited for and whose was last; a write that only renews
+// reports each cache that must drop something.
 func TestDropsOfWrites(t *testing.T) {
 	d := opened(Limits{})
 	if !mayFill(d, "b", "c") {

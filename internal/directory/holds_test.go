@@ -16,8 +16,7 @@ func heldBy(id lease.ID, token lease.Token, keys ...string) *cache {
 	return c
 }
 
-// Goal: a cache is found by its token and by what its lease holds, until it is removed. Method: two
-// caches of one lease, the first of which lost its holder, and a range that is held twice.
+// A cache is found by its token and by its ranges until it is removed.
 func TestHoldsFind(t *testing.T) {
 	h := newHolds()
 	old, c := heldBy(1, 5, "a", "b"), heldBy(1, 6, "b", "b")
@@ -40,7 +39,7 @@ func TestHoldsFind(t *testing.T) {
 	}
 }
 
-// Goal: what caches may have is counted, and bounded. Method: what two caches gain and lose.
+// The copies that caches may have are counted and bounded.
 func TestHoldsCount(t *testing.T) {
 	h, l := newHolds(), &Limits{Spans: 2, AllSpans: 3}
 	a, b := heldBy(1, 1), heldBy(2, 2)
@@ -64,9 +63,8 @@ func TestHoldsCount(t *testing.T) {
 	}
 }
 
-// Goal: nothing of a new hold is cached before the commands that did not look for it are settled,
-// nor before those that end leases which such a command may have attached keys to. Method: a hold
-// between commands, which are settled one by one.
+// A new hold is not filled before the commands that did not look for it are settled, nor before
+// those that end leases to which such a command may have attached keys.
 func TestFences(t *testing.T) {
 	f := fences{settled: 1}
 	first, second, last := heldBy(1, 1), heldBy(2, 2), heldBy(3, 3)

@@ -56,8 +56,8 @@ func admitted(t *testing.T, d *Directory, w *Write, now bool) *Write {
 	return w
 }
 
-// Writes that end leases, and wait for many commands that attach keys to one of them, look at
-// their leases once more when the last of these is done, not at each.
+// Writes that end leases and wait for many commands that attach keys to one of them check their
+// leases again when the last of these is done, not at each.
 func TestManyStuck(t *testing.T) {
 	const n = 300
 	s := &counted{}
@@ -84,8 +84,8 @@ func TestManyStuck(t *testing.T) {
 	mustBeSound(d)
 }
 
-// Writes that are stuck are not looked at before all is done that they wait for; and nothing is
-// kept of a lease of which nothing is under way.
+// Stuck writes are not checked before everything that they wait for is done. Nothing is kept of a
+// lease without pending commands.
 func TestStuckStay(t *testing.T) {
 	const n = 300
 	held := []keyrange.Range{{Key: "held"}}
@@ -121,8 +121,7 @@ func TestStuckStay(t *testing.T) {
 	}
 }
 
-// Commands that may attach keys to any lease wait for those that are stuck together, not for each
-// by itself.
+// Commands that may attach keys to any lease wait for the stuck ones together.
 func TestManyAttachers(t *testing.T) {
 	const n = 300
 	d := holding(&counted{}, 0, Limits{Ending: 2 * n})
@@ -148,8 +147,8 @@ func TestManyAttachers(t *testing.T) {
 	mustBeSound(d)
 }
 
-// Writes to ranges that wait for very many writes to keys in these are refused, before there are
-// too many links between them. Writes that wait go on as ever.
+// Writes to ranges that wait for very many writes to keys in them are refused, before there are too
+// many links between them. Waiting writes are not affected.
 func TestManyLinks(t *testing.T) {
 	const n, most = 200, 1000
 	d := holding(&counted{}, 1, Limits{Links: most})
@@ -194,8 +193,8 @@ func TestManyLinks(t *testing.T) {
 	mustBeSound(d)
 }
 
-// Of very many caches that are to be told something no more are told in one step than it has room
-// for, and the next step is at once. It is the same when they have not answered.
+// A step sends a bounded number of invalidations, also repeated ones, and the next step follows at
+// once.
 func TestManyAreTold(t *testing.T) {
 	const n, most = 100, 7
 	d := holding(&counted{}, n, Limits{Told: most})
@@ -218,8 +217,8 @@ func TestManyAreTold(t *testing.T) {
 	}
 }
 
-// Of very many caches whose leases are over no more are looked at in one step than it has room
-// for, and the next step is at once.
+// A step processes a bounded number of caches whose leases have ended, and the next step follows at
+// once.
 func TestManyAreOver(t *testing.T) {
 	const n, most = 100, 7
 	d := holding(&counted{}, n, Limits{Over: most})
@@ -235,8 +234,8 @@ func TestManyAreOver(t *testing.T) {
 	mustBeSound(d)
 }
 
-// When very many writes wait for caches that acknowledge at one time, no more of that is worked off
-// in one step than it has room for, and the next step is at once. The writes go on in their order.
+// A step processes a bounded number of acknowledgements and writes that they release, and the next
+// step follows at once. Writes keep their order.
 func TestManyAreFreed(t *testing.T) {
 	const n, caches, most = 100, 3, 7
 	d := holding(&counted{}, caches, Limits{Freed: most})
@@ -274,8 +273,8 @@ func TestManyAreFreed(t *testing.T) {
 	}
 }
 
-// The end of what many writes wait for is worked off in pieces, too, and although it is not there
-// any more; also what it had acknowledged before.
+// When a cache ends for which many writes wait, the work is split over steps, too, including what
+// it acknowledged before.
 func TestManyWaitForOne(t *testing.T) {
 	const n, most = 20, 7
 	for _, acknowledged := range []bool{false, true} {
@@ -312,8 +311,8 @@ func TestManyWaitForOne(t *testing.T) {
 	}
 }
 
-// Of very many urgent writes no more are under way than there is room for, whatever became of those
-// that wait for it; others need no room.
+// The number of pending urgent writes is bounded, whatever happens to those that wait for them;
+// others are not limited.
 func TestUrgentAreFew(t *testing.T) {
 	const n, most = 40, 7
 	s := &counted{keys: []string{"k"}}
@@ -353,8 +352,7 @@ func TestUrgentAreFew(t *testing.T) {
 	}
 }
 
-// Urgent writes that are under way have few keys together, whether caches have them or not, unless
-// one alone has more.
+// Pending urgent writes have few keys together, cached or not, unless a single one has more.
 func TestUrgentHaveFewKeys(t *testing.T) {
 	const n, most = 20, 2
 	for _, c := range []struct{ keys, together int }{{1, 2}, {4, 2}, {7, 2}, {8, 1}, {100, 1}} {
@@ -382,8 +380,7 @@ func TestUrgentHaveFewKeys(t *testing.T) {
 	}
 }
 
-// A step has looked at enough when it has looked at as much as it may; what is done apart is told,
-// and does not count.
+// A step ends after a bounded number of visits. Work done elsewhere is reported and does not count.
 func TestSpent(t *testing.T) {
 	s := &counted{keys: slices.Repeat([]string{"a"}, 5)}
 	d := holding(s, 0, Limits{Work: 10})
@@ -407,7 +404,7 @@ func TestSpent(t *testing.T) {
 	}
 }
 
-// It takes no look at all keys of a lease to see that some cache holds one.
+// It does not take a visit of all keys of a lease to see that a cache has one.
 func TestFirstKeyIsHeld(t *testing.T) {
 	s := &counted{keys: slices.Repeat([]string{"a"}, 1000)}
 	d := holding(s, 1, Limits{})
@@ -419,7 +416,7 @@ func TestFirstKeyIsHeld(t *testing.T) {
 	}
 }
 
-// Slow caches are named at the cost of those that are named, however many are slow.
+// Naming slow caches costs as much as those named, however many are slow.
 func TestManyAreLate(t *testing.T) {
 	took := func(n int) uint64 {
 		d := holding(&counted{}, n, Limits{})

@@ -14,10 +14,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestScenarios runs the files of testdata: what a leader is told of caches, one command after
-// another, and after each what it does then: which writes go on, which caches are told to drop
-// what, by which members, and when it has to look again. Rewrite the answers with -rewrite, and
-// read the difference. The invariants are checked after every command.
+// TestScenarios runs the files of testdata: what a leader learns of caches, one command after
+// another, and what it does after each: which writes continue, which caches must drop what, through
+// which members, and when it has to look again. -rewrite rewrites the answers; read the difference.
+// Invariants are checked after each command.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &scenario{}

@@ -30,7 +30,7 @@ func randomRange(rng *rand.Rand) keyrange.Range {
 	return r
 }
 
-// Of what has every key nothing is left when every key is taken out.
+// Removing every key leaves nothing of the span of all keys.
 func TestSpansAll(t *testing.T) {
 	var s spans
 	s.add(keyrange.All)
@@ -43,8 +43,7 @@ func TestSpansAll(t *testing.T) {
 	}
 }
 
-// A set of ranges has the keys that a set of keys has, whatever is added and
-// removed.
+// A set of ranges has the same keys as a set of keys after any additions and removals.
 func TestSpansTwin(t *testing.T) {
 	for seed := range uint64(tier.Budget(40, 200)) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -17,7 +17,7 @@ func (u until) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(n
 
 func (u until) Expiry(lease.ID) (lease.Instant, bool) { return lease.Instant(u), true }
 
-// A cache that never answers is named when it has kept a write waiting until its end.
+// A cache that never answers is named when it has delayed a write until its end.
 func TestDeadCacheIsNamed(t *testing.T) {
 	d := New(1, until(500), Limits{})
 	d.Advance(100)
@@ -42,9 +42,9 @@ func TestDeadCacheIsNamed(t *testing.T) {
 	}
 }
 
-// A cache that keeps writes waiting is slow from when it is late until it has caught up, or its
-// lease is over, or has ended: not before it is late, nor if nobody waits for it.
-func TestSlowCacheIsTold(t *testing.T) {
+// A cache that delays writes is slow from the time it is late until it has caught up or its lease
+// ends; not before, nor if nothing waits for it.
+func TestSlowCache(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	d.Advance(100)
 	d.Hold(7, 3, []keyrange.Range{{Key: "a"}, {Key: "b"}, {Key: "c"}}, true)
@@ -132,8 +132,8 @@ func TestSlowCacheIsTold(t *testing.T) {
 	late("nobody waits for what is over", 0, false)
 }
 
-// A slow cache whose lease ends, or gets another holder, is slow no more; and the slowest are
-// named, if they are many, as are some of those that were slow. All are counted.
+// A slow cache whose lease ends, or gets another holder, is no longer slow. Of many, the slowest
+// and some that were slow are named, and all are counted.
 func TestSlowCachesEnd(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	const all = lateKept + 10
@@ -175,7 +175,7 @@ func TestSlowCachesEnd(t *testing.T) {
 	}
 }
 
-// A slow cache of which it is known that it has nothing is slow no more.
+// A slow cache that is known to be empty is no longer slow.
 func TestSlowCacheIsReleased(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	key := []keyrange.Range{{Key: "a"}}
@@ -205,8 +205,8 @@ func (l *lives) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(
 
 func (l *lives) Expiry(lease.ID) (lease.Instant, bool) { return l.at, !l.gone }
 
-// T10: who waited for a cache while its end was not known, because the clock was not to be
-// trusted, waits until the end that it has then.
+// T10: a write that waited for a cache while the clock could not be trusted waits until the end
+// that the cache has afterwards.
 func TestEndIsKnownLater(t *testing.T) {
 	state := &lives{at: 5000}
 	d := New(1, state, Limits{})
@@ -233,8 +233,8 @@ func TestEndIsKnownLater(t *testing.T) {
 	}
 }
 
-// A cache with more ranges pending than are named again and again is told of what comes later when
-// it has answered, at once.
+// A cache with more pending ranges than are repeated gets the later ones at once when it has
+// answered.
 func TestWindowOpens(t *testing.T) {
 	d := New(1, until(90_000), Limits{})
 	d.Hold(1, 1, []keyrange.Range{keyrange.All}, true)

@@ -388,9 +388,9 @@ func (w *walk) check() error {
 	return nil
 }
 
-// C1, T20: whatever is lost, late or repeated, and whichever member leads, no cache whose lease is
-// valid has anything but what the store has; and when the network is well again every
-// write goes on by the end of the leases of caches that do not answer.
+// C1, T20: whatever is lost, late or repeated, and whichever member leads, a cache with a valid
+// lease has only what the store has; and once the network works again every write continues by the
+// end of the leases of unresponsive caches.
 func TestWalk(t *testing.T) {
 	seeds := uint64(tier.Budget(40, 400))
 	reads, waits := 0, 0

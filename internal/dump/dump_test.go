@@ -81,8 +81,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// Goal: a dump shows each field of each record. Method: golden files of the dumps of a backup and a
-// data directory with a record of each kind.
+// A dump shows each field of each record. Golden files of the dumps of a backup and a data
+// directory with a record of each kind.
 func TestGoldenBackup(t *testing.T) {
 	golden(t, "backup.json", dumpOf(t, corpusBackup(t)))
 }
@@ -176,8 +176,8 @@ func sound(out string) (lines []string) {
 	return lines
 }
 
-// Goal: everything before the damage in a backup is printed, and the damage is reported. Method: a
-// backup of two chunks, truncated after each byte, and with each byte changed.
+// Everything before the damage in a backup is printed, and the damage is reported. A backup of two
+// chunks, truncated after each byte, and with each byte changed.
 func TestDamagedBackup(t *testing.T) {
 	whole := corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes
 	half := bytes.LastIndex(whole, []byte{9, 14}) // the answer of a session
@@ -217,10 +217,10 @@ func TestDamagedBackup(t *testing.T) {
 	}
 }
 
-// Goal: a dump of a damaged backup attributes nothing to the wrong principal. Records refer to most
+// A dump of a damaged backup attributes nothing to the wrong principal. Records refer to most
 // writers by number, in the order in which the state first mentions them, so after an unreadable
-// chunk the later numbers are unknown. Method: the third of four chunks either has a changed byte,
-// so that its checksum is wrong, or contains a record that cannot be decoded.
+// chunk the later numbers are unknown. The third of four chunks either has a changed byte, so that
+// its checksum is wrong, or contains a record that cannot be decoded.
 func TestWritersAfterLostChunk(t *testing.T) {
 	whole := corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes
 	deleted := func(key byte, writer ...byte) []byte {
@@ -252,9 +252,8 @@ func TestWritersAfterLostChunk(t *testing.T) {
 	}
 }
 
-// Goal: every bit of a record except secrets is shown, what a newer release wrote is reported as
-// such, and nothing makes a dump panic. Method: each bit of a state's records is flipped, one at a
-// time.
+// Every bit of a record except secrets is shown, what a newer release wrote is reported as such,
+// and nothing makes a dump panic.
 func TestChangedRecords(t *testing.T) {
 	whole := corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes
 	good := dumpOf(t, backupOf(t, whole))
@@ -326,9 +325,9 @@ func files(t testing.TB, dir string) map[string]string {
 	return out
 }
 
-// Goal: a dump changes nothing in a data directory, damaged or not, and never panics. Method: each
-// file of a directory is truncated and changed in several places, and removed; the directory is
-// compared before and after.
+// A dump changes nothing in a data directory, damaged or not, and never panics. Each file of a
+// directory is truncated and changed in several places, and removed; the directory is compared
+// before and after.
 func TestDamagedDirectory(t *testing.T) {
 	tier.Campaign(t)
 	dir := corpusDirectory(t)

@@ -469,9 +469,8 @@ func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 	return out
 }
 
-// Goal: docs/formats.md and the comment of package fsm are enough to write a program that reads
-// backups. Method: such a program reads a backup with each kind of record, and gets the fields that a
-// dump prints.
+// Docs/formats.md and the comment of package fsm are enough to write a program that reads backups.
+// Such a program reads a backup with each kind of record, and gets the fields that a dump prints.
 func TestStrangerReadsBackup(t *testing.T) {
 	file := corpusBackup(t)
 	want := (&stranger{file, new([]any)}).backup(t)

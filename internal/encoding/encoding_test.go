@@ -224,7 +224,7 @@ func TestMapIsDeterministic(t *testing.T) {
 	}
 }
 
-// Goal: no input panics, and whatever is accepted encodes to something with the same meaning.
+// No input panics, and whatever is accepted encodes to something with the same meaning.
 func FuzzDecoder(f *testing.F) {
 	for _, form := range forms() {
 		f.Add(form.append(nil))

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Goal: a chain reads as one sentence, and everything in it is found. Method: the errors of a
-// lock that calls the client.
+// A chain of errors reads as one sentence, and each error in it is found.
 func TestChain(t *testing.T) {
 	t.Parallel()
 	taken := errors.New("lock: another session has it")
@@ -34,7 +33,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// Goal: errors that came together are one line, and each is found.
+// Joined errors are one line, and each is found.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	one, other := errors.New("one"), In("lock: release", "a", errors.New("lock: lost"))
@@ -50,7 +49,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Goal: the end of a context is found by its cause and by the error of package context.
+// The end of a context is found by its cause and by the error of package context.
 func TestCause(t *testing.T) {
 	t.Parallel()
 	own := errors.New("own")

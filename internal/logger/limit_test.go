@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Goal: what repeats is limited for each place in the code, and the next line of it tells how many
-// are missing. Debug lines, which are asked for, are not limited.
+// What repeats is limited for each place in the code, and the next line of it tells how many are
+// missing. Debug lines, which are asked for, are not limited.
 func TestLimitEachPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -49,7 +49,7 @@ func TestLimitEachPlace(t *testing.T) {
 	})
 }
 
-// Goal: a text that a stranger chose is bounded, whatever its type.
+// A text that a stranger chose is bounded, whatever its type.
 func TestLongTexts(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(NewLimit(slog.NewJSONHandler(&out, nil), nil))
@@ -70,7 +70,7 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
-// Goal: texts of With are bounded as well, and those of errors less, since a stack trace is one.
+// Texts of With are bounded as well, and those of errors less, since a stack trace is one.
 func TestLongTextsOfLogger(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(NewLimit(slog.NewJSONHandler(&out, nil), nil))
@@ -88,8 +88,8 @@ func TestLongTextsOfLogger(t *testing.T) {
 	}
 }
 
-// Goal: records that do not say where they come from have a rate for each kind of message, and what
-// a stranger makes up has one together.
+// Records that do not say where they come from have a rate for each kind of message, and what a
+// stranger makes up has one together.
 func TestLimitWithoutPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

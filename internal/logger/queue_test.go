@@ -31,8 +31,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 	return p.text.Write(b)
 }
 
-// Goal: a reader that has stopped blocks no writer; what is lost is counted and reported (T43).
-// Method: block the pipe, write several times what fits, unblock it.
+// A reader that has stopped blocks no writer; what is lost is counted and reported (T43).
 func TestReaderStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})
@@ -66,7 +65,7 @@ func TestReaderStopped(t *testing.T) {
 	})
 }
 
-// Goal: a process ends although nothing reads its log. Method: close with the pipe blocked.
+// A process ends although nothing reads its log.
 func TestCloseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})
@@ -81,7 +80,7 @@ func TestCloseIsBounded(t *testing.T) {
 	})
 }
 
-// Goal: lines that a closed pipe refuses are counted, and later ones arrive once it works again.
+// Lines that a closed pipe refuses are counted, and later ones arrive once it works again.
 func TestWriteFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &pipe{err: errors.New("broken pipe")}

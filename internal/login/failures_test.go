@@ -192,9 +192,8 @@ func TestFailuresAreForgotten(t *testing.T) {
 	}
 }
 
-// Goal: a stranger that may try no more cannot make the member forget how often a user was guessed
-// at. Method: a user without tries left, and a stranger without any that names more users than are
-// kept.
+// A stranger without attempts left cannot make the member forget the failed attempts on a user, by
+// naming more users than are remembered.
 func TestLimitedTriesForgetNobody(t *testing.T) {
 	g := newGuarded(t, 1)
 	for i := range userFactor {

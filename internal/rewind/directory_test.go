@@ -90,8 +90,7 @@ func examine(t *testing.T, dir string) *Directory {
 	return d
 }
 
-// Goal: Examine determines the condition of a data directory without changing it. Method: change
-// one thing in a sound one.
+// Examine determines the condition of a data directory without changing it.
 func TestExamine(t *testing.T) {
 	t.Parallel()
 	write := func(name string) func(*testing.T, string) {
@@ -217,8 +216,8 @@ func changeByte(t *testing.T, dir string) {
 	}
 }
 
-// Goal: a survivor reports everything in its log, committed or not, and becomes the only member of
-// its cluster with all of it. The old directory is kept. Method: examine the new directory.
+// A survivor reports everything in its log, committed or not, and becomes the only member of its
+// cluster with all of it. The old directory is kept.
 func TestForceNewCluster(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -290,7 +289,7 @@ func TestForceNewCluster(t *testing.T) {
 	}
 }
 
-// Goal: ForceNewCluster requires a sound directory, and leaves it in place if it fails.
+// ForceNewCluster requires a sound directory, and leaves it in place if it fails.
 func TestForceNewClusterRefusals(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Goal: a table looks as etcdctl's does. Method: what etcdctl's library draws of the same cells.
+// A table looks like one drawn by etcdctl's library.
 func TestWrite(t *testing.T) {
 	for _, c := range []struct {
 		head []string
@@ -46,7 +46,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// Goal: columns of a terminal are counted, not bytes or characters.
+// Terminal columns are counted, not bytes or characters.
 func TestWidth(t *testing.T) {
 	for s, want := range map[string]int{
 		"": 0, "abc": 3, "é": 1, "e\u0301": 1, "日本語": 6, "한글": 4, "カナ": 4, "🔑": 2, "Ａ": 2, "→": 1,

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Goal: client libraries parse these as semantic versions. Method: the shape
-// they accept, and the API version as a prefix of the etcd version.
+// Client libraries parse these as semantic versions, and the API version is a prefix of the etcd
+// version.
 func TestShape(t *testing.T) {
 	semver := regexp.MustCompile(`^\d+\.\d+\.\d+$`)
 	for _, v := range []string{Version, EtcdVersion} {

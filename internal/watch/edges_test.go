@@ -7,8 +7,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// TestFIFOKeepsNothing: what was popped is not referenced any more, and a few elements that come
-// and go allocate nothing.
+// Popped elements are not referenced, and a few elements that come and go do not allocate.
 func TestFIFOKeepsNothing(t *testing.T) {
 	var f fifo[*event]
 	check := func() {
@@ -51,8 +50,8 @@ func TestFIFOKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestHubKeepsNothing: when the last watcher of a range ends, and when progress is answered,
-// neither the index nor any scratch memory refers to them.
+// When the last watcher of a range ends, and when progress is answered, neither the index nor
+// scratch memory refers to them.
 func TestHubKeepsNothing(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()
@@ -115,8 +114,8 @@ func TestHubKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestClosedKeepsNothing: a stream that is closed twice counts once. It keeps nothing of what it
-// had to say, takes nothing more, and no request for progress waits for it.
+// A stream closed twice counts once. It drops its queue, accepts nothing more, and no progress
+// request waits for it.
 func TestClosedKeepsNothing(t *testing.T) {
 	st := newStore(Options{})
 	other := st.hub.NewStream()
@@ -139,9 +138,8 @@ func TestClosedKeepsNothing(t *testing.T) {
 	other.Close()
 }
 
-// TestTap: the tap is given everything while somebody wants it, and told when something is
-// missing: after a restore, and when the backlog was full. A publication that is larger than the
-// backlog is not missing if nothing else was there, whatever comes after it.
+// The tap gets everything while it is wanted, and is notified of gaps: after a restore, and when
+// the backlog was full. A single publication larger than the backlog is no gap.
 func TestTap(t *testing.T) {
 	st := newStore(Options{Backlog: Limit{Events: 3, Bytes: 30}})
 	var events, revision, gaps int
@@ -201,8 +199,7 @@ func TestTap(t *testing.T) {
 	want("nobody wants it any more", 0, 23, 0)
 }
 
-// TestLaterWakes, in fake time: events that are made later wake the watchers at once, and none
-// before they are there.
+// Events published later wake the watchers at once, and not before.
 func TestLaterWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStore(Options{})
@@ -220,7 +217,7 @@ func TestLaterWakes(t *testing.T) {
 	})
 }
 
-// TestRestoreWakes, in fake time: after a restore alone the watchers read what they missed.
+// After a restore alone, watchers read what they missed.
 func TestRestoreWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStore(Options{})
@@ -236,8 +233,7 @@ func TestRestoreWakes(t *testing.T) {
 	})
 }
 
-// TestProgressAfterNobody, in fake time: what was published while nobody was interested was not
-// distributed. A request for progress has it distributed.
+// A progress request distributes what was published while there were no watchers.
 func TestProgressAfterNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStore(Options{})
@@ -252,7 +248,7 @@ func TestProgressAfterNobody(t *testing.T) {
 	})
 }
 
-// TestProgressOfTheGone: a request about a watcher that has ended makes room for others.
+// A request about a watcher that has ended makes room for others.
 func TestProgressOfTheGone(t *testing.T) {
 	s := newStore(Options{}).hub.NewStream()
 	for range 2 * maxAsked {
@@ -269,7 +265,7 @@ func TestProgressOfTheGone(t *testing.T) {
 	}
 }
 
-// TestLargePart: watchers of a large part of what is distributed share it and copy nothing.
+// Watchers of a large part of what is distributed share it without a copy.
 func TestLargePart(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()

@@ -308,9 +308,8 @@ func (m *model) run(o Options, steps int) error {
 	return nil
 }
 
-// TestModel (W1): whatever is written, watched, cancelled, compacted, restored
-// and left unread, in any order, every watcher sees the truth, or an error that
-// names a compaction beyond the place where it was.
+// TestModel (W1): whatever is written, watched, cancelled, compacted, restored and left unread, in
+// any order, every watcher sees the truth, or an error that names a compaction beyond its position.
 func TestModel(t *testing.T) {
 	for seed := range uint64(tier.Budget(300, 1500)) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -7,8 +7,8 @@ type faulty struct{ *view }
 
 func (faulty) Events(string, string, int64, int) ([]*event, int64, error) { panic("a fault") }
 
-// TestPanicOfHistory: a call that panics while it reads history, and is ended by the server of
-// the call, leaves the stream unlocked, so that it can be closed.
+// If reading history panics, and the server of the call recovers, the stream is unlocked and can be
+// closed.
 func TestPanicOfHistory(t *testing.T) {
 	hub := New(func() History[*event] { return faulty{&view{rev: 3}} }, Options{})
 	s := hub.NewStream()

@@ -9,10 +9,9 @@ import (
 	"testing"
 )
 
-// TestRace (W1) is the model test with real goroutines: a writer that never
-// waits, Run, and clients, some slow, that watch, cancel, ask for progress and
-// come back, while history is compacted behind them. Every client checks each
-// batch against the truth.
+// TestRace (W1) is the model test with goroutines: a writer that never waits, Run, and clients,
+// some slow, that watch, cancel, request progress and resume, while history is compacted. Every
+// client checks each batch.
 func TestRace(t *testing.T) {
 	st := newStore(Options{
 		Backlog: Limit{Events: 200}, Queue: Limit{Events: 30}, Batch: Limit{Events: 10},

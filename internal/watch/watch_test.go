@@ -38,10 +38,8 @@ func mustWatch(t testing.TB, s *Stream[*event], r Request) int64 {
 	return id
 }
 
-// TestResume (W1, T14): a client that goes away after every single batch and
-// comes back with the revision after the one it was told, on a new stream, has
-// in the end seen every event once. Bounds are such that revisions are larger
-// than batches and queues.
+// W1, T14: a client that reconnects after every batch, with the revision after it, sees every event
+// once. Revisions are larger than batches and queues.
 func TestResume(t *testing.T) {
 	st := newStore(tight)
 	var seen []*event
@@ -81,9 +79,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestHugeRevision (T14): a lease with 10,000 keys ends: one revision, far
-// above every bound. It reaches a watcher in one batch, whether it comes live,
-// from history, or after the watcher was slow.
+// T14: the end of a lease with 10,000 keys is one revision, far above every bound. It reaches a
+// watcher in one batch, live, from history, or after the watcher was slow.
 func TestHugeRevision(t *testing.T) {
 	st := newStore(tight)
 	s := st.hub.NewStream()
@@ -115,7 +112,7 @@ func TestHugeRevision(t *testing.T) {
 	}
 }
 
-// TestBytes: queue and batch are bounded by bytes as well.
+// Queues and batches are bounded by bytes, too.
 func TestBytes(t *testing.T) {
 	st := newStore(Options{Queue: Limit{Bytes: 100}, Batch: Limit{Bytes: 35}})
 	s := st.hub.NewStream()
@@ -144,8 +141,8 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestShared: one event reaches all watchers as one pointer, and equal
-// watchers share one slice, so that an API can encode once for all.
+// All watchers get the same pointer to an event, and equal watchers the same slice, so that an API
+// can encode once for all.
 func TestShared(t *testing.T) {
 	st := newStore(Options{})
 	a, b := st.hub.NewStream(), st.hub.NewStream()
@@ -172,8 +169,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestSmallPart: a slow watcher of little does not hold a large part of the
-// backlog in memory.
+// A slow watcher of few keys does not keep a large part of the backlog in memory.
 func TestSmallPart(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()
@@ -193,8 +189,8 @@ func TestSmallPart(t *testing.T) {
 	}
 }
 
-// TestSeam (W1): a writer comes exactly between the look at the current view
-// and its use, wherever the hub looks: nothing is lost, nothing comes twice.
+// W1: a writer that comes between the reading of the current view and its use loses and repeats
+// nothing, wherever the hub reads.
 func TestSeam(t *testing.T) {
 	between := func(st *store) { st.shown = func() { st.write(put("k")) } }
 	t.Run("watch", func(t *testing.T) {
@@ -246,8 +242,8 @@ func TestSeam(t *testing.T) {
 	})
 }
 
-// TestGoneWhileReading: a watcher is cancelled, or its stream closed, while
-// its history is read and found compacted: it ends once.
+// A watcher that is cancelled, or whose stream is closed, while its history is read and found
+// compacted ends once.
 func TestGoneWhileReading(t *testing.T) {
 	for name, f := range map[string]func(*Stream[*event]){
 		"cancel": func(s *Stream[*event]) { _ = s.Cancel(0) },
@@ -274,7 +270,7 @@ func TestGoneWhileReading(t *testing.T) {
 	}
 }
 
-// TestRefused: each bad request has its error, and changes nothing.
+// Each bad request has its error, and changes nothing.
 func TestRefused(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()
@@ -314,7 +310,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestProgressFlood: a client that asks and does not read holds 64 requests.
+// A client that requests progress without reading has at most 64 pending requests.
 func TestProgressFlood(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()
@@ -340,8 +336,7 @@ func TestProgressFlood(t *testing.T) {
 	}
 }
 
-// TestBroken: a writer that repeats itself, and a history that does not move,
-// are faults of the program.
+// A writer that repeats itself, and a history that does not advance, panic.
 func TestBroken(t *testing.T) {
 	st := newStore(Options{})
 	st.write(put("k"))
@@ -369,9 +364,8 @@ func mustPanic(t *testing.T, want string, f func()) {
 	f()
 }
 
-// TestRun, in fake time: Next waits for what is published, is served from
-// history without any delay (etcd makes contended locks wait 100 ms for it),
-// and everything ends when it is told to.
+// Next waits for what is published and serves history without delay (etcd delays contended locks by
+// 100 ms for it). Everything ends when it must.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStore(Options{})
@@ -412,8 +406,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestProgressAwaits, in fake time: progress asked for after a revision was
-// shown and before it was published waits for it, though nobody watches.
+// Progress requested after a revision was shown and before it was published waits for it, also
+// without watchers.
 func TestProgressAwaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStore(Options{})

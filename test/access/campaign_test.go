@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Goal: revoking a user's permission ends its campaigns in the same revision, for the leader, the
-// next in the queue, and those behind. Method: three sessions of alice campaign through one member,
-// and alice loses her role.
+// Revoking a user's permission ends its campaigns in the same revision, for the leader, the next in
+// the queue, and those behind. Three sessions of alice campaign through one member, and alice loses
+// her role.
 func TestRoleRevokedWhileCampaigning(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)

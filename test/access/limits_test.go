@@ -71,9 +71,9 @@ func wantLimit(t *testing.T, what string, err error, text string) {
 	}
 }
 
-// Goal: the limits on a user's state hold across all members and both APIs, and do not affect other
-// users. Method: alice reaches her limits, through the leader and through a follower, and then
-// frees some of her state. Bob does the same without limits.
+// The limits on a user's state hold across all members and both APIs, and do not affect other
+// users. Alice reaches her limits, through the leader and through a follower, and then frees some
+// of her state. Bob does the same without limits.
 func TestLimitsOfState(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -128,9 +128,9 @@ func TestLimitsOfState(t *testing.T) {
 	})
 }
 
-// Goal: a user's requests are limited per second, without losing a lease and without affecting
-// other users. Method: alice sends concurrent requests until some are refused, and renews over both
-// APIs in each round.
+// A user's requests are limited per second, without losing a lease and without affecting other
+// users. Alice sends concurrent requests until some are refused, and renews over both APIs in each
+// round.
 func TestLimitsOfRequests(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)

@@ -15,9 +15,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Goal: revoking a user's permission ends its open calls in the same revision, through every
-// member: they deliver nothing later, and a cache answers nothing from memory once the change is
-// acknowledged. Method: alice opens one of each, and loses her role.
+// Revoking a user's permission ends its open calls in the same revision, through every member: they
+// deliver nothing later, and a cache answers nothing from memory once the change is acknowledged.
 func TestRoleRevoked(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -96,9 +95,9 @@ func openCache(t *testing.T, c *client.Client) *cache.Cache {
 	return kept
 }
 
-// Goal: a stream of lease events delivers the events that its user may see at the time. It survives
-// losing and regaining a permission, without the events in between. Method: carol may also see
-// bob's leases; she loses the role for alice's, and gets it back.
+// A stream of lease events delivers the events that its user may see at the time. It survives
+// losing and regaining a permission, without the events in between. Carol may also see bob's
+// leases; she loses the role for alice's, and gets it back.
 func TestEventFilter(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -155,10 +154,10 @@ func TestEventFilter(t *testing.T) {
 	})
 }
 
-// Goal: a watch that resumes after a broken connection is refused if the permission was revoked in
-// between, and delivers nothing of what it missed. Method: cut the line, revoke the role, put a
-// key, and restore the line. Compare ZooKeeper's CVE-2026-59739: watches that clients set again
-// after a reconnect were not authorized.
+// A watch that resumes after a broken connection is refused if the permission was revoked in
+// between, and delivers nothing of what it missed. Cut the line, revoke the role, put a key, and
+// restore the line. Compare ZooKeeper's CVE-2026-59739: watches that clients set again after a
+// reconnect were not authorized.
 func TestResumedWatchIsRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -180,9 +179,9 @@ func TestResumedWatchIsRefused(t *testing.T) {
 	})
 }
 
-// Goal: a client's calls fail immediately once its password has been changed or its user deleted.
-// Method: change a user's password, connect with the new one, and delete the user. The refused
-// calls have no timeout: they would hang if the client retried.
+// A client's calls fail immediately once its password has been changed or its user deleted. Change
+// a user's password, connect with the new one, and delete the user. The refused calls have no
+// timeout: they would hang if the client retried.
 func TestPasswordChanged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -221,7 +220,7 @@ func TestPasswordChanged(t *testing.T) {
 	})
 }
 
-// Goal: calls without a valid login fail immediately, and report that they had no effect.
+// Calls without a valid login fail immediately, and report that they had no effect.
 func TestNotLoggedIn(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -247,8 +246,8 @@ func TestNotLoggedIn(t *testing.T) {
 	})
 }
 
-// Goal: when access control is enabled, a connected client with a login keeps its lease and its
-// watch, and one without is refused. Method: connect both before enabling it.
+// When access control is enabled, a connected client with a login keeps its lease and its watch,
+// and one without is refused.
 func TestEnabledWhileConnected(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m, root := startSingle(t)

@@ -19,9 +19,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Goal: any number of logins does not delay renewals. Method: with an expensive hash, keep more
-// logins in flight than may queue, from before the first renewal until after the last, over both
-// APIs.
+// Any number of logins does not delay renewals. With an expensive hash, keep more logins in flight
+// than may queue, from before the first renewal until after the last, over both APIs.
 func TestLoginStorm(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

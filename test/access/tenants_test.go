@@ -17,10 +17,10 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Goal: with access control on, everything in the Go client works within a user's own keys and
-// names. Other users are refused immediately, and lists omit what they may not see. Method: as
-// alice and bob, through the leader and a follower. Compare ZooKeeper's CVE-2024-23944: watches
-// exposed the paths of other users.
+// With access control on, everything in the Go client works within a user's own keys and names.
+// Other users are refused immediately, and lists omit what they may not see. As alice and bob,
+// through the leader and a follower. Compare ZooKeeper's CVE-2024-23944: watches exposed the paths
+// of other users.
 func TestTenants(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)

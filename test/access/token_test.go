@@ -51,10 +51,9 @@ func startSingle(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 	return m, root
 }
 
-// T23: a user's token expires. Goal: the lease survives, because its keep-alive stream still
-// belongs to its user; and a lease without renewals expires, because no member needs a token for
-// that (etcd #13975, #14616). Method: wait until another client is refused with a token of the same
-// age.
+// T23: a user's token expires. The lease survives, because its keep-alive stream still belongs to
+// its user; and a lease without renewals expires, because no member needs a token for that (etcd
+// #13975, #14616).
 func TestT23TokenExpires(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m, root := startSingle(t)

@@ -32,9 +32,9 @@ type acked struct {
 	at       time.Time
 }
 
-// TestBackups is the life of a cluster with backups: its members write, its leaders change, all are
-// killed at once under load, and the newest state and that of a revision are restored; that of a
-// time as well with -long. Each is a state that the cluster had, by what the writers were told.
+// TestBackups is the life of a cluster with backups: members write, leaders change, all are killed
+// under load, and the newest state and that of a revision are restored, and with -long that of a
+// time. Each is a state that the cluster had, according to the writers.
 func TestBackups(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -121,9 +121,9 @@ func isCopied(t *testing.T, target string, revision int64) {
 // leasesFlag makes TestLostAndRestored run, which takes minutes.
 var leasesFlag = flag.Int("leases", 0, "leases in TestLostAndRestored (default: skip it)")
 
-// TestLostAndRestored measures what all members lose when they are killed at once, and how long
-// until there is one that serves again, with many leases and with the flags that are the default.
-// The newest backup of the whole state has at least half of the leases, and the log the others.
+// TestLostAndRestored measures what is lost when all members are killed at once, and how long until
+// one serves again, with many leases and the default flags. The newest full backup has at least
+// half of the leases, and the log the others.
 func TestLostAndRestored(t *testing.T) {
 	tier.Campaign(t)
 	if *leasesFlag == 0 {

@@ -93,9 +93,8 @@ func buried(t *testing.T, c *cluster, list []deadLease) (late time.Duration) {
 	return late
 }
 
-// TestDead (L2, L7, T9) leaves leases whose holders are dead, changes the leader
-// meanwhile, and looks when the leases are gone: within TTL + 0.5 s + the time
-// without a leader.
+// TestDead (L2, L7, T9): leases of dead holders expire within TTL + 0.5 s + the time without a
+// leader, although the leader changes.
 func TestDead(t *testing.T) {
 	tier.Campaign(t)
 	c := newCluster(t, 3)
@@ -157,9 +156,8 @@ func changeFiveTimes(_ *testing.T, c *cluster) (leaderless time.Duration) {
 	return leaderless
 }
 
-// TestKills kills the leader again and again: no lease that is kept alive may be
-// lost. The time to the first write is logged; how fast it must be is for the
-// benchmarks.
+// Repeated kills of the leader lose no lease that is kept alive. The time to the first write is
+// logged; the benchmarks judge it.
 func TestKills(t *testing.T) {
 	tier.Campaign(t)
 	c := newCluster(t, 3)

@@ -72,8 +72,8 @@ func between(rng *rand.Rand, low, high int) time.Duration {
 	return time.Duration(low+rng.IntN(high-low)) * time.Millisecond
 }
 
-// TestLongStop stops the leader for a minute: longer than any lease lives that
-// it knew. When it goes on it must not end a lease by its own clock (T1, T4).
+// A leader that is stopped for a minute, longer than any lease it knew, must not expire one by its
+// own clock when it continues (T1, T4).
 func TestLongStop(t *testing.T) {
 	tier.Campaign(t)
 	if !*longFlag {
@@ -138,14 +138,14 @@ func (c *cluster) partition(away time.Duration, directions [][2]int) {
 	}
 }
 
-// TestFaults has clients at work while processes are killed and stopped, and
-// judges all that they saw: S1, S2, S3, L1, L3, L4, L5, W1.
+// Clients work while processes are killed and stopped, and everything they saw is checked: S1, S2,
+// S3, L1, L3, L4, L5, W1.
 func TestFaults(t *testing.T) {
 	tier.Campaign(t)
 	underFaults(t, newCluster(t, 3), processFaults)
 }
 
-// TestPartitions does so while links are cut, in both directions or in one.
+// The same while links are cut, in one direction or both.
 func TestPartitions(t *testing.T) {
 	tier.Campaign(t)
 	underFaults(t, newNetCluster(t, 3), linkFaults)

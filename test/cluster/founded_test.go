@@ -47,10 +47,9 @@ func fails(t *testing.T, words []string, args ...string) {
 	}
 }
 
-// TestFoundedOnce sets a cluster up as the documentation says, takes the first host's disk away,
-// and starts that host again: as documented, and as one that founds a cluster in an empty
-// directory. Goal: a lock that is held is handed out by none of them, clients that know the
-// cluster's ID have nothing to do with another cluster, and the health check shows one.
+// A cluster is set up as documented, the first host loses its disk, and is started again: as
+// documented, and as a founder with an empty directory. Neither hands out a lock that is held,
+// clients that know the cluster's ID reject another cluster, and the health check reveals one.
 func TestFoundedOnce(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

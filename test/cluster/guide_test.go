@@ -127,8 +127,7 @@ func blocks(t *testing.T, document, test string) (list []string) {
 }
 
 // TestOperationsGuide runs the commands of docs/operations.md that are marked with its name: on a
-// configuration file, on a cluster of three, on the same cluster after one member has stopped, and
-// on the backups that it has made.
+// configuration file, a cluster of three, the same with one member stopped, and its backups.
 func TestOperationsGuide(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

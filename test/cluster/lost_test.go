@@ -24,9 +24,9 @@ func (m *member) refusesToServe() {
 	}
 }
 
-// TestLostFounder: two of three founders acknowledge a write while the third is down; then the
-// first loses its disk, the second its power. Goal: the first, with an empty directory, and the
-// third do not make a cluster that has never heard of the write, and the first can be replaced.
+// Two of three founders acknowledge a write while the third is down; then the first loses its disk
+// and the second its power. The first, with an empty directory, and the third do not form a cluster
+// without the write, and the first can be replaced.
 func TestLostFounder(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -69,8 +69,8 @@ func TestLostFounder(t *testing.T) {
 	}
 }
 
-// TestTwoLostFounders: two of three founders lose their disks. Goal: they do not found another
-// cluster while the third remembers this one, and what it has can be read.
+// Two of three founders that lost their disks do not found another cluster while the third
+// remembers this one, whose data can be read.
 func TestTwoLostFounders(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -119,9 +119,9 @@ func (m *member) kept() string {
 	return found[0]
 }
 
-// Goal: a majority that is lost for good is given up only by name and with --yes, never while it
-// may come back; then the cluster goes on with all that was acknowledged, and the lost members,
-// should they come back, do not go on beside it. Method: three members of which two go.
+// A majority lost for good is given up only by name and with --yes, never while it may return. The
+// cluster then has everything that was acknowledged, and lost members that return do not continue
+// beside it.
 func TestRecoverMajority(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -184,9 +184,8 @@ func TestRecoverMajority(t *testing.T) {
 	others[0].has("k", "v")
 }
 
-// Goal: a directory on which a member runs is seen to be in use, and by which one, and nothing is
-// done to it, nor to a cluster that has nothing to do with it. Method: members that run, of two
-// clusters, and a directory of one with endpoints of the other.
+// recover recognises a directory in use, and by which member, and changes neither it nor an
+// unrelated cluster.
 func TestRecoverInUse(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -215,9 +214,8 @@ func TestRecoverInUse(t *testing.T) {
 	other.serves()
 }
 
-// Goal: a member whose data are lost, damaged or rolled back is found out, and gets what it had
-// from the others; nothing of what is left is destroyed. Method: one member of three is treated so,
-// one time after the other.
+// recover detects a member whose data are lost, damaged or rolled back, and restores it from the
+// others without destroying what is left.
 func TestRecoverMember(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestSmoke runs three real members through the deaths that users fear first: the leader is killed
-// and a write succeeds without it, then all members are killed and everything that was acknowledged
-// is there after they restart (S2). If etcdctl is installed, it reads the same.
+// Three real members: the leader is killed and a write succeeds without it, then all are killed,
+// and everything acknowledged is there after they restart (S2). If etcdctl is installed, it reads
+// the same.
 func TestSmoke(t *testing.T) {
 	tier.RealTime(t)
 	c := newCluster(t, 3)

@@ -51,8 +51,8 @@ var meter = sync.OnceValue(func() *stallMeter {
 // answers the difference counts.
 func stalled() time.Duration { return meter().look() }
 
-// TestStallMeter: what stands still counts, also if it is looked at before anything else has run,
-// and what is slow does not.
+// The meter counts stalls, also when it is read before anything else has run, and not mere
+// slowness.
 func TestStallMeter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &stallMeter{last: now()}

@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestAccessInTenMinutes runs the commands of docs/access.md, "Ten minutes", as they stand, in an
-// empty directory: by init-access on one member, by hand on another. A comment behind a command
-// that is "Error: ..." or "OK" is what it prints.
+// TestAccessInTenMinutes runs the commands of docs/access.md, "Ten minutes", in an empty directory:
+// with init-access on one member, by hand on another. A comment behind a command that is "Error:
+// ..." or "OK" is its expected output.
 func TestAccessInTenMinutes(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -26,8 +26,8 @@ func (m *member) command(args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestBackup saves, looks at and restores a backup with the command line, and runs
-// a member on what was restored.
+// TestBackup saves, inspects and restores a backup with the command line, and runs a member on the
+// result.
 func TestBackup(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -106,8 +106,7 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// TestBackupRefusals: what is no whole backup is refused in words, and without a
-// directory that could be taken for a restored one.
+// An incomplete backup is refused with an explanation, and leaves no directory that looks restored.
 func TestBackupRefusals(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

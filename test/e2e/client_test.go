@@ -1,15 +1,11 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"leasehold.dev/test/harness"
-	"leasehold.dev/test/tier"
 )
 
 func get(t *testing.T, c *clientv3.Client, key string, opts ...clientv3.OpOption) *mvccpb.KeyValue {
@@ -45,40 +41,4 @@ func events(t *testing.T, w clientv3.WatchChan, n int) string {
 		}
 	}
 	return out
-}
-
-// TestClientSurvivesRestart kills the member under a client with a watch and a
-// lease: the watch goes on from where it was (W1), the lease is still there.
-func TestClientSurvivesRestart(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	m := startMember(t)
-	ctx, c := t.Context(), m.client()
-	lease, err := c.Grant(ctx, 60)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := c.Watch(ctx, "r/", clientv3.WithPrefix())
-	put := func(v string) {
-		t.Helper()
-		harness.Eventually(t, "put "+v, func() error {
-			ctx, cancel := context.WithTimeout(ctx, patience/3)
-			defer cancel()
-			_, err := c.Put(ctx, "r/"+v, v, clientv3.WithLease(lease.ID))
-			return err
-		})
-	}
-	put("1")
-	if got := events(t, w, 1); got != "PUT r/1=1 @2" {
-		t.Errorf("before: %s", got)
-	}
-	m.kill()
-	m.start()
-	put("2")
-	if got := events(t, w, 1); got != "PUT r/2=2 @3" {
-		t.Errorf("after: %s", got)
-	}
-	if _, err := c.KeepAliveOnce(ctx, lease.ID); err != nil {
-		t.Errorf("the lease after the restart: %v", err)
-	}
 }

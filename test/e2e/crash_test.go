@@ -26,10 +26,9 @@ const crashTTL = 100_000
 // idsPerWriter is how many lease ids a writer has for itself.
 const idsPerWriter = 1_000_000
 
-// TestCrash (S2) kills a member again and again while writers put, delete,
-// grant and revoke, and compares what it has after each restart with what was
-// acknowledged: nothing may be lost, and nothing come back. Of the one operation
-// that each writer had in flight, either outcome is right, as a whole.
+// TestCrash (S2) kills a member repeatedly while writers put, delete, grant and revoke, and
+// compares its state after each restart with what was acknowledged. Of the one operation that each
+// writer had in flight, either outcome is right, as a whole.
 func TestCrash(t *testing.T) {
 	tier.Campaign(t)
 	seed := *seedFlag
@@ -58,8 +57,7 @@ func TestCrash(t *testing.T) {
 	t.Logf("%d kills, %d acknowledged operations, revision %d", *roundsFlag, acked, revision)
 }
 
-// TestCrashCheckNotices takes the data away between kill and restart: the check
-// of TestCrash must see it, of every kind of thing.
+// The check of TestCrash notices data of every kind that are removed between kill and restart.
 func TestCrashCheckNotices(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestDemo: the programs of a demonstration elect, lock, join, borrow and work at their cluster,
-// and are gone when the demonstration is.
+// The programs of a demonstration elect, lock, join, borrow and work in their cluster, and end with
+// it.
 func TestDemo(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

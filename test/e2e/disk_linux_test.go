@@ -128,9 +128,8 @@ func (w *diskWriter) check(c *clientv3.Client) {
 	}
 }
 
-// TestFullDisk fills the disk under a member. Writes are refused in words; reads,
-// pages and renewals go on; room brings the writes back; and a kill in the middle
-// of it loses nothing.
+// With a full disk writes are refused with an explanation, while reads, pages and renewals work.
+// Room brings writes back, and a kill in between loses nothing.
 func TestFullDisk(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

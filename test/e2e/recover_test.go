@@ -53,9 +53,8 @@ func (m *member) fill(key func(i int) string) {
 	}
 }
 
-// Goal: recover makes room in a quota that history has used up, only with --yes; where keys have
-// used it up, it takes none away, and says what a person can do. Method: a member whose history
-// does not go by itself.
+// recover makes room in a quota that history has used up, only with --yes. If keys have used it up,
+// it deletes none, and says what to do.
 func TestRecoverQuota(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -84,9 +83,8 @@ func TestRecoverQuota(t *testing.T) {
 	m.recovers(0, nil, "nothing to recover")
 }
 
-// Goal: recover does nothing if its endpoints are of two clusters, in whichever order, and says
-// which is of which; nothing either if --cluster-id means another one. Method: a cluster in which
-// --yes would change something, and one that is well.
+// recover does nothing if its endpoints belong to two clusters, in either order, and says which is
+// which; nor if --cluster-id names another.
 func TestRecoverTwoClusters(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -117,9 +115,8 @@ func issue(a *certs.Authority, name string, until time.Time) (cert, key string) 
 	return a.Path(name + ".pem"), a.Path(name + ".key")
 }
 
-// Goal: recover says which certificates have expired, of members and of the caller, and that a
-// member takes a new one without a restart is true. Method: a member whose certificate was
-// never valid at its time, with files that are then replaced.
+// recover names expired certificates, of members and of the caller, and its statement that a member
+// takes a new one without a restart is true.
 func TestRecoverCertificates(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

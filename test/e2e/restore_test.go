@@ -123,8 +123,8 @@ func (w *witness) beginsAgain(ctx context.Context) {
 	}
 }
 
-// TestWitnessesOfARestore (T34): programs that were told of revisions which a restored
-// backup does not have notice it, read again and go on. None waits for a future that was.
+// T34: programs that saw revisions which a restored backup lacks notice it, read again and
+// continue. None waits for a revision of the lost future.
 func TestWitnessesOfARestore(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -202,8 +202,8 @@ func witnessRestore(t *testing.T, args []string, etcd bool) {
 	}
 }
 
-// TestRestoreElsewhere follows the steps of docs/operations.md after a cluster is lost for good:
-// the newest backup becomes a member with another address, and two others join it.
+// The steps of docs/operations.md after the loss of a cluster: the newest backup becomes a member
+// with another address, and two others join it.
 func TestRestoreElsewhere(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -230,9 +230,9 @@ func TestRestoreElsewhere(t *testing.T) {
 	}
 }
 
-// TestRestoreWithoutAddresses: a member that was restored without its new address says that the
-// stored one counts. A member that would join it waits, says why, and leaves no learner
-// behind. It joins when the address has been changed as the first one said.
+// A member restored without its new address says that the stored one counts. A member that would
+// join it waits, says why, and leaves no learner behind; it joins after the address is changed as
+// advised.
 func TestRestoreWithoutAddresses(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -106,9 +106,9 @@ func (r *rotated) config() *tls.Config {
 	}
 }
 
-// Goal: certificates and authorities are replaced without a dropped session. Method: a hundred
-// rotations under load, each tenth of the authority, too: the sessions that are open stay open and
-// lose neither a lease nor a write, and with each rotation a new client connects.
+// Certificates and CAs are replaced without a dropped session: through a hundred rotations under
+// load, every tenth of the CA, too, open sessions lose neither a lease nor a write, and a new
+// client connects after each.
 func TestRotations(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -13,9 +13,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestMoreConnectionsThanFiles: a process that may open 300 files meets 700 connections that
-// say nothing. It keeps files for itself: it goes on to write, says in its log what happens,
-// and takes new clients when the connections have gone.
+// A process limited to 300 files meets 700 silent connections. It reserves files for itself: it
+// keeps writing, logs what happens, and accepts new clients once they have gone.
 func TestMoreConnectionsThanFiles(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -124,8 +124,7 @@ func (g *guarded) works(env ...string) {
 	}
 }
 
-// Goal: the commands that hold leases log in by a certificate, and by the token of a file. Method:
-// a member with TLS, to which alice shows a certificate of her name, or one of nobody and a token.
+// Commands that hold leases can log in with a certificate, and with a token from a file.
 func TestWorkWithCertificate(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -159,9 +158,9 @@ func TestWorkWithCertificate(t *testing.T) {
 	}
 }
 
-// Goal: a command that runs while its token ends goes on with the token that its file has then.
-// Method: run holds a lock; alice gets another password, which ends her tokens and streams at once,
-// and a token of that is written into the file. Then the lease is still renewed.
+// A running command whose token expires continues with the one that its file has then. alice's new
+// password ends her tokens and streams at once, a new token is written to the file, and the lock's
+// lease is still renewed.
 func TestTokenFileIsReadAgain(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Goal: the commands that hold leases take the flags about TLS. Method: a member with a
-// certificate of its own making, which only --cacert makes known.
+// Commands that hold leases accept the TLS flags; only --cacert makes the member's self-signed
+// certificate known.
 func TestWorkOverTLS(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

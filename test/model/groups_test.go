@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Goal: no lease in a group ends while its holder is sure of it, and none is kept for nobody.
+// No lease in a group ends while its holder is sure of it, and none is kept alive for no one.
 func TestGroupRulesAreEnough(t *testing.T) {
 	searches := []GroupBounds{
 		{Terms: 1, Sent: [keepers]byte{3}, Impatient: true, Withdraw: true},
@@ -41,7 +41,7 @@ func TestGroupRulesAreEnough(t *testing.T) {
 	}
 }
 
-// Goal: each rule about groups is needed. Method: without it the search finds a broken promise.
+// Without any one rule about groups the search finds a broken promise.
 func TestEachGroupRuleIsNeeded(t *testing.T) {
 	one := GroupBounds{Terms: 1, Sent: [keepers]byte{3}}
 	impatient := GroupBounds{Terms: 1, Sent: [keepers]byte{3}, Impatient: true}

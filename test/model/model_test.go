@@ -8,8 +8,8 @@ import (
 
 var long = flag.Bool("long", false, "search further: some minutes, and some gigabytes")
 
-// Goal: no lease ends while its holder is sure of it, whatever happens. Method: every world
-// within the bounds is visited; the search must have seen all that the rules are about.
+// No lease ends while its holder is sure of it: every world within the bounds is visited, and
+// everything that the rules are about occurs.
 func TestRulesAreEnough(t *testing.T) {
 	searches := []Bounds{{Time: 6, Terms: 2, Log: 5, Renewals: 1}}
 	if *long {
@@ -33,7 +33,7 @@ func TestRulesAreEnough(t *testing.T) {
 	}
 }
 
-// Goal: each rule is needed. Method: without it the search finds an early end.
+// Without any one rule the search finds an early end.
 func TestEachRuleIsNeeded(t *testing.T) {
 	for fault, name := range map[Fault]string{
 		NoConfirm: "no confirm round", NoRefresh: "no full time for a new leader",

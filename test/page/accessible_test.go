@@ -13,8 +13,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Goal: everything can be reached by the keyboard alone. Method: from the top of the page to a
-// lease, to an act and its question, and back, with nothing but keys.
+// Everything can be reached by keyboard alone: from the top of the page to a lease, to an act and
+// its question, and back.
 func TestKeyboard(t *testing.T) {
 	m := cluster(t, 1)[0]
 	id := m.grant(map[string]any{"ttl_ms": 600_000, "name": "by keys"})
@@ -58,8 +58,7 @@ func TestKeyboard(t *testing.T) {
 	p.until("the first value", reads+"'0.864'")
 }
 
-// Goal: old values of a key and what differs between them, and the users and roles, can be reached
-// by the keyboard alone, too.
+// Old values of a key, their differences, and users and roles can be reached by keyboard, too.
 func TestKeyboardTables(t *testing.T) {
 	m := cluster(t, 1)[0]
 	m.put("k", "old", nil)
@@ -87,8 +86,8 @@ func TestKeyboardTables(t *testing.T) {
 	p.tabTo("[role=region][aria-label=Users]")
 }
 
-// Goal: axe-core finds nothing in any view: light, dark, and as wide as a phone, where nothing
-// makes the page wider than that.
+// axe-core finds nothing in any view: light, dark, and at the width of a phone, which no view
+// exceeds.
 func TestAccessible(t *testing.T) {
 	if *axe == "" {
 		t.Skip("without -axe")

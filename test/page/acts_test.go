@@ -7,7 +7,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Goal: each act says what it will do, does it, and does nothing if what was shown has changed.
+// Each act says what it will do, does it, and does nothing if what was shown has changed.
 func TestActs(t *testing.T) {
 	m := cluster(t, 1)[0]
 	p := open(t, m.url+"/ui/#/leases")
@@ -91,8 +91,8 @@ func TestActs(t *testing.T) {
 	}
 }
 
-// Goal: the question before a revocation says how many wait for what the lease holds: for a lock,
-// and to lead, in queues that it heads, and nowhere else.
+// The question before a revocation says how many wait for what the lease holds: locks and leads at
+// the head of their queues, and nothing else.
 func TestRevokeWaiters(t *testing.T) {
 	m := cluster(t, 1)[0]
 	var ids []string
@@ -121,8 +121,8 @@ func TestRevokeWaiters(t *testing.T) {
 	}
 }
 
-// Goal: with --ui=read-only the page shows, and offers no act. It also shows how old the newest
-// backup is, where backups are made.
+// With --ui=read-only the page shows everything and offers no act. It also shows the age of the
+// newest backup.
 func TestReadOnly(t *testing.T) {
 	m := cluster(t, 1, "--ui=read-only", "--backup-to", t.TempDir())[0]
 	id := m.grant(map[string]any{"ttl_ms": 600_000})

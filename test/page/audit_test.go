@@ -44,8 +44,8 @@ func audited(t *testing.T, file string, want map[string]string) {
 	}
 }
 
-// Goal: what a user does on the page stands in the audit log, with the name of the user and the
-// address of the browser; and so does what is refused.
+// Acts on the page, and refused ones, are in the audit log, with the user and the browser's
+// address.
 func TestAudit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
 	m := cluster(t, 1, "--bcrypt-cost", "4", "--audit-log", file, "--audit-log-level", "writes")[0]

@@ -50,9 +50,8 @@ func (m *member) keep(ctx context.Context, refs string) (stop func()) {
 	return func() { end(); <-done }
 }
 
-// Goal: the page shows who may keep which ranges, and for which caches a write waits and has
-// waited. Method: a member that was started again does not know what the holder of a range has
-// in its cache, and nobody answers for it: so a write waits until its lease has ended.
+// The page shows who may cache which ranges, and for which caches a write waits and has waited. A
+// restarted member does not know what a cache has, so a write waits until its lease has ended.
 func TestCaches(t *testing.T) {
 	m := cluster(t, 1, "--lease-max-cache-ttl", "1m")[0]
 	hostile := "<b>service</b>"

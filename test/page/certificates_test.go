@@ -54,9 +54,8 @@ func files(text string) (out []string) {
 	return out
 }
 
-// Goal: at a member and at a relay that let nobody in without a certificate, a client that shows
-// one gets the page, each of its files, and answers of the API; the certificate is no login.
-// Without one there is nothing. Method: what a browser asks for, by a client of HTTP.
+// Where a client certificate is required, at a member and at a relay, a client with one gets the
+// page, its files and the API; the certificate does not log in. Without one there is nothing.
 func TestCertificateDemanded(t *testing.T) {
 	m, relay := demanding(t, "")
 	for _, at := range []*member{m, relay} {
@@ -169,10 +168,9 @@ func browserOf(t *testing.T, home string) context.Context {
 	return ctx
 }
 
-// Goal: in a browser that shows a certificate where one is demanded, the page of a member and that
-// of a relay work: they follow the stream of events and act. The certificate, of a root, is no
-// login. A browser without a certificate gets nothing. Method: Chromium, with a certificate in its
-// store and a policy that chooses it.
+// In a browser with a required client certificate, the pages of a member and of a relay work, with
+// events and acts. The certificate, of root, does not log in. Chromium has it in its store, and a
+// policy chooses it.
 func TestBrowserCertificate(t *testing.T) {
 	for _, needed := range []string{"certutil", "unshare", "chromium"} {
 		if _, err := exec.LookPath(needed); err != nil {

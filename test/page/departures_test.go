@@ -17,8 +17,8 @@ func (p *tab) past(want ...string) {
 		quote("["+quoteAll(want)+"]")))
 }
 
-// Goal: the page tells who held a lock before it was opened, who waited, and why each left, as far
-// back as the cluster remembers; and goes on with those that leave while it is open.
+// The page shows who held a lock before it was opened, who waited, and why each left, as far back
+// as the cluster remembers, and continues with later ones.
 func TestDepartures(t *testing.T) {
 	m := cluster(t, 1)[0]
 	ids := make(map[string]string)

@@ -55,8 +55,8 @@ func (p *tab) saved(button string) (name string, text []byte) {
 	return name, text
 }
 
-// Goal: events are saved as lines of JSON, those that are shown, the oldest first, with the time of
-// day of those that the page was told of.
+// The shown events are saved as lines of JSON, oldest first, with the time of day if the page
+// received them live.
 func TestSavedEvents(t *testing.T) {
 	m := cluster(t, 1)[0]
 	const hostile = "<b>\"\n\u2028"

@@ -115,8 +115,8 @@ func groups(m *member) (leave func()) {
 	return leave
 }
 
-// Goal: the page shows members, queues, pools and nodes as the client library keeps them. Method:
-// the commands of the client make them, so that the page cannot have an idea of its own.
+// The page shows members, queues, pools and nodes as the client library keeps them; the client's
+// commands create them.
 func TestGroups(t *testing.T) {
 	m := cluster(t, 1)[0]
 	leave := groups(m)
@@ -175,7 +175,7 @@ func TestGroups(t *testing.T) {
 	p.row("Nodes", "node-c", "down")
 }
 
-// Goal: a long queue comes page by page.
+// A long queue is loaded page by page.
 func TestLongQueue(t *testing.T) {
 	m := cluster(t, 1)[0]
 	for i := range 100 {

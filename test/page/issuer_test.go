@@ -91,9 +91,8 @@ bindings:
   - {issuer: corp, claims: {sub: boss}, user: root}
 `
 
-// Goal: a token of an issuer that the cluster trusts is a login: of the user that it is bound to,
-// or with the roles of its bindings, and is forgotten when it is bound no more. One that is forged
-// is refused, and so is one that is bound to nothing; the page says so, and keeps neither.
+// A token of a trusted issuer logs in as its bound user, or with the roles of its bindings, until
+// it is no longer bound. Forged and unbound tokens are refused with a message, and not kept.
 func TestIssuerToken(t *testing.T) {
 	corp, file := newIssuer(t), filepath.Join(t.TempDir(), "auth.yaml")
 	alone := fmt.Sprintf(bound, corp.url)

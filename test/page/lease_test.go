@@ -9,8 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Goal: the page of a lease shows its renewals as far as it saw them, and when the cluster told of
-// it, one of the page among them; a renewal is not missed because nothing was told of it.
+// The page of a lease shows its renewals, the page's own among them, and misses none between
+// events.
 func TestRenewals(t *testing.T) {
 	m := cluster(t, 1)[0]
 	id := m.grant(map[string]any{"ttl_ms": 600_000, "name": "renewed"})
@@ -48,8 +48,7 @@ func TestRenewals(t *testing.T) {
 	p.picture("lease")
 }
 
-// Goal: an answer that is late is not taken for a renewal, and does not hide one. Method: of the
-// page's calls every second one is sent late.
+// A late response is not mistaken for a renewal, and does not hide one.
 func TestRenewalsBesideLateAnswers(t *testing.T) {
 	m := cluster(t, 1)[0]
 	id := m.grant(map[string]any{"ttl_ms": 600_000})
@@ -75,9 +74,8 @@ func TestRenewalsBesideLateAnswers(t *testing.T) {
 	}
 }
 
-// Goal: a lease of which all that was certain has passed, and of which nobody says that it ended,
-// is in jeopardy, and not as well as it was when the cluster was last asked. Method: two of three
-// members die, so nothing can end, and come back.
+// A lease whose known validity has passed, without news of its end, is shown in jeopardy: two of
+// three members die, so nothing can end, and come back.
 func TestJeopardy(t *testing.T) {
 	all := cluster(t, 3)
 	m := all[0]

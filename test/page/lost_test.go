@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Goal: a page whose member dies says so, counts no time that it cannot stand behind, and links to
-// the others; when the member is back it goes on, and has missed nothing.
+// A page whose member dies says so, shows no unreliable times, and links to the others; once the
+// member is back it continues without a gap.
 func TestLostMember(t *testing.T) {
 	all := cluster(t, 3)
 	m, other := all[0], all[1]
@@ -50,9 +50,9 @@ func timeOf(t *testing.T, id string) string {
 		r.innerText.includes(%s)).children[4].innerText`, quote(hex(t, id)))
 }
 
-// Goal: when the leader is killed, the page of another member goes on with the next leader, and
-// the page of the dead one links to a page that works. While nobody leads, the page says so, and
-// how old its answers are; when somebody leads, it goes on.
+// When the leader is killed, the page of another member continues with the next leader, and the
+// dead one's page links to a working page. Without a leader the page says so, and how old its data
+// are.
 func TestKilledLeader(t *testing.T) {
 	// Who leads is to lead until it is killed, which the others learn from their connections.
 	all := cluster(t, 3, "--election-timeout", "10000")
@@ -106,7 +106,7 @@ func TestKilledLeader(t *testing.T) {
 	p.until("a line that all is well", "document.querySelector('[data-state=live]')")
 }
 
-// Goal: behind a proxy that adds a prefix to all paths, the page works.
+// The page works behind a proxy with a path prefix.
 func TestPrefix(t *testing.T) {
 	m := cluster(t, 1)[0]
 	id := m.grant(map[string]any{"ttl_ms": 600_000})

@@ -9,9 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Goal: texts of users are shown as what they are, whatever they are. Method: names that are HTML,
-// quotes, marks that turn the direction, zero bytes, and very long ones, in each place that a text
-// can be in; none makes an element or runs.
+// Texts of users are shown literally in every place: HTML, quotes, direction marks, zero bytes,
+// very long ones. None creates an element or runs.
 func TestHostileNames(t *testing.T) {
 	m := cluster(t, 1)[0]
 	names := []string{

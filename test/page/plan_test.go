@@ -8,8 +8,8 @@ func figure(name string) string {
 		quote(name) + ").nextSibling.textContent"
 }
 
-// Goal: the page computes what "leasehold plan" does. It begins with the numbers of this cluster,
-// goes on with what is typed or slid, draws it, and tells what makes no sense.
+// The page computes what "leasehold plan" does, starting with the numbers of this cluster, draws
+// it, and explains nonsensical input.
 func TestPlan(t *testing.T) {
 	m := cluster(t, 3)[0]
 	for range 4 {

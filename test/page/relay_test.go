@@ -30,9 +30,9 @@ func relayOf(t *testing.T, of []*member, flags ...string) *member {
 	return r
 }
 
-// Goal: the page of a relay says that it is one, shows what members say, and acts; and it calls
-// nothing unwell that a relay does not know. It goes on when the leader dies, to which the relay
-// went. When the relay is lost it says so, and links to the members.
+// The page of a relay says so, shows what members report, and acts, and does not call unknown
+// things unhealthy. It survives the death of the leader. When the relay is lost it says so, and
+// links to the members.
 func TestRelay(t *testing.T) {
 	all := cluster(t, 3)
 	r := relayOf(t, all)
@@ -110,9 +110,8 @@ func TestRelay(t *testing.T) {
 	p.shows("this member sees it")
 }
 
-// Goal: behind a relay a user of the page is that user, and nobody else: what the relay may, nobody
-// may who has not logged in. The audit log of the member has the user, and the address of the
-// browser. All of it over TLS, at the relay and at the member.
+// A user of the page behind a relay has only its own permissions, and without a login none. The
+// member's audit log has the user and the browser's address. Everything over TLS.
 func TestRelayUsers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
 	all := secureCluster(t, 1, "--bcrypt-cost", "4",
@@ -166,8 +165,8 @@ func TestRelayUsers(t *testing.T) {
 	p.kept(false)
 }
 
-// Goal: at a relay as at a member, a name that was made to resolve to this machine leads nowhere, a
-// page of another site writes nothing, and --ui=read-only offers no acts.
+// A relay, like a member, rejects rebound names and writes of other sites, and offers no acts with
+// --ui=read-only.
 func TestRelayGuards(t *testing.T) {
 	r := relayOf(t, cluster(t, 1), "--ui", "read-only")
 	open(t, named(t, r.url, "rebound.test")+"/ui/").shows("which is not on the list")

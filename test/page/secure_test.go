@@ -2,8 +2,8 @@ package page
 
 import "testing"
 
-// Goal: over TLS the page does what it does without: it follows, logs in, acts, and links to other
-// members, at which nobody is logged in. The browser speaks HTTP/2 with all of it.
+// Over TLS the page works as without, with HTTP/2, and links to other members, where no one is
+// logged in.
 func TestSecure(t *testing.T) {
 	all := secureCluster(t, 3, "--bcrypt-cost", "4")
 	m, other := all[0], all[1]

@@ -30,9 +30,8 @@ func named(t *testing.T, at, name string) string {
 	return u.String()
 }
 
-// Goal: a page of another site can neither write nor read through the browser of somebody who may
-// do all, nor show the page in a frame. Method: each way that browsers leave to pages without
-// asking the member first, and those for which they ask.
+// A page of another site can neither write nor read through the browser of an administrator, nor
+// frame the page, in any of the ways that browsers allow.
 func TestOtherSites(t *testing.T) {
 	m := cluster(t, 1)[0]
 	m.put("there", "before", nil)
@@ -75,8 +74,7 @@ func TestOtherSites(t *testing.T) {
 		"\"frame-ancestors 'none'\"")
 }
 
-// Goal: a name that was made to resolve to this machine (DNS rebinding) leads to no member: neither
-// its page nor its API answers a site of that name.
+// A name that was rebound to this machine gets neither the page nor the API.
 func TestRebinding(t *testing.T) {
 	m := cluster(t, 1)[0]
 	p := open(t, named(t, m.url, "rebound.test")+"/ui/")

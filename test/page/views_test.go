@@ -9,8 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Goal: each view shows what is there, and lets nothing of it out of place: the policy of the page
-// refuses nothing, and no script fails. Method: a cluster with some of everything.
+// Each view shows its data; the page's policy blocks nothing of it, and no script fails.
 func TestViews(t *testing.T) {
 	m := cluster(t, 3)[0]
 	ids := make(map[string]string)
@@ -117,8 +116,8 @@ func limit(resource string, most int) map[string]any {
 	return map[string]any{"resource": "RESOURCE_" + resource, "most": fmt.Sprint(most)}
 }
 
-// Goal: a user sees what it may, and no more; a password that is wrong is told; a logout takes all
-// away. The login is kept in the tab only.
+// A user sees what it may, and no more; a wrong password is reported; logging out clears
+// everything. The login is kept in the tab only.
 func TestLogin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "auth.yaml")
 	bind(t, file, bindings)
@@ -232,8 +231,8 @@ func bind(t *testing.T, path, text string) {
 	}
 }
 
-// Goal: a phone shows the state and the time left of leases without scrolling, says that there is more
-// to scroll to, and has all views in one row. A time of day has its zone.
+// A phone shows the state and remaining time of leases without scrolling, indicates that there is
+// more, and has all views in one row. Times of day have their zone.
 func TestPhone(t *testing.T) {
 	m := cluster(t, 1)[0]
 	id := m.grant(map[string]any{"ttl_ms": 3_600_000, "name": "jobs/nightly", "owner": "node-a"})

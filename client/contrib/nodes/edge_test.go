@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: a node that is up is listed with the metadata with which it joined, whether or not it has
-// been recorded yet, or is still.
+// A node that is up is listed with the metadata with which it joined, whether or not it has been
+// recorded yet, or is still.
 func TestMetadata(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -56,8 +56,8 @@ func TestMetadata(t *testing.T) {
 	})
 }
 
-// Goal: requests that are refused temporarily are retried, with pauses, and the caller gets the
-// error that ends the retries, even if its node is down. Method: repeated refusals.
+// Requests that are refused temporarily are retried, with pauses, and the caller gets the error
+// that ends the retries, even if its node is down.
 func TestRetries(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -122,8 +122,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// Goal: a node takes the role only if nothing has changed since it looked. Method: something
-// changes in between.
+// A node takes the role only if nothing has changed since it looked.
 func TestTakeAfterChange(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -200,9 +199,8 @@ func TestTakeAfterChange(t *testing.T) {
 	})
 }
 
-// Goal: if the grant of the role is answered only after the lease has ended, the role is released
-// and taken again; if it cannot be released, that is an error. Method: the first answer says that
-// no time is left.
+// If the grant of the role is answered only after the lease has ended, the role is released and
+// taken again; if it cannot be released, that is an error.
 func TestLeaseEndsBeforeAnswer(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -235,7 +233,7 @@ func TestLeaseEndsBeforeAnswer(t *testing.T) {
 	})
 }
 
-// Goal: a role whose key was deleted is free when its lease has ended, and not before.
+// A role whose key was deleted is free when its lease has ended, and not before.
 func TestRoleWithoutKey(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -262,8 +260,8 @@ func TestRoleWithoutKey(t *testing.T) {
 	})
 }
 
-// Goal: a primary must stop when its node is down or its role has ended, whichever is first, and it
-// knows when and why. Method: one of the two leases is made longer, and the other ended.
+// A primary must stop when its node is down or its role has ended, whichever is first, and it knows
+// when and why.
 func TestPrimacyEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -323,7 +321,7 @@ func TestPrimacyEnds(t *testing.T) {
 	})
 }
 
-// Goal: views end with the first error, or when the program stops iterating.
+// Views end with the first error, or when the program stops iterating.
 func TestViewsEnd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -345,7 +343,7 @@ func TestViewsEnd(t *testing.T) {
 	})
 }
 
-// Goal: an ID that cannot be part of a key is refused.
+// An ID that cannot be part of a key is refused.
 func TestInvalidID(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -359,8 +357,7 @@ func TestInvalidID(t *testing.T) {
 	})
 }
 
-// Goal: a node that joins without a TTL gets one of ten seconds, and so does the role that it
-// takes.
+// A node that joins without a TTL gets one of ten seconds, and so does the role that it takes.
 func TestDefaultTTL(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -374,7 +371,7 @@ func TestDefaultTTL(t *testing.T) {
 	})
 }
 
-// Goal: states have names.
+// States have names.
 func TestStates(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for s, want := range map[nodes.State]string{

@@ -12,8 +12,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: a set does not see the nodes of a set whose name starts with its own, or the name is
-// refused.
+// A set does not see the nodes of a set whose name starts with its own, or the name is refused.
 func TestNestedNames(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -35,8 +34,8 @@ func TestNestedNames(t *testing.T) {
 	})
 }
 
-// Goal: the primary may release its role with the context of lead, although that context ends with
-// the role.
+// The primary may release its role with the context of lead, although that context ends with the
+// role.
 func TestReleaseInsideLead(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c, ctx := rig.New(t, 1).Dial(client.Config{}), rig.Soon(t)
@@ -53,7 +52,7 @@ func TestReleaseInsideLead(t *testing.T) {
 	})
 }
 
-// Goal: an empty name is refused.
+// An empty name is refused.
 func TestEmptyName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

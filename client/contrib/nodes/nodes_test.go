@@ -36,9 +36,9 @@ func until(t testing.TB, s *nodes.Set, what string, is func(*nodes.View) bool) {
 	}
 }
 
-// Goal: the classic example, from both sides: one issuer, three nodes. A node whose heartbeats stop
+// The classic example, from both sides: one issuer, three nodes. A node whose heartbeats stop
 // becomes suspect and then down, and is the first to know. The primary changes on order, and after
-// a death. Method: one node's connections are cut.
+// a death.
 func TestNodes(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -108,9 +108,9 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// Goal: an order to switch is followed by a primary that listens. For one that does not, it takes
-// effect at the end of the lease; no other node takes the role in between, and late writes of the
-// old primary fail.
+// An order to switch is followed by a primary that listens. For one that does not, it takes effect
+// at the end of the lease; no other node takes the role in between, and late writes of the old
+// primary fail.
 func TestNodesSwitch(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -190,8 +190,8 @@ func TestNodesSwitch(t *testing.T) {
 	})
 }
 
-// Goal: T16 and T17: a node that waits for the role and loses its own lease gets an error, and does
-// not become the primary.
+// T16 and T17: a node that waits for the role and loses its own lease gets an error, and does not
+// become the primary.
 func TestNodesWaiterGoesDown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -223,10 +223,10 @@ func TestNodesWaiterGoesDown(t *testing.T) {
 	})
 }
 
-// Goal: there are never two primaries, and tokens increase (L4, L5), with three members, whatever
-// happens to nodes and connections. Method: nodes compete, die, are cut off, lose answers, resign,
-// and come back, at random; a node that becomes the primary checks whether the previous one still
-// believes that it is.
+// There are never two primaries, and tokens increase (L4, L5), with three members, whatever happens
+// to nodes and connections. Nodes compete, die, are cut off, lose answers, resign, and come back,
+// at random; a node that becomes the primary checks whether the previous one still believes that it
+// is.
 func TestNodesRandom(t *testing.T) {
 	tier.Campaign(t)
 	inprocess.Bubble(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: a primary must resign if another node is ordered, but not if it is ordered itself.
+// A primary must resign if another node is ordered, but not if it is ordered itself.
 func TestOrderedItself(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -50,8 +50,8 @@ func TestOrderedItself(t *testing.T) {
 	})
 }
 
-// Goal: lead's context ends on an order even if the primary could not listen for a while, and not
-// earlier; a lead that returns at once is not delayed. Method: its reads are refused.
+// Lead's context ends on an order even if the primary could not listen for a while, and not
+// earlier; a lead that returns at once is not delayed.
 func TestLeadListens(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -93,8 +93,7 @@ func TestLeadListens(t *testing.T) {
 	})
 }
 
-// Goal: an order replaces another one; it is stored once, and again if another has replaced it.
-// Method: the primary ignores orders.
+// An order replaces another one; it is stored once, and again if another has replaced it.
 func TestSwitchOrders(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -156,8 +155,7 @@ func TestSwitchOrders(t *testing.T) {
 	})
 }
 
-// Goal: a switch to a node that goes down ends. Method: the node leaves while another is the
-// primary.
+// A switch to a node that goes down ends.
 func TestSwitchDown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -9,9 +9,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Goal: an owner gets the ID it had before, or else one that was never leased, or else the one that
-// has been free the longest, but never one that is held. Programs that ask at the same time do not
-// all try for the same ID.
+// An owner gets the ID it had before, or else one that was never leased, or else the one that has
+// been free the longest, but never one that is held. Programs that ask at the same time do not all
+// try for the same ID.
 func TestBest(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		p := &Pool{prefix: "p/"}

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: a pool does not see the keys of a pool whose name starts with its own.
+// A pool does not see the keys of a pool whose name starts with its own.
 func TestNestedNames(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -26,7 +26,7 @@ func TestNestedNames(t *testing.T) {
 	})
 }
 
-// Goal: an empty name is refused.
+// An empty name is refused.
 func TestEmptyName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

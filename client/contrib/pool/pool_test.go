@@ -25,8 +25,8 @@ func acquire(t testing.TB, p *pool.Pool, r pool.Request) *pool.Loan {
 	return rig.Must[*pool.Loan](t)(p.Acquire(rig.Soon(t), r))
 }
 
-// Goal: an ID has one holder at a time; owners get back the ID they had; others get one that was
-// never leased; and Acquire can wait for a wanted ID, or for any.
+// An ID has one holder at a time; owners get back the ID they had; others get one that was never
+// leased; and Acquire can wait for a wanted ID, or for any.
 func TestPool(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -105,7 +105,7 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// Goal: invalid Specs are refused; and a pool of names with a quarantine works.
+// Invalid Specs are refused; and a pool of names with a quarantine works.
 func TestPoolSpec(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -146,9 +146,9 @@ func TestPoolSpec(t *testing.T) {
 	})
 }
 
-// Goal: with three members, whatever happens to owners and connections, no ID has two holders (L4),
-// and tokens increase (L5). Method: more owners than IDs, which randomly acquire, release, die, are
-// cut off and lose answers.
+// With three members, whatever happens to owners and connections, no ID has two holders (L4), and
+// tokens increase (L5). More owners than IDs, which randomly acquire, release, die, are cut off and
+// lose answers.
 func TestPoolRandom(t *testing.T) {
 	tier.Campaign(t)
 	inprocess.Bubble(t, func(t *testing.T) {

@@ -82,8 +82,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// Goal: a pool is created once, even if an answer is lost, and the error says if the outcome is
-// unknown.
+// A pool is created once, even if an answer is lost, and the error says if the outcome is unknown.
 func TestCreateUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -110,7 +109,7 @@ func TestCreateUnsure(t *testing.T) {
 	})
 }
 
-// Goal: Open refuses a pool whose Spec is invalid.
+// Open refuses a pool whose Spec is invalid.
 func TestOpenBroken(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -126,8 +125,7 @@ func TestOpenBroken(t *testing.T) {
 	})
 }
 
-// Goal: without Wait, Acquire fails only if no ID is free, not if others were quicker. Method: all
-// IDs that it tries first are taken in the meantime.
+// Without Wait, Acquire fails only if no ID is free, not if others were quicker.
 func TestOthersAreQuicker(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -159,8 +157,8 @@ func TestOthersAreQuicker(t *testing.T) {
 	})
 }
 
-// Goal: a caller that waits for any ID, or for a certain one, is woken when it becomes free, but
-// not for others.
+// A caller that waits for any ID, or for a certain one, is woken when it becomes free, but not for
+// others.
 func TestWaits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -218,7 +216,7 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// Goal: Acquire returns ErrNoneFree even if the holder cannot be determined.
+// Acquire returns ErrNoneFree even if the holder cannot be determined.
 func TestHolderUnknown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -235,9 +233,8 @@ func TestHolderUnknown(t *testing.T) {
 	})
 }
 
-// Goal: an ID is leased even if the note of its last owner cannot be written; but if the caller has
-// given up by then, the ID is released. Method: the write is refused, and the context ends at that
-// moment, or not.
+// An ID is leased even if the note of its last owner cannot be written; but if the caller has given
+// up by then, the ID is released.
 func TestNotNoted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -268,7 +265,7 @@ func TestNotNoted(t *testing.T) {
 	})
 }
 
-// Goal: the default TTL is ten seconds, and the lease has the quarantine of the pool.
+// The default TTL is ten seconds, and the lease has the quarantine of the pool.
 func TestTerms(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

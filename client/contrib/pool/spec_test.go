@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/client"
 )
 
-// Goal: a pool has all addresses of its ranges, once each, and not too many.
+// A pool has all addresses of its ranges, once each, and not too many.
 func TestPoolAddresses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -18,8 +18,7 @@ import (
 	"leasehold.dev/plan"
 )
 
-// Goal: the page is told what the command tells. Method: each question, as flags of the command and
-// as a query of the page, with values of its own and without any.
+// The page gets the same answers as the command, for each question, with and without values.
 func TestPlans(t *testing.T) {
 	p := New(Offer{ReadOnly: true})
 	for line := range strings.Lines(`outage
@@ -70,8 +69,8 @@ capacity --leases=5e4 --connections=5e4 --tls=true --files=1024 --quota=4
 	}
 }
 
-// Goal: the page can make fields and sliders of the inputs: it is told what kind each is, and the
-// numbers, in seconds if they are times.
+// The page gets the inputs it needs for fields and sliders: their kinds and values, times in
+// seconds.
 func TestPlanInputs(t *testing.T) {
 	list := make(map[string]input)
 	for at := range plan.Questions {
@@ -101,8 +100,7 @@ func TestPlanInputs(t *testing.T) {
 	}
 }
 
-// Goal: a question that makes no sense is told why and what to do, and lets the browser do no more
-// than a file does.
+// A nonsensical question gets an explanation, and responses are as restricted as files.
 func TestBadPlans(t *testing.T) {
 	for query, want := range map[string]string{
 		"outage?ttl=soon":                            "give a time such as 10s",
@@ -151,8 +149,7 @@ func TestBadPlans(t *testing.T) {
 	}
 }
 
-// Goal: no question makes a member work for long or fail, however large or small its
-// numbers are. Method: questions of extreme values.
+// No question makes a member work for long or fail, however extreme its numbers.
 func TestExtremePlans(t *testing.T) {
 	values := map[string][]string{
 		"duration": {"0", "1ns", "1µs", "1ms", "7ms", "10s", "1h", "24h"},
@@ -193,8 +190,8 @@ func TestExtremePlans(t *testing.T) {
 	}
 }
 
-// Goal: one question is answered at a time, and none whose client has gone: a question needs no
-// right, and must not take all cores. Method: as if one were under way.
+// Questions are answered one at a time, and not for clients that have gone: they need no
+// permission, so they must not use all cores.
 func TestPlansOneAtATime(t *testing.T) {
 	p := New(Offer{})
 	r := httptest.NewRequest("GET", prefix+plans+"outage", nil)

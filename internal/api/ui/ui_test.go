@@ -20,8 +20,7 @@ func ask(p *Page, method, path string, headers ...string) *httptest.ResponseReco
 	return w
 }
 
-// Goal: every file says what a browser may do with it, and so does every refusal. A type that a
-// browser would have to guess is none.
+// Every file, and every refusal, tells the browser what it may do with it, and its type.
 func TestHeaders(t *testing.T) {
 	p := New(Offer{})
 	paths := []string{prefix, "/ui", prefix + "nothing", prefix + "../ui.go"}
@@ -67,7 +66,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// Goal: the policy allows what the page needs, and none of what an attacker would want.
+// The policy allows what the page needs, and nothing that helps an attacker.
 func TestPolicy(t *testing.T) {
 	for _, want := range []string{
 		"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'",
@@ -97,8 +96,8 @@ func own(t *testing.T) map[string]string {
 	return out
 }
 
-// Goal: nothing is inline, nothing comes from elsewhere, every address is relative, and no text is
-// made HTML. Method: what would do one of these is looked for in the files.
+// The files have no inline code and no outside source, only relative addresses, and no text becomes
+// HTML.
 func TestNothingInline(t *testing.T) {
 	bad := []*regexp.Regexp{
 		regexp.MustCompile(`<script[^>]*>\s*[^<\s]`),
@@ -122,7 +121,7 @@ func TestNothingInline(t *testing.T) {
 	}
 }
 
-// Goal: what a module or the index names is there, so that no file is missed only in a browser.
+// Everything that a module or the index refers to exists.
 func TestReferences(t *testing.T) {
 	p := New(Offer{})
 	refs := regexp.MustCompile(`(?:from|src=|href=) ?"(\.?/?[\w./-]+\.(?:js|css|svg))"`)
@@ -140,8 +139,7 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// Goal: all that a browser loads fits into 150 KB, and our modules are short enough to be read. The
-// texts of licences are served for people.
+// A browser loads at most 150 KB, our modules are short, and licences are served as text.
 func TestSizes(t *testing.T) {
 	total := 0
 	for name, f := range New(Offer{}).files {
@@ -164,7 +162,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Goal: what others wrote comes with its licence.
+// Third-party code has its licence.
 func TestLicences(t *testing.T) {
 	p := New(Offer{})
 	for name, want := range map[string]string{
@@ -176,7 +174,7 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// Goal: a browser that has a file is not sent it again, and gets the file of another release.
+// A browser does not load a file again, except from another release.
 func TestCache(t *testing.T) {
 	on, off := New(Offer{}), New(Offer{ReadOnly: true})
 	tag := ask(on, "GET", prefix).Header().Get("ETag")
@@ -192,7 +190,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// Goal: the index says whether acts are offered, and whether a relay serves it, and nothing else.
+// The index says whether acts are offered and whether a relay serves it, and nothing else.
 func TestOffer(t *testing.T) {
 	for o, want := range map[Offer][2]string{
 		{}:                            {"on", "member"},
@@ -209,8 +207,7 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// Goal: behind a proxy that adds a prefix to all paths, the page without the slash leads to the
-// page.
+// Behind a proxy with a path prefix, the page without the slash redirects to the page.
 func TestRedirect(t *testing.T) {
 	w := ask(New(Offer{}), "GET", "/ui")
 	if w.Code != http.StatusPermanentRedirect || w.Header().Get("Location") != "ui/" {

@@ -15,8 +15,8 @@ func (m *member) ask(id lease.ID, asOf int64, w Waiter) (*Entry, News) {
 	return m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, asOf, w)
 }
 
-// Goal: a notification of a turn has the key that went before and the revision of that, not of
-// anything later; the key is empty if none went. Method: distribute several changes at once.
+// A notification of a turn has the key that went before and the revision of that, not of anything
+// later; the key is empty if none went.
 func TestNotifiedAfter(t *testing.T) {
 	for _, x := range []struct {
 		name  string
@@ -60,9 +60,8 @@ func TestNotifiedAfter(t *testing.T) {
 	}
 }
 
-// Goal: entering a followed queue does not disturb its waiters: the next one is still notified with
-// the key that went before. Method: enter as of a known revision while the hub has an unpublished
-// event.
+// Entering a followed queue does not disturb its waiters: the next one is still notified with the
+// key that went before.
 func TestEnterBetween(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3)
@@ -83,8 +82,8 @@ func TestEnterBetween(t *testing.T) {
 	}
 }
 
-// Goal: the state of a ticket is returned with a revision at which it was true. Method: at the
-// requested revision, it was another ticket's turn, in a queue that is followed or not.
+// The state of a ticket is returned with a revision at which it was true. At the requested
+// revision, it was another ticket's turn, in a queue that is followed or not.
 func TestRevisionOfAnswer(t *testing.T) {
 	for _, followed := range []bool{false, true} {
 		m := newMember(100)
@@ -107,8 +106,7 @@ func TestRevisionOfAnswer(t *testing.T) {
 	}
 }
 
-// Goal: a ticket that this member has applied is found even if the hub does not have its event yet.
-// Method: publish late.
+// A ticket that this member has applied is found even if the hub does not have its event yet.
 func TestBeforePublished(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
@@ -127,9 +125,8 @@ func TestBeforePublished(t *testing.T) {
 	two.want(t, Ready)
 }
 
-// Goal: events that a queue was read with are not applied again when they are distributed: a waiter
-// with a recreated key is not notified of the end of the old one. Method: delete and recreate keys,
-// the last time in one revision, before anyone waits.
+// Events that a queue was read with are not applied again when they are distributed: a waiter with
+// a recreated key is not notified of the end of the old one.
 func TestEventsAppliedOnce(t *testing.T) {
 	m := newMember(100)
 	m.hub.Want(1)
@@ -183,8 +180,8 @@ func TestEventsAppliedOnceUnlocked(t *testing.T) {
 	two.want(t)
 }
 
-// Goal: a waiter that enters a queue while another one reads it waits for that, does not delay
-// other queues, and does not read the queue itself. Method: enter during the read.
+// A waiter that enters a queue while another one reads it waits for that, does not delay other
+// queues, and does not read the queue itself.
 func TestEnterDuringRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manyInQueue(t)
@@ -214,8 +211,7 @@ func TestEnterDuringRead(t *testing.T) {
 	})
 }
 
-// Goal: the first end of a key is returned even if it was recreated since, or was overwritten
-// before. Method: all of that happens before anyone waits.
+// The first end of a key is returned even if it was recreated since, or was overwritten before.
 func TestFirstEnd(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
@@ -230,9 +226,8 @@ func TestFirstEnd(t *testing.T) {
 	}
 }
 
-// Goal: the cause of a key's end is known as long as the history has it, even if the queue was
-// followed only until before the compaction. Method: the key goes at the compacted revision, or
-// later.
+// The cause of a key's end is known as long as the history has it, even if the queue was followed
+// only until before the compaction.
 func TestCompactedBeforeEnd(t *testing.T) {
 	for _, between := range []int{0, 2} {
 		t.Run(fmt.Sprint(between), func(t *testing.T) {
@@ -257,8 +252,8 @@ func TestCompactedBeforeEnd(t *testing.T) {
 	}
 }
 
-// Goal: Ended returns the cause of a key's end while it is known, and never that of a later key
-// with the same name. Method: a key that is deleted, recreated and deleted, with compactions.
+// Ended returns the cause of a key's end while it is known, and never that of a later key with the
+// same name.
 func TestEnded(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3)
@@ -303,8 +298,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// Goal: a queue with a long-term waiter keeps nothing of waiters with other terms that have left.
-// Method: many different terms, one after the other.
+// A queue with a long-term waiter keeps nothing of waiters with other terms that have left.
 func TestLeaveFreesRanks(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)

@@ -16,8 +16,8 @@ func recovered(f func()) (v any) {
 	return nil
 }
 
-// Goal: if a call panics while it reads a queue, and its server recovers, the queues still work for
-// others. Method: the first reader of a long queue panics.
+// If a call panics while it reads a queue, and its server recovers, the queues still work for
+// others.
 func TestPanicWhileReading(t *testing.T) {
 	m := newMember(1 << 16)
 	const n = fewKeys + 10
@@ -42,8 +42,8 @@ type panicWaiter struct{}
 
 func (panicWaiter) Notify(News) { panic("a fault of a waiter") }
 
-// Goal: a panic while distributing events, which watchers would miss, ends the process even if the
-// server of the call recovers. Method: run this test in a child process.
+// A panic while distributing events, which watchers would miss, ends the process even if the server
+// of the call recovers.
 func TestPanicWhileDistributing(t *testing.T) {
 	const child = "LEASEHOLD_TEST_PANICS"
 	if os.Getenv(child) == "" {

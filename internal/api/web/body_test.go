@@ -59,9 +59,8 @@ func overJSON(t *testing.T) (send io.Writer, lines *bufio.Reader) {
 	return toBody, bufio.NewReader(answer)
 }
 
-// Goal: a message of a stream that has begun must be complete in time, whether its first bytes come
-// alone or behind another; between messages a stream may be silent, and space is silence. Method:
-// a first message, an hour of silence, and then some bytes and another hour.
+// A message of a stream must be complete some time after its first bytes, whether these come alone
+// or behind another message; between messages a stream may be silent, and white space is silence.
 func TestHalfMessageLater(t *testing.T) {
 	const message = `{"create_request":{"key":"YQ=="}}`
 	for name, c := range map[string]struct {
@@ -110,8 +109,7 @@ func TestHalfMessageLater(t *testing.T) {
 // large returns a long message that says the same.
 func large(message string) string { return strings.Repeat(" ", maxBuffer) + message }
 
-// Goal: between its messages a stream keeps little memory, and what it keeps is counted. Method:
-// a large message with a part of the next, whose decoder and whose account are looked at.
+// Between its messages a stream keeps little memory, and that is counted.
 func TestGatewayKeepsLittle(t *testing.T) {
 	var rest []int
 	large := `{"key":"` + strings.Repeat("YWFh", 100<<10) + `"}`
@@ -137,10 +135,9 @@ func TestGatewayKeepsLittle(t *testing.T) {
 	}
 }
 
-// Goal: what is wrong with a message of a stream is told. The gateway closes its stream as soon as
-// a message is refused; were that to reach the call before its cancellation, the call would end
-// well and the client see an end without a word. Method: a refused message, and one whose
-// connection broke, are held until the request has been answered.
+// What is wrong with a message of a stream is reported. The gateway closes its stream as soon as a
+// message is refused; if the call saw that before its cancellation, it would end successfully and
+// the client would see an end without a reason.
 func TestRefusedMessageWaits(t *testing.T) {
 	for name, from := range map[string]io.Reader{
 		"malformed": strings.NewReader(`{"key":nonsense}`),

@@ -69,10 +69,9 @@ var calls = []struct{ path, body string }{
 	{"/v3/kv/put", `nonsense`},
 }
 
-// Goal: clients of etcd's gateway see no difference. Method: our gateway and
-// etcd's own in front of one etcd; statuses, types and bodies are compared, but
-// for numbers (which go on from call to call) and the wording of complaints
-// about JSON.
+// Clients of etcd's gateway see no difference. Statuses, types and bodies of both gateways, in
+// front of one etcd, are compared, except for numbers that change from call to call and the wording
+// of JSON errors.
 func TestEtcdGateway(t *testing.T) {
 	if *etcdBinary == "" {
 		t.Skip("needs -etcd")

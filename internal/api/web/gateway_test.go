@@ -28,9 +28,9 @@ import (
 const jsonHeader = `"header":{"cluster_id":"9223372036854775808","member_id":"7",` +
 	`"revision":"3","raft_term":"2"}`
 
-// Goal: requests and answers have etcd's shape: original names, bytes in base64,
-// 64-bit numbers as strings out and either way in, absent values left out,
-// errors with code and message. Method: a table of calls to a fake member.
+// Requests and responses have etcd's shape: original names, bytes in base64, 64-bit numbers as
+// strings in responses and as either in requests, absent values omitted, errors with code and
+// message.
 func TestGateway(t *testing.T) {
 	s := start(t, nil)
 	for _, c := range []struct {
@@ -88,9 +88,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// Goal: a field that a message of leasehold.v1 does not have is refused, by its name, wherever
-// it is; etcd's messages may have any. Method: a member that serves nothing of leasehold.v1
-// answers what gets through.
+// An unknown field of leasehold.v1 is refused by name, wherever it is; etcd's messages may have
+// any.
 func TestGatewayUnknownFields(t *testing.T) {
 	s := start(t, nil)
 	for _, c := range []struct {
@@ -133,8 +132,8 @@ func TestGatewayUnknownFields(t *testing.T) {
 	}
 }
 
-// Goal: of which trace a call is part reaches the member; what no header of gRPC may have is left
-// out, and fails no call.
+// A call's trace reaches the member; a header that gRPC cannot carry is dropped without failing the
+// call.
 func TestGatewayTrace(t *testing.T) {
 	s := start(t, nil)
 	for _, c := range []struct{ parent, state, wantParent, wantState string }{
@@ -155,8 +154,7 @@ func TestGatewayTrace(t *testing.T) {
 	}
 }
 
-// Goal: what is kept of requests whose JSON is not complete is bounded. Method: a bound below the
-// size of one that is allowed.
+// What is kept of incomplete JSON requests is bounded.
 func TestGatewayTooMany(t *testing.T) {
 	s := start(t, func(o *Options) {
 		o.Requests = listen.NewStrangers(256<<10, slog.New(slog.DiscardHandler))
@@ -171,8 +169,8 @@ func TestGatewayTooMany(t *testing.T) {
 	}
 }
 
-// Goal: a call of the gateway reaches the member with the name that its request has in
-// listen.Answers, and with no other that a client made up.
+// A call of the gateway carries the name that its request has in listen.Answers, and none that a
+// client made up.
 func TestGatewayBound(t *testing.T) {
 	answers := listen.NewAnswers(slog.New(slog.DiscardHandler))
 	s := start(t, func(o *Options) { o.Bound = answers.Handler })
@@ -183,8 +181,8 @@ func TestGatewayBound(t *testing.T) {
 	}
 }
 
-// Goal: no client of the gateway makes up its address, which the audit log names, over a socket or
-// not. Method: all headers of which the library makes x-forwarded-for; api.Address takes the last.
+// A client of the gateway cannot forge its address, which the audit log records. All headers from
+// which the library makes x-forwarded-for are tried; api.Address takes the last.
 func TestGatewayAddress(t *testing.T) {
 	mux := runtime.NewServeMux()
 	for remote, want := range map[string]string{"@": "", "192.0.2.7:99": "192.0.2.7"} {
@@ -206,8 +204,8 @@ func TestGatewayAddress(t *testing.T) {
 	}
 }
 
-// Goal: a request that is too large is refused early, whether its length is
-// told or not, and the largest that gRPC may carry is not.
+// A request that is too large is refused early, with or without a length; the largest that gRPC may
+// carry is not.
 func TestGatewayTooLarge(t *testing.T) {
 	s := start(t, nil)
 	ok := `{"key":"YQ==","value":"` + base64.StdEncoding.EncodeToString(make([]byte, 1<<20)) + `"}`
@@ -256,8 +254,8 @@ func (s *site) postPart(
 	return got.StatusCode, string(b)
 }
 
-// Goal: a message of a stream that is too large is refused with the code of what it is. Method:
-// no more is sent than is read, so that the connection is not reset.
+// A stream's message that is too large is refused with its proper code. No more is sent than is
+// read, so that the connection is not reset.
 func TestGatewayStreamTooLarge(t *testing.T) {
 	s := start(t, func(o *Options) { o.MaxRequestBytes = 1 })
 	const begun, limit = `{"more":"`, 2 + 64<<10
@@ -270,8 +268,8 @@ func TestGatewayStreamTooLarge(t *testing.T) {
 	}
 }
 
-// Goal: a client that promises a body and sends none, or half of it, holds
-// nothing for ever; one that sent it may wait as long as the member takes.
+// A client that sends none or half of its body is cut off; one that sent all of it may wait as long
+// as the member takes.
 func TestGatewayHalfOpen(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := startOn(t, virtual.Port(t), virtual.Dial, func(o *Options) { o.bodyTimeout = time.Second })
@@ -336,9 +334,8 @@ func (d *duplex) expect(part string) {
 	}
 }
 
-// Goal: a stream's answers are flushed one by one, while the client goes on to
-// send; each message has its own limit, so a long life is not too large; and a
-// client that goes away ends the stream behind.
+// A stream's responses are flushed one by one while the client keeps sending. The size limit is per
+// message. A client that leaves ends the stream behind.
 func TestGatewayDuplex(t *testing.T) {
 	s := start(t, func(o *Options) { o.MaxRequestBytes = 1 }) // 64 KiB of JSON
 	d := watch(t, s)
@@ -357,7 +354,7 @@ func TestGatewayDuplex(t *testing.T) {
 	}
 }
 
-// Goal: a bad message in the middle of a stream is told in the stream.
+// A bad message in the middle of a stream is reported in the stream.
 func TestGatewayBadMessageLater(t *testing.T) {
 	s := start(t, nil)
 	d := watch(t, s)
@@ -367,8 +364,7 @@ func TestGatewayBadMessageLater(t *testing.T) {
 	d.expect(`{"error":{"code":3,"message":"malformed JSON in request: invalid character`)
 }
 
-// Goal: no bytes make a decoder panic or take more than its limit, and what it
-// refuses is marked on the request. Method: fuzz a unary message.
+// No bytes make a decoder panic or exceed its limit, and what it refuses is marked on the request.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"key":"Zm9v","lease":"5","prev_kv":true}`))
 	f.Add([]byte(`{"key":5}`))

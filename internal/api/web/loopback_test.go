@@ -8,8 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// Goal: of the answers that the gateway does not read little is kept, however much came through
-// before. Method: a stream of 64 KiB messages, of which some are read, and then none.
+// Little is kept of responses that the gateway does not read, however much was read before.
 func TestLoopbackKeepsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, read = 64 << 10, 400

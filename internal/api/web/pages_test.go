@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// Goal: probes get etcd's answers, to the letter where they compare them.
-// Method: a table of states and requests; the wanted texts are etcd 3.7's.
+// Probes get etcd's responses, literally where they compare them; the expected texts are those of
+// etcd 3.7.
 func TestHealth(t *testing.T) {
 	noQuorum := &state{quorum: errors.New("no quorum")}
 	corrupt := &state{alarms: []string{"CORRUPT"}}
@@ -81,7 +81,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Goal: the other pages, and methods they do not have.
+// The other pages, and methods that they do not have.
 func TestPages(t *testing.T) {
 	s := start(t, nil)
 	for _, c := range []struct {
@@ -108,8 +108,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// Goal: what is off is not served, what is on is, and the page for people has
-// its place.
+// Disabled pages are not served, enabled ones are, and the UI has its place.
 func TestOptions(t *testing.T) {
 	s := start(t, func(o *Options) {
 		_ = o.Conn.Close() // nobody calls it
@@ -136,10 +135,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Goal: browsers are told what they may do, and a page of another site whose
-// name points here (DNS rebinding) is refused.
-//
-// CVE-2018-1099 of etcd: DNS rebinding.
+// Browsers learn what they may do, and a page of another site whose name resolves to this machine
+// is refused (DNS rebinding, CVE-2018-1099 of etcd).
 func TestAccess(t *testing.T) {
 	for _, c := range []struct {
 		cors, hosts  []string
@@ -178,8 +175,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// Goal: the page for people is under the same guard as the rest: a name that was made to resolve to
-// this machine does not get it, and what a page of another origin sends does not reach it.
+// The UI has the same protection: a rebound name does not get it, and a page of another origin
+// cannot send to it.
 func TestGuardOfUI(t *testing.T) {
 	s := start(t, func(o *Options) {
 		o.UI = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -203,10 +200,8 @@ func TestGuardOfUI(t *testing.T) {
 	}
 }
 
-// Goal: a page of another origin cannot write through the browser of somebody who can reach
-// the member, even by a request that browsers do not ask about first.
-//
-// CVE-2018-1098 of etcd: forged requests of other sites.
+// A page of another origin cannot write through the browser of someone who can reach the member,
+// even with requests that browsers send without asking (CVE-2018-1098 of etcd).
 func TestForeignPages(t *testing.T) {
 	const advice = "start it with --cors"
 	for _, c := range []struct {
@@ -233,7 +228,7 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// Goal: only what browsers send as an origin is one.
+// Only what browsers send as an origin is one.
 func TestIsOrigin(t *testing.T) {
 	for text, want := range map[string]bool{
 		"https://a": true, "http://a.example:3000": true, "http://[::1]:3000": true,
@@ -250,9 +245,8 @@ func TestIsOrigin(t *testing.T) {
 	}
 }
 
-// Goal: what a browser sends for any page without asking first is no call of leasehold.v1, also
-// where no origin is told; JSON comes to the call, which has no such field. To etcd's gateway curl
-// sends a form, as ever.
+// What browsers send for any page without asking cannot be a call of leasehold.v1, even without an
+// Origin header; JSON can. etcd's gateway still accepts forms, as curl sends them.
 func TestOursIsJSON(t *testing.T) {
 	s := start(t, func(*Options) {})
 	for _, c := range []struct {
@@ -276,7 +270,7 @@ func TestOursIsJSON(t *testing.T) {
 	}
 }
 
-// Goal: the port of metrics does not tell them to a page whose name points here, either.
+// The metrics port is protected against rebound names, too.
 func TestStatusHost(t *testing.T) {
 	for host, want := range map[string]int{"localhost": 200, "evil.example": 421, "h": 200} {
 		s := httptest.NewServer(NewStatus(Options{
@@ -299,8 +293,7 @@ func TestStatusHost(t *testing.T) {
 	}
 }
 
-// Goal: gRPC requests of clients that were given to the HTTP server go to the
-// gRPC server, and nothing else does.
+// gRPC requests that reach the HTTP server are passed to the gRPC server, and nothing else is.
 func TestDispatch(t *testing.T) {
 	o := Options{GRPC: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusTeapot)
@@ -330,9 +323,9 @@ func TestDispatch(t *testing.T) {
 	}
 }
 
-// Goal: requests for pages are bounded while they take long: those for /metrics, each of which keeps
-// all metrics, and those of strangers for any page; a client of another address has its metrics all
-// the same, and /livez is always answered. Method: many at once that are not answered.
+// Concurrent page requests are bounded: those for /metrics, each of which keeps all metrics, and
+// those of strangers for any page. A client of another address still gets metrics, and /livez is
+// always answered.
 func TestPagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiting = 1000 + 5*500 // requests of one address, at once and in the next 5 s

@@ -50,7 +50,7 @@ func askOnce(t *testing.T, h http.HandlerFunc) net.Conn {
 	return client
 }
 
-// Goal: an answer that nobody reads is given up after a while.
+// A response that is not read is given up after a while.
 func TestReaderThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error, 1)
@@ -71,8 +71,7 @@ func TestReaderThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// Goal: a client that reads slowly gets all of a long answer, and one that watches gets what
-// comes after an hour.
+// A slow client gets all of a long response, and a watcher gets what arrives after an hour.
 func TestReaderThatReadsSlowly(t *testing.T) {
 	const size = 256 << 10
 	synctest.Test(t, func(t *testing.T) {

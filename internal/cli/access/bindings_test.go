@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Goal: a file that was refused is told with the reason, and rules that differ are told each. What
-// a file says does nothing to the terminal.
+// A refused file is shown with the reason, and differing rules one by one. The contents of a file
+// are escaped for the terminal.
 func TestShowBindings(t *testing.T) {
 	at := func(endpoint, digest, refused, who string) boundAt {
 		return boundAt{Endpoint: endpoint, decoded: &pb.ListBindingsResponse{

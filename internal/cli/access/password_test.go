@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Goal: the ways to give a password. Method: a standard input that is no terminal.
+// The ways to give a password, with a standard input that is no terminal.
 func TestPasswords(t *testing.T) {
 	for _, tc := range []struct {
 		input       string

@@ -11,9 +11,8 @@ import (
 	"google.golang.org/grpc/grpclog"
 )
 
-// Goal: a run hears gRPC's errors, with --debug all of it, each line once, and nothing when
-// it is over. Method: gRPC's own log functions, around the beginning and end of runs, in words
-// that connections of the tests before, which may still be closing, do not say.
+// A run logs gRPC's errors, with --debug everything, each line once, and nothing after it ended.
+// The lines are distinct from those of connections that earlier tests may still be closing.
 func TestGRPCLog(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

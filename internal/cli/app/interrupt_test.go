@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Goal: a signal that both listeners have got is passed on once.
+// A signal that both listeners received is passed on once.
 func TestSignalPassedOnOnce(t *testing.T) {
 	_, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)

@@ -18,8 +18,7 @@ func (w *blockedWriter) Write(p []byte) (int, error) {
 	return w.text.Write(p)
 }
 
-// Goal: a standard error that nothing reads does not stop a command that holds something (T43).
-// Method: messages to a blocked writer, in virtual time.
+// A standard error that nothing reads does not stop a command that holds something (T43).
 func TestMessagesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &blockedWriter{released: make(chan struct{})}

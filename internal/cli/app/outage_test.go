@@ -29,9 +29,9 @@ func (mute) Open(s pb.StreamService_OpenServer) error {
 	return nil
 }
 
-// Goal: a command that waits for a cluster which is unreachable, or has no leader, says so, with the
+// A command that waits for a cluster which is unreachable or has no leader says so, with the
 // reason, and says when the cluster is back.
-func TestTellOutages(t *testing.T) {
+func TestOutageMessages(t *testing.T) {
 	s := grpc.NewServer()
 	pb.RegisterStreamServiceServer(s, mute{})
 	defer s.Stop()
@@ -73,8 +73,8 @@ func TestTellOutages(t *testing.T) {
 	<-ended
 }
 
-// Goal: a command that meets another kind of server fails, and does not say that it retries.
-func TestTellNoOutage(t *testing.T) {
+// A command that reaches another kind of server fails, and does not say that it retries.
+func TestNoOutageForOtherServers(t *testing.T) {
 	s := grpc.NewServer()
 	defer s.Stop()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,8 +95,8 @@ func TestTellNoOutage(t *testing.T) {
 	}
 }
 
-// Goal: a command that is about to time out does not say that it retries.
-func TestTellAfterLastWord(t *testing.T) {
+// A command that is about to time out does not say that it retries.
+func TestNoOutageMessageAtTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := client.New(client.Config{
 			Endpoints: []string{"http://a.member:1"},
@@ -162,8 +162,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error { close(p); return nil }
 func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// Goal: a cluster that denies what a user may not read does answer. Method: a user who may read
-// nothing holds something for long.
+// A cluster that denies a read is not reported as unreachable.
 func TestDeniedIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, asked, l := grpc.NewServer(), make(chan struct{}), make(pipes)

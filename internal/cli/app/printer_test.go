@@ -24,7 +24,7 @@ func printed(t *testing.T, format string, hex bool, a Answer) string {
 	return b.String()
 }
 
-// Goal: --write-out protobuf is the message itself. Method: decode it.
+// --write-out protobuf prints the message itself.
 func TestProtobuf(t *testing.T) {
 	want := &pb.RangeResponse{
 		Header: &pb.ResponseHeader{Revision: 7},
@@ -38,8 +38,7 @@ func TestProtobuf(t *testing.T) {
 	}
 }
 
-// Goal: a format that an answer has no text for is an error with its own exit
-// code, not silence. Method: every format on an empty answer.
+// A format that a response does not support is an error with its own exit code, not silence.
 func TestUnsupportedFormats(t *testing.T) {
 	for _, format := range formats {
 		p, err := newPrinter(format, false)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Goal: what can be an ID for etcdctl is one, and anything else is a name. Method: a table.
+// What etcdctl accepts as an ID is one, and anything else is a name.
 func TestParseLease(t *testing.T) {
 	for s, want := range map[string]int64{
 		"0": 0, "2e": 46, "2E": 46, "326963a02758b52d": 0x326963a02758b52d, "-1": -1,
@@ -51,8 +51,7 @@ func FuzzParseLease(f *testing.F) {
 	})
 }
 
-// Goal: sizes as etcdctl writes them. Method: table around each change of
-// unit and of decimals.
+// Sizes are printed as by etcdctl.
 func TestSIBytes(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0 B", 9: "9 B", 10: "10 B", 999: "999 B", 1000: "1.0 kB", 1049: "1.0 kB",

@@ -14,10 +14,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: who waits for a turn is told who has it, since when at least, and how many are before; the
-// words of others are made harmless and cut to the line; complaints stand alone; and nothing is
-// written in the first second, nor left at the end. Method: virtual time.
-func TestTellWaiting(t *testing.T) {
+// A waiting command shows who has its turn, since when at least, and how many are before it. The
+// words of others are escaped and cut to the line; complaints have lines of their own. Nothing is
+// written in the first second, nor left at the end.
+func TestWaitingMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs bytes.Buffer
 		a := &App{Process: Process{Stdout: &errs, Stderr: &errs}}
@@ -85,8 +85,8 @@ func TestTellWaiting(t *testing.T) {
 	})
 }
 
-// Goal: a command that waits less than a second, or whose turn has come, says nothing.
-func TestTellNothing(t *testing.T) {
+// A command that waits for less than a second, or has its turn, says nothing.
+func TestNoWaitingMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs bytes.Buffer
 		a := &App{Process: Process{Stderr: &errs}}

@@ -15,9 +15,8 @@ func TestPercentFree(t *testing.T) {
 	}
 }
 
-// Goal: a snapshot whose last bytes are not the checksum of the rest is rejected, however it is
-// split into writes. Method: all ways to split a small stream in two, intact and with one byte
-// changed.
+// A snapshot whose last bytes are not the checksum of the rest is rejected, however it is split
+// into writes.
 func TestTrailingSum(t *testing.T) {
 	body := "what a member had to say"
 	sum := sha256.Sum256([]byte(body))

@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Goal: a transaction inside a transaction, which no command line can make but
-// another client may show, does not get lost. Method: each text format.
+// A transaction inside a transaction, which no command line can make but another client may show,
+// does not get lost.
 func TestNestedTxn(t *testing.T) {
 	inner := &pb.TxnResponse{Succeeded: true, Responses: []*pb.ResponseOp{
 		{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}},

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Goal: the quoting rules of txn and watch. Method: table.
+// The quoting rules of txn and watch.
 func TestSplitWords(t *testing.T) {
 	for _, tc := range []struct {
 		line string

@@ -10,8 +10,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Goal: each target, operator and value ends up in the right field of the
-// request. Method: table.
+// Each target, operator and value ends up in the right field of the request.
 func TestParseCompare(t *testing.T) {
 	for _, tc := range []struct{ line, want string }{
 		{`ver("k") > "1"`, `VERSION k GREATER 1`},
@@ -76,8 +75,7 @@ func FuzzParseCompare(f *testing.F) {
 	})
 }
 
-// Goal: a request takes the flags of its command. Method: table of what the
-// operation says about itself.
+// A request takes the flags of its command.
 func TestParseRequest(t *testing.T) {
 	for _, tc := range []struct {
 		line  string

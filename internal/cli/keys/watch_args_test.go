@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Goal: which words are keys and which are the command, with and without keys
-// in the environment. Method: table; each line is read as the shell form
-// (before "--" by cobra) and as an interactive line, which must agree.
+// Which words are keys and which are the command, with and without keys in the environment. Table;
+// each line is read as the shell form (before "--" by cobra) and as an interactive line, which must
+// agree.
 func TestWatchArgs(t *testing.T) {
 	for _, tc := range []struct {
 		line       string

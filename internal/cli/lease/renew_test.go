@@ -24,7 +24,7 @@ func (e *ending) KeepAliveOnce(
 	return nil, errors.New("unknown service")
 }
 
-// Goal: a renewal whose stream has ended before the request was sent tells why, and not "EOF".
+// A renewal whose stream ended before the request was sent says why, and not "EOF".
 func TestRenewTellsWhyStreamsEnd(t *testing.T) {
 	if _, err := renew(t.Context(), &ending{}, 77); errors.Is(err, io.EOF) {
 		t.Errorf("it ends with %v", err)

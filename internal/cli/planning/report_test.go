@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Goal: JSON names its fields and units, keeps their order, and has no number that
-// JSON lacks.
+// JSON names its fields and units, keeps their order, and has no number that JSON cannot express.
 func TestFieldsOf(t *testing.T) {
 	type inner struct{ _ int }
 	text, err := json.Marshal(fieldsOf(struct {
@@ -29,8 +28,8 @@ func TestFieldsOf(t *testing.T) {
 	}
 }
 
-// Goal: what a bench file lacks comes from the documents, and says so; a file that
-// is useless is refused.
+// Costs that a bench file lacks come from the documents, and the output says so; a useless file is
+// refused.
 func TestCostsFrom(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "costs.json")
 	for _, c := range []struct{ text, source, problem string }{

@@ -30,9 +30,8 @@ func sound() *rewind.Directory {
 	return d
 }
 
-// Goal: the right advice is given about a data directory, and --yes only does what loses nothing
-// that other members have, or what was explicitly requested. Method: a sound directory with one
-// change in it or around it.
+// The right advice is given about a data directory, and --yes only does what loses nothing that
+// other members have, or what was explicitly requested.
 func TestDiagnoseDirectory(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

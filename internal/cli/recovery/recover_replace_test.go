@@ -44,8 +44,8 @@ func (m *roster) MemberRemove(
 	return &etcdserverpb.MemberRemoveResponse{}, nil
 }
 
-// Goal: no data is moved away and no member is removed unless the cluster still looks the way one
-// member described it. Method: a cluster that differs in one way.
+// No data is moved away and no member is removed unless the cluster still looks the way one member
+// described it.
 func TestReplaceRechecksCluster(t *testing.T) {
 	for name, x := range map[string]struct {
 		m       roster

@@ -37,8 +37,7 @@ func causesOf(found []*disaster) (out string) {
 	return out
 }
 
-// Goal: each disaster that can be seen from the cluster is recognized, and --yes does only what is
-// safe. Method: a healthy cluster with one change.
+// Each disaster that can be seen from the cluster is recognized, and --yes does only what is safe.
 func TestDiagnose(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(*recovery)
@@ -189,8 +188,8 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// Goal: "nothing to recover" comes with notes if the cluster is degraded, or if not all endpoints
-// could be asked.
+// "nothing to recover" comes with notes if the cluster is degraded, or if not all endpoints could
+// be asked.
 func TestRecoverNotes(t *testing.T) {
 	r := &recovery{App: new(app.App), cluster: threeMembers(), dir: &rewind.Directory{Path: "/d"}}
 	r.cluster.Reasons = []string{"m2 is 20000 entries behind"}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Goal: a command does not get an output whose reader is gone, which would end it when it prints.
+// A child does not inherit an output whose reader is gone, which would end it when it prints.
 func TestOutputWithoutReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

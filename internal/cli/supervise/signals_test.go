@@ -14,9 +14,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Goal: a signal that comes as a command gets what it waits for is not lost: it ends what the
-// command then runs. Method: what was waited for is there, and the signal was taken by what
-// interrupts the waiting, or waits in its channel.
+// A signal that arrives as a command gets what it waits for is not lost: it ends the child.
 func TestSignalAtTheEndOfWaiting(t *testing.T) {
 	tier.Campaign(t)
 	for name, taken := range map[string]bool{"taken": true, "waiting": false} {
@@ -45,8 +43,8 @@ func TestSignalAtTheEndOfWaiting(t *testing.T) {
 	}
 }
 
-// Goal: under nohup neither a command that waits nor one that is run is ended by the end of its
-// terminal. Method: to listen to a signal ends that it is ignored.
+// Under nohup, neither a waiting command nor its child ends with the terminal. Listening to the
+// signal would stop ignoring it.
 func TestHangUpIgnored(t *testing.T) {
 	tier.Campaign(t)
 	signal.Ignore(syscall.SIGHUP)

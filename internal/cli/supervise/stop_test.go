@@ -81,8 +81,7 @@ func run(t *testing.T, script string, env ...string) (*child, *output) {
 	return nil, nil
 }
 
-// Goal: the exit code is that of the command, as a shell would tell it, and it sees its
-// environment.
+// The exit code is the child's, as a shell would report it, and the child sees its environment.
 func TestChildExit(t *testing.T) {
 	tier.RealTime(t)
 	for script, want := range map[string]int{
@@ -110,7 +109,7 @@ func TestChildExit(t *testing.T) {
 	}
 }
 
-// Goal: a command that cannot be run is told from one that failed.
+// A command that cannot be run is distinguished from one that failed.
 func TestChildCannotStart(t *testing.T) {
 	a := &Supervisor{App: &app.App{Process: app.OS()}}
 	for command, want := range map[string]int{"/no/such/command": 127, "no-such": 127, "/": 126} {
@@ -142,7 +141,7 @@ func TestNoWatchdog(t *testing.T) {
 	}
 }
 
-// Goal: a signal that comes here goes to the command.
+// Signals are passed on to the child.
 func TestChildSignalPassedOn(t *testing.T) {
 	tier.Campaign(t)
 	c, _ := run(t, "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done")
@@ -155,7 +154,7 @@ func TestChildSignalPassedOn(t *testing.T) {
 	}
 }
 
-// Goal: a command is asked to end before the end of its tenure, and has ended by then.
+// A child is asked to end before the tenure ends, and has ended by then.
 func TestChildAskedToEnd(t *testing.T) {
 	tier.Campaign(t)
 	c, _ := run(t, "trap 'echo bye; exit 6' TERM; echo ready; while :; do sleep 0.05; done")
@@ -168,8 +167,7 @@ func TestChildAskedToEnd(t *testing.T) {
 	}
 }
 
-// Goal: a command that does not end when it is asked to is killed, also if it is stopped,
-// and what it has started with it.
+// A child that does not end when asked is killed, even if it is stopped, with its descendants.
 func TestChildKilled(t *testing.T) {
 	tier.Campaign(t)
 	for _, script := range []string{
@@ -195,7 +193,7 @@ func TestChildKilled(t *testing.T) {
 	}
 }
 
-// Goal: when the tenure ends before its time the command is killed at once.
+// If the tenure ends early the child is killed at once.
 func TestChildKilledAtOnce(t *testing.T) {
 	tier.Campaign(t)
 	c, _ := run(t, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")

@@ -58,8 +58,8 @@ func shows(t *testing.T, m *Model, want ...string) {
 	}
 }
 
-// Goal: the screen shows rates, the p99 of the slowest member, and leases in the order of their ends;
-// it counts down while the cluster answers, and only then. Method: snapshots two seconds apart.
+// The screen shows rates, the p99 of the slowest member, and leases in the order of their ends; it
+// counts down only while the cluster answers.
 func TestScreen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
@@ -86,7 +86,7 @@ func TestScreen(t *testing.T) {
 	})
 }
 
-// Goal: keys choose the list, filter it, and end the program, as do errors.
+// Keys choose the list, filter it, and end the program, as do errors.
 func TestKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
@@ -122,7 +122,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// Goal: a page has the first rows, and says how many are left out.
+// A page has the first rows, and says how many are omitted.
 func TestPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(Options{Title: "a:2379", Pane: "leases"})

@@ -76,9 +76,8 @@ func TestOldIsNotClaimed(t *testing.T) {
 	}
 }
 
-// Goal: of two members one of which does not speak the cluster version it is that one which stops,
-// whichever of them calls, and a member that has only not heard of a change yet makes nobody stop.
-// Method: all that a caller may say of itself, to a member that knows the version of entry 7.
+// Of two members of which one does not speak the cluster version, that one stops, whichever calls;
+// a member that only has not heard of a change yet stops no one.
 func TestAgreement(t *testing.T) {
 	v := *fsm.New(fsm.Config{}).View()
 	v.Version = fsm.ClusterVersion{Number: 2, Decided: 7}

@@ -14,9 +14,8 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// Goal: when very many calls are slow, few of them have a line in a while, and the log says how
-// many have none; and later there are lines again. Method: a window of virtual time, and one that
-// the member's end cuts short.
+// If very many calls are slow, few are logged in each window, and the log says how many were
+// omitted.
 func TestSlowCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,9 +55,8 @@ func TestSlowCallsAreBounded(t *testing.T) {
 	})
 }
 
-// Goal: calls that take less than the limit are not logged, those that take longer are, and of
-// those that wait for others only the time for which they ask the core counts. Method: calls with
-// times that the test makes.
+// Only calls that exceed the limit are logged. For those that wait for others, only the time in the
+// core counts.
 func TestSlowIsWhatTakesLong(t *testing.T) {
 	const limit = int64(300 * time.Millisecond)
 	for _, c := range []struct {
@@ -83,8 +81,7 @@ func TestSlowIsWhatTakesLong(t *testing.T) {
 	}
 }
 
-// Goal: a line has the parts of a call, each once, and the wait for caches is no part of the
-// queue. Method: Stages that the test makes.
+// A line has each part of a call once, and the wait for caches is not part of the queue.
 func TestSlowParts(t *testing.T) {
 	const unit = int64(time.Millisecond)
 	var log harness.Log
@@ -115,8 +112,7 @@ func TestSlowParts(t *testing.T) {
 	}
 }
 
-// Goal: the time of a call that the core has not answered is not taken for time in the queue.
-// Method: a call that stops waiting after a while of virtual time.
+// The time of a call that the core has not answered does not count as time in the queue.
 func TestSlowWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log harness.Log

@@ -128,8 +128,7 @@ func (b blocking) OnStart(context.Context, sdk.ReadWriteSpan) {
 	<-b.release
 }
 
-// Goal: the core makes no spans, so that no span processor can hold it up. Method: one that blocks
-// until the core is done with a request of a stream and with a forwarded command.
+// The core makes no spans, so a span processor that blocks cannot delay it.
 func TestCoreMakesNoSpans(t *testing.T) {
 	b := newBlocking(tracetest.NewNoopExporter())
 	tr := &Tracer{spans: sdk.NewTracerProvider(sdk.WithSpanProcessor(b)).Tracer("test")}
@@ -150,9 +149,8 @@ func TestCoreMakesNoSpans(t *testing.T) {
 	tr.Close()
 }
 
-// Goal: a leader keeps a bounded number of forwarded commands whose spans are not made, and has one
-// goroutine for them. Method: a span processor blocks while far more commands are applied, and is
-// released.
+// A leader keeps a bounded number of forwarded commands whose spans are pending, with one
+// goroutine, while a span processor blocks.
 func TestForwardedCommandsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorded := tracetest.NewInMemoryExporter()
@@ -178,8 +176,7 @@ func TestForwardedCommandsAreBounded(t *testing.T) {
 	})
 }
 
-// Goal: a leader makes spans only of calls that are sampled. Method: a call whose span is recorded
-// here and is not sampled.
+// A leader makes spans only for sampled calls.
 func TestOnlySampledCallsAreForwarded(t *testing.T) {
 	for _, d := range []sdk.SamplingDecision{sdk.RecordOnly, sdk.RecordAndSample} {
 		tr := &Tracer{spans: sdk.NewTracerProvider(sdk.WithSampler(decided(d))).Tracer("test")}

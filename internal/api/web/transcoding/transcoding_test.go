@@ -32,9 +32,9 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// Goal: requests are called, and answered, as by the code that protoc-gen-grpc-gateway makes.
-// Method: each path of etcd's API, and what is near to them, is asked of both with good and bad
-// bodies. The server behind says in its answers what it was asked.
+// Requests and responses are the same as with the code that protoc-gen-grpc-gateway generates, for
+// each path of etcd's API and similar ones, with good and bad bodies. The server behind reports in
+// its responses what it was asked.
 func TestGenerated(t *testing.T) {
 	conn := connected(t)
 	ours, theirs := runtime.NewServeMux(), runtime.NewServeMux()
@@ -71,7 +71,7 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// Goal: a method that could not be called so is no path that fails; it is refused at once.
+// A method that cannot be transcoded is refused at registration.
 func TestRegisterRefuses(t *testing.T) {
 	for _, rule := range []*annotations.HttpRule{
 		{Pattern: &annotations.HttpRule_Get{Get: "/a"}, Body: "*"},
