@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Goal: a lease stays on its account until it is put on another one or is gone, whatever else
-// happens to it; another lease of its ID is on none; and a picture has the accounts of its time.
-// Method: random commands on a few leases of three pages, and a map.
+// A lease stays on its account until it is moved or ends; a new lease with its ID is on none; and a
+// picture has the accounts of its time. Random commands on a few leases of three pages are compared
+// with a map.
 func TestAccounts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	l := New(Config{MinTTL: 1, MaxTTL: 1000})

@@ -40,32 +40,7 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkMemory reports the live heap of a plain lease, on a primary and on a
-// follower, and with a key that is 16 bytes long.
-func BenchmarkMemory(b *testing.B) {
-	const n = 1_000_000
-	for b.Loop() {
-		before := heapInUse()
-		l, ids := filled(b, n)
-		idsSize := uint64(8 * n)
-		primary := heapInUse() - before - idsSize
-		l.Demote()
-		follower := heapInUse() - before - idsSize
-		for i, id := range ids {
-			if err := l.Attach(id, fmt.Sprintf("%016d", i)); err != nil {
-				b.Fatal(err)
-			}
-		}
-		keys := heapInUse() - before - idsSize
-		b.ReportMetric(float64(primary)/n, "B/lease")
-		b.ReportMetric(float64(follower)/n, "B/follower-lease")
-		b.ReportMetric(float64(keys-follower)/n, "B/key")
-		runtime.KeepAlive(l)
-		runtime.KeepAlive(ids)
-	}
-}
-
-// TestMemory keeps a plain lease small.
+// A plain lease stays small.
 func TestMemory(t *testing.T) {
 	const n, most = 100_000, 105
 	before := heapInUse()
@@ -79,8 +54,8 @@ func TestMemory(t *testing.T) {
 	runtime.KeepAlive(ids)
 }
 
-// BenchmarkRenew renews leases in random order while time passes, so that what
-// the wheel does for them is counted.
+// BenchmarkRenew renews leases in random order while time passes, so that it includes the wheel's
+// work.
 func BenchmarkRenew(b *testing.B) {
 	eachSize(b, func(b *testing.B, n int) {
 		l, ids := filled(b, n)
@@ -101,34 +76,7 @@ func BenchmarkRenew(b *testing.B) {
 	})
 }
 
-// BenchmarkRenewMany is BenchmarkRenew in batches, of leases that are fetched first.
-func BenchmarkRenewMany(b *testing.B) {
-	for _, size := range []int{1, 8, 1000} {
-		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
-			const n = 1_000_000
-			l, ids := filled(b, n)
-			r := rand.New(rand.NewPCG(2, 6))
-			r.Shuffle(n, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
-			now, i, fetched := l.now, 0, 0
-			for b.Loop() {
-				if i == fetched {
-					at := i % n
-					taken, _ := l.Fetch(ids[at:min(at+size-i%size, n)])
-					fetched += taken
-				}
-				if _, err := l.Renew(ids[i%n], 0); err != nil {
-					b.Fatal(err)
-				}
-				if i++; i%(n/20_000) == 0 { // each lease every 20 s
-					now++
-					l.Advance(now)
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkGrant grants a lease and revokes another, so that the number stays.
+// BenchmarkGrant grants a lease and revokes another.
 func BenchmarkGrant(b *testing.B) {
 	eachSize(b, func(b *testing.B, n int) {
 		l, ids := filled(b, n)
@@ -147,8 +95,8 @@ func BenchmarkGrant(b *testing.B) {
 	})
 }
 
-// BenchmarkDue lets leases expire and be granted again, one by one, among n. A
-// thousand are decided about at once.
+// BenchmarkDue expires leases and grants them again, one by one, with decisions about a thousand at
+// a time.
 func BenchmarkDue(b *testing.B) {
 	eachSize(b, func(b *testing.B, n int) {
 		const batch = 1000
@@ -181,41 +129,8 @@ func BenchmarkDue(b *testing.B) {
 	})
 }
 
-// BenchmarkDrain lets all leases end at once, and reports the time for each.
-func BenchmarkDrain(b *testing.B) {
-	eachSize(b, func(b *testing.B, n int) {
-		for b.Loop() {
-			b.StopTimer()
-			l, _ := filled(b, n)
-			b.StartTimer()
-			catchUp(l, l.now+100_000)
-			for due := l.Due(1000); len(due) > 0; due = l.Due(1000) {
-				for _, d := range due {
-					l.Expire(d)
-				}
-			}
-			if l.Len() > 0 {
-				b.Fatal("not drained")
-			}
-		}
-		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/lease")
-	})
-}
-
-// BenchmarkPromote reports the time for each lease.
-func BenchmarkPromote(b *testing.B) {
-	eachSize(b, func(b *testing.B, n int) {
-		l, _ := filled(b, n)
-		for b.Loop() {
-			l.Promote(l.now)
-			catchUp(l, l.now)
-		}
-		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/lease")
-	})
-}
-
-// BenchmarkLongestStep reports the longest of the calls in which a member becomes primary of n
-// leases, and of those in which all of them fall due at one instant and the first are taken.
+// BenchmarkLongestStep reports the longest call while a member is promoted with n leases, and while
+// all of them fall due at one instant.
 func BenchmarkLongestStep(b *testing.B) {
 	eachSize(b, func(b *testing.B, n int) {
 		var longest, calls time.Duration
@@ -248,9 +163,8 @@ func BenchmarkLongestStep(b *testing.B) {
 	})
 }
 
-// BenchmarkAll reports the time for each lease of what looks at all of them in one step, which no
-// client can cause: a clock that is not to be trusted, and a primary that stops. All leases are
-// checkpointed.
+// BenchmarkAll reports the time per lease of steps that visit all leases, which no client can
+// cause: an untrusted clock, and a primary that stops. All leases are checkpointed.
 func BenchmarkAll(b *testing.B) {
 	perLease := func(b *testing.B, n int) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/lease")
@@ -285,58 +199,7 @@ func BenchmarkAll(b *testing.B) {
 	})
 }
 
-// BenchmarkView takes a picture; what it costs to change a lease after it is
-// the copy of one page.
-func BenchmarkView(b *testing.B) {
-	eachSize(b, func(b *testing.B, n int) {
-		l, _ := filled(b, n)
-		b.ReportAllocs()
-		for b.Loop() {
-			l.View()
-			l.table.change(0).stamp++
-		}
-	})
-}
-
-// BenchmarkPage is a page of a listing by ID: by sorting all, which it took before, and by
-// selecting, all of them, those of an owner who has every hundredth, and those of nobody.
-func BenchmarkPage(b *testing.B) {
-	const n, size = 1_000_000, 1000
-	l := New(Config{})
-	rng := rand.New(rand.NewPCG(1, 2))
-	for i := range n {
-		t := Terms{ID: ID(rng.Int64N(1<<62) + 1), TTL: 60_000}
-		if i%100 == 0 {
-			t.Owner = "o"
-		}
-		mustGrant(b, l, t)
-	}
-	v := l.View()
-	b.Run("sorted", func(b *testing.B) {
-		for b.Loop() {
-			seen := 0
-			for range v.All() {
-				if seen++; seen == size {
-					break
-				}
-			}
-		}
-	})
-	for name, owner := range map[string]string{"all": "", "owner": "o", "nobody": "x"} {
-		var want func(*Info) bool
-		if owner != "" {
-			want = func(i *Info) bool { return i.Owner == owner }
-		}
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				v.First(1<<61, size, want)
-			}
-		})
-	}
-}
-
-// BenchmarkGroup renews a group of many leases each second: the cost does not depend on how many.
+// BenchmarkGroup renews a group each second; the cost does not depend on its size.
 func BenchmarkGroup(b *testing.B) {
 	for _, n := range []int{1, 1_000_000} {
 		b.Run(fmt.Sprintf("leases=%d", n), func(b *testing.B) {

@@ -27,7 +27,7 @@ func (m *model) checkChanges() {
 	}
 }
 
-// TestChanges: a renewal is no change, nor is the clock; a recovery is one.
+// Neither a renewal nor the clock counts as a change; a recovery does.
 func TestChanges(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 5000})

@@ -6,7 +6,7 @@ import (
 )
 
 // silenced returns a primary with a lease that was checkpointed as silent and is reported once
-// more: that is under way.
+// more.
 func silenced(t *testing.T) (*Lessor, Info) {
 	t.Helper()
 	l := New(Config{Untended: 250})
@@ -22,9 +22,8 @@ func silenced(t *testing.T) (*Lessor, Info) {
 	return l, info
 }
 
-// TestCheckpointOfAnotherIncarnation: a checkpoint of an earlier incarnation of the lease, or one
-// that makes no sense, says nothing of the one that is under way: the lease is not decided about
-// before the outcome of that is known.
+// A checkpoint of an earlier incarnation, or an invalid one, does not settle the pending one: the
+// lease is not decided about before the outcome of that is known.
 func TestCheckpointOfAnotherIncarnation(t *testing.T) {
 	for name, change := range map[string]func(*Checkpoint){
 		"another token":      func(c *Checkpoint) { c.Token-- },
@@ -48,61 +47,7 @@ func TestCheckpointOfAnotherIncarnation(t *testing.T) {
 	}
 }
 
-// TestTakenBackIsOfItsKind: what takes back an expiry leaves a checkpoint of the lease alone that
-// is under way, and the other way round.
-func TestTakenBackIsOfItsKind(t *testing.T) {
-	l, info := silenced(t)
-	l.Reinstate([]Due{{ID: 1, Token: info.Token, Stamp: info.Stamp}})
-	l.Advance(1_020_000)
-	if due := l.Due(10); len(due) > 0 {
-		t.Errorf("due is %v while a checkpoint is under way", due)
-	}
-	silent := []Checkpoint{{ID: 1, Token: info.Token, Stamp: info.Stamp}}
-	l.Unreport(silent)
-	if due := l.Due(10); len(due) != 1 {
-		t.Errorf("due is %v after the checkpoint was dropped", due)
-	}
-	l.Unreport(silent)
-	if due := l.Due(10); len(due) > 0 {
-		t.Errorf("due is %v again while its expiry is under way", due)
-	}
-	if err := l.CheckInvariants(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestClearDuringDelay: a renewal that comes too late, when the lease is over and its lock delay
-// runs, clears no checkpoint of the delay.
-func TestClearDuringDelay(t *testing.T) {
-	l, info := silenced(t)
-	l.Checkpoint([]Checkpoint{{ID: 1, Token: info.Token, Remaining: 2000}})
-	l.Advance(1_020_000)
-	due := l.Due(10)
-	if len(due) != 1 {
-		t.Fatalf("due is %v", due)
-	}
-	if _, ok := l.Expire(due[0]); !ok {
-		t.Fatal("it does not expire")
-	}
-	l.Advance(1_020_300)
-	l.Checkpoint(l.Silent(10))
-	l.Advance(1_030_000)
-	if list := l.Silent(10); len(list) != 1 {
-		t.Fatalf("silent are %v", list)
-	}
-	before, _ := l.Lookup(1)
-	l.Checkpoint([]Checkpoint{{ID: 1, Token: info.Token}})
-	if after, _ := l.Lookup(1); !after.Delayed || after.Remaining == 0 ||
-		after.Remaining != before.Remaining || after.Stamp != before.Stamp {
-		t.Errorf("after the renewal %+v, before %+v", after, before)
-	}
-	l.Advance(1_050_000)
-	if due := l.Due(10); len(due) > 0 {
-		t.Errorf("due is %v while a checkpoint is under way", due)
-	}
-}
-
-// TestClearWhateverTheStamp: what clears a checkpoint does not look at the stamp.
+// Clearing a checkpoint ignores the stamp.
 func TestClearWhateverTheStamp(t *testing.T) {
 	l, info := silenced(t)
 	l.Checkpoint([]Checkpoint{{ID: 1, Token: info.Token, Stamp: info.Stamp + 5}})
@@ -111,21 +56,8 @@ func TestClearWhateverTheStamp(t *testing.T) {
 	}
 }
 
-// TestViewBeforeClear: a picture that was taken before a checkpoint is cleared shows it still.
-func TestViewBeforeClear(t *testing.T) {
-	l, info := silenced(t)
-	before, _ := l.Lookup(1)
-	view := l.View()
-	l.Checkpoint([]Checkpoint{{ID: 1, Token: info.Token}})
-	for seen := range view.All() {
-		if !equalInfo(seen, before) {
-			t.Errorf("the picture shows %+v, want %+v", seen, before)
-		}
-	}
-}
-
-// TestSilentUntil: what is silent ends when what remained at its checkpoint is over, by this
-// member's clock, or where it was recovered, when that is over from now on.
+// A silent lease ends when its checkpointed time has passed by this member's clock, or after a
+// recovery, when that has passed from then on.
 func TestSilentUntil(t *testing.T) {
 	l := New(Config{})
 	info := mustGrant(t, l, Terms{ID: 1, TTL: 10_000})
@@ -153,7 +85,7 @@ func TestSilentUntil(t *testing.T) {
 	}
 }
 
-// TestLockDelayBounds: a lock delay may be as long as a lease, and no longer.
+// A lock delay may be as long as a lease, and no longer.
 func TestLockDelayBounds(t *testing.T) {
 	l := New(Config{MaxTTL: 5000})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000, LockDelay: 5000})

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"cmp"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,8 +9,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestDueQueue compares the queue with a slice that is sorted for each pop,
-// over random pushes and pops with few and with many leases an instant.
+// The queue agrees with a slice that is sorted for each pop, with few and many leases per instant.
 func TestDueQueue(t *testing.T) {
 	for seed := range uint64(tier.Budget(6, 20)) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -37,28 +35,6 @@ func TestDueQueue(t *testing.T) {
 			if err := q.checkInvariants(); err != nil {
 				t.Fatal(err)
 			}
-		}
-	}
-}
-
-// BenchmarkDueQueue is a pile-up of n leases that is taken off one by one, with
-// all of one expiry and with a hundred an instant.
-func BenchmarkDueQueue(b *testing.B) {
-	for _, n := range sizes {
-		for _, instants := range []int{1, n / 100} {
-			b.Run(fmt.Sprintf("leases=%d/instants=%d", n, instants), func(b *testing.B) {
-				r := rand.New(rand.NewPCG(1, 8))
-				for b.Loop() {
-					var q dueQueue
-					for i := range n {
-						q.push(dueEntry{Instant(i % instants), placed{ID(r.Int64()), uint32(i)}})
-					}
-					for range n {
-						q.pop()
-					}
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/lease")
-			})
 		}
 	}
 }

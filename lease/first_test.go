@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestFirst: the pages of a listing are what All yields, cut, for every size and owner, also
-// with slots that are free.
+// The pages of a listing are those of All, for every size and owner, also with free slots.
 func TestFirst(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
 	l := New(Config{})
@@ -44,7 +43,7 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// TestFirstAsksFew: of a lease that cannot be among the first nobody is asked whether it is wanted.
+// A lease that cannot be on the page is not passed to the filter.
 func TestFirstAsksFew(t *testing.T) {
 	l := New(Config{})
 	for id := range ID(100) {

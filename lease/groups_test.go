@@ -2,8 +2,8 @@ package lease
 
 import "testing"
 
-// TestMaxLeft: a group that very many leases leave before its keeper asks is over, so that the list
-// for the keeper stays bounded.
+// A group that too many leases leave before its keeper asks ends, so that the list for the keeper
+// is bounded.
 func TestMaxLeft(t *testing.T) {
 	l := New(Config{})
 	l.Promote(0)

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestIndex compares the index with a map while it grows, shrinks, and is made
-// anew for as many leases as there are.
+// The index agrees with a map while it grows, shrinks, and is rebuilt.
 func TestIndex(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	l := New(Config{})
@@ -72,8 +71,7 @@ func TestIndex(t *testing.T) {
 	check()
 }
 
-// TestNames compares the names with a sorted list of them, and views with what
-// that was.
+// Names agree with a sorted list, and views with earlier ones.
 func TestNames(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	l := New(Config{})
@@ -133,89 +131,7 @@ func TestNames(t *testing.T) {
 	for range l.Named("") {
 		break
 	}
-}
-
-// TestNamesMerge: pages of names that are nearly empty become one.
-func TestNamesMerge(t *testing.T) {
-	var n names
-	name := func(i int) string { return fmt.Sprintf("%09d", i) }
-	for i := range 2 * maxNames {
-		n.add(name(i), uint32(i), 0)
+	if info, ok := l.View().ByName("none"); ok {
+		t.Errorf("a name that was never granted is held by %+v", info)
 	}
-	remove := func(from, to int) {
-		for i := from; i < to; i++ {
-			n.remove(name(i), 0)
-		}
-	}
-	remove(maxNames+maxNames/4, 2*maxNames)
-	remove(maxNames/4+1, maxNames)
-	if len(n.pages) != 2 {
-		t.Errorf("%d names are on %d pages, want 2", n.len, len(n.pages))
-	}
-	remove(maxNames/4, maxNames/4+1)
-	if len(n.pages) != 1 {
-		t.Errorf("%d names are on %d pages, want 1", n.len, len(n.pages))
-	}
-	if err := n.checkInvariants(0); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestBucketFull: the first bucket of the index is split before it has more leases than it may.
-func TestBucketFull(t *testing.T) {
-	l := New(Config{})
-	for id := range ID(bucketSize) {
-		mustGrant(t, l, Terms{ID: id + 1, TTL: 1000})
-		if err := l.table.index.checkInvariants(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if l.table.index.depth == 0 {
-		t.Error("there is still one bucket")
-	}
-}
-
-// BenchmarkIndex looks for leases that are there and for some that are not, in buckets as
-// full as they are while leases are granted.
-func BenchmarkIndex(b *testing.B) {
-	r := rand.New(rand.NewPCG(9, 6))
-	l := New(Config{})
-	for i := range 8 * bucketFull * 9 / 10 {
-		mustGrant(b, l, Terms{ID: ID(i + 1), TTL: 60_000})
-	}
-	b.Run("there", func(b *testing.B) {
-		for b.Loop() {
-			l.table.find(ID(1 + r.IntN(8*bucketFull*9/10)))
-		}
-	})
-	b.Run("missing", func(b *testing.B) {
-		for b.Loop() {
-			l.table.find(1<<40 | ID(r.IntN(1<<30)))
-		}
-	})
-}
-
-// TestFindAgain: a lease that was found last is not found any more once it has ended, also when
-// another one is in its slot, and no lease has the ID 0.
-func TestFindAgain(t *testing.T) {
-	l := New(Config{})
-	finds := func(id ID, want bool) {
-		t.Helper()
-		if info, ok := l.Lookup(id); ok != want || ok && info.ID != id {
-			t.Errorf("lease %d: found %d, %v", id, info.ID, ok)
-		}
-	}
-	finds(0, false)
-	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
-	finds(1, true)
-	finds(2, false)
-	finds(1, true)
-	if _, err := l.Revoke(1); err != nil {
-		t.Fatal(err)
-	}
-	finds(1, false)
-	finds(0, false)
-	mustGrant(t, l, Terms{ID: 2, TTL: 1000})
-	finds(1, false)
-	finds(2, true)
 }

@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// TestKeysComeAndGo: keys that come and go take no more room than those that are attached at one
-// time, however many these are.
+// Keys that come and go take no more room than those attached at one time.
 func TestKeysComeAndGo(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
@@ -35,7 +34,7 @@ func TestKeysComeAndGo(t *testing.T) {
 	}
 }
 
-// TestKeysOfNoLease: a lease that is not there has no keys, and takes none.
+// A missing lease has no keys, and takes none.
 func TestKeysOfNoLease(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000, Bound: true})
@@ -63,30 +62,7 @@ func TestKeysOfNoLease(t *testing.T) {
 	}
 }
 
-// TestEachKeyStops: no caller is given more keys than it wants.
-func TestEachKeyStops(t *testing.T) {
-	l := New(Config{})
-	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
-	for _, key := range []string{"a", "b"} {
-		if err := l.Attach(1, key); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for most := 1; most <= 2; most++ {
-		n := 0
-		for range l.EachKey(1) {
-			if n++; n == most {
-				break
-			}
-		}
-		if n != most {
-			t.Errorf("%d keys, want %d", n, most)
-		}
-	}
-}
-
-// TestEachKeyAfter: the keys come in the opposite order to that in which they were attached, and
-// from each one on those that come after it.
+// Keys are listed in reverse order of attachment, and from each one on.
 func TestEachKeyAfter(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
@@ -102,8 +78,7 @@ func TestEachKeyAfter(t *testing.T) {
 	}
 }
 
-// Goal: whose a lease is agrees with all that is known of it. Method: leases with and without a
-// name and a principal, and one that is not there.
+// Whose agrees with the lease's terms.
 func TestWhose(t *testing.T) {
 	l := New(Config{})
 	for id, terms := range []Terms{{}, {Name: "n"}, {Principal: "p"}, {Name: "m", Principal: "q"}} {
@@ -119,8 +94,7 @@ func TestWhose(t *testing.T) {
 	}
 }
 
-// TestReattach: all keys of many leases are attached again, whatever their number and their order,
-// and none after one whose lease is not there.
+// All keys of many leases are attached again, in any order, up to one whose lease is missing.
 func TestReattach(t *testing.T) {
 	for _, n := range []int{0, 1, 63, 64, 65, 128, 20_000} {
 		ids := rand.New(rand.NewPCG(1, uint64(n))).Perm(n)

@@ -20,7 +20,7 @@ func mustGrant(t testing.TB, l *Lessor, terms Terms) Info {
 	return info
 }
 
-// TestCopies changes what goes in and what comes out: neither reaches inside.
+// Neither arguments nor results share memory with the Lessor.
 func TestCopies(t *testing.T) {
 	l := New(Config{})
 	labels := map[string]string{"k": "v"}
@@ -43,8 +43,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestViewStays reads views in other goroutines while everything about the
-// leases in them changes; with -race it also shows that no memory is shared.
+// Views can be read in other goroutines while their leases change; with -race this also shows that
+// no memory is shared.
 func TestViewStays(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	l := New(Config{})
@@ -105,32 +105,7 @@ func TestViewStays(t *testing.T) {
 	wg.Wait()
 }
 
-// TestViewCopiesOnce counts the pages that a change after a View copies.
-func TestViewCopiesOnce(t *testing.T) {
-	l := New(Config{})
-	for i := range ID(4 * pageSize) {
-		mustGrant(t, l, Terms{ID: i + 1, TTL: 1000})
-	}
-	before := slices.Clone(l.table.pages)
-	l.View()
-	for range 3 {
-		for slot := range uint32(pageSize) {
-			l.table.change(slot).stamp++
-		}
-	}
-	for i, p := range l.table.pages {
-		if copied := p != before[i]; copied != (i == 0) {
-			t.Errorf("page %d was copied: %v", i, copied)
-		}
-	}
-	copied := l.table.pages[0]
-	l.table.change(0).stamp++
-	if l.table.pages[0] != copied {
-		t.Error("a page was copied twice for one view")
-	}
-}
-
-// TestRecoverRefuses what contradicts itself, and stays as it was.
+// A contradictory state is refused, and changes nothing.
 func TestRecoverRefuses(t *testing.T) {
 	good := func(id ID, token Token) Info {
 		return Info{Terms: Terms{ID: id, TTL: 1000}, Token: token, Stamp: 1}
@@ -172,8 +147,7 @@ func TestRecoverRefuses(t *testing.T) {
 	}
 }
 
-// TestBroken calls what only a broken program calls: it panics, and does not
-// go on with a table that may be wrong.
+// Calls that only a broken program makes panic.
 func TestBroken(t *testing.T) {
 	for name, f := range map[string]func(l *Lessor){
 		"clock goes back": func(l *Lessor) { l.Advance(9) },
@@ -214,8 +188,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// T27: tokens that are drawn are of one sequence with those of leases, in a later generation of
-// the state and in the next generation too.
+// T27: drawn tokens and those of leases are one sequence, also in later generations.
 func TestDrawToken(t *testing.T) {
 	l := New(Config{})
 	last := mustGrant(t, l, Terms{ID: 1, TTL: 1000}).Token
@@ -246,7 +219,7 @@ func TestDrawToken(t *testing.T) {
 	}
 }
 
-// TestErrors checks what can be asked of the errors with data.
+// Errors carry their data.
 func TestErrors(t *testing.T) {
 	l := New(Config{MaxKeys: 1})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000, Name: "n", Owner: "o"})
@@ -269,7 +242,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestT24 goes to the end of time: nothing wraps, nothing ends early.
+// At the end of time nothing wraps, and nothing ends early.
 func TestT24(t *testing.T) {
 	for _, c := range []struct {
 		from Instant
@@ -310,47 +283,8 @@ func TestT24(t *testing.T) {
 	}
 }
 
-// TestSpread promotes with random TTLs and checkpoints: no lease ends early,
-// none of the seconds after the promotion has more than its share, and a lease
-// is late only if every second from its own on was full.
-func TestSpread(t *testing.T) {
-	for seed := range uint64(30) {
-		r := rand.New(rand.NewPCG(seed, 5))
-		rate := 1 + r.IntN(50)
-		s := newSpreader(rate, 1000)
-		taken := map[Instant]int{}
-		type moved struct{ from, to Instant }
-		var late []moved
-		for range 2000 {
-			expiry := Instant(500 + r.Int64N(1<<(10+r.IntN(8))))
-			got := s.spread(expiry)
-			if got < expiry {
-				t.Fatalf("seed %d: %d was moved to %d", seed, expiry, got)
-			}
-			from, to := max(0, expiry-1000)/1000, max(0, got-1000)/1000
-			taken[to]++
-			if got != expiry {
-				late = append(late, moved{from, to})
-			}
-		}
-		for at, n := range taken {
-			if n > rate {
-				t.Errorf("seed %d: %d leases end in second %d, rate %d", seed, n, at, rate)
-			}
-		}
-		for _, m := range late {
-			for at := m.from; at < m.to; at++ {
-				if taken[at] < rate {
-					t.Fatalf("seed %d: a lease of second %d was moved to %d, and %d is not full",
-						seed, m.from, m.to, at)
-				}
-			}
-		}
-	}
-}
-
-// TestPromoteSpreads is TestSpread through the front: a pile-up of leases leaves
-// at the rate, and the last is no later than the rate explains.
+// A promotion spreads the expiries of many leases: they end at the rate, and the last no later than
+// that explains.
 func TestPromoteSpreads(t *testing.T) {
 	const n, rate = 5000, 1000
 	l := New(Config{SpreadRate: rate})
@@ -376,8 +310,7 @@ func TestPromoteSpreads(t *testing.T) {
 	}
 }
 
-// TestSteady holds renewing, and expiring what is granted again, to almost no
-// allocation: what is left is the slice of decisions.
+// Renewing, granting and revoking hardly allocate.
 func TestSteady(t *testing.T) {
 	l := New(Config{})
 	l.Promote(0)

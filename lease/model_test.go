@@ -515,8 +515,8 @@ func runModel(choose func(int) int, steps int) error {
 	return nil
 }
 
-// TestTwin compares a primary and its follower with the slow twin over random
-// sequences of everything that can be done, and the two with each other (S3).
+// TestTwin compares a primary and its follower with the slow twin, and with each other, over random
+// sequences of everything that can be done (S3).
 func TestTwin(t *testing.T) {
 	for seed := range tier.Seeds(20, 100) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -526,7 +526,7 @@ func TestTwin(t *testing.T) {
 	}
 }
 
-// FuzzTwin is TestTwin with the choices taken from the bytes.
+// FuzzTwin is TestTwin with choices from the fuzzer.
 func FuzzTwin(f *testing.F) {
 	f.Add([]byte("\x00\x0d\x01\x00\x00\x01\x05\x09\x07\x09\x00\x0e\x03\x11\x02"))
 	f.Add([]byte("a lease is a promise by the issuer to the holder, good for a bounded time"))

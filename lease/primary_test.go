@@ -2,8 +2,8 @@ package lease
 
 import "testing"
 
-// TestManyAreUntended: after a promotion leases that nobody renews are silent soon, unless they
-// are too many for the log.
+// After a promotion, leases that are not renewed are silent soon, unless they are too many for the
+// log.
 func TestManyAreUntended(t *testing.T) {
 	l := New(Config{Untended: 250})
 	for id := range ID(maxUntended) {
@@ -22,8 +22,7 @@ func TestManyAreUntended(t *testing.T) {
 	}
 }
 
-// What the silence of many leases costs the log: each is reported three times in a TTL of
-// 10 s, and 512 share an entry.
+// Each silent lease is checkpointed three times in a TTL of 10 s, and 512 share an entry.
 func TestCheckpointsOfManySilentLeases(t *testing.T) {
 	const many, ttl, perEntry = 100_000, 10_000, 512
 	l := New(Config{Untended: 250})
@@ -51,7 +50,7 @@ func TestCheckpointsOfManySilentLeases(t *testing.T) {
 	}
 }
 
-// A renewal is a near miss when less than a quarter of the TTL was left.
+// A renewal with less than a quarter of the TTL left is a near miss.
 func TestNearMisses(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
@@ -74,8 +73,8 @@ func TestNearMisses(t *testing.T) {
 	}
 }
 
-// TestFetch: of the leases that were fetched the one that ends last is seen, and of many some are
-// left for the next time.
+// Fetch returns the end of the lease that ends last, and leaves some of many leases for the next
+// call.
 func TestFetch(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 7, TTL: 5000})

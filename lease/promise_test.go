@@ -405,9 +405,8 @@ func (w *walk) step() {
 	}
 }
 
-// TestPromises walks, and checks L1 and L7 on the way (T9: with elections every
-// few renewals, silent leases end nevertheless), also of holders who change the
-// TTL, hand over, or resume.
+// TestPromises checks L1 and L7 on random walks (T9: with elections every few renewals, silent
+// leases still end), also for holders who change the TTL, hand over, or resume.
 func TestPromises(t *testing.T) {
 	ended, refused, changes := 0, 0, 0
 	for seed := range tier.Seeds(60, 600) {

@@ -30,8 +30,8 @@ func (l *Lessor) met() (n int) {
 	return n
 }
 
-// TestPromotionInParts: a promotion looks at a bounded number of leases at once, the caller is told
-// that there are more, and each has the times that it would have had at once.
+// A promotion visits a bounded number of leases per step, the caller learns that there are more, and
+// each lease has the same times as in one step.
 func TestPromotionInParts(t *testing.T) {
 	l := parts(t)
 	for now, want := range []int{2, 4, 5} {
@@ -55,8 +55,7 @@ func TestPromotionInParts(t *testing.T) {
 	}
 }
 
-// TestNotMetYet: what is done with a lease that the new primary has not looked at counts as if it
-// had.
+// Operations on a lease that a new primary has not visited yet have the same effect as afterwards.
 func TestNotMetYet(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -112,8 +111,7 @@ func TestNotMetYet(t *testing.T) {
 	}
 }
 
-// TestDueInParts: of leases that fall due at one instant a step looks at a bounded number, and
-// takes those that are due by then.
+// A step visits a bounded number of leases that fall due at one instant.
 func TestDueInParts(t *testing.T) {
 	l := New(Config{AtOnce: 2})
 	l.Promote(0)
@@ -139,8 +137,8 @@ func TestDueInParts(t *testing.T) {
 	}
 }
 
-// TestSilentPastItsExpiry: a silent lease whose expiry has come, but which no step had time for
-// yet, is not checkpointed with nothing that remains: that would say that its holder was heard.
+// A silent lease past its expiry that no step has visited yet is not checkpointed with 0 left,
+// which would mean that its holder was heard.
 func TestSilentPastItsExpiry(t *testing.T) {
 	l := New(Config{AtOnce: 1, CheckpointInterval: 4})
 	l.Promote(0)
@@ -157,33 +155,7 @@ func TestSilentPastItsExpiry(t *testing.T) {
 	}
 }
 
-// TestHeldBeforeItsTurn: a lease whose checkpoint is under way at its expiry waits for that in one
-// place, also if something is done with it before the wheel has fired.
-func TestHeldBeforeItsTurn(t *testing.T) {
-	l := New(Config{AtOnce: 1, CheckpointInterval: 4})
-	l.Promote(0)
-	for id := range ID(3) {
-		mustGrant(t, l, Terms{ID: id + 1, TTL: 2000})
-	}
-	catchUp(l, 1000)
-	l.Checkpoint(l.Silent(10))
-	catchUp(l, 1010)
-	if silent := l.Silent(10); len(silent) != 3 { // under way
-		t.Fatalf("silent again are %v", silent)
-	}
-	l.Advance(2001)
-	l.CheckpointAll()
-	if err := l.CheckInvariants(); err != nil {
-		t.Error(err)
-	}
-	catchUp(l, 2001)
-	if due := l.Due(10); len(due) > 0 {
-		t.Errorf("due are %v, before it is known what became of their checkpoints", due)
-	}
-}
-
-// TestDueAmongStale: a step passes over a bounded number of leases that were due, and the next goes
-// on.
+// A step skips a bounded number of leases that are no longer due, and the next continues.
 func TestDueAmongStale(t *testing.T) {
 	const stale = 10
 	l := New(Config{AtOnce: 32})
@@ -204,9 +176,8 @@ func TestDueAmongStale(t *testing.T) {
 	}
 }
 
-// TestCountsFromTheFirstPromotion: what remains of a silent lease that was recovered counts from
-// the first promotion after that, also if this member was no leader any more before it had looked
-// at the lease (L7).
+// The remaining time of a recovered silent lease counts from the first promotion after the
+// recovery, even if the member was demoted before it visited the lease (L7).
 func TestCountsFromTheFirstPromotion(t *testing.T) {
 	l := New(Config{AtOnce: 1})
 	var s State
@@ -242,43 +213,5 @@ func TestCountsFromTheFirstPromotion(t *testing.T) {
 	l.Promote(500)
 	if at, _ := l.Expiry(3); at != 1001 {
 		t.Errorf("recovered again, lease 3 ends at %d, want 1001", at)
-	}
-}
-
-// TestSpreadInParts: the expiries are spread over all steps of a promotion together.
-func TestSpreadInParts(t *testing.T) {
-	l := New(Config{AtOnce: 1, SpreadRate: 2})
-	for id := range ID(6) {
-		mustGrant(t, l, Terms{ID: id + 1, TTL: 10_000})
-	}
-	l.Promote(0)
-	catchUp(l, 0)
-	ends := make(map[Instant]int) // by second
-	for id := range ID(6) {
-		at, _ := l.Expiry(id + 1)
-		ends[at/1000]++
-	}
-	for second, n := range ends {
-		if n > 2 {
-			t.Errorf("%d leases end in second %d, want 2 at most", n, second)
-		}
-	}
-}
-
-// TestGrantedWhileOthersAreMet: a promotion ends with the leases that were there before it, though
-// others were granted since.
-func TestGrantedWhileOthersAreMet(t *testing.T) {
-	l := parts(t)
-	for id := range ID(5) {
-		mustGrant(t, l, Terms{ID: id + 6, TTL: 1000})
-	}
-	for range 2 {
-		l.Advance(100)
-	}
-	if l.tracker.promotion != nil {
-		t.Error("the promotion goes on after all leases were met")
-	}
-	if got := l.met(); got != 10 {
-		t.Errorf("%d leases are timed, want 10", got)
 	}
 }

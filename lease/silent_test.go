@@ -2,8 +2,8 @@ package lease
 
 import "testing"
 
-// TestSilentInParts: of leases that were silent and are not any more, or that are due by now, a
-// step passes over a bounded number, and the next goes on.
+// A step skips a bounded number of leases that are no longer silent, or are due by now, and the
+// next continues.
 func TestSilentInParts(t *testing.T) {
 	const stale = 10
 	for what, pass := range map[string]func(*Lessor){

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestSpreadOfPast: leases that would have ended before the promotion are spread as well, over the
-// seconds that follow.
+// Leases that would have ended before the promotion are spread over the seconds after it.
 func TestSpreadOfPast(t *testing.T) {
 	s := newSpreader(2, 100_000)
 	var got []Instant
