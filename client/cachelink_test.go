@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// fakeCache takes note of what a cacheLink tells it.
+// fakeCache records what a cacheLink reports.
 type fakeCache struct {
 	mu    sync.Mutex
 	heard []string
@@ -43,7 +43,7 @@ func (f *fakeCache) Refused(err error) {
 	f.note("refused %v", errors.Is(err, ErrUnavailable))
 }
 
-// told checks what was heard since the last time.
+// told checks the reports since the last call.
 func (f *fakeCache) told(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()

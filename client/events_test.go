@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// happened is a response with events of some numbers, all before which was told.
+// happened is a response with events of these numbers; all earlier ones were delivered.
 func happened(id, seq uint64, events ...uint64) *pb.Response {
 	m := &pb.EventsResponse{Seq: seq}
 	for _, n := range events {

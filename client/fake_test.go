@@ -321,7 +321,7 @@ func (f *fake) obey(_ *fakeStream, r *pb.Request) []*pb.Response {
 	return []*pb.Response{out}
 }
 
-// obeyLease is obey for requests about leases, of which there is one, and its token is 1.
+// obeyLease is obey for requests about leases. There is one, with token 1.
 func obeyLease(r *pb.Request, out *pb.Response) (ok bool) {
 	l := &pb.Lease{Id: 7, Token: 1, TtlMs: fakeTTL, RemainingMs: fakeTTL}
 	switch x := r.Body.(type) {

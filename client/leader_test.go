@@ -15,7 +15,8 @@ import (
 // soon is time enough to go to a leader that can be reached.
 const soon = time.Second
 
-// followed is inBubble with three members, of which one leads, and a client that has gone to it.
+// followed is inBubble with three members, one of which leads, and a client that is connected to
+// it.
 func followed(t *testing.T, c Config, test func(*testing.T, *Client, *fake)) {
 	t.Helper()
 	inBubble(t, 3, c, func(t *testing.T, c *Client, f *fake) {

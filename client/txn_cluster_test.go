@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// grantedAgain grants in a transaction what was granted before by the request l/r, and a
-// lease that was not: it is told which is which, and has the whole TTL of both (T3).
+// grantedAgain: a repeated grant in a transaction is reported as existing, and has its whole TTL
+// (T3).
 func grantedAgain(t *testing.T, c *client.Client, id lease.ID) {
 	r := must[client.TxnResult](t)(c.Txn(ask(t), store.Txn{Then: []store.Op{
 		client.Grant{ID: id, TTL: time.Minute, RequestID: "l/r"},

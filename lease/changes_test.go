@@ -11,7 +11,7 @@ type standings struct {
 	text    string
 }
 
-// checkChanges checks that Standing says the same as long as Changes does.
+// checkChanges checks that Standing changes only when Changes does.
 func (m *model) checkChanges() {
 	for _, l := range []*Lessor{m.primary, m.follower} {
 		now := standings{changes: l.Changes()}

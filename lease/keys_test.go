@@ -53,6 +53,9 @@ func TestKeysOfNoLease(t *testing.T) {
 			t.Errorf("lease 1 has key %s", key)
 		}
 	}
+	if at, ok := l.Expiry(2); ok {
+		t.Errorf("lease 2, which is not there, expires at %d", at)
+	}
 	if n := l.KeyCount(2); n != 0 {
 		t.Errorf("lease 2, which is not there, has %d keys", n)
 	}
@@ -62,7 +65,7 @@ func TestKeysOfNoLease(t *testing.T) {
 	}
 }
 
-// Keys are listed in reverse order of attachment, and from each one on.
+// Keys are listed in reverse order of attachment, from each one on, until the caller stops.
 func TestEachKeyAfter(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
@@ -75,6 +78,9 @@ func TestEachKeyAfter(t *testing.T) {
 		if got := strings.Join(slices.Collect(l.EachKeyAfter(1, after)), ""); got != want {
 			t.Errorf("after %q come %q, want %q", after, got, want)
 		}
+	}
+	for range l.EachKey(1) {
+		break
 	}
 }
 

@@ -305,7 +305,7 @@ func (m *model) clear(id ID) {
 	}
 }
 
-// lead promotes or demotes. What is under way is dropped by the term fence.
+// lead promotes or demotes. The term fence drops pending decisions.
 func (m *model) lead() {
 	m.inFlight = nil
 	if m.choose(4) == 0 {

@@ -198,8 +198,8 @@ func watchOf(t testing.TB, c *clientv3.Client) clientv3.WatchChan {
 	return w
 }
 
-// runBound runs a member with users, and with bindings for tokens of an issuer, of which it returns
-// the text.
+// runBound runs a member with users and with bindings for tokens of an issuer, and returns the
+// bindings' text.
 func runBound(t *testing.T) (*running, *issuertest.Issuer, string) {
 	t.Helper()
 	dir := shortDir(t)

@@ -137,8 +137,8 @@ func leader(t testing.TB, members []*running) (first *running, others []*running
 	return first, others
 }
 
-// runLed runs members of which one leads until it stops: the election timeout is longer than any
-// pause of the machine, and the first does not wait for it.
+// runLed runs members with a stable leader: the election timeout is longer than any pause of the
+// machine, and the first member campaigns at once.
 func runLed(t testing.TB, configs ...Config) (first *running, others []*running) {
 	t.Helper()
 	var members []*running

@@ -140,7 +140,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// A stranger is a connection that sends the frames that a script names.
+// A stranger is a connection that sends the frames of a script.
 type stranger struct {
 	conn    net.Conn
 	framer  *http2.Framer
@@ -178,7 +178,7 @@ func newStranger(t *testing.T, socket string) *stranger {
 	return s
 }
 
-// read drops what the member says, but counts the settings that it acknowledges.
+// read discards the member's frames, but counts acknowledged settings.
 func (s *stranger) read() {
 	defer close(s.ended)
 	for {
@@ -280,8 +280,8 @@ func (s *stranger) settings(list ...http2.Setting) {
 	s.err = s.framer.WriteSettings(list...)
 }
 
-// await waits until the member has read all that was said, or has ended the connection.
-// Settings serve for that, since a few pings are abuse already.
+// await waits until the member has read everything, or has closed the connection. It sends
+// settings, because a few pings already count as abuse.
 func (s *stranger) await() {
 	s.settings()
 	for s.err == nil && s.acked.Load() < s.sent {

@@ -40,8 +40,8 @@ func arrive(t *testing.T, s *Server) *arrival {
 	return &arrival{message: m.Raft, machine: foreign, writer: w, done: make(chan error, 1)}
 }
 
-// When the member stops, a snapshot is dropped and its sender told, at whatever stage it is. The
-// test performs the goroutines' steps one by one.
+// When the member stops, a snapshot is dropped at whatever stage it is, and its sender gets an
+// error. The test performs the goroutines' steps one by one.
 func TestStopDropsSnapshot(t *testing.T) { virtual.Test(t, testStopDropsSnapshot) }
 
 func testStopDropsSnapshot(t *testing.T) {

@@ -81,7 +81,7 @@ func cheapConfig(dir string) Config {
 	return c
 }
 
-// certificates are an authority with files, of which one is a server's, and clients by their common
+// certificates are a CA with files, a server's certificate, and those of clients by their common
 // names.
 type certificates struct {
 	*certs.Authority

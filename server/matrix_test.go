@@ -110,7 +110,7 @@ func (m *tested) behind() *tested {
 	return &x
 }
 
-// as returns the context of calls by a user, or by nobody.
+// as returns the context of calls by a user, or of an anonymous caller.
 func (m *tested) as(ctx context.Context, user string) context.Context {
 	if user == "" {
 		return ctx
@@ -165,7 +165,7 @@ func (m *tested) state(t *testing.T, of nativetest.Subject) known {
 	return known{v.KV.Revision(), v.Access.Revision(), got.Token, fmt.Sprint(got.Terms)}
 }
 
-// A passage is how a request comes to the member. It reports whether it was refused.
+// A passage is a path by which a request reaches the member. It reports whether it was refused.
 type passage func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error)
 
 // passages are all ways to make a request, except in sessions of other users.
@@ -394,7 +394,7 @@ var numbered = map[string]bool{
 	"DeleteRequest": true, "TxnRequest": true,
 }
 
-// users yields the principals that log in with a password, and nobody.
+// users yields the principals that log in with a password, and the anonymous one.
 func (m *tested) users() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, user := range nativetest.Principals {

@@ -11,7 +11,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Attach and Detach move keys in one revision, and leave values and creation alone.
+// Attach and Detach move keys in one revision, and keep their values and creation revisions.
 func (n nativeTest) attach() {
 	ctx := n.t.Context()
 	one, two := n.grant(&pb.GrantRequest{}).Lease, n.grant(&pb.GrantRequest{}).Lease
@@ -68,7 +68,7 @@ func (n nativeTest) attach() {
 	check(0, d.Header.Revision, 4)
 }
 
-// A client that takes a lease over has a new token; the old one is worth nothing from then on.
+// A hand-over gives the lease a new token; the old one is void.
 func (n nativeTest) handOver() {
 	ctx := n.t.Context()
 	old := n.grant(&pb.GrantRequest{
@@ -97,7 +97,7 @@ func (n nativeTest) handOver() {
 	}
 }
 
-// A process that knows the secret goes on with the lease, found by ID or by name.
+// A process with the secret resumes the lease, found by ID or by name.
 func (n nativeTest) resume() {
 	ctx := n.t.Context()
 	g := n.grant(&pb.GrantRequest{Name: n.prefix, Owner: "one", Resumable: true})
@@ -128,7 +128,7 @@ func (n nativeTest) resume() {
 	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
 }
 
-// A lease with another TTL lives by that, at once and after a renewal. Bounds are named.
+// A changed TTL applies at once and after renewals. Errors name the bounds.
 func (n nativeTest) changeTTL() {
 	ctx := n.t.Context()
 	l := n.grant(&pb.GrantRequest{}).Lease
@@ -159,7 +159,7 @@ func (n nativeTest) changeTTL() {
 	n.is(err, pb.Reason_REASON_INVALID)
 }
 
-// After an expiry the name and the keys stay for the lock delay; a revoke ends both at once.
+// After an expiry the name and keys stay for the lock delay; a revocation releases both at once.
 func (n nativeTest) lockDelay() {
 	ctx := n.t.Context()
 	l := n.grant(&pb.GrantRequest{
@@ -203,7 +203,7 @@ func (n nativeTest) lockDelay() {
 	n.ended(short.Id)
 }
 
-// Keys may stay when their lease expires, on no lease.
+// Keys can outlive their expired lease, on no lease.
 func (n nativeTest) keep() {
 	keys := []*pb.Pair{{Key: []byte(n.prefix + "k"), Value: []byte("v")}}
 	l := n.grant(&pb.GrantRequest{
@@ -236,7 +236,7 @@ func (n nativeTest) short() {
 	}
 }
 
-// Leases of the one API are leases of the other.
+// Leases of either API are leases of the other.
 func (n nativeTest) interplay() {
 	ctx := n.t.Context()
 	l := n.grant(&pb.GrantRequest{

@@ -6,8 +6,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Every request that is about a lease takes its name instead of its ID, or both. A name that no
-// lease has, or another than that of the ID, is said to be the reason.
+// Every request about a lease takes its name instead of its ID, or both. An unknown name, or one
+// that does not match the ID, is reported as the reason.
 func (n nativeTest) byName() {
 	ctx := n.t.Context()
 	name := n.prefix + "n"
@@ -69,7 +69,7 @@ func (n nativeTest) byName() {
 	}
 }
 
-// renewByName: who renews by a name says the token too, and learns the ID.
+// A renewal by name carries the token too, and returns the ID.
 func (n nativeTest) renewByName(name string, l *pb.Lease) {
 	n.t.Helper()
 	results := n.renew(
@@ -86,7 +86,7 @@ func (n nativeTest) renewByName(name string, l *pb.Lease) {
 	n.is(err, pb.Reason_REASON_INVALID)
 }
 
-// wrongNames: nothing is done by a name that is no lease's, or another lease's.
+// A name that belongs to no lease, or to another one, has no effect.
 func (n nativeTest) wrongNames(name string, l *pb.Lease) {
 	n.t.Helper()
 	ctx := n.t.Context()

@@ -122,7 +122,7 @@ func (n nativeTest) renew(refs ...*pb.LeaseRef) []*pb.RenewResult {
 
 func ref(l *pb.Lease) *pb.LeaseRef { return &pb.LeaseRef{Id: l.Id, Token: l.Token} }
 
-// A name is held by one live lease, and who comes second is told by which.
+// A name is held by one live lease, and a second grant fails with the holder.
 func (n nativeTest) names() {
 	held := n.grant(&pb.GrantRequest{
 		Name: n.prefix, Owner: "one", Labels: map[string]string{"zone": "a"},
@@ -158,8 +158,7 @@ func (n nativeTest) revoke(l *pb.Lease) {
 	}
 }
 
-// T3: a request that is repeated finds its lease, with or without a name, and puts nothing
-// again.
+// T3: a repeated request finds its lease, with or without a name, and does not put its keys again.
 func (n nativeTest) requestID() {
 	for _, name := range []string{"", n.prefix} {
 		key := []byte(n.prefix + "k" + name)
@@ -190,7 +189,7 @@ func (n nativeTest) requestID() {
 	}
 }
 
-// A grant puts its keys in the same step, in one revision, or does nothing.
+// A grant puts its keys in the same revision, or does nothing.
 func (n nativeTest) grantKeys() {
 	pairs := []*pb.Pair{
 		{Key: []byte(n.prefix + "a"), Value: []byte("1")},
@@ -221,7 +220,7 @@ func (n nativeTest) grantKeys() {
 	}
 }
 
-// T28: with the token of an earlier incarnation nothing can be done to the next one.
+// T28: the token of an earlier incarnation has no effect on the next one.
 func (n nativeTest) tokens() {
 	old := n.grant(&pb.GrantRequest{Name: n.prefix}).Lease
 	n.revoke(old)
@@ -266,7 +265,7 @@ func (n nativeTest) tokens() {
 	}
 }
 
-// Thousands of renewals are one call, and each has a result of its own.
+// Thousands of renewals fit one call, with a result each.
 func (n nativeTest) batch() {
 	const size = 5000
 	refs := make([]*pb.LeaseRef, size)
@@ -315,7 +314,7 @@ func (n nativeTest) batch() {
 	n.is(err, pb.Reason_REASON_INVALID)
 }
 
-// columns renews leases of which the 18th and the 19th are gone.
+// columns renews leases in columns; the 18th and the 19th are gone.
 func (n nativeTest) columns(refs []*pb.LeaseRef) {
 	n.t.Helper()
 	ask := &pb.RenewRequest{}
@@ -336,8 +335,8 @@ func (n nativeTest) columns(refs []*pb.LeaseRef) {
 	}
 }
 
-// The pages of a listing are in order, and together they have each lease once; leases that
-// come and go between two pages disturb nothing.
+// The pages of a listing are in order, and together have each lease once, although leases come and
+// go between pages.
 func (n nativeTest) list() {
 	const count = 25
 	granted := make(map[string]*pb.Lease)

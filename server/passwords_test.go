@@ -52,8 +52,8 @@ func testShortPasswordIsRefused(t *testing.T) {
 	}
 }
 
-// Failed logins are limited, over gRPC and JSON together, whatever address a client of the gateway
-// says it has. The error says what to do, and the metric tells of it.
+// Failed logins are limited, over gRPC and JSON together, whatever address a gateway client claims.
+// The error says what to do, and a metric counts them.
 func TestFailedLoginsAreLimited(t *testing.T) { virtual.Test(t, testFailedLoginsAreLimited) }
 
 func testFailedLoginsAreLimited(t *testing.T) {

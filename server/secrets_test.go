@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// secrets looks at all answers of a connection: none has a secret of a user or of a lease.
+// secrets checks all responses of a connection: none contains a secret of a user or of a lease.
 type secrets struct {
 	t *testing.T
 
@@ -22,7 +22,7 @@ type secrets struct {
 	seen  int // answers
 }
 
-// secret is a text that nobody is to be told, and what it is.
+// secret is a text that must not be disclosed, with a description.
 type secret struct {
 	what string
 	text []byte
@@ -55,7 +55,7 @@ func (s *secrets) look(method string, m proto.Message) {
 	}
 }
 
-// wereLookedFor says so if nobody was told anything.
+// wereLookedFor fails the test if nothing was checked.
 func (s *secrets) wereLookedFor() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

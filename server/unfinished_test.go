@@ -19,7 +19,7 @@ type glutton struct {
 	sent  int
 }
 
-// pour sends bytes, whatever the member says. It reports whether the member still takes them.
+// pour sends bytes, and reports whether the member still accepts them.
 func (g *glutton) pour(b []byte) bool {
 	n, err := g.conn.Write(b)
 	g.sent += n

@@ -17,8 +17,7 @@ import (
 
 func puts(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetPut) }
 
-// unsureThenRefused answers so that nobody knows what became of the first try, and refuses the
-// second.
+// unsureThenRefused makes the outcome of the first attempt unknown, and refuses the next.
 func unsureThenRefused(n int) *pb.Response {
 	if a := rig.Unsure(func() {})(n); a != nil {
 		return a

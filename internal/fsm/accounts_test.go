@@ -29,7 +29,7 @@ type leaseOf struct {
 	info lease.Info
 }
 
-// follow takes over what a command on behalf of somebody has done.
+// follow records the effects of a principal's command.
 func (l *ledger) follow(m *Machine, who string, c Command) {
 	versions, newest := make(map[mvcc.Revision]string), make(map[string]mvcc.Record)
 	_, expires := Inner(c).(*Expire)
@@ -140,7 +140,8 @@ func drawLimits(rng *rand.Rand) []access.LimitChange {
 
 var tenantNames = []string{"root", "alice", "bob", "corp:eve"}
 
-// drawTenant makes a command that of somebody, and gives grants and hand-overs principals.
+// drawTenant makes a command that of a random principal, and gives grants and hand-overs
+// principals.
 func drawTenant(rng *rand.Rand, m *Machine, c Command) (string, Command) {
 	switch c := c.(type) {
 	case *Grant:
@@ -256,9 +257,9 @@ func caller(name string) access.Caller {
 	return access.Caller{User: name}
 }
 
-// checkWithin checks that nobody has more of something than before, and more than the limit, but by
-// the tombstones of what is deleted and by keys that stay when their lease ends. What roles somebody
-// has who is no user is known only of the one that asks.
+// checkWithin checks that no principal got more of something than its limit, except tombstones, and
+// keys that outlive their lease. The roles of a principal that is not a user are known only for the
+// caller.
 func checkWithin(t *testing.T, m *Machine, who string, c Command, before map[string]Use) {
 	t.Helper()
 	_, puts := Inner(c).(*Put)
@@ -287,9 +288,9 @@ func putsBound(c Command) bool {
 		t.Then[0].Grant.Terms.Bound && t.Then[1].Put != nil
 }
 
-// checkRefused checks that a command that was refused would have got somebody beyond the limit.
-// What it frees makes no room for the rest of it, in a transaction, and where a bound lease ends,
-// but where a put with a TTL replaces one.
+// checkRefused checks that a refused command would have exceeded a limit. Within a transaction, and
+// where a bound lease ends, what it frees does not count, except for a put with a TTL that replaces
+// one.
 func checkRefused(t *testing.T, m *Machine, c Command, e *access.LimitError) {
 	t.Helper()
 	refreshed := e.What == access.Leases && putsBound(c)

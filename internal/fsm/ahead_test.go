@@ -194,7 +194,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// No part copies the pairs that earlier parts deleted, of which there may be very many.
+// No part copies the pairs, possibly very many, that earlier parts deleted.
 func TestAheadCopiesNothing(t *testing.T) {
 	const keys = 1000
 	m := New(Config{AheadKeys: 10})

@@ -46,8 +46,8 @@ func BenchmarkApplyPut(b *testing.B) {
 	}
 }
 
-// BenchmarkPutBy is a put of a new key, and then of the same again, on a lease with many keys: for
-// nobody, and for a user.
+// BenchmarkPutBy is a put of a new key, and then the same again, on a lease with many keys: for an
+// anonymous caller, and for a user.
 func BenchmarkPutBy(b *testing.B) {
 	const leases, keys = 64, 64_000
 	for _, user := range []string{"", "alice"} {

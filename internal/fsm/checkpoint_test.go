@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// silences tells what happened after the entry of an index.
+// silences describes what happened after the entry of an index.
 func silences(t *testing.T, m *Machine, index uint64) []string {
 	t.Helper()
 	var out []string

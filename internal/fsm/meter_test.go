@@ -13,7 +13,7 @@ import (
 )
 
 // priced returns a state with three keys whose values have twice the bytes that are compared in the
-// time of a key, of which two are on lease 1.
+// time of a key; two keys are on lease 1.
 func priced(t *testing.T) *Machine {
 	m := New(Config{})
 	grant(t, m, 1)

@@ -12,10 +12,10 @@ import (
 )
 
 // holders returns a state with access control in which alice may hold the names [x/, x0), bob may
-// see them, carol may manage them, and dave has no role. Alice has the leases 1, without a name,
-// and 2, of the name x/2. Lease 3, without a name, belongs to nobody. Bob has 4 of the name y/4,
-// which only root may hold; and 5 has the name x/5 and belongs to nobody, as 6 does. Lease 1 has
-// the key k1, and lease 6 the key k6. All but dave may write.
+// see them, carol may manage them, and dave has no role. Alice has lease 1 without a name, and 2
+// with the name x/2. Lease 3 has no name and no principal. Bob has 4 with the name y/4, which only
+// root may hold. Lease 5 has the name x/5 and no principal, and so has 6 without a name. Lease 1
+// has the key k1, and lease 6 the key k6. All but dave may write.
 func holders(t testing.TB) *Machine {
 	t.Helper()
 	m := New(Config{})
@@ -239,8 +239,8 @@ func TestMayRenew(t *testing.T) {
 	}
 }
 
-// A lease that belongs to nobody can be seen by callers that may read its keys, and held by those
-// that may write them; for other leases no key is checked.
+// A lease without a principal can be seen by callers that may read its keys, and held by those that
+// may write them; for other leases no key is checked.
 func TestMayTouch(t *testing.T) {
 	m := holders(t)
 	forClients := access.Kind(0)

@@ -151,8 +151,8 @@ func TestTokensNeverRepeatAcrossRestores(t *testing.T) {
 	live("a day later", mustRestoreBackup(t, backup, Restoration{Above: 7 << 48}))
 }
 
-// Event numbers continue far above all that can have been sent since the backup, so that nobody
-// resumes behind another generation's events.
+// Event numbers continue far above all that can have been sent since the backup, so that no client
+// resumes behind events of another generation.
 func TestRestoreBackupRaisesEvents(t *testing.T) {
 	few, many := New(Config{}), New(Config{})
 	draw := &Txn{}

@@ -149,7 +149,7 @@ func TestDevAddresses(t *testing.T) {
 	}
 }
 
-// portUser listens on the lowest port that nobody has.
+// portUser listens on the lowest free port.
 type portUser struct {
 	net.Listener
 	port  int

@@ -24,7 +24,7 @@ import (
 // patience bounds every wait of the tests. It is no claim about speed.
 const patience = time.Minute
 
-// recorder is a Handler that notes what it is told.
+// recorder is a Handler that records its calls.
 type recorder struct {
 	got         chan string // messages
 	unreachable chan uint64

@@ -102,7 +102,7 @@ func testIdle(t *testing.T) {
 	never(t, "gone before it was there", a.gone)
 }
 
-// closedURL is one that refuses, and at which nobody else comes to listen.
+// closedURL is a URL that refuses connections, and on which nothing else will listen.
 func closedURL(t *testing.T) url.URL {
 	l := virtual.Port(t)
 	_ = l.Close()

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// drain takes all events of the next batches, and the last revision told.
+// drain takes all events of the next batches, and the last revision sent.
 func drain(t *testing.T, s *Stream[*event]) (evs []*event, rev int64) {
 	t.Helper()
 	for {

@@ -32,7 +32,7 @@ var server harness.Binary
 // TestMain removes what the tests share.
 func TestMain(m *testing.M) { os.Exit(server.Main(m)) }
 
-// ours skips a test when the binary is somebody else's.
+// ours skips a test if the binary is not ours.
 func ours(t *testing.T) {
 	t.Helper()
 	if *foreignFlag {
