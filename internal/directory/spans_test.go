@@ -30,19 +30,6 @@ func randomRange(rng *rand.Rand) keyrange.Range {
 	return r
 }
 
-// Removing every key leaves nothing of the span of all keys.
-func TestSpansAll(t *testing.T) {
-	var s spans
-	s.add(keyrange.All)
-	s.add(keyrange.Range{Key: "b"})
-	if s.len() != 1 {
-		t.Errorf("all keys are in %d ranges", s.len())
-	}
-	if s.remove(keyrange.All); s.len() != 0 {
-		t.Errorf("%d ranges are left", s.len())
-	}
-}
-
 // A set of ranges has the same keys as a set of keys after any additions and removals.
 func TestSpansTwin(t *testing.T) {
 	for seed := range uint64(tier.Budget(40, 200)) {
