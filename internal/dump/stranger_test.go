@@ -469,7 +469,7 @@ func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 	return out
 }
 
-// Docs/formats.md and the comment of package fsm are enough to write a program that reads backups.
+// docs/formats.md and the comment of package fsm are enough to write a program that reads backups.
 // Such a program reads a backup with each kind of record, and gets the fields that a dump prints.
 func TestStrangerReadsBackup(t *testing.T) {
 	file := corpusBackup(t)

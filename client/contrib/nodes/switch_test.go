@@ -50,7 +50,7 @@ func TestOrderedItself(t *testing.T) {
 	})
 }
 
-// Lead's context ends on an order even if the primary could not listen for a while, and not
+// The context of lead ends on an order even if the primary could not listen for a while, and not
 // earlier; a lead that returns at once is not delayed.
 func TestLeadListens(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
