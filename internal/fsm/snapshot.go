@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"iter"
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
@@ -245,16 +246,13 @@ func (r *restorer) tables(state lease.State) error {
 	m := r.m
 	var recovered error
 	wait := m.beside(func() { recovered = m.lessor.Recover(state) })
-	loader, err := mvcc.NewLoader(r.revision, r.compacted, r.leases)
-	if err == nil {
-		err = r.load(loader)
-	}
+	loaded, err := mvcc.Load(r.revision, r.compacted, r.all())
 	wait()
 	if r.err == nil {
 		r.err = r.d.Err()
 	}
 	switch {
-	case r.err != nil: // even if a record before is wrong: this one may be of a newer release
+	case r.err != nil:
 		return r.err
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -263,8 +261,8 @@ func (r *restorer) tables(state lease.State) error {
 	case recovered != nil:
 		return fmt.Errorf("%w: %w", ErrCorrupt, recovered)
 	}
-	wait = m.beside(func() { m.store = loader.Sort() })
-	err = m.reattach(r.attached, loader)
+	wait = m.beside(func() { m.store = loaded.Sort() })
+	err = m.reattach(r.attached, loaded)
 	wait()
 	return err
 }
@@ -280,9 +278,9 @@ func (m *Machine) beside(f func()) (wait func()) {
 
 // reattach rebuilds the attachments of at most n keys. A snapshot does not store them: a key is
 // attached to the lease in its newest record.
-func (m *Machine) reattach(n int, loader *mvcc.Loader) error {
-	err := m.lessor.Reattach(min(n, loader.Len()), func(yield func(lease.ID, string) bool) {
-		for kv := range loader.Newest() {
+func (m *Machine) reattach(n int, loaded *mvcc.Loaded) error {
+	err := m.lessor.Reattach(min(n, loaded.Len()), func(yield func(lease.ID, string) bool) {
+		for kv := range loaded.Newest() {
 			if kv.Lease != 0 && !yield(lease.ID(kv.Lease), kv.Key) {
 				return
 			}
@@ -294,7 +292,8 @@ func (m *Machine) reattach(n int, loader *mvcc.Loader) error {
 	return nil
 }
 
-// restorer reads a snapshot's records. head reads up to the first key record; load the others.
+// restorer reads a snapshot's records. head reads up to the first key record;
+// all yields the key records and consumes the trailer.
 type restorer struct {
 	m         *Machine
 	next      func() ([]byte, bool, error)
@@ -303,12 +302,10 @@ type restorer struct {
 	records   uint64
 	revision  int64
 	compacted int64
-	leases    int
 	attached  int // records of keys attached to a lease
 	access    accessRead
 	accounts  []account
-	pending   byte // tag that head has read and read must handle
-	ended     bool // there are no more key records
+	pending   byte // tag that head has read and all must handle
 	done      bool // a valid trailer was read
 }
 
@@ -359,7 +356,6 @@ func (r *restorer) head() (lease.State, error) {
 		case tagLease:
 			info := r.d.info()
 			state.Add(&info)
-			r.leases++
 		case tagControl, tagRole, tagUser, tagLimits:
 			r.access.take(t, r.d)
 		case tagSession:
@@ -421,79 +417,26 @@ func (r *restorer) ofSession(tag byte) {
 	l.insert(s, a)
 }
 
-// batch is some key records.
-type batch struct {
-	records []mvcc.Record
-	values  []byte // of the records: what the decoder returns is there only until the next chunk
-}
-
-// batchSize is the number of records in a batch.
-const batchSize = 2048
-
-// load adds the key records to a store, each batch while the next one is read, if that is possible.
-// It consumes the trailer.
-func (r *restorer) load(l *mvcc.Loader) error {
-	var err error
-	var next, last batch
-	wait := func() {}
-	for r.read(&next) {
-		wait()
-		if err != nil {
-			return err
+func (r *restorer) all() iter.Seq[mvcc.Record] {
+	return func(yield func(mvcc.Record) bool) {
+		for t := r.pending; ; t = r.tag() {
+			switch t {
+			case tagRecord:
+				rec := r.d.record()
+				if rec.Lease != 0 {
+					r.attached++
+				}
+				if r.d.Err() != nil || !yield(rec) {
+					return
+				}
+			case tagTrailer:
+				r.done = r.d.Uvarint() == r.records-1 && r.d.Len() == 0
+				return
+			default:
+				r.unexpected(t)
+				return
+			}
 		}
-		next, last = last, next
-		records := last.records
-		wait = r.m.beside(func() { err = addAll(l, records) })
-	}
-	wait()
-	return err
-}
-
-func addAll(l *mvcc.Loader, records []mvcc.Record) error {
-	for i := range records {
-		if err := l.Add(&records[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// read reads the next batch, and reports whether there is one.
-func (r *restorer) read(b *batch) bool {
-	b.records, b.values = b.records[:0], b.values[:0]
-	for len(b.records) < batchSize && !r.ended {
-		t := r.pending
-		if r.pending = 0; t == 0 {
-			t = r.tag()
-		}
-		if t != tagRecord {
-			r.end(t)
-			break
-		}
-		rec := r.d.record()
-		if r.d.Err() != nil {
-			r.ended = true
-			break
-		}
-		if rec.Lease != 0 {
-			r.attached++
-		}
-		if n := len(b.values); len(rec.Value) > 0 && len(rec.Value) <= mvcc.ShortValue {
-			b.values = append(b.values, rec.Value...)
-			rec.Value = b.values[n:]
-		}
-		b.records = append(b.records, rec)
-	}
-	return len(b.records) > 0
-}
-
-// end reads what follows the key records, which should be the trailer.
-func (r *restorer) end(tag byte) {
-	r.ended = true
-	if tag == tagTrailer {
-		r.done = r.d.Uvarint() == r.records-1 && r.d.Len() == 0
-	} else {
-		r.unexpected(tag)
 	}
 }
 

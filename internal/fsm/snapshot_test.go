@@ -1,12 +1,9 @@
 package fsm
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"leasehold.dev/internal/keyrange"
@@ -230,70 +227,5 @@ func TestLongKeyOnce(t *testing.T) {
 	want, _ := m.Image().Hash()
 	if got, err := restored.Image().Hash(); got != want || err != nil {
 		t.Errorf("the restored state differs: %x, want %x, %v", got, want, err)
-	}
-}
-
-// Goal: key records are read in batches, and the store takes each while the next one is read. What
-// comes of it is the same, and a mistake in any batch is found. Method: a snapshot of several, read
-// with and without another goroutine, right or with one record that repeats the revision before.
-func TestSnapshotInBatches(t *testing.T) {
-	const n = 3*batchSize + 10
-	many := func(wrong int) [][]byte {
-		b := appendHeader([]byte{tagHeader}, &header{
-			Version: ClusterVersion{Number: 1}, Index: 7, Term: 1, Revision: n + 10,
-		})
-		var all [][]byte
-		for i := range n {
-			rev := int64(i + 2)
-			if i == wrong {
-				rev--
-			}
-			b = appendRecord(append(b, tagRecord), &mvcc.Record{KeyValue: mvcc.KeyValue{
-				Key: fmt.Sprint("key-", i%(n-100)), Value: fmt.Append(nil, "value-", i),
-				CreateRevision: int64(i%(n-100) + 2), ModRevision: rev, Version: int64(1 + i/(n-100)),
-			}}, new(nameTable))
-			if i%1000 == 0 {
-				all, b = append(all, b), nil
-			}
-		}
-		return append(all, binary.AppendUvarint(append(b, tagTrailer), n+1))
-	}
-	for _, c := range []Config{{}, {Beside: func(f func()) func() {
-		var wg sync.WaitGroup
-		wg.Go(f)
-		return wg.Wait
-	}}} {
-		// The chunk is reused, as those of a disk are.
-		restore := func(wrong int) (*Machine, error) {
-			var room []byte
-			next := source(many(wrong)...)
-			return Restore(c, func() ([]byte, bool, error) {
-				for i := range room {
-					room[i] = 'x'
-				}
-				chunk, ok, err := next()
-				room = append(room[:0], chunk...)
-				return room, ok, err
-			})
-		}
-		m, err := restore(-1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kv := m.View().KV
-		if kv.Len() != n-100 {
-			t.Errorf("%d keys, want %d", kv.Len(), n-100)
-		}
-		for r := range kv.Records() {
-			if want := fmt.Sprint("value-", r.ModRevision-2); string(r.Value) != want {
-				t.Fatalf("revision %d has the value %q, want %q", r.ModRevision, r.Value, want)
-			}
-		}
-		for _, wrong := range []int{1, batchSize, n - 1} {
-			if _, err := restore(wrong); !errors.Is(err, ErrCorrupt) ||
-				!strings.Contains(err.Error(), "mvcc: restore: record at") {
-				t.Errorf("record %d is wrong: %v", wrong, err)
-			}
-		}
 	}
 }

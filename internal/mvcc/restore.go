@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -14,86 +13,50 @@ import (
 // keeps the keys and values, except that it copies short values. Records that no store can have, or
 // in another order, are an error, as far as that can be detected.
 func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error) {
-	l, err := NewLoader(revision, compacted, 0)
+	l, err := Load(revision, compacted, records)
 	if err != nil {
 		return nil, err
-	}
-	for rec := range records {
-		if err := l.Add(&rec); err != nil {
-			return nil, err
-		}
 	}
 	return l.Sort(), nil
 }
 
-// Loader is Restore in steps, of which some can be done while others do something else: Add for
-// each record, then Sort.
-type Loader struct {
+// Loaded is a store that lacks only the order of its keys.
+type Loaded struct {
 	store *Store
 	made  []*entry // in the order in which they lie in memory
-	last  Revision
-	keys  int // how many are expected
 }
 
-// manyKeys is the number of keys from which on a Loader makes room for all that are expected.
-const manyKeys = 4096
-
-// NewLoader returns a Loader without records. If there are many keys, it makes room for as many as
-// keys says, because growing the map costs as much as filling it.
-func NewLoader(revision, compacted int64, keys int) (*Loader, error) {
+// Load is Restore without its last step, Sort.
+func Load(revision, compacted int64, records iter.Seq[Record]) (*Loaded, error) {
 	if revision < 1 || compacted < 0 || compacted > revision {
 		return nil, fmt.Errorf("mvcc: restore: revision %d, compacted %d", revision, compacted)
 	}
 	s := New()
 	s.revision, s.compacted = revision, compacted
 	s.swept, s.cursor = compacted, Revision{Main: compacted}
-	return &Loader{store: s, keys: keys}, nil
-}
-
-// Add adds the next record. After an error the Loader is of no use.
-func (l *Loader) Add(rec *Record) error {
-	s, rev := l.store, rec.revision()
-	if !l.last.less(rev) || rev.Main > s.revision || rev.Sub < 0 || rev.Sub > 1<<31-1 {
-		return fmt.Errorf("mvcc: restore: record at %v after %v, revision %d",
-			rev, l.last, s.revision)
-	}
-	if rec.Tombstone != (rec.Version == 0) {
-		return fmt.Errorf("mvcc: restore: record at %v: version %d, tombstone %v",
-			rev, rec.Version, rec.Tombstone)
-	}
-	l.last = rev
-	r := s.restored(rec)
-	e := s.entries[r.Key]
-	var before *record
-	if e != nil {
-		before = e.newest.Load()
-		r.Key = before.Key
-	}
-	if err := s.valid(r, before); err != nil {
-		return fmt.Errorf("mvcc: restore: record at %v: %w", rev, err)
-	}
-	if before.kv() != nil {
-		r.prevMain, r.prevSub = before.ModRevision, before.sub
-	}
-	if e == nil {
-		e = new(entry)
-		l.made = append(l.made, e)
-		s.entries[r.Key] = e
-		if len(l.made) == manyKeys && l.keys > manyKeys {
-			s.resize(l.keys)
+	keys := 0 // an upper bound, so that the map need not grow
+	var last Revision
+	for rec := range records {
+		rev := rec.revision()
+		if !last.less(rev) || rev.Main > revision || rev.Sub < 0 || rev.Sub > 1<<31-1 {
+			return nil, fmt.Errorf("mvcc: restore: record at %v after %v, revision %d",
+				rev, last, revision)
 		}
+		if rec.Tombstone != (rec.Version == 0) {
+			return nil, fmt.Errorf("mvcc: restore: record at %v: version %d, tombstone %v",
+				rev, rec.Version, rec.Tombstone)
+		}
+		if rec.ModRevision <= compacted || rec.Version == 1 {
+			keys++
+		}
+		last = rev
+		s.log.append(s.restored(&rec))
 	}
-	e.push(r)
-	s.sized(r, before)
-	s.log.append(r)
-	return nil
-}
-
-// resize makes room for a number of keys in the map of entries.
-func (s *Store) resize(keys int) {
-	entries := make(map[string]*entry, keys)
-	maps.Copy(entries, s.entries)
-	s.entries = entries
+	made, err := s.index(keys)
+	if err != nil {
+		return nil, err
+	}
+	return &Loaded{s, made}, nil
 }
 
 func (s *Store) restored(rec *Record) *record {
@@ -105,6 +68,34 @@ func (s *Store) restored(rec *Record) *record {
 		r.writer = s.Writer(rec.WrittenFor)
 	}
 	return r
+}
+
+// index makes the entries for the records in the history.
+func (s *Store) index(keys int) (made []*entry, err error) {
+	s.entries = make(map[string]*entry, keys)
+	made = make([]*entry, 0, keys)
+	for r := range s.log.from(Revision{}) {
+		var before *record
+		e := s.entries[r.Key]
+		if e != nil {
+			before = e.newest.Load()
+			r.Key = before.Key
+		}
+		if err := s.valid(r, before); err != nil {
+			return nil, fmt.Errorf("mvcc: restore: record at %v: %w", r.rev(), err)
+		}
+		if before.kv() != nil {
+			r.prevMain, r.prevSub = before.ModRevision, before.sub
+		}
+		if e == nil {
+			e = new(entry)
+			made = append(made, e)
+			s.entries[r.Key] = e
+		}
+		e.push(r)
+		s.sized(r, before)
+	}
+	return made, nil
 }
 
 // valid returns what is wrong with a record that follows before, the previous record of its key,
@@ -144,10 +135,10 @@ func (s *Store) valid(r, before *record) error {
 }
 
 // Len returns the number of keys, deleted ones that are still known included.
-func (l *Loader) Len() int { return len(l.made) }
+func (l *Loaded) Len() int { return len(l.made) }
 
 // Newest yields the newest version of each live key.
-func (l *Loader) Newest() iter.Seq[*KeyValue] {
+func (l *Loaded) Newest() iter.Seq[*KeyValue] {
 	return func(yield func(*KeyValue) bool) {
 		for _, e := range l.made {
 			if kv := e.newest.Load().kv(); kv != nil && !yield(kv) {
@@ -158,11 +149,8 @@ func (l *Loader) Newest() iter.Seq[*KeyValue] {
 }
 
 // Sort builds the trees of the store. Another goroutine may use Newest meanwhile.
-func (l *Loader) Sort() *Store {
+func (l *Loaded) Sort() *Store {
 	s, entries := l.store, l.made
-	if len(entries) < l.keys/2 && len(entries) >= manyKeys {
-		s.resize(len(entries))
-	}
 	items := make([]item, len(entries))
 	dead := make([]bool, len(entries))
 	order := make([]place8, len(entries))
