@@ -175,10 +175,10 @@ func (a *account) ask(bytes int64, call bool) *room {
 	return a.askFor(&room{account: a, call: call, bytes: bytes})
 }
 
-// guess asks for room for the answer of a call, of about so many keys, that is not made yet.
-func (a *account) guess(keys int64) *room {
+// guess asks for room for an answer of about so many keys that is not made yet.
+func (a *account) guess(keys int64, call bool) *room {
 	bytes := max(unknownSize, min(keys, allUnread/keySize)*keySize)
-	return a.askFor(&room{account: a, call: true, bytes: bytes, guessed: true})
+	return a.askFor(&room{account: a, call: call, bytes: bytes, guessed: true})
 }
 
 func (a *account) askFor(r *room) *room {

@@ -68,7 +68,7 @@ func RoomFor(ctx context.Context, keys int64) error {
 	if !ok || c.making != nil {
 		return nil
 	}
-	c.making = c.account.guess(keys)
+	c.making = c.account.guess(keys, true)
 	return c.making.await(ctx)
 }
 
@@ -137,6 +137,7 @@ func (all *Answers) Stream(
 	out.ctx = context.WithValue(s.Context(), streamKey{}, out)
 	return out, func(err error) error {
 		out.call.asked.release()
+		out.call.making.release()
 		return err
 	}, nil
 }
@@ -176,15 +177,46 @@ func Ready(ctx context.Context, bytes int) <-chan struct{} {
 	}
 }
 
+// Making asks for room for the next large message of a stream, of about so many keys with their
+// values, before it is made. It returns a channel as Ready does. Made, or Making for the next
+// message, must follow.
+func Making(ctx context.Context, keys int64) <-chan struct{} {
+	s, ok := ctx.Value(streamKey{}).(*accountedStream)
+	if !ok {
+		return nil
+	}
+	s.call.making.release()
+	s.call.making = s.call.account.guess(keys, false)
+	select {
+	case <-s.call.making.decided:
+		return nil
+	default:
+		return s.call.making.decided
+	}
+}
+
+// Made returns the room of Making, unless the message has taken it.
+func Made(ctx context.Context) {
+	if s, ok := ctx.Value(streamKey{}).(*accountedStream); ok {
+		s.call.making.release()
+		s.call.making = nil
+	}
+}
+
 // askInStream makes a large message of a stream ask for room. A small one, such as a keep-alive or
 // an event, need not: gRPC bounds what a stream has unwritten.
 func (c *call) askInStream(bytes int) {
 	if bytes < largeAnswer {
 		return
 	}
-	bytes += c.small
+	size := c.visit.cost(bytes + c.small)
 	c.small = 0
-	c.asked = c.account.ask(c.visit.cost(bytes), false)
+	if r := c.making; r != nil {
+		c.making = nil
+		c.asked = r.made(size)
+		return
+	}
+	c.asked = c.account.ask(size, false)
 }
 
 // SendMsg implements grpc.ServerStream.

@@ -87,7 +87,7 @@ func closed(rs ...*reader) (n int) {
 func (r *reader) ask(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
-	turn := r.account.guess(0)
+	turn := r.account.guess(0, true)
 	if err := turn.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestTooManySmallMessages(t *testing.T) {
 		if closed(old) != 1 || closed(olds[1:]...)+closed(young) != 0 {
 			t.Errorf("closed: old %d, others %d", closed(old), closed(append(olds[1:], young)...))
 		}
-		if err := old.account.guess(0).await(t.Context()); err == nil {
+		if err := old.account.guess(0, true).await(t.Context()); err == nil {
 			t.Error("a call of a connection that was closed has room")
 		}
 		checkAnswers(t, all)
@@ -241,7 +241,7 @@ func TestOwnFault(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		err := asks.account.guess(0).await(t.Context())
+		err := asks.account.guess(0, true).await(t.Context())
 		if took := time.Since(began); err == nil || took < patientBeats*beat || took > 2*patientBeats*beat {
 			t.Errorf("%v after %v", err, took)
 		}

@@ -187,7 +187,7 @@ func TestGuessesGrowWithKeys(t *testing.T) {
 		all, held := newAnswers(), 0
 		for range 200 {
 			select {
-			case <-all.account(nil).guess(c.keys).decided:
+			case <-all.account(nil).guess(c.keys, true).decided:
 				held++
 			default:
 			}
@@ -195,5 +195,45 @@ func TestGuessesGrowWithKeys(t *testing.T) {
 		if held < c.least || held > c.most {
 			t.Errorf("%d answers of %d keys are made at once, want %d to %d", held, c.keys, c.least, c.most)
 		}
+	}
+}
+
+// TestLargeMessagesAskBeforeTheyAreMade: a message of many keys waits for room before it is made,
+// keeps its room until it is written if it is large, and returns it otherwise.
+func TestLargeMessagesAskBeforeTheyAreMade(t *testing.T) {
+	for name, size := range map[string]int{"small": 100, "large": 3 * megabyte} {
+		synctest.Test(t, func(t *testing.T) {
+			all := newAnswers()
+			full := all.others.reserve(maxUnread)
+			s := all.others.stream(t)
+			ready := Making(s.Context(), 50_000)
+			if ready == nil {
+				t.Fatal("it does not wait")
+			}
+			if Ready(s.Context(), 100) != nil {
+				t.Error("a small message waits behind it")
+			}
+			if err := s.SendMsg(make(sized, 100)); err != nil {
+				t.Error(err)
+			}
+			full.release()
+			<-ready
+			if n := all.bytes(); n < 50_000*keySize {
+				t.Errorf("%s: %d bytes are counted before it is made", name, n)
+			}
+			if Ready(s.Context(), size) != nil {
+				t.Errorf("%s: it waits again", name)
+			}
+			if err := s.SendMsg(make(sized, size)); err != nil {
+				t.Error(err)
+			}
+			Made(s.Context())
+			if len(all.waiting) > 0 || s.call.making != nil || all.bytes() > int64(size)+smallAnswer {
+				t.Errorf("%s: %d bytes are counted when it was sent", name, all.bytes())
+			}
+			if err := all.others.send(t, megabyte); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

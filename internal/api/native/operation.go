@@ -132,7 +132,7 @@ func (s *store) perform(ctx context.Context, j job, r proto.Message) (proto.Mess
 	if j.run != nil {
 		return j.run(ctx)
 	}
-	if j.command != nil && api.MayBeLarge(j.command) || j.command == nil && mayReadMuch(r) {
+	if mayReadMuch(j, r) {
 		if err := listen.RoomFor(ctx, s.keysRead(j, r)); err != nil {
 			return nil, err
 		}
@@ -159,10 +159,13 @@ func (s *store) perform(ctx context.Context, j job, r proto.Message) (proto.Mess
 	return j.answer.answer(v, &res)
 }
 
-// mayReadMuch reports whether the response to a read may be large.
-func mayReadMuch(r proto.Message) bool {
+// mayReadMuch reports whether the response to a request may have many keys with their values.
+func mayReadMuch(j job, r proto.Message) bool {
+	if j.command != nil {
+		return api.MayBeLarge(j.command)
+	}
 	one, ok := r.(*pb.RangeRequest)
-	return !ok || api.ManyKeys(string(one.RangeEnd), one.Limit)
+	return ok && !one.CountOnly && api.ManyKeys(string(one.RangeEnd), one.Limit)
 }
 
 // keysRead returns about how many keys with their values the response to a request has.

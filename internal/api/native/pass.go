@@ -43,6 +43,17 @@ func (t *stream) sendLarge(m *pb.ServerMessage, size int, rest []*request) error
 	return t.grpc.Send(m)
 }
 
+// awaitRoom waits until there is room for a response of about so many keys, which is then made. It
+// sends what is urgent meanwhile, as sendLarge does.
+func (t *stream) awaitRoom(keys int64, rest []*request) error {
+	ready := listen.Making(t.ctx, keys)
+	if ready == nil {
+		return nil
+	}
+	stay := make(staying)
+	return t.sendUrgent(ready, t.takeRenewals(rest, t.node.View(), stay), stay)
+}
+
 // sendUrgent sends what is urgent, and what comes until a message is ready to be sent. If it is
 // ready already, the channel is nil.
 func (t *stream) sendUrgent(

@@ -1,12 +1,22 @@
 package native
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/listen"
 )
 
 // passing returns a stream with three open requests, and where it sends.
@@ -144,4 +154,59 @@ func TestUrgentOnesPassLargeAnswers(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("sent: %q\nwant: %q", got, want)
 	}
+}
+
+// contextStream is a stream that has only a context.
+type contextStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s contextStream) Context() context.Context { return s.ctx }
+
+// TestManyKeysAskForRoom: a response of many keys is not made before the connection has room for it,
+// and renewals pass it meanwhile.
+func TestManyKeysAskForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := listen.NewAnswers(slog.New(slog.DiscardHandler))
+		full, err := all.Unary(t.Context(), nil, nil, func(context.Context, any) (any, error) {
+			return unread(32 << 20), nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		counted, leave, err := all.Stream(contextStream{ctx: ctx}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, p := passing(t)
+		s.ctx = counted.Context()
+		made := false
+		read := &request{stream: s, id: 1, keys: 1000}
+		read.job.answer = answer(func(*fsm.View, *fsm.Result) (proto.Message, error) {
+			made = true
+			return &pb.RangeResponse{}, nil
+		})
+		renewal := &request{stream: s, id: 2, response: &pb.RenewResponse{
+			Results: []*pb.RenewResult{{Id: 1, TtlMs: 900}},
+		}}
+		sent := make(chan error, 1)
+		go func() {
+			_, err := s.sendAll([]*request{read, renewal})
+			sent <- err
+		}()
+		synctest.Wait()
+		if len(p.answers) != 1 || (<-p.answers).Responses[0].GetRenew() == nil || made {
+			t.Errorf("the renewal did not pass, or the response was made: %v", made)
+		}
+		cancel()
+		if err := <-sent; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if err := leave(nil); err != nil {
+			t.Error(err)
+		}
+		runtime.KeepAlive(full)
+	})
 }

@@ -33,6 +33,8 @@ type request struct {
 	renewals *batch
 	counted  countedRenewal
 	counts   bool // it counts as one of the stream's requests for events
+	// keys is about how many keys with their values the response has, or 0 if they are few.
+	keys int64
 
 	// The outcome, of the job or as the response itself.
 	result   fsm.Result
@@ -100,6 +102,11 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 			q.job, err = t.fillJob(fill)
 		} else {
 			q.job, err = t.jobOf(t.ctx, body, number)
+		}
+	}
+	if err == nil {
+		if body, _ := wire.RequestBody(r); mayReadMuch(q.job, body) {
+			q.keys = max(1, t.keysRead(q.job, body))
 		}
 	}
 	if err == nil && q.job.command != nil {

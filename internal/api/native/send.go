@@ -140,6 +140,20 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 		if q.sent != nil {
 			defer notify(q.sent)
 		}
+		alone := q.keys > 0 && q.err == nil
+		if alone {
+			if len(m.Responses) > 0 {
+				if err := t.sendOne(m, size, batch[i+1:]); err != nil {
+					return false, err
+				}
+				m, size = &pb.ServerMessage{}, 0
+			}
+			if err := t.awaitRoom(q.keys, batch[i+1:]); err != nil {
+				return false, err
+			}
+			defer listen.Made(t.ctx)
+			v = t.node.View()
+		}
 		r := t.outcome(q, v)
 		if r == nil {
 			continue
@@ -153,7 +167,7 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 			r, n = t.refuse(q, n), 0
 		}
 		m.Responses = append(m.Responses, r)
-		if size += n; size < maxMessage && len(m.Responses) < maxResponses {
+		if size += n; size < maxMessage && len(m.Responses) < maxResponses && !alone {
 			continue
 		}
 		if err := t.sendOne(m, size, batch[i+1:]); err != nil {
