@@ -36,7 +36,7 @@ func TestRenewalsWait(t *testing.T) {
 	batch := func(size int) *replica.Renewals {
 		return &replica.Renewals{IDs: make([]lease.ID, size), Owner: &all}
 	}
-	if err := n.Renew(1, &one); err != nil {
+	if err := n.Renew(1, nil, &one); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.RenewAll(batch(3)); err != nil {
@@ -48,7 +48,7 @@ func TestRenewalsWait(t *testing.T) {
 	if err := n.RenewAll(batch(maxQueued - 4)); err != nil {
 		t.Errorf("as many as may wait: %v", err)
 	}
-	if err := n.Renew(1, &one); !errors.Is(err, api.ErrTooManyRequests) {
+	if err := n.Renew(1, nil, &one); !errors.Is(err, api.ErrTooManyRequests) {
 		t.Errorf("no room: %v", err)
 	}
 	n.stop()

@@ -382,10 +382,10 @@ func (n *node) read(ctx context.Context, c *call) error {
 func (n *node) View() *fsm.View { return n.view.Load() }
 
 // Renew implements etcd.Renewer.
-func (n *node) Renew(id lease.ID, to api.Renewed) error {
+func (n *node) Renew(id lease.ID, by *access.State, to api.Renewed) error {
 	return n.inbox.ask(func(m *mail) int { return m.renewing + 1 }, func(m *mail) {
 		m.renewing++
-		m.Renewals = append(m.Renewals, replica.Renewal{ID: id, Owner: to})
+		m.Renewals = append(m.Renewals, replica.Renewal{ID: id, Access: by, Owner: to})
 	})
 }
 

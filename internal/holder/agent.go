@@ -1,7 +1,6 @@
 package holder
 
 import (
-	"cmp"
 	"container/list"
 	"maps"
 	"slices"
@@ -28,13 +27,16 @@ import (
 type Agent[H comparable, R any] struct {
 	leases map[lease.ID]*kept[H, R]
 	groups map[lease.GroupID]*agentGroup[H, R]
-	sent   uint64 // the last round
-	told   uint64 // the last answered round; equal to sent, or one below
-	fresh  bool   // the lessor may have groups that have ended here
+	over   []*agentGroup[H, R] // whose leases may be in leases still
+	sent   uint64              // the last round
+	told   uint64              // the last answered round; equal to sent, or one below
+	fresh  bool                // the lessor may have groups that have ended here
 	// leave has the leases to leave their groups with the next round, and leaving those that leave
 	// with the round in flight.
 	leave, leaving map[departure]Leaving
-	waiting        int // requests without an outcome
+	order          []departure // of leave; some are not in it any more
+	waiting        int         // requests without an outcome
+	wanted         bool        // see Want
 }
 
 // kept is a lease that is in a group.
@@ -52,6 +54,7 @@ type kept[H comparable, R any] struct {
 type agentGroup[H comparable, R any] struct {
 	id     lease.GroupID
 	ttl    lease.TTL
+	over   bool            // none of its leases is kept
 	leases list.List       // of *kept, by heard
 	asked  []request[H, R] // answered by the round in flight
 	next   []request[H, R] // answered by the round after that
@@ -117,6 +120,9 @@ func (g *agentGroup[H, R]) silentAt(k *kept[H, R]) instant {
 	return plus(k.heard, min(g.ttl/5*2, longestSilence))
 }
 
+// Want asks for a round even if there is nothing to renew: leases are to join with it.
+func (a *Agent[H, R]) Want() { a.wanted = true }
+
 // Waits reports whether there is something to send in the next round.
 func (a *Agent[H, R]) Waits() bool {
 	for _, g := range a.groups {
@@ -124,7 +130,7 @@ func (a *Agent[H, R]) Waits() bool {
 			return true
 		}
 	}
-	return len(a.leave) > 0
+	return len(a.leave) > 0 || a.wanted
 }
 
 // LeavesWait reports whether leases wait to leave with the next round.
@@ -136,7 +142,7 @@ func (a *Agent[H, R]) Waiting() int { return a.waiting }
 // Keeps returns the TTL of a lease that is in a group and was renewed by its holder with the same
 // token, or a request without one; Renew then takes requests for it. Otherwise it returns 0.
 func (a *Agent[H, R]) Keeps(by H, id lease.ID, token lease.Token) lease.TTL {
-	k := a.leases[id]
+	k := a.find(id)
 	if k == nil || k.by != by || token != 0 && token != k.token {
 		return 0
 	}
@@ -145,7 +151,7 @@ func (a *Agent[H, R]) Keeps(by H, id lease.ID, token lease.Token) lease.TTL {
 
 // Renew takes a request for a lease that the agent keeps.
 func (a *Agent[H, R]) Renew(now instant, id lease.ID, of R) {
-	k := a.leases[id]
+	k := a.find(id)
 	k.heard = now
 	k.group.leases.MoveToBack(k.place)
 	k.group.next = append(k.group.next, request[H, R]{id, k.by, k.token, of})
@@ -165,7 +171,7 @@ type Join[H comparable] struct {
 
 // Joined processes the message that a lease has joined a group.
 func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
-	k := a.leases[j.ID]
+	k := a.find(j.ID)
 	if k != nil && k.group.id != j.Group {
 		k = nil
 	}
@@ -203,7 +209,7 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 // Unwanted processes the message that a lease has joined a group for a holder that has left
 // meanwhile. The lease leaves unless another holder keeps it.
 func (a *Agent[H, R]) Unwanted(j Join[H]) {
-	if k := a.leases[j.ID]; k == nil || k.group.id != j.Group {
+	if k := a.find(j.ID); k == nil || k.group.id != j.Group {
 		a.toLeave(Leaving{ID: j.ID, Group: j.Group})
 	}
 }
@@ -211,7 +217,7 @@ func (a *Agent[H, R]) Unwanted(j Join[H]) {
 // Leave takes a holder's lease out of its group, because nobody keeps it alive any more. It returns
 // false if the lease is in none.
 func (a *Agent[H, R]) Leave(by H, id lease.ID) (ok bool) {
-	k := a.leases[id]
+	k := a.find(id)
 	if k == nil || k.by != by {
 		return false
 	}
@@ -225,13 +231,36 @@ func (a *Agent[H, R]) toLeave(l Leaving) {
 		a.leave = make(map[departure]Leaving)
 	}
 	d := departure{l.ID, l.Group}
+	if _, ok := a.leave[d]; !ok {
+		a.order = append(a.order, d)
+	}
 	l.AsOf = max(l.AsOf, a.leave[d].AsOf)
 	a.leave[d] = l
 }
 
+// find returns a lease that is in a group, nil if there is none.
+func (a *Agent[H, R]) find(id lease.ID) *kept[H, R] {
+	if k := a.leases[id]; k != nil && !k.group.over {
+		return k
+	}
+	return nil
+}
+
+// forget forgets leases of groups that are over: not all at once, since there may be very many.
+func (a *Agent[H, R]) forget() {
+	for n := 0; n < MaxLeave && len(a.over) > 0; n++ {
+		list := &a.over[0].leases
+		if list.Len() == 0 {
+			a.over = a.over[1:]
+		} else if k := list.Remove(list.Front()).(*kept[H, R]); a.leases[k.id] == k {
+			delete(a.leases, k.id)
+		}
+	}
+}
+
 // part removes the record of a lease.
 func (a *Agent[H, R]) part(id lease.ID) *kept[H, R] {
-	k := a.leases[id]
+	k := a.find(id)
 	if k != nil {
 		delete(a.leases, id)
 		k.group.leases.Remove(k.place)
@@ -245,34 +274,37 @@ func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
 	if a.UnderWay() {
 		return Round{}, false
 	}
-	a.dropSilent(now)
+	a.forget()
+	if a.dropSilent(now); !a.Waits() {
+		return Round{}, false
+	}
 	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
 		if g := a.groups[id]; len(g.next) > 0 {
 			g.asked, g.next = g.next, nil
 			r.Renew = append(r.Renew, id)
 		}
 	}
-	list := slices.SortedFunc(maps.Keys(a.leave), func(x, y departure) int {
-		return cmp.Or(cmp.Compare(x.id, y.id), cmp.Compare(x.group, y.group))
-	})
 	a.leaving = make(map[departure]Leaving)
-	for _, d := range list[:min(len(list), MaxLeave)] {
-		r.Leave = append(r.Leave, a.leave[d])
-		a.leaving[d] = a.leave[d]
-		delete(a.leave, d)
+	for ; len(a.order) > 0 && len(r.Leave) < MaxLeave; a.order = a.order[1:] {
+		d := a.order[0]
+		if l, ok := a.leave[d]; ok {
+			r.Leave = append(r.Leave, l)
+			a.leaving[d] = l
+			delete(a.leave, d)
+		}
 	}
-	if len(r.Renew)+len(r.Leave) == 0 {
-		return Round{}, false
+	if a.wanted = false; len(a.order) == 0 {
+		a.order = nil
 	}
 	a.sent++
 	r.Number, r.Fresh = a.sent, a.fresh
 	return r, true
 }
 
-// dropSilent removes leases with silent holders from their groups.
+// dropSilent removes leases with silent holders from their groups, as many as leave with a round.
 func (a *Agent[H, R]) dropSilent(now instant) {
 	for _, g := range a.groups {
-		for e := g.leases.Front(); e != nil; e = g.leases.Front() {
+		for e := g.leases.Front(); e != nil && len(a.leave) < MaxLeave; e = g.leases.Front() {
 			k := e.Value.(*kept[H, R])
 			if g.silentAt(k) > now {
 				break
@@ -307,7 +339,7 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 			continue
 		}
 		for _, id := range r.Left {
-			k := a.leases[id]
+			k := a.find(id)
 			if k == nil || k.group != g {
 				continue
 			}
@@ -320,7 +352,7 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 		}
 		for _, n := range g.asked {
 			x := Answer[R]{ID: n.id, Of: n.of}
-			if k := a.leases[n.id]; k != nil && k.group == g && k.by == n.by && k.token == n.token {
+			if k := a.find(n.id); k != nil && k.group == g && k.by == n.by && k.token == n.token {
 				k.asOf, x.TTL = r.At, r.TTL
 			}
 			out = append(out, x)
@@ -340,9 +372,8 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 
 // dissolve removes a group, and fails the requests that wait for it.
 func (a *Agent[H, R]) dissolve(g *agentGroup[H, R], out []Answer[R]) []Answer[R] {
-	for g.leases.Len() > 0 {
-		a.part(g.leases.Front().Value.(*kept[H, R]).id)
-	}
+	g.over = true
+	a.over = append(a.over, g)
 	for _, n := range slices.Concat(g.asked, g.next) {
 		out = append(out, Answer[R]{ID: n.id, Of: n.of})
 	}
@@ -354,7 +385,9 @@ func (a *Agent[H, R]) dissolve(g *agentGroup[H, R], out []Answer[R]) []Answer[R]
 // requests without an outcome.
 func (a *Agent[H, R]) Reset() (out []Answer[R]) {
 	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
-		out = a.dissolve(a.groups[id], out)
+		for _, n := range slices.Concat(a.groups[id].asked, a.groups[id].next) {
+			out = append(out, Answer[R]{ID: n.id, Of: n.of})
+		}
 	}
 	*a = Agent[H, R]{sent: a.sent, told: a.sent, fresh: true}
 	return out

@@ -424,7 +424,7 @@ func TestAgentTwoGroups(t *testing.T) {
 	a.Joined(0, Join[string]{By: "h", ID: 1, Token: 9, Group: 7, TTL: 2000})
 	a.Leave("h", 1)
 	a.Unwanted(Join[string]{By: "g", ID: 1, Group: 1})
-	want := []Leaving{{ID: 1, Group: 1}, {ID: 1, Group: 7}}
+	want := []Leaving{{ID: 1, Group: 7}, {ID: 1, Group: 1}}
 	if r := a.next(1); !slices.Equal(r.Leave, want) {
 		t.Errorf("%v leave, want %v", r.Leave, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
 )
 
@@ -11,10 +12,10 @@ import (
 // the patience for commands, so that a holder still has time to try another member.
 const patienceAsks = 3
 
-// asker sends the reads and renewals of this member's clients, and the acknowledgements of its
-// caches, to another leader. It runs one confirm round at a time, for everything that arrived
-// during the previous one. The leader's own rounds serve it, so one exchange of heartbeats suffices
-// for any number of members and clients.
+// asker sends the reads and renewals of this member's clients to another leader, and what its
+// caches say: one confirm round at a time, for all that came meanwhile, and beside it one round of
+// groups (see holder.Agent). The leader's own confirm rounds serve both. So one exchange of
+// heartbeats does, however many members and clients wait.
 //
 // Asking again is harmless: a read has no effect, and a renewal counts from when the leader
 // received it, which is later than when the holder sent it (T2).
@@ -25,8 +26,14 @@ type asker struct {
 	current  *question // sent, not yet confirmed
 	open     []asked   // renewals by number, some of them already answered
 	over     int       // how many of open are answered
-	batches  batchRelay
-	done     []confirmed
+	// agent keeps the leases of this member's clients alive, and round is what joins with the round
+	// under way. The numbers of its rounds are sent with firstRound added, which is another one in
+	// each incarnation of the member.
+	agent      holder.Agent[struct{}, Renewal]
+	round      []Ask
+	roundAt    uint64 // the tick at which it was sent
+	firstRound uint64
+	done       []confirmed
 	// abandoned are leases to report in the next message, if there still is a leader then; this is
 	// best effort.
 	abandoned []lease.ID
@@ -63,7 +70,8 @@ func (a *asker) full() bool { return a.room() <= 0 }
 
 // room returns how many more requests may wait for the next round.
 func (a *asker) room() int {
-	return maxForwarded - len(a.reads) - len(a.renewals) - a.batches.leases - len(a.caches.opens)
+	waiting := len(a.reads) + len(a.renewals) + a.agent.Waiting() + len(a.caches.opens)
+	return maxForwarded - waiting
 }
 
 // fill adds a round to m, if requests wait and no round is in progress.
@@ -73,7 +81,8 @@ func (a *asker) fill(m *Forward, now uint64) {
 	if a.last, more = a.caches.fill(m, a.last, now); more {
 		return // the round goes with the last of them
 	}
-	if a.current != nil || len(a.reads)+len(a.renewals)+len(a.batches.waiting) == 0 {
+	a.fillRenewals(m, now)
+	if a.current != nil || len(a.reads) == 0 {
 		return
 	}
 	a.last++
@@ -87,18 +96,42 @@ func (a *asker) fill(m *Forward, now uint64) {
 		}
 	}
 	q.reads, a.reads = a.reads[:n:n], a.reads[n:]
-	for _, n := range a.renewals {
-		a.last++
-		a.open = append(a.open, asked{seq: a.last, at: now, renewal: n})
-		m.Renewals = append(m.Renewals, Ask{a.last, n.ID, n.Token})
-	}
-	a.renewals = nil
-	a.last = a.batches.fill(m, a.last, now)
 	if len(a.reads) == 0 {
 		a.reads = nil
 	}
 	a.current, a.idle = q, 0
 	q.fill(m)
+}
+
+// fillRenewals adds a round of groups to m, and the renewals of leases that are in none, if anybody
+// waits and no round is under way.
+func (a *asker) fillRenewals(m *Forward, now uint64) {
+	if len(a.renewals) > 0 {
+		a.agent.Want()
+	}
+	r, ok := a.agent.Next(a.m.now)
+	if !ok {
+		return
+	}
+	r.Number += a.firstRound
+	m.Groups, m.Access = r, versionOf(a.m.machine.Access())
+	for _, n := range a.renewals {
+		a.last++
+		a.open = append(a.open, asked{seq: a.last, at: now, renewal: n})
+		m.Renewals = append(m.Renewals, Ask{a.last, n.ID, n.Token})
+		if n.Access != a.m.machine.Access() {
+			m.Access = 0 // none joins: it may be one that its caller must not renew any more
+		}
+	}
+	a.renewals, a.round, a.roundAt = nil, m.Renewals, now
+}
+
+// resetGroups ends all groups. What waits for a round is asked for by itself.
+func (a *asker) resetGroups() {
+	for _, x := range a.agent.Reset() {
+		a.renewals = append(a.renewals, x.Of)
+	}
+	a.round = nil
 }
 
 func (q *question) fill(m *Forward) {
@@ -119,16 +152,15 @@ func (a *asker) rewind() {
 		}
 	}
 	a.open, a.over = nil, 0
-	a.renewals = slices.Concat(renewals, a.renewals, a.batches.rewind())
+	a.resetGroups()
+	a.renewals = slices.Concat(renewals, a.renewals)
 	a.caches.rewind()
 }
 
 // take removes and returns all requests, because this member is the leader now.
 func (a *asker) take() unanswered {
 	a.rewind()
-	all := unanswered{
-		reads: a.reads, renewals: a.renewals, batches: a.batches.take(), opens: a.caches.opens,
-	}
+	all := unanswered{reads: a.reads, renewals: a.renewals, opens: a.caches.opens}
 	a.reads, a.renewals, a.caches = nil, nil, cacheRelay{}
 	return all
 }
@@ -138,30 +170,19 @@ func (a *asker) give(all unanswered) {
 	a.reads = append(a.reads, all.reads...)
 	a.caches.opens = append(a.caches.opens, all.opens...)
 	a.renewals = append(a.renewals, all.renewals...)
-	for _, b := range all.batches {
-		if len(b.IDs) > 0 { // else it was about groups
-			a.batches.add(b)
-		}
-	}
 }
 
-// renew accepts a renewal, or rejects it if too many requests wait.
+// renew takes a renewal, or refuses it if too much waits. All clients of this member are one holder
+// for the agent: a client that ends takes the lease out of its group, and if another one keeps it
+// alive, it joins again.
 func (a *asker) renew(n Renewal) {
-	if a.full() {
+	switch {
+	case a.full():
 		a.m.out.renewed(n, 0, ErrOverloaded)
-		return
-	}
-	a.renewals = append(a.renewals, n)
-}
-
-// renewAll accepts a batch of renewals, or each of them separately if there is no room for all.
-func (a *asker) renewAll(b *Renewals) {
-	if len(b.IDs) > 1 && len(b.IDs) <= a.room() {
-		a.batches.add(b)
-		return
-	}
-	for i := range b.IDs {
-		a.renew(b.single(i))
+	case a.agent.Keeps(struct{}{}, n.ID, n.Token) > 0:
+		a.agent.Renew(a.m.now, n.ID, n)
+	default:
+		a.renewals = append(a.renewals, n)
 	}
 }
 
@@ -190,17 +211,29 @@ func (a *asker) read(q *Read) {
 	a.reads = append(a.reads, q)
 }
 
-// abandon accepts a report of leases that are no longer tended, if there is a leader.
+// abandon takes word of leases that nobody keeps alive any more. The leader is told of those that
+// are in no group if there is one.
 func (a *asker) abandon(ids []lease.ID) {
-	if a.m.leader != 0 && len(a.abandoned) < maxForwarded {
-		a.abandoned = append(a.abandoned, ids...)
+	for _, id := range ids {
+		if !a.agent.Leave(struct{}{}, id) && a.m.leader != 0 && len(a.abandoned) < maxForwarded {
+			a.abandoned = append(a.abandoned, id)
+		}
 	}
 }
 
-// empty reports whether nothing waits, for the leader or for an index to be applied.
+// next returns when a lease is to leave its group because its holder is silent, if a leader is
+// known.
+func (a *asker) next() (lease.Instant, bool) {
+	if a.m.leader == 0 || a.agent.UnderWay() {
+		return 0, false
+	}
+	return a.agent.SilentAt()
+}
+
+// empty reports whether nothing waits for the leader, or for what it has answered.
 func (a *asker) empty() bool {
-	return len(a.reads)+len(a.renewals)+len(a.open)+len(a.done) == 0 && a.current == nil &&
-		a.batches.empty() && a.caches.empty()
+	return len(a.reads)+len(a.renewals)+len(a.open)+len(a.done)+a.agent.Waiting() == 0 &&
+		a.current == nil && !a.agent.UnderWay() && a.caches.empty()
 }
 
 // again adds to msg the requests that seem to be lost.
@@ -212,8 +245,6 @@ func (a *asker) again(msg *Forward) {
 			a.current.fill(msg)
 		}
 	}
-	a.batches.again(now, patience)
-	a.collect()
 	for i := range a.open {
 		if o := &a.open[i]; !o.answered && now-o.at >= patience {
 			o.at = now
@@ -223,16 +254,8 @@ func (a *asker) again(msg *Forward) {
 	a.caches.again(msg, now, patience)
 }
 
-// collect inserts single renewals left over from batches among the others.
-func (a *asker) collect() {
-	if singles := a.batches.close(); len(singles) > 0 {
-		a.open = append(a.open, singles...)
-		slices.SortFunc(a.open, func(x, y asked) int { return cmp.Compare(x.seq, y.seq) })
-	}
-}
-
-// expire rejects what has waited too long: no leader is known or reachable, or the entries that it
-// has committed do not arrive.
+// expire answers what has waited too long: no leader is known, or can be reached, or what it has
+// committed does not arrive.
 func (a *asker) expire() {
 	out := &a.m.out
 	limit := uint64(patienceAsks * a.m.cfg.ElectionTicks)
@@ -254,6 +277,10 @@ func (a *asker) expire() {
 	for i := range a.done {
 		a.done[i].reads = slices.DeleteFunc(a.done[i].reads, stale)
 	}
+	if a.m.leader == 0 ||
+		a.agent.UnderWay() && a.m.ticks-a.roundAt >= uint64(a.m.cfg.ElectionTicks) {
+		a.resetGroups()
+	}
 	a.renewals = slices.DeleteFunc(a.renewals, func(n Renewal) bool {
 		if old(n.born) {
 			out.renewed(n, 0, ErrNoLeader)
@@ -266,32 +293,52 @@ func (a *asker) expire() {
 		}
 	}
 	a.sweep()
-	a.batches.expire(out, old)
 	a.caches.expire(out, old)
 }
 
 // renewed answers renewals in one pass, since there may be very many.
 func (a *asker) renewed(m *Reply) {
+	joins := a.roundDone(m)
 	waiting := codeOf(errWaiting)
 	for _, n := range m.Renewed {
-		i, ok := a.find(n.Seq)
-		switch {
-		case ok && n.Code == waiting:
-			a.open[i].renewal.born = a.m.ticks // only the leader decides how long it waits
-		case n.Code == waiting: // part of a batch, whose renewals will soon be sent separately
-		case ok:
-			a.answer(i, n.TTL, n.Code.err())
-		default:
-			a.batches.renewed(&a.m.out, n)
+		if joins && n.Group != 0 {
+			a.joined(&n, m.GroupRound-a.firstRound)
 		}
-	}
-	for i := range m.Batches {
-		if b := &m.Batches[i]; !a.batches.renewedAll(&a.m.out, b) {
-			a.renewedAll(b)
+		switch i, ok := a.find(n.Seq); {
+		case !ok:
+		case n.Code == waiting:
+			a.open[i].renewal.born = a.m.ticks // only the leader decides how long it waits
+		default:
+			a.answer(i, n.TTL, n.Code.err())
 		}
 	}
 	a.sweep()
-	a.collect()
+}
+
+// roundDone takes the outcome of a round. It reports whether that was the one under way.
+func (a *asker) roundDone(m *Reply) bool {
+	if m.GroupRound <= a.firstRound || !a.agent.UnderWay() {
+		return false
+	}
+	for _, x := range a.agent.Answered(m.GroupRound-a.firstRound, m.Groups) {
+		if x.TTL > 0 {
+			a.m.out.renewed(x.Of, x.TTL, nil)
+		} else {
+			a.renewals = append(a.renewals, x.Of)
+		}
+	}
+	return !a.agent.UnderWay()
+}
+
+// joined takes the leader's word that a lease has joined a group with the round that is done.
+func (a *asker) joined(n *Renewed, round uint64) {
+	if len(a.round) == 0 || n.Seq-a.round[0].Seq >= uint64(len(a.round)) {
+		return
+	}
+	its := a.round[n.Seq-a.round[0].Seq] // the numbers follow each other
+	a.agent.Joined(a.m.now, holder.Join[struct{}]{
+		ID: its.ID, Token: its.Token, Group: n.Group, TTL: n.TTL, Rounds: round,
+	})
 }
 
 // find returns the position of the open renewal with a number.
@@ -342,16 +389,6 @@ func (a *asker) confirmed(m *Reply) {
 	}
 	if len(q.reads) > 0 {
 		a.done = append(a.done, confirmed{m.Index, q.reads})
-	}
-}
-
-// renewedAll answers the renewals of a batch that was split into single ones.
-func (a *asker) renewedAll(m *RenewedAll) {
-	i, _ := a.find(m.First)
-	for ; i < len(a.open) && a.open[i].seq-m.First < uint64(len(m.TTLs)); i++ {
-		if ttl := m.TTLs[a.open[i].seq-m.First]; ttl > 0 {
-			a.answer(i, ttl, nil)
-		}
 	}
 }
 

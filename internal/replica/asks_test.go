@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -74,22 +75,16 @@ func TestRoundsAreBounded(t *testing.T) {
 // nobody keeps alive may be lost.
 func TestAsksAreRefused(t *testing.T) {
 	a := newAsker()
-	for range maxForwarded - 2 {
-		a.renew(Renewal{ID: 1})
+	a.agent.Joined(0, holder.Join[struct{}]{ID: 1, Group: 1, TTL: 5000})
+	for range maxForwarded / 2 {
+		a.renew(Renewal{ID: 1}) // waits for a round
+		a.renew(Renewal{ID: 2})
 	}
-	two := &Renewals{IDs: []lease.ID{2, 3}, TTLs: make([]lease.TTL, 2)}
-	three := &Renewals{IDs: []lease.ID{4, 5, 6}, TTLs: make([]lease.TTL, 3)}
-	a.renewAll(three)
-	if ids, errs := a.told(); !slices.Equal(ids, []lease.ID{6}) || !errors.Is(errs[0], ErrOverloaded) {
-		t.Errorf("answered are %v, %v", ids, errs)
-	}
-	a.renewals = a.renewals[:maxForwarded-2]
-	if a.renewAll(two); len(a.batches.waiting) != 1 || !a.full() {
-		t.Errorf("a batch for which there is just room is taken apart")
-	}
+	a.renew(Renewal{ID: 1})
 	a.renew(Renewal{ID: 7})
-	if ids, _ := a.told(); !slices.Equal(ids, []lease.ID{7}) || len(a.renewals) != maxForwarded-2 {
-		t.Errorf("answered are %v, %d are asked", ids, len(a.renewals))
+	if ids, errs := a.told(); !slices.Equal(ids, []lease.ID{1, 7}) ||
+		!errors.Is(errs[0], ErrOverloaded) || len(a.renewals) != maxForwarded/2 {
+		t.Errorf("answered are %v, %v, %d are asked", ids, errs, len(a.renewals))
 	}
 	a.openCache(OpenCache{ID: 8})
 	if o := a.m.out.Opened; len(o) != 1 || !errors.Is(o[0].Err, ErrOverloaded) || !a.caches.empty() {
@@ -97,7 +92,7 @@ func TestAsksAreRefused(t *testing.T) {
 	}
 	for range maxForwarded + 1 {
 		a.ack(AckCache{})
-		a.abandon([]lease.ID{1})
+		a.abandon([]lease.ID{3})
 	}
 	if n, k := len(a.caches.acks), len(a.abandoned); n != maxForwarded || k != maxForwarded {
 		t.Errorf("%d acknowledgements and %d leases wait", n, k)
@@ -122,8 +117,14 @@ func TestAskerIsEmpty(t *testing.T) {
 			a.filled()
 			a.confirmed(&Reply{Round: a.last, Index: 9})
 		},
-		"batch": func(a *asker) {
-			a.renewAll(&Renewals{IDs: []lease.ID{1, 2}, TTLs: make([]lease.TTL, 2)})
+		"group": func(a *asker) {
+			a.agent.Joined(0, holder.Join[struct{}]{ID: 1, Group: 1, TTL: 5000})
+			a.renew(Renewal{ID: 1})
+		},
+		"leave": func(a *asker) {
+			a.agent.Joined(0, holder.Join[struct{}]{ID: 1, Group: 1, TTL: 5000})
+			a.abandon([]lease.ID{1})
+			a.filled()
 		},
 		"cache": func(a *asker) { a.openCache(OpenCache{}) },
 	} {
@@ -265,42 +266,5 @@ func TestConfirmedRound(t *testing.T) {
 		if c.want && (read.Fill.Term != 0 || other.Fill.Term != 3 || len(read.Left) != 2) {
 			t.Errorf("%s: %+v, %+v", name, read.Fill, other.Fill)
 		}
-	}
-	a := newAsker()
-	a.renew(Renewal{})
-	a.filled()
-	if a.confirmed(&Reply{Round: a.current.id}); len(a.done) != 0 || a.current != nil {
-		t.Errorf("of a round without reads %+v is done", a.done)
-	}
-}
-
-// Renewals of a batch that were not promised together are asked for one by one among the others,
-// and are found by their numbers; one alone is no batch.
-func TestRestOfABatch(t *testing.T) {
-	a := newAsker()
-	a.renewAll(&Renewals{IDs: []lease.ID{1}, TTLs: make([]lease.TTL, 1)})
-	if len(a.renewals) != 1 || len(a.batches.waiting) != 0 {
-		t.Errorf("one renewal is asked for as a batch")
-	}
-	a.renewals = nil
-	a.renewAll(&Renewals{IDs: []lease.ID{1, 2, 3}, TTLs: make([]lease.TTL, 3)})
-	first := a.filled().Batches[0].First
-	a.current = nil
-	a.renew(Renewal{ID: 4})
-	a.renew(Renewal{ID: 5})
-	a.filled()
-	a.renewed(&Reply{Batches: []RenewedAll{{First: first, TTLs: []lease.TTL{0, 7, 0}}}})
-	var seqs []uint64
-	for _, o := range a.open {
-		seqs = append(seqs, o.seq-first)
-	}
-	if !slices.Equal(seqs, []uint64{0, 2, 3 + 1, 4 + 1}) { // the second round has a number, too
-		t.Errorf("open are %v", seqs)
-	}
-	a.renewed(&Reply{Renewed: []Renewed{{Seq: first + 2, TTL: 7}}})
-	// What was asked for as a batch once is answered as one, though it is none any more.
-	a.renewed(&Reply{Batches: []RenewedAll{{First: first, TTLs: []lease.TTL{8, 8, 8, 8}}}})
-	if ids, _ := a.told(); !slices.Equal(ids, []lease.ID{3, 1}) {
-		t.Errorf("answered are %v", ids)
 	}
 }

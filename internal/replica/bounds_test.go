@@ -16,7 +16,7 @@ import (
 func TestCacheWordsAreBounded(t *testing.T) {
 	const n = 30
 	long := []keyrange.Range{{Key: strings.Repeat("k", 1<<20)}}
-	var a asker
+	a := newAsker()
 	for range n {
 		a.caches.acks = append(a.caches.acks, AckCache{ID: 1, Dropped: long})
 		a.caches.opens = append(a.caches.opens, OpenCache{ID: 1, Has: long})
@@ -198,11 +198,6 @@ func TestMessageIsBounded(t *testing.T) {
 		r.asks.abandoned = append(r.asks.abandoned, -1)
 		r.asks.reads = append(r.asks.reads, &Read{Leases: []lease.ID{-1}})
 	}
-	var ids []lease.ID
-	for range maxForwarded / 2 {
-		ids = append(ids, -1)
-	}
-	r.asks.batches.waiting = append(r.asks.batches.waiting, &Renewals{IDs: ids}, &Renewals{IDs: ids})
 	says := []keyrange.Range{{Key: strings.Repeat("k", large)}}
 	for range 3 {
 		r.asks.caches.acks = append(r.asks.caches.acks, AckCache{Dropped: says})

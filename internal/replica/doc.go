@@ -15,7 +15,8 @@
 //     committed entries wait until a step has time for them.
 //   - inflight has this member's entries in the log whose outcome is not known yet.
 //   - The relay (relay.go, forward.go, asks.go) sends the requests of this member's clients to
-//     another leader: commands by number; renewals, reads and caches in rounds.
+//     another leader: commands by number; renewals, reads and caches in rounds. It
+//     renews leases in groups (package holder, Agent).
 //   - links and failover track how well each member is reached, and decide when to campaign after
 //     the leader's death.
 //
@@ -27,7 +28,7 @@
 //     makes the entries.
 //   - Confirm rounds (read.go, package confirm): reads and promises wait for a quorum's
 //     confirmation that began after them.
-//   - Renewals (renew.go, renewals.go) are promises to holders, one by one or in batches.
+//   - Renewals (renew.go, renewals.go, groups.go) are promises to holders, one by one or together.
 //   - The expirer (expire.go, checkpoint.go) decides which leases expire in the next entry, and
 //     whose remaining time is replicated.
 //   - remotes are the members that forward to this leader, with what is ready for each.
@@ -48,8 +49,8 @@
 //
 // The leader's tracker runs from when the leader has applied an entry of its own term (promotion)
 // until it stops leading. Expiry is a command like any other, fenced by the term (fsm.Expire). A
-// renewal needs a confirm round, not an entry; renewals that reach another member are relayed to
-// the leader in batches.
+// renewal needs a confirm round, not an entry. Another member renews the leases of its clients in
+// groups of the leader.
 //
 // # Caches
 //

@@ -9,9 +9,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Keeper identifies something that keeps groups of leases alive: a stream of a client to the
-// leader, or of a relay. The caller assigns it: positive, and never twice while the process runs.
+// Keeper identifies what keeps groups of leases alive: a stream of a client to the leader, or of a
+// relay, or another member. The caller draws those of streams, above 0, below firstMember and never
+// twice while the process runs.
 type Keeper uint64
+
+// firstMember is the first Keeper that a leader draws for another member.
+const firstMember Keeper = 1 << 63
 
 // GroupRenewals is the part of a Renewals about the groups of its keeper, and the outcome.
 type GroupRenewals struct {

@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
@@ -332,17 +333,18 @@ func anyForward(rng *rand.Rand) *Message {
 		code := Code(rng.IntN(len(codes) + 1)) // now and then one that is not known
 		m.Reply = &Reply{
 			Term: 1 + rng.Uint64N(4), Next: small(), Round: small(), Index: small(),
-			Refused: []Refusal{{Seq: small(), Code: code}},
-			Left:    []Left{{TTL: lease.TTL(small()), Found: true}},
-			Renewed: []Renewed{{Seq: small(), TTL: lease.TTL(small()), Code: code}},
-			Batches: []RenewedAll{{First: small(), TTLs: []lease.TTL{0, 7}}}, Filled: []bool{true},
+			Refused:    []Refusal{{Seq: small(), Code: code}},
+			Left:       []Left{{TTL: lease.TTL(small()), Found: true}},
+			Renewed:    []Renewed{{Seq: small(), TTL: lease.TTL(small()), Code: code, Group: 7}},
+			GroupRound: 1 + small(), Groups: []holder.RenewedGroup{{ID: 7, TTL: 9}},
+			Filled: []bool{true},
 		}
 		return m
 	}
 	m.Forward = &Forward{
 		Term: 1 + rng.Uint64N(4), First: small(), Base: small(), Round: small(),
 		Renewals:  []Ask{{Seq: small(), ID: lease.ID(small()), Token: lease.Token(small())}},
-		Batches:   []AskAll{{First: small(), IDs: []lease.ID{lease.ID(small()), 0}}},
+		Groups:    holder.Round{Number: 1 + small(), Renew: []lease.GroupID{0, 7}},
 		Queries:   []lease.ID{lease.ID(small())},
 		Abandoned: []lease.ID{lease.ID(small())},
 	}

@@ -103,7 +103,9 @@ func (l *leadership) close() (all unanswered) {
 	for _, b := range l.early { // nothing was promised
 		if b.from == 0 {
 			all.groups = append(all.groups, b)
-			all.batches = append(all.batches, b)
+			for i := range b.IDs {
+				all.renewals = append(all.renewals, b.single(i))
+			}
 		}
 	}
 	all.renewals = slices.Concat(all.renewals, l.parked.takeAll(l.m.ticks), parked)
@@ -122,9 +124,6 @@ func (l *leadership) takeOver(all unanswered) {
 	l.rounds.Next.opens = append(l.rounds.Next.opens, all.opens...)
 	for i := range all.renewals {
 		l.renew(all.renewals[i])
-	}
-	for _, b := range all.batches {
-		l.renewAll(b)
 	}
 }
 

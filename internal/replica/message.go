@@ -12,6 +12,7 @@ import (
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
@@ -46,11 +47,14 @@ type Forward struct {
 	// trace; it is not sent.
 	Traces  []TracedCommand
 	Arrived int64
-	// Round, if not 0, requests a confirm round for the renewals and queries.
-	Round    uint64
+	// Round, if not 0, requests a confirm round for the queries.
+	Round   uint64
+	Queries []lease.ID
+	// Groups, if its number is not 0, is a round of the groups that the member keeps alive. The
+	// leases of Renewals join them if Access is the version of the leader's users and roles.
+	Groups   holder.Round
+	Access   uint64
 	Renewals []Ask
-	Batches  []AskAll
-	Queries  []lease.ID
 	// Abandoned are leases that are no longer tended; see [Replica.Abandon].
 	Abandoned []lease.ID
 	// Acks come before the Fills of the round.
@@ -93,11 +97,13 @@ type Reply struct {
 	Refused []Refusal
 	// Round, if not 0, is confirmed: its reads may run once Index is applied. Left answers the
 	// round's queries, in order.
-	Round   uint64
-	Index   uint64
-	Left    []Left
-	Renewed []Renewed
-	Batches []RenewedAll
+	Round uint64
+	Index uint64
+	Left  []Left
+	// GroupRound, if not 0, is the number of a round of groups, and Groups its outcome.
+	GroupRound uint64
+	Groups     []holder.RenewedGroup
+	Renewed    []Renewed
 	// Filled answers the round's fills, in order: whether they may be cached in Term.
 	Filled        []bool
 	Opened        []Opened
@@ -120,11 +126,13 @@ type Left struct {
 	Found bool
 }
 
-// Renewed is the outcome of one renewal.
+// Renewed is the outcome of one renewal. Group, if not 0, is the group that the lease is in, as of
+// the round of groups in the same Reply.
 type Renewed struct {
-	Seq  uint64
-	TTL  lease.TTL
-	Code Code
+	Seq   uint64
+	TTL   lease.TTL
+	Code  Code
+	Group lease.GroupID
 }
 
 // Code is the encoding of an error between members.
@@ -200,7 +208,7 @@ func (m *Message) Size() int {
 		size += len(m.Raft.GetContext())
 	case m.Forward != nil:
 		size += 28*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
-		size += m.Forward.cachesSize() + m.Forward.batchesSize() + tracedSize*len(m.Forward.Traces)
+		size += m.Forward.cachesSize() + m.Forward.groupsSize() + tracedSize*len(m.Forward.Traces)
 		size += len(m.Forward.encoded())
 	default:
 		size += m.Reply.size()
@@ -209,7 +217,7 @@ func (m *Message) Size() int {
 }
 
 func (r *Reply) size() int {
-	return 16*(len(r.Refused)+len(r.Left)) + 24*len(r.Renewed) + r.cachesSize() + r.batchesSize()
+	return 16*(len(r.Refused)+len(r.Left)) + 32*len(r.Renewed) + r.cachesSize() + r.groupsSize()
 }
 
 // DecodeMessage decodes what AppendTo wrote. It retains no part of data. A message from a newer
@@ -248,14 +256,14 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 const (
 	forwardRenewals byte = 1 << iota
 	forwardTokens        // with the renewals
-	forwardBatches
+	forwardGroups
 	forwardQueries
 	forwardAbandoned
 	forwardCaches
 	forwardCommands // in the form of a log entry, up to the end
 	forwardTraces   // before the commands
 
-	forwardFlags = forwardRenewals | forwardTokens | forwardBatches | forwardQueries |
+	forwardFlags = forwardRenewals | forwardTokens | forwardGroups | forwardQueries |
 		forwardAbandoned | forwardCaches | forwardCommands | forwardTraces
 )
 
@@ -283,7 +291,7 @@ func (f *Forward) append(b []byte, v byte) []byte {
 	tokens := slices.ContainsFunc(f.Renewals, func(a Ask) bool { return a.Token != 0 })
 	b = append(b, encoding.Flag(len(f.Renewals) > 0, forwardRenewals)|
 		encoding.Flag(tokens, forwardTokens)|
-		encoding.Flag(len(f.Batches) > 0, forwardBatches)|
+		encoding.Flag(f.Groups.Number > 0, forwardGroups)|
 		encoding.Flag(len(f.Queries) > 0, forwardQueries)|
 		encoding.Flag(len(f.Abandoned) > 0, forwardAbandoned)|
 		encoding.Flag(f.aboutCaches(), forwardCaches)|
@@ -301,8 +309,8 @@ func (f *Forward) append(b []byte, v byte) []byte {
 			return b
 		})
 	}
-	if len(f.Batches) > 0 {
-		b = f.appendBatches(b)
+	if f.Groups.Number > 0 {
+		b = f.appendGroups(b)
 	}
 	if len(f.Queries) > 0 {
 		b = encoding.AppendList(b, f.Queries, appendID)
@@ -346,8 +354,8 @@ func decodeForward(d *encoding.Decoder) (*Forward, error) {
 			return a
 		})
 	}
-	if has&forwardBatches != 0 {
-		f.decodeBatches(d)
+	if has&forwardGroups != 0 {
+		f.decodeGroups(d)
 	}
 	if has&forwardQueries != 0 {
 		f.Queries = encoding.List(d, id)
@@ -387,18 +395,18 @@ const (
 	replyRefused byte = 1 << iota
 	replyLeft
 	replyRenewed
-	replyBatches
+	replyGroups
 	replyCaches
 	replySlow
 
-	replyFlags = replyRefused | replyLeft | replyRenewed | replyBatches | replyCaches | replySlow
+	replyFlags = replyRefused | replyLeft | replyRenewed | replyGroups | replyCaches | replySlow
 )
 
 func (r *Reply) append(b []byte) []byte {
 	b = append(b, encoding.Flag(len(r.Refused) > 0, replyRefused)|
 		encoding.Flag(len(r.Left) > 0, replyLeft)|
 		encoding.Flag(len(r.Renewed) > 0, replyRenewed)|
-		encoding.Flag(len(r.Batches) > 0, replyBatches)|
+		encoding.Flag(r.GroupRound > 0, replyGroups)|
 		encoding.Flag(r.aboutCaches(), replyCaches)|
 		encoding.Flag(r.AboutSlow, replySlow))
 	for _, v := range [...]uint64{r.Term, r.Next, r.Round, r.Index} {
@@ -417,11 +425,11 @@ func (r *Reply) append(b []byte) []byte {
 	if len(r.Renewed) > 0 {
 		b = encoding.AppendList(b, r.Renewed, func(b []byte, n Renewed) []byte {
 			b = binary.AppendVarint(binary.AppendUvarint(b, n.Seq), int64(n.TTL))
-			return append(b, byte(n.Code))
+			return binary.AppendUvarint(append(b, byte(n.Code)), uint64(n.Group))
 		})
 	}
-	if len(r.Batches) > 0 {
-		b = r.appendBatches(b)
+	if r.GroupRound > 0 {
+		b = r.appendGroups(b)
 	}
 	if r.aboutCaches() {
 		b = r.appendCaches(b)
@@ -453,11 +461,14 @@ func decodeReply(d *encoding.Decoder) *Reply {
 	}
 	if has&replyRenewed != 0 {
 		r.Renewed = encoding.List(d, func() Renewed {
-			return Renewed{Seq: d.Uvarint(), TTL: lease.TTL(d.Varint()), Code: decodeCode(d)}
+			return Renewed{
+				Seq: d.Uvarint(), TTL: lease.TTL(d.Varint()), Code: decodeCode(d),
+				Group: lease.GroupID(d.Uvarint()),
+			}
 		})
 	}
-	if has&replyBatches != 0 {
-		r.decodeBatches(d)
+	if has&replyGroups != 0 {
+		r.decodeGroups(d)
 	}
 	if has&replyCaches != 0 {
 		r.decodeCaches(d)

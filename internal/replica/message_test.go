@@ -5,13 +5,13 @@ import (
 	"errors"
 	"math"
 	"reflect"
-	"slices"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -56,27 +56,27 @@ func messages() []*Message {
 		}},
 		{Version: 1, From: 1, To: 2, Forward: &Forward{
 			Term: 1, Round: 4, Renewals: []Ask{{Seq: 1, ID: 9, Token: 3}},
-			Batches: []AskAll{
-				{First: math.MaxUint64 - 3, IDs: []lease.ID{-1, 1 << 62, 3}},
-				{IDs: []lease.ID{0}, Tokens: []lease.Token{1 << 63}},
+			Access: 1 << 63, Groups: holder.Round{
+				Number: math.MaxUint64, Fresh: true,
+				Leave: []holder.Leaving{{ID: -1, Group: 1 << 63, AsOf: lease.LastRenewal}, {}},
+				Renew: []lease.GroupID{1 << 63, 0},
 			},
 			Fills: []Fill{{ID: 1 << 62, Token: 2, Ranges: keys("a")}},
 		}},
 		{Version: 1, From: 1, To: 2, Forward: &Forward{
-			Batches: []AskAll{{First: 1, IDs: []lease.ID{1, 2}}},
+			Groups: holder.Round{Number: 1, Renew: []lease.GroupID{7}},
 		}},
 		{Version: 1, From: 1, To: 2, Reply: &Reply{
 			Term: 1, Renewed: []Renewed{{Seq: 9}}, Filled: []bool{true},
-			Batches: []RenewedAll{
-				{First: math.MaxUint64 - 4, TTLs: []lease.TTL{0, 1, math.MaxInt64, 60_000}},
-				{TTLs: []lease.TTL{0}},
+			GroupRound: 1 << 63, Groups: []holder.RenewedGroup{
+				{ID: 1 << 63, TTL: math.MaxInt64, At: lease.LastRenewal, Left: []lease.ID{-1, 2}}, {ID: 1},
 			},
 		}},
 		{Version: 1, From: 1, To: 2, Reply: &Reply{
 			Term: 1, Next: 2, Round: 3, Index: 4,
 			Refused: []Refusal{{Seq: 8, Code: codeOf(ErrOverloaded)}},
 			Left:    []Left{{TTL: 5, Found: true}, {}},
-			Renewed: []Renewed{{Seq: 9, TTL: -1, Code: codeOf(lease.ErrNotFound)}, {Seq: 10, TTL: 60}},
+			Renewed: []Renewed{{Seq: 9, TTL: -1, Code: codeOf(lease.ErrNotFound)}, {Seq: 10, TTL: 60, Group: 1 << 63}},
 		}},
 		{Version: 1, From: 1, To: 2, Reply: &Reply{
 			Term: 1, Renewed: []Renewed{{Seq: 9}},
@@ -152,41 +152,14 @@ func TestMessageRefused(t *testing.T) {
 	}
 }
 
-// A batch that no member could have sent is refused: one without renewals, or with more of them
-// than there are numbers or bytes, unknown flags, or a TTL that is none.
-func TestBatchRefused(t *testing.T) {
-	last := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01} // of all numbers
-	id := []byte{0, 0, 0, 0, 0, 0, 0, 7}
-	message := func(kind, has byte, parts [][]byte) []byte { // of four numbers, and one batch
-		head := []byte{1, kind, has, 0, 0, 0, 0, 1}
-		return append(head, slices.Concat(parts...)...)
-	}
-	forward := func(parts ...[]byte) []byte { return message(wireForward, forwardBatches, parts) }
-	reply := func(parts ...[]byte) []byte { return message(wireReply, replyBatches, parts) }
-	for name, data := range map[string][]byte{
-		"no renewals":       forward([]byte{5, 0, 0}),
-		"too many numbers":  forward(last, []byte{1}, id, []byte{0}),
-		"too many leases":   forward([]byte{5, 50}, id, []byte{0}),
-		"unknown flags":     forward([]byte{5, 1}, id, []byte{2}),
-		"too many tokens":   forward([]byte{5, 2}, id, id, []byte{1, 9}),
-		"no outcomes":       reply([]byte{5, 0}),
-		"too many outcomes": reply(last, []byte{1, 9}),
-		"negative TTL":      reply([]byte{5, 1}, last),
-	} {
-		want := ErrMessage
-		if name == "unknown flags" {
-			want = encoding.ErrNewer
-		}
-		if m, err := DecodeMessage(1, 2, data); !errors.Is(err, want) {
-			t.Errorf("%s: %+v, %v", name, m, err)
-		}
-	}
+// A round of groups without a number is refused: no member sends one.
+func TestGroupsRefused(t *testing.T) {
 	for _, data := range [][]byte{
-		forward([]byte{5, 1}, id, []byte{1, 9}), forward([]byte{5, 1}, id, []byte{0}),
-		reply([]byte{5, 1, 9}),
+		{1, wireForward, forwardGroups, 0, 0, 0, 0, 1, 0, 0, 0, 0},
+		{1, wireReply, replyGroups, 0, 0, 0, 0, 0, 0},
 	} {
-		if _, err := DecodeMessage(1, 2, data); err != nil {
-			t.Errorf("%x: %v", data, err)
+		if m, err := DecodeMessage(1, 2, data); !errors.Is(err, ErrMessage) {
+			t.Errorf("%+v, %v", m, err)
 		}
 	}
 }

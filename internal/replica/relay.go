@@ -7,7 +7,6 @@ type unanswered struct {
 	commands []*Proposal
 	reads    []*Read
 	renewals []Renewal
-	batches  []*Renewals
 	opens    []OpenCache
 	groups   []*Renewals // whose groups have ended
 }
@@ -42,28 +41,15 @@ func (q *unanswered) unconfirmed(b *round) {
 	}
 	q.renewals = append(q.renewals, b.renewals...)
 	for _, all := range b.together {
-		q.unconfirmedBatch(all)
+		q.groups = append(q.groups, all)
+		q.renewals = append(q.renewals, all.split()...)
 	}
 }
 
-// unconfirmedBatch adds a batch in which something was promised and not released. It stays one
-// batch if everything was.
-func (q *unanswered) unconfirmedBatch(b *Renewals) {
-	if b.from != 0 {
-		return // the member that relayed it will ask the next leader
-	}
-	q.groups = append(q.groups, b)
-	if b.Kept == len(b.IDs) {
-		clear(b.TTLs)
-		b.Kept = 0
-		q.batches = append(q.batches, b)
-		return
-	}
-	q.renewals = append(q.renewals, b.split()...)
-}
-
-// ownRenewals drops renewals of other members' clients, and takes all promises back.
+// ownRenewals drops the renewals of other members' clients, which those will ask the next leader
+// for, and takes all promises back.
 func (q *unanswered) ownRenewals() {
+	q.groups = slices.DeleteFunc(q.groups, func(b *Renewals) bool { return b.from != 0 })
 	q.renewals = slices.DeleteFunc(q.renewals, func(n Renewal) bool { return n.from != 0 })
 	for i := range q.renewals {
 		q.renewals[i].TTL, q.renewals[i].token = 0, 0
@@ -81,7 +67,10 @@ type relay struct {
 
 // newRelay returns a relay that numbers requests from first on.
 func newRelay(m *local, first uint64) relay {
-	return relay{m: m, commands: forwarder{m: m, next: first}, asks: asker{m: m, last: first}}
+	return relay{
+		m: m, commands: forwarder{m: m, next: first},
+		asks: asker{m: m, last: first, firstRound: first},
+	}
 }
 
 // send sends what waits to the leader, if one is known.
@@ -100,8 +89,8 @@ func (r *relay) send() {
 		if len(msg.body) <= r.m.cfg.MaxBatch { // a large command goes alone
 			r.asks.fill(&msg, r.m.ticks)
 		}
-		if len(msg.Commands) == 0 && msg.Round == 0 && len(msg.Abandoned) == 0 &&
-			!msg.aboutCaches() {
+		if len(msg.Commands) == 0 && msg.Round == 0 && msg.Groups.Number == 0 &&
+			len(msg.Abandoned) == 0 && !msg.aboutCaches() {
 			return
 		}
 		full := msg // usually there is nothing to send, and msg stays on the stack

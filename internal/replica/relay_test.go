@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"testing"
 
 	"leasehold.dev/lease"
@@ -17,7 +18,9 @@ func TestUnanswered(t *testing.T) {
 	}
 	whole := &Renewals{IDs: []lease.ID{1, 2}, TTLs: []lease.TTL{5, 5}, Kept: 2}
 	part := &Renewals{IDs: []lease.ID{3, 4}, TTLs: []lease.TTL{0, 5}, Kept: 1}
-	other := &Renewals{IDs: []lease.ID{5}, TTLs: []lease.TTL{5}, Kept: 1, from: 2}
+	other := &Renewals{
+		IDs: []lease.ID{5}, TTLs: []lease.TTL{5}, Kept: 1, from: 2, sent: []Ask{{ID: 5}},
+	}
 	var q unanswered
 	q.unconfirmed(&round{
 		reads:    []*Read{{from: 2}, {}},
@@ -29,12 +32,17 @@ func TestUnanswered(t *testing.T) {
 	if len(q.reads) != 1 || len(q.opens) != 1 || q.opens[0].ID != 2 {
 		t.Errorf("reads %v, caches %v", q.reads, q.opens)
 	}
-	if len(q.batches) != 1 || q.batches[0] != whole || whole.Kept != 0 || whole.TTLs[0] != 0 {
-		t.Errorf("batches %+v", q.batches)
+	if !slices.Equal(q.groups, []*Renewals{whole, part}) {
+		t.Errorf("groups %+v", q.groups)
 	}
-	if n := q.renewals; len(n) != 2 || n[0].ID != 6 || n[0].TTL != 0 || n[0].token != 0 ||
-		n[1].ID != 4 {
-		t.Errorf("renewals %+v", n)
+	var ids []lease.ID
+	for _, n := range q.renewals {
+		if ids = append(ids, n.ID); n.TTL != 0 || n.token != 0 {
+			t.Errorf("renewal %+v", n)
+		}
+	}
+	if !slices.Equal(ids, []lease.ID{6, 1, 2, 4}) {
+		t.Errorf("renewals of %v", ids)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
@@ -12,8 +13,9 @@ import (
 
 // remotes are the other members, as seen by a leader that answers what they forward.
 type remotes struct {
-	m    *local
-	list []*remote // in ID order
+	m       *local
+	list    []*remote // in ID order
+	keepers Keeper    // how many were drawn
 }
 
 // remote is what a leader stores about a member that forwards to it, in one term.
@@ -31,14 +33,20 @@ type remote struct {
 type incarnation struct {
 	base uint64 // its first number in the term
 	next uint64 // number of the first command not received
+	// keeper has the groups of leases that the member keeps alive for its clients, and round is the
+	// last one that it has sent: each is taken once.
+	keeper Keeper
+	round  uint64
 }
 
-// incarnation returns the incarnation whose numbers begin at base.
-func (m *remote) incarnation(base uint64) *incarnation {
+// incarnation returns the one of a member whose numbers begin at base.
+func (r *remotes) incarnation(m *remote, base uint64) *incarnation {
 	m.now = slices.IndexFunc(m.incarnations, func(i incarnation) bool { return i.base == base })
 	if m.now < 0 {
 		m.now = len(m.incarnations)
-		m.incarnations = append(m.incarnations, incarnation{base, base})
+		its := incarnation{base: base, next: base, keeper: firstMember + r.keepers}
+		r.keepers++
+		m.incarnations = append(m.incarnations, its)
 	}
 	return &m.incarnations[m.now]
 }
@@ -105,13 +113,31 @@ func (r *remotes) renewed(n *Renewal, ttl lease.TTL, err error) {
 		return
 	}
 	a := r.of(n.from).answer()
-	a.Renewed = append(a.Renewed, Renewed{n.seq, ttl, codeOf(err)})
+	a.Renewed = append(a.Renewed, Renewed{Seq: n.seq, TTL: ttl, Code: codeOf(err)})
 }
 
-// renewedAll answers the renewals of another member's batch that were promised together.
+// renewedAll answers those renewals of another member that were promised together, and its round. A
+// join is in the same answer as the outcome of its round, so the member learns of both or neither.
 func (r *remotes) renewedAll(b *Renewals) {
-	a := r.of(b.from).answer()
-	a.Batches = append(a.Batches, RenewedAll{b.first, b.TTLs})
+	m := r.of(b.from)
+	a := m.answer()
+	if a.GroupRound != 0 && b.Number != 0 { // one round to a reply
+		r.sendTo(m)
+		a = m.answer()
+	}
+	if b.Number != 0 {
+		a.GroupRound, a.Groups = b.Number, b.Renewed
+	}
+	for i, ttl := range b.TTLs {
+		if ttl == 0 {
+			continue
+		}
+		n := Renewed{Seq: b.sent[i].Seq, TTL: ttl}
+		if b.Joined != nil {
+			n.Group = b.Joined[i]
+		}
+		a.Renewed = append(a.Renewed, n)
+	}
 }
 
 // sayWaiting reports to the member that relayed a renewal, each time it asks, that the renewal
@@ -120,7 +146,7 @@ func (r *remotes) renewedAll(b *Renewals) {
 func (r *remotes) sayWaiting(n *Renewal) {
 	if n.from != 0 {
 		a := r.of(n.from).answer()
-		a.Renewed = append(a.Renewed, Renewed{n.seq, 0, codeOf(errWaiting)})
+		a.Renewed = append(a.Renewed, Renewed{Seq: n.seq, Code: codeOf(errWaiting)})
 	}
 }
 
@@ -134,7 +160,7 @@ func (r *remotes) opened(o *OpenCache) {
 // clients.
 func (l *leadership) forwarded(from uint64, f *Forward) {
 	m := l.remotes.of(from)
-	now := m.incarnation(f.Base)
+	now := l.remotes.incarnation(m, f.Base)
 	for i, c := range f.Commands {
 		if seq := f.First + uint64(i); seq == now.next {
 			now.next++
@@ -152,12 +178,7 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 	if len(f.Commands) > 0 {
 		m.answer()
 	}
-	for _, a := range f.Renewals {
-		l.renew(Renewal{ID: a.ID, Token: a.Token, from: from, seq: a.Seq})
-	}
-	for i := range f.Batches {
-		l.renewAll(f.Batches[i].renewals(from))
-	}
+	l.forwardedRenewals(from, now, f)
 	l.abandon(f.Abandoned)
 	l.forwardedCaches(from, f)
 	if f.Round != 0 {
@@ -169,6 +190,39 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 		}
 		l.rounds.Next.reads = append(l.rounds.Next.reads, q)
 	}
+}
+
+// forwardedRenewals renews the leases and groups of leases that another member asks for. If they
+// come with a round, that is taken once, and the leases join: so a repeated or late message has no
+// lease join that the member does not know of.
+func (l *leadership) forwardedRenewals(from uint64, now *incarnation, f *Forward) {
+	n := len(f.Renewals)
+	if n == 0 && f.Groups.Number == 0 || f.Groups.Number != 0 && f.Groups.Number <= now.round {
+		return
+	}
+	b := &Renewals{
+		IDs: make([]lease.ID, n), Tokens: make([]lease.Token, n), TTLs: make([]lease.TTL, n),
+		from: from, sent: f.Renewals,
+	}
+	for i, a := range f.Renewals {
+		b.IDs[i], b.Tokens[i] = a.ID, a.Token
+	}
+	if f.Groups.Number != 0 {
+		now.round = f.Groups.Number
+		b.Keeper, b.Round, b.Access = now.keeper, f.Groups, l.m.machine.Access()
+		if f.Access != versionOf(b.Access) {
+			b.Access = new(access.State) // which is not that of the last entry, so none joins
+		}
+	}
+	l.renewAll(b)
+}
+
+// versionOf says at all members alike which users and roles these are, but for their limits.
+func versionOf(s *access.State) uint64 {
+	if s.Enabled() {
+		return 2*s.Revision() + 1
+	}
+	return 2 * s.Revision()
 }
 
 // forwardedCaches handles messages of another member's caches.

@@ -12,9 +12,9 @@ import (
 func TestRemotes(t *testing.T) {
 	m := &local{cfg: Config{ID: 1}, machine: fsm.New(fsm.Config{}), role: role{term: 5}}
 	r := remotes{m: m}
-	old := r.of(3).incarnation(100)
+	old := r.incarnation(r.of(3), 100)
 	old.next = 110
-	r.of(3).incarnation(200).next = 203
+	r.incarnation(r.of(3), 200).next = 203
 	r.of(3).refuse(200, ErrOverloaded)
 	r.renewed(&Renewal{from: 2, seq: 7}, 900, nil)
 	r.renewed(&Renewal{from: 2, seq: 8}, 0, ErrOverloaded) // which is no outcome
@@ -31,7 +31,7 @@ func TestRemotes(t *testing.T) {
 	if m.out.Send[0].To != 3 || first.Round != 1 || first.Next != 203 || len(first.Refused) != 1 {
 		t.Errorf("the first to 3: %+v", first)
 	}
-	if m.out.Send[1].To != 2 || len(two.Renewed) != 2 || two.Renewed[0] != (Renewed{7, 900, 0}) {
+	if m.out.Send[1].To != 2 || len(two.Renewed) != 2 || two.Renewed[0] != (Renewed{Seq: 7, TTL: 900}) {
 		t.Errorf("to 2: %+v", two)
 	}
 	if first.Index != 40 { // although only less is applied here

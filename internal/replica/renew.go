@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/lease"
 )
 
@@ -15,6 +16,9 @@ type Renewal struct {
 	// Token is the token that the holder knows, 0 for any. With another token the lease is not
 	// found (T28).
 	Token lease.Token
+	// Access are the users and roles by which the caller may renew the lease. A follower lets it
+	// join a group if they have not changed since.
+	Access *access.State
 	// TTL is the lease's, counted from when Renew was called.
 	TTL lease.TTL
 	// Err is nil, lease.ErrNotFound, or the reason why there is no outcome.

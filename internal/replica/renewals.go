@@ -8,8 +8,7 @@ import "leasehold.dev/lease"
 // index as Place. So a lease that takes long delays no other (T15).
 type Renewals struct {
 	IDs []lease.ID
-	// Tokens is nil, or has the token that the holder knows for each lease, 0 for any. Neither
-	// Tokens nor IDs may be modified: they may be on their way to another member.
+	// Tokens is nil, or has for each lease that which its holder knows, 0 for any.
 	Tokens []lease.Token
 	// TTLs has an element for each lease. The caller must not read it before Take has returned the
 	// Renewals; the elements that were answered together are set then, and the others are 0.
@@ -25,9 +24,10 @@ type Renewals struct {
 	// are too.
 	changes uint64
 	born    uint64 // the tick at which it arrived
-	// from is the member that relayed it, and first the number of the first renewal there; 0 if it
-	// came from a client of this member.
-	from, first uint64
+	// from is the member that forwarded it, and sent what that asks; 0 and nil if it came from a
+	// client of this one.
+	from uint64
+	sent []Ask
 }
 
 // Size returns the number of things that a Renewals asks for.
@@ -41,7 +41,9 @@ func (r *Replica) RenewAll(b *Renewals) {
 		return
 	}
 	r.out.noGroups(b)
-	r.relay.asks.renewAll(b)
+	for i := range b.IDs {
+		r.relay.asks.renew(b.single(i))
+	}
 }
 
 // noGroups answers that a member has no groups, because it does not lead.
@@ -98,10 +100,13 @@ func (l *leadership) renewAll(b *Renewals) {
 // single returns one of the renewals, to be handled separately.
 func (b *Renewals) single(i int) Renewal {
 	n := Renewal{
-		ID: b.IDs[i], Owner: b.Owner, Place: i, born: b.born, from: b.from, seq: b.first + uint64(i),
+		ID: b.IDs[i], Access: b.Access, Owner: b.Owner, Place: i, born: b.born, from: b.from,
 	}
 	if b.Tokens != nil {
 		n.Token = b.Tokens[i]
+	}
+	if b.from != 0 {
+		n.seq = b.sent[i].Seq
 	}
 	return n
 }
@@ -121,13 +126,15 @@ func (l *leadership) settleAll(b *Renewals) {
 	b.Rounds = l.keepers.rounds(b.Keeper)
 	if b.asks() {
 		l.keepers.settle(&b.GroupRenewals)
+	}
+	if b.from != 0 {
+		l.remotes.renewedAll(b)
+		return
+	}
+	if b.asks() {
 		l.m.out.Groups = append(l.m.out.Groups, b)
 	}
-	switch {
-	case b.Kept == 0:
-	case b.from != 0:
-		l.remotes.renewedAll(b)
-	default:
+	if b.Kept > 0 {
 		l.m.out.Together = append(l.m.out.Together, b)
 	}
 }

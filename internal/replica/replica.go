@@ -229,6 +229,8 @@ func (r *Replica) Next() (lease.Instant, bool) {
 	at, ok := r.failover.at, r.failover.at != 0
 	if r.lead != nil {
 		at, ok = r.lead.gate.next(r.lead.expiry.next())
+	} else if leave, any := r.relay.asks.next(); any && (!ok || leave < at) {
+		at, ok = leave, true
 	}
 	if r.silence != nil {
 		if look, any := r.silence.Next(); any && (!ok || look < at) {

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -21,17 +22,18 @@ func TestSizeOfMany(t *testing.T) {
 	ack := NumberedAck{most, AckCache{
 		ID: -1, Token: most, Term: most, Seq: most, Open: most, Dropped: long,
 	}}
-	columns := AskAll{
-		First: most - n, IDs: slices.Repeat([]lease.ID{-1}, n),
-		Tokens: slices.Repeat([]lease.Token{most}, n),
-	}
 	for name, m := range map[string]*Message{
 		"a snapshot's context": {Raft: &raftpb.Message{Context: make([]byte, n)}},
 		"entries": {Raft: &raftpb.Message{Entries: slices.Repeat([]*raftpb.Entry{{
 			Term: new(uint64(most)), Index: new(uint64(most)), Data: []byte(key),
 		}}, n)}},
-		"renewals":  {Forward: &Forward{Renewals: slices.Repeat([]Ask{{most, -1, most}}, n)}},
-		"a batch":   {Forward: &Forward{Batches: []AskAll{columns}}},
+		"renewals": {Forward: &Forward{Renewals: slices.Repeat([]Ask{{most, -1, most}}, n)}},
+		"leaving": {Forward: &Forward{Access: most, Groups: holder.Round{
+			Number: most, Leave: slices.Repeat([]holder.Leaving{{ID: -1, Group: most, AsOf: most >> 1}}, n),
+		}}},
+		"groups": {Forward: &Forward{Groups: holder.Round{
+			Number: 1, Renew: slices.Repeat([]lease.GroupID{most}, n),
+		}}},
 		"queries":   {Forward: &Forward{Queries: slices.Repeat([]lease.ID{-1}, n)}},
 		"abandoned": {Forward: &Forward{Abandoned: slices.Repeat([]lease.ID{-1}, n)}},
 		"acks":      {Forward: &Forward{Acks: slices.Repeat([]NumberedAck{ack}, n)}},
@@ -43,10 +45,12 @@ func TestSizeOfMany(t *testing.T) {
 		}},
 		"refusals": {Reply: &Reply{Refused: slices.Repeat([]Refusal{{most, 1}}, n)}},
 		"left":     {Reply: &Reply{Left: slices.Repeat([]Left{{math.MinInt64, true}}, n)}},
-		"renewed":  {Reply: &Reply{Renewed: slices.Repeat([]Renewed{{most, math.MinInt64, 1}}, n)}},
-		"outcomes of a batch": {Reply: &Reply{Batches: []RenewedAll{{
-			First: most - n, TTLs: slices.Repeat([]lease.TTL{math.MaxInt64}, n),
-		}}}},
+		"renewed":  {Reply: &Reply{Renewed: slices.Repeat([]Renewed{{most, math.MinInt64, 1, most}}, n)}},
+		"renewed groups": {Reply: &Reply{GroupRound: most, Groups: slices.Repeat(
+			[]holder.RenewedGroup{{ID: most, TTL: math.MaxInt64, At: most >> 1}}, n)}},
+		"left groups": {Reply: &Reply{GroupRound: most, Groups: []holder.RenewedGroup{
+			{Left: slices.Repeat([]lease.ID{-1}, n)},
+		}}},
 		"filled": {Reply: &Reply{Filled: slices.Repeat([]bool{true}, n)}},
 		"opened": {Reply: &Reply{Opened: slices.Repeat([]Opened{{most, 1}}, n)}},
 		"invalidations": {Reply: &Reply{Invalidations: slices.Repeat([]Invalidation{{

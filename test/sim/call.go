@@ -279,7 +279,7 @@ func (q *call) arrive(p *process) {
 		mail.Reads = append(mail.Reads, &replica.Read{Owner: q, Leases: []lease.ID{op.Lease}})
 	case opRenew:
 		mail.Renewals = append(mail.Renewals,
-			replica.Renewal{ID: op.Lease, Token: op.Request.Token, Owner: q})
+			replica.Renewal{ID: op.Lease, Token: op.Request.Token, Access: q.by, Owner: q})
 	}
 }
 

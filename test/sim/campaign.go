@@ -182,10 +182,9 @@ var counted = []string{
 	"core held up in the middle of a step", "member taken for hung",
 	"state compared", "state walked", "lease joined a group", "group renewed",
 	"group found to be over", "lease asked to leave its group", "lease left its group unasked",
-	"stream of renewals abandoned", "lease joined a relay's group", "lease left a relay's group",
-	"lease joined a relay's group for nobody", "renewal answered by a round",
-	"renewal passed on after a round", "round given up",
-	"holder and leader compared",
+	"stream of renewals abandoned", "group of a follower renewed",
+	"lease joined a group of a follower", "lease left a group of a follower",
+	"groups of a follower ended",
 }
 
 // String sums a campaign up.

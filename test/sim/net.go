@@ -151,8 +151,11 @@ func (p *process) watchForward(m *replica.Message) {
 		if len(r.Refused) > 0 {
 			cover["forwarded command refused"]++
 		}
-		if len(r.Batches) > 0 {
-			cover["renewals forwarded together, and answered so"]++
+		cover["group of a follower renewed"] += len(r.Groups)
+		for _, n := range r.Renewed {
+			if n.Group != 0 {
+				cover["lease joined a group of a follower"]++
+			}
 		}
 	}
 	f := m.Forward
@@ -162,8 +165,9 @@ func (p *process) watchForward(m *replica.Message) {
 	if len(f.Renewals) > 0 {
 		cover["renewal forwarded"]++
 	}
-	if len(f.Batches) > 0 {
-		cover["renewals forwarded together"]++
+	cover["lease left a group of a follower"] += len(f.Groups.Leave)
+	if f.Groups.Fresh {
+		cover["groups of a follower ended"]++
 	}
 	if len(f.Commands) == 0 || f.Base >= 1<<63 { // forged
 		return

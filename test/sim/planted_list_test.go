@@ -36,6 +36,7 @@ const (
 	mvccEvents   = "internal/mvcc/events.go"
 	holderSet    = "internal/holder/set.go"
 	holderRenew  = "internal/holder/renew.go"
+	holderAgent  = "internal/holder/agent.go"
 	changeGo     = "lease/change.go"
 	sessionGo    = "test/sim/session.go"
 	namesGo      = "test/sim/names.go"
@@ -124,10 +125,26 @@ var plantedCore = []planted{
 			"l.settleAll(b)",
 		},
 	}},
-	{"a relayed batch of renewals is answered under one number", "L1", []edit{
-		{renewalsGo, "seq: b.first + uint64(i)", "seq: b.first"},
+	{"a follower answers by itself that leases of groups are renewed", "L1", []edit{
+		{asksGo, "\t\ta.agent.Renew(a.m.now, n.ID, n)", "\t\ta.m.out.renewed(n, a.agent.Keeps(struct{}{}, n.ID, n.Token), nil)"},
 	}},
-	{"a relayed batch of renewals is acknowledged without clearing", "rule 6", []edit{
+	{"a follower answers by a round that was sent before", "L1", []edit{
+		{
+			holderAgent, "\tk.group.next = append(k.group.next, request[H, R]{id, k.by, k.token, of})",
+			"\tif a.UnderWay() && len(k.group.asked) > 0 {\n\t\tk.group.asked = append(k.group.asked, request[H, R]{id, k.by, k.token, of})\n\t} else {\n" +
+				"\t\tk.group.next = append(k.group.next, request[H, R]{id, k.by, k.token, of})\n\t}",
+		},
+	}},
+	{"a lease that has left a follower's group is renewed with it", "L1", []edit{
+		{holderAgent, "\t\tfor _, id := range r.Left {\n", "\t\tfor _, id := range r.Left[:0] {\n"},
+	}},
+	{"a follower's groups survive a change of the leader", "L1", []edit{
+		{asksGo, "\ta.open, a.over = nil, 0\n\ta.resetGroups()\n", "\ta.open, a.over = nil, 0\n"},
+		{asksGo, "\tif a.m.leader == 0 ||\n\t\ta.agent", "\tif a.agent"},
+		{holderAgent, "\t\tif r.TTL != g.ttl {", "\t\tif r.TTL != g.ttl && r.TTL != 0 {"},
+		{holderAgent, "k.asOf, x.TTL = r.At, r.TTL", "k.asOf, x.TTL = r.At, g.ttl"},
+	}},
+	{"a follower's renewal is acknowledged without clearing", "rule 6", []edit{
 		{
 			renewalsGo, "if err != nil || renewed.Clear {",
 			"if err != nil || renewed.Clear && b.from == 0 {",

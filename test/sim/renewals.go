@@ -51,8 +51,9 @@ func newRenewals(calls []*call) *replica.Renewals {
 		IDs: make([]lease.ID, len(calls)), TTLs: make([]lease.TTL, len(calls)),
 		Tokens: make([]lease.Token, len(calls)), Owner: renewals(slices.Clone(calls)),
 	}
+	b.Access = accessOf(calls)
 	if s := calls[0].stream; s != nil {
-		b.Keeper, b.Access = s.id, accessOf(calls)
+		b.Keeper = s.id
 	}
 	bare := true
 	for i, q := range calls {

@@ -123,7 +123,7 @@ func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 			r.Renewed(lease.ID(req.ID), 0, err)
 			continue
 		}
-		if err := k.service.node.Renew(lease.ID(req.ID), r); err != nil {
+		if err := k.service.node.Renew(lease.ID(req.ID), v.Access, r); err != nil {
 			r.Renewed(lease.ID(req.ID), 0, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
@@ -37,8 +38,9 @@ type Inspector interface {
 // Renewer renews leases.
 type Renewer interface {
 	// Renew returns at once. to is called exactly once, possibly before Renew returns, unless Renew
-	// returns an error.
-	Renew(id lease.ID, to api.Renewed) error
+	// returns an error. The caller was found to be allowed to renew the lease by users and roles
+	// that are no older than by.
+	Renew(id lease.ID, by *access.State, to api.Renewed) error
 	// Abandon reports that the client that renewed these leases is gone, because its stream has
 	// ended.
 	Abandon(ids []lease.ID)

@@ -230,7 +230,7 @@ func (n *fakeNode) Abandon(ids []lease.ID) {
 	}
 }
 
-func (n *fakeNode) Renew(id lease.ID, to api.Renewed) error {
+func (n *fakeNode) Renew(id lease.ID, _ *access.State, to api.Renewed) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.renewals++

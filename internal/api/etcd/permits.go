@@ -126,12 +126,13 @@ func (p *permits) look(ctx context.Context) (err error) {
 		for i, r := range list {
 			ids[i] = r.id
 		}
+		by := p.service.node.View().Access
 		errs, err := p.lookAt(ctx, ids)
 		for i, r := range list {
 			r.holder = nil
 			if err := cmp.Or(err, errs[i]); err != nil {
 				r.Renewed(r.id, 0, err)
-			} else if err := p.service.node.Renew(r.id, r); err != nil {
+			} else if err := p.service.node.Renew(r.id, by, r); err != nil {
 				r.Renewed(r.id, 0, err)
 			}
 		}

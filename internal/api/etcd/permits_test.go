@@ -46,7 +46,7 @@ func (n *hereNode) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	return n.fakeNode.Inspect(ctx, f)
 }
 
-func (n *hereNode) Renew(id lease.ID, to api.Renewed) error {
+func (n *hereNode) Renew(id lease.ID, by *access.State, to api.Renewed) error {
 	if n.behind.Load() && to.Holder() != nil {
 		decided, err := fsm.Asker{By: n.View().Access}.MayRenew(n.here(), id)
 		if !decided {
@@ -55,7 +55,7 @@ func (n *hereNode) Renew(id lease.ID, to api.Renewed) error {
 		to.Renewed(id, 0, err)
 		return nil
 	}
-	return n.fakeNode.Renew(id, to)
+	return n.fakeNode.Renew(id, by, to)
 }
 
 // A caller that may not write all keys of a lease cannot renew it.

@@ -63,6 +63,7 @@ func (s *leases) renew(
 		return nil, err
 	}
 	b := newBatch(&pb.RenewRequest{Leases: refs, Ids: r.Ids, Tokens: r.Tokens}, h)
+	b.asks.Access = s.node.View().Access // as of before the check
 	denied, err := s.denied(ctx, known, r, b)
 	if err != nil {
 		return nil, err

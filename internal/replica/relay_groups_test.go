@@ -1,0 +1,446 @@
+package replica
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+const notFound = "lease: not found"
+
+// relaying returns a cluster that member 1 leads, with leases 1 to n, and counts what followers
+// forward about renewals.
+func relaying(t testing.TB, n lease.ID, ttl lease.TTL) (c *cluster, sent *relayed) {
+	t.Helper()
+	c, sent = caching(t), &relayed{}
+	for id := range n {
+		c.propose(c.members[1],
+			&fsm.Grant{Terms: lease.Terms{ID: id + 1, TTL: ttl}}, "grant", fmt.Sprint(id+1))
+	}
+	c.run()
+	c.lose = func(m *Message) bool { return sent.see(m) }
+	return c, sent
+}
+
+// relayed counts renewals of leases and of groups, and leases that leave, and says what is lost.
+type relayed struct {
+	leases, groups, left int
+	lose                 func(*Message) bool
+}
+
+func (s *relayed) see(m *Message) bool {
+	if f := m.Forward; f != nil {
+		s.leases += len(f.Renewals)
+		s.groups += len(f.Groups.Renew)
+		s.left += len(f.Groups.Leave)
+	}
+	return s.lose != nil && s.lose(m)
+}
+
+func (s *relayed) want(t *testing.T, leases, groups, left int) {
+	t.Helper()
+	if s.leases != leases || s.groups != groups || s.left != left {
+		t.Errorf("%d leases and %d groups were renewed, %d leases left; want %d, %d and %d",
+			s.leases, s.groups, s.left, leases, groups, left)
+	}
+	s.leases, s.groups, s.left = 0, 0, 0
+}
+
+// renewed renews leases at a member, and wants each to be answered so.
+func (c *cluster) renewed(p *peer, want string, ids ...lease.ID) {
+	c.t.Helper()
+	names := c.renewAll(p, ids...)
+	c.run()
+	for _, name := range names {
+		if got := c.asks[name]; got != want {
+			c.t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// expiry returns when the leader may end a lease.
+func (c *cluster) expiry(id lease.ID) lease.Instant {
+	c.t.Helper()
+	for _, p := range c.members {
+		if p.r.primary && !p.down {
+			at, _ := p.r.lessor.Expiry(id)
+			return at
+		}
+	}
+	c.t.Fatal("nobody leads")
+	return 0
+}
+
+// TestFollowerGroups: a follower renews a lease by its ID once, and then with its group. The leader
+// ends it as if each renewal had named it.
+func TestFollowerGroups(t *testing.T) {
+	c, sent := relaying(t, 3, 9000)
+	p := c.members[2]
+	c.renewed(p, "ttl 9000", 1, 2, 3)
+	sent.want(t, 3, 0, 0)
+	c.now += 1000
+	c.renewed(p, "ttl 9000", 1, 3)
+	sent.want(t, 0, 1, 0)
+	heard := c.now
+	if at := c.expiry(3); at < heard+9000 {
+		t.Errorf("renewed at %d, but may end at %d", heard, at)
+	}
+	c.propose(c.members[3], &fsm.Revoke{ID: 1}, "revoke")
+	c.run()
+	c.renewed(p, notFound, 1)
+	sent.want(t, 1, 1, 1) // it left, and was asked for by itself
+	c.renewed(c.members[3], "ttl 9000", 2)
+	c.renewed(p, "ttl 9000", 2)
+	sent.want(t, 2, 1, 1) // from one follower's group to the other's, and back
+	c.now += 1000
+	p.r.Advance(c.now)
+	p.r.Abandon([]lease.ID{3})
+	c.renewed(p, "ttl 9000", 2)
+	if at := c.expiry(3); at != heard+9001 {
+		t.Errorf("a lease that was renewed last at %d and left may end at %d", heard, at)
+	}
+	c.pass(3000)
+	if info, _ := p.r.lessor.Lookup(3); info.Remaining == 0 {
+		t.Error("the lease that left has no checkpoint")
+	}
+}
+
+// TestFollowerSilence: a lease whose holder falls silent leaves its group as of its last renewal,
+// and ends when it would have.
+func TestFollowerSilence(t *testing.T) {
+	c, sent := relaying(t, 2, 2000)
+	p := c.members[2]
+	c.renewed(p, "ttl 2000", 1, 2)
+	began := c.now
+	for range 30 {
+		c.pass(70)
+		c.renewed(p, "ttl 2000", 1)
+		if _, ok := p.r.lessor.Lookup(2); !ok {
+			break
+		}
+	}
+	if c.now < began+2000 || c.now > began+2100 || sent.left != 1 || sent.leases != 2 {
+		t.Errorf("renewed at %d, it ended at %d; %+v", began, c.now, sent)
+	}
+}
+
+// TestFollowerAnswersByRounds: a request is answered by a round that was sent after it came, and that
+// is confirmed.
+func TestFollowerAnswersByRounds(t *testing.T) {
+	c, _ := relaying(t, 2, 5000)
+	p := c.members[2]
+	c.renewed(p, "ttl 5000", 1, 2)
+	c.now += 500
+	c.held[link2{1, 2}] = nil
+	first := c.renewAll(p, 1)
+	c.run()
+	c.now += 500
+	second := c.renewAll(p, 2)
+	c.run()
+	held := c.held[link2{1, 2}]
+	c.held[link2{1, 2}] = nil
+	for _, m := range held {
+		c.arrive(m)
+	}
+	c.run()
+	if c.asks[first[0]] != "ttl 5000" || c.asks[second[0]] != "" {
+		t.Errorf("answered by the first round: %q, %q", c.asks[first[0]], c.asks[second[0]])
+	}
+	held = c.held[link2{1, 2}]
+	delete(c.held, link2{1, 2})
+	for _, m := range held {
+		c.arrive(m)
+	}
+	c.run()
+	if c.asks[second[0]] != "ttl 5000" || c.expiry(2) < c.now+5000 {
+		t.Errorf("%q at %d, may end at %d", c.asks[second[0]], c.now, c.expiry(2))
+	}
+	c.cut[link2{2, 1}], c.cut[link2{3, 1}] = true, true // nobody confirms anything
+	c.held[link2{2, 1}] = nil
+	third := c.renewAll(p, 1)
+	c.run()
+	for _, m := range c.held[link2{2, 1}] {
+		c.arrive(m)
+	}
+	if c.run(); c.asks[third[0]] != "" {
+		t.Errorf("without a confirm round: %q", c.asks[third[0]])
+	}
+}
+
+// TestFollowerRoundsOnce: the leader takes a round once. A message that comes again, or late, has no
+// lease join or leave.
+func TestFollowerRoundsOnce(t *testing.T) {
+	c, sent := relaying(t, 2, 5000)
+	p := c.members[2]
+	var old []*Message
+	sent.lose = func(m *Message) bool {
+		if m.Forward != nil && m.Forward.Groups.Number != 0 {
+			old = append(old, m)
+		}
+		return false
+	}
+	c.renewed(p, "ttl 5000", 1, 2)
+	p.r.Abandon([]lease.ID{2})
+	c.run()
+	c.renewed(p, "ttl 5000", 2)
+	if len(old) != 3 || len(old[1].Forward.Groups.Leave) != 1 {
+		t.Fatalf("%d rounds", len(old))
+	}
+	lessor := c.members[1].r.lessor
+	for _, m := range old {
+		c.arrive(m)
+	}
+	c.run()
+	if lessor.GroupOf(2) == 0 {
+		t.Error("a lease has left by a message that came before")
+	}
+	p.r.Abandon([]lease.ID{2})
+	c.run()
+	c.arrive(old[0])
+	if c.run(); lessor.GroupOf(2) != 0 {
+		t.Error("a lease has joined by a message that came before")
+	}
+}
+
+// TestFollowerRoundIsLost: without an outcome of a round, all groups end, and each lease is asked for
+// by itself. So no lease stays in a group of which the follower does not know.
+func TestFollowerRoundIsLost(t *testing.T) {
+	for _, answer := range []bool{false, true} {
+		t.Run(fmt.Sprint("of the answer ", answer), func(t *testing.T) {
+			c, sent := relaying(t, 3, 9000)
+			p := c.members[2]
+			c.renewed(p, "ttl 9000", 1)
+			sent.want(t, 1, 0, 0)
+			sent.lose = func(m *Message) bool {
+				return answer && m.Reply != nil || !answer && m.Forward != nil
+			}
+			names := c.renewAll(p, 1, 2)
+			c.run()
+			sent.lose = nil
+			names = append(names, c.renewAll(p, 1, 3)...)
+			c.pass(1500)
+			for _, name := range names {
+				if c.asks[name] != "ttl 9000" {
+					t.Errorf("%s: %q", name, c.asks[name])
+				}
+			}
+			sent.want(t, 5, 1, 0)
+			c.renewed(p, "ttl 9000", 1, 3)
+			sent.want(t, 0, 1, 0)
+			lessor := c.members[1].r.lessor
+			if lessor.GroupOf(1) == 0 || lessor.GroupOf(2) != 0 && !p.keeps(2) {
+				t.Error("a lease is in a group of which the follower does not know")
+			}
+		})
+	}
+}
+
+func (p *peer) keeps(id lease.ID) bool {
+	return p.r.relay.asks.agent.Keeps(struct{}{}, id, 0) > 0
+}
+
+// TestFollowerAndLeaders: another leader knows no groups. The leases join again, or their member
+// renews them as the leader.
+func TestFollowerAndLeaders(t *testing.T) {
+	for _, to := range []uint64{3, 2} {
+		t.Run(fmt.Sprint("to ", to), func(t *testing.T) {
+			c, sent := relaying(t, 2, 5000)
+			p := c.members[2]
+			c.renewed(p, "ttl 5000", 1, 2)
+			c.cut[link2{1, 2}] = true
+			names := c.renewAll(p, 1)
+			c.run()
+			delete(c.cut, link2{1, 2})
+			sent.want(t, 2, 1, 0)
+			c.succeed(to)
+			c.pass(100)
+			if c.asks[names[0]] != "ttl 5000" {
+				t.Errorf("%q", c.asks[names[0]])
+			}
+			c.renewed(p, "ttl 5000", 2)
+			if to == 2 {
+				sent.want(t, 0, 0, 0)
+			} else {
+				sent.want(t, 2, 0, 0)
+				c.renewed(p, "ttl 5000", 1, 2)
+				sent.want(t, 0, 1, 0)
+			}
+		})
+	}
+}
+
+// TestFollowerAndAccess: a change of users or roles takes all leases out of their groups in its
+// revision. A renewal that was authorized before joins none.
+func TestFollowerAndAccess(t *testing.T) {
+	c, sent := relaying(t, 1, 5000)
+	p := c.members[2]
+	c.renewed(p, "ttl 5000", 1)
+	c.propose(c.members[3], &fsm.RoleAdd{Name: "r"}, "role")
+	c.run()
+	if g := c.members[1].r.lessor.GroupOf(1); g != 0 {
+		t.Errorf("the lease is in group %d", g)
+	}
+	c.renewed(p, "ttl 5000", 1) // by no users and roles
+	sent.want(t, 2, 1, 0)
+	c.renewed(p, "ttl 5000", 1)
+	sent.want(t, 1, 0, 0)
+	b := &Renewals{
+		IDs: []lease.ID{1}, TTLs: make([]lease.TTL, 1), Owner: []string{"now"},
+		GroupRenewals: GroupRenewals{Access: p.r.machine.Access()},
+	}
+	c.held[link2{2, 1}] = nil
+	p.r.RenewAll(b)
+	c.run()
+	held := c.held[link2{2, 1}]
+	delete(c.held, link2{2, 1})
+	c.propose(c.members[3], &fsm.RoleAdd{Name: "s"}, "role")
+	c.run()
+	for _, m := range held {
+		c.arrive(m)
+	}
+	c.run()
+	if c.asks["now"] != "ttl 5000" || c.members[1].r.lessor.GroupOf(1) != 0 {
+		t.Error("a renewal has joined that was authorized by other roles than the leader's")
+	}
+	b.Owner, b.Access = []string{"then"}, p.r.machine.Access()
+	p.r.RenewAll(b)
+	if c.run(); c.members[1].r.lessor.GroupOf(1) == 0 {
+		t.Error("a renewal that was authorized by the leader's roles has not joined")
+	}
+}
+
+// What waits too long is refused, wherever it stands.
+func TestFollowerRefuses(t *testing.T) {
+	c, _ := relaying(t, 3, 60_000)
+	p := c.members[2]
+	c.renewed(p, "ttl 60000", 1, 2)
+	c.cut[link2{2, 1}], c.cut[link2{2, 3}] = true, true
+	c.cut[link2{1, 2}], c.cut[link2{3, 2}] = true, true
+	names := c.renewAll(p, 1, 3)
+	c.run()
+	names = append(names, c.renewAll(p, 2, 3)...)
+	c.pass(7000)
+	for _, name := range names {
+		if got := c.asks[name]; got != ErrNoLeader.Error() {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if a := &p.r.relay.asks; !a.empty() {
+		t.Errorf("it keeps %+v", a)
+	}
+}
+
+// TestFollowerGroupsAnyhow: whatever is lost, repeated and late, and whichever member leads or
+// hangs, every renewal has one outcome, and no lease ends before its holder stops. When all holders
+// have gone, no lease lives on.
+func TestFollowerGroupsAnyhow(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			const leases = 6
+			ttls := [...]lease.TTL{1500, 2500}
+			c, sent := relaying(t, 0, 0)
+			for id := range lease.ID(leases) {
+				c.propose(c.members[1], &fsm.Grant{
+					Terms: lease.Terms{ID: id + 1, TTL: ttls[id%2]},
+				}, "grant", fmt.Sprint(id+1))
+			}
+			c.run()
+			sent.lose = func(m *Message) bool { return m.Raft == nil && rng.IntN(12) == 0 }
+			type request struct {
+				id lease.ID
+				at lease.Instant
+			}
+			asked := make(map[string]request)
+			var until [leases + 1]lease.Instant
+			check := func() {
+				t.Helper()
+				for name, q := range asked {
+					if got := c.asks[name]; got == fmt.Sprint("ttl ", ttls[(q.id-1)%2]) {
+						until[q.id] = max(until[q.id], q.at+lease.Instant(ttls[(q.id-1)%2]))
+					}
+					if c.asks[name] != "" {
+						delete(asked, name)
+					}
+				}
+				for id := lease.ID(1); id <= leases; id++ {
+					for _, p := range c.members {
+						if _, ok := p.r.lessor.Lookup(id); !ok && c.now < until[id] {
+							t.Fatalf("lease %d has ended at %d, its holder stops at %d", id, c.now, until[id])
+						}
+					}
+				}
+			}
+			for range 250 {
+				p := c.members[1+rng.Uint64N(3)]
+				on := link2{p.id, 1 + (p.id+rng.Uint64N(2))%3}
+				switch rng.IntN(16) {
+				case 0:
+					_ = p.r.Transfer(1 + rng.Uint64N(3))
+				case 1:
+					c.twice[on] = !c.twice[on]
+				case 2:
+					c.cut[on] = !c.cut[on]
+				case 3:
+					if held, ok := c.held[on]; ok {
+						delete(c.held, on)
+						c.late = append(c.late, held...)
+					} else {
+						c.held[on] = nil
+					}
+				case 4:
+					for _, m := range c.late {
+						c.arrive(m)
+					}
+					c.late = nil
+				case 5:
+					p.hung = !p.hung
+				case 6:
+					p.r.Abandon([]lease.ID{lease.ID(1 + rng.IntN(leases))})
+				case 7:
+					clear(c.cut)
+					for _, o := range c.members {
+						o.hung = false
+					}
+				default:
+					if p.hung {
+						break
+					}
+					for _, name := range c.renewAll(p, lease.ID(1+rng.IntN(leases)), lease.ID(1+rng.IntN(leases))) {
+						var id lease.ID
+						var member uint64
+						if _, err := fmt.Sscanf(name, "%d: renew all %d", &member, &id); err != nil {
+							t.Fatal(err)
+						}
+						asked[name] = request{id, c.now}
+					}
+				}
+				c.run()
+				c.pass(lease.Instant(rng.IntN(150)))
+				check()
+			}
+			clear(c.cut)
+			clear(c.held)
+			sent.lose = nil
+			for _, p := range c.members {
+				p.hung = false
+			}
+			for range 60 {
+				c.pass(100)
+				check()
+			}
+			if len(asked) > 0 {
+				t.Errorf("without an outcome: %v", asked)
+			}
+			for _, p := range c.members {
+				if n := len(slices.Collect(p.r.lessor.Leases())); n > 0 {
+					t.Errorf("member %d has %d leases whose holders have gone", p.id, n)
+				}
+			}
+		})
+	}
+}
