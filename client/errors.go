@@ -40,8 +40,8 @@ const (
 	ErrKeyNotFound Error = "no such key"
 	// ErrTooManyKeys means that the lease already has as many keys as it may have.
 	ErrTooManyKeys Error = "too many keys on the lease"
-	// ErrTooManyHolds means that the leases of the owner, or all leases together, hold as many
-	// ranges as they may; the message says which, and what to do.
+	// ErrTooManyHolds means that the owner's leases, or all leases together, have reached their
+	// limit of held ranges; the message says which, and what to do.
 	ErrTooManyHolds Error = "too many held ranges"
 	// ErrCompacted means that the cluster no longer has the requested revision.
 	ErrCompacted Error = "revision was compacted"
@@ -85,7 +85,7 @@ const (
 	// ErrJeopardy means that no renewal was acknowledged in time. The lease may still be alive.
 	ErrJeopardy Error = "client: the lease is in jeopardy"
 	// ErrExpired means that no renewal was acknowledged in time, and the client has given the lease
-	// up by its own clock. The cluster has not said what happened to the lease.
+	// up by its own clock. The cluster has not reported what happened to the lease.
 	ErrExpired Error = "client: the lease was not renewed in time, by the client's own clock: " +
 		"the cluster has not said what became of it"
 	// ErrLost means that the cluster has ended the lease (see [LostError]), or has deleted a key
@@ -147,7 +147,7 @@ func (e *TakenError) Unwrap() error { return e.Err }
 // errForgotten means that the cluster has dropped the client's session, so nothing changed.
 var errForgotten = errors.New("the session was forgotten")
 
-// plainWords are messages of members that repeat their reason.
+// plainWords are messages from members that only repeat the reason.
 var plainWords = []string{
 	"lease not found", "lease already exists", "key not found", "revision has been compacted",
 	"revision is in the future", "permission denied",
@@ -177,7 +177,7 @@ func reasonError(r pb.Reason) error {
 	return ErrUnknownOutcome
 }
 
-// linkError means that a request has no answer.
+// linkError means that a request got no answer.
 type linkError struct {
 	sent  bool // so it may have taken effect
 	cause error

@@ -21,7 +21,7 @@ var hooks = cachelink.Get[*client.Client, *client.Lease, client.Grant]()
 // incarnation is a cache during one lease. It implements cachelink.Events for its link.
 //
 // The copies in index and view are current while the lease is valid: a reader looks there first,
-// and then checks the lease. Dropped copies leave both before the drop is acknowledged.
+// and then checks the lease. Copies are removed from both before their drop is acknowledged.
 type incarnation struct {
 	cache *Cache
 	lease *client.Lease

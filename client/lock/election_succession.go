@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// succession moves the lead to one of the candidates. It belongs to one goroutine.
+// succession makes one of the candidates the leader. It belongs to one goroutine.
 type succession struct {
 	election *Election
 	standing standing
@@ -58,8 +58,7 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 		case len(list) > 1 && list[1].Lease == heir.lease:
 			return nil
 		case len(list) > 1 && !s.standing.stands(list[1].Lease):
-			// It is a candidate of etcd's client, unless one of ours has just stepped back and
-			// left.
+			// It is a candidate of an etcd client, unless one of ours has just withdrawn.
 			kv, err := c.Get(ctx, list[1].Key)
 			if err == nil && kv.CreateRevision == list[1].CreateRevision {
 				return ErrNoCandidate
@@ -75,7 +74,7 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 	}
 }
 
-// depose gives the lead to a candidate, whoever leads now.
+// depose makes a candidate the leader, whoever leads now.
 func (e *Election) depose(ctx context.Context, id string) error {
 	s := e.succession()
 	defer s.standing.close()

@@ -25,7 +25,7 @@ func of(s *client.Live) *session {
 	return &session{s, s.Client(), s.Lease(), uses.Of(s.Context())}
 }
 
-// use registers the use of a key. It waits for an earlier use that is being given up.
+// use registers the use of a key. It waits while an earlier use is being given up.
 func (s *session) use(ctx context.Context, key string) error {
 	free, err := s.keys.Use(ctx, key)
 	if err == nil && !free {

@@ -92,7 +92,7 @@ func zookeeper(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	watch := workers.Watch()
-	watch.From = read.Revision + 1 // no event is skipped, and the watch stays
+	watch.From = read.Revision + 1 // no event is skipped; the watch is not one-shot
 	w, err := c.Watch(ctx, watch)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func redis(ctx context.Context, c *client.Client) error {
 		If:   []store.Compare{held.Condition()}, // checked where the write is applied
 		Then: []store.Op{store.Put{Key: "orders/last", Value: []byte("4711")}},
 	}
-	r, err := c.Txn(held.Context(), write) // ends before the lock can be another's
+	r, err := c.Txn(held.Context(), write) // the context ends before another can have the lock
 	if err != nil {
 		return err
 	}

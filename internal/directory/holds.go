@@ -10,8 +10,8 @@ import (
 // holds indexes the caches by what their leases hold, and counts what they may have.
 //
 // Invariants: live has the caches that are not orphans. held finds each cache by each of its
-// ranges, and has no empty list. spans is the sum of the caches' spans, and wide and open count
-// those that are.
+// ranges, and has no empty list. spans is the sum of the caches' spans, and wide and open count the
+// caches with that flag.
 type holds struct {
 	caches            map[lease.Token]*cache
 	live              map[lease.ID]*cache
@@ -127,13 +127,13 @@ func (h *holds) fits(c *cache, ranges int, l *Limits) bool {
 // fences protect a new cache from commands that were admitted before its hold was known, and so did
 // not wait for it. The cache may not be filled before the last of these commands is settled. One of
 // them may attach keys to a lease that another command is about to end. That command deletes the
-// keys, but did not know them when it was admitted. So the cache then also waits for the last
-// command that ends leases.
+// keys, although they were not on the lease when it was admitted. So the cache then also waits for
+// the last command that ends leases.
 //
 // Commands are numbered from 1 in the order of their admission.
 type fences struct {
 	// All commands below settled have their outcome. admitted is the number of the last command,
-	// and ending that of the last one that ends leases.
+	// and ending is the number of the last command that ends leases.
 	settled, admitted, ending uint64
 	waiting                   []*cache // by untracked
 }
@@ -166,5 +166,5 @@ func (f *fences) settle(below uint64) {
 	}
 }
 
-// passed reports whether the fences permit that a cache is filled.
+// passed reports whether the fences allow a cache to be filled.
 func (f *fences) passed(c *cache) bool { return c.fence < f.settled }

@@ -24,7 +24,7 @@ type Session struct {
 type OpenSession struct{ Nonce uint64 }
 
 // Once applies Command, which is a Put, DeleteRange, Txn, Grant, Revoke, ChangeTTL, HandOver or
-// Resume, unless the session has already used its number. In that case the result is that of the
+// Resume, unless the session has already used its number. In that case it returns the result of the
 // first time, marked as Repeated. A rejection that may be temporary is not kept: see notNow. If the
 // session is unknown, has dropped the number, or used it for a command of another form, nothing
 // changes and the result is ErrSessionNotFound.
@@ -110,17 +110,17 @@ func (m *Machine) Repeated(c Command) (Result, bool) {
 	return r, what == repeated
 }
 
-// outcome is what happens to a Once that is applied next.
+// outcome is what applying a Once does.
 type outcome uint8
 
 const (
 	refused  outcome = iota // nothing changes: see Once
-	repeated                // the result is that of the first time
+	repeated                // the result of the first time is returned
 	isNew                   // the command is applied
 )
 
-// outcome returns what happens to a command of the session, and its result if it is repeated. The
-// session is nil if it is unknown. It changes nothing.
+// outcome returns what applying a command of the session would do, and the stored result if it is
+// repeated. The session is nil if it is unknown. It changes nothing.
 func (s *session) outcome(c *Once) (Result, outcome) {
 	if s == nil || c.Number < max(s.settled, c.Settled) {
 		return Result{}, refused
@@ -147,8 +147,8 @@ func temporary(err error) bool {
 	return err == ErrDiverged || err == ErrNoSpace //nolint:errorlint // as above
 }
 
-// Fits reports whether v can be the result of c, if c succeeded. It keeps a client that uses a
-// number twice from having one kind of result read as another.
+// Fits reports whether v can be the result of c, if c succeeded. If a client uses a number for two
+// commands, this prevents the result of one from being read as the result of the other.
 func Fits(c Command, v any) (ok bool) {
 	switch c := Inner(c).(type) {
 	case *OpenSession:

@@ -50,13 +50,13 @@ type Result struct {
 	Revision int64
 	// Err is nil, or the reason why the command changed nothing.
 	Err error
-	// Value depends on the command: *PutResult, *DeleteResult, *TxnResult, *lease.Info for
-	// ChangeTTL, HandOver and Resume, that or *Existing for Grant, *RevokeResult, []Alarm for
-	// SetAlarm (the alarms it changed), Session for OpenSession, the inner command's for Once, and
-	// nil for the others.
+	// Value depends on the command: *PutResult, *DeleteResult, *TxnResult or *RevokeResult;
+	// *lease.Info for ChangeTTL, HandOver and Resume; *lease.Info or *Existing for Grant; []Alarm
+	// for SetAlarm (the alarms it changed); Session for OpenSession; the inner command's value for
+	// Once; and nil for the others.
 	Value any
-	// Repeated says that the command was applied before: a Once, which had this result then, or a
-	// grant. The remaining time of a lease in the result has been running since.
+	// Repeated reports that the command had already been applied: a Once, whose first result this
+	// is, or a Grant. The remaining time of a lease in the result counts from that first time.
 	Repeated bool
 }
 

@@ -43,7 +43,7 @@ type validation struct {
 	puts map[string]struct{}
 	// leases has the leases granted, ended, or given keys so far.
 	leases map[lease.ID]*leaseAfter
-	// repeated maps the ID in a repeated Grant to the lease that it will return.
+	// repeated maps the ID in a repeated Grant to the lease that the Grant will return.
 	repeated aliases
 	// names has the names granted so far or, with nil, freed.
 	names map[string]*lease.Terms
@@ -63,7 +63,7 @@ type leaseAfter struct {
 	terms *lease.Terms
 	ended bool
 	// keys are the keys put on it so far. Together with its current keys they bound the number of
-	// keys that it can have at any time: deletions in between do not make room.
+	// keys that it can have at any time: deletions in between do not lower the bound.
 	keys map[string]struct{}
 }
 
@@ -171,8 +171,8 @@ func (v *validation) again(key string) bool {
 }
 
 // replace records that a bound lease loses its key to a new lease (ends), or gets a key. A lease
-// that loses its key and gets none ends, and makes room for the one that is granted: a key that is
-// put again with a TTL has one lease, as before.
+// that loses its key and gets no other ends, and frees its share of the limit for the new lease: a
+// key that is put again with a TTL still has one lease.
 func (v *validation) replace(id lease.ID, ends bool) {
 	if id == 0 || !v.m.meta.access.Limited() {
 		return

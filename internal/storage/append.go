@@ -30,8 +30,8 @@ func (d *Disk) HasRoom() bool {
 	return err == nil
 }
 
-// HasRoomToFree reports whether there is room for entries by which clients free space on a full
-// disk. If there is none, AppendReserved still has some.
+// HasRoomToFree reports whether there is room for entries with which clients free space on a full
+// disk. Even if not, AppendReserved still has some.
 func (d *Disk) HasRoomToFree() bool {
 	if d.HasRoom() {
 		return true
@@ -81,9 +81,9 @@ func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) err
 	})
 }
 
-// promised returns a hard state that takes nothing back. Entries that waited for room may come with
-// an earlier term than a vote that did not wait, and with an earlier commit index than the snapshot
-// that made the room.
+// promised returns hs without regressing from the durable hard state. Entries that waited for room
+// may come with an earlier term than a vote that did not wait, and with an earlier commit index
+// than the snapshot that freed the space.
 func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
 	term, vote := hs.GetTerm(), hs.GetVote()
 	if old := d.hard; term < old.GetTerm() || term == old.GetTerm() && vote == 0 {
@@ -93,8 +93,8 @@ func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
 }
 
 // SaveVote makes a term and a vote durable, separately from entries for which there may be no room.
-// It writes nothing if they, or a later term, are durable already: pre-votes repeat, and room is
-// then scarce.
+// It writes nothing if they, or a later term, are durable already: pre-votes repeat, and space may
+// be scarce.
 func (d *Disk) SaveVote(term, vote uint64) error {
 	d.mu.RLock()
 	saved := d.hard

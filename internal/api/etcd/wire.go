@@ -7,8 +7,9 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// The messages below are encoded by hand, because they are sent millions of times: without
-// reflection, and once where many share a part. A test compares every encoding with proto.Marshal.
+// The messages below are encoded by hand, because they are sent millions of times. That avoids
+// reflection, and a part that many messages share is encoded once. A test compares every encoding
+// with proto.Marshal.
 
 // Keys of the fields: the field number times eight, plus the type, 0 for a varint and 2 for bytes.
 const (
