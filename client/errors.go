@@ -145,7 +145,7 @@ func (e *TakenError) Error() string {
 func (e *TakenError) Unwrap() error { return e.Err }
 
 // errForgotten means that the cluster has dropped the client's session, so nothing changed.
-var errForgotten = errors.New("the session was forgotten")
+var errForgotten = errors.New("the session was dropped")
 
 // plainWords are messages from members that only repeat the reason.
 var plainWords = []string{

@@ -31,7 +31,7 @@ const (
 )
 
 // errMoved means that the client has moved to another member.
-var errMoved = errors.New("the client has turned to another member")
+var errMoved = errors.New("the client has moved to another member")
 
 // connection is a connection to one member.
 type connection interface {

@@ -157,7 +157,7 @@ func (v variables) expandFields(x args) (args, error) {
 func (v variables) save(names, answer any) error {
 	list, ok := fields(names)
 	if !ok {
-		return fmt.Errorf("save: %v is no object", names)
+		return fmt.Errorf("save: %v is not an object", names)
 	}
 	for name, path := range list {
 		at := answer

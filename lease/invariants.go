@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// CheckInvariants walks the whole state and returns the first contradiction. It is slow, and meant
+// CheckInvariants walks the whole state and returns the first inconsistency. It is slow, and meant
 // for tests and the simulator.
 func (l *Lessor) CheckInvariants() error {
 	if err := l.table.checkInvariants(); err != nil {
@@ -31,7 +31,7 @@ func (l *Lessor) CheckInvariants() error {
 		}
 	}
 	if kept != l.kept {
-		return fmt.Errorf("%d keys that stay, counted are %d", kept, l.kept)
+		return fmt.Errorf("%d keys that stay, but the count is %d", kept, l.kept)
 	}
 	if l.tracker == nil {
 		return nil
@@ -82,10 +82,10 @@ func (t *table) checkInvariants() error {
 			live, named, t.index.len, t.names.len)
 	}
 	if charged != t.charged {
-		return fmt.Errorf("%d leases are on accounts, counted are %d", charged, t.charged)
+		return fmt.Errorf("%d leases are on accounts, but the count is %d", charged, t.charged)
 	}
 	if bytes != t.bytes {
-		return fmt.Errorf("leases take %d bytes, counted are %d", bytes, t.bytes)
+		return fmt.Errorf("leases take %d bytes, but the count is %d", bytes, t.bytes)
 	}
 	if err := t.index.checkInvariants(); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (x *index) checkInvariants() error {
 			}
 		}
 		if used != int(b.used) || used > bucketFull {
-			return fmt.Errorf("a bucket has %d entries, counted %d", used, b.used)
+			return fmt.Errorf("a bucket has %d entries, but the count is %d", used, b.used)
 		}
 		if [together]uint8(b.tags[:]) != [together]uint8(b.tags[bucketSize:]) {
 			return fmt.Errorf("the last tags are not those of the first slots: %v", b.tags)
@@ -141,7 +141,7 @@ func (x *index) checkInvariants() error {
 		entries += used
 	}
 	if entries != x.len || len(x.directory) != 1<<x.depth {
-		return fmt.Errorf("%d entries, counted %d; %d places", entries, x.len, len(x.directory))
+		return fmt.Errorf("%d entries, but the count is %d; %d places", entries, x.len, len(x.directory))
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (n *names) checkInvariants(epoch uint64) error {
 		}
 	}
 	if count != n.len {
-		return fmt.Errorf("%d names, counted %d", count, n.len)
+		return fmt.Errorf("%d names, but the count is %d", count, n.len)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (a *attachments) checkInvariants(t *table) error {
 			n++
 		}
 		if n != list.count {
-			return fmt.Errorf("slot %d has %d keys, counted %d", slot, n, list.count)
+			return fmt.Errorf("slot %d has %d keys, but the count is %d", slot, n, list.count)
 		}
 		linked += int(n)
 	}
@@ -249,7 +249,7 @@ func (t *tracker) checkInvariants() error {
 		return err
 	}
 	if dues != t.dues || silents != t.silents || inWheel != t.wheel.Len() {
-		return fmt.Errorf("%d due, %d silent, %d in the wheel; counted %d, %d, %d",
+		return fmt.Errorf("%d due, %d silent, %d in the wheel; the counts are %d, %d, %d",
 			dues, silents, inWheel, t.dues, t.silents, t.wheel.Len())
 	}
 	return nil

@@ -18,7 +18,7 @@ type component struct {
 	URL     string `json:"purl,omitempty"`
 }
 
-// bill writes of which modules a binary is made, as it says itself, in CycloneDX's format.
+// bill writes the modules in a binary, taken from its build information, in CycloneDX format.
 func (b *build) bill(t target) error {
 	info, err := buildinfo.ReadFile(b.binary(t))
 	if err != nil {
@@ -39,8 +39,8 @@ func (b *build) bill(t target) error {
 	return os.WriteFile(filepath.Join(b.out, name), append(text, '\n'), 0o644)
 }
 
-// libraries lists the modules in a binary. A directory of this repository that takes the place of a
-// module is part of the application itself.
+// libraries lists the modules in a binary. A module that is replaced by a directory of this
+// repository is part of the application itself.
 func libraries(info *buildinfo.BuildInfo) []component {
 	release := strings.TrimPrefix(info.GoVersion, "go")
 	parts := []component{{

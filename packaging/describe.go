@@ -17,12 +17,12 @@ import (
 	"leasehold.dev/internal/serve"
 )
 
-// describe writes the manual and the completions, which are made of the commands, and returns
-// where a package has them.
+// describe writes the manual and the completions, which are generated from the commands, and
+// returns their contents entries in a package.
 func (b *build) describe() (files.Contents, error) {
 	root := cli.Commands(serve.Command(), serve.RelayCommand(), serve.InitCommand(),
 		serve.DevCommand(), serve.ConfigCommand(), serve.SnapshotCommand(), serve.LogCommand())
-	root.DisableAutoGenTag = true // it has the time
+	root.DisableAutoGenTag = true // it contains the time
 	describeFlags(root)
 	made := make(map[string]string) // paths in a package, to the files in b.out
 	man := filepath.Join(b.out, "man")
@@ -74,8 +74,8 @@ func (b *build) describe() (files.Contents, error) {
 	return contents, nil
 }
 
-// describeFlags gives commands that read their flags themselves, as serve does, the help text as
-// their description: the library of manual pages knows no such flags.
+// describeFlags uses the help text as the description of commands that parse their own flags, such
+// as serve, because the library for manual pages cannot see those flags.
 func describeFlags(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		describeFlags(sub)

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// user is whom the image runs as. A number needs no /etc/passwd, and Kubernetes can see that it
-// is not root.
+// user is the ID of the user that the image runs as. A number needs no /etc/passwd, and Kubernetes
+// can see that it is not root.
 const user = 65532
 
 // image writes a container image from nothing: the binary, the licences and a directory for the

@@ -18,15 +18,13 @@ import (
 // licenceFile matches the names of files with licences, notices and authors.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|authors)\b`)
 
-// library is something that others wrote and that is in a binary: a module, Go's own packages, or
-// the scripts of the page.
+// library is third-party code in a binary: a module, Go's own packages, or the scripts of the page.
 type library struct {
 	name, dir string
 	within    map[string]bool // the directories of the module's packages that are linked
 }
 
-// licences writes the file with the licences of all that others wrote and that is in the binary of
-// a target.
+// licences writes the file with the licences of all third-party code in a target's binary.
 func (b *build) licences(t target) error {
 	list, err := b.linked(t)
 	if err != nil {
@@ -104,7 +102,7 @@ func licences(list []*library) ([]byte, error) {
 	out.WriteString("Leasehold contains the following libraries, under these licences.\n")
 	for _, l := range list {
 		dirs := map[string]bool{l.dir: true, filepath.Join(l.dir, "licenses"): true}
-		for d := range l.within { // parts of a module may have a licence of their own
+		for d := range l.within { // parts of a module may have their own licence
 			for ; len(d) > len(l.dir); d = filepath.Dir(d) {
 				dirs[d] = true
 			}

@@ -1,6 +1,6 @@
-// Command packaging builds what Leasehold is delivered as, with Go tools only: static binaries,
-// Debian and RPM packages, container images, manual pages, completions, the licences of what is in
-// the binaries, and what was built of what. Two runs on the same sources make the same bytes.
+// Command packaging builds Leasehold's release files, with Go tools only: static binaries, Debian
+// and RPM packages, container images, manual pages, completions, the licences of all code in the
+// binaries, and bills of materials. Two runs on the same sources produce the same bytes.
 //
 //	go run -C packaging . -version 0.1.0 -out /tmp/dist
 package main
@@ -24,7 +24,7 @@ import (
 // build is one run.
 type build struct {
 	root, out, version string
-	when               time.Time // of everything that has a time
+	when               time.Time // timestamp of all files
 	targets            []target
 }
 
@@ -35,7 +35,7 @@ type target struct{ os, arch string }
 func (b *build) binary(t target) string {
 	name := fmt.Sprintf("leasehold-%s-%s", t.os, t.arch)
 	if t.os == "windows" {
-		name += ".exe" // the client only: there serve says so and ends
+		name += ".exe" // client only: serve exits with an error there
 	}
 	return filepath.Join(b.out, name)
 }
@@ -96,7 +96,7 @@ func (b *build) readTime() error {
 	if text == "" {
 		out, err := exec.Command("git", "-C", b.root, "log", "-1", "--format=%ct").Output()
 		if err != nil {
-			return fmt.Errorf("there is no commit to take the time of; set SOURCE_DATE_EPOCH: %w", err)
+			return fmt.Errorf("there is no commit to take the time from; set SOURCE_DATE_EPOCH: %w", err)
 		}
 		text = strings.TrimSpace(string(out))
 	}
@@ -105,7 +105,7 @@ func (b *build) readTime() error {
 	return err
 }
 
-// compile builds a static binary. Nothing of this machine gets into it.
+// compile builds a static binary, which contains nothing specific to this machine.
 func (b *build) compile(t target) error {
 	out, err := filepath.Abs(b.binary(t))
 	if err != nil {

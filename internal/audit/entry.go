@@ -32,7 +32,7 @@ type Entry struct {
 	Time time.Time
 	// Event is what happened: "call", or the event of a lease.
 	Event string
-	// Principal is who did it, or empty if nobody.
+	// Principal is who did it, or empty if there is none.
 	Principal Text
 	// Address is where the call came from, and Trace the trace to which the caller says it belongs.
 	Address Text
@@ -73,9 +73,9 @@ func (e *Entry) AddKey(key, end []byte) {
 	e.Keys = append(e.Keys, Range{cut(key), cut(end)})
 }
 
-// Text is text from anyone. In JSON it is a string if it is valid UTF-8 and not long. Otherwise it
-// is an object with its first bytes in base64, and whether there were more, so that no text looks
-// like another.
+// Text is text from any source. In JSON it is a string if it is valid UTF-8 and not long. Otherwise
+// it is an object with its first bytes in base64, and whether there were more, so that no text
+// looks like another.
 type Text string
 
 // cut returns as much of b as a record may contain, plus one byte if there is more.

@@ -150,7 +150,7 @@ var refusals = map[string]bool{
 	status.Convert(api.Error(login.ErrTooManyFailures)).Message(): true,
 }
 
-// isDenied reports whether a call ended because of who made it.
+// isDenied reports whether a call failed because its caller is not allowed to make it.
 func isDenied(err error) bool {
 	if err == nil {
 		return false

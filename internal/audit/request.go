@@ -146,7 +146,7 @@ func fill(e *Entry, req any) {
 	}
 }
 
-// limitsOf returns whose limits are meant.
+// limitsOf describes the holder of limits.
 func limitsOf(l *native.Limits) string {
 	switch {
 	case l.GetUser() != "":

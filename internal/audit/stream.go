@@ -140,8 +140,8 @@ func (s *auditedStream) answer(x *native.Response) error {
 	s.mu.Lock()
 	p, ok := s.requests[x.GetId()]
 	if x.GetMore() {
-		// It continues. It is recorded now if it is to be at all, and later only if it is then
-		// denied.
+		// The request continues. Record it now if its level requires that; later it is recorded
+		// only if it is denied.
 		if ok && p.recorded {
 			s.requests[x.GetId()] = pending{entry: p.entry}
 		}

@@ -231,7 +231,7 @@ func (c *Channel) tellLocked() {
 }
 
 // ErrOther is RecvOr's error if there is something else to handle.
-var ErrOther = errors.New("there is something else than a message")
+var ErrOther = errors.New("received something other than a message")
 
 // Recv returns the next message. After the last one, the error is io.EOF; if the channel ended
 // before, it is the reason.

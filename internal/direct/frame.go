@@ -194,7 +194,7 @@ func (r *reader) letGo() {
 func (r *reader) message(size int, codec encoding.CodecV2, m any) error {
 	if r.most > 0 && size > max(r.most, bufferSize) {
 		return status.Errorf(codes.ResourceExhausted,
-			"leasehold: a message of %d bytes, and the server takes %d", size, r.most)
+			"leasehold: a message of %d bytes, the limit is %d", size, r.most)
 	}
 	defer r.letGo()
 	b, err := r.body(size)

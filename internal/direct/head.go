@@ -107,7 +107,8 @@ func decodeEnd(md head) (ended bool, err error) {
 	}
 	s := new(spb.Status)
 	if details := md[keyDetails]; len(details) == 0 || proto.Unmarshal([]byte(details[0]), s) != nil {
-		return true, status.Error(codes.Internal, "direct: the server ended the stream and not clearly")
+		return true, status.Error(codes.Internal,
+			"direct: the server ended the stream with an invalid status")
 	}
 	return true, status.ErrorProto(s)
 }

@@ -352,7 +352,7 @@ func (g *serverStream) Context() context.Context { return g.ctx }
 // SetHeader implements grpc.ServerStream.
 func (g *serverStream) SetHeader(md metadata.MD) error {
 	if g.sent {
-		return status.Error(codes.Internal, "direct: the header was sent before")
+		return status.Error(codes.Internal, "direct: the header was already sent")
 	}
 	g.header = metadata.Join(g.header, md)
 	return nil

@@ -13,7 +13,7 @@ import (
 // those without come last.
 type cache struct {
 	hold
-	// routes are the members through which the cache was heard, latest first.
+	// routes are the members through which the cache has sent messages, latest first.
 	routes []uint64
 	filled Origin // of the last Fill or Open
 
@@ -35,10 +35,10 @@ type hold struct {
 	id     lease.ID
 	token  lease.Token
 	ranges []keyrange.Range // of the lease
-	// wide reports that the cache may have all of ranges, because in this term it has not said what
-	// it has, or has not confirmed that it is open.
+	// wide reports that the cache may have all of ranges, because in this term it has not reported
+	// what it has, or has not confirmed that it is open.
 	wide bool
-	open bool  // in this term, it has said what it has
+	open bool  // in this term, it has reported what it has
 	has  spans // what it may have, unless it is wide
 	// untracked is the number of the last command that was admitted before the hold was known, and
 	// fence that of the last command that must be settled before the cache may be filled: see
@@ -81,7 +81,7 @@ type drop struct {
 // routesKept is the number of members through which an unacknowledged invalidation is sent.
 const routesKept = 3
 
-// heard records through which member a cache was heard.
+// heard records that a message from a cache came through a member.
 func (d *Directory) heard(c *cache, member uint64) {
 	if len(c.routes) > 0 && c.routes[0] == member {
 		return
@@ -155,7 +155,7 @@ func (c *cache) clearDrops() {
 	c.drops, c.joined, c.bytes, c.pending = nil, false, 0, keyrange.Tree[*drop]{}
 }
 
-// Opening is a cache's statement of what it has.
+// Opening is a cache's report of what it has.
 type Opening struct {
 	ID    lease.ID
 	Token lease.Token
@@ -330,7 +330,7 @@ func (d *Directory) Invalidations() []Invalidation {
 
 // dueNow returns the caches to send invalidations to, within the limits of a step: first those of
 // unsent, in the order in which something became pending, then those that have not acknowledged for
-// long.
+// a long time.
 func (d *Directory) dueNow() (due []*cache) {
 	ranges, n := 0, 0
 	for ; n < len(d.unsent) && ranges < d.limits.Told; n++ {

@@ -4,7 +4,7 @@
 // A lease holds ranges in the replicated state. The cache of its holder may have keys within them.
 // Only the leader knows which keys a cache has. A new leader therefore treats every cache as wide,
 // which means that it may have everything its lease holds. A cache stops being wide when it has
-// told the new leader what it has, and has acknowledged that it knows this leader.
+// reported to the new leader what it has, and has acknowledged this leader.
 //
 // A write to keys that a cache may have waits until the cache has acknowledged dropping them, or
 // until the cache's lease has expired. From the arrival of the write until its outcome is known,
@@ -20,5 +20,5 @@
 //
 // The package is pure: it has no goroutine, lock or I/O, and takes instants as arguments. The
 // replica owns a Directory and calls it from one goroutine. Results are in a fixed order, never in
-// that of a map.
+// map order.
 package directory

@@ -8,16 +8,16 @@ import (
 )
 
 // CheckInvariants compares everything that is derived with its source, and returns the first
-// contradiction. It is for tests and for the simulator, and slow.
+// inconsistency. It is slow: use it only in tests and the simulator.
 func (d *Directory) CheckInvariants() error {
 	for list := range d.holds.held.All() {
 		if list.Len() == 0 {
-			return errors.New("a range that nobody holds")
+			return errors.New("a range without a holder")
 		}
 	}
 	for id, u := range d.leases {
 		if u.none() {
-			return fmt.Errorf("nothing of lease %d is under way", id)
+			return fmt.Errorf("lease %d has an empty record", id)
 		}
 	}
 	total := 0
@@ -31,7 +31,7 @@ func (d *Directory) CheckInvariants() error {
 		total += c.has.len()
 	}
 	if total != d.holds.spans {
-		return fmt.Errorf("%d spans, counted are %d", total, d.holds.spans)
+		return fmt.Errorf("%d spans, but the count is %d", total, d.holds.spans)
 	}
 	return cmp.Or(d.checkCounts(), d.checkSending(), d.checkStuck(), d.checkLine(), d.checkWaiting())
 }
@@ -42,15 +42,15 @@ func (d *Directory) checkDrops(c *cache) error {
 	for _, x := range c.drops {
 		writes += len(x.writes)
 		if fresh = fresh || x.seq == 0; fresh && x.seq != 0 {
-			return errors.New("a drop that was sent behind one that was not")
+			return errors.New("a sent drop follows an unsent one")
 		}
 		if got, _ := c.pending.Get(x.what); got != x {
-			return errors.New("a drop that is not found by its range")
+			return errors.New("a drop is not found by its range")
 		}
 		bytes += bytesOf(x.what)
 	}
 	if !c.joined && c.bytes != bytes || c.joined && c.bytes != 0 {
-		return fmt.Errorf("%d bytes of drops, counted %d", bytes, c.bytes)
+		return fmt.Errorf("%d bytes of drops, but the count is %d", bytes, c.bytes)
 	}
 	pending := len(slices.Collect(c.pending.All()))
 	if pending != len(c.drops) || c.waiting != writes ||
@@ -64,7 +64,7 @@ func (d *Directory) checkDrops(c *cache) error {
 // checkCache checks the state of a cache and its holds.
 func (d *Directory) checkCache(c *cache) error {
 	if (c.waiting > 0) != (c.endsAt != 0) || c.lateSince != 0 && c.waiting == 0 {
-		return fmt.Errorf("cache %d: %d writes wait, it is looked at at %d, late %v", c.token,
+		return fmt.Errorf("cache %d: %d writes wait, checked at %d, late %v", c.token,
 			c.waiting, c.endsAt, c.lateSince != 0)
 	}
 	if c.orphan == (d.holds.live[c.id] == c) || !c.stopped && d.isGone(c) ||
@@ -74,21 +74,22 @@ func (d *Directory) checkCache(c *cache) error {
 	}
 	if n := len(c.drops); c.orphan && n > 0 && !c.joined ||
 		c.joined && c.drops[0].seq != c.drops[n-1].seq {
-		return fmt.Errorf("cache %d is not told to drop everything, in one message", c.token)
+		return fmt.Errorf("cache %d is not invalidated as a whole, in one message", c.token)
 	}
 	if len(c.drops) > 0 && len(c.routes) > 0 && !c.unsent && c.resendAt == 0 {
-		return fmt.Errorf("cache %d has %d drops pending, and nobody tells it", c.token, len(c.drops))
+		return fmt.Errorf("cache %d has %d pending drops, and no invalidation is scheduled", c.token,
+			len(c.drops))
 	}
 	for _, h := range c.ranges {
 		list, ok := d.holds.held.Get(h)
 		if !ok {
-			return errors.New("a hold that is not found")
+			return errors.New("a hold is not found")
 		}
 		if _, pending := c.pending.Get(h); c.joined && !pending {
-			return errors.New("everything is to be dropped, and something may be cached")
+			return errors.New("everything must be dropped, but something may be cached")
 		}
 		if got, _ := list.Get(c.token); got != c {
-			return errors.New("a holder that is not found")
+			return errors.New("a holder is not found")
 		}
 	}
 	return nil
@@ -98,7 +99,7 @@ func (d *Directory) checkCache(c *cache) error {
 func (d *Directory) checkWaiting() error {
 	for w := range d.waiting {
 		if w.state != waiting || w.behind < 0 || w.blocked < 0 {
-			return fmt.Errorf("a write that waits: %+v", *w)
+			return fmt.Errorf("a waiting write: %+v", *w)
 		}
 		_, stuck := d.stuck.Get(w.number)
 		if w.behind+w.blocked == 0 && !stuck && !slices.Contains(d.crowd, w) {
@@ -109,10 +110,10 @@ func (d *Directory) checkWaiting() error {
 		}
 		for i, r := range w.marks {
 			if slices.Contains(w.marks[:i], r) {
-				return errors.New("a range that is pending twice because of one write")
+				return errors.New("a range is pending twice because of one write")
 			}
 			if _, ok := d.marks.Get(r); !ok {
-				return errors.New("what a write touches is not pending")
+				return errors.New("a range that a write touches is not pending")
 			}
 		}
 	}
@@ -124,7 +125,7 @@ func (d *Directory) isGone(c *cache) bool {
 	return gone == c
 }
 
-// checkCounts checks that the counted numbers are those of a look at all caches.
+// checkCounts compares the counts with those computed from all caches.
 func (d *Directory) checkCounts() error {
 	wide, open := 0, 0
 	for _, c := range d.holds.caches {
@@ -136,30 +137,31 @@ func (d *Directory) checkCounts() error {
 		}
 	}
 	if d.holds.wide != wide || d.holds.open != open {
-		return fmt.Errorf("%d caches are wide and %d open, counted are %d and %d", wide, open,
+		return fmt.Errorf("%d caches are wide and %d open, but the counts are %d and %d", wide, open,
 			d.holds.wide, d.holds.open)
 	}
 	return nil
 }
 
-// checkSending checks that no cache is to be told at once twice, or again although it owes nothing.
+// checkSending checks that no cache is scheduled twice for an invalidation, or scheduled again with
+// nothing pending.
 func (d *Directory) checkSending() (err error) {
 	d.late.entries.Scan(func(e scheduled) bool {
 		if d.holds.caches[e.c.token] != e.c || e.at != e.c.lateSince || e.at != e.c.drops[0].since+1 {
-			err = errors.New("a cache that is none any more is slow, or is so since another time")
+			err = errors.New("a slow cache no longer exists, or became slow at another time")
 		}
 		return err == nil
 	})
 	named := make(map[*cache]bool)
 	for _, c := range d.unsent {
 		if named[c] {
-			return fmt.Errorf("cache %d is to be told twice", c.token)
+			return fmt.Errorf("cache %d is scheduled twice", c.token)
 		}
 		named[c] = true
 	}
 	d.resends.entries.Scan(func(e scheduled) bool {
 		if d.unacked[e.c.token] != e.c || len(e.c.routes) == 0 {
-			err = fmt.Errorf("cache %d is to be told again, and owes nothing", e.c.token)
+			err = fmt.Errorf("cache %d is scheduled again, with nothing pending", e.c.token)
 		}
 		return err == nil
 	})
@@ -176,37 +178,37 @@ func (d *Directory) checkStuck() (err error) {
 			found = found || u.attaching > 0 && slices.Contains(u.stuck, w)
 		}
 		if w.number != number || w.state != waiting || !found {
-			err = fmt.Errorf("a write is stuck for ever: %+v", *w)
+			err = fmt.Errorf("a write is stuck forever: %+v", *w)
 		}
 		return err == nil
 	})
 	return err
 }
 
-// checkLine checks what is derived from the writes that wait.
+// checkLine checks everything that is derived from the waiting writes.
 func (d *Directory) checkLine() error {
 	for id, u := range d.leases {
 		if len(u.stuck) > 0 && u.attaching == 0 {
-			return fmt.Errorf("writes are stuck, and nothing attaches keys to lease %d", id)
+			return fmt.Errorf("writes are stuck, but no command attaches keys to lease %d", id)
 		}
 	}
 	if len(d.stuckAny) > 0 && d.attachingAny == 0 {
-		return errors.New("writes are stuck, and nothing attaches keys to any lease")
+		return errors.New("writes are stuck, but no command attaches keys to any lease")
 	}
 	if len(d.crowd) > 0 && d.urgentRoom() {
-		return errors.New("urgent writes wait for room, and there is some")
+		return errors.New("urgent writes wait although there is room")
 	}
 	first, _, any := d.stuck.Min()
 	if len(d.attachers) > 0 && (!any || d.attachers[0].number < first) {
-		return errors.New("a write waits for one that is stuck no more")
+		return errors.New("a write waits for one that is no longer stuck")
 	}
 	if d.urgent < 0 {
-		return fmt.Errorf("%d urgent writes are under way", d.urgent)
+		return fmt.Errorf("%d urgent writes are in flight", d.urgent)
 	}
 	tails := slices.Collect(d.tails.All())
 	for _, w := range tails {
 		if w.state != waiting {
-			return errors.New("others would wait for a write that has left")
+			return errors.New("later writes would wait for a write that has left")
 		}
 	}
 	if d.links < 0 || len(d.waiting) == 0 && (d.links != 0 || len(tails) != 0) {

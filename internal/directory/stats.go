@@ -7,7 +7,7 @@ import (
 // Stats are the numbers for metrics.
 type Stats struct {
 	// Caches is the number of caches, Wide of those that may have everything their leases hold, and
-	// Open of those that have said what they have in this term.
+	// Open of those that have reported what they have in this term.
 	Caches, Wide, Open int
 	// Spans is the number of disjoint ranges that caches may have.
 	Spans int

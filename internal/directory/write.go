@@ -13,7 +13,7 @@ import (
 // Write is the part of a command that concerns caches. The caller sets the exported fields, and
 // must not change them between Admit and Finish.
 type Write struct {
-	// Owner is the caller's.
+	// Owner is for the caller's use.
 	Owner any
 	// Touches are the keys that may change, in any branch.
 	Touches []keyrange.Range
@@ -110,7 +110,7 @@ func (d *Directory) change(id lease.ID, f func(*leaseWrites)) {
 	}
 }
 
-// Admit takes a write, and reports whether it may be proposed now. If not, Ready returns it later.
+// Admit admits a write, and reports whether it may be proposed now. If not, Ready returns it later.
 // It fails if too many writes wait.
 func (d *Directory) Admit(w *Write) (now bool, err error) {
 	if !d.Concerns(w) {
@@ -160,7 +160,7 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 // wait for NextStep.
 func (d *Directory) Spent() bool { return d.work >= d.limits.Work }
 
-// Apart calls do and returns the work of it, which does not count for Spent.
+// Apart calls do and returns its work, which does not count for Spent.
 func (d *Directory) Apart(do func()) (work int) {
 	before := d.work
 	do()
@@ -235,7 +235,7 @@ func (d *Directory) mark(w *Write, r keyrange.Range) bool {
 // manyMarks is the number of marks up to which a linear search is used.
 const manyMarks = 16
 
-// has reports whether this very range is pending because of w.
+// has reports whether exactly this range is pending because of w.
 func (w *Write) has(r keyrange.Range) bool {
 	if w.marked == nil {
 		return slices.Contains(w.marks, r)

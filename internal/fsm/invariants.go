@@ -9,7 +9,7 @@ import (
 )
 
 // CheckInvariants walks the whole state, including leases and store, and returns the first
-// contradiction. It is slow, and meant for tests and the simulator. It checks nothing while a
+// inconsistency. It is slow, and meant for tests and the simulator. It checks nothing while a
 // command is partly applied.
 func (m *Machine) CheckInvariants() error {
 	if m.Midway() {
@@ -86,7 +86,7 @@ func (m *Machine) checkHeld() error {
 		longest = max(longest, o.Lease.TTL)
 	}
 	if ranges != m.holds.ranges || !maps.Equal(owned, m.holds.owned) || longest != m.CacheTTL() {
-		return fmt.Errorf("%d ranges are held, by owner %v, for %d at most; counted are %d, %v, %d",
+		return fmt.Errorf("%d ranges are held, by owner %v, for %d at most; the counts are %d, %v, %d",
 			ranges, owned, longest, m.holds.ranges, m.holds.owned, m.CacheTTL())
 	}
 	return nil
@@ -148,7 +148,7 @@ func (l *sessionOwners) check(used map[*sessionOwner][]*session) error {
 			return fmt.Errorf("the ring of %q has other sessions", o.user)
 		}
 		if o.count != len(list) || o.bytes != bytes {
-			return fmt.Errorf("%q has %d sessions with %d bytes, counted are %d with %d", o.user,
+			return fmt.Errorf("%q has %d sessions with %d bytes, but the counts are %d and %d", o.user,
 				len(list), bytes, o.count, o.bytes)
 		}
 	}

@@ -68,7 +68,7 @@ func (t TLS) Asked() bool {
 // no file.
 func (t TLS) Validate() error {
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		return fmt.Errorf("%w: a certificate file needs a key file, and the other way round "+
+		return fmt.Errorf("%w: a certificate file needs a key file, and vice versa "+
 			"(certificate %q, key %q)", errTLS, t.CertFile, t.KeyFile)
 	}
 	if (t.ClientCertFile == "") != (t.ClientKeyFile == "") {
@@ -228,7 +228,7 @@ func readCRL(file string) (map[string]struct{}, error) {
 			lists = append(lists, block.Bytes)
 		}
 		if len(bytes.TrimSpace(rest)) > 0 {
-			return nil, fmt.Errorf("%w: revocation list %s: what follows list %d is no PEM",
+			return nil, fmt.Errorf("%w: revocation list %s: what follows list %d is not PEM",
 				errTLS, file, len(lists))
 		}
 	}

@@ -36,8 +36,8 @@ func (s *seen[T]) find(token string) *T {
 	return nil
 }
 
-// note remembers what is known about a token, and forgets tokens that are over, starting with the
-// least recently used one, until it finds one that is not over. It may forget the new token, too.
+// note remembers what is known about a token, and forgets expired tokens, starting with the least
+// recently used one, until it finds one that has not expired. It may forget the new token, too.
 func (s *seen[T]) note(token string, known T, over func(*T) bool) {
 	// The token may be part of a much longer header.
 	s.Add(maphash.String(s.seed, token), &entry[T]{strings.Clone(token), known})

@@ -36,7 +36,7 @@ var encoding = base64.RawURLEncoding.Strict()
 // signature: nobody can make a token from the log or a backup, and a login takes no log entry. As
 // in etcd, a token is renewed by use, but only at the member where it is used. A member that has
 // not seen it yet counts from the login, by the machine's clock: if clocks differ by more than the
-// TTL of the tokens, clients have to log in again and again.
+// TTL of the tokens, clients have to log in repeatedly.
 type simple struct {
 	ttl    time.Duration
 	now    func() time.Time

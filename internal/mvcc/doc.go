@@ -1,15 +1,15 @@
 // Package mvcc is a multi-version key-value store in memory, with etcd's data model: every change
 // has a revision, and the store can be read as it was at any revision since the last compaction.
 //
-// A [Store] belongs to one goroutine. Other goroutines get a [View], an immutable value that costs
-// O(1) to take: readers, watchers and the snapshot writer keep one for any time while the owner
-// continues to write. Later changes of the store, even a compaction, do not change a View.
+// A [Store] belongs to one goroutine. Other goroutines get a [View], an immutable value that takes
+// O(1) to create: readers, watchers and the snapshot writer can keep one indefinitely while the
+// owner continues to write. Later changes of the store, even a compaction, do not change a View.
 //
 // Every version of a key is an immutable record. Two structures find them:
 //
 //   - The history holds all records in the order of their revisions, in chunks that are only ever
 //     appended to, or replaced as a whole. Events, hashes and snapshots read it.
-//   - Two copy-on-write B-trees hold an entry for each key, one for the keys that live and one for
+//   - Two copy-on-write B-trees hold an entry for each key, one for live keys and one for
 //     those that were deleted since the compaction, so that a range of the present never steps over
 //     deleted keys. An entry has the newest record and the older ones.
 //

@@ -18,7 +18,7 @@ type record struct {
 	sub int32
 }
 
-// ShortValue is the largest value, in bytes, of which the store makes a copy.
+// ShortValue is the size, in bytes, of the largest value that the store copies.
 const ShortValue = 168
 
 // newRecord returns a record with a value. A short value is copied behind the record, in the same

@@ -8,8 +8,8 @@ import (
 
 // Events returns the changes from a revision on, in order, at most maxEvents of them (0 or less for
 // no limit). It never splits a revision (W1), so it returns at least one, even if that is larger.
-// To continue, ask from next, which is above the view's revision when nothing is left. It returns
-// ErrCompacted if from is before the compacted revision.
+// To continue, call it again from next, which is above the view's revision when nothing is left. It
+// returns ErrCompacted if from is before the compacted revision.
 //
 // At the compacted revision itself the changes are still there, but without Prev.
 func (v *View) Events(from int64, maxEvents int) (events []Event, next int64, err error) {
@@ -72,7 +72,8 @@ func (b *batch) add(r *record, prev *KeyValue) (ok bool) {
 			b.next = r.ModRevision
 			return false
 		}
-		// The limit is inside a revision. Leave that to the next batch, unless it is the only one.
+		// The limit is inside a revision. Leave that revision to the next batch, unless it is the
+		// only one.
 		if b.events[0].KV.ModRevision != last {
 			for b.events[n-1].KV.ModRevision == last {
 				n--
@@ -100,7 +101,7 @@ func (b *batch) byHistory(sp span, from int64) {
 }
 
 // prevOf returns the previous version, nil if there was none or it was compacted. All versions
-// before the compacted revision count as compacted, however far Scrub is.
+// before the compacted revision count as compacted, regardless of Scrub's progress.
 func (v *View) prevOf(r *record) *KeyValue {
 	rev, ok := r.prev()
 	if !ok || r.ModRevision <= v.compacted {
@@ -171,8 +172,8 @@ func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 type goneError struct{ from, compacted int64 }
 
 func (e *goneError) Error() string {
-	return fmt.Sprintf("mvcc: events from revision %d were asked for, and those before %d are gone",
-		e.from, e.compacted)
+	return fmt.Sprintf("mvcc: events from revision %d were requested, but those before %d were "+
+		"compacted", e.from, e.compacted)
 }
 
 func (e *goneError) Unwrap() error { return ErrCompacted }

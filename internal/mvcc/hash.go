@@ -28,7 +28,7 @@ type Record struct {
 func (r *Record) revision() Revision { return Revision{r.ModRevision, r.Sub} }
 
 // Records yields everything that has not been compacted, in the order of revisions. Restore makes
-// the same store from it. The result does not depend on how far Scrub is.
+// the same store from it. The result does not depend on Scrub's progress.
 func (v *View) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for r := range v.kept() {
@@ -90,7 +90,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Hash returns a CRC-32C of all changes up to the revision, 0 for the view's own, and the compacted
 // revision. Two stores with the same history, compacted at the same revision, have the same hash,
-// however far Scrub is in each. It returns ErrCompacted or ErrFutureRevision. It reads the whole
+// regardless of Scrub's progress. It returns ErrCompacted or ErrFutureRevision. It reads the whole
 // history: 1,000,000 records take about 0.2 s.
 func (v *View) Hash(rev int64) (hash uint32, compactRev int64, err error) {
 	at, err := v.resolve(rev)

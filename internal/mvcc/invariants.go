@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// CheckInvariants walks the whole store and returns the first contradiction. It is slow, for tests
-// and the simulator.
+// CheckInvariants walks the whole store and returns the first inconsistency. It is slow: use it
+// only in tests and the simulator.
 func (s *Store) CheckInvariants() error {
 	versions, cleared := 0, 0
 	for key, e := range s.entries {
@@ -55,7 +55,7 @@ func (s *Store) CheckInvariants() error {
 func (s *Store) checkSize() error {
 	view := s.View()
 	if view.Size() != s.Size() {
-		return fmt.Errorf("size %d, and of a view %d", s.Size(), view.Size())
+		return fmt.Errorf("the size is %d, that of a view %d", s.Size(), view.Size())
 	}
 	records, of := slices.Collect(view.Records()), make(tally)
 	if err := s.tallyRecords(records, of); err != nil {

@@ -23,7 +23,7 @@ func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error
 // Loaded is a store that lacks only the order of its keys.
 type Loaded struct {
 	store *Store
-	made  []*entry // in the order in which they lie in memory
+	made  []*entry // in memory order
 }
 
 // Load is Restore without its last step, Sort.
@@ -112,7 +112,7 @@ func (s *Store) valid(r, before *record) error {
 		case r.ModRevision < s.compacted:
 			return fmt.Errorf("a tombstone that should be compacted")
 		case prev == nil && (before != nil || r.ModRevision > s.compacted):
-			return fmt.Errorf("a tombstone of nothing")
+			return fmt.Errorf("a tombstone without a previous version")
 		}
 		return nil
 	}
@@ -134,7 +134,7 @@ func (s *Store) valid(r, before *record) error {
 	return nil
 }
 
-// Len returns the number of keys, deleted ones that are still known included.
+// Len returns the number of keys, including deleted ones that are still known.
 func (l *Loaded) Len() int { return len(l.made) }
 
 // Newest yields the newest version of each live key.
@@ -181,9 +181,9 @@ type place8 struct {
 const sortLevels = 4
 
 // sortByKey sorts items whose keys agree in the first known bytes; short keys are padded with
-// zeros. It compares eight bytes at a time, because comparing a million strings all over memory,
-// twenty times each, would dominate Restore. Keys that agree after sortLevels, or that differ only
-// in the padding, are compared as strings.
+// zeros. It compares eight bytes at a time, because comparing a million strings scattered over
+// memory, twenty times each, would dominate Restore. Keys that agree after sortLevels, or that
+// differ only in the padding, are compared as strings.
 func sortByKey(items []item, order []place8, known, levels int) {
 	if len(order) < 2 {
 		return

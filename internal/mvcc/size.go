@@ -42,9 +42,9 @@ func (r *record) inherit(last *record) bool {
 
 // sized counts a record that becomes the newest of its key, after last (nil if none).
 //
-// The size covers what View.Records yields, however far Scrub is; what a compaction has made
-// superfluous does not count. So each record is noted under the compacted revision from which it is
-// superfluous. That is known when the next record of its key is stored: it is that record's
+// The size covers what View.Records yields, regardless of Scrub's progress; what a compaction has
+// made superfluous does not count. So each record is noted under the compacted revision from which
+// it is superfluous. That is known when the next record of its key is stored: it is that record's
 // revision. A tombstone ends its key, which counts once for each creation. A value that the next
 // version inherits ends with that version. Size documents one exception.
 func (s *Store) sized(r, last *record) {
@@ -87,8 +87,8 @@ func (r *record) count(last *record, inherited int64) {
 	}
 }
 
-// ends records how many bytes end with which compaction. They are added in the order of revisions,
-// except for the last two.
+// ends records how many bytes each compaction removes from the size. They are added in the order of
+// revisions, except for the last two.
 //
 // Invariant: no chunk is empty, and revisions and sums increase within and across chunks.
 type ends struct {

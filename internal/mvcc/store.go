@@ -89,12 +89,12 @@ type Store struct {
 	view   *View
 	frozen struct{ live, dead *tree }
 
-	// ends records by how much each compaction reduces the size. added is how many records were
-	// added since then for which Scrub has not visited others yet.
+	// ends records by how much each compaction reduces the size. added counts the records added
+	// since then for which Scrub has not visited others yet.
 	ends  ends
 	added int
 
-	writers map[string]*Writer // those that have something, or are about to
+	writers map[string]*Writer // those that have data, or are about to
 
 	txn  Txn
 	open bool // a Txn is open
@@ -116,12 +116,12 @@ func (s *Store) Revision() int64 { return s.revision }
 func (s *Store) Compacted() int64 { return s.compacted }
 
 // Size returns about how many bytes of memory the data takes, history included. Stores with the
-// same history, compacted at the same revision, have the same size, however far Scrub is in each:
+// same history, compacted at the same revision, have the same size, regardless of Scrub's progress:
 // superfluous data does not count.
 //
-// Nor does data that a compaction at the current revision keeps only for watchers from there, until
-// the next change. Otherwise a client that deletes all keys in one revision, to make room, would
-// have made none.
+// Until the next change, the same goes for data that a compaction at the current revision keeps
+// only for watchers that start there. Otherwise a client that deletes all keys in one revision, to
+// free space, would have freed none.
 func (s *Store) Size() int64 {
 	if s.compacted == s.revision {
 		return s.size - s.ends.left()
@@ -136,7 +136,7 @@ func (s *Store) len() int { return s.live.Len() }
 func (s *Store) Count(key, end string) int { return count(s.live, spanOf(key, end)) }
 
 // Deleted returns how many keys deleted since the compaction are still known: at least those that
-// reads of the past can request. It depends on how far Scrub is.
+// reads of the past can request. It depends on Scrub's progress.
 func (s *Store) Deleted() int { return s.dead.Len() }
 
 // Get returns the latest version of the key, nil if there is none.

@@ -7,8 +7,8 @@ import (
 )
 
 // Txn is a write transaction. All its changes have one revision, the next one. Its own reads see
-// them at once, Views after End. There is no rollback: the caller checks what can fail before it
-// changes anything.
+// them at once; Views see them after End. There is no rollback: the caller checks what can fail
+// before it changes anything.
 type Txn struct {
 	s       *Store
 	changed bool
@@ -77,7 +77,7 @@ func (t *Txn) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 
 // Visits returns about how many keys Range would visit, also after changes: a range with a revision
 // then counts as one of the past, even at the latest revision. The result is the same in all stores
-// with the same history, however far Scrub is in each.
+// with the same history, regardless of Scrub's progress.
 func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	t.check()
 	past := o.Revision > 0

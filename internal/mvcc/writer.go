@@ -2,17 +2,17 @@ package mvcc
 
 import "iter"
 
-// Writer is a name for which versions of keys are put: see Store.Writer. It counts their size, with
-// history, as Store.Size does. A tombstone counts for the writer of the version that it deletes.
-// The fixed cost of a key, from creation to deletion, counts for the writer of its newest version.
-// So the sizes of all writers, and of what has no writer, add up to Store.Size.
+// Writer is a name under which versions of keys are put: see Store.Writer. It counts their size,
+// with history, as Store.Size does. A tombstone counts for the writer of the version that it
+// deletes. The fixed cost of a key, from creation to deletion, counts for the writer of its newest
+// version. So the sizes of all writers, and of what has no writer, add up to Store.Size.
 //
 // Its name never changes. Everything else belongs to the goroutine that owns the store.
 type Writer struct {
 	name string
 	size int64
 	ends ends
-	keys int64 // live keys on leases of which it wrote the newest version
+	keys int64 // live keys on leases whose newest version it wrote
 }
 
 // Name returns the name.
@@ -44,7 +44,7 @@ func (s *Store) WrittenBy(name string) Written {
 	return Written{Name: name}
 }
 
-// Writers yields the writers that have any data, in no order.
+// Writers yields the writers that have any data, in no particular order.
 func (s *Store) Writers() iter.Seq[Written] {
 	return func(yield func(Written) bool) {
 		for _, w := range s.writers {

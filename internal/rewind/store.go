@@ -200,7 +200,7 @@ type fetchedPiece struct {
 // fetchAhead is how many pieces are read at a time. Each may have several mebibytes.
 const fetchAhead = 8
 
-// fetchPieces starts to prefetch the pieces that continue a log from a place.
+// fetchPieces starts to prefetch the pieces that continue a log from a position.
 func (b *Backups) fetchPieces(
 	ctx context.Context, c *backup.Catalog, at backup.Place,
 ) *fetched {

@@ -112,7 +112,7 @@ func (d *Disk) update(f func() error) error {
 // fail makes an error permanent.
 func (d *Disk) fail(err error) error {
 	d.failure = fmt.Errorf("%w: %w", ErrFailed, err)
-	d.logger.Error("storage: a write failed; only a restart finds out what is on disk",
+	d.logger.Error("storage: a write failed; restart the member to find out what is on disk",
 		"dir", d.cfg.Dir, "error", err.Error())
 	return d.failure
 }

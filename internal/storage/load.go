@@ -235,7 +235,7 @@ func (l *loader) end() error {
 		return fmt.Errorf("%w: the log begins after entry %d, and entry %d is missing",
 			ErrCorrupt, m.index, m.index+1)
 	case l.log.last < m.index:
-		return fmt.Errorf("%w: the log ends at entry %d, and entry %d was there",
+		return fmt.Errorf("%w: the log ends at entry %d, but entry %d was written",
 			ErrCorrupt, l.log.last, m.index)
 	default:
 		l.log.compact(m)

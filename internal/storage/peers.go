@@ -39,7 +39,7 @@ func (d *Disk) SavePeers(p Peers) error {
 		return d.commit(forState, appendPeers(d.records, p), func(*frame) { d.peers = p })
 	})
 	if err != nil {
-		return fmt.Errorf("save what is known of the other members: %w", err)
+		return fmt.Errorf("save the records of the other members: %w", err)
 	}
 	return nil
 }

@@ -197,7 +197,7 @@ func (d *Disk) adopt(m manifest, drop uint64) error {
 	start, reset := d.mark, !d.log.has(m.position)
 	switch c := d.hard.GetCommit(); {
 	case reset && m.index < c:
-		return fmt.Errorf("%w: the snapshot at %d does not fit the log, of which %d was committed",
+		return fmt.Errorf("%w: the snapshot at %d does not match the log, which is committed up to %d",
 			ErrCorrupt, m.index, c)
 	case reset:
 		start = mark{m.position, d.seg.number}

@@ -18,11 +18,10 @@ import (
 // longer answers. A process that was killed or has stopped never answers: its connections are
 // closed. If its machine is gone, a newcomer waits, at most for pingTimeout.
 //
-// That a newcomer was refused does not prove that it is alive: its stream may be a late one of a
-// process that has ended. So the refusal carries a mark, which a live newcomer repeats when it
-// comes back. It must then have started before the other process answered a ping, and that one
-// before the mark was made, so both are alive at the same time. A restart is never mistaken for
-// that.
+// A refused newcomer is not necessarily alive: its stream may be a delayed one of a process that
+// has ended. So the refusal carries a mark, which a live newcomer repeats when it reconnects. It
+// had then started before the other process answered a ping, and was still running after the mark
+// was made, so both were alive at the time of the ping. A restart is never mistaken for this.
 
 // pingTimeout is how long a process may take to show that it is alive.
 const pingTimeout = 2 * time.Second
@@ -77,12 +76,12 @@ func (l *link) saw(process, mark uint64) error {
 	return ErrCopy
 }
 
-// replace admits a new process in the place of current.
+// replace admits a new process in place of current.
 func (l *link) replace(current, process uint64) error {
 	l.mu.Lock()
 	if l.process != current {
 		l.mu.Unlock()
-		return fmt.Errorf("another process of member %s has just come", l.name())
+		return fmt.Errorf("another process of member %s has just connected", l.name())
 	}
 	report := current != 0 && !l.gone
 	out := l.out
@@ -184,5 +183,5 @@ func (t *Transport) hears(ctx context.Context, member uint64) bool {
 	}
 	caller, ok := peer.FromContext(ctx)
 	streams, known := peer.FromContext(in.stream.Context())
-	return ok && known && caller.Addr == streams.Addr // each connection has an address of its own
+	return ok && known && caller.Addr == streams.Addr // each connection has its own address
 }

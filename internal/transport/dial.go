@@ -49,11 +49,11 @@ type session struct {
 
 func (s session) close() {
 	_ = s.ClientConn.Close()
-	_ = s.conn.Close() // in case gRPC never took it
+	_ = s.conn.Close() // in case gRPC never used it
 }
 
-// connect opens a connection to u. It dials itself, instead of gRPC, because it must know exactly
-// how dialing failed, and must retry sooner than gRPC would.
+// connect opens a connection to u. It dials itself instead of leaving that to gRPC, because it must
+// know exactly how dialing failed, and must retry sooner than gRPC would.
 func connect(ctx context.Context, u url.URL, way Way) (session, error) {
 	conf, creds := way.TLS, insecure.NewCredentials()
 	if listen.IsTLS(u) {
@@ -122,7 +122,7 @@ var clientOptions = func() []grpc.DialOption {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.DefaultConfig, MinConnectTimeout: helloTimeout,
 		}),
-		// For snapshots. A stream of messages notices earlier, by its "alive".
+		// For snapshots. A message stream detects a dead connection earlier, by a missing "alive".
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: 5 * time.Second,
 		}),
@@ -160,7 +160,7 @@ func (t *Transport) serverOptions() []grpc.ServerOption {
 	)
 }
 
-// isRefused reports whether no process listens there. Over TCP the other kernel answers so at once.
+// isRefused reports whether no process listens there. Over TCP the remote kernel refuses at once.
 func isRefused(err error, u url.URL) bool {
 	network, _ := listen.Address(u)
 	return errors.Is(err, syscall.ECONNREFUSED) ||

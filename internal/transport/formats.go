@@ -12,11 +12,11 @@ var errFormats = errors.New("transport: the members speak no common format")
 
 // Formats are the versions of the protocol between members that a member speaks, from the oldest to
 // the newest. A stream has the newest one that both ends speak; it is the version of its frames and
-// of the messages in them. What opens a stream has no version: its metadata can be extended, and
-// existing keys keep their meaning forever.
+// of the messages in them. The opening of a stream has no version: its metadata can be extended,
+// and existing keys keep their meaning forever.
 type Formats struct{ Oldest, Newest uint8 }
 
-// String returns the formats for people.
+// String returns the formats in readable form.
 func (f Formats) String() string {
 	if f.Oldest == f.Newest {
 		return fmt.Sprintf("format %d", f.Oldest)
@@ -44,7 +44,7 @@ func (f Formats) common(other Formats) (uint8, error) {
 func readFormats(md metadata.MD) (f Formats, err error) {
 	texts := md.Get(keyFormats)
 	if len(texts) != 1 {
-		return f, errors.New("the stream names no formats")
+		return f, errors.New("the stream does not name its formats")
 	}
 	return parseFormats(texts[0])
 }

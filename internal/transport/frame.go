@@ -17,7 +17,7 @@ const (
 	lengthSize = 4
 
 	// frameTarget is the size at which a frame is full. A member handles a frame in one piece, and
-	// a heartbeat waits for that.
+	// a heartbeat behind it waits.
 	frameTarget = 1 << 20
 	// maxFrame is the largest frame that a receiver accepts: the last message may have any size.
 	maxFrame = frameTarget + MaxMessage + frameHead + lengthSize
@@ -25,7 +25,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errCorrupt means that no member sent what arrived.
+// errCorrupt means that what arrived is not what a member sent.
 var errCorrupt = errors.New("transport: corrupt frame")
 
 // A blob is the codec's message: bytes as they are.

@@ -40,7 +40,7 @@ const (
 // maxURLs bounds how many URLs of a member are used.
 const maxURLs = 16
 
-// maxWords bounds an answer in words, which is sent in a header.
+// maxWords bounds the text of an answer, which is sent in a header.
 const maxWords = 1 << 10
 
 // A hello says who opens a stream to whom.
@@ -83,7 +83,7 @@ func readHello(ctx context.Context) (h hello, err error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	texts := md.Get(keyHello)
 	if len(texts) != 1 {
-		return h, errors.New("the stream names no member")
+		return h, errors.New("the stream does not name a member")
 	}
 	if h, err = parseHello(texts[0]); err != nil {
 		return h, err
@@ -110,7 +110,7 @@ func scan(text, format string, numbers ...any) error {
 func (h *hello) readVersion(md metadata.MD) error {
 	texts := md.Get(keyVersion)
 	if len(texts) != 1 {
-		return errors.New("the stream names no cluster version")
+		return errors.New("the stream does not name a cluster version")
 	}
 	if err := scan(texts[0], "%d %d", &h.version, &h.decided); err != nil {
 		return fmt.Errorf("cannot read the cluster version %q", texts[0])
@@ -130,8 +130,8 @@ func readMark(md metadata.MD) uint64 {
 	return mark
 }
 
-// readURLs returns where the member that opened a stream listens, as far as it says. Invalid URLs
-// are skipped, because they do not justify a refusal.
+// readURLs returns the URLs at which the member that opened a stream says that it listens. Invalid
+// URLs are skipped, because they do not justify a refusal.
 func readURLs(ctx context.Context) (urls []url.URL) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, text := range md.Get(keyURL) {
@@ -189,7 +189,7 @@ func readAnswer(md metadata.MD) (a answer, ok bool) {
 // trailing is the part of a server's stream that say needs.
 type trailing interface{ SetTrailer(metadata.MD) }
 
-// say turns err into the status, in words, for the other side.
+// say converts err into a status, with a text for the other side.
 func say(s trailing, err error) error {
 	kind := saidRefused
 	switch {

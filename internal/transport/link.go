@@ -44,8 +44,9 @@ type link struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	signals
-	first int // the URL that worked last; of run
-	// told has the failures logged since the connection broke: for each kind the last text. Of run.
+	first int // the URL that worked last; only for run
+	// told has the failures logged since the connection broke: for each kind the last text. Only
+	// run uses it.
 	told map[string]string
 	*traffic
 
@@ -55,7 +56,7 @@ type link struct {
 	// parted is when the last connection broke, or the link was made.
 	parted time.Time
 	// process answered last, previous before it; 0 for none. gone: Gone was reported for process.
-	// reached: these URLs have led to the member, so that a refusal there has a meaning.
+	// reached: these URLs have led to the member, so a refusal there is meaningful.
 	process, previous uint64
 	gone, reached     bool
 	mark              uint64    // since process was recorded; see saw
@@ -278,7 +279,7 @@ func (t *Transport) greet(
 	if err := stream.RecvMsg(new(blob)); err != nil {
 		return nil, answer{}, heard(err, stream.Trailer())
 	}
-	return nil, answer{}, errors.New("transport: the answer names no process, or a format of none")
+	return nil, answer{}, errors.New("transport: the answer contains no process, or no common format")
 }
 
 // carry moves messages from the queue to c until that breaks, and returns why.
@@ -317,9 +318,9 @@ func (l *link) carry(c *outbound) error {
 	}
 }
 
-// watch closes c when nothing has come for too long. It counts its own beats instead of comparing
-// times: after this process itself was paused, the first beat must not condemn a member whose
-// answers are waiting to be read.
+// watch closes c when nothing has come for too long. It counts its own ticks instead of comparing
+// times: after a pause of this process, the first tick must not give up a member whose answers are
+// waiting to be read.
 func (c *outbound) watch(misses *atomic.Int32) {
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()

@@ -5,7 +5,7 @@ type limits struct{ count, bytes int }
 
 // Bounds of the queue to one member. Raft bounds what it sends without an answer; these are for
 // when that fails, and for other traffic. Without a connection only the newest messages are kept,
-// for the first moment of the next one: a vote that waits for the dialing, but no old heartbeats.
+// to be sent when the next one opens: a vote that waits for dialing, but not old heartbeats.
 var (
 	connectedLimits = limits{count: 1 << 14, bytes: 64 << 20}
 	idleLimits      = limits{count: 64, bytes: 1 << 20}

@@ -142,7 +142,7 @@ func (in *inbound) keepAlive(a answer, broken <-chan error) error {
 	}
 }
 
-// enter makes in the stream of its member, after the previous one has ended.
+// enter makes in its member's stream, after the previous one has ended.
 func (t *Transport) enter(in *inbound) error {
 	if l := t.link(in.from); l != nil {
 		if err := l.saw(in.process, in.mark); err != nil {

@@ -66,7 +66,7 @@ func (l *link) openSnapshot(
 	return s, nil, 0, err
 }
 
-// pour sends everything and waits for the verdict.
+// pour sends everything and waits for the result.
 func pour(
 	stream grpc.ClientStream, format uint8, header []byte, next func() ([]byte, error),
 ) error {

@@ -135,7 +135,7 @@ func serveChallenge(
 	return &blob{data: append(bytes.Clone(c.nonce), p.of(partListener)...)}, nil
 }
 
-// proven returns why a call does not come from a member that knows the token.
+// proven returns an error unless a call comes from a member that knows the token.
 func (t *Transport) proven(ctx context.Context) error {
 	if len(t.cfg.Way.Token) == 0 {
 		return nil

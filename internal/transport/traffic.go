@@ -37,7 +37,8 @@ func (t *Transport) received(from uint64, bytes int) {
 }
 
 // Ask asks another member's process for an answer, and does not wait. Config.RoundTrip is called if
-// it comes. Handlers are not involved on either side. A member without a connection is not asked.
+// the answer comes. Handlers are not involved on either side. A member without a connection is not
+// asked.
 func (t *Transport) Ask(member uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -21,8 +21,8 @@ import (
 // Errors of several calls.
 var (
 	// ErrRemoved means that a member is no longer part of the cluster. Handler.Admit returns it to
-	// keep a member out for good. SendSnapshot returns it when the other side says so of this
-	// member.
+	// keep a member out for good. SendSnapshot returns it when the other side reports that this
+	// member was removed.
 	ErrRemoved = errors.New("transport: the member was removed from the cluster")
 	// ErrVersion means that a member does not speak the cluster version.
 	ErrVersion = errors.New("transport: the member does not speak the cluster version")
@@ -87,10 +87,10 @@ type Handler interface {
 
 // A Gatekeeper decides which members are admitted, and learns which do not admit this one.
 type Gatekeeper interface {
-	// Admit returns nil if a member may send, ErrRemoved, ErrLost or an error that wraps ErrVersion
-	// if it may not, or another reason why not now (the other side will retry). A member may be
-	// unknown here because it has just joined. Called when a stream begins, and after each Update
-	// that changed something.
+	// Admit returns nil if a member may send; ErrRemoved, ErrLost or an error that wraps ErrVersion
+	// if it never may; or another error if it may not now (the other side will retry). A member may
+	// be unknown here because it has just joined. Called when a stream begins, and after each
+	// Update that changed something.
 	Admit(v Visitor) error
 	// Met reports that another member has admitted this one, and with which incarnation it
 	// answered. Unless it returns nil, as Admit does, the connection ends.
@@ -234,8 +234,8 @@ func New(cfg Config) *Transport {
 // does not wait for any of that.
 //
 // A member that is not in the set, or that listens elsewhere than the set says, can be sent to
-// while it sends, if Admit admits it, because it has said where it listens. A member that was down
-// while the membership changed could not otherwise answer the leader that would tell it.
+// while it sends, if Admit admits it, because it has said where it listens. Otherwise a member that
+// was down while the membership changed could not answer the leader that would bring it up to date.
 func (t *Transport) Update(peers []Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -345,8 +345,8 @@ func (t *Transport) Serve(l net.Listener) error {
 	return err
 }
 
-// Since returns since when this member has had a connection to another; ok is false without a
-// connection.
+// Since returns the time since which this member has been connected to another; ok is false without
+// a connection.
 func (t *Transport) Since(member uint64) (since time.Time, ok bool) {
 	l := t.link(member)
 	if l == nil {

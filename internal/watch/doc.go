@@ -10,9 +10,9 @@
 // # History first, without polling
 //
 // A watcher queues live events from the moment it is created; history is read for the revisions up
-// to that moment. So no race with a busy writer is possible, and no gap or repetition where the two
-// meet. The stream's own goroutine reads the history, at once; neither the writer nor a timer is
-// involved.
+// to that moment. So a watcher never races with a busy writer, and there is neither a gap nor a
+// repetition where history and live events meet. The stream's own goroutine reads the history
+// immediately; neither the writer nor a timer is involved.
 //
 // # Slow watchers
 //

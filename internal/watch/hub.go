@@ -74,8 +74,8 @@ type Hub[E Event] struct {
 	opts    Options
 
 	// interest counts the watchers, the waiting progress requests and the users of the tap. While
-	// it is 0, Publish drops events: a watcher raises it before it reads the current view, so that
-	// view has what the backlog lacks.
+	// it is 0, Publish drops events: a watcher raises it before it reads the current view, so the
+	// view includes the dropped events.
 	interest atomic.Int64
 	back     backlog[E]
 	kick     chan struct{} // capacity 1: the backlog needs distributing
@@ -162,7 +162,7 @@ func (h *Hub[E]) signal() {
 // Tap registers f, which is called with all events, on the distributing goroutine, before the
 // watchers get them. gap means that some events up to the revision are missing, so that f must read
 // the current view. f must be quick, and must not call the hub except for Want. It is called only
-// while Want is positive. Call Tap once, before the hub is used.
+// while the tap has users, see Want. Call Tap once, before the hub is used.
 func (h *Hub[E]) Tap(f func(events []E, revision int64, gap bool)) { h.tap = f }
 
 // Want adds to the number of users of the tap. A caller that reads the current view afterwards

@@ -79,8 +79,8 @@ type place[E Event] struct {
 	groups [filters]*group[E]
 }
 
-// index finds the groups that match a key. Single keys, by far the most, are in a map; ranges in a
-// tree.
+// index finds the groups that match a key. Single keys, by far the most common, are in a map;
+// ranges are in a tree.
 type index[E Event] struct {
 	points   map[string]*place[E]
 	ranges   keyrange.Tree[*place[E]]
@@ -151,7 +151,7 @@ func (x *index[E]) remove(w *watcher[E]) {
 	}
 }
 
-// each calls f for every watcher. The order only decides which wakes first.
+// each calls f for every watcher. The order only affects which one wakes first.
 func (x *index[E]) each(f func(*watcher[E])) {
 	visit := func(p *place[E]) {
 		for _, g := range p.groups {

@@ -218,7 +218,7 @@ func (s *Stream[E]) RequestProgress(id int64) {
 	}
 }
 
-// Ready returns a channel that receives when Poll has a batch after it had none.
+// Ready returns a channel that receives a value when Poll has a batch again after it had none.
 func (s *Stream[E]) Ready() <-chan struct{} { return s.wake }
 
 // Next waits for the next batch. It fails when the stream is closed, or with the cause of ctx.

@@ -112,8 +112,8 @@ func (w *watcher[E]) sent(live int64) int64 {
 	return max(live, w.goal)
 }
 
-// need returns the least revision that progress may name. The client has seen everything below it,
-// or has not requested it.
+// need returns the least revision that a progress batch may report. The client has seen everything
+// below it, or has not requested it.
 func (w *watcher[E]) need() int64 { return max(w.told, w.next-1) }
 
 // read reads at most one batch of the revisions from..to from history, and returns the revision to
@@ -124,7 +124,7 @@ func (w *watcher[E]) read(v History[E], from, to int64, limit Limit) ([]E, int64
 		return nil, 0, err
 	}
 	if next <= from {
-		panic("watch: history does not move on")
+		panic("watch: history makes no progress")
 	}
 	next = min(next, to+1)
 	for len(evs) > 0 && evs[len(evs)-1].Revision() > to {

@@ -17,8 +17,8 @@ func quantile(q, name string) string {
 // spread returns a panel with the median and a high quantile of a histogram.
 func spread(title, name string) panel {
 	return panel{title, "s", []query{
-		{quantile("0.5", name), "half"},
-		{quantile("0.99", name), "99 in 100"},
+		{quantile("0.5", name), "median"},
+		{quantile("0.99", name), "p99"},
 	}}
 }
 
@@ -104,7 +104,7 @@ var dashboards = []dashboard{
 		{"Entries that a member lacks", "short", []query{{
 			`max by (member) (leasehold_member_lag_entries{JOB})`, "{{member}}",
 		}}},
-		{"Round trip to other members, 99 in 100", "s", []query{{
+		{"Round trip to other members, p99", "s", []query{{
 			`histogram_quantile(0.99, sum by (instance, To, le) (rate(` +
 				`etcd_network_peer_round_trip_time_seconds_bucket{JOB}[$__rate_interval])))`,
 			"{{instance}} to {{To}}",

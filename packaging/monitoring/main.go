@@ -1,8 +1,8 @@
-// Command monitoring writes the dashboards of Grafana for Leasehold:
+// Command monitoring writes Leasehold's dashboards for Grafana:
 //
 //	go run -C packaging ./monitoring -out monitoring/dashboards
 //
-// With -prometheus it draws them instead, with what that Prometheus knows; pictures.sh starts one.
+// With -prometheus it draws them instead, with data from that Prometheus; pictures.sh starts one.
 package main
 
 import (
@@ -67,8 +67,8 @@ type dashboard struct {
 	panels []panel
 }
 
-// panel is a graph over time of one or more queries. In them JOB stands for the cluster that is
-// chosen on the page.
+// panel is a graph over time of one or more queries. JOB in a query stands for the cluster that is
+// selected on the page.
 type panel struct {
 	title, unit string
 	queries     []query
@@ -81,10 +81,10 @@ func (d *dashboard) file() string { return "leasehold-" + d.name + ".json" }
 
 type object = map[string]any
 
-// source is the Prometheus that is chosen on the page.
+// source is the Prometheus that is selected on the page.
 var source = object{"type": "prometheus", "uid": "${source}"}
 
-// render returns what Grafana imports (its JSON model, schema version 39).
+// render returns the dashboard in Grafana's JSON model (schema version 39), for import.
 func (d *dashboard) render() ([]byte, error) {
 	const columns, width, height = 3, 8, 8
 	var panels []object

@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// pictures draws the dashboards with what a Prometheus knows of a job for some time until now.
+// pictures draws the dashboards with a job's recent data from a Prometheus.
 type pictures struct {
 	prometheus, job string
 	last            time.Duration
-	// interval is what a dashboard has for $__rate_interval: four times that of the scrapes.
+	// interval replaces $__rate_interval: four times the scrape interval.
 	interval string
 	empty    *regexp.Regexp // the titles of panels that need no line
 }
 
-// points is how many there are in a line.
+// points is the number of points in a line.
 const points = 60
 
 // write writes a file for each dashboard, and returns the panels that lack a line.
@@ -95,7 +95,7 @@ func (p pictures) chart(of panel, end time.Time) (Chart, error) {
 	return c, nil
 }
 
-// line is one of Prometheus's answer: pairs of a time in seconds, and of a number in quotes.
+// line is a time series in Prometheus's answer: pairs of a time in seconds and a number in quotes.
 type line struct {
 	Metric map[string]string `json:"metric"`
 	Values [][2]any          `json:"values"`
@@ -136,7 +136,7 @@ func (l line) name(legend string) string {
 	})
 }
 
-// xy leaves out what is no number, such as a quantile of nothing.
+// xy returns the points. It leaves out values that are not numbers, such as a quantile of nothing.
 func (l line) xy(end time.Time) (out [][2]float64) {
 	for _, v := range l.Values {
 		at, _ := v[0].(float64)

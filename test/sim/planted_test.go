@@ -41,7 +41,7 @@ var panics = map[string][]string{
 	},
 	"snapshot restore rewinds tokens":       {"lease: corrupt state: last token"},
 	"entries applied again after a restart": {"is out of range [prevApplied("},
-	"a batch splits a revision":             {"watch: history does not move on"},
+	"a batch splits a revision":             {"watch: history makes no progress"},
 	// An entry with other commands than those of the proposals.
 	"results of another leader's entry": {"slice bounds out of range"},
 	// The lease of a deleted key ends, and would leave the key as it is.

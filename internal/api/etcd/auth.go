@@ -16,7 +16,7 @@ import (
 
 // errHash refuses password hashes, which only etcd's members send to each other.
 var errHash = status.Error(codes.InvalidArgument,
-	"leasehold: a user is given a password, and not the hash of one")
+	"leasehold: set the user's password, not its hash")
 
 // authNode is what the Auth service needs from the member.
 type authNode interface {

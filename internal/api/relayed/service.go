@@ -226,7 +226,8 @@ func (r *relay) one(m method, s *stream) error {
 func (r *relay) unknown(name string) error {
 	if name == pb.RelayService_Relay_FullMethodName {
 		return status.Error(codes.Unimplemented,
-			"leasehold: a relay carries no other relay; give each relay the endpoints of members")
+			"leasehold: a relay cannot connect to another relay; "+
+				"give each relay the endpoints of members")
 	}
 	if r.calls.hasService(name) {
 		return status.Errorf(codes.Unimplemented, "unknown method %s", name)

@@ -45,7 +45,7 @@ func (s *stream) SetHeader(md metadata.MD) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sent {
-		return errors.New("relayed: the header was sent")
+		return errors.New("relayed: the header was already sent")
 	}
 	s.header = metadata.Join(s.header, md)
 	return nil

@@ -26,7 +26,7 @@ func (c *clusterID) Set(text string) error {
 	id, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 64)
 	if err != nil || id == 0 {
 		return errors.New("must be the ID of a cluster in hexadecimal digits, as " +
-			"leasehold init and the logs of members tell it")
+			"printed by leasehold init and in the logs of members")
 	}
 	*c = clusterID(id)
 	return nil

@@ -83,8 +83,8 @@ func (h *health) prefix() string {
 	return "failed to commit proposal: "
 }
 
-// tellClustersApart marks endpoints as unhealthy that belong to another cluster than the first one
-// that answers. A client with such a list could find a lock free that is held.
+// tellClustersApart marks endpoints as unhealthy if they belong to a cluster other than that of the
+// first endpoint that answers. A client with such a list could find a held lock free.
 func tellClustersApart(list []health) {
 	first := slices.IndexFunc(list, func(h health) bool { return h.cluster != 0 })
 	for i := range list {

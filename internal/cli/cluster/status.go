@@ -150,7 +150,7 @@ func (s *State) AskReleases(pages MemberPages) {
 }
 
 // Look queries all members concurrently, and also the given endpoints: if one of them belongs to
-// another cluster, clients may find a lock free there that is held here.
+// another cluster, a lock that is held here may be free there.
 func (l *Lookout) Look() *State {
 	s := &State{Reasons: []string{}}
 	var list []*pb.Member
@@ -513,7 +513,7 @@ func showClusterState(s *State) app.Answer {
 }
 
 // errNoConnection means that no endpoint accepts a connection, so nothing was queried.
-var errNoConnection = errors.New("no endpoint takes a connection")
+var errNoConnection = errors.New("no endpoint accepts connections")
 
 // Member returns the member with the given ID, or nil.
 func (s *State) Member(id uint64) *Member {

@@ -247,7 +247,7 @@ func (r *recovery) lookAtCluster() (*cluster.State, error) {
 	s.Judge()
 	otherCluster := grpcstatus.Code(s.Failure) == codes.FailedPrecondition && r.Flags.Cluster != 0
 	if otherCluster || cluster.NeedsLogin(s.Failure) {
-		return nil, fmt.Errorf("the cluster cannot be asked: %w", s.Failure)
+		return nil, fmt.Errorf("the cluster cannot be queried: %w", s.Failure)
 	}
 	r.expired = r.lookAtCertificates(s)
 	return s, nil

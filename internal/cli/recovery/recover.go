@@ -141,7 +141,7 @@ func (r *recovery) run() error {
 	return failed
 }
 
-// notes returns what is worth knowing but is no disaster: what status says about a cluster that
+// notes returns what is worth knowing but is not a disaster: what status says about a cluster that
 // needs no recovery, who has the directory open, and endpoints that are not members.
 func (r *recovery) notes() (out []string) {
 	if len(r.found) == 0 {

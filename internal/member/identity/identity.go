@@ -39,7 +39,7 @@ func (c Config) CheckBootstrap() error {
 	members := c.Initial
 	urls, ok := members[c.Name]
 	if !ok {
-		return fmt.Errorf("%w: --initial-cluster names no member %q; add %s=%s or correct --name",
+		return fmt.Errorf("%w: --initial-cluster does not list member %q; add %s=%s or correct --name",
 			ErrConfig, c.Name, c.Name, urlList(c.AdvertisePeer))
 	}
 	want, got := portsOf(c.AdvertisePeer), portsOf(urls)

@@ -91,7 +91,7 @@ func describe(c Config, way transport.Way, id storage.Identity) (description, er
 		return *without, nil
 	}
 	if len(failures) == 0 {
-		return description{}, fmt.Errorf("%w: --initial-cluster names no other member to ask; "+
+		return description{}, fmt.Errorf("%w: --initial-cluster lists no other member to ask; "+
 			"add those of the cluster", ErrConfig)
 	}
 	return description{}, fmt.Errorf("no other member answered at its peer URL: %w",
@@ -169,7 +169,7 @@ func describeOne(u url.URL, way transport.Way) (description, error) {
 	}
 	var d description
 	if err := json.Unmarshal(text, &d); err != nil || d.Cluster == 0 || len(d.Members) == 0 {
-		return description{}, fmt.Errorf("its answer %q names no cluster", text)
+		return description{}, fmt.Errorf("its answer %q contains no cluster ID", text)
 	}
 	return d, nil
 }

@@ -208,7 +208,7 @@ func (c *caches) step(out *replica.Output, log *slog.Logger) {
 			"waited-ms", int64(s.Waited))
 	}
 	if more := len(out.WereSlow) - maxNamed; more > 0 {
-		log.Warn("more caches were slow than the log names", "more", more)
+		log.Warn("more caches were slow than are logged", "more", more)
 	}
 }
 
