@@ -29,24 +29,24 @@ func each(title, unit, expr string) panel {
 
 var dashboards = []dashboard{
 	{"overview", []panel{
-		each("Members that answer", "short", `up{JOB}`),
+		each("Members up", "short", `up{JOB}`),
 		each("Leader", "short", `leasehold_is_leader{JOB}`),
 		{"Alarms", "short", []query{{`max by (alarm) (leasehold_alarm{JOB})`, "{{alarm}}"}}},
 		{"Calls", "reqps", []query{{
 			`sum by (grpc_method) (rate(grpc_server_handled_total{JOB}[$__rate_interval]))`,
 			"{{grpc_method}}",
 		}}},
-		{"Calls that failed", "reqps", []query{{
+		{"Failed calls", "reqps", []query{{
 			`sum by (grpc_code) (rate(grpc_server_handled_total{JOB, grpc_code!~"OK|Canceled"}` +
 				`[$__rate_interval]))`,
 			"{{grpc_code}}",
 		}}},
-		{"State against its quota", "percentunit", []query{{
+		{"State and quota", "percentunit", []query{{
 			`max(leasehold_state_bytes{JOB} / etcd_server_quota_backend_bytes{JOB})`, "used",
 		}}},
 		each("Resident memory", "bytes", `process_resident_memory_bytes{JOB}`),
 		each("CPU", "short", `rate(process_cpu_seconds_total{JOB}[$__rate_interval])`),
-		{"Days until a certificate expires", "d", []query{{
+		{"Certificate expiry in days", "d", []query{{
 			`(leasehold_certificate_expiry_timestamp_seconds{JOB} - time()) / 86400`,
 			"{{instance}} {{use}}",
 		}}},
@@ -66,42 +66,42 @@ var dashboards = []dashboard{
 				`sum by (outcome) (rate(leasehold_lease_renewals_total{JOB}[$__rate_interval]))`,
 				"{{outcome}}",
 			},
-			{rate("leasehold_lease_renewal_near_misses_total"), "nearly too late"},
+			{rate("leasehold_lease_renewal_near_misses_total"), "near misses"},
 		}},
-		spread("How late leases end", "leasehold_lease_expiry_lateness_seconds"),
-		each("Longest past its expiry", "s", `leasehold_lease_overdue_seconds{JOB}`),
-		spread("TTLs that were granted", "leasehold_lease_ttl_seconds"),
+		spread("Expiry lateness", "leasehold_lease_expiry_lateness_seconds"),
+		each("Most overdue lease", "s", `leasehold_lease_overdue_seconds{JOB}`),
+		spread("Granted TTLs", "leasehold_lease_ttl_seconds"),
 		{"Bytes", "bytes", []query{
 			{`max(leasehold_lease_bytes{JOB})`, "leases"},
 			{`max(leasehold_store_bytes{JOB})`, "keys"},
 			{`max(leasehold_session_bytes{JOB})`, "sessions"},
 		}},
 		each("Watchers", "short", `leasehold_watchers{JOB}`),
-		each("Times that a clock jumped", "short", `increase(leasehold_clock_jumps_total{JOB}[1h])`),
+		each("Clock jumps per hour", "short", `increase(leasehold_clock_jumps_total{JOB}[1h])`),
 	}},
 	{"caches", []panel{
 		each("Open caches", "short", `leasehold_caches_open{JOB}`),
-		{"What caches may have", "short", []query{
+		{"Cached state", "short", []query{
 			{`max(leasehold_leases_holding{JOB})`, "leases that hold"},
 			{`max(leasehold_cache_ranges{JOB})`, "keys and ranges"},
 			{`max(leasehold_caches_wide{JOB})`, "caches that have all they hold"},
 		}},
 		{"Invalidations", "ops", []query{{rate("leasehold_cache_invalidations_total"), "sent"}}},
-		spread("How long writes wait for caches", "leasehold_cache_wait_seconds"),
-		each("Writes that wait", "short", `leasehold_cache_writes_waiting{JOB}`),
-		{"Caches that keep writes waiting", "short", []query{
+		spread("Write wait for caches", "leasehold_cache_wait_seconds"),
+		each("Waiting writes", "short", `leasehold_cache_writes_waiting{JOB}`),
+		{"Slow caches", "short", []query{
 			{`max(leasehold_caches_pending{JOB})`, "not acknowledged yet"},
-			{`sum(increase(leasehold_caches_outlived_total{JOB}[1h]))`, "waited out in an hour"},
+			{`sum(increase(leasehold_caches_outlived_total{JOB}[1h]))`, "outlived per hour"},
 		}},
 	}},
 	{"raft-and-disk", []panel{
 		spread("Sync of the log", "leasehold_log_sync_duration_seconds"),
-		spread("One step of the core", "leasehold_apply_duration_seconds"),
+		spread("Core step", "leasehold_apply_duration_seconds"),
 		spread("Snapshot", "leasehold_snapshot_duration_seconds"),
 		{"Entries applied", "ops", []query{{
 			`max(rate(leasehold_raft_applied_index{JOB}[$__rate_interval]))`, "entries",
 		}}},
-		{"Entries that a member lacks", "short", []query{{
+		{"Replication lag in entries", "short", []query{{
 			`max by (member) (leasehold_member_lag_entries{JOB})`, "{{member}}",
 		}}},
 		{"Round trip to other members, p99", "s", []query{{
@@ -109,7 +109,7 @@ var dashboards = []dashboard{
 				`etcd_network_peer_round_trip_time_seconds_bucket{JOB}[$__rate_interval])))`,
 			"{{instance}} to {{To}}",
 		}}},
-		each("Changes of the leader in an hour", "short",
+		each("Leader changes per hour", "short",
 			`increase(leasehold_leader_changes_total{JOB}[1h])`),
 		each("Term", "short", `leasehold_raft_term{JOB}`),
 		{"Bytes on disk", "bytes", []query{

@@ -30,4 +30,4 @@ sleep 50
 sleep 25
 # The cluster has no certificates, takes no snapshot in its first minute, and no call need fail.
 go run -C .. ./monitoring -prometheus "http://127.0.0.1:$web" -out "$out" \
-  -empty 'certificate|Snapshot|failed'
+  -empty 'Certificate|Snapshot|Failed'

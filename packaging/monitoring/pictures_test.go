@@ -37,7 +37,7 @@ func TestPictures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(lacking, "overview: Members that answer") ||
+	if slices.Contains(lacking, "overview: Members up") ||
 		slices.Contains(lacking, "overview: Alarms") || !slices.Contains(lacking, "caches: Open caches") {
 		t.Errorf("lacking: %q", lacking)
 	}
