@@ -129,7 +129,7 @@ func (s *seeker) look(not int) {
 }
 
 // suspect asks the other members whether one of them leads by now, if the client's member did when
-// it was last heard. It has stopped responding, and a machine that is gone does not break its
+// it was last heard from. It has stopped responding, and a machine that is gone does not break its
 // streams.
 func (s *seeker) suspect(l *link) {
 	if s.armed || s.searching != nil || !l.leads() {

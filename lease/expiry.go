@@ -243,7 +243,7 @@ func (t *tracker) reinstate(slot uint32, f flags) {
 
 // again returns how long a lease that is checkpointed now may stay silent until the next
 // checkpoint. After a promotion this grows with the age of the tracker: otherwise members that
-// restart every few seconds would count the same time again and again.
+// restart every few seconds would count the same time repeatedly.
 func (t *tracker) again(ttl TTL) TTL {
 	age := TTL(t.now - t.began)
 	return min(t.cfg.again(ttl), max(t.cfg.untended(ttl), age))

@@ -61,7 +61,7 @@ func (b *build) packages(t target, docs files.Contents) error {
 					PostRemove: "files/postremove.sh",
 				},
 				RPM: nfpm.RPM{BuildHost: "leasehold.dev"},
-				// Without systemd, the scripts still need a shell and a tool that creates users.
+				// Without systemd, the scripts need useradd.
 				Recommends: []string{"systemd"},
 			},
 		})

@@ -43,9 +43,9 @@ const (
 	Expiring = Kind(pb.LeaseEvent_KIND_EXPIRING)
 	Renewed  = Kind(pb.LeaseEvent_KIND_RENEWED)
 	// CacheSlow says that a write waits for the lease's cache, since Waited, and CacheSlowEnded
-	// that no write waits any more. They are advice as well, and go to every watcher: a new
-	// watcher is first told which caches are slow now. A watcher that was told of a slow cache is
-	// told of the end too, also if the client moves between members.
+	// that no write waits any more. They are advice as well, and go to every watcher: a new watcher
+	// first gets the caches that are slow now. A watcher that has received CacheSlow for a cache
+	// also receives CacheSlowEnded, even if the client moves between members.
 	CacheSlow      = Kind(pb.LeaseEvent_KIND_CACHE_SLOW)
 	CacheSlowEnded = Kind(pb.LeaseEvent_KIND_CACHE_SLOW_ENDED)
 )
@@ -97,8 +97,8 @@ type Event struct {
 
 // Update has events in the order in which they happened.
 type Update struct {
-	// Seq is the number of the last event up to which everything has been told. A later watch can
-	// continue after it.
+	// Seq is the number of the last event up to which everything has been delivered. A later watch
+	// can continue after it.
 	Seq    uint64
 	Events []Event
 }

@@ -158,7 +158,7 @@ func (q *Queue) claimNext(ctx context.Context, revision int64) (*Item, error) {
 		if i != nil || err != nil {
 			return i, err
 		}
-		delete(free, id) // an event will tell if it becomes free again
+		delete(free, id) // an event will report when it becomes free again
 	}
 }
 
@@ -237,10 +237,10 @@ func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]b
 //
 // One transaction grants the lease, attaches the claim to it and counts the try. If the process
 // stops after that, or the answer is lost, the lease ends after its TTL, the claim ends with it,
-// and the item is free again. It has one try more, since nobody can know whether it was processed.
+// and the item is free again. Its try counts, since it is unknown whether the item was processed.
 //
 // If the outcome is unknown, the worker releases what it may have, and tries again: if nothing was
-// done, no event will tell that the item is free.
+// done, no event will report that the item is free.
 func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 	for p := (tries.Change{}); ; {
 		i, err := q.tryOnce(ctx, id)

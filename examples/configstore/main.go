@@ -102,7 +102,7 @@ func (d *demo) run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if n := d.reopened.Load(); n > 0 {
-		fmt.Fprintf(d.out, "%d readers were cut off for longer than their TTL, and began anew\n", n)
+		fmt.Fprintf(d.out, "%d readers were cut off for longer than their TTL, and started over\n", n)
 	}
 	fmt.Fprintf(d.out, "%.0f reads a second, %d of %d from the cluster; none was old\n",
 		float64(d.reads.Load())/time.Since(begin).Seconds(), d.fills.Load(), d.reads.Load())

@@ -60,7 +60,7 @@ func (d *demo) start(ctx context.Context, id string) (*broker, error) {
 		// over.
 		for ctx.Err() == nil {
 			if err := b.session(ctx); ctx.Err() == nil {
-				d.log.Printf("%s begins anew: %v", id, err)
+				d.log.Printf("%s starts over: %v", id, err)
 			}
 		}
 	})

@@ -63,8 +63,8 @@ type Lock struct {
 	mu    sync.Mutex // guards what follows
 	live  *client.Live
 	token uint64
-	// lost means that this candidate has lost its lead and its elector has not been told. It must
-	// not lead again before that: its work has been stopped.
+	// lost means that this candidate has lost its lead and its elector has not been notified. It
+	// must not lead again before that: its work has been stopped.
 	lost error
 }
 

@@ -141,7 +141,7 @@ const keysPerUrgent = 4
 
 // room reports whether a write may leave, given the urgent writes in flight. An urgent write that
 // may not is added to crowd, unless it has been stuck: commands that attach keys have overtaken it
-// already, and must not do so again and again.
+// already, and must not do so repeatedly.
 func (d *Directory) room(w *Write) bool {
 	if !w.Urgent || d.urgentRoom() {
 		return true

@@ -2,16 +2,16 @@ package fsm
 
 import "leasehold.dev/lease"
 
-// Silence says that a lease fell silent, or was heard again. Checkpoint replicates silence, so
+// Silence reports that a lease fell silent, or was renewed again. Checkpoint replicates silence, so
 // every member reports it, but no earlier than its leader found it. Silences are advisory: no
 // promise depends on them.
 type Silence struct {
 	// Info is the lease after the change. Its labels must not be modified.
 	Info lease.Info
 	// Until is when the lease may end if it stays silent, by this member's clock. It is 0 if the
-	// lease was heard again.
+	// lease was renewed again.
 	Until lease.Instant
-	// Again says that the lease was already silent, and has not been heard since.
+	// Again says that the lease was already silent, and has not been renewed since.
 	Again bool
 
 	index uint64 // of the entry
@@ -93,7 +93,7 @@ func (m *Machine) isSilent(id lease.ID) bool {
 	return silent
 }
 
-// silence reports that a lease fell silent or was heard again.
+// silence reports that a lease fell silent or was renewed again.
 func (m *Machine) silence(news Silence) {
 	s := &m.silences
 	news.index = m.index

@@ -14,7 +14,7 @@ type LeaseEventKind uint8
 
 // The kinds of events.
 const (
-	// LeaseGranted is a new lease. A repeated grant is no event.
+	// LeaseGranted is a new lease. A repeated grant causes no event.
 	LeaseGranted LeaseEventKind = iota + 1
 	// LeaseExpired ends the lease. If it has a lock delay, it is Delayed now.
 	LeaseExpired

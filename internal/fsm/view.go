@@ -37,8 +37,8 @@ type View struct {
 	Restore uint64
 }
 
-// LeaseNews reports whether there are lease events, or leases that fell silent or were heard again,
-// since an earlier view, possibly that of another Machine.
+// LeaseNews reports whether there are lease events, or leases that fell silent or were renewed
+// again, since an earlier view, possibly that of another Machine.
 func (v *View) LeaseNews(old *View) bool {
 	return v.LeaseEvents.last != old.LeaseEvents.last || v.Silences.last() != old.Silences.last()
 }

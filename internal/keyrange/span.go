@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Span is the keys from From up to, but not including, To; "" is no end. Methods on two spans
+// Span is the keys from From up to, but not including, To; "" means no end. Methods on two spans
 // require both not to be empty.
 type Span struct{ From, To string }
 

@@ -311,7 +311,7 @@ func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
 }
 
 // Get implements mem.BufferPool. It is never called.
-func (u *unread) Get(int) *[]byte { panic("listen: an answer is no pool") }
+func (u *unread) Get(int) *[]byte { panic("listen: an answer is not a pool") }
 
 // Put implements mem.BufferPool: gRPC has written the answer, or dropped it.
 func (u *unread) Put(*[]byte) {

@@ -73,7 +73,7 @@ func (s *Store) unvisited(n int) []*record {
 func (s *Store) clean(key string, limit int) (work int, done bool) {
 	e := s.entries[key]
 	if e == nil {
-		return 0, true // deleted and cleaned earlier
+		return 0, true // already deleted and cleaned
 	}
 	c := e.chain()
 	n := 0

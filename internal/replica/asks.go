@@ -211,8 +211,8 @@ func (a *asker) read(q *Read) {
 	a.reads = append(a.reads, q)
 }
 
-// abandon takes word of leases that nobody keeps alive any more. The leader is told of those that
-// are in no group if there is one.
+// abandon records leases that nobody keeps alive any more. It reports those that are in no group to
+// the leader, if there is one.
 func (a *asker) abandon(ids []lease.ID) {
 	for _, id := range ids {
 		if !a.agent.Leave(struct{}{}, id) && a.m.leader != 0 && len(a.abandoned) < maxForwarded {

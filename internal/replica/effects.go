@@ -50,7 +50,7 @@ type effects struct {
 	lessor *lease.Lessor
 	w      *directory.Write
 	// granted are leases that the transaction grants, by ID, with their names. If the request is
-	// repeated, the lease with the name is meant instead.
+	// repeated, the ID refers to the lease with the name instead.
 	granted map[lease.ID]string
 }
 

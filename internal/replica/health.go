@@ -15,13 +15,13 @@ type health struct {
 	raft  *node
 }
 
-// active reports whether a member participates: it has been heard recently, and is not about to
-// stop because it is damaged.
+// active reports whether a member participates: it has been heard from recently, and is not about
+// to stop because it is damaged.
 func (h health) active(id uint64) bool {
 	return h.links.active(id) && !h.m.machine.IsDamaged(id)
 }
 
-// stable reports whether an active member has been heard for a while.
+// stable reports whether an active member has been heard from for a while.
 func (h health) stable(id uint64) bool {
 	return h.links.stable(id) && !h.m.machine.IsDamaged(id)
 }
@@ -96,8 +96,8 @@ func (h health) affordRemove(id uint64) error {
 	return nil
 }
 
-// removesUnheard reports whether c removes a voter that this leader has not heard. The voter is
-// down if it has had time to be heard.
+// removesUnheard reports whether c removes a voter that this leader has not heard from. The voter
+// is down if it has had time to send a message.
 func (h health) removesUnheard(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && h.m.cfg.Membership.Strict && h.m.voter(remove.ID) && !h.links.active(remove.ID)

@@ -9,8 +9,8 @@ import (
 // knows.
 type Lag struct{ Member, Entries uint64 }
 
-// Lags returns how far the other members are behind, in ID order. A member that this leader has not
-// heard since its election may have nothing; it is left out in the first election timeout. Lags
+// Lags returns how far the other members are behind, in ID order. A member not heard from since
+// this leader's election may have nothing; it is left out in the first election timeout. Lags
 // returns nothing on a member that does not lead.
 func (r *Replica) Lags() []Lag {
 	if r.lead == nil {

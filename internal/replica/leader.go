@@ -286,7 +286,7 @@ func (l *leadership) distrust() {
 // refresh promotes again if that is needed and no earlier decision is in the log. Otherwise a lease
 // that is alive again while its Expire is in the log could be renewed and expire all the same (T5).
 // And a lease whose clearing entry is in the log would end by the checkpoint although its holder
-// was heard.
+// was heard from.
 func (l *leadership) refresh() {
 	if l.m.primary && l.expiry.mayRefresh() && !l.gate.singles.any() {
 		l.demote()

@@ -5,7 +5,7 @@ import "leasehold.dev/lease"
 // links is what a member knows about its contact with the others. The zero value knows of none.
 type links struct {
 	m  *local
-	of map[uint64]link // the members that have been heard
+	of map[uint64]link // the members that have been heard from
 }
 
 // link is what this member knows about its contact with another one.
@@ -14,7 +14,7 @@ type link struct {
 	last  uint64        // the tick of the last message, counted from 1; 0 if there was none
 }
 
-// heard records a message of a member.
+// heard records a message from a member.
 func (k *links) heard(member uint64) {
 	l, ok := k.of[member]
 	if !ok {
@@ -33,8 +33,8 @@ func (k *links) note(member uint64, l link) {
 	k.of[member] = l
 }
 
-// connected records since when there has been an uninterrupted connection. A new leader has not
-// heard from the others for long.
+// connected records the time since which the connection has been uninterrupted. A new leader has
+// heard from the others only recently.
 func (k *links) connected(member uint64, since lease.Instant) {
 	k.note(member, link{min(since, k.m.now), k.of[member].last})
 }
@@ -49,16 +49,16 @@ func (k *links) broken(member uint64) {
 // gone records that a member's process has ended or restarted.
 func (k *links) gone(member uint64) { delete(k.of, member) }
 
-// known reports whether a member has been heard, or is connected, since its process last ended as
-// far as known.
+// known reports whether a member has been heard from, or is connected, since its process last ended
+// as far as known.
 func (k *links) known(member uint64) bool {
 	_, ok := k.of[member]
 	return ok
 }
 
-// active reports whether this leader has heard a member within an election timeout, and does not
-// know that its process has ended since. (Raft's own RecentActive is unsuitable: each check of the
-// quorum resets it for all.)
+// active reports whether this leader has heard from a member within an election timeout, and does
+// not know that its process has ended since. (Raft's own RecentActive is unsuitable: each check of
+// the quorum resets it for all.)
 func (k *links) active(id uint64) bool {
 	if id == k.m.cfg.ID {
 		return true
@@ -67,9 +67,9 @@ func (k *links) active(id uint64) bool {
 	return last > 0 && k.m.ticks+1-last < uint64(k.m.cfg.ElectionTicks)
 }
 
-// stable reports whether a member has been heard for Config.Membership.Stable. The leader asks this
-// about followers, which answer each heartbeat; a follower that is not heard counts as cut off
-// after an election timeout.
+// stable reports whether a member has been heard from for Config.Membership.Stable. The leader asks
+// this about followers, which answer each heartbeat; a follower that is not heard from counts as
+// cut off after an election timeout.
 func (k *links) stable(id uint64) bool {
 	if id == k.m.cfg.ID {
 		return true

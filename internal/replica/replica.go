@@ -28,9 +28,9 @@ type Config struct {
 	ElectionTicks, HeartbeatTicks int
 	// NoPreVote lets a member raise the term before it knows that it could win.
 	NoPreVote bool
-	// Silence configures how soon members that are not heard count as unresponsive. The zero value
-	// leaves that to Raft's election timeout, and so does NoPreVote: without the pre-vote, one
-	// mistaken member would depose a healthy leader.
+	// Silence configures how soon members that are not heard from count as unresponsive. The zero
+	// value leaves that to Raft's election timeout, and so does NoPreVote: without the pre-vote,
+	// one mistaken member would depose a healthy leader.
 	Silence silence.Config
 	// MaxBatch is the approximate largest size of an entry, in bytes.
 	MaxBatch int
@@ -58,7 +58,8 @@ type Config struct {
 type Membership struct {
 	// Strict rejects changes that the currently connected voters could not commit.
 	Strict bool
-	// Stable is how long a voter must have been heard to count as connected when a member is added.
+	// Stable is how long a voter must have been heard from to count as connected when a member is
+	// added.
 	Stable lease.TTL
 	// MaxLearners bounds the learners; 0 means no bound.
 	MaxLearners int

@@ -5,11 +5,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file handles members that are not heard; package silence decides which those are. A follower
-// campaigns as if its leader had died. A leader that lost its majority steps down. Neither affects
-// Raft's safety, and PreVote keeps a leader that a majority hears.
+// This file handles members that are not heard from; package silence decides which those are. A
+// follower campaigns as if its leader had died. A leader that lost its majority steps down. Neither
+// affects Raft's safety, and PreVote keeps a leader that a majority hears.
 
-// heard records a message of a member. A leader that names a later term is campaigning and no
+// heard records a message from a member. A leader that names a later term is campaigning and no
 // longer leads: a follower need not wait until the election timeout lets it vote.
 func (r *Replica) heard(m *Message) {
 	r.links.heard(m.From)
@@ -37,7 +37,7 @@ func (r *Replica) Silences() []silence.State {
 	return r.silence.States(r.now)
 }
 
-// lookForSilent finds members that are not heard, and reacts.
+// lookForSilent finds members that are not heard from, and reacts.
 func (r *Replica) lookForSilent() {
 	if r.silence == nil {
 		return
@@ -58,7 +58,7 @@ func (r *Replica) lookForSilent() {
 	r.drain()
 }
 
-// expected returns the members that should be heard: the leader, or all voters if this is the
+// expected returns the members that should send messages: the leader, or all voters if this is the
 // leader.
 func (r *Replica) expected() []uint64 {
 	list := r.scratch.members[:0]

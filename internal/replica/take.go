@@ -20,7 +20,7 @@ type Output struct {
 	// streams the current state (the one on disk may be older than the membership that includes the
 	// receiver), and calls SnapshotSent when that ends.
 	Send []*Message
-	// Ask are members that have not been heard for a while: the shell sends each of their
+	// Ask are members that have not been heard from for a while: the shell sends each of their
 	// processes, not their cores, a probe, and calls Answered if an answer arrives.
 	Ask []uint64
 	// Silent are members that count as unresponsive from now on.

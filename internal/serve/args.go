@@ -26,7 +26,7 @@ func Args(argv []string) []string {
 	return rest
 }
 
-// meansServe reports whether args begin with a flag of serve and include one that is no client
+// meansServe reports whether args begin with a flag of serve and include one that is not a client
 // flag.
 func meansServe(args []string) bool {
 	known := newFlags().fs

@@ -123,7 +123,7 @@ func (d *doctor) disk(cfg *server.Config) {
 			break
 		}
 		if err == nil {
-			d.say(unfit, "disk", "%s is no directory", dir)
+			d.say(unfit, "disk", "%s is not a directory", dir)
 			return
 		}
 		if up := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && up != dir {

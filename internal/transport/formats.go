@@ -24,7 +24,7 @@ func (f Formats) String() string {
 	return fmt.Sprintf("formats %d to %d", f.Oldest, f.Newest)
 }
 
-// valid reports whether there is a format; 0 is none.
+// valid reports whether there is any format; 0 means none.
 func (f Formats) valid() bool { return 0 < f.Oldest && f.Oldest <= f.Newest }
 
 // has reports whether a format is among them.

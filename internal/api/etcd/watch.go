@@ -74,7 +74,8 @@ type watchStream struct {
 
 	// What follows belongs to send.
 	watchers map[int64]*watcher // known to the client
-	// allowed and who are the users, roles and caller for which the watchers were last checked.
+	// allowed and who are the users and roles, and the caller, with which the watchers were last
+	// checked.
 	allowed *access.State
 	who     access.Caller
 	quiet   map[int64]*watcher // those that want progress reports

@@ -8,7 +8,7 @@ import (
 )
 
 // number identifies a write within a session, so that it is executed only once, however often it is
-// sent. The zero value is no number.
+// sent. The zero value means that there is no number.
 type number struct {
 	session fsm.Session
 	settled uint64

@@ -333,7 +333,7 @@ func (t *stream) fitsLocked(renewing int) bool {
 }
 
 // leasesRenewed returns the number of leases and groups in a renewal, or 0 if it is only one or the
-// request is no renewal.
+// request is not a renewal.
 func leasesRenewed(r *pb.Request) int {
 	m := r.GetRenew()
 	n := len(m.GetIds()) + len(m.GetLeases()) + len(m.GetGroups()) + len(m.GetLeave())

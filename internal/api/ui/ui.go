@@ -66,8 +66,8 @@ type file struct {
 
 // Offer configures the page.
 type Offer struct {
-	// ReadOnly omits everything that makes changes. It is no protection: a user with the permission
-	// to change something can do so without the page.
+	// ReadOnly omits everything that makes changes. This is not a protection: a user with the
+	// permission to change something can do so without the page.
 	ReadOnly bool
 	// Relay is for the page of a relay, which does not know the state of the cluster.
 	Relay bool

@@ -75,7 +75,7 @@ off.`,
 func (t *topRun) check() error {
 	switch {
 	case !slices.Contains(panes, t.pane):
-		return app.BadArgs("--pane %q is none of %s", t.pane, strings.Join(panes, ", "))
+		return app.BadArgs("--pane %q is not one of %s", t.pane, strings.Join(panes, ", "))
 	case t.interval < 100*time.Millisecond:
 		return app.BadArgs("--interval must be at least 100ms")
 	case t.rows < 1:

@@ -4,11 +4,11 @@
 // process, or one behind a broken link, just becomes quiet. But so does a busy one, and the
 // listening member may have been delayed itself. So a lack of heartbeats alone is not enough:
 //
-//   - A member that has not been heard for one and a half heartbeats is probed, over a connection
-//     and by goroutines that are independent of its core. A busy process answers, a stopped one
-//     does not.
-//   - It becomes silent once it has not been heard for its limit, and has not answered for twice
-//     the time of its slowest answer in the last minutes.
+//   - A member that has not been heard from for one and a half heartbeats is probed, over a
+//     connection and by goroutines that are independent of its core. A busy process answers, a
+//     stopped one does not.
+//   - It becomes silent once it has not been heard from for its limit, and has not answered for
+//     twice the time of its slowest answer in the last minutes.
 //   - The limit is three heartbeats, or one and a half times the longest pause from which the
 //     member recovered in the last minutes, but at most the election timeout. So a member that
 //     stutters is considered hung once, not each time.
@@ -39,8 +39,8 @@ const (
 	// leastWait is the minimum time for an answer, in milliseconds. Even a process that has
 	// answered promptly for minutes may have to wait for a processor or its garbage collector.
 	leastWait = 100
-	// tolerance is how late the watching member may be, in milliseconds, before it discards what it
-	// has not heard.
+	// tolerance is how late the watching member may be, in milliseconds, before it ignores the
+	// lack of messages.
 	tolerance = 50
 	// restEvery is the interval at which other members are probed, in milliseconds.
 	restEvery = 1000
@@ -62,12 +62,12 @@ type Watch struct {
 // peer is the state of another member.
 type peer struct {
 	heard  lease.Instant // last message, or when the countdown was restarted
-	asked  lease.Instant // when it was first probed since it was heard; 0 if it was not
+	asked  lease.Instant // when it was first probed since it was heard from; 0 if it was not
 	again  lease.Instant // time of the next probe
 	silent bool
 	lost   bool
-	// missed is when it had last been heard before it fell silent, whether or not it is still
-	// watched; 0 if it has been heard since.
+	// missed is when it had last been heard from before it fell silent, whether or not it is still
+	// watched; 0 if it has been heard from since.
 	missed lease.Instant
 	back   lease.Instant // when its last outage ended
 
@@ -107,7 +107,7 @@ func (w *worst) at(now lease.Instant) lease.TTL {
 func New(c Config) *Watch { return &Watch{cfg: c, of: make(map[uint64]*peer)} }
 
 // Advance sets the time, and must be called before any input that has arrived since. If this is
-// later than the member meant to look, it was delayed itself, and what it has not heard proves
+// later than the member meant to look, it was delayed itself, and the lack of messages proves
 // nothing.
 func (w *Watch) Advance(now lease.Instant) {
 	if w.due == 0 || now-w.due <= tolerance {
@@ -284,7 +284,7 @@ func (w *Watch) Lost(member uint64) bool {
 // State is the state of a member.
 type State struct {
 	Member uint64
-	// Quiet is how long the member has not been heard, if it is watched; Limit is how long it may
+	// Quiet is how long the member has not been heard from, if watched; Limit is how long it may
 	// be quiet.
 	Quiet, Limit lease.TTL
 	// RoundTrip is the longest time of an answer in the last minutes.

@@ -60,8 +60,8 @@ export function usePolling(f, ms, needs = []) {
 // when writes a revision, and the time of day at which the page was told of it, if it was.
 export const when = (revision, at) => "revision " + revision + (at ? ", " + clock(at) : "");
 
-// useFound looks again and again for what programs keep among keys: find returns it, and dated the
-// keys of which a view says since when they are there.
+// useFound looks repeatedly for what programs keep among keys: find returns it, and dated the keys
+// of which a view says since when they are there.
 export function useFound(find, dated) {
   const [prefix, setPrefix] = useState("");
   const id = (kv) => kv.key + kv.create_revision;

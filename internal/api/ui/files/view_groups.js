@@ -63,8 +63,8 @@ export function GroupsView({ rest }) {
     ${chosen && Detail && html`<${Detail} key=${openKind + " " + name} group=${chosen} since=${since} />`}`;
 }
 
-// usePage reads one page of a group again and again: look(from, signal) returns it, with next for
-// the one after it.
+// usePage reads one page of a group repeatedly: look(from, signal) returns it, with next for the
+// one after it.
 function usePage(look) {
   const [from, go] = useState("");
   const [page, err] = usePolling((signal) => look(from, signal), 2000, [from]);
