@@ -1,5 +1,5 @@
-// What the page can do. Each act says what will happen, and is bound to what was shown: a lease by
-// its token, a key by its mod revision. If that has changed, nothing is done.
+// The actions of the page. Each one announces its effect, and applies only to what was shown: a
+// lease with its token, a key with its mod revision. If that has changed, nothing is done.
 
 import { call } from "./api.js";
 import { ask } from "./ask.js";
@@ -13,13 +13,13 @@ const refuse = (message) => {
   throw new Error(message);
 };
 
-// ttlOf reads the TTL of a form.
+// ttlOf parses the TTL in a form.
 function ttlOf(text) {
   const ttl = duration(text);
   return ttl > 0 ? ttl : refuse("The TTL must be a time, such as 10s, 500ms or 2m.");
 }
 
-// labelsOf reads labels, one a line.
+// labelsOf parses labels, one per line.
 function labelsOf(text) {
   const out = {};
   for (const line of text.split("\n").map((l) => l.trim()).filter(Boolean)) {
@@ -32,7 +32,7 @@ function labelsOf(text) {
 
 const ttlHint = "seconds, or with a unit: 500ms, 2m, 1h";
 
-// grant grants a lease. It is for trying, and for names that are to be kept free for a while.
+// grant grants a lease, to try things out or to reserve a name for a while.
 export const grant = () => ask({
   title: "Grant a lease",
   text: "The lease will be yours. This page does not renew it: it ends after its TTL " +
@@ -52,7 +52,7 @@ export const grant = () => ask({
   },
 });
 
-// What keys go with a lease, for a question.
+// going describes which keys are deleted with a lease, for a confirmation.
 const going = (l) => {
   const n = Number(l.key_count || 0);
   if (n === 0) return html`<p>No keys go with it.</p>`;
@@ -62,7 +62,7 @@ const going = (l) => {
     ${n > list.length && html`<li>and ${n - list.length} more</li>`}</ul>`;
 };
 
-// waiters counts those that wait for what a lease holds: for locks, and to lead.
+// waiters counts the waiters for what a lease holds: for locks and elections.
 async function waiters(l) {
   let n = 0;
   for (const q of queuesOf((l.keys || []).map((key) => ({ key, lease: l.id })))) {
@@ -72,7 +72,7 @@ async function waiters(l) {
   return n;
 }
 
-// Waiters says who gets a turn when a lease ends.
+// Waiters shows who is next when a lease ends.
 function Waiters({ lease }) {
   const [n, set] = useState("asking");
   useEffect(() => {
@@ -88,13 +88,13 @@ const refusals = {
   REASON_UNKNOWN_OUTCOME: "It is unknown whether this was done. Check before you repeat it.",
 };
 
-// told turns the reason of one lease's result into an error.
+// told throws an error for the reason in one lease's result.
 function told(reason = "REASON_UNSPECIFIED") {
   if (reason === "REASON_UNSPECIFIED") return;
   refuse(refusals[reason] || "Nothing was done (" + reason.replace("REASON_", "").toLowerCase() + "). Try again.");
 }
 
-// revoke ends a lease that is shown.
+// revoke revokes a lease that is shown.
 export const revoke = (l) => ask({
   title: "Revoke lease " + hexID(l.id),
   text: html`<p>The lease ends now, whatever is left of its TTL. Its holder
@@ -109,7 +109,7 @@ export const revoke = (l) => ask({
   },
 });
 
-// renew gives a lease that is shown all of its TTL again.
+// renew restarts the full TTL of a lease that is shown.
 export const renew = (l) => ask({
   title: "Renew lease " + hexID(l.id),
   text: "The lease lives for " + seconds(l.ttl_ms) + " from now, also if its holder is gone: so long others wait for " +
@@ -121,7 +121,7 @@ export const renew = (l) => ask({
   },
 });
 
-// changeTTL gives a lease that is shown another TTL.
+// changeTTL changes the TTL of a lease that is shown.
 export const changeTTL = (l) => ask({
   title: "Change the TTL of lease " + hexID(l.id),
   text: html`<p>The lease gets another TTL, which runs anew from now. Its holder counts by the old
@@ -137,7 +137,8 @@ export const changeTTL = (l) => ask({
   },
 });
 
-// txn does operations on a key if it is as it was shown: at its mod revision, 0 for no such key.
+// txn applies an operation to a key if the key still has the given mod revision; 0 means that it
+// does not exist.
 async function txn(key, revision, op) {
   const r = await call("v1/store/txn", {
     compare: [{ relation: "RELATION_EQUAL", key, mod_revision: String(revision) }],
@@ -157,7 +158,7 @@ export const deleteKey = (kv) => ask({
   act: () => txn(kv.key, kv.mod_revision, { delete_range: { key: kv.key } }),
 });
 
-// putKey gives a key that is shown another value. It keeps its lease.
+// putKey changes the value of a key that is shown. The key keeps its lease.
 export const putKey = (kv, text) => ask({
   title: "Change the value",
   text: html`<p>The key gets this value, unless it has changed since it was shown. Its lease
@@ -169,7 +170,7 @@ export const putKey = (kv, text) => ask({
   }),
 });
 
-// newKey puts a key that is not there.
+// newKey creates a key.
 export const newKey = (prefix) => ask({
   title: "Put a new key",
   text: "Creates a key without a lease. If the key exists already, nothing is done.",

@@ -1,25 +1,24 @@
-// The JSON API of the member or the relay, as the user who is logged in. All addresses are relative to the page, so
-// that it works behind a prefix.
+// The JSON API of the member or the relay, called as the logged-in user. All addresses are relative
+// to the page, so that it works behind a path prefix.
 
 import { memberID, object } from "./text.js";
 
-// root is where the API is: one step above /ui/.
+// root is the address of the API: one step above /ui/.
 const root = new URL("../", document.baseURI);
 
-// server says what the page came from and asks: "member", or "relay", which asks a member.
+// server is what serves the page and its API: "member", or "relay", which forwards to a member.
 export const server = document.querySelector("meta[name=leasehold-server]").content;
 export const relay = server === "relay";
 
-// answersWithin is how long a call may take. It is above what the server needs to say that it does
-// not know.
+// answersWithin is how long a call may take. It is longer than the server's own timeout.
 const answersWithin = 20_000;
 
-// The login stays in this tab, and ends with it.
+// The login is kept in this tab, and ends with it.
 const key = "leasehold.login";
 
 let login = JSON.parse(sessionStorage.getItem(key) || "null");
 
-// who returns the login, null if there is none: {user, token}.
+// who returns the login, {user, token}, or null if there is none.
 export const who = () => login;
 
 function keep(l) {
@@ -29,13 +28,13 @@ function keep(l) {
   globalThis.dispatchEvent(new Event("login"));
 }
 
-// Failure is an answer that is an error, or none at all.
+// Failure is an error response, or a missing response.
 class Failure extends Error {
   constructor(status, body) {
     super(body?.message || `the ${server} answered with status ${status}`);
     const detail = body?.details?.find((d) => d["@type"]?.endsWith("leasehold.v1.Error"));
     this.reason = detail?.reason || "";
-    // etcd's API says 400 to a call without a login.
+    // etcd's API answers 400 to a call without a login.
     const nameless = /user name is empty|invalid auth token/;
     this.anonymous = status === 401 || status === 400 && nameless.test(this.message);
     this.denied = status === 403;
@@ -59,25 +58,26 @@ async function ask(path, options) {
   }
 }
 
-// refused forgets a login that the cluster does not know any more. A call that was made as another
-// login says nothing of this one.
+// refused drops a login that the cluster no longer accepts. A failed call with an earlier login
+// does not affect the current one.
 function refused(f, made) {
   if (f.anonymous && login && login === made) keep(null);
   return f;
 }
 
-// failure reads why a call failed.
+// failure reads the reason for a failed call.
 async function failure(answer, made) {
   const text = await answer.text().catch(() => "");
   let body = object(text);
-  // One that is not of the API is of a proxy, or of the guard before it, which says what to do.
+  // A response that is not from the API is from a proxy, or from the check in front of the API,
+  // which says what to do.
   if (!body && answer.headers.get("Content-Type")?.startsWith("text/plain")) {
     body = { message: text.slice(0, 300) };
   }
   return refused(new Failure(answer.status, body), made);
 }
 
-// call asks once, and returns the answer.
+// call makes one call, and returns the response.
 export async function call(path, body = {}, signal, made = login) {
   const late = AbortSignal.timeout(answersWithin);
   const answer = await ask(path, {
@@ -92,13 +92,13 @@ export async function call(path, body = {}, signal, made = login) {
   }
 }
 
-// get reads a page of the member. An answer that is an error is an answer, too.
+// get fetches a page of the member. It returns error responses like any other.
 export async function get(path) {
   const answer = await ask(path, { signal: AbortSignal.timeout(answersWithin) });
   return { status: answer.status, text: await answer.text() };
 }
 
-// members asks for the members of the cluster, as this one knows them.
+// members returns the members of the cluster, as this member knows them.
 export async function members() {
   const r = await call("v3/cluster/member/list", { linearizable: false });
   return (r.members || []).map((m) => ({
@@ -106,13 +106,13 @@ export async function members() {
   }));
 }
 
-// quiet is what a call answers, null if it fails.
+// quiet returns the result of a call, or null if it fails.
 export const quiet = (answer) => answer.catch(() => null);
 
-// statuses are those of HTTP for the codes by which a stream ends.
+// statuses maps the codes that end a stream to HTTP statuses.
 const statuses = { 3: 400, 7: 403, 14: 503, 16: 401 };
 
-// stream asks, and yields each message as it comes.
+// stream makes a call, and yields each message as it arrives.
 export async function* stream(path, body, signal) {
   const made = login;
   const answer = await ask(path, {
@@ -140,18 +140,18 @@ export async function* stream(path, body, signal) {
   }
 }
 
-// logIn logs in by a password.
+// logIn logs in with a password.
 export async function logIn(user, password) {
   const r = await call("v3/auth/authenticate", { name: user, password });
   keep({ user, token: r.token });
 }
 
-// useToken logs in by a token that something else made, if the member takes it.
+// useToken logs in with a token from elsewhere, if the member accepts it.
 export async function useToken(text) {
   const token = text.trim();
   const { principal } = await call("v1/access/whoami", {}, undefined, { token });
   keep({ user: principal, token });
 }
 
-// logOut forgets the login.
+// logOut drops the login.
 export const logOut = () => keep(null);

@@ -1,5 +1,5 @@
-// The frame of the page: which view is seen, who is logged in, and whether what is shown is
-// confirmed by the cluster.
+// The frame of the page: which view is visible, who is logged in, and whether the cluster confirms
+// what is shown.
 
 import { call, members, relay, who } from "./api.js";
 import { live, now } from "./live.js";
@@ -39,7 +39,7 @@ const place = () => {
 };
 
 // Elsewhere has links to the pages of the other members. The browser lets this page call only the
-// member or the relay that it came from, so it cannot go there by itself.
+// member or the relay that it came from, so it cannot switch on its own.
 function Elsewhere({ known }) {
   const others = known.flatMap((m) =>
     m.urls.filter((u) => /^https?:/.test(u) && new URL(u).host !== location.host)
@@ -49,10 +49,10 @@ function Elsewhere({ known }) {
     ${others.map((o) => html` <a href=${o.href} rel="noreferrer"><bdi>${o.name}</bdi></a>`)}`;
 }
 
-// Confirmed says in a line whether the cluster stands behind what is shown.
+// Confirmed shows in one line whether the cluster confirms what is shown.
 function Confirmed({ known }) {
   useChanges();
-  // The stream of events goes on while nobody leads: it only has nothing to tell.
+  // The stream of events stays open while there is no leader, but delivers nothing.
   const [led = true] = usePolling(async () => live.state !== "live" ||
     Number((await call("v3/maintenance/status")).leader || 0) !== 0, 5000);
   const { failure } = live;
@@ -79,17 +79,18 @@ function App() {
     addEventListener("hashchange", () => go(place()));
     addEventListener("login", () => setLogin(who()));
   }, []);
-  // The addresses of all members are for when this one is gone: then those of the last answer stay.
+  // The addresses of the members are needed when this one is gone: then the last known ones are
+  // shown.
   const [known = []] = usePolling(async () => (live.state === "denied" ? [] : members()), 60_000, [login]);
   const tab = at.view === "lease" ? "leases" : at.view;
   const name = tabs.find(([path]) => path === tab)[1];
   useEffect(() => {
     document.title = name + " · Leasehold";
-    // On a narrow screen the views are in one row, which scrolls.
+    // On a narrow screen, the views are in one scrolling row.
     document.querySelector("header nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [name]);
   const View = views.get(at.view);
-  // A view begins anew for another user: nothing of the one before stays on the screen.
+  // A view restarts for another user: nothing of the previous user's remains on the screen.
   return html`
     <a class="skip" href="#main" onClick=${(e) => {
       e.preventDefault();

@@ -1,17 +1,17 @@
-// Questions before acts. Each act asks once, and says what will happen; what it does is bound to
+// Confirmations of actions. Each action asks once, and announces its effect; it applies only to
 // what was shown when it asked.
 
 import { html, trouble, useEffect, useRef, useState } from "./parts.js";
 
 let put = () => {};
 
-// ask shows a question: {title, text, fields, verb, act}. text is what will happen. fields are
-// {name, label, value, kind, hint, known}; known tells the browser what it may fill in. act(values)
-// does it, and throws why it could not. ask is true once it was done, and false if the user thought
-// better of it.
+// ask shows a question: {title, text, fields, verb, act}. text describes the effect. fields are
+// {name, label, value, kind, hint, known}; known is the autocomplete hint for the browser.
+// act(values) performs the action, and throws if it fails. ask resolves to true once it is done,
+// and to false if the user cancels.
 export const ask = (question) => new Promise((done) => put({ ...question, done }));
 
-// Questions is where they are shown.
+// Questions shows the current question.
 export function Questions() {
   const [question, set] = useState(null);
   useEffect(() => {
@@ -46,7 +46,7 @@ function Question({ question: q, close }) {
     }}><h2 id="question">${q.title}</h2><div class="what">${q.text}</div><//></dialog>`;
 }
 
-// Form asks for the values of fields, has act(values) done, and shows why it could not be.
+// Form asks for the values of fields, calls act(values), and shows why it failed.
 export function Form({ fields = [], verb, act, cancel, children, ...rest }) {
   const [err, fail] = useState(null);
   const [busy, work] = useState(false);

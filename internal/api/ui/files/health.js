@@ -1,14 +1,15 @@
-// How the cluster is, in one word, by the rules of "leasehold status". That command asks every
-// member; a page can ask only the one that it came from, or that its relay goes to, and judges by what
-// that one knows.
+// The health of the cluster in one word, by the rules of "leasehold status". That command asks
+// every member; a page can ask only the member that serves it, or the one behind its relay, and
+// relies on what that member knows.
 
 import { get, relay, server } from "./api.js";
 
-// lagEntries and fullPart are those of the command.
+// lagEntries and fullPart are the thresholds of the command.
 const lagEntries = 10_000;
 const fullPart = 0.8;
 
-// parse reads the text of /metrics, and returns what gives a list of {labels, value} for a name.
+// parse parses the text of /metrics. It returns a function from a name to a list of {labels,
+// value}.
 function parse(text) {
   const out = new Map();
   for (const line of text.split("\n")) {
@@ -24,20 +25,20 @@ function parse(text) {
   return (name) => out.get(name) || [];
 }
 
-// asked names the member whose word this is.
+// asked names the member that was asked.
 export const asked = relay ? "the member behind this relay" : "this member";
 
-// metricsNow asks the member, or the relay, for its metrics.
+// metricsNow fetches the metrics of the member or the relay.
 export const metricsNow = async () => parse((await get("metrics")).text);
 
 // sum adds up the values of one metric.
 export const sum = (metrics, name) =>
   metrics(name).reduce((n, x) => n + x.value, 0);
 
-// judge returns the word, and the reasons. What it takes: health, the answer of /health; status,
-// that of /v3/maintenance/status, or null; metrics; and members, a list of {id, name} in hex. The
-// metrics of a relay say nothing of the cluster. It goes by the status, of which nobody is told without
-// a login.
+// judge returns the word and the reasons. Arguments: health, the response of /health; status, the
+// response of /v3/maintenance/status, or null; metrics; and members, a list of {id, name} in hex.
+// The metrics of a relay do not describe the cluster, so behind a relay judge uses the status,
+// which requires a login.
 export function judge({ health, status, metrics, members }) {
   const reasons = [];
   const name = (id) => members.find((m) => m.id === id)?.name || id;

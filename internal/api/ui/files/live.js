@@ -1,22 +1,22 @@
-// What the page knows of leases: one stream of events, the log of what it told, and the leases
-// themselves. The page never ticks for a lease. It keeps what the cluster last said, and when the
-// page asked for that.
+// The page's knowledge of leases: one stream of events, the log of these events, and the leases
+// themselves. The page keeps no timer for a lease. It keeps the cluster's last answer about it, and
+// when the page asked for that.
 
 import { call, stream } from "./api.js";
 import { hexID } from "./text.js";
 
-// A lease that nobody renews is told of when it has no more than this left.
+// A lease that is not renewed is reported when it has at most this much time left.
 const expiringWithin = 5000;
 
-// The log keeps so many events; older ones go.
+// The log keeps this many events, and drops older ones.
 const maxLog = 20_000;
 
 const pageSize = 1000;
 
-// The clocks of the browser and of the member may run so much faster or slower than each other.
+// The rates of the browser's and the member's clocks may differ by this much.
 const maxDrift = 0.01;
 
-// now is the page's clock. It runs on while the machine's time of day is set.
+// now is the page's clock. Changes of the machine's time of day do not affect it.
 export const now = () => performance.now();
 
 class Live {
@@ -38,7 +38,8 @@ class Live {
   #told = 0; // when the listeners were told
   #abort = null;
 
-  // upTo is the moment up to which the page stands behind what it counts: now, or when the member was lost.
+  // upTo is the time up to which the page's times left are reliable: now, or when the member was
+  // lost.
   upTo() {
     return this.state === "lost" ? Math.min(this.since, now()) : now();
   }
@@ -49,7 +50,7 @@ class Live {
     return () => this.#listeners.delete(f);
   }
 
-  // tell says that something has changed.
+  // tell reports a change to the subscribers.
   tell() {
     if (this.#waiting) return;
     this.#waiting = true;
@@ -58,12 +59,12 @@ class Live {
       this.#told = now();
       for (const f of this.#listeners) f();
     };
-    // A page that is not seen makes no pictures, and does not need to be up to date.
+    // A hidden page gets no animation frames, and need not be up to date.
     if (document.hidden) setTimeout(go, 1000);
     else setTimeout(() => requestAnimationFrame(go), this.#told + 100 - now());
   }
 
-  // start begins anew, as after a login.
+  // start restarts everything, for example after a login.
   start() {
     this.stop();
     for (const id of this.leases.keys()) this.#drop(id);
@@ -74,7 +75,7 @@ class Live {
     this.#run(this.#abort.signal);
   }
 
-  // stop ends all that is under way.
+  // stop ends all calls in flight.
   stop() {
     this.#abort?.abort();
   }
@@ -86,8 +87,8 @@ class Live {
     this.tell();
   }
 
-  // run follows the events. After a break it goes on behind the last one; if that is forgotten, it
-  // begins with the present and lists all leases again.
+  // run follows the events. After an interruption it continues after the last one; if the member no
+  // longer has it, run starts from the present and lists all leases again.
   async #run(signal) {
     let fresh = true;
     for (let pause = 500; !signal.aborted; pause = Math.min(pause * 2, 8000)) {
@@ -100,7 +101,7 @@ class Live {
           if (first) this.slow.clear(); // the stream tells of those that are slow now
           first = false;
           if (fresh) {
-            // The events are followed first, and then the leases are listed: nothing is missed.
+            // The events are followed before the leases are listed, so nothing is missed.
             fresh = false;
             this.seq = m.seq || "0";
             this.#set("lists");
@@ -131,7 +132,8 @@ class Live {
     }
   }
 
-  // list asks for some leases, learns what the answer says, and returns them, and the page behind them.
+  // list requests some leases, records the response, and returns the leases and the token of the
+  // next page.
   async list(query, signal) {
     const asked = now();
     const r = await call("v1/leases/list", query, signal);
@@ -167,7 +169,7 @@ class Live {
     }
   }
 
-  // history reads what happened before the page began, as far as the member remembers it.
+  // history reads the events from before the page was opened, as far as the member still has them.
   async #history(until, signal) {
     const old = [];
     const end = BigInt(until);
@@ -192,8 +194,8 @@ class Live {
     this.tell();
   }
 
-  // learn takes what an answer that just came says of a lease, and when that was asked for. An answer
-  // that is older than what is known changes nothing.
+  // learn records a lease from a response that has just arrived, and when it was requested. A
+  // response older than what is known changes nothing.
   learn(l, asked) {
     const known = this.leases.get(l.id);
     if (known) {
@@ -201,9 +203,9 @@ class Live {
       if (known.asked > asked) return;
     }
     const fresh = !known || known.token !== l.token;
-    // What was left is as of some moment between the question and the answer. A lease that ends later
-    // than it could have ended by any answer before was renewed, when it had all of its TTL. An event
-    // tells of no such end.
+    // The remaining time is as of some moment between the request and the response. If a lease ends
+    // later than any earlier response allowed, it was renewed, and had its full TTL then. Events do
+    // not report such an end.
     const ends = asked + left(l);
     const answered = !fresh && known.asked >= 0;
     const latest = answered ? known.latest + (asked - known.asked) * maxDrift : Infinity;
@@ -218,8 +220,8 @@ class Live {
     if (renewed || !answered) this.touched.add(l.id);
   }
 
-  // ask asks for what is left of some leases, by their IDs, in one call. One that the answer does not
-  // have has ended.
+  // ask requests the remaining time of some leases, by ID, in one call. A lease that is not in the
+  // response has ended.
   async ask(ids, signal) {
     const some = new Map([...new Set(ids)].slice(0, pageSize).map((id) => [id, this.leases.get(id)?.token]));
     if (some.size === 0 || this.state === "denied") return;
@@ -229,7 +231,7 @@ class Live {
     this.tell();
   }
 
-  // ended takes away a lease that an answer no longer has.
+  // ended removes a lease that is no longer in a response.
   ended(id, token) {
     if (this.leases.get(id)?.token !== token) return;
     this.#drop(id);
@@ -281,8 +283,8 @@ class Live {
     this.tell();
   }
 
-  // know takes what an event says of a lease. What was left is told of the moment of the event,
-  // which may be long ago: it is to be asked for.
+  // know records a lease from an event. Its remaining time is as of the event, which may be long
+  // ago, so it must be requested.
   #know(l) {
     this.leases.set(l.id, { ...l, asked: NaN, hex: hexID(l.id), heard: now() });
     this.touched.add(l.id);
@@ -293,8 +295,8 @@ export const live = new Live();
 
 const left = (l) => Number(l.remaining_ms || 0);
 
-// remaining returns for how long a lease will certainly live on, by what the cluster last said of
-// it, counted from before the page asked; null if that is not known. age is how old that is.
+// remaining returns how long a lease will certainly stay valid, by the cluster's last answer,
+// counted from before the page asked; null if unknown. age is the age of that answer.
 export function remaining(l, at = now()) {
   if (!(l.asked >= 0)) return { ms: null, age: null };
   const age = at - l.asked;
@@ -302,10 +304,10 @@ export function remaining(l, at = now()) {
   return { ms: ms > 0 ? ms : null, age };
 }
 
-// stateOf says how a lease was when the cluster was last asked: its holder renews it, or is silent
+// stateOf returns the state of a lease at the last answer: its holder renews it, or has been silent
 // for more than half of the TTL, or it is about to expire, or it has expired and its lock delay
-// runs. One that was not renewed until the end of what was certain is in jeopardy: it was not told to
-// have ended, and no longer has to live.
+// runs. A lease that was not renewed within its certain time is in jeopardy: its end was not
+// reported, but it may have ended.
 export function stateOf(l, at) {
   if (l.delayed) return "delayed";
   const part = left(l) / Number(l.ttl_ms || 1);

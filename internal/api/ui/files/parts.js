@@ -1,4 +1,4 @@
-// What views are made of.
+// The parts of views.
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { clock, escaped, fromBase64, hexID, shown, span } from "./text.js";
@@ -7,10 +7,10 @@ import { read } from "./read.js";
 
 export * from "./vendor/htm-preact.js";
 
-// mayAct says whether the page offers acts: serve --ui=read-only switches that off.
+// mayAct says whether the page offers actions: serve --ui=read-only turns that off.
 export const mayAct = document.querySelector("meta[name=leasehold-acts]").content === "on";
 
-// useChanges draws a view again after changes and, while it is seen, each second.
+// useChanges redraws a view after changes and, while it is visible, every second.
 export function useChanges() {
   const [, set] = useState(0);
   useEffect(() => {
@@ -24,9 +24,9 @@ export function useChanges() {
   }, []);
 }
 
-// usePolling calls f at once, and then again some time after each answer, while the view is seen.
-// f is given a signal that ends with the view, and its last answer, if what it needs is the same. It
-// returns the last answer, why f failed the last time, and what calls f now.
+// usePolling calls f at once, and then again some time after each response, while the view is
+// visible. f gets a signal that ends with the view and, if needs are unchanged, its last result.
+// usePolling returns the last result, the last error, and a function that calls f now.
 export function usePolling(f, ms, needs = []) {
   const [last, set] = useState({});
   const latest = useRef({});
@@ -57,11 +57,11 @@ export function usePolling(f, ms, needs = []) {
   return [last.answer, last.err, () => latest.current.run()];
 }
 
-// when writes a revision, and the time of day at which the page was told of it, if it was.
+// when formats a revision, and the time of day at which the page learned of it, if it did.
 export const when = (revision, at) => "revision " + revision + (at ? ", " + clock(at) : "");
 
-// useFound looks repeatedly for what programs keep among keys: find returns it, and dated the keys
-// of which a view says since when they are there.
+// useFound searches the keys repeatedly for what programs keep there: find returns it, and dated
+// returns the keys whose age a view shows.
 export function useFound(find, dated) {
   const [prefix, setPrefix] = useState("");
   const id = (kv) => kv.key + kv.create_revision;
@@ -79,36 +79,36 @@ export function useFound(find, dated) {
     search: html`<${Search} label="Keys that begin with" value=${prefix} set=${setPrefix} />`,
     age: list && "as of " + span(now() - at) + " ago." +
       (more ? " There are more keys than the page looks through: give a prefix." : ""),
-    // A key has no time of day: it is known only of those that the page saw come.
+    // Keys have no time of day: it is known only for keys that appeared while the page was open.
     since: (kv) => when(kv.create_revision, seen.get(id(kv))),
   };
 }
 
-// named shows a text of a user: a key, a name, an owner. It has its own direction, and nothing in it
-// is hidden.
+// named shows a text from a user: a key, a name, an owner. The text has its own direction, and
+// hidden characters are shown.
 export const named = (text) => html`<bdi class="name">${escaped(text || "")}</bdi>`;
 
 // value shows the beginning of a key's value.
 export const value = (kv) => named(shown(fromBase64(kv?.value).slice(0, 200)));
 
-// leaseLink leads to a lease.
+// leaseLink is a link to a lease.
 export const leaseLink = (id) => html`<a class="id" href=${"#/lease/" + hexID(id)}>${hexID(id)}</a>`;
 
-// holder names who has a lease, or had it, as far as the page knows it.
+// holder names the current or past holder of a lease, as far as the page knows it.
 export function holder(id) {
   const l = live.leases.get(id) || live.log.findLast((e) => e.lease?.id === id)?.lease;
   return html`${leaseLink(id)} ${l && named(l.owner || l.name)}`;
 }
 
-// trouble shows why something failed.
+// trouble shows an error.
 export const trouble = (err) =>
   err && html`<p class="line warn" role="alert">${escaped(err.message)}</p>`;
 
-// asking is what a view shows before the first answer.
+// asking is what a view shows before the first response.
 export const asking = (err) => trouble(err) || html`<p class="asking" role="status">Asking</p>`;
 
-// timeLeft shows for how long a lease will certainly live on. It counts only while the page hears
-// from the cluster; otherwise it says what was known, and how old that is.
+// timeLeft shows how long a lease will certainly stay valid. It counts down only while the page
+// hears from the cluster; otherwise it shows the last known value and its age.
 export function timeLeft(lease) {
   if (!lease) return "not known";
   const { ms, age } = remaining(lease, live.upTo());
@@ -122,7 +122,7 @@ export function timeLeft(lease) {
     html` <span class="faint">asked ${span(age)} ago</span>`}`;
 }
 
-// left is timeLeft of a lease by its ID.
+// left is timeLeft for a lease ID.
 export const left = (id) => timeLeft(live.leases.get(id));
 
 // stateMark shows a state by a word and a mark.
@@ -140,8 +140,7 @@ export function useNarrow() {
   return narrow;
 }
 
-// Search and Choice are fields that narrow down what is shown. list has the values of a choice, each
-// with a word for it.
+// Search and Choice are filters. list has the values of a choice, each with its label.
 export const Search = ({ label, set, ...rest }) => html`<label>${label + " "}<input type="search"
   spellcheck="false" ...${rest} onInput=${(e) => set(e.target.value)} /></label>`;
 
@@ -149,8 +148,8 @@ export const Choice = ({ label, value, set, list }) => html`<label>${label + " "
   onChange=${(e) => set(e.target.value)}>
   ${list.map(([v, word]) => html`<option value=${v}>${word}</option>`)}</select></label>`;
 
-// Rows shows a long list: only the rows that are seen are in the page. row(i) gives the cells of a
-// row; seen(from, to) is told which rows are seen.
+// Rows shows a long list: only the visible rows are in the page. row(i) returns the cells of a row;
+// seen(from, to) is called with the visible rows.
 export function Rows({ label, head, count, row, seen, widths }) {
   const box = useRef(null);
   const [view, setView] = useState({ top: 0, height: 600, bar: 0 });
@@ -184,12 +183,12 @@ export function Rows({ label, head, count, row, seen, widths }) {
     </div></div>`;
 }
 
-// Facts shows pairs of a word and what it is.
+// Facts shows pairs of a label and a value.
 export const Facts = ({ list }) => html`<dl class="facts">
   ${list.filter((x) => x).map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}
 </dl>`;
 
-// Table shows rows under a title. The first cell of a row names it.
+// Table shows rows under a title. The first cell of a row is its heading.
 export const Table = ({ title, head, rows }) => html`<div class="wide" tabindex="0" role="region"
   aria-label=${title}><table><caption>${title}</caption>
   <thead><tr>${head.map((h) => html`<th scope="col">${h}</th>`)}</tr></thead>

@@ -1,23 +1,23 @@
-// Wait queues, as client/lock and etcd's package concurrency keep them: below a prefix each lease
-// has a key, named by its ID in hex, and the oldest key, by create revision, is the holder's.
+// Wait queues, as client/lock and etcd's package concurrency keep them: each lease has a key below
+// a prefix, named by its ID in hex, and the key with the lowest create revision is the holder's.
 
 import { read } from "./read.js";
 import { base64, compared, decoded, fromBase64, hexID, keyOf, object, onLease } from "./text.js";
 
-// candidates is where those wait who want to lead: beside the election's own queue.
+// candidates is the prefix of an election's candidates, next to its own queue.
 const candidates = "~candidates/";
 
-// preferred is the key of the candidate that comes first, whatever the priorities.
+// preferred is the key that names the candidate that is next regardless of priorities.
 const preferred = "~preferred";
 
-// reader is the value of the key of a reader of a read/write lock.
+// reader is the value of a reader's key in a read/write lock.
 const reader = "r";
 
-// place returns the prefix of the queue in which a key is a ticket; null if it is none. Such a key
-// ends with the ID of its lease, and maybe a dot and a number.
+// place returns the prefix of the queue in which a key is a ticket, or null if it is not a ticket.
+// A ticket's key ends with the ID of its lease, and possibly a dot and a number.
 export function place(kv) {
   const [, prefix, digits] = /^([^]*?)([0-9a-f]+)(?:\.[0-9]+)?$/.exec(keyOf(kv)) || [];
-  // The ID may be written with zeros before it, or without.
+  // The ID may have leading zeros.
   const number = (hex) => hex.replace(/^0+/, "");
   return prefix && onLease(kv) && number(digits) === number(hexID(kv.lease)) ? prefix : null;
 }
@@ -25,8 +25,8 @@ export function place(kv) {
 const created = (t) => BigInt(t.kv.create_revision || 0);
 const older = (a, b) => compared(created(a), created(b)) || compared(a.kv.key, b.kv.key);
 
-// queuesOf finds the queues among keys: {name, prefix, tickets, candidates}, each list in order.
-// Candidates of an election stand in one list with its queue.
+// queuesOf finds the queues among keys: {name, prefix, tickets, candidates}, each list in order. An
+// election's candidates are listed with its queue.
 export function queuesOf(kvs) {
   const all = new Map();
   for (const kv of kvs) {
@@ -44,7 +44,7 @@ export function queuesOf(kvs) {
     q.tickets.sort(older);
     q.candidates.sort(older);
     q.holder = q.tickets[0] || null;
-    // The leader and the first candidate stand in the queue and among the candidates.
+    // The leader and the first candidate are both in the queue and among the candidates.
     const inQueue = new Set(q.tickets.map((t) => t.lease));
     q.others = q.candidates.filter((t) => !inQueue.has(t.lease));
     q.waiters = q.tickets.slice(1).concat(q.others);
@@ -52,17 +52,16 @@ export function queuesOf(kvs) {
   return list;
 }
 
-// readQueue reads one queue, undefined if nobody is in it; the keys that it is made of, and the
-// revision of that.
+// readQueue reads one queue, or undefined if it is empty, and also its keys and their revision.
 export async function readQueue({ name, prefix }, keysOnly, signal) {
   const { kvs, revision } = await read(prefix, keysOnly, signal);
   kvs.push(...(await read(name + "~", keysOnly, signal)).kvs);
   return { queue: queuesOf(kvs).find((q) => q.name === name), kvs, revision };
 }
 
-// departures says who left a queue up to a revision, the latest first: tickets with end, the revision
-// at which each went; why; its place in the queue then; and next, who had the first place from then on.
-// Readers and holders of a semaphore that left one after the other may all have held.
+// departures returns the tickets that left a queue up to a revision, the latest first, with end,
+// the revision at which each left; why; its position in the queue then; and next, the ticket that
+// was first afterwards. Readers, and holders of a semaphore, may have held at the same time.
 export function departures(prefix, tickets, ended, revision) {
   const gone = ended.filter((e) => e.prev_kv)
     .map((e) => ({ ...e, kv: e.prev_kv, lease: e.prev_kv.lease, end: BigInt(e.kv.mod_revision) }))
@@ -75,9 +74,9 @@ export function departures(prefix, tickets, ended, revision) {
   });
 }
 
-// parts says of each ticket of a queue what it is, given the keys with their values: a reader or
-// the holder, holding or waiting. Readers at the head hold together. How many permits a semaphore
-// has the cluster does not know.
+// parts returns the role of each ticket of a queue, given the keys with their values: a reader or
+// the holder, holding or waiting. Readers at the head hold together. The cluster does not know how
+// many permits a semaphore has.
 export function parts(q, values) {
   const value = (key) => decoded(fromBase64(values.get(key)?.value)) ?? "";
   let reading = true;
@@ -98,6 +97,6 @@ export function parts(q, values) {
       role: first ? "candidate, preferred" : "candidate",
     };
   });
-  // Candidates of one priority stand by age, in which they came.
+  // Candidates with the same priority are sorted by age.
   return own.concat(rest.sort((a, b) => b.first - a.first || b.priority - a.priority));
 }

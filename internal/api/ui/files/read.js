@@ -1,17 +1,17 @@
-// Reading many keys, bounded.
+// Bounded reads of many keys.
 
 import { call, stream } from "./api.js";
 import { base64, prefixEnd, toBase64, utf8 } from "./text.js";
 
 const pageSize = 2000;
 
-// maxKeys bounds what one look goes through. A prefix leads to the rest.
+// maxKeys bounds the keys of one read. Entering a prefix finds the rest.
 const maxKeys = 20_000;
 
-// maxEndings is how many keys that went are kept.
+// maxEndings bounds the remembered deleted keys.
 const maxEndings = 500;
 
-// prefixed is the range of the keys that begin with a prefix, from some key on.
+// prefixed is the range of keys with a prefix, starting at some key.
 const prefixed = (prefix, from) => ({
   key: base64(from || prefix || "\0"), range_end: toBase64(prefixEnd(utf8(prefix))),
 });
@@ -30,8 +30,9 @@ export async function read(prefix, keysOnly, signal) {
   }
 }
 
-// endings reads which keys with a prefix went, and why: as far back as the cluster remembers, and then,
-// given what was read before, what came since. from is the revision at which this begins.
+// endings reads which keys with a prefix were deleted, and why: first as far back as the history
+// goes, and later, given the previous result, only what is new. from is the revision at which the
+// result begins.
 export async function endings(prefix, last, signal) {
   const range = prefixed(prefix);
   const from = last?.from || 1;
@@ -40,7 +41,8 @@ export async function endings(prefix, last, signal) {
   let first = true;
   try {
     for await (const { header, events } of stream("v1/store/watch", ask, signal)) {
-      // The first message says only that it begins; one without events, that all has been told.
+      // The first message only confirms the start; one without events means that everything was
+      // sent.
       if (!first && !events) return { from, list, next: BigInt(header.revision) + 1n };
       first = false;
       for (const e of events || []) list.push({ ...e, at: last?.next ? Date.now() : 0 });
@@ -48,7 +50,7 @@ export async function endings(prefix, last, signal) {
     }
   } catch (why) {
     if (why.reason !== "REASON_COMPACTED") throw why;
-    // Which revision is the first that is not compacted is told to a watch of etcd's API.
+    // Only a watch of etcd's API returns the first revision that is not compacted.
     for await (const m of stream("v3/watch", { create_request: { ...range, start_revision: 1 } }, signal)) {
       if (m.compact_revision) return endings(prefix, { from: m.compact_revision, list: [] }, signal);
     }
@@ -56,14 +58,14 @@ export async function endings(prefix, last, signal) {
   throw new Error("the history was interrupted");
 }
 
-// rangeOf asks for the first keys that begin with a prefix, from some key on, as of one moment with
-// the rest of a transaction.
+// rangeOf is the operation of a transaction that reads the first keys with a prefix, starting at
+// some key.
 export const rangeOf = (prefix, from, limit) => ({ read_range: { ...prefixed(prefix, from), limit } });
 
-// oneOf asks for one key.
+// oneOf is the operation that reads one key.
 export const oneOf = (key) => ({ read_range: { key: base64(key) } });
 
-// ask reads several ranges at one moment, and returns what each has.
+// ask reads several ranges in one transaction, and returns the result of each.
 export async function ask(ops, signal) {
   const r = await call("v1/store/txn", { success: ops }, signal);
   return (r.responses || []).map((x) => ({ kvs: [], ...x.read_range }));

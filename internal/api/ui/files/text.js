@@ -1,36 +1,36 @@
-// How bytes, IDs and times are written for people. Nothing here makes HTML: views hand these
-// texts to the browser as text nodes.
+// Formats bytes, IDs and times for display. Nothing here produces HTML: views pass these texts to
+// the browser as text nodes.
 
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const encoder = new TextEncoder();
 
-// Characters that would hide, or turn around, what stands beside them: controls, marks of
-// direction, and spaces without a width.
+// Characters that hide or reverse the text next to them: controls, direction marks, and zero-width
+// spaces.
 const odd = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
 const hex = (n, digits) => n.toString(16).padStart(digits, "0");
 
-// escaped shows odd characters by their numbers.
+// escaped replaces odd characters by their code points.
 export const escaped = (s) =>
   s.replace(odd, (c) => {
     const n = c.charCodeAt(0);
     return n < 256 ? "\\x" + hex(n, 2) : "\\u" + hex(n, 4);
   });
 
-// fromBase64 returns the bytes of the API's base64.
+// fromBase64 decodes the API's base64.
 export const fromBase64 = (s) => Uint8Array.from(atob(s || ""), (c) => c.charCodeAt(0));
 
-// toBase64 is the way back.
+// toBase64 is the inverse of fromBase64.
 export const toBase64 = (bytes) => btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join(""));
 
-// utf8 returns the bytes of a text, and base64 the API's base64 of it.
+// utf8 returns the bytes of a text, and base64 encodes it in the API's base64.
 export const utf8 = (text) => encoder.encode(text);
 export const base64 = (text) => toBase64(utf8(text));
 
 // shown64 shows the bytes of the API's base64.
 export const shown64 = (s) => shown(fromBase64(s));
 
-// decoded returns the text that bytes are, null if they are none.
+// decoded decodes UTF-8, and returns null if the bytes are invalid.
 export function decoded(bytes) {
   try {
     return strict.decode(bytes);
@@ -39,17 +39,17 @@ export function decoded(bytes) {
   }
 }
 
-// ascii returns bytes as characters, those that are none as other says.
+// ascii returns bytes as characters; other maps bytes that are not printable.
 const ascii = (bytes, other) =>
   Array.from(bytes, (b) => (b >= 32 && b < 127 ? String.fromCharCode(b) : other(b))).join("");
 
 // onLease says whether a key is on a lease.
 export const onLease = (kv) => Number(kv.lease || 0) !== 0;
 
-// keyOf returns the text that a key is, "" if it is none.
+// keyOf returns a key as text, or "" if it is not UTF-8.
 export const keyOf = (kv) => decoded(fromBase64(kv.key)) ?? "";
 
-// object returns the JSON object that a text is, null if it is none.
+// object parses a JSON object, and returns null if the text is not one.
 export function object(text) {
   try {
     const o = JSON.parse(text);
@@ -59,19 +59,19 @@ export function object(text) {
   }
 }
 
-// shown shows bytes: as text if they are UTF-8, and byte by byte otherwise.
+// shown formats bytes as text if they are UTF-8, and byte by byte otherwise.
 export function shown(bytes) {
   const text = decoded(bytes);
   return text !== null ? escaped(text) : ascii(bytes, (b) => "\\x" + hex(b, 2));
 }
 
-// range writes a range of keys, as the API has it.
+// range formats a range of keys, given in the API's form.
 export function range({ key, range_end: end }) {
   const to = end === "AA==" ? "the end" : shown64(end);
   return end ? "[" + shown64(key) + ", " + to + ")" : shown64(key);
 }
 
-// hexDump shows bytes as rows of sixteen.
+// hexDump formats bytes in rows of sixteen.
 export function hexDump(bytes) {
   const rows = [];
   for (let i = 0; i < bytes.length; i += 16) {
@@ -82,18 +82,18 @@ export function hexDump(bytes) {
   return rows.join("\n");
 }
 
-// hexID writes a 64-bit ID as the command line does. The API has IDs as decimal texts.
+// hexID formats a 64-bit ID as the command line does. The API's IDs are decimal.
 export const hexID = (id) => hex(BigInt.asUintN(64, BigInt(id || 0)), 16);
 
-// memberID writes the ID of a member as the metrics do.
+// memberID formats the ID of a member as the metrics do.
 export const memberID = (id) => BigInt(id || 0).toString(16);
 
-// decimalID reads what hexID wrote; "" if it is no such thing.
+// decimalID is the inverse of hexID; it returns "" for an invalid ID.
 export function decimalID(hex) {
   return /^[0-9a-f]{1,16}$/.test(hex) ? BigInt.asIntN(64, BigInt("0x" + hex)).toString() : "";
 }
 
-// span writes a time for people.
+// span formats a duration for display.
 export function span(ms) {
   ms = Math.max(0, Number(ms) || 0);
   if (ms < 10_000) return (Math.floor(ms / 100) / 10).toFixed(1) + " s";
@@ -104,30 +104,30 @@ export function span(ms) {
   return Math.floor(s / 86_400) + " d " + Math.floor((s % 86_400) / 3600) + " h";
 }
 
-// compared orders numbers and texts.
+// compared compares numbers or texts, for sorting.
 export const compared = (x, y) => (x < y ? -1 : x > y ? 1 : 0);
 
-// seconds writes a TTL, or what is left of it, as it was given.
+// seconds formats a TTL or a remaining time in seconds.
 export const seconds = (ms) => Number(ms || 0) / 1000 + " s";
 
-// clock writes a time of day with its zone; "" if there is none.
+// clock formats a time of day with its zone; "" if there is none.
 export const clock = (at) => (at ? new Date(at).toLocaleTimeString("en-GB", { timeZoneName: "short" }) : "");
 
-// date writes a day and a time of day with its zone.
+// date formats a date and a time of day with its zone.
 export const date = (at) => new Date(at).toLocaleString("en-GB", { timeZoneName: "short" });
 
-// duration reads "10s", "500ms", "2m", "1h" or a number of seconds, and returns milliseconds; NaN
-// if it is none of these.
+// duration parses "10s", "500ms", "2m", "1h" or a number of seconds, and returns milliseconds, or
+// NaN for anything else.
 export function duration(text) {
   const m = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?$/.exec(text.trim());
   const unit = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
   return m ? Math.round(Number(m[1]) * unit[m[2] || "s"]) : NaN;
 }
 
-// number writes a count with a thin mark at every third digit.
+// number formats a count with thousands separators.
 export const number = (n) => Number(n || 0).toLocaleString("en");
 
-// size writes a number of bytes.
+// size formats a number of bytes.
 export function size(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let i = 0;
@@ -135,7 +135,7 @@ export function size(n) {
   return (i ? n.toFixed(1) : n) + " " + units[i];
 }
 
-// changes compares the lines of two texts: "- " is before a line that went, "+ " before one that came.
+// changes compares two texts line by line: removed lines start with "- ", added ones with "+ ".
 export function changes(before, after) {
   const a = before.split("\n");
   const b = after.split("\n");
@@ -160,8 +160,8 @@ export function changes(before, after) {
   return out.join("\n");
 }
 
-// prefixEnd returns the first key after all that begin with a prefix, in the API's form: a zero
-// byte is the end of all keys.
+// prefixEnd returns the first key after all keys with a prefix, in the API's form, in which a zero
+// byte means the end of all keys.
 export function prefixEnd(prefix) {
   const last = prefix.findLastIndex((b) => b < 255);
   const end = last < 0 ? new Uint8Array([255]) : prefix.slice(0, last + 1);
@@ -169,11 +169,11 @@ export function prefixEnd(prefix) {
   return end;
 }
 
-// inAddress and fromAddress write bytes into the address of a view.
+// inAddress encodes bytes for the address of a view.
 export const inAddress = (base64) =>
   base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 
-// fromAddress is the way back. What is no address of a key is the empty one.
+// fromAddress is the inverse. It returns the empty key for an invalid address.
 export function fromAddress(s) {
   try {
     return fromBase64(s.replaceAll("-", "+").replaceAll("_", "/"));

@@ -1,5 +1,5 @@
-// Access: who is logged in, and what it may do; all users, roles, limits, and the bindings of this
-// member, for those who may see them.
+// Access: the current principal and its permissions; all users, roles, limits, and this member's
+// bindings, for principals that may see them.
 
 import { call, logIn, logOut, quiet, server, useToken, who } from "./api.js";
 import { Form } from "./ask.js";
@@ -7,18 +7,19 @@ import { asked } from "./health.js";
 import { Facts, html, named, Table, trouble, usePolling } from "./parts.js";
 import { date, number, range } from "./text.js";
 
-// word writes a constant of the API for people.
+// word formats a constant of the API for display.
 const word = (constant) => (constant || "").replace(/^[A-Z]+_/, "").replaceAll("_", " ").toLowerCase();
 
 const most = 200; // users, and roles, that are asked for
 
-// rights finds out who asks and what it may do, and what all others may, if it may be told.
+// rights reads the principal and its permissions, and those of all others if it may see them.
 async function rights() {
   const out = await call("v1/access/whoami");
   const own = out.roles || [];
   out.roles = own.map((r) => ({ role: r.name, perm: r.keys || [] }));
   out.names = own.flatMap((r) => r.names || []);
-  // Only root may see the rest. Another is not asked for it: each refusal is in the audit log.
+  // Only root may see the rest. It is not requested for others, because each refusal goes to the
+  // audit log.
   if (!out.enabled || own.some((r) => r.name === "root")) {
     const users = await quiet(call("v3/auth/user/list"));
     out.users = users && [];
@@ -40,7 +41,7 @@ async function rights() {
   return out;
 }
 
-// Roles shows what roles may do with keys, and with names of leases if that was told.
+// Roles shows the permissions of roles on keys, and on names of leases if they are known.
 function Roles({ roles, names, title }) {
   const keys = ({ role, perm }) => (role === "root" ? "everything" : !perm ? "not told"
     : html`<ul>${perm.map((p) => html`<li>${word(p.kind || p.permType || "READ")}: ${named(range(p))}</li>`)}</ul>`);
@@ -51,10 +52,10 @@ function Roles({ roles, names, title }) {
     rows=${roles.map((r) => [named(r.role), keys(r)].concat(names ? leases(r) : []))} />`;
 }
 
-// whose says to whom limits apply.
+// whose shows the holder of limits.
 const whose = (l) => (l.user ? html`user ${named(l.user)}` : l.role ? html`role ${named(l.role)}` : "everybody");
 
-// Limits shows how much principals may have, and what they have.
+// Limits shows the limits and the usage of principals.
 function Limits({ limits = [], usages = [] }) {
   const rows = limits.flatMap((l) => (l.limits || []).map((x) => [
     whose(l), word(x.resource), x.max < 0 ? "no limit" : number(x.max)]));
@@ -64,12 +65,12 @@ function Limits({ limits = [], usages = [] }) {
         named(u.principal), number(u.leases), number(u.lease_keys), number(u.bytes)])} />`}`;
 }
 
-// which says which callers fit a binding.
+// which describes the callers that match a binding.
 const which = ({ spiffe, dns, issuer, claims = {} }) => html`
   ${issuer ? "token of issuer " : "certificate of "}${named(spiffe || dns || issuer)}
   ${Object.entries(claims).map(([k, v]) => html`, ${named(k + "=" + v)}`)}`;
 
-// Bindings shows whom this member takes callers for that others have identified.
+// Bindings shows how this member maps externally identified callers to principals.
 function Bindings({
   file, sha256, loaded_unix_ms: at, load_error: refused, common_names: names, issuers = [], bindings = [],
 }) {
@@ -85,7 +86,7 @@ function Bindings({
       compares them.</p>`;
 }
 
-// All shows the users, what they and the roles may do, and what they have.
+// All shows the users, the permissions of users and roles, and the usage.
 const All = ({ found: { users, roles, names, limits, bindings, more } }) => html`
   ${users?.length > 0 && html`<${Table} title="Users" head=${["user", "roles"]} rows=${users.map((u) => [
     named(u.name), named(u.roles.join(", "))])} />`}
@@ -105,10 +106,10 @@ const Login = () => html`<div class="logins">
     hint: "a simple token, or one from an issuer that the cluster trusts",
   }]}><h2>Log in by token</h2><//></div>`;
 
-// evidences say by what the member knows who asks.
+// evidences are the ways in which the member identifies a principal.
 const evidences = { TOKEN: "token", ISSUER_TOKEN: "token of an issuer", CERTIFICATE: "certificate" };
 
-// known says by what a principal is known.
+// known shows how a principal was identified.
 const known = ({ evidence = "", bound, is_user: user }) => evidences[evidence.slice("EVIDENCE_".length)] +
   (bound ? ", which is bound to " + (user ? "this user" : "roles") : user ? "" : ", and no user");
 

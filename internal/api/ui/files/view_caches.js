@@ -1,4 +1,4 @@
-// Caches: who may keep which ranges of keys in memory, and for which of them writes wait.
+// Caches: which holders may cache which ranges, and which caches writes wait for.
 
 import { relay } from "./api.js";
 import { metricsNow, sum } from "./health.js";
@@ -12,12 +12,13 @@ import { matcher } from "./view_leases.js";
 const most = 200; // caches that are shown
 const some = 5; // ranges of one that are shown
 
-// find looks through the leases: those that hold ranges, slow ones first, and those of which the
-// page does not know yet what they hold, because it only heard an event of them.
+// find returns the leases that hold ranges, slow ones first, and those whose ranges the page does
+// not know yet, because it has only received an event about them.
 function find(search) {
   const match = matcher(search);
   const [list, unknown] = [[], []];
-  // A write waits on for a cache whose lease was revoked: it may not know yet.
+  // A write still waits for a cache whose lease was revoked, because the cache may not know that
+  // yet.
   for (const { lease: l } of live.slow.values()) if (match(l)) list.push(l.id);
   for (const l of live.leases.values()) {
     if (!(l.asked >= 0)) unknown.push(l.id);
@@ -26,7 +27,7 @@ function find(search) {
   return { list, unknown };
 }
 
-// waits says for how long writes have waited for a cache.
+// waits shows how long writes have waited for a cache.
 function waits(slow) {
   if (!slow) return "";
   const until = live.state === "lost" ? live.since : now();

@@ -5,7 +5,7 @@ import { Choice, html, leaseLink, named, Rows, Search, useChanges, useMemo, useS
 import { clock, number, seconds } from "./text.js";
 import { matcher } from "./view_leases.js";
 
-// words says in a word what kind an event is.
+// words maps the kind of an event to a word.
 const words = {
   KIND_GRANTED: "granted", KIND_EXPIRED: "expired", KIND_REVOKED: "revoked",
   KIND_HANDED_OVER: "handed over", KIND_RESUMED: "resumed", KIND_TTL_CHANGED: "TTL changed",
@@ -13,7 +13,7 @@ const words = {
   KIND_CACHE_SLOW: "cache slow", KIND_CACHE_SLOW_ENDED: "cache no longer slow",
 };
 
-// why says what made an event happen, as far as it tells.
+// why shows the cause of an event, if it has one.
 function why(e) {
   const by = e.by || "";
   switch (e.kind) {
@@ -40,7 +40,8 @@ function why(e) {
 const widths = "9rem 5rem 8rem 9.5rem minmax(8rem, 2fr) minmax(6rem, 1fr) minmax(10rem, 2fr) 5rem";
 const head = ["told at", "number", "what", "lease", "name", "owner", "why", "revision"];
 
-// EventList shows events, the newest first. They have no time of day: the page knows when it was told.
+// EventList shows events, the newest first. Events have no time of day, so it shows when the page
+// received them.
 export function EventList({ list, label }) {
   if (list.length === 0) return html`<p class="faint">none that this page knows of</p>`;
   const row = (i) => {
@@ -56,7 +57,7 @@ export function EventList({ list, label }) {
     widths=${widths} />`;
 }
 
-// save hands a text to the browser as a file.
+// save offers a text for download.
 function save(name, text) {
   const url = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
   const a = document.createElement("a");

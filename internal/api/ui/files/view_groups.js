@@ -9,15 +9,15 @@ import {
 import { ask, oneOf, rangeOf } from "./read.js";
 import { base64, decoded, fromAddress, fromBase64, inAddress, keyOf, number, span } from "./text.js";
 
-// A page of the things of one group. Each may have a value, so it is not long.
+// The size of a page of one group. It is small, because each entry may have a value.
 const pageSize = 50;
 
 const nth = (n, word) => number(n) + " " + word + (n === 1 ? "" : "s");
 
 const lastPart = (kv) => keyOf(kv).split("/").at(-1);
 
-// pageOf asks for a page of the keys with a prefix, and cut makes the page of the answer. What belongs to
-// another group, whose name is longer, is left out.
+// pageOf is the operation that reads a page of the keys with a prefix, and cut extracts the page
+// from the result. Keys of another group with a longer name are left out.
 const pageOf = (prefix, from) => rangeOf(prefix, from && prefix + from, pageSize + 1);
 const cut = ({ kvs }, prefix) => ({
   list: kvs.slice(0, pageSize).filter((kv) => !keyOf(kv).slice(prefix.length).includes("/")),
@@ -103,7 +103,7 @@ function Queue({ group, since }) {
 function Items({ base, dead, since }) {
   const kind = base + (dead ? "dead/" : "item/");
   const [page, turn] = usePage(async (from, signal) => {
-    // Claims and tries are of items, so the first of them are those of the first items.
+    // Claims and tries belong to items, so the first of them belong to the first items.
     const [items, claims, tries] = await ask(
       [kind, base + "claim/", base + "try/"].map((prefix) => pageOf(prefix, from)), signal);
     const by = (found) => new Map(found.kvs.map((kv) => [lastPart(kv), kv]));
@@ -145,7 +145,7 @@ function Pool({ group }) {
     const list = leases.filter((l) => !l.name.slice(base.length + 5).includes("/"));
     return { pool: poolOf(fromBase64(ids.kvs[0]?.value)), list, next };
   });
-  // Who had the values that are free.
+  // The last holders of the free values.
   const [past, turnPast] = usePage(async (from, signal) => {
     const [was] = await ask([pageOf(base + "was/", from)], signal);
     const { list, next } = cut(was, base + "was/");
@@ -185,7 +185,7 @@ function Nodes({ group }) {
     const byID = new Map(up.leases.filter((l) => !l.delayed).map((l) => [l.name.slice(base.length + 3), l]));
     const { list, next } = cut(known, base + "known/");
     const nodes = list.map((kv) => ({ id: lastPart(kv), kv }));
-    // A node that has just come is not noted yet.
+    // A node that has just joined is not recorded yet.
     for (const id of byID.keys()) {
       if (!from && !next && !nodes.some((n) => n.id === id)) nodes.push({ id });
     }
@@ -195,7 +195,7 @@ function Nodes({ group }) {
       order: decoded(fromBase64(order.kvs[0]?.value)),
     };
   });
-  // As package nodes has it: a healthy node renews when two thirds are left.
+  // As in package nodes, a healthy node renews when two thirds of the TTL are left.
   const state = (l) => {
     if (!l) return "down";
     return Number(l.remaining_ms || 0) < Number(l.ttl_ms) / 2 ? "suspect" : "alive";

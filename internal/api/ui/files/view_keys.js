@@ -1,4 +1,4 @@
-// Keys: a tree by their prefixes, and one key with its history.
+// Keys: a tree of prefixes, and one key with its history.
 
 import { call } from "./api.js";
 import { deleteKey, newKey, putKey } from "./acts.js";
@@ -13,8 +13,8 @@ const slash = 47;
 const pageSize = 500;
 const most = 300; // entries of one level that are read at once
 
-// level reads the entries right below a prefix, from some key on: keys, and prefixes of several
-// keys. Each prefix costs one read, however many keys it has.
+// level reads the entries directly below a prefix, starting at some key: keys, and prefixes of
+// several keys. Each prefix costs one read, regardless of its number of keys.
 async function level(prefix, from) {
   const end = prefixEnd(prefix);
   const out = [];
@@ -47,10 +47,10 @@ async function level(prefix, from) {
   return { list: out, next: at };
 }
 
-// link is the address of what begins with a prefix, or of a key.
+// link is the address of the view of a prefix or of a key.
 const link = (bytes, what = "") => "#/keys/" + inAddress(toBase64(bytes)) + what;
 
-// Path leads back up.
+// Path has links to the enclosing prefixes.
 function Path({ prefix }) {
   const steps = [];
   prefix.forEach((b, i) => {
@@ -100,13 +100,13 @@ function Level({ prefix }) {
     ${next && html`<button onClick=${() => load(next, list)}>More</button>`}`;
 }
 
-// lines shows a value as text, with its lines.
+// lines formats a value as text, with line breaks.
 const lines = (bytes) => shown(bytes).replaceAll("\\x0a", "\n").replaceAll("\\x09", "\t");
 
-// json writes a value as JSON with a line for each of its parts.
+// json formats a value as indented JSON.
 const json = (bytes) => JSON.stringify(JSON.parse(decoded(bytes) ?? ""), null, 2);
 
-// pretty is a value whose lines can be compared.
+// pretty formats a value for comparison line by line.
 function pretty(v) {
   const bytes = fromBase64(v.value);
   try {
@@ -134,7 +134,7 @@ function Value({ bytes }) {
     <pre tabindex="0" aria-label="Value" class="value">${text.slice(0, 300_000)}</pre>`;
 }
 
-// Old shows a value of the past, and what became of it.
+// Old shows an earlier value, and how it was replaced.
 function Old({ v, newer }) {
   const [open, set] = useState(false);
   const other = useMemo(() => open && changes(pretty(v), pretty(newer)), [open, newer.mod_revision]);
@@ -152,7 +152,7 @@ function Key({ bytes }) {
     return { kv: kvs[0] || last?.kv, gone: kvs.length === 0 };
   }, 2000);
   const [past, setPast] = useState({ list: [], end: "" });
-  // older reads the values before, one by one, until history is compacted.
+  // older reads earlier values, one by one, back to the compaction.
   const older = async () => {
     let [{ list }, end] = [past, ""];
     try {

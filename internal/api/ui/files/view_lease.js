@@ -1,4 +1,4 @@
-// One lease: all that the cluster knows of it.
+// One lease: everything that the cluster knows about it.
 
 import { call } from "./api.js";
 import { changeTTL, renew, revoke } from "./acts.js";
@@ -9,7 +9,7 @@ import {
 import { decimalID, hexID, inAddress, range, seconds, shown64, span } from "./text.js";
 import { EventList } from "./view_events.js";
 
-// Past shows when the lease was renewed and what was told of it, four TTLs back, and what is certain.
+// Past shows the renewals and events of the lease over the last four TTLs, and its certain time.
 function Past({ lease, events }) {
   const at = live.upTo();
   const ttl = Number(lease.ttl_ms || 1);

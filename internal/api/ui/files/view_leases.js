@@ -1,4 +1,4 @@
-// Leases: all of them, to be searched. Only those that are seen are asked for again.
+// Leases: a searchable list of all. Only the visible ones are polled.
 
 import { grant } from "./acts.js";
 import { live, now, stateOf, states } from "./live.js";
@@ -8,9 +8,9 @@ import {
 } from "./parts.js";
 import { compared, hexID, number, seconds } from "./text.js";
 
-// matcher returns what a search means: words that must all be met. "name:", "owner:" and "user:"
-// look there from the beginning, "label:k=v" for a label, and a word alone anywhere, also in the
-// ID and the token.
+// matcher returns a function that matches a search, all of whose words must match. "name:",
+// "owner:" and "user:" match a prefix of that field, "label:k=v" matches a label, and a plain word
+// matches anywhere, including the ID and the token.
 export function matcher(text) {
   const words = text.trim().split(/\s+/).filter(Boolean).map((w) => {
     const m = /^(name|owner|user|label):(.*)$/.exec(w);
@@ -41,9 +41,8 @@ const orders = {
   "least time left": (a, b) => compared(until(a), until(b)) || byID(a, b),
 };
 
-// updated returns a list after some leases were touched: those that fit are at their places, and the
-// others are not looked at. where has the leases of the list, by ID. No two have the same place in
-// the order.
+// updated returns a list after some leases have changed. It inserts those that match in order, and
+// does not examine the others. where has the leases of the list, by ID. The order is total.
 export function updated(list, where, touched, leases, fits, order) {
   const place = (l, all) => {
     let [from, to] = [0, all.length];
@@ -54,8 +53,8 @@ export function updated(list, where, touched, leases, fits, order) {
     }
     return from;
   };
-  // joined is a list cut at some places: between two parts of it stands what comes, or what stood
-  // there goes.
+  // joined merges the changes into a sorted list: it inserts or removes items at some positions,
+  // and copies the parts in between.
   const joined = (all, some, comes) => {
     const parts = [];
     let from = 0;
@@ -72,9 +71,9 @@ export function updated(list, where, touched, leases, fits, order) {
   return joined(joined(list, gone, false), come, true);
 }
 
-// usePicked returns the leases that are looked for, in order. It goes through all of them for another
-// search, if very many changed, and to find those in a state, which changes as time passes; but seldom
-// enough that this takes a tenth of the browser's time at most.
+// usePicked returns the matching leases, in order. It examines all leases after a new search, after
+// very many changes, and when it searches for a state, because states change over time; but rarely
+// enough to take at most a tenth of the browser's time.
 function usePicked(search, state, order) {
   const made = useRef({});
   const m = made.current;
@@ -92,7 +91,7 @@ function usePicked(search, state, order) {
   return list;
 }
 
-// columns have a title, a width and what a row shows of a lease.
+// columns have a title, a width and a function that returns the cell of a lease.
 const columns = [
   ["ID", "9.5rem", (l) => leaseLink(l.id)],
   ["name", "minmax(8rem, 2fr)", (l) => named(l.name)],
@@ -104,7 +103,7 @@ const columns = [
   ["keys", "4rem", (l) => l.key_count || "0"],
 ];
 
-// A phone shows some columns, so those come first that tell how a lease is.
+// A phone shows only some columns, so the most important ones come first.
 const [id, name, owner, state, time, ...rest] = columns;
 const phoneColumns = [["state", "6rem", state[2]], ["time left", "6.5rem", time[2]], name, id, owner, ...rest];
 
@@ -116,7 +115,7 @@ export function LeasesView() {
   const seen = useRef([]);
   const list = usePicked(search, state, order);
 
-  // What fails is told above all views, and by rows that say how old they are.
+  // Failures are shown above all views, and by rows that show their age.
   usePolling((signal) => live.ask(seen.current, signal), 1000);
 
   const shown = useNarrow() ? phoneColumns : columns;

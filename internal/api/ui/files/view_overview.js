@@ -1,4 +1,4 @@
-// Overview: how the cluster is, who is in it, and how much it does.
+// Overview: the health, the members and the load of the cluster.
 
 import { call, get, members, quiet, relay, server } from "./api.js";
 import { asked, judge, metricsNow, sum } from "./health.js";
@@ -6,7 +6,7 @@ import { live, now } from "./live.js";
 import { asking, Facts, html, named, Table, trouble, useChanges, usePolling } from "./parts.js";
 import { escaped, memberID, number, object, size, span } from "./text.js";
 
-// counters are those whose rates are shown.
+// counters are the metrics whose rates are shown.
 const counters = relay ? [
   ["calls and streams", "leasehold_relay_calls_total"],
   ["renewals by groups", "leasehold_relay_renewals_total"],
@@ -51,20 +51,20 @@ function Members({ found }) {
         ? html`<a href=${new URL("ui/", u).href} rel="noreferrer">${u}</a> ` : u + " "))])} />`;
 }
 
-// Rates shows what two readings of the metrics differ by.
+// Rates shows the rates between two readings of the metrics.
 function Rates({ found, before }) {
   const seconds = before ? (found.at - before.at) / 1000 : 0;
   const rate = (name) => {
     if (!before) return "asking";
     const n = sum(found.metrics, name) - sum(before.metrics, name);
-    // A counter that falls is that of a process that was started again.
+    // If a counter falls, the process has restarted.
     return n < 0 ? "not known" : (n / seconds).toFixed(1) + " /s";
   };
   return html`<h2>Rates of this ${server}</h2>
     <${Facts} list=${counters.map(([word, name]) => [word, rate(name)])} />`;
 }
 
-// mostly says how long 99 of 100 things of a histogram took, since the member began.
+// mostly returns the 99th percentile of a histogram since the member started.
 function mostly(metrics, name) {
   const all = sum(metrics, name + "_count");
   if (all === 0) return "none yet";
@@ -72,15 +72,14 @@ function mostly(metrics, name) {
   return "within " + (s < 1 ? Number((s * 1000).toPrecision(3)) + " ms" : s ? span(s * 1000) : "minutes");
 }
 
-// backup says how old the newest backup of the whole state is. Only a member that is to make backups
-// knows it.
+// backup shows the age of the newest full backup. Only a member that makes backups knows it.
 function backup(metrics) {
   const last = metrics("leasehold_backup_last_full_timestamp_seconds")[0]?.value;
   if (last === undefined) return "this member makes none";
   return last > 0 ? span(Date.now() - last * 1000) + " old" : "none yet";
 }
 
-// figures are those of a member: what its metrics say.
+// figures are the figures of a member, from its metrics.
 function figures({ metrics }) {
   const of = (name) => sum(metrics, name);
   const overdue = of("leasehold_lease_overdue_seconds");
@@ -98,7 +97,8 @@ function figures({ metrics }) {
   ];
 }
 
-// relayed are those of a relay: what the member behind it tells a user, and what it carries itself.
+// relayed are the figures of a relay: those of the member behind it that a user may see, and its
+// own.
 const relayed = ({ metrics, status }) => [
   ["live leases that you may see", live.state === "live" ? number(live.leases.size) : "not known"],
   ...(status ? [

@@ -1,12 +1,12 @@
-// Plan: what "leasehold plan" computes, beginning with the numbers of this cluster. The member computes;
-// it is asked for no right, because nothing of the cluster is in the answer.
+// Plan: what "leasehold plan" computes, starting with the numbers of this cluster. The member
+// computes it and requires no permission, because the answer reveals nothing about the cluster.
 
 import { call, get, members, quiet, relay } from "./api.js";
 import { metricsNow, sum } from "./health.js";
 import { live } from "./live.js";
 import { asking, Facts, html, Table, trouble, useEffect, useState } from "./parts.js";
 
-// Questions, what they are in words, and what the tables of their answers have.
+// The questions, their titles, and the columns of their answers.
 const kinds = [
   ["outage", "Time without a holder after one dies"],
   ["length", "Recommended TTL", "TTLs, renewed after a third, and the recommended one"],
@@ -16,15 +16,15 @@ const kinds = [
 ];
 
 const digits = (v) => Number(v.toPrecision(2));
-// read returns the number of a text: the one that a slider was put to is known before the answer comes.
+// read parses the number in a text; that of a slider is known before the response arrives.
 const read = (text, i) => {
   if (i.kind !== "duration") return Number(text);
   return /^[\d.]+m?s$/.test(text) ? parseFloat(text) * (text.includes("ms") ? 1e-3 : 1) : i.number;
 };
 const time = (s) => (s < 1 ? digits(s * 1000) + "ms" : digits(s) + "s");
 
-// sizes returns how large this cluster is, and the machine of this member. A relay knows nothing of the
-// machines of members, and of leases what it is told.
+// sizes returns the size of this cluster and of this member's machine. A relay does not know the
+// machines of members, and knows only some leases.
 async function sizes() {
   if (!relay) {
     const m = await metricsNow();
@@ -42,7 +42,7 @@ async function sizes() {
   };
 }
 
-// ours returns what is known of this cluster, by the names of the inputs.
+// ours returns the known values of this cluster, by input name.
 async function ours() {
   const list = await quiet(members());
   const { leases, keys, caches, quota, cores, files } = await sizes();
@@ -60,7 +60,8 @@ async function ours() {
   };
 }
 
-// Field shows one input. Its slider goes from a hundredth of the first value to a hundred times that.
+// Field shows one input. Its slider ranges from a hundredth of the first value to a hundred times
+// that value.
 function Field({ input: i, first, value, known, set }) {
   const hint = "about-" + i.name;
   const put = ({ target: t }) => set(i.kind === "bool" ? String(t.checked) : t.value);

@@ -1,4 +1,4 @@
-// Locks and elections: who holds what, who waits, and who did before.
+// Locks and elections: holders, waiters, and past ones.
 
 import { live } from "./live.js";
 import {
@@ -10,7 +10,7 @@ import { base64, decoded, fromAddress, inAddress, number } from "./text.js";
 
 const most = 100; // of those who left that are shown
 
-// words says why a ticket went.
+// words maps the reason why a ticket left to a word.
 const words = {
   CAUSE_DELETED: "it was released", CAUSE_EXPIRED: "its lease expired", CAUSE_REVOKED: "its lease was revoked",
 };
@@ -36,7 +36,8 @@ export function QueuesView({ rest }) {
     ${open && list && html`<${Queue} key=${open} name=${open} prefix=${chosen?.prefix || open + "/"} />`}`;
 }
 
-// Queue shows one queue: who holds, who waits, in order, with what they say, and who left it.
+// Queue shows one queue: the holders and the waiters, in order, with their values, and those that
+// left.
 function Queue({ name, prefix }) {
   const [found, err] = usePolling(async (signal, last) => {
     const { queue, kvs, revision } = await readQueue({ name, prefix }, false, signal);
