@@ -116,9 +116,7 @@ func newServer(cfg Config) (*Server, error) {
 	s.node.limits = api.NewRateLimiter(func() *access.State { return s.node.View().Access },
 		cfg.Access.MetricsPrincipals)
 	if err := s.equip(cfg); err != nil {
-		s.peers.close()
-		s.core.commitDelay.close()
-		return nil, errors.Join(err, disk.Close())
+		return nil, errors.Join(err, s.release())
 	}
 	s.entrance = newEntrance(s.node)
 	s.core.metrics.Register(s.measured())
@@ -258,13 +256,16 @@ func (s *Server) Reload() { s.logins.Bindings().Reload() }
 // Close releases the data directory of a Server that was never run.
 func (s *Server) Close() error {
 	var err error
-	s.once.Do(func() {
-		s.peers.close()
-		s.logins.Bindings().Close()
-		s.core.commitDelay.close()
-		err = s.core.disk.Close()
-	})
+	s.once.Do(func() { err = s.release() })
 	return err
+}
+
+// release closes what New has opened.
+func (s *Server) release() error {
+	s.peers.close()
+	s.logins.Bindings().Close()
+	s.core.commitDelay.close()
+	return s.core.disk.Close()
 }
 
 // run starts the member's goroutines from the inside out, and stops them from the outside in.

@@ -90,8 +90,13 @@ func New(c Config, member Member, changes *Changes) (*Logins, error) {
 	return l, err
 }
 
-// Bindings returns the bindings, nil for none.
-func (l *Logins) Bindings() *binding.Bindings { return l.bindings }
+// Bindings returns the bindings, nil if there are none. l may be nil.
+func (l *Logins) Bindings() *binding.Bindings {
+	if l == nil {
+		return nil
+	}
+	return l.bindings
+}
 
 // users adapts a view for package login.
 type users struct{ *fsm.View }
