@@ -82,7 +82,7 @@ func TestKeyboardTables(t *testing.T) {
 	p.tabTo("[aria-label=Difference]")
 	p.tabTo("nav a[href='#/access']")
 	p.press(kb.Enter)
-	p.shows("Log in by password")
+	p.shows("Log in with a password")
 	p.tabTo("[role=region][aria-label=Users]")
 }
 
@@ -125,7 +125,7 @@ func TestAccessible(t *testing.T) {
 			)
 			for at, sign := range map[string]string{
 				"overview": "Members", "leases": hex(t, id), "events": "granted", "queues": "lock",
-				"caches": "Since this member began",
+				"caches": "Since this member started",
 				"keys":   "svc/", "access": "read: svc/", "lease/" + hex(t, id): "at expiry",
 				"keys/c3ZjL2E/key": "mod revision", "groups/queue/cQ": "worker <b>",
 				"plan": "lease, L", "plan/caches": "recommended term",

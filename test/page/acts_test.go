@@ -85,7 +85,7 @@ func TestActs(t *testing.T) {
 	}
 	p.click("button", "Delete")
 	p.click("dialog button", "Delete")
-	p.shows("The key has gone")
+	p.shows("The key was deleted")
 	if _, there := m.get("cfg/a"); there {
 		t.Error("the key is still there")
 	}

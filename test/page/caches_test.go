@@ -87,6 +87,6 @@ func TestCaches(t *testing.T) {
 	m.call("/v1/leases/revoke", map[string]any{"leases": []any{map[string]any{"id": revoked}}})
 	p.row("Caches", hex(t, revoked), "slow: a write waits for", "it was revoked")
 	p.until("that none is slow any more", "!document.querySelector('main .down')")
-	p.row("Slow caches, by owner", hostile, "2")
+	p.row("Slow caches by owner", hostile, "2")
 	p.shows("while it led: 1.")
 }

@@ -12,7 +12,7 @@ import (
 func (p *tab) past(want ...string) {
 	p.Helper()
 	p.until(fmt.Sprintf("the past %q", want), fmt.Sprintf(`JSON.stringify(
-		[...document.querySelectorAll("[aria-label^='Who left it'] tbody tr")].map((r) =>
+		[...document.querySelectorAll("[aria-label^='Departures'] tbody tr")].map((r) =>
 			[1, 2, 4, 5].map((i) => r.cells[i].innerText.trim()).join("|"))) === %s`,
 		quote("["+quoteAll(want)+"]")))
 }

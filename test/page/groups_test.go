@@ -148,7 +148,7 @@ func TestGroups(t *testing.T) {
 		`![...document.querySelectorAll("table")].at(-1).innerText.includes("host-1")`)
 
 	p.click("th a", "mail")
-	const items = "Items, in the order in which they are worked on"
+	const items = "Items, in processing order"
 	p.row(items, "", "ready", "", "", "", "revision", "0", "first")
 	p.row(items, "", "delayed", "", "", "4 h", "revision", "0", "later")
 	m.holds("queue", "claim", "mail", "--worker", "worker-1", "--", "sleep", "600")

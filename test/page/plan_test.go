@@ -41,7 +41,7 @@ func TestPlan(t *testing.T) {
 	p.until("sense again", "!document.querySelector('[role=alert]') && "+
 		figure("renewed every, T")+" === '3s'")
 	p.picture("plan")
-	p.click("button", "Begin again with this cluster")
+	p.click("button", "Reset to this cluster")
 	p.until("this cluster again", figure("lease, L")+" === '20m50s'")
 
 	p.click("main nav a", "Recommended TTL")

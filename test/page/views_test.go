@@ -192,10 +192,10 @@ func TestLogin(t *testing.T) {
 		"reader|read: [a/, a0)|see: jobs/ and all that begin with it,root|everything|everything"`)
 	p.until("all limits", rows("Limits")+` === "everybody|leases|1,000,everybody|rate|no limit,`+
 		`role reader|lease keys|5,user <b>al</b>|bytes|2,000,000"`)
-	p.until("no use", `!document.querySelector("[aria-label='Who has how much']")`)
+	p.until("no use", `!document.querySelector("[aria-label='Usage and limits']")`)
 	m.call("/v1/leases/grant", map[string]any{"ttl_ms": 600_000}, as(token))
 	p.run(chromedp.Reload())
-	p.until("what root has", `/^root\|1\|0\|[\d,]+$/.test(`+rows("Who has how much")+")")
+	p.until("what root has", `/^root\|1\|0\|[\d,]+$/.test(`+rows("Usage and limits")+")")
 	p.until("all bindings", rows("Bindings of this member")+` ===
 		"certificate of spiffe://example.org/i-x|user <b>al</b>,"+
 		"token of issuer corp, groups=a*|has reader, root"`)

@@ -55,7 +55,7 @@ export const grant = () => ask({
 // going describes which keys are deleted with a lease, for a confirmation.
 const going = (l) => {
   const n = Number(l.key_count || 0);
-  if (n === 0) return html`<p>No keys go with it.</p>`;
+  if (n === 0) return html`<p>No keys are on it.</p>`;
   const list = (l.keys || []).slice(0, some);
   return html`<p>${n === 1 ? "1 key goes" : n + " keys go"} with it:</p>
     <ul>${list.map((k) => html`<li>${named(shown64(k))}</li>`)}
@@ -97,9 +97,9 @@ function told(reason = "REASON_UNSPECIFIED") {
 // revoke revokes a lease that is shown.
 export const revoke = (l) => ask({
   title: "Revoke lease " + hexID(l.id),
-  text: html`<p>The lease ends now, whatever is left of its TTL. Its holder
-    ${" "}${named(l.owner || "(it names no owner)")} learns it with its next renewal, and
-    may act on for so long.</p>
+  text: html`<p>The lease ends now, regardless of its remaining time. Its holder
+    ${" "}${named(l.owner || "(it names no owner)")} learns this at its next renewal, and
+    may continue until then.</p>
     ${l.name && html`<p>Its name is free at once: ${named(l.name)}</p>`}
     ${going(l)}<${Waiters} lease=${l} />`,
   verb: "Revoke",
@@ -112,8 +112,8 @@ export const revoke = (l) => ask({
 // renew restarts the full TTL of a lease that is shown.
 export const renew = (l) => ask({
   title: "Renew lease " + hexID(l.id),
-  text: "The lease lives for " + seconds(l.ttl_ms) + " from now, also if its holder is gone: so long others wait for " +
-    "what it holds.",
+  text: "The lease lives for " + seconds(l.ttl_ms) + " from now, even if its holder is gone: others wait that long " +
+    "for what it holds.",
   verb: "Renew",
   act: async () => {
     const r = await call("v1/leases/renew", { leases: [{ id: l.id, token: l.token }] });
@@ -124,9 +124,9 @@ export const renew = (l) => ask({
 // changeTTL changes the TTL of a lease that is shown.
 export const changeTTL = (l) => ask({
   title: "Change the TTL of lease " + hexID(l.id),
-  text: html`<p>The lease gets another TTL, which runs anew from now. Its holder counts by the old
-    one until it learns of this: a shorter TTL may end the lease while the holder still relies on
-    it. Do this only for a holder that knows.</p>`,
+  text: html`<p>Changes the TTL, and restarts it now. Its holder counts by the old
+    one until it learns of the change: a shorter TTL may end the lease while the holder still relies on
+    it. Do this only if the holder expects it.</p>`,
   fields: [{
     name: "ttl", label: "TTL", value: Number(l.ttl_ms || 0) / 1000 + "s", hint: ttlHint,
   }],
@@ -150,7 +150,7 @@ async function txn(key, revision, op) {
 // deleteKey deletes a key that is shown.
 export const deleteKey = (kv) => ask({
   title: "Delete a key",
-  text: html`<p>The key goes, unless it has changed since it was shown:</p>
+  text: html`<p>Deletes the key, unless it has changed since it was shown:</p>
     <p>${named(shown64(kv.key))}</p>
     ${onLease(kv) && html`<p>It is on lease ${hexID(kv.lease)}. If it is a ticket
       of a lock or an election, its holder loses that at once.</p>`}`,
@@ -161,8 +161,8 @@ export const deleteKey = (kv) => ask({
 // putKey changes the value of a key that is shown. The key keeps its lease.
 export const putKey = (kv, text) => ask({
   title: "Change the value",
-  text: html`<p>The key gets this value, unless it has changed since it was shown. Its lease
-    stays.</p><p>${named(shown64(kv.key))}</p>`,
+  text: html`<p>Sets this value, unless the key has changed since it was shown. Its lease
+    does not change.</p><p>${named(shown64(kv.key))}</p>`,
   fields: [{ name: "value", label: "Value", kind: "lines", value: text }],
   verb: "Put",
   act: (f) => txn(kv.key, kv.mod_revision, {

@@ -76,9 +76,9 @@ export function useFound(find, dated) {
   }, 3000, [prefix]);
   return {
     list, err,
-    search: html`<${Search} label="Keys that begin with" value=${prefix} set=${setPrefix} />`,
+    search: html`<${Search} label="Key prefix" value=${prefix} set=${setPrefix} />`,
     age: list && "as of " + span(now() - at) + " ago." +
-      (more ? " There are more keys than the page looks through: give a prefix." : ""),
+      (more ? " There are more keys than the page examines: enter a prefix." : ""),
     // Keys have no time of day: it is known only for keys that appeared while the page was open.
     since: (kv) => when(kv.create_revision, seen.get(id(kv))),
   };

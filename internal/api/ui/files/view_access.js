@@ -60,7 +60,7 @@ function Limits({ limits = [], usages = [] }) {
   const rows = limits.flatMap((l) => (l.limits || []).map((x) => [
     whose(l), word(x.resource), x.max < 0 ? "no limit" : number(x.max)]));
   return html`${rows.length > 0 && html`<${Table} title="Limits" head=${["of", "what", "most"]} rows=${rows} />`}
-    ${usages.length > 0 && html`<${Table} title="Who has how much"
+    ${usages.length > 0 && html`<${Table} title="Usage and limits"
       head=${["who", "leases", "keys on leases", "bytes"]} rows=${usages.slice(0, most).map((u) => [
         named(u.principal), number(u.leases), number(u.lease_keys), number(u.bytes)])} />`}`;
 }
@@ -79,7 +79,7 @@ function Bindings({
       which(b), b.user ? html`user ${named(b.user)}` : html`has ${named((b.roles || []).join(", "))}`])} />
     <${Table} title="Issuers" head=${["issuer", "URL", "for", "name claim"]} rows=${issuers.map((i) => [
       named(i.name), named(i.url), named((i.audiences || []).join(", ")), named(i.name_claim)])} />
-    ${refused && html`<p class="line warn" role="alert">What is in the file now is refused: ${named(refused)}</p>`}
+    ${refused && html`<p class="line warn" role="alert">The current file is invalid: ${named(refused)}</p>`}
     <p class="faint">Of ${named(file)}, as read on ${date(Number(at))}; its SHA-256
       begins with ${sha256.slice(0, 12)}. Where no binding fits, the common name of a certificate is
       ${names ? " a" : " no"} user. Each member has a file of its own: leasehold auth bindings --cluster
@@ -100,11 +100,11 @@ const Login = () => html`<div class="logins">
   <${Form} class="card" verb="Log in" act=${(v) => logIn(v.user, v.password)} fields=${[
     { name: "user", label: "User", known: "username" },
     { name: "password", label: "Password", kind: "password", known: "current-password" },
-  ]}><h2>Log in by password</h2><//>
+  ]}><h2>Log in with a password</h2><//>
   <${Form} class="card" verb="Use token" act=${(v) => useToken(v.token)} fields=${[{
     name: "token", label: "Token", kind: "password",
     hint: "a simple token, or one from an issuer that the cluster trusts",
-  }]}><h2>Log in by token</h2><//></div>`;
+  }]}><h2>Log in with a token</h2><//></div>`;
 
 // evidences are the ways in which the member identifies a principal.
 const evidences = { TOKEN: "token", ISSUER_TOKEN: "token of an issuer", CERTIFICATE: "certificate" };
@@ -121,9 +121,9 @@ export function AccessView() {
   if (!login) return html`${open}<${Login} />${found && html`<${All} found=${found} />`}`;
   return html`${open}
     ${found?.principal && html`<${Facts} list=${[["you are", named(found.principal)], ["known by", known(found)]]} />`}
-    <p>The login is kept in this tab, and goes with it.</p>
+    <p>The login is kept in this tab, and ends with it.</p>
     <button onClick=${logOut}>Log out</button>
     ${trouble(err)}
-    ${found?.enabled && found.roles.length === 0 && html`<p>It has no role, and may do nothing with keys.</p>`}
+    ${found?.enabled && found.roles.length === 0 && html`<p>It has no role, and no permissions on keys.</p>`}
     ${found && html`<${All} found=${found} />`}`;
 }

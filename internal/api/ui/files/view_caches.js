@@ -69,9 +69,9 @@ export function CachesView() {
       ${list.length === 0 ? html`<p>No program has a cache.</p>` : html`<${Table} title="Caches"
         head=${["lease and owner", "slow", "time left, at least", "TTL", "ranges it may cache"]}
         rows=${list.slice(0, most).map(row)} />`}
-      ${metrics && html`<h2>Since this member began</h2>
+      ${metrics && html`<h2>Since this member started</h2>
         <p>Writes that waited for caches while it led: ${number(waited)}.
           ${counted.length === 0 && " No cache was slow."}</p>`}
-      ${counted.length > 0 && html`<${Table} title="Slow caches, by owner" head=${["owner", "times"]}
+      ${counted.length > 0 && html`<${Table} title="Slow caches by owner" head=${["owner", "times"]}
         rows=${counted.map(({ labels, value }) => [named(labels.owner || "(no owner)"), number(value)])} />`}`}`;
 }

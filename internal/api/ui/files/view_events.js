@@ -43,7 +43,7 @@ const head = ["told at", "number", "what", "lease", "name", "owner", "why", "rev
 // EventList shows events, the newest first. Events have no time of day, so it shows when the page
 // received them.
 export function EventList({ list, label }) {
-  if (list.length === 0) return html`<p class="faint">none that this page knows of</p>`;
+  if (list.length === 0) return html`<p class="faint">none known to this page</p>`;
   const row = (i) => {
     const e = list[list.length - 1 - i];
     const l = e.lease || {};

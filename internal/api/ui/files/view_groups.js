@@ -120,14 +120,14 @@ function Items({ base, dead, since }) {
   });
   if (!page) return turn;
   if (page.list.length === 0 && !page.next) {
-    return html`<p>${dead ? "There are no dead letters." : "No item waits, and none is claimed."}</p>${turn}`;
+    return html`<p>${dead ? "There are no dead letters." : "No items are waiting or claimed."}</p>${turn}`;
   }
   const id = (x) => html`<span class="id">${x.id}</span>`;
   if (dead) {
     return html`<${Table} title="Dead letters" head=${["item", "since", "payload"]}
       rows=${page.list.map((x) => [id(x), since(x.kv), value(x.kv)])} />${turn}`;
   }
-  return html`<${Table} title="Items, in the order in which they are worked on"
+  return html`<${Table} title="Items, in processing order"
     head=${["item", "state", "by", "lease", "time left, at least", "since", "tries", "payload"]}
     rows=${page.list.map((x) => [
       id(x), stateMark(x.state), value(x.c), x.c && leaseLink(x.c.lease), x.c && left(x.c.lease),
@@ -153,7 +153,7 @@ function Pool({ group }) {
     return { list: list.filter((_, i) => held[i].kvs.length === 0), next };
   });
   if (page && !page.pool) {
-    return html`<h2>${named(group.name)}</h2><p>This is no pool: the value of its key
+    return html`<h2>${named(group.name)}</h2><p>This is not a pool: the value of its key
       ids is not one that the client library wrote.</p>`;
   }
   const lent = group.counts.held || 0;
@@ -169,7 +169,7 @@ function Pool({ group }) {
       head=${["value", "state", "to", "token", "time left, at least"]}
       rows=${page.list.map((l) => [named(l.name.slice(base.length + 5)),
         l.delayed ? "kept back: its holder died" : "lent", holder(l.id), l.token, left(l.id)])} />`}`}${turn}
-    ${past && past.list.length > 0 && html`<${Table} title="Free, and held before"
+    ${past && past.list.length > 0 && html`<${Table} title="Free, previously held"
       head=${["value", "last held by"]}
       rows=${past.list.map((kv) => [named(lastPart(kv)), value(kv)])} />`}${past && turnPast}`;
 }

@@ -179,7 +179,7 @@ function Key({ bytes }) {
     await look();
   };
   return html`<${Path} prefix=${up} />${trouble(err)}
-    ${gone && html`<p class="line warn" role="alert">The key has gone. This is what it was last.</p>`}
+    ${gone && html`<p class="line warn" role="alert">The key was deleted. This is its last value.</p>`}
     <h2>${named(shown(bytes))}</h2>
     <${Facts} list=${[
       ["mod revision", kv.mod_revision], ["create revision", kv.create_revision],

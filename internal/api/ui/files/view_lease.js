@@ -45,15 +45,15 @@ export function LeaseView({ rest }) {
   }, 1000, [id]);
 
   const back = html`<p><a href="#/leases">All leases</a></p>`;
-  if (!id) return html`${back}<p>The address names no lease.</p>`;
+  if (!id) return html`${back}<p>The address does not name a lease.</p>`;
   const events = live.log.filter((e) => e.lease?.id === id);
   const known = live.leases.get(id);
-  const past = html`<h2>What happened to it</h2>
+  const past = html`<h2>History</h2>
     ${known && html`<${Past} lease=${known} events=${events} />`}
     <${EventList} list=${events} label="Events of this lease" />`;
   if (!lease) {
     return html`${back}
-      ${ended ? html`<p>There is no such lease: it has ended, or never was.</p>` : asking(err)}${past}`;
+      ${ended ? html`<p>There is no such lease: it has ended, or never existed.</p>` : asking(err)}${past}`;
   }
   const keys = lease.keys || [];
   const after = (act) => async () => {
@@ -88,7 +88,7 @@ export function LeaseView({ rest }) {
       ${keys.slice(0, 500).map((k) => html`<li key=${k}><a href=${"#/keys/" +
         inAddress(k) + "/key"}>${named(shown64(k))}</a></li>`)}
       ${keys.length > 500 && html`<li>and ${keys.length - 500} more</li>`}</ul>`}
-    ${(lease.holds || []).length > 0 && html`<h2>Ranges that its cache may keep</h2><ul>
+    ${(lease.holds || []).length > 0 && html`<h2>Ranges that its cache may hold</h2><ul>
       ${lease.holds.map((h) => html`<li>${named(range(h))}</li>`)}</ul>`}
     ${past}`;
 }

@@ -130,7 +130,7 @@ function Plan({ kind, rows }) {
       ${answer.inputs.map((i) => html`<${Field} key=${i.name} input=${i} first=${first[i.name]}
         value=${typed[i.name] ?? known[i.name] ?? i.value} known=${i.name in known && !(i.name in typed)}
         set=${(v) => setTyped((s) => ({ ...s, [i.name]: v }))} />`)}
-      <button type="button" onClick=${begin}>Begin again with this cluster</button></form>
+      <button type="button" onClick=${begin}>Reset to this cluster</button></form>
     <div class="answer" data-asked=${query}>${trouble(err)}
       <ul>${answer.sentences.map((s) => html`<li>${s}</li>`)}</ul>
       ${answer.figures && html`<${Facts} list=${answer.figures} />`}

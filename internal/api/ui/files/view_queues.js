@@ -53,13 +53,13 @@ function Queue({ name, prefix }) {
   return html`<h2>In the queue of ${named(name)}</h2>
     ${trouble(err)}
     ${!queue ? html`<p>Nobody holds it now, and nobody waits for it.</p>`
-      : html`<${Table} title="In the order in which they came"
+      : html`<${Table} title="In order of arrival"
       head=${["place", "what", "lease", "its token", "time left, at least", "since revision", "value"]}
       rows=${parts(queue, values).slice(0, 1000).map((t, i) => [
         i + 1, t.role + (t.priority ? ", priority " + t.priority : ""),
         holder(t.lease), live.leases.get(t.lease)?.token || "", left(t.lease), t.kv.create_revision,
         named(t.value.slice(0, 200))])} />`}
-    ${past.length > 0 && html`<${Table} title="Who left it, the latest first"
+    ${past.length > 0 && html`<${Table} title="Departures, latest first"
       head=${["at", "place", "lease", "since revision", "why", "then held by", "value"]}
       rows=${past.map((t) => [when(t.end, t.at), t.place, holder(t.lease), t.kv.create_revision,
         words[t.cause], t.place > 1 ? "" : t.next ? holder(t.next.lease) : "nobody", value(t.kv)])} />`}
