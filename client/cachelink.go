@@ -216,7 +216,7 @@ func (k *cacheLink) take(l *link, q *call, r *pb.Response, err error) {
 	switch {
 	case k.call != q: // the call was abandoned
 	case err != nil:
-		k.lostLocked() // the next link begins it again, if there is none yet
+		k.lostLocked() // the next link restarts it, if there is none yet
 	case r.GetError() != nil:
 		k.lostLocked()
 		k.refusedLocked(errorOf(r.GetError()))

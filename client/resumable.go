@@ -148,7 +148,7 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 		return // from an abandoned call
 	}
 	if err != nil {
-		w.leftLocked() // the next link begins it again, if there is none yet
+		w.leftLocked() // the next link restarts it, if there is none yet
 		return
 	}
 	if e := refusedAs(r); e != nil {

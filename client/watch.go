@@ -190,7 +190,7 @@ func (w *Watcher) progressLocked(revision int64) {
 	notify(w.ready)
 }
 
-// pop removes the first update, and reports whether the watch must begin again.
+// pop removes the first update, and reports whether the watch must restart.
 func (w *Watcher) pop() (_ store.Update, again bool) {
 	u := w.queue[0]
 	w.queue[0] = store.Update{}

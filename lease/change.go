@@ -70,7 +70,7 @@ func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 
 // Resume transfers a lease to another process of its owner, which knows the secret. The TTL starts
 // over, and the lease gets a new token: the old one and the request ID become invalid. It returns
-// ErrNotFound, also if the secret is wrong or the lease has none.
+// ErrNotFound, including if the secret is wrong or the lease has none.
 //
 // The previous process may continue until its next renewal, when it learns of the change: only the
 // token distinguishes the two.

@@ -131,7 +131,7 @@ func (i *Item) revoke() store.Op { return i.lease.Ref().Revoke() }
 // lease. The lease is kept alive until the outcome is known, so that a lost answer does not lose
 // the claim.
 //
-// After a lost answer, the condition fails if our transaction was done, and also if the lease has
+// After a lost answer, the condition fails if our transaction was done, but also if the lease has
 // ended since. In both cases the claim is over. Then finish reports whether the item is gone, which
 // is all that matters: either we finished it, or a later worker did.
 func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err error) {

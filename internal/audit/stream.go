@@ -52,7 +52,7 @@ type auditedStream struct {
 // pending is a request without an answer.
 type pending struct {
 	entry    *Entry
-	recorded bool // also if it succeeds
+	recorded bool // even if it succeeds
 }
 
 // Context implements grpc.ServerStream.

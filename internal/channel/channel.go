@@ -35,7 +35,7 @@ type Channel struct {
 	undelivered int  // bytes of delivered
 	unspent     int  // the cost of received frames whose room was not given back
 	taken       int  // the part of it that the receiver has taken
-	through     bool // no more pieces will come
+	through     bool // all pieces have arrived
 	room        int  // left for sending
 	queued      int  // frames waiting to be sent
 	long        int  // the part of them in the link's long

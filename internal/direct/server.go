@@ -54,8 +54,8 @@ type Account interface {
 	Wait() error
 	// Came records that a message has arrived completely.
 	Came()
-	// Hold records that the stream needs the given memory for a message of which no more has
-	// arrived than earlier calls covered. Release is called when it needs more, or none.
+	// Hold reserves memory for a message that is still arriving, beyond what earlier calls
+	// reserved. Release is called when the stream needs more, or none.
 	Hold(bytes int) (release func(), err error)
 	// Close closes the account, and wakes Wait.
 	Close()

@@ -56,8 +56,8 @@ func (c *crowd) remove(e *entry) {
 	delete(c.sites, p.site)
 }
 
-// oldest returns the oldest entry of the site that has the most, counting one more for the site
-// comes. It returns nil if there is none.
+// oldest returns the oldest entry of the site with the most entries, counting one extra for the
+// site comes. It returns nil if there is none.
 func (c *crowd) oldest(comes string) *entry {
 	if len(c.piles) == 0 {
 		return nil

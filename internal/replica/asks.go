@@ -26,9 +26,9 @@ type asker struct {
 	current  *question // sent, not yet confirmed
 	open     []asked   // renewals by number, some of them already answered
 	over     int       // how many of open are answered
-	// agent keeps the leases of this member's clients alive, and round is what joins with the round
-	// under way. The numbers of its rounds are sent with firstRound added, which is another one in
-	// each incarnation of the member.
+	// agent keeps the leases of this member's clients alive, and round has what joins with the
+	// round in progress. The numbers of its rounds are sent with firstRound added, which is another
+	// one in each incarnation of the member.
 	agent      holder.Agent[struct{}, Renewal]
 	round      []Ask
 	roundAt    uint64 // the tick at which it was sent
@@ -104,7 +104,7 @@ func (a *asker) fill(m *Forward, now uint64) {
 }
 
 // fillRenewals adds a round of groups to m, and the renewals of leases that are in none, if anybody
-// waits and no round is under way.
+// waits and no round is in progress.
 func (a *asker) fillRenewals(m *Forward, now uint64) {
 	if len(a.renewals) > 0 {
 		a.agent.Want()
@@ -315,7 +315,7 @@ func (a *asker) renewed(m *Reply) {
 	a.sweep()
 }
 
-// roundDone takes the outcome of a round. It reports whether that was the one under way.
+// roundDone records the outcome of a round. It reports whether it was the round in progress.
 func (a *asker) roundDone(m *Reply) bool {
 	if m.GroupRound <= a.firstRound || !a.agent.UnderWay() {
 		return false

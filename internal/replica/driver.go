@@ -66,9 +66,9 @@ func newDriver(m *local) (*driver, error) {
 }
 
 // step passes another member's message to the library, unless it makes no sense. A commit beyond
-// the end of the log, or a different entry in the place of a committed one, makes the library
-// panic. That is how a member learns that its disk has lost what it had acknowledged. Any other
-// panic is a bug in this program and is re-raised.
+// the end of the log, or a different entry in place of a committed one, makes the library panic.
+// That is how a member learns that its disk has lost what it had acknowledged. Any other panic is a
+// bug in this program and is re-raised.
 func (d *driver) step(m *raftpb.Message) (err error) {
 	if err := d.vet(m); err != nil {
 		return err

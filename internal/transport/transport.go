@@ -117,7 +117,7 @@ type Receiver interface {
 	Gone(member uint64)
 }
 
-// Impostors learns of processes with another process's identity.
+// Impostors is notified of processes with another process's identity.
 type Impostors interface {
 	// Copied reports that two processes of a member are alive, one of which was refused: its data
 	// directory was copied. The member may be this one, if another member says so.

@@ -1,6 +1,6 @@
 #!/bin/sh
 set -e
-# Debian says "remove", RPM 0, when the package goes for good; an upgrade goes on.
+# Debian passes "remove", and RPM 0, when the package is removed; other values mean an upgrade.
 if [ "$1" = remove ] || [ "$1" = 0 ]; then
   if [ -d /run/systemd/system ]; then
     systemctl disable --now leasehold.service || true

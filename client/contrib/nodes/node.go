@@ -266,7 +266,7 @@ func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 		return nil, tries.Outcome(true, n.forget(ctx, id))
 	case errors.Is(err, client.ErrNameTaken): // the holder's key was deleted
 		return nil, nil
-	case !r.Succeeded: // also if err != nil
+	case !r.Succeeded: // even if err != nil
 		return nil, err
 	}
 	l, err := n.s.c.Keep(r.Results[0].Grant, -1)
@@ -370,7 +370,7 @@ func (n *Node) Lead(
 		}
 		end(fault.Canceled(ErrSwitched)) // no effect if inner has ended
 	}()
-	defer func() { // also if lead panics
+	defer func() { // even if lead panics
 		end(context.Canceled)
 		<-watched
 		// ctx may have ended, so the role is released with another context.

@@ -24,7 +24,7 @@ type renewable struct {
 // maxRenewable limits the remembered leases.
 const maxRenewable = 1 << 17
 
-// unknown returns the places of the leases that are not known to be held.
+// unknown returns the indexes of the leases that are not known to be held.
 func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (places []int) {
 	if r != nil {
 		r.mu.Lock()
@@ -39,7 +39,7 @@ func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (plac
 	return places
 }
 
-// beLocked forgets what was found for another caller, or for other users and roles.
+// beLocked drops the results for another caller, or for other users and roles.
 func (r *renewable) beLocked(a asker) {
 	if r.by.Value() != a.By || r.who != a.Who || len(r.of) > maxRenewable {
 		r.by, r.who, r.of = weak.Make(a.By), a.Who, make(map[lease.ID]lease.Token)
@@ -58,7 +58,7 @@ func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
 	}
 }
 
-// unsure returns the places of the leases in a batch that the asker is not known to hold.
+// unsure returns the indexes of the leases in a batch that the asker is not known to hold.
 func (s *leases) unsure(
 	ctx context.Context, known *renewable, b *batch,
 ) (places []int, err error) {
@@ -69,9 +69,9 @@ func (s *leases) unsure(
 	return known.unknown(a, b.asks.IDs, b.asks.Tokens), nil
 }
 
-// denied returns the places of the leases that the asker may not renew. It asks the core once about
-// the leases that are not known to be held, without the leader if possible: a lease with a given
-// token has the same holder as long as it has the token. The leader always decides in the end, and
+// denied returns the indexes of the leases that the asker may not renew. It asks the core once
+// about the leases that are not known to be held, without the leader if possible: a lease with a
+// given token has the same holder while it has the token. The leader always decides in the end, and
 // checks only tokens.
 func (s *leases) denied(
 	ctx context.Context, known *renewable, r *pb.RenewRequest, b *batch,

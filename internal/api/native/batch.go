@@ -32,12 +32,12 @@ type batch struct {
 	together, told bool
 	answered       bool      // there has been a response
 	singles        []outcome // outcomes of other leases that have not been in a response
-	known          []bool    // by place: there is, or was, a single; nil for none
+	known          []bool    // by index: there is, or was, a single; nil for none
 	// groups is the state of the outcome about groups, which is in asks.Renewed.
 	groups groupsState
 	// joined, unless nil, receives the leases that have joined groups, instead of the response.
 	joined func(*pb.RelayJoined)
-	// denied are the leases, by place, that the caller may not renew. They are not in asks.
+	// denied are the leases, by index, that the caller may not renew. They are not in asks.
 	denied map[int]lease.ID
 	// lost are the leases that the last response reported as gone. It belongs to the goroutine that
 	// took the response.
@@ -53,7 +53,7 @@ const (
 	groupsKnown
 )
 
-// outcome is the outcome of the renewal at a place.
+// outcome is the outcome of the renewal at an index.
 type outcome struct {
 	place  int
 	reason pb.Reason
@@ -331,7 +331,7 @@ func (b *batch) results(list []outcome) []*pb.RenewResult {
 	return out
 }
 
-// token returns the token at a place of the request, or 0.
+// token returns the token at an index of the request, or 0.
 func (b *batch) token(place int) lease.Token {
 	if b.asks.Tokens == nil {
 		return 0

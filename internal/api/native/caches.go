@@ -22,7 +22,7 @@ type Cache interface {
 	Opened(term uint64, err error)
 	// Invalidated lists the ranges that the cache must drop.
 	Invalidated(i *replica.Invalidation)
-	// Reopen reports a new leader, to which the cache must say again what it has.
+	// Reopen reports a new leader, to which the cache must report again what it has.
 	Reopen(term uint64)
 }
 

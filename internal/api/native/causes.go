@@ -53,7 +53,7 @@ func (c *causes) read(l fsm.LeaseEvents) {
 	}
 }
 
-// add takes an event.
+// add records an event.
 func (c *causes) add(e *fsm.LeaseEvent) {
 	switch e.Kind {
 	case fsm.LeaseExpired, fsm.LeaseRevoked:

@@ -60,7 +60,7 @@ type RenewedAll interface {
 	// RenewedGroups reports that the requests about groups have their outcomes. It is called once,
 	// if there were any.
 	RenewedGroups()
-	// RenewedOne reports the outcome of one of the other leases, by place.
+	// RenewedOne reports the outcome of one of the other leases, by index.
 	RenewedOne(place int, ttl lease.TTL, err error)
 }
 
