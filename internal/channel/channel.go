@@ -107,7 +107,7 @@ func (c *Channel) Send(ctx context.Context, message []byte) error {
 	return c.send(ctx, message, func(piece []byte) []byte { return piece }, func(int) {})
 }
 
-// SendCopy is Send for a message whose memory is the caller's again when it returns. It calls sent
+// SendCopy is Send for a message whose memory the caller may reuse when it returns. It calls sent
 // with the length of each piece for which there was room.
 func (c *Channel) SendCopy(ctx context.Context, message []byte, sent func(bytes int)) error {
 	return c.send(ctx, message, bytes.Clone, sent)

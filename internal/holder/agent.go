@@ -105,7 +105,7 @@ type Round struct {
 }
 
 // Answer is the outcome of a request for a lease. A TTL of 0 means that the lease is no longer in a
-// group, so the request must be sent to the lessor by itself.
+// group, so the request must be sent to the lessor individually.
 type Answer[R any] struct {
 	ID  lease.ID
 	Of  R
@@ -120,7 +120,7 @@ func (g *agentGroup[H, R]) silentAt(k *kept[H, R]) instant {
 	return plus(k.heard, min(g.ttl/5*2, longestSilence))
 }
 
-// Want asks for a round even if there is nothing to renew: leases are to join with it.
+// Want requests a round even if there is nothing to renew, so that leases can join with it.
 func (a *Agent[H, R]) Want() { a.wanted = true }
 
 // Waits reports whether there is something to send in the next round.
@@ -158,8 +158,8 @@ func (a *Agent[H, R]) Renew(now instant, id lease.ID, of R) {
 	a.waiting++
 }
 
-// Join is the lessor's message that a lease is in a group since its holder renewed it by itself,
-// and how many rounds the lessor had answered then.
+// Join is the lessor's message that a lease has joined a group because its holder renewed it
+// individually, and how many rounds the lessor had answered by then.
 type Join[H comparable] struct {
 	By     H
 	ID     lease.ID

@@ -12,7 +12,7 @@ import (
 // them: which leases have joined, which groups were renewed, and which leases were not in them. A
 // lease counts as renewed with its group only if no answer in between can be missing. So if a
 // renewal of a group gets no answer, or the connection ends, the Set forgets the group: the leases
-// remain valid as they were, are renewed by themselves, and join again.
+// remain valid as they were, are renewed individually, and join again.
 
 // MaxLeave is the maximum number of leases that leave with one batch. If that many are waiting,
 // they do not wait for the next renewal of a group.
@@ -129,8 +129,8 @@ func (s *Set) LeaveAgain(seq uint64, ids []lease.ID) {
 	}
 }
 
-// part takes a lease out of its group, if it is in one: it remains valid as it was, and has its own
-// turns.
+// part takes a lease out of its group, if it is in one: it remains valid as it was, and is
+// scheduled individually.
 func (s *Set) part(l *held) {
 	g := l.group
 	if g == nil {
@@ -148,8 +148,7 @@ func (s *Set) part(l *held) {
 	}
 }
 
-// dissolve takes all leases out of a group, each with its turn at an instant, and forgets the
-// group.
+// dissolve takes all leases out of a group, schedules each for an instant, and drops the group.
 func (s *Set) dissolve(g *held, at instant) {
 	s.turns.set(g, at)
 	for len(g.members) > 0 {
@@ -163,7 +162,7 @@ func (s *Set) forget(g *held) {
 	s.ends.remove(g)
 }
 
-// dueGroups adds the groups whose turn it is to a batch.
+// dueGroups adds the groups that are due to a batch.
 func (s *Set) dueGroups(b *Batch, soon instant) {
 	for {
 		g, ok := s.turns.first(soon)

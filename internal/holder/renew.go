@@ -10,8 +10,8 @@ import (
 // useless.
 const maxFlights = 1024
 
-// Due returns up to most leases to renew now: those whose turn it is and, if there are any, those
-// whose turn comes within the gathering time. ok is false if there are none.
+// Due returns up to most leases to renew now: those that are due and, if there are any, those that
+// become due within the gathering time. ok is false if there are none.
 func (s *Set) Due(most int) (b Batch, ok bool) {
 	first, ok := s.turns.first(s.now)
 	if !ok || most <= 0 {
@@ -34,7 +34,7 @@ func (s *Set) Due(most int) (b Batch, ok bool) {
 	return b, true
 }
 
-// Ask returns a batch with one lease that must be renewed before its turn, for example in a
+// Ask returns a batch with one lease that must be renewed before it is due, for example in a
 // transaction. ok is false if the lease is not held.
 func (s *Set) Ask(id lease.ID) (b Batch, ok bool) {
 	l := s.leases[id]

@@ -51,8 +51,8 @@ type held struct {
 	// least as long as the group.
 	group  *held
 	member int
-	// For groups, which are no leases: members has the leases, and open the batches that are to
-	// renew the group and have no answer yet.
+	// For groups, which are not leases: members has the leases, and open has the unanswered batches
+	// that renew the group.
 	members []*held
 	open    []uint64
 }
@@ -159,7 +159,7 @@ func (s *Set) Confirmed(id lease.ID, asked, ttl lease.TTL, sent lease.Instant) {
 	}
 }
 
-// Rest ends the turns of a lease: it is held until it ends, and renewed only by Ask.
+// Rest stops the scheduled renewals of a lease: it is held until it ends, and renewed only by Ask.
 func (s *Set) Rest(id lease.ID) {
 	if l := s.leases[id]; l != nil {
 		s.giveUp(l)
@@ -224,8 +224,8 @@ func (s *Set) Ends() (_ lease.Instant, ok bool) {
 	return max(s.now, s.ends.items[0].at[ends]), true
 }
 
-// Changes returns, in order, the changes of state since its last call: those by the clock or an
-// answer, not by the holder itself.
+// Changes returns, in order, the changes of state since its last call: those caused by the clock or
+// an answer, not by the holder itself.
 func (s *Set) Changes() []Change {
 	c := s.changes
 	s.changes = nil
@@ -261,7 +261,7 @@ func (s *Set) confirm(l *held, sent instant) {
 	s.ends.set(l, l.end())
 }
 
-// validUntil returns when a promise of a TTL ends that was requested at sent.
+// validUntil returns when a promise of a TTL that was requested at sent ends.
 func (s *Set) validUntil(sent instant, ttl lease.TTL) instant {
 	drift := lease.TTL(math.Ceil(float64(ttl) * s.cfg.Drift))
 	return plus(sent, max(0, ttl-drift-s.cfg.Margin))

@@ -108,7 +108,7 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 		}
 		defer p.watches.close()
 	}
-	// A call in progress still gets its answers. A stream has no end of its own.
+	// A call in progress still gets its answers. A stream does not end by itself.
 	defer context.AfterFunc(r.draining, p.stop)()
 	defer context.AfterFunc(r.drained, func() { cancel(errStopping) })()
 	go p.up()
@@ -135,7 +135,7 @@ type passage struct {
 	watches  *watching           // nil if the call cannot have watches to merge
 }
 
-// stop lets the member end a stream that has no end of its own. The first message is sent before:
+// stop lets the member end a stream that does not end by itself. The first message is sent before:
 // it may be the whole call.
 func (p *passage) stop() {
 	p.stopping.Store(true)
@@ -144,8 +144,8 @@ func (p *passage) stop() {
 	}
 }
 
-// isThrough reports whether the client will send nothing more, which a call with a single request
-// says together with it. That may not have been read yet.
+// isThrough reports whether the client will send nothing more. A call with a single request signals
+// that with the request, and the signal may not have been read yet.
 func (p *passage) isThrough() bool {
 	t := time.NewTimer(throughTime)
 	defer t.Stop()
@@ -179,7 +179,7 @@ func (p *passage) up() {
 	}
 }
 
-// closeSend says that the client will send nothing more.
+// closeSend signals that the client will send nothing more.
 func (p *passage) closeSend() {
 	if p.keeping == nil {
 		p.channel.CloseSend()
@@ -287,7 +287,7 @@ func (p *passage) sendTold() error {
 	return nil
 }
 
-// giveUp ends a call that nothing waits for.
+// giveUp ends a call that nobody waits for.
 func (p *passage) giveUp(why error) error {
 	p.channel.End(&pb.RelayEnd{Code: int32(codes.Canceled), Message: errGaveUp.Error()})
 	if _, ok := status.FromError(why); ok {

@@ -28,8 +28,7 @@ const (
 	beat       = 500 * time.Millisecond
 	silence    = 2 * time.Second
 	oldSilence = 500 * time.Millisecond
-	// callsWait is how long calls wait for a member. After that their clients had better go
-	// elsewhere.
+	// callsWait is how long calls wait for a member. After that, their clients should go elsewhere.
 	callsWait = time.Second
 	// longestPause bounds the time between two attempts.
 	longestPause = 500 * time.Millisecond
@@ -60,7 +59,7 @@ type members struct {
 	log    *slog.Logger
 	count  *metrics
 	all    sync.WaitGroup
-	// changes is called when there is a member, or none any more.
+	// changes is called when a member is found or lost.
 	changes func(there bool)
 
 	mu      sync.Mutex // guards what follows

@@ -298,7 +298,7 @@ func (its *tended) answeredLocked(w *waiting) {
 	}
 }
 
-// closeSend says that the client will send nothing more, once all of its renewals are answered.
+// closeSend signals that the client will send nothing more, once all of its renewals are answered.
 func (k *keeping) closeSend(c *channel.Channel) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -182,14 +182,14 @@ func (m *merger) isApartLocked(who principal) bool {
 	return apart
 }
 
-// setApart records that a limit leaves a principal no watches beyond those of its clients.
+// setApart records that a limit allows a principal no watches beyond those of its clients.
 func (m *merger) setApart(who principal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.apart[who] = time.Now().Add(apartTime)
 }
 
-// open opens a watch of the relay itself, from a revision on.
+// open opens a watch of the relay itself, starting at a revision.
 func (g *group) open(from, progress int64) (*channel.Channel, error) {
 	ask := proto.CloneOf(g.ask)
 	ask.StartRevision, ask.ProgressMs = from, progress
@@ -266,7 +266,7 @@ func (g *group) tell(c *channel.Channel, t watchMessage) {
 		return
 	}
 	if t.fragment || len(t.bytes) > largeMessage {
-		// Each gets it from the member, as far as there is room for it.
+		// Each gets the message from the member, as far as there is room for it.
 		g.forgetLocked(t.revision)
 		g.dismissLocked()
 		return

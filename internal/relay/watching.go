@@ -283,7 +283,7 @@ func (f *follower) room(ctx context.Context) {
 	}
 }
 
-// catchUp fetches the missing events of the watch with a call of its own, until it can join.
+// catchUp fetches the missing events of the watch with a separate call, until it can join.
 func (f *follower) catchUp() {
 	ctx, cancel := context.WithCancel(f.of.ctx)
 	defer cancel()

@@ -6,11 +6,10 @@
 // and however far away the instants are: an entry moves at most once a level
 // on its way down.
 //
-// The caller numbers its things densely from zero (slots of a slab): the wheel
-// holds an array with 16 bytes for every handle up to the largest one ever
-// added, with no allocation and no pointer an entry. It is not safe for
-// concurrent use, reads no clock, and does not say in which order entries fire
-// that the same Advance reaches.
+// The caller numbers its items densely from zero (slots of a slab): the wheel holds an array with
+// 16 bytes for every handle up to the largest one ever added, with no allocation and no pointer an
+// entry. It is not safe for concurrent use, reads no clock, and does not say in which order entries
+// fire that the same Advance reaches.
 package wheel
 
 import (
@@ -24,8 +23,8 @@ const (
 	// levels of 64 slots each cover every non-negative int64.
 	levels = (63 + levelBits - 1) / levelBits
 
-	// Two lists beside the slots: entries added at an instant that has passed
-	// already, and those that Advance has taken out to fire, or to move to a lower level.
+	// Two lists in addition to the slots: entries added at an instant that has passed already, and
+	// those that Advance has taken out to fire, or to move to a lower level.
 	overdue = levels * slots
 	firing  = overdue + 1
 	lists   = firing + 1
@@ -45,8 +44,8 @@ const (
 	maxHandle = headFlag - 1
 )
 
-// entry is a handle's place. Invariant: prev == absent if and only if the
-// handle is not in the wheel; otherwise the neighbours point back at it.
+// entry is a handle's position. Invariant: prev == absent if and only if the handle is not in the
+// wheel; otherwise the neighbours point back at it.
 type entry struct {
 	at         int64
 	prev, next uint32
@@ -60,8 +59,8 @@ type Wheel struct {
 	// has s, more than elapsed's, as digit v. So lower levels come first, and
 	// within a level lower slots.
 	elapsed int64
-	// now is what Advance was last called with. Invariant: it is elapsed or, as long as there
-	// may be something left to fire, later.
+	// now is the time passed to the last Advance. Invariant: it is elapsed or, while there may be
+	// something left to fire, later.
 	now   int64
 	heads [lists]uint32
 	// occupied has a bit for every slot of a level with entries in it.
@@ -110,7 +109,7 @@ func (w *Wheel) Add(handle uint32, at int64) {
 	w.place(handle)
 }
 
-// Remove takes the handle out and says whether it was in.
+// Remove takes the handle out and reports whether it was in.
 func (w *Wheel) Remove(handle uint32) bool {
 	if _, ok := w.At(handle); !ok {
 		return false
@@ -125,8 +124,8 @@ func (w *Wheel) Remove(handle uint32) bool {
 // too; what it adds at an instant that has passed fires with the next Advance.
 // It panics if now is before the clock.
 //
-// It looks at no more than most entries, so that the caller's steps stay short however many come
-// at one instant. The rest fires with the next calls, and until then Next returns now.
+// It processes no more than most entries, so that the caller's steps stay short however many are
+// due at one instant. The rest fires with the next calls, and until then Next returns now.
 func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	if now < w.now {
 		panic(fmt.Sprintf("wheel: clock goes back from %d to %d", w.now, now))
@@ -175,7 +174,7 @@ func (w *Wheel) nearest() (level, slot int, start int64, ok bool) {
 	return 0, 0, 0, false
 }
 
-// drain takes a list out and looks at its entries. It returns at how many more it may look.
+// drain takes a list out and processes its entries. It returns how many more it may process.
 func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 	first := w.heads[list]
 	if first == nobody {
@@ -189,8 +188,8 @@ func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 	return w.look(most, fire)
 }
 
-// look looks at what is taken out: what is due fires, the rest moves to a lower level. It returns
-// at how many more entries it may look; if there are any, everything was looked at.
+// look processes the entries taken out: those that are due fire, the rest move to a lower level. It
+// returns how many more entries it may process; if that is above 0, it processed all.
 func (w *Wheel) look(most int, fire func(uint32)) int {
 	for ; most > 0; most-- {
 		h := w.heads[firing]
