@@ -1,7 +1,7 @@
 #!/bin/bash
-# Tries what packaging builds, as root on a Debian: check.sh DIST. It installs the package, runs
-# its unit's command line as its user, uses it, and purges it; has systemd look at the unit; and
-# runs the image's files in a chroot whose root is read-only.
+# Tests the packages, as root on Debian: check.sh DIST. It installs the package, runs its unit's
+# command line as its user, uses it, and purges it; verifies the unit with systemd; and runs the
+# image's files in a read-only chroot.
 set -euo pipefail
 dist=$(realpath "$1")
 deb=$(ls "$dist"/leasehold_*_"$(dpkg --print-architecture)".deb)
@@ -40,7 +40,7 @@ up() {
   fail "the member does not serve"
 }
 
-# logged waits until the log of the member has a line that matches $1.
+# logged waits until the member's log has a line that matches $1.
 logged() {
   for _ in $(seq 300); do
     grep -q "$1" "$work/log" && return
@@ -51,7 +51,7 @@ logged() {
   fail "the log has no line that matches: $1"
 }
 
-# What this removes at the end must be its own: data stay after a purge, and may be somebody's.
+# The script removes only its own data at the end: data stay after a purge, and may be in use.
 dpkg -s leasehold >/dev/null 2>&1 && fail "a package leasehold is installed already"
 for path in /var/lib/leasehold /etc/leasehold; do
   [ ! -e "$path" ] || fail "$path is there already; move it away first"
@@ -79,7 +79,7 @@ unit=/usr/lib/systemd/system/leasehold.service
 systemd-analyze verify "$unit"
 systemd-analyze security --offline=true --threshold=20 "$unit" | tail -1
 
-# The command line of the unit, but for the ports, which may be taken here.
+# The command line of the unit, except for the ports, which may be in use here.
 sed -n 's/^ExecStart=//p' "$unit" > "$work/start"
 read -r -a start < "$work/start"
 cd /var/lib/leasehold
@@ -105,7 +105,7 @@ rm -rf /var/lib/leasehold
 userdel leasehold
 [ ! -e /etc/leasehold/leasehold.yaml ] || fail "the settings outlive a purge"
 
-# The image: what its layers hold, on a root that cannot be written to.
+# The image: the contents of its layers, on a read-only root.
 mkdir "$work/image" "$work/root" "$work/files"
 tar -xf "$image" -C "$work/image"
 for layer in "$work"/image/*.tar.gz; do tar -xzpf "$layer" -C "$work/files"; done

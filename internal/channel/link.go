@@ -190,11 +190,11 @@ func (l *Link) Channels() int {
 	return len(l.channels)
 }
 
-// Answers reports whether the other end still responds. It returns false if nothing comes within
-// the timeout and the link has not ended. It waits in parts: a process that was stopped, or got no
-// CPU time, misses only one or two of them. After each part it yields to other ready goroutines:
-// the scheduler prefers the one with an expired timer, while the answer may be waiting in one of
-// ten thousand others. Only one goroutine may call it.
+// Answers probes the other end, and reports whether it responds. It returns false if nothing comes
+// within the timeout and the link has not ended. It waits in parts: a process that was stopped, or
+// got no CPU time, misses only one or two of them. After each part it yields to other ready
+// goroutines: the scheduler prefers the one with an expired timer, while the answer may be waiting
+// in one of ten thousand others. Only one goroutine may call it.
 func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 	select {
 	case <-l.heard:

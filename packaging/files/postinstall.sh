@@ -11,6 +11,6 @@ chown leasehold:leasehold /var/lib/leasehold
 chmod 700 /var/lib/leasehold
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
-  # An upgrade restarts a member that runs. A new one is started by hand, once it has its settings.
+  # An upgrade restarts a running member. Start a new one by hand, after setting it up.
   systemctl try-restart leasehold.service || true
 fi

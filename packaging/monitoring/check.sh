@@ -1,7 +1,7 @@
 #!/bin/bash
-# Tries the alerts and the dashboards with the real Prometheus: check.sh LEASEHOLD, a binary. Each
-# alert fires and clears on made-up series; every query of the dashboards is one that Prometheus
-# understands; and a member that is filled, emptied and killed makes alerts fire and clear.
+# Tests the alerts and the dashboards with the real Prometheus: check.sh LEASEHOLD, a binary. Each
+# alert fires and clears on synthetic series; Prometheus accepts every query of the dashboards; and
+# filling, emptying and killing a member makes alerts fire and clear.
 set -euo pipefail
 leasehold=$(realpath "$1")
 cd "$(dirname "$0")"
@@ -23,7 +23,7 @@ serve() {
 }
 serve
 
-# The same rules without their patience.
+# The same rules without their "for" durations.
 sed 's/for: .*/for: 1s/' alerts.yaml > "$work/alerts.yaml"
 cat > "$work/prometheus.yaml" <<END
 global: {scrape_interval: 1s, evaluation_interval: 1s}

@@ -1,7 +1,6 @@
 #!/bin/bash
-# Draws the dashboards as they are a minute after a cluster of three began to work for the programs
-# of the demonstration: pictures.sh LEASEHOLD DIRECTORY. It fails if a panel shows nothing that
-# should show something.
+# Draws the dashboards of a cluster of three that has served the demonstration programs for a
+# minute: pictures.sh LEASEHOLD DIRECTORY. It fails if a panel that should have data is empty.
 set -euo pipefail
 leasehold=$(realpath "$1") out=$(realpath "$2")
 cd "$(dirname "$0")"
@@ -26,7 +25,7 @@ go build -C ../.. -o "$work/configstore" ./examples/configstore
   > "$work/caches.log" 2>&1 &
 pids+=($!)
 sleep 50
-"$leasehold" --endpoints "127.0.0.1:$first" lease grant 5 > /dev/null # which ends: nobody renews it
+"$leasehold" --endpoints "127.0.0.1:$first" lease grant 5 > /dev/null # it expires, because nothing renews it
 sleep 25
 # The cluster has no certificates, takes no snapshot in its first minute, and no call need fail.
 go run -C .. ./monitoring -prometheus "http://127.0.0.1:$web" -out "$out" \

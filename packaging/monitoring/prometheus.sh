@@ -1,5 +1,5 @@
-# What check.sh and pictures.sh have in common: $work, a directory, and the processes in $pids, which
-# go when they end, and a Prometheus.
+# Shared by check.sh and pictures.sh: the directory $work and the processes in $pids, both of which
+# are removed at exit, and a Prometheus.
 
 work=$(mktemp -d)
 pids=()
@@ -10,7 +10,7 @@ finish() {
 }
 trap finish EXIT
 
-# Debian's package, not installed: its service would start.
+# Debian's package is unpacked, not installed: its service would start.
 prometheus=$(command -v prometheus || true)
 promtool=$(command -v promtool || true)
 if [ -z "$promtool" ]; then
@@ -23,7 +23,7 @@ if [ -z "$promtool" ]; then
   promtool=$work/deb/usr/bin/promtool
 fi
 
-# port prints a port that nobody listens on.
+# port prints a free port.
 port() {
   local p
   for _ in $(seq 100); do
