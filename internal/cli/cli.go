@@ -141,7 +141,7 @@ func help(root *cobra.Command) {
 	}
 }
 
-// addMore adds commands of other packages. It returns those that belong to these packages alone.
+// addMore adds commands of other packages. It returns the commands that only those packages have.
 func addMore(root *cobra.Command, more []*cobra.Command) (theirs []*cobra.Command) {
 	families := make(map[string]*cobra.Command)
 	for _, c := range root.Commands() {

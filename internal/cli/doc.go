@@ -1,4 +1,4 @@
-// Package cli is the command line of leasehold: every command but serve.
+// Package cli is the command line of leasehold: every command except serve.
 //
 // The commands, their flags, standard output and exit codes are those of etcdctl 3.7 where it has
 // them, so that users and scripts of etcdctl can use leasehold with either server. Where etcdctl

@@ -17,13 +17,13 @@ func (r *record) cost() int64 { return recordCost + int64(len(r.Value)) }
 
 func lifeCost(key string) int64 { return keyCost + int64(len(key)) }
 
-// PutSize returns the most by which a put can increase the size.
+// PutSize returns the maximum by which a put can increase the size.
 func PutSize(key string, value []byte) int64 {
 	return recordCost + int64(len(value)) + lifeCost(key)
 }
 
-// KeepSize is the most by which a put can increase the size if it keeps the key's value and changes
-// its lease.
+// KeepSize is the maximum by which a put can increase the size if it keeps the key's value and
+// changes its lease.
 const KeepSize = recordCost + ShortValue
 
 // inherit lets r share the bytes of its value with last, the previous version, so that they count
