@@ -251,7 +251,7 @@ func (a *Agent[H, R]) forget() {
 	for n := 0; n < MaxLeave && len(a.over) > 0; n++ {
 		list := &a.over[0].leases
 		if list.Len() == 0 {
-			a.over = a.over[1:]
+			a.over = slices.Delete(a.over, 0, 1)
 		} else if k := list.Remove(list.Front()).(*kept[H, R]); a.leases[k.id] == k {
 			delete(a.leases, k.id)
 		}
@@ -303,7 +303,11 @@ func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
 
 // dropSilent removes leases with silent holders from their groups, as many as leave with a round.
 func (a *Agent[H, R]) dropSilent(now instant) {
-	for _, g := range a.groups {
+	if at, ok := a.SilentAt(); !ok || at > now {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
+		g := a.groups[id]
 		for e := g.leases.Front(); e != nil && len(a.leave) < MaxLeave; e = g.leases.Front() {
 			k := e.Value.(*kept[H, R])
 			if g.silentAt(k) > now {
@@ -377,6 +381,7 @@ func (a *Agent[H, R]) dissolve(g *agentGroup[H, R], out []Answer[R]) []Answer[R]
 	for _, n := range slices.Concat(g.asked, g.next) {
 		out = append(out, Answer[R]{ID: n.id, Of: n.of})
 	}
+	g.asked, g.next = nil, nil
 	delete(a.groups, g.id)
 	return out
 }

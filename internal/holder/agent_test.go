@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
+	"weak"
 
 	"leasehold.dev/lease"
 )
@@ -176,6 +178,37 @@ func TestAgentManyLeave(t *testing.T) {
 		}
 		a.answer(r, 1000, 1)
 	}
+}
+
+// TestAgentLeavesInOrder: the order in which leases leave is the same in each run of the same events.
+func TestAgentLeavesInOrder(t *testing.T) {
+	a := newAgent(t)
+	for id := lease.ID(20); id > 0; id-- {
+		a.Joined(0, Join[string]{By: "h", ID: id, Group: lease.GroupID(id), TTL: 1000})
+	}
+	r := a.next(400)
+	if !slices.IsSortedFunc(r.Leave, func(x, y Leaving) int { return cmp.Compare(x.Group, y.Group) }) {
+		t.Errorf("they leave in the order %+v", r.Leave)
+	}
+}
+
+// TestAgentForgetsRequests: an agent that nothing happens to keeps no answered request in memory.
+func TestAgentForgetsRequests(t *testing.T) {
+	var a Agent[string, *[16]byte]
+	a.Joined(0, Join[string]{By: "h", ID: 1, Group: 1, TTL: 1000})
+	request := new([16]byte)
+	gone := weak.Make(request)
+	a.Renew(1, 1, request)
+	r, _ := a.Next(1)
+	request = nil
+	if out := a.Answered(r.Number, nil); len(out) != 1 {
+		t.Fatalf("%d answers", len(out))
+	}
+	runtime.GC()
+	if gone.Value() != nil {
+		t.Error("the request is in memory")
+	}
+	runtime.KeepAlive(&a)
 }
 
 // promises is a lessor, and an agent that keeps the leases of holders alive through a network that
