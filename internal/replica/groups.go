@@ -64,6 +64,7 @@ type keepers struct {
 type keeper struct {
 	groups map[lease.TTL]lease.GroupID
 	rounds uint64 // number of the last answered round
+	full   bool   // the request found no room for another group; see keepers.join
 }
 
 // join adds a lease that was just renewed to the group of a keeper and a TTL.
@@ -71,8 +72,11 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	its := k.need(by)
 	g := its.groups[n.TTL]
 	if !k.m.lessor.HasGroup(g) {
-		if g == 0 && len(its.groups) >= MaxGroups && !k.prune(its.groups) {
-			return 0
+		if g == 0 && len(its.groups) >= MaxGroups {
+			// A request may have very many leases, so only its first one without room looks for it.
+			if its.full = its.full || !k.prune(its.groups); its.full {
+				return 0
+			}
 		}
 		k.m.lastGroup++
 		g = k.m.lastGroup
@@ -126,8 +130,11 @@ func (k *keepers) renew(r *GroupRenewals) {
 		return
 	}
 	its := k.of[r.Keeper]
-	if r.Fresh && its != nil {
-		k.dissolve(its, false)
+	if its != nil {
+		its.full = false
+		if r.Fresh {
+			k.dissolve(its, false)
+		}
 	}
 	for _, l := range r.Leave {
 		g := k.m.lessor.GroupOf(l.ID)

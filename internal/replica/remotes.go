@@ -217,7 +217,8 @@ func (l *leadership) forwardedRenewals(from uint64, now *incarnation, f *Forward
 	l.renewAll(b)
 }
 
-// versionOf says at all members alike which users and roles these are, but for their limits.
+// versionOf identifies users and roles, but not their limits. It is never 0, and all members agree
+// on it.
 func versionOf(s *access.State) uint64 {
 	if s.Enabled() {
 		return 2*s.Revision() + 1
