@@ -187,7 +187,7 @@ function Key({ bytes }) {
       ["lease", onLease(kv) ? leaseLink(kv.lease) : "none"],
     ]} />
     ${mayAct && !gone && html`<div class="tools">
-      ${text !== null && html`<button onClick=${after(() => putKey(kv, text))}>Put another
+      ${text !== null && html`<button onClick=${after(() => putKey(kv, text))}>Change the
         value</button>`}
       <button class="act" onClick=${after(() => deleteKey(kv))}>Delete</button></div>`}
     <${Value} bytes=${value} />
