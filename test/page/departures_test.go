@@ -62,7 +62,7 @@ func TestDepartures(t *testing.T) {
 	ticket("e", 1000) // nobody renews it
 	p.past(append([]string{line(1, "e", "its lease expired", "nobody")}, want...)...)
 	p.until("when the page was told", `/^revision \d+, \d\d:\d\d:\d\d$/.test(
-		document.querySelector("[aria-label^='Who left'] tbody th").innerText)`)
+		document.querySelector("[aria-label^='Departures'] tbody th").innerText)`)
 	p.picture("departures")
 
 	// The page has been told of all before this revision, so it can go on from there.
