@@ -348,7 +348,9 @@ class Mux:
         """Returns a session whose last number is the caller's."""
         async with self._opening:
             n = self._numbers
-            if n is None or n.last - n.acknowledged_below > _MAX_AHEAD:  # an old write takes very long
+            if (
+                n is None or n.last - n.acknowledged_below > _MAX_AHEAD
+            ):  # an old write takes very long
                 open_session = pb.SessionRequest(nonce=secrets.randbits(64))
                 r = await self.attempt(link, pb.Request(session=open_session), None, None)
                 if r.HasField("error"):
