@@ -60,7 +60,7 @@ class Follower(Protocol):
 
 
 class _Numbers:
-    """An idempotency session: the numbers from acknowledged_below to last are open, but for those done."""
+    """An idempotency session. Numbers below acknowledged_below are done, and some up to last."""
 
     def __init__(self, ref: pb.SessionRef) -> None:
         self.ref = ref
@@ -348,9 +348,8 @@ class Mux:
         """Returns a session whose last number is the caller's."""
         async with self._opening:
             n = self._numbers
-            if (
-                n is None or n.last - n.acknowledged_below > _MAX_AHEAD
-            ):  # an old write takes very long
+            # Open a new session if there is none, or if an old write takes very long.
+            if n is None or n.last - n.acknowledged_below > _MAX_AHEAD:
                 open_session = pb.SessionRequest(nonce=secrets.randbits(64))
                 r = await self.attempt(link, pb.Request(session=open_session), None, None)
                 if r.HasField("error"):
