@@ -247,7 +247,7 @@ func TestBadClients(t *testing.T) {
 		},
 		"unknown flags":        {begin + frame(1, 0, ""), "flags"},
 		"metadata later":       {begin + frame(flagMetadata, 6, "a: b\r\n"), "flags"},
-		"long message":         {begin + frame(flagMessage, 1<<24+1, ""), "the server takes"},
+		"long message":         {begin + frame(flagMessage, 1<<24+1, ""), "the limit is 16777216"},
 		"impossible message":   {begin + frame(flagMessage, 1<<31, ""), "a frame of"},
 		"another protocol":     {"GET / HTTP/1.1\r\n", ""},
 		"a very long line":     {strings.Repeat("a", 400), ""},

@@ -325,7 +325,7 @@ func TestTLSErrors(t *testing.T) {
 	for want, opts := range map[string]TLS{
 		"no certificate":   {},
 		"needs a key file": with(func(c *TLS) { c.KeyFile = "" }),
-		"other way round":  with(func(c *TLS) { c.CertFile = "" }),
+		"and vice versa":   with(func(c *TLS) { c.CertFile = "" }),
 		"missing.pem":      with(func(c *TLS) { c.CertFile = a.Path("missing.pem") }),
 		"private key does not": with(func(c *TLS) {
 			a.Issue("x")

@@ -72,7 +72,7 @@ func TestSnapshotMistakes(t *testing.T) {
 		{"restore --initial-advertise-peer-urls x " + text, "no scheme", 1},
 		{
 			"restore --initial-cluster b=http://h:1 --data-dir " + data + " " + text,
-			`no member "default"`, 1,
+			`does not list member "default"`, 1,
 		},
 		{"restore --name= --data-dir " + data + " " + text, "name is empty", 1},
 	} {

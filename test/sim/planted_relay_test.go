@@ -10,8 +10,8 @@ const (
 var plantedRelays = []planted{
 	{"a relay answers by itself", "L1", []edit{
 		{
-			agentGo, "\t\tout = append(out, Answer[R]{ID: n.id, Of: n.of})\n\t}\n\tdelete(a.groups, g.id)",
-			"\t\tout = append(out, Answer[R]{ID: n.id, Of: n.of, TTL: g.ttl})\n\t}\n\tdelete(a.groups, g.id)",
+			agentGo, "\t\tout = append(out, Answer[R]{ID: n.id, Of: n.of})\n\t}\n\tg.asked, g.next = nil, nil\n",
+			"\t\tout = append(out, Answer[R]{ID: n.id, Of: n.of, TTL: g.ttl})\n\t}\n\tg.asked, g.next = nil, nil\n",
 		},
 	}},
 	{"a renewal is answered by a round that was sent before it came", "L1", []edit{
