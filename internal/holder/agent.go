@@ -27,14 +27,15 @@ import (
 type Agent[H comparable, R any] struct {
 	leases map[lease.ID]*kept[H, R]
 	groups map[lease.GroupID]*agentGroup[H, R]
-	over   []*agentGroup[H, R] // whose leases may be in leases still
-	sent   uint64              // the last round
-	told   uint64              // the last answered round; equal to sent, or one below
-	fresh  bool                // the lessor may have groups that have ended here
+	// over has groups that have ended; leases may still contain theirs. See forget.
+	over     []*agentGroup[H, R]
+	sent     uint64 // the last round
+	answered uint64 // the last answered round; equal to sent, or one less
+	fresh    bool   // the lessor may still have groups that have ended here
 	// leave has the leases to leave their groups with the next round, and leaving those that leave
 	// with the round in flight.
 	leave, leaving map[departure]Leaving
-	order          []departure // of leave; some are not in it any more
+	order          []departure // the keys of leave by arrival, and some that are no longer in it
 	waiting        int         // requests without an outcome
 	wanted         bool        // see Want
 }
@@ -54,7 +55,7 @@ type kept[H comparable, R any] struct {
 type agentGroup[H comparable, R any] struct {
 	id     lease.GroupID
 	ttl    lease.TTL
-	over   bool            // none of its leases is kept
+	over   bool            // it has ended
 	leases list.List       // of *kept, by heard
 	asked  []request[H, R] // answered by the round in flight
 	next   []request[H, R] // answered by the round after that
@@ -176,7 +177,7 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 		k = nil
 	}
 	d := departure{j.ID, j.Group}
-	if _, leaves := a.leaving[d]; j.Rounds < a.told || leaves && j.Rounds < a.sent {
+	if _, leaves := a.leaving[d]; j.Rounds < a.answered || leaves && j.Rounds < a.sent {
 		if k == nil { // otherwise a later join has shown that it is in the group
 			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // otherwise the lessor might keep it for nobody
 		}
@@ -336,7 +337,7 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 	if number != a.sent || !a.UnderWay() {
 		return nil
 	}
-	a.told, a.fresh, a.leaving = a.sent, false, nil
+	a.answered, a.fresh, a.leaving = a.sent, false, nil
 	for _, r := range groups {
 		g := a.groups[r.ID]
 		if g == nil {
@@ -394,9 +395,9 @@ func (a *Agent[H, R]) Reset() (out []Answer[R]) {
 			out = append(out, Answer[R]{ID: n.id, Of: n.of})
 		}
 	}
-	*a = Agent[H, R]{sent: a.sent, told: a.sent, fresh: true}
+	*a = Agent[H, R]{sent: a.sent, answered: a.sent, fresh: true}
 	return out
 }
 
 // UnderWay reports whether a round has no answer yet.
-func (a *Agent[H, R]) UnderWay() bool { return a.sent != a.told }
+func (a *Agent[H, R]) UnderWay() bool { return a.sent != a.answered }

@@ -53,7 +53,7 @@ func TestAgentAnswersByRounds(t *testing.T) {
 	a := newAgent(t)
 	if a.joined(0, 0, 1, 2, 3); a.Keeps("h", 1, 9) != 1000 || a.Keeps("h", 1, 0) != 1000 ||
 		a.Keeps("h", 1, 8) != 0 || a.Keeps("g", 1, 9) != 0 || a.Keeps("h", 4, 9) != 0 {
-		t.Error("it keeps something else than it was told")
+		t.Error("it keeps a lease that did not join")
 	}
 	a.Renew(100, 1, 10)
 	r := a.next(100)

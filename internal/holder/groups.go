@@ -24,10 +24,10 @@ func (s *Set) Joined(seq uint64, id lease.ID, g lease.GroupID) {
 	if l == nil || seq <= s.moved {
 		return
 	}
-	if seq <= l.since || seq < l.parted || seq < s.told ||
+	if seq <= l.since || seq < l.parted || seq < s.groupsAnswered ||
 		l.jeopardy || l.resting || len(l.asks) > 0 {
 		s.part(l)
-		s.leave[id] = struct{}{} // otherwise the lessor might keep it for nobody
+		s.leave[id] = struct{}{} // otherwise the lessor might keep it alive without a holder
 		return
 	}
 	if l.group != nil && lease.GroupID(l.group.ID) == g {
@@ -102,7 +102,7 @@ func (s *Set) groupAnswered(seq uint64, g lease.GroupID) (*held, *flight) {
 	if seq <= s.moved {
 		return nil, nil // another connection may have a group with this ID
 	}
-	s.told = max(s.told, seq)
+	s.groupsAnswered = max(s.groupsAnswered, seq)
 	to := s.groups[g]
 	if to == nil {
 		return nil, f

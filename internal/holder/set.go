@@ -24,12 +24,12 @@ type Set struct {
 	leave map[lease.ID]struct{}
 	// moved is the last batch on an earlier connection: it joined groups that have ended.
 	moved uint64
-	// told is the last batch whose answer about groups has come. What joined before it may have
-	// left since.
-	told    uint64
-	seq     uint64 // of the last batch
-	oldest  uint64 // no flight is older
-	changes []Change
+	// groupsAnswered is the last batch whose answer about groups has arrived. Leases that joined
+	// before it may have left since.
+	groupsAnswered uint64
+	seq            uint64 // of the last batch
+	oldest         uint64 // no flight is older
+	changes        []Change
 }
 
 // held is a lease of a Set.

@@ -12,10 +12,11 @@ import (
 // the patience for commands, so that a holder still has time to try another member.
 const patienceAsks = 3
 
-// asker sends the reads and renewals of this member's clients to another leader, and what its
-// caches say: one confirm round at a time, for all that came meanwhile, and beside it one round of
-// groups (see holder.Agent). The leader's own confirm rounds serve both. So one exchange of
-// heartbeats does, however many members and clients wait.
+// asker forwards the reads and renewals of this member's clients, and the messages of its caches,
+// to the leader. It sends one confirm round at a time, for everything that arrived during the
+// previous one, and independently of it one round of groups (see holder.Agent). The leader's own
+// confirm rounds serve both, so one exchange of heartbeats suffices for any number of members and
+// clients.
 //
 // Asking again is harmless: a read has no effect, and a renewal counts from when the leader
 // received it, which is later than when the holder sent it (T2).
@@ -26,9 +27,9 @@ type asker struct {
 	current  *question // sent, not yet confirmed
 	open     []asked   // renewals by number, some of them already answered
 	over     int       // how many of open are answered
-	// agent keeps the leases of this member's clients alive, and round has what joins with the
-	// round in progress. The numbers of its rounds are sent with firstRound added, which is another
-	// one in each incarnation of the member.
+	// agent keeps the leases of this member's clients alive, and round has the leases that join with
+	// the round in progress. Round numbers are sent with firstRound added, which differs in each
+	// incarnation of the member.
 	agent      holder.Agent[struct{}, Renewal]
 	round      []Ask
 	roundAt    uint64 // the tick at which it was sent
@@ -103,8 +104,8 @@ func (a *asker) fill(m *Forward, now uint64) {
 	q.fill(m)
 }
 
-// fillRenewals adds a round of groups to m, and the renewals of leases that are in none, if anybody
-// waits and no round is in progress.
+// fillRenewals adds a round of groups to m, and the renewals of leases that are in no group, if
+// there are any and no round is in progress.
 func (a *asker) fillRenewals(m *Forward, now uint64) {
 	if len(a.renewals) > 0 {
 		a.agent.Want()
@@ -120,13 +121,13 @@ func (a *asker) fillRenewals(m *Forward, now uint64) {
 		a.open = append(a.open, asked{seq: a.last, at: now, renewal: n})
 		m.Renewals = append(m.Renewals, Ask{a.last, n.ID, n.Token})
 		if n.Access != a.m.machine.Access() {
-			m.Access = 0 // none joins: it may be one that its caller must not renew any more
+			m.Access = 0 // no lease joins: this caller may have lost the permission to renew its lease
 		}
 	}
 	a.renewals, a.round, a.roundAt = nil, m.Renewals, now
 }
 
-// resetGroups ends all groups. What waits for a round is asked for by itself.
+// resetGroups ends all groups. Renewals that were waiting for a round are sent individually.
 func (a *asker) resetGroups() {
 	for _, x := range a.agent.Reset() {
 		a.renewals = append(a.renewals, x.Of)
@@ -172,9 +173,9 @@ func (a *asker) give(all unanswered) {
 	a.renewals = append(a.renewals, all.renewals...)
 }
 
-// renew takes a renewal, or refuses it if too much waits. All clients of this member are one holder
-// for the agent: a client that ends takes the lease out of its group, and if another one keeps it
-// alive, it joins again.
+// renew accepts a renewal, or rejects it if too many requests wait. To the agent, all clients of
+// this member are one holder: when a client goes, the lease leaves its group, and it joins again if
+// another client keeps it alive.
 func (a *asker) renew(n Renewal) {
 	switch {
 	case a.full():
@@ -230,7 +231,7 @@ func (a *asker) next() (lease.Instant, bool) {
 	return a.agent.SilentAt()
 }
 
-// empty reports whether nothing waits for the leader, or for what it has answered.
+// empty reports whether no request waits for the leader, or for an index that it has confirmed.
 func (a *asker) empty() bool {
 	return len(a.reads)+len(a.renewals)+len(a.open)+len(a.done)+a.agent.Waiting() == 0 &&
 		a.current == nil && !a.agent.UnderWay() && a.caches.empty()
@@ -330,12 +331,12 @@ func (a *asker) roundDone(m *Reply) bool {
 	return !a.agent.UnderWay()
 }
 
-// joined takes the leader's word that a lease has joined a group with the round that is done.
+// joined records that a lease has joined a group with the round that is done.
 func (a *asker) joined(n *Renewed, round uint64) {
 	if len(a.round) == 0 || n.Seq-a.round[0].Seq >= uint64(len(a.round)) {
 		return
 	}
-	its := a.round[n.Seq-a.round[0].Seq] // the numbers follow each other
+	its := a.round[n.Seq-a.round[0].Seq] // numbers are consecutive
 	a.agent.Joined(a.m.now, holder.Join[struct{}]{
 		ID: its.ID, Token: its.Token, Group: n.Group, TTL: n.TTL, Rounds: round,
 	})

@@ -25,7 +25,7 @@ type remote struct {
 	// incarnations are those of the member in this term. A restarted member starts new numbers.
 	// Each incarnation is tracked separately, because messages of an earlier one may arrive late.
 	incarnations []incarnation
-	now          int    // index of the one heard last
+	now          int    // index of the incarnation last heard from
 	reply        *Reply // what to send
 }
 
@@ -33,8 +33,8 @@ type remote struct {
 type incarnation struct {
 	base uint64 // its first number in the term
 	next uint64 // number of the first command not received
-	// keeper has the groups of leases that the member keeps alive for its clients, and round is the
-	// last one that it has sent: each is taken once.
+	// keeper identifies the groups of leases that the member keeps alive for its clients. round is
+	// the last round received from it; each round is processed once.
 	keeper Keeper
 	round  uint64
 }
@@ -116,12 +116,13 @@ func (r *remotes) renewed(n *Renewal, ttl lease.TTL, err error) {
 	a.Renewed = append(a.Renewed, Renewed{Seq: n.seq, TTL: ttl, Code: codeOf(err)})
 }
 
-// renewedAll answers those renewals of another member that were promised together, and its round. A
-// join is in the same answer as the outcome of its round, so the member learns of both or neither.
+// renewedAll answers the renewals of another member that were promised together, and its round of
+// groups. Joins are in the same reply as the outcome of their round, so the member gets both or
+// neither.
 func (r *remotes) renewedAll(b *Renewals) {
 	m := r.of(b.from)
 	a := m.answer()
-	if a.GroupRound != 0 && b.Number != 0 { // one round to a reply
+	if a.GroupRound != 0 && b.Number != 0 { // one round per reply
 		r.sendTo(m)
 		a = m.answer()
 	}
@@ -192,9 +193,9 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 	}
 }
 
-// forwardedRenewals renews the leases and groups of leases that another member asks for. If they
-// come with a round, that is taken once, and the leases join: so a repeated or late message has no
-// lease join that the member does not know of.
+// forwardedRenewals renews leases and groups of another member. With a round, the leases join
+// groups. Each round is processed once, so that a repeated or late message cannot add a lease to a
+// group without the member's knowledge.
 func (l *leadership) forwardedRenewals(from uint64, now *incarnation, f *Forward) {
 	n := len(f.Renewals)
 	if n == 0 && f.Groups.Number == 0 || f.Groups.Number != 0 && f.Groups.Number <= now.round {
@@ -211,14 +212,14 @@ func (l *leadership) forwardedRenewals(from uint64, now *incarnation, f *Forward
 		now.round = f.Groups.Number
 		b.Keeper, b.Round, b.Access = now.keeper, f.Groups, l.m.machine.Access()
 		if f.Access != versionOf(b.Access) {
-			b.Access = new(access.State) // which is not that of the last entry, so none joins
+			b.Access = new(access.State) // differs from the current state, so no lease joins
 		}
 	}
 	l.renewAll(b)
 }
 
-// versionOf identifies users and roles, but not their limits. It is never 0, and all members agree
-// on it.
+// versionOf returns a number, never 0, that identifies the users and roles, but not their limits.
+// It is the same on all members.
 func versionOf(s *access.State) uint64 {
 	if s.Enabled() {
 		return 2*s.Revision() + 1

@@ -87,11 +87,11 @@ type NamePermission_Kind int32
 
 const (
 	NamePermission_KIND_UNSPECIFIED NamePermission_Kind = 0
-	// See who holds the leases, and what happens to them.
+	// See the leases and their events.
 	NamePermission_KIND_SEE NamePermission_Kind = 1
 	// Hold the leases.
 	NamePermission_KIND_HOLD NamePermission_Kind = 2
-	// Do to other principals' leases what these may do themselves.
+	// Act on the leases of other principals.
 	NamePermission_KIND_MANAGE NamePermission_Kind = 3
 )
 

@@ -58,17 +58,18 @@ const (
 	Reason_REASON_FUTURE_REVISION Reason = 8
 	// The quota is exhausted.
 	Reason_REASON_NO_SPACE Reason = 9
-	// There is no leader, or this member is overloaded or stopping. Nothing was done; retry.
+	// The cluster has no leader, or this member is overloaded or shutting down. The request had no
+	// effect; retry it.
 	Reason_REASON_UNAVAILABLE Reason = 10
 	// The request may have taken effect, or may still.
 	Reason_REASON_UNKNOWN_OUTCOME Reason = 11
-	// The cluster no longer remembers the session. Nothing was done.
+	// The cluster no longer remembers the session. The request had no effect.
 	Reason_REASON_SESSION_NOT_FOUND Reason = 12
 	// The leases of the owner, or all leases, hold the maximum number of ranges.
 	Reason_REASON_TOO_MANY_HOLDS Reason = 13
-	// The caller lacks the permission. Nothing was done.
+	// The caller lacks the permission. The request had no effect.
 	Reason_REASON_PERMISSION_DENIED Reason = 14
-	// The caller must log in, or log in again. Nothing was done.
+	// The caller must log in, or log in again. The request had no effect.
 	Reason_REASON_UNAUTHENTICATED Reason = 15
 	// The caller has reached one of its limits. The metadata name the limit and the current usage.
 	Reason_REASON_LIMIT_REACHED Reason = 16
@@ -222,8 +223,8 @@ const (
 	// waited_ms is how long the write has waited. Sent once until KIND_CACHE_SLOW_ENDED. A stream that
 	// starts in between gets it with its first response.
 	LeaseEvent_KIND_CACHE_SLOW LeaseEvent_Kind = 10
-	// The cache is no longer slow: it has acknowledged, its lease has ended, or a new leader has
-	// restarted the count.
+	// The cache is no longer slow: it acknowledged, its lease ended, or a new leader restarted the
+	// timer.
 	LeaseEvent_KIND_CACHE_SLOW_ENDED LeaseEvent_Kind = 11
 )
 
@@ -1868,7 +1869,7 @@ type HandOverRequest struct {
 	Lease *LeaseRef `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	// The new owner.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Requests a secret for the new holder. The old secret is no longer valid in either case.
+	// Requests a secret for the new holder. The old secret becomes invalid either way.
 	Resumable bool `protobuf:"varint,3,opt,name=resumable,proto3" json:"resumable,omitempty"`
 	// The user to whom the lease will belong, who must have the permission to hold its name. Empty: no
 	// change. Naming another user requires the permission to manage the name.

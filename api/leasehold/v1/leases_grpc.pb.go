@@ -68,8 +68,8 @@ type LeaseServiceClient interface {
 	// the holder may call this, and until it knows the outcome it must count with the shorter of the
 	// two TTLs, from when it sent this call or its last renewal, whichever was later.
 	ChangeTTL(ctx context.Context, in *ChangeTTLRequest, opts ...grpc.CallOption) (*ChangeTTLResponse, error)
-	// HandOver transfers a lease to another owner, with a new token, and restarts its TTL. The old token
-	// is no longer valid. The holder must stop using the lease before it sends this call.
+	// HandOver transfers a lease to another owner and restarts its TTL. The lease gets a new token, which
+	// invalidates the old one. The holder must stop using the lease before it sends this request.
 	HandOver(ctx context.Context, in *HandOverRequest, opts ...grpc.CallOption) (*HandOverResponse, error)
 	// Resume makes the caller the holder of a lease whose secret it presents, so that a restarted
 	// process can continue with its lease. The lease gets a new token, its TTL restarts, and the secret
@@ -249,8 +249,8 @@ type LeaseServiceServer interface {
 	// the holder may call this, and until it knows the outcome it must count with the shorter of the
 	// two TTLs, from when it sent this call or its last renewal, whichever was later.
 	ChangeTTL(context.Context, *ChangeTTLRequest) (*ChangeTTLResponse, error)
-	// HandOver transfers a lease to another owner, with a new token, and restarts its TTL. The old token
-	// is no longer valid. The holder must stop using the lease before it sends this call.
+	// HandOver transfers a lease to another owner and restarts its TTL. The lease gets a new token, which
+	// invalidates the old one. The holder must stop using the lease before it sends this request.
 	HandOver(context.Context, *HandOverRequest) (*HandOverResponse, error)
 	// Resume makes the caller the holder of a lease whose secret it presents, so that a restarted
 	// process can continue with its lease. The lease gets a new token, its TTL restarts, and the secret

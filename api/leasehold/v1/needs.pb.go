@@ -41,10 +41,10 @@ const (
 	Needs_NEEDS_PARTS Needs = 5
 	// Permission to hold the name, if the request has one.
 	Needs_NEEDS_HOLD_NAME Needs = 6
-	// The lease belongs to the caller, who may hold its name if it has one; or permission to manage its
-	// name.
+	// Ownership of the lease and, if it has a name, permission to hold the name; or permission to
+	// manage the name.
 	Needs_NEEDS_HOLD_LEASE Needs = 7
-	// The lease belongs to the caller; or permission to see its name.
+	// Ownership of the lease, or permission to see its name.
 	Needs_NEEDS_SEE_LEASE Needs = 8
 	// A login. What the caller may not see is left out of the answer.
 	Needs_NEEDS_LOGIN_AND_FILTERS Needs = 9

@@ -87,7 +87,7 @@ const (
 	Ticket_STATE_WAITING Ticket_State = 1
 	// It is its turn. The request stays open to report when the key is gone.
 	Ticket_STATE_READY Ticket_State = 2
-	// The key was deleted, or is no longer attached to a lease.
+	// The key was deleted, or was detached from its lease.
 	Ticket_STATE_GONE Ticket_State = 3
 )
 

@@ -911,7 +911,7 @@ export type HandOverRequest = Message<"leasehold.v1.HandOverRequest"> & {
   owner: string;
 
   /**
-   * Requests a secret for the new holder. The old secret is no longer valid in either case.
+   * Requests a secret for the new holder. The old secret becomes invalid either way.
    *
    * @generated from field: bool resumable = 3;
    */
@@ -1373,8 +1373,8 @@ export enum LeaseEvent_Kind {
   CACHE_SLOW = 10,
 
   /**
-   * The cache is no longer slow: it has acknowledged, its lease has ended, or a new leader has
-   * restarted the count.
+   * The cache is no longer slow: it acknowledged, its lease ended, or a new leader restarted the
+   * timer.
    *
    * @generated from enum value: KIND_CACHE_SLOW_ENDED = 11;
    */
@@ -1463,7 +1463,8 @@ export enum Reason {
   NO_SPACE = 9,
 
   /**
-   * There is no leader, or this member is overloaded or stopping. Nothing was done; retry.
+   * The cluster has no leader, or this member is overloaded or shutting down. The request had no
+   * effect; retry it.
    *
    * @generated from enum value: REASON_UNAVAILABLE = 10;
    */
@@ -1477,7 +1478,7 @@ export enum Reason {
   UNKNOWN_OUTCOME = 11,
 
   /**
-   * The cluster no longer remembers the session. Nothing was done.
+   * The cluster no longer remembers the session. The request had no effect.
    *
    * @generated from enum value: REASON_SESSION_NOT_FOUND = 12;
    */
@@ -1491,14 +1492,14 @@ export enum Reason {
   TOO_MANY_HOLDS = 13,
 
   /**
-   * The caller lacks the permission. Nothing was done.
+   * The caller lacks the permission. The request had no effect.
    *
    * @generated from enum value: REASON_PERMISSION_DENIED = 14;
    */
   PERMISSION_DENIED = 14,
 
   /**
-   * The caller must log in, or log in again. Nothing was done.
+   * The caller must log in, or log in again. The request had no effect.
    *
    * @generated from enum value: REASON_UNAUTHENTICATED = 15;
    */

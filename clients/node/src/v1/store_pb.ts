@@ -821,7 +821,7 @@ export enum Ticket_State {
   READY = 2,
 
   /**
-   * The key was deleted, or is no longer attached to a lease.
+   * The key was deleted, or was detached from its lease.
    *
    * @generated from enum value: STATE_GONE = 3;
    */
