@@ -85,6 +85,7 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	if err != nil {
 		return err
 	}
+	var body proto.Message // of a request that may read much
 	switch x := r.Body.(type) {
 	case *pb.Request_Watch, *pb.Request_Events, *pb.Request_Cache:
 		q.kind = "" // it may last
@@ -92,22 +93,21 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	case *pb.Request_Renew:
 		return nil
 	case *pb.Request_Txn:
+		body = x.Txn
 		q.job, err = t.waitingJob(q, x.Txn)
 	case *pb.Request_Session:
 		number.n = 0
 		q.job, err = t.sessionJob(x.Session)
 	default:
-		body, _ := wire.RequestBody(r)
+		body, _ = wire.RequestBody(r)
 		if fill, ok := body.(*pb.RangeRequest); ok && fill.GetCache() != nil {
 			q.job, err = t.fillJob(fill)
 		} else {
 			q.job, err = t.jobOf(t.ctx, body, number)
 		}
 	}
-	if err == nil {
-		if body, _ := wire.RequestBody(r); mayReadMuch(q.job, body) {
-			q.keys = max(1, t.keysRead(q.job, body))
-		}
+	if err == nil && mayReadMuch(q.job, body) {
+		q.keys = max(1, t.keysRead(q.job, body))
 	}
 	if err == nil && q.job.command != nil {
 		q.job.command = number.once(q.job.command)
