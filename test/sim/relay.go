@@ -8,29 +8,27 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has relays, in half of the runs with groups. A relay carries the streams of keepers to
-// a member, and keeps their leases alive by rounds: what package relay has around a holder.Agent,
-// in virtual time.
+// Half of the runs with groups have relays. A relay carries the streams of keepers to a member and
+// keeps their leases alive by rounds. It does in virtual time what package relay does around a
+// holder.Agent.
 
-// relays are those of a run.
+// relays are the relays of a run.
 type relays []*relay
 
-// relay is one relay's machine.
+// relay is one relay and its machine.
 type relay struct {
 	w     *world
 	clock clock
-	// links are its connections to members. New streams go over the last, if that is not over.
-	links []*uplink
-	// cut says that nothing gets through to members or from them, and paused until when the relay
-	// stands still.
-	cut    bool
-	paused Time
-	lag    Time // mean, on top of the usual delay, of messages to members and from them
+	// links are its connections to members. New streams use the last one, unless it has ended.
+	links  []*uplink
+	cut    bool // no messages get through in either direction
+	paused Time // the end of the current pause
+	lag    Time // mean additional delay of messages to and from members
 }
 
-// uplink is a connection of a relay to a process, which has one Agent. Rounds arrive in the order
-// in which they were sent, and so do the renewals of a client. All other messages may overtake each
-// other. If anything is lost on the way, all that comes later is lost too.
+// uplink is a relay's connection to a process. Each connection has its own Agent. Rounds arrive in
+// the order in which they were sent, and so do the renewals of one client; other messages may be
+// reordered. Once a message is lost, all later ones are lost too.
 type uplink struct {
 	*relay
 	waker
@@ -39,17 +37,17 @@ type uplink struct {
 	proc   *process
 	agent  holder.Agent[*stream, *call]
 	last   Time // when the last round arrives
-	late   Time // when the round under way has taken too long
-	lost   Time // since when nothing gets through any more; Never
+	late   Time // when the round in flight times out
+	lost   Time // when messages began to be lost, or Never
 	over   bool
 }
 
 const (
 	roundTime  = Second
-	relayReset = 3 * Second // after which a relay notices that a connection is dead
+	relayReset = 3 * Second // how long a relay takes to notice a dead connection
 )
 
-// newRelays makes the relays of a run.
+// newRelays creates the relays of a run.
 func newRelays(w *world) (all relays) {
 	for range w.p.Renewing.Relays {
 		r := &relay{w: w, clock: w.clock()}
@@ -60,7 +58,7 @@ func newRelays(w *world) (all relays) {
 	return all
 }
 
-// draw draws the connection that a keeper's next stream goes over, nil for none.
+// draw chooses the connection for a keeper's next stream; nil means that it uses no relay.
 func (all relays) draw(w *world) *uplink {
 	if len(all) == 0 || w.chance(4) {
 		return nil
@@ -68,7 +66,7 @@ func (all relays) draw(w *world) *uplink {
 	return all[w.rng.IntN(len(all))].link()
 }
 
-// link returns the connection for new streams, nil for none.
+// link returns the connection for new streams, or nil if there is none.
 func (r *relay) link() *uplink {
 	if n := len(r.links); n > 0 && !r.links[n-1].over {
 		return r.links[n-1]
@@ -76,7 +74,7 @@ func (r *relay) link() *uplink {
 	return nil
 }
 
-// follow connects the relay to the leader, mostly, again and again.
+// follow keeps the relay connected, usually to the leader.
 func (r *relay) follow() {
 	w := r.w
 	w.after(w.exp(300*Millisecond), r.follow)
@@ -104,7 +102,7 @@ func (r *relay) follow() {
 	r.links = append(slices.DeleteFunc(r.links, func(u *uplink) bool { return u.over }), u)
 }
 
-// crash ends the relay's process, which starts again after d.
+// crash ends the relay's process, which restarts after d.
 func (r *relay) crash(d Time) {
 	for _, u := range r.links {
 		u.end()
@@ -112,7 +110,7 @@ func (r *relay) crash(d Time) {
 	r.paused = r.w.now + d
 }
 
-// lost tells the relays that a process has ended.
+// lost ends the connections to a process that has ended. With silent, the relays are not notified.
 func (all relays) lost(p *process, silent bool) {
 	for _, r := range all {
 		for _, u := range r.links {
@@ -127,10 +125,10 @@ func (all relays) lost(p *process, silent bool) {
 	}
 }
 
-// lose loses what is on its way, and all that follows.
+// lose loses the messages in flight and all later ones.
 func (u *uplink) lose() { u.lost = min(u.lost, u.w.now) }
 
-// down reports whether nothing gets through now.
+// down reports whether messages are being lost.
 func (u *uplink) down() bool {
 	if u.cut || u.proc.dead {
 		u.lose()
@@ -138,8 +136,8 @@ func (u *uplink) down() bool {
 	return u.lost != Never
 }
 
-// end ends the connection, and the clients' streams over it. The process learns of it after the
-// last round, or never.
+// end ends the connection and the clients' streams over it. The process is notified after the last
+// round, or never.
 func (u *uplink) end() {
 	if u.over {
 		return
@@ -164,12 +162,12 @@ func (u *uplink) end() {
 	}
 }
 
-// endOf says that a stream has ended.
+// endOf returns the message that a stream has ended.
 func endOf(id replica.Keeper) *replica.Renewals {
 	return &replica.Renewals{GroupRenewals: replica.GroupRenewals{Keeper: id, End: true}}
 }
 
-// leaveGroups leaves something about groups for a process's next step.
+// leaveGroups puts a message about groups into a process's mail.
 func leaveGroups(p *process, b *replica.Renewals) {
 	if !p.dead {
 		p.mail.groups = append(p.mail.groups, b)
@@ -177,14 +175,14 @@ func leaveGroups(p *process, b *replica.Renewals) {
 	}
 }
 
-// hop draws how long a message takes between the relay and the member.
+// hop returns a random delay for a message between the relay and the member.
 func (u *uplink) hop() Time { return u.w.p.Delay/4 + u.w.exp(u.w.p.Delay) + u.w.exp(u.lag) }
 
 // now reads the clock.
 func (u *uplink) now() lease.Instant { return u.clock.instant(u.w.now) }
 
-// take takes the renewals of one message of a client: they wait for a round if the agent keeps all
-// of the leases.
+// take accepts the renewals of one client message. They wait for a round if the agent keeps all of
+// their leases, and go to the member otherwise.
 func (u *uplink) take(calls []*call) {
 	s, w := calls[0].stream, u.w
 	switch {
@@ -209,7 +207,7 @@ func (u *uplink) take(calls []*call) {
 	u.wake(w.now + linger)
 }
 
-// pass passes renewals of one client on to the member.
+// pass forwards renewals of one client to the member.
 func (u *uplink) pass(calls ...*call) {
 	s := calls[0].stream
 	s.passed = max(s.passed, u.w.now+u.hop())
@@ -223,7 +221,7 @@ func (u *uplink) pass(calls ...*call) {
 	})
 }
 
-// step sends a round, or gives up one that has timed out.
+// step sends a round, or abandons one that has timed out.
 func (u *uplink) step() {
 	w := u.w
 	switch {
@@ -244,7 +242,7 @@ func (u *uplink) step() {
 	u.arm()
 }
 
-// arm makes the next step happen that no request asks for.
+// arm schedules the next step that does not depend on a request.
 func (u *uplink) arm() {
 	switch at, ok := u.agent.SilentAt(); {
 	case u.agent.UnderWay():
@@ -259,7 +257,7 @@ func (u *uplink) arm() {
 // round is the owner of a round.
 type round struct {
 	*uplink
-	asOf uint64 // what the member had applied when it took the round
+	asOf uint64 // the member's applied index when it processed the round
 }
 
 func (u *uplink) send(r holder.Round) {
@@ -274,7 +272,7 @@ func (u *uplink) send(r holder.Round) {
 	})
 }
 
-// hear has the relay take a message of the member's.
+// hear delivers a message from the member to the relay.
 func (u *uplink) hear(take func()) {
 	if u.down() {
 		return
@@ -293,7 +291,7 @@ func (u *uplink) hear(take func()) {
 	u.w.after(u.hop(), arrive)
 }
 
-// outcome tells the relay the outcome of a round.
+// outcome sends the outcome of a round to the relay.
 func (r *round) outcome(b *replica.Renewals) {
 	number, groups := b.Number, slices.Clone(b.Renewed)
 	r.hear(func() { r.answer(r.agent.Answered(number, groups), r) })
@@ -302,7 +300,7 @@ func (r *round) outcome(b *replica.Renewals) {
 	}
 }
 
-// joined tells the relay which leases have joined its groups.
+// joined notifies the relay of the leases that have joined its groups.
 func (u *uplink) joined(b *replica.Renewals) {
 	var list []holder.Join[*stream]
 	for i, q := range b.Owner.(renewals) {
@@ -330,7 +328,7 @@ func (u *uplink) joined(b *replica.Renewals) {
 	})
 }
 
-// leave takes the leases of a client's stream out, which has ended.
+// leave removes the leases of a client's stream that has ended from their groups.
 func (u *uplink) leave(s *stream) {
 	if u.paused > u.w.now {
 		u.w.at(u.paused, func() { u.leave(s) })
@@ -343,7 +341,7 @@ func (u *uplink) leave(s *stream) {
 	u.step()
 }
 
-// answer answers renewals by a round, and passes those on that it has not answered.
+// answer answers renewals with the outcome of a round, and forwards the others to the member.
 func (u *uplink) answer(list []holder.Answer[*call], by *round) {
 	for _, a := range list {
 		q := a.Of
