@@ -113,7 +113,7 @@ func TestViews(t *testing.T) {
 
 // limit is a limit as the API has it.
 func limit(resource string, most int) map[string]any {
-	return map[string]any{"resource": "RESOURCE_" + resource, "most": fmt.Sprint(most)}
+	return map[string]any{"resource": "RESOURCE_" + resource, "max": fmt.Sprint(most)}
 }
 
 // A user sees what it may, and no more; a wrong password is reported; logging out clears
@@ -203,10 +203,10 @@ func TestLogin(t *testing.T) {
 	p.picture("access")
 	bind(t, file, "bindings: [{dns: a, usr: <i>x</i>}]")
 	m.until("/v1/access/bindings/list", as(token), func(r map[string]any) bool {
-		return r["refused"] != nil
+		return r["load_error"] != nil
 	})
 	p.run(chromedp.Reload())
-	p.shows(`is refused: --auth-config: ` + file + `:1: unknown setting "usr"`)
+	p.shows(`The current file is invalid: --auth-config: ` + file + `:1: unknown setting "usr"`)
 	p.until("what counts", rows("Issuers")+` === "corp|http://127.0.0.1:1|leasehold, test|sub"`)
 	p.view("Leases")
 	p.shows(hex(t, hidden))
