@@ -7,10 +7,8 @@ import (
 	"testing"
 )
 
-// Goal: many keys that are deleted at once, for which trees are built anew, are as well deleted as
-// few: what lives, what the past has, and what views had before stay right. Method: of 1,200 keys
-// some were deleted before, and then as many as each case says, in order, in no order, or all that
-// are left. The same keys are deleted one by one from a second store.
+// A deletion of many keys rebuilds the trees. Its result must equal deleting the same keys one by
+// one, now, in the past, and in earlier views. Some keys of the store were deleted before.
 func TestDeleteMany(t *testing.T) {
 	const all = 1200
 	for _, before := range []int{0, 100, all / 2} {
@@ -34,7 +32,7 @@ func TestDeleteMany(t *testing.T) {
 				at := many.Revision()
 				tx := many.Begin()
 				if got := tx.deleteKeys(keys); len(got) != len(keys) {
-					t.Fatalf("%s: %d were deleted of %d", what, len(got), len(keys))
+					t.Fatalf("%s: deleted %d keys, want %d", what, len(got), len(keys))
 				}
 				tx.End()
 				for _, key := range keys {
@@ -42,32 +40,30 @@ func TestDeleteMany(t *testing.T) {
 				}
 				checkStore(t, many)
 				same(t, what+": now", many, single, 0)
-				same(t, what+": the past", many, single, at)
+				same(t, what+": in the past", many, single, at)
 				if got := len(pairsAt(t, view, 0)); got != all-before {
-					t.Errorf("%s: a view from before has %d keys", what, got)
+					t.Errorf("%s: an earlier view has %d keys", what, got)
 				}
-				put(many, "last", nil) // so that the deletions are of the past
+				put(many, "last", nil) // so the deletions are in the past
 				must(t, many.Compact(many.Revision()))
 				if many.ClearDeleted(2*all) || many.Deleted() != 0 {
-					t.Errorf("%s: %d keys are known that nobody can read", what, many.Deleted())
+					t.Errorf("%s: %d deleted keys are still indexed", what, many.Deleted())
 				}
 				checkStore(t, many)
 				if got := len(pairsAt(t, many.View(), 0)); got != all-before-len(keys)+1 {
-					t.Errorf("%s: %d keys are left after a compaction", what, got)
+					t.Errorf("%s: %d keys left after the compaction", what, got)
 				}
 			}
 		}
 	}
 }
 
-// deleted deletes one key.
 func deleted(s *Store, key string) {
 	tx := s.Begin()
 	tx.DeleteRange(key, "")
 	tx.End()
 }
 
-// pairsAt returns all pairs of a view at a revision.
 func pairsAt(t *testing.T, v *View, rev int64) []*KeyValue {
 	t.Helper()
 	r, err := v.Range("", "\x00", RangeOptions{Revision: rev})
@@ -75,7 +71,7 @@ func pairsAt(t *testing.T, v *View, rev int64) []*KeyValue {
 	return r.KVs
 }
 
-// same checks that two stores have the same pairs.
+// same checks that two stores have the same pairs at a revision.
 func same(t *testing.T, what string, a, b *Store, rev int64) {
 	t.Helper()
 	if got, want := pairsAt(t, a.View(), rev), pairsAt(t, b.View(), rev); !slices.EqualFunc(

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// filledWith returns a store with so many keys, each put so many times in revisions of its own.
+// filledWith returns a store with some keys, each put several times in revisions of their own.
 func filledWith(keys, versions int) *Store {
 	s := New()
 	for i := range keys {
@@ -19,11 +19,8 @@ func filledWith(keys, versions int) *Store {
 	return s
 }
 
-// Goal: what a call of Scrub does is bounded by its budget, or a member would do nothing else for
-// long. Method: many records of which none can go, many keys with several versions, one after the
-// other or in turns, one key with very many, and many keys that are gone. Each call drops about as
-// many records as the budget says, and there are as many calls as that takes. A budget of one
-// record comes to an end, too.
+// One call of Scrub drops about as many records as its budget, however the history is distributed
+// over keys, and a budget of one record also finishes.
 func TestScrubBudget(t *testing.T) {
 	const all, most = 1000, 100
 	for _, x := range []struct{ keys, versions, rounds int }{
@@ -48,12 +45,12 @@ func TestScrubBudget(t *testing.T) {
 				for s.Scrub(budget) {
 					now := s.records()
 					if dropped := left - now; dropped > 2*budget+1 {
-						t.Fatalf("%+v, gone %v: %d records are dropped by a budget of %d", x, gone, dropped,
+						t.Fatalf("%+v, gone %v: dropped %d records with a budget of %d", x, gone, dropped,
 							budget)
 					}
 					left = now
 					if calls++; calls > 8*all/budget {
-						t.Fatalf("%+v, gone %v: no end after %d calls", x, gone, calls)
+						t.Fatalf("%+v, gone %v: not done after %d calls", x, gone, calls)
 					}
 				}
 				if calls < all/budget/2 {
@@ -65,42 +62,40 @@ func TestScrubBudget(t *testing.T) {
 	}
 }
 
-// Goal: it is told whether the memory of the last compaction is free; of a restored store it is.
 func TestScrubbed(t *testing.T) {
 	s := filledWith(3, 2)
 	if !s.View().Scrubbed() {
-		t.Error("there was no compaction")
+		t.Error("Scrubbed is false before any compaction")
 	}
 	must(t, s.Compact(s.Revision()))
 	if s.View().Scrubbed() {
-		t.Error("nothing was freed yet")
+		t.Error("Scrubbed is true before anything was freed")
 	}
 	for s.Scrub(1) {
 	}
 	v := s.View()
 	if !v.Scrubbed() {
-		t.Error("all is free")
+		t.Error("Scrubbed is false after everything was freed")
 	}
 	back, err := Restore(v.Revision(), v.Compacted(), v.Records())
 	must(t, err)
 	if !back.View().Scrubbed() {
-		t.Error("a restored store has nothing to free")
+		t.Error("Scrubbed is false for a restored store")
 	}
 }
 
-// Goal: restored is what a store can have at its bounds: no record at all, and the last place that
-// a revision has. Refused are two tombstones of a key at the compacted revision with no put in
-// between, and of each key more than the last version before it.
+// Restore accepts an empty store and the last sub-revision. It rejects two tombstones of a key with
+// no put in between at the compacted revision, and more than one version of a key before it.
 func TestRestoreBounds(t *testing.T) {
 	kv := func(key string, created, mod, version int64) KeyValue {
 		return KeyValue{Key: key, CreateRevision: created, ModRevision: mod, Version: version}
 	}
 	if _, err := Restore(1, 0, slices.Values([]Record(nil))); err != nil {
-		t.Errorf("an empty store: %v", err)
+		t.Errorf("empty store: %v", err)
 	}
 	last := []Record{{KeyValue: kv("a", 2, 2, 1), Sub: math.MaxInt32}}
 	if s, err := Restore(2, 0, slices.Values(last)); err != nil || s.Get("a") == nil {
-		t.Errorf("the last place: %v", err)
+		t.Errorf("last sub-revision: %v", err)
 	}
 	for name, records := range map[string][]Record{
 		"deleted twice": {
@@ -122,26 +117,24 @@ func TestRestoreBounds(t *testing.T) {
 	}
 }
 
-// Goal: the bounds of how much a put takes are true, and no more than that.
 func TestPutSize(t *testing.T) {
 	for _, n := range []int{0, 1, ShortValue, ShortValue + 1} {
 		s, value := New(), bytes.Repeat([]byte("x"), n)
 		put(s, "key", value)
 		if got, want := s.Size(), PutSize("key", value); got != want {
-			t.Errorf("a new key with %d bytes takes %d, said are %d", n, got, want)
+			t.Errorf("a new key with %d bytes takes %d, want %d", n, got, want)
 		}
 		before := s.Size()
 		tx := s.Begin()
 		tx.Put("key", value, 7)
 		tx.End()
 		if got := s.Size() - before; got > KeepSize || n == ShortValue && got != KeepSize {
-			t.Errorf("a key that changes its lease, with %d bytes, takes %d, said are %d", n, got, KeepSize)
+			t.Errorf("a key that changes its lease, with %d bytes, takes %d, want %d", n, got, KeepSize)
 		}
 	}
 }
 
-// Goal: in a transaction, too, only a read of the past looks at what was deleted, and what was
-// written last is there.
+// Only a read of the past visits deleted keys, also in a transaction.
 func TestVisitsInTxn(t *testing.T) {
 	s := filledWith(4, 1)
 	past := s.Revision()
@@ -150,13 +143,13 @@ func TestVisitsInTxn(t *testing.T) {
 	defer tx.End()
 	for rev, want := range map[int64]int64{0: 3, past: 4} {
 		if got := tx.Visits("k", "l", RangeOptions{Revision: rev}); got != want {
-			t.Errorf("at %d: %d keys are visited, want %d", rev, got, want)
+			t.Errorf("at %d: %d keys visited, want %d", rev, got, want)
 		}
 	}
 	tx.Put("a", nil, 0)
 	tx.Put("b", nil, 0)
 	if kv := tx.Written(); kv.Key != "b" {
-		t.Errorf("written last: %s", kv.Key)
+		t.Errorf("last write: %s", kv.Key)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// A store has a revision for each transaction, and can be read at any of them.
+// A store has one revision for each transaction. Every revision can be read.
 func ExampleStore() {
 	s := mvcc.New()
 	for _, value := range []string{"one", "two"} {
@@ -24,7 +24,7 @@ func ExampleStore() {
 	// then one, now two
 }
 
-// All changes of a transaction share its revision, and it sees them at once.
+// All changes of a transaction share its revision, and the transaction sees them at once.
 func ExampleTxn() {
 	s := mvcc.New()
 	tx := s.Begin()
@@ -43,7 +43,7 @@ func ExampleTxn() {
 	// 2.2 a deleted: true
 }
 
-// A view stays as it is, whatever the store does.
+// A view does not change when the store does.
 func ExampleView() {
 	s := mvcc.New()
 	put := func(key, value string) {
@@ -69,7 +69,7 @@ func ExampleView() {
 	// true
 }
 
-// History is read in batches, each of whole revisions.
+// Events are read in batches of whole revisions.
 func ExampleView_Events() {
 	s := mvcc.New()
 	for i := range 5 {
@@ -96,7 +96,7 @@ func ExampleView_Events() {
 	// 4 next 7
 }
 
-// A snapshot is the records; a store made of them has the same hash.
+// A snapshot is a list of records. A store restored from them has the same hash.
 func ExampleRestore() {
 	s := mvcc.New()
 	tx := s.Begin()

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// model is the slow twin of Store: it has the whole state after each revision, and the list
-// of all changes, and computes everything from these by the words of the contract.
+// model is a slow reference implementation of Store. It keeps the whole state after each revision
+// and the list of all changes.
 type model struct {
 	compacted int64
 	states    []map[string]*KeyValue // by revision; 0 and 1 are empty
@@ -24,7 +24,7 @@ func (m *model) clone() *model {
 
 func (m *model) revision() int64 { return int64(len(m.states)) - 1 }
 
-// modelTxn is a transaction on the model; now is the state it sees.
+// modelTxn is a transaction on the model; now is the state that it sees.
 type modelTxn struct {
 	m      *model
 	now    map[string]*KeyValue
@@ -102,7 +102,7 @@ func (m *model) rangeKeys(key, end string, o RangeOptions) (RangeResult, error) 
 	return rangeOf(m.states[rev], m.revision(), key, end, o), nil
 }
 
-// rangeOf is a range over a state, step by step as the API documents it.
+// rangeOf computes a range over a state, step by step as the API documents it.
 func rangeOf(
 	state map[string]*KeyValue, revision int64, key, end string, o RangeOptions,
 ) RangeResult {
@@ -158,7 +158,6 @@ func (m *model) events(key, end string, from int64, limit int) ([]Event, int64, 
 			continue
 		}
 		if len(out) > 0 && rev != out[len(out)-1].KV.ModRevision && limit > 0 {
-			// Does all of this revision fit?
 			n := 0
 			for _, e := range m.changes[i:] {
 				if e.KV.ModRevision == rev && inRange(e.KV.Key, key, end) {
@@ -178,8 +177,8 @@ func (m *model) events(key, end string, from int64, limit int) ([]Event, int64, 
 	return out, next, nil
 }
 
-// records returns what a compaction keeps: all changes at or after the compacted revision,
-// and of each key the last put before it if no change at or before it came later.
+// records returns what a compaction keeps: all changes at or after the compacted revision, and for
+// each other key its last put.
 func (m *model) records() []Record {
 	last := make(map[string]int)
 	for i, ev := range m.changes {
@@ -212,7 +211,7 @@ func (m *model) hash(rev int64) (uint32, int64, error) {
 	return h.Sum32(), m.compacted, nil
 }
 
-// sameKV compares what pointers point to.
+// sameKV compares the values behind the pointers.
 func sameKV(a, b *KeyValue) bool {
 	if a == nil || b == nil {
 		return a == b

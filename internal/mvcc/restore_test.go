@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Goal: what no store can have said is refused. Method: a sound list of records, and one
-// fault at a time.
+// Restore rejects records that no store can have.
 func TestRestoreRefuses(t *testing.T) {
 	rec := func(key string, created, mod, version, sub int64) Record {
 		return Record{
@@ -82,8 +81,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// FuzzRestore gives Restore records of any kind: it must refuse them or make a store that
-// holds its invariants and says the same records.
+// Restore must reject arbitrary records, or make a consistent store that returns the same records.
 func FuzzRestore(f *testing.F) {
 	f.Add(int64(9), int64(3), []byte{1, 2, 2, 1, 0, 1, 2, 3, 2, 0, 2, 4, 4, 1, 1})
 	f.Add(int64(9), int64(0), []byte{1, 2, 2, 1, 0, 1, 0, 3, 0, 0})
@@ -110,7 +108,6 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// churn makes n random changes.
 func churn(s *Store, r *rand.Rand, n int) {
 	for i := range n {
 		tx := s.Begin()
@@ -126,10 +123,8 @@ func churn(s *Store, r *rand.Rand, n int) {
 	}
 }
 
-// Goal: S3, as far as the store goes: stores with the same history have the same hash at
-// every revision, whatever part of the cleaning each has done, and so has one that was
-// restored. Method: three stores with the same changes, one scrubbed never, one a little,
-// one always.
+// Stores with the same history have the same hash at every revision (S3), however much of it each
+// has scrubbed, and so does a restored store.
 func TestHashEquality(t *testing.T) {
 	var stores []*Store
 	budgets := []int{0, 7, 1 << 30}
@@ -167,11 +162,11 @@ func TestHashEquality(t *testing.T) {
 		}
 	}
 	if a, b := stores[0].records(), stores[2].records(); a <= b*2 {
-		t.Fatalf("%d records unscrubbed, %d scrubbed: the test tests nothing", a, b)
+		t.Fatalf("%d records unscrubbed, %d scrubbed: the test proves nothing", a, b)
 	}
 }
 
-// Goal: the hash covers every field. Method: stores that differ in one.
+// The hash covers every field.
 func TestHashDiffers(t *testing.T) {
 	base := []Record{
 		{KeyValue: KeyValue{"a", []byte("1"), 1, 2, 3, 2, nil}, Sub: 0},
@@ -202,8 +197,8 @@ func TestHashDiffers(t *testing.T) {
 	}
 }
 
-// Goal: however many records are added at once, Scrub looks at a bounded number of others at a
-// time, and at twice as many in all.
+// However many records are added at once, one call of Scrub visits a bounded number, and all calls
+// visit at most twice as many.
 func TestScrubMuchAdded(t *testing.T) {
 	const added = 2 * mostScrub
 	s := New()
@@ -221,17 +216,16 @@ func TestScrubMuchAdded(t *testing.T) {
 		s.Scrub(1)
 		now := s.records()
 		if left-now < mostScrub/2 || left-now > mostScrub {
-			t.Errorf("call %d drops %d records", n, left-now)
+			t.Errorf("call %d dropped %d records", n, left-now)
 		}
 		left = now
 	}
 	if s.Scrub(1); left-s.records() > 1 {
-		t.Errorf("a later call drops %d records", left-s.records())
+		t.Errorf("a later call dropped %d records", left-s.records())
 	}
 }
 
-// Goal: Scrub frees what it should, in bounded steps, and Size tells it from the compaction on.
-// Method: overwrite a few keys very often, compact, and count the steps.
+// Scrub frees overwritten versions in bounded steps. Size excludes them from the compaction on.
 func TestScrub(t *testing.T) {
 	s := New()
 	for i := range 20_000 {
@@ -255,18 +249,17 @@ func TestScrub(t *testing.T) {
 		t.Errorf("%d records, want 10", n)
 	}
 	if s.Size() != size {
-		t.Errorf("size %d, it was %d before all was clean", s.Size(), size)
+		t.Errorf("size %d after scrubbing, %d before", s.Size(), size)
 	}
 	if n := s.log.dir.Len(); n > 3 {
 		t.Errorf("%d chunks for 10 records", n)
 	}
 	if s.Scrub(500) {
-		t.Error("something left to do after the end")
+		t.Error("Scrub has work left after it was done")
 	}
 }
 
-// Goal: writers do not write faster than Scrub cleans, or the memory would grow however
-// small the size is. Method: many changes before each call with a small budget.
+// Scrub with a small budget keeps up with writers; otherwise memory would grow without bound.
 func TestScrubKeepsUp(t *testing.T) {
 	s := New()
 	for i := range 20_000 {
@@ -281,13 +274,13 @@ func TestScrubKeepsUp(t *testing.T) {
 		steps++
 	}
 	if steps > 15 {
-		t.Errorf("%d steps of 1000 changes for 20,000 records", steps)
+		t.Errorf("scrubbing 20,000 records took %d steps of 1000 changes", steps)
 	}
 	checkStore(t, s)
 }
 
-// Goal: the same with very many changes in each step. Method: a compaction whenever the one before
-// is cleaned up. What is written until then must not become more and more.
+// Scrub also keeps up with very many changes per step, with a compaction whenever the previous one
+// is scrubbed.
 func TestScrubOfManyKeepsUp(t *testing.T) {
 	const steps, perStep = 15, 20_000
 	s, cleaned := New(), 0
@@ -305,11 +298,10 @@ func TestScrubOfManyKeepsUp(t *testing.T) {
 		}
 	}
 	if cleaned < steps/3 {
-		t.Errorf("%d compactions were cleaned up in %d steps", cleaned, steps)
+		t.Errorf("scrubbed %d compactions in %d steps", cleaned, steps)
 	}
 }
 
-// Goal: keys that are made and deleted leave nothing behind.
 func TestScrubLeavesNothing(t *testing.T) {
 	s := New()
 	for i := range 3000 {
@@ -335,8 +327,7 @@ func TestScrubLeavesNothing(t *testing.T) {
 	}
 }
 
-// Goal: the order of sortByKey is that of the keys, for all kinds of keys: short, long, with
-// zeros, with a long part in common.
+// sortByKey sorts keys of all kinds: short, long, with zeros, with a long common prefix.
 func TestSortByKey(t *testing.T) {
 	r := rand.New(rand.NewSource(5))
 	for round := range 200 {

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// Goal: pages of a range at one revision, read while others write, put together are that
-// revision, as a client lists a large range. Method: 20,000 keys, so that trees have levels
-// and counts take the way through ranks; each page is read from another, later view.
+// Pages of a large range, all read at one revision while others write, add up to that revision.
+// 20,000 keys give the trees several levels.
 func TestPagesAtOneRevision(t *testing.T) {
 	s := New()
 	r := rand.New(rand.NewSource(1))
@@ -37,11 +36,11 @@ func TestPagesAtOneRevision(t *testing.T) {
 		churnLarge(s, r, n, 300)
 	}
 	if !slices.Equal(got, want) {
-		t.Fatal("the pages are not the revision")
+		t.Fatal("the pages differ from the revision")
 	}
 }
 
-// churnLarge puts and deletes some of n keys, and makes new ones between them.
+// churnLarge puts and deletes some of n keys, and creates new ones between them.
 func churnLarge(s *Store, r *rand.Rand, n, changes int) {
 	for range changes {
 		tx := s.Begin()
@@ -58,8 +57,8 @@ func churnLarge(s *Store, r *rand.Rand, n, changes int) {
 	}
 }
 
-// Goal: on a large store, too, all ways to read the present agree: by key, upwards, downwards,
-// counted, and after Restore. Method: against a map.
+// On a large store, all ways to read the present agree with a map: by key, in both directions,
+// counted, and after Restore.
 func TestLarge(t *testing.T) {
 	s := New()
 	r := rand.New(rand.NewSource(2))
@@ -115,16 +114,15 @@ func checkLarge(t *testing.T, s *Store, v *View) {
 	}
 }
 
-// Goal: a key with very many versions is as good as any other: every version can be read, and
-// watched, and is cleaned in parts, while a view from before has them all. Method: the value
-// of each version is its revision.
+// Every version of a key with very many versions can be read, watched and scrubbed, and an earlier
+// view keeps them all. Each value is its revision.
 func TestHotKey(t *testing.T) {
 	s := New()
 	const n = 30_000
 	for i := range n {
 		put(s, "hot", fmt.Append(nil, i+2))
 		if i%1000 == 0 {
-			put(s, "cold", fmt.Append(nil, i+3)) // takes the place of a version
+			put(s, "cold", fmt.Append(nil, i+3)) // replaces a version
 		}
 	}
 	before := s.View()
@@ -158,12 +156,11 @@ func TestHotKey(t *testing.T) {
 	check(before, 501)
 	checkStore(t, s)
 	if first := s.log.find(Revision{Main: n/2 - 1000}); first != nil {
-		t.Fatal("an old version is still there")
+		t.Fatal("an old version still exists")
 	}
 }
 
-// Goal: who reads a key through an old view while the owner pushes new versions finds its own
-// version. Method: readers at random revisions of one hot key; run with -race.
+// A reader with an old view finds its version while the owner adds new ones. Run with -race.
 func TestConcurrentHotKey(t *testing.T) {
 	s := New()
 	put(s, "hot", []byte("2"))
@@ -198,8 +195,7 @@ func TestConcurrentHotKey(t *testing.T) {
 	readers.Wait()
 }
 
-// Goal: what a store answers depends on the commands alone: not on the views that were taken,
-// nor on when and how far it was scrubbed. Method: two stores with the same commands.
+// Answers depend only on the commands, not on views taken or on how far a store was scrubbed.
 func TestDeterminism(t *testing.T) {
 	a, b := New(), New()
 	ra, rb := rand.New(rand.NewSource(7)), rand.New(rand.NewSource(7))

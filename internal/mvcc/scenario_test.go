@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// Goal: the semantics of etcd's data model, one rule after the other, in words and examples.
-// Method: scenarios in testdata; -rewrite writes what the store answers into them.
+// The scenarios in testdata document the semantics of etcd's data model. Run with -rewrite to
+// update them.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		r := &runner{s: New(), views: make(map[string]*View)}
@@ -29,8 +29,8 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// runner executes the commands of a scenario. Words are key and end of a range, where "*" is
-// the end of all keys; name=value are options.
+// runner executes the commands of a scenario. Plain words are a range's key and end, where "*"
+// means the end of all keys; name=value are options.
 type runner struct {
 	s     *Store
 	views map[string]*View
@@ -39,7 +39,7 @@ type runner struct {
 
 func (r *runner) printf(format string, args ...any) { fmt.Fprintf(&r.out, format, args...) }
 
-// words returns the arguments without a value, two at least; options those with one.
+// words returns the plain arguments, padded to two, and the options.
 func words(d *datadriven.TestData) (w []string, options map[string]string) {
 	options = make(map[string]string)
 	for _, a := range d.CmdArgs {
@@ -131,7 +131,7 @@ func (r *runner) run(d *datadriven.TestData) error {
 	return nil
 }
 
-// valueOf returns a value as it is written: 180*x for 180 times x.
+// valueOf expands a value such as 180*x, which stands for 180 times x.
 func valueOf(s string) []byte {
 	n, of, ok := strings.Cut(s, "*")
 	if !ok {
@@ -148,8 +148,8 @@ func written(v []byte) string {
 	return fmt.Sprintf("%d*%c", len(v), v[0])
 }
 
-// txn runs the lines of a transaction: put KEY VALUE [LEASE], del KEY [END], get KEY, and
-// range KEY END.
+// txn runs the lines of a transaction: put KEY VALUE [LEASE], del KEY [END], get KEY, or range KEY
+// END.
 func (r *runner) txn(input string) {
 	tx := r.s.Begin()
 	for line := range strings.Lines(input) {

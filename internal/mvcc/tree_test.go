@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// Goal: iteration stops where the reader stops.
 func TestEarlyStop(t *testing.T) {
 	s := New()
 	for i := range 1000 {
@@ -42,8 +41,8 @@ func TestEarlyStop(t *testing.T) {
 	}
 }
 
-// Goal: the history finds, counts and drops by revision, over many chunks, and what was given
-// away stays. Method: against a sorted slice.
+// History finds, counts and drops records by revision across many chunks, like a sorted slice.
+// Slices it returned earlier do not change.
 func TestHistory(t *testing.T) {
 	h := newHistory()
 	r := rand.New(rand.NewSource(3))
@@ -93,7 +92,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Goal: a reader that comes between the two steps of push sees each version once.
+// A reader between the two steps of push sees each version once.
 func TestChainDuringPush(t *testing.T) {
 	e := new(entry)
 	for rev := range int64(10) {
@@ -107,13 +106,13 @@ func TestChainDuringPush(t *testing.T) {
 		if e.at(rev+2) != r || e.at(1) != nil || e.at(rev+9) != r {
 			t.Fatalf("wrong version at %d", rev+2)
 		}
-		v := e.older.Load() // and back
+		v := e.older.Load() // undo it
 		v.n.Store(v.n.Load() - 1)
 	}
 }
 
-// The first few of very many pairs in some order are those that a sort of all finds, of equal ones
-// those with the smaller keys; and no more memory is taken for them than for the few.
+// FirstOf finds the same pairs as sorting all of them, breaks ties by key, and allocates only for
+// the pairs it returns.
 func TestFirstOfMany(t *testing.T) {
 	s := New()
 	for i := range 500 {
@@ -142,8 +141,7 @@ func TestFirstOfMany(t *testing.T) {
 
 func (v *View) mustAll() []*KeyValue { return slices.Collect(v.Ascend("", "\x00", 0)) }
 
-// Goal: a deletion in parts takes no part to copy what it has gathered so far, which may be very
-// much. Method: the events stay where they are.
+// A deletion in parts does not copy the events it has collected so far.
 func TestDeleteFirstCopiesNothing(t *testing.T) {
 	s := New()
 	for i := range 2000 {
@@ -154,7 +152,7 @@ func TestDeleteFirstCopiesNothing(t *testing.T) {
 	first := &tx.events[0]
 	for len(tx.DeleteFirst("k", "l", 10)) > 0 {
 		if &tx.events[0] != first {
-			t.Fatalf("with %d events gathered, all are copied", len(tx.events))
+			t.Fatalf("all %d collected events were copied", len(tx.events))
 		}
 	}
 	if _, events := tx.End(); len(events) != 2000 {

@@ -12,11 +12,11 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// modelKeys are few, so that they meet often, and awkward: prefixes of each other, the ends
-// of the order, bytes that are not text.
+// modelKeys are few, so they collide often, and awkward: prefixes of each other, the smallest and
+// largest keys, bytes that are not text.
 var modelKeys = []string{"\x00", "a", "a\x00", "a\x00b", "ab", "b", "ba", "c\xff", "d", "\xff\xff"}
 
-// source gives the choices of a run: random ones, or those of the fuzzer.
+// source makes the choices of a run: at random, or from the fuzzer.
 type source interface{ Intn(n int) int }
 
 type bytesSource struct{ data []byte }
@@ -30,7 +30,7 @@ func (b *bytesSource) Intn(n int) int {
 	return x % n
 }
 
-// twins are a store and its model, and views that were taken on the way.
+// twins has a store, its model, and views taken along the way.
 type twins struct {
 	t     testing.TB
 	src   source
@@ -80,12 +80,12 @@ func (w *twins) options() RangeOptions {
 	return o
 }
 
-// step does one thing to both.
+// step performs one random operation on both.
 func (w *twins) step(n int) {
 	switch w.src.Intn(13) {
 	case 0:
 		rev := int64(w.src.Intn(int(w.m.revision()) + 2))
-		if w.src.Intn(2) == 0 { // more often a sensible one
+		if w.src.Intn(2) == 0 { // more often a useful one
 			rev = w.m.compacted + 1 + int64(w.src.Intn(4))
 		}
 		w.compact(rev)
@@ -123,19 +123,20 @@ func (w *twins) compact(rev int64) {
 
 func (w *twins) scrub(budget int) {
 	if !w.s.Scrub(budget) {
-		// Everything that is not needed is really gone.
+		// Everything that is not needed is gone.
 		if got, want := w.s.records(), len(w.m.records()); got != want {
 			w.t.Fatalf("%d records after a full sweep, want %d", got, want)
 		}
 	}
 }
 
-// clearDeleted looks at some deleted keys. After the last none is left that no read can ask for.
+// clearDeleted clears some deleted keys. In the end, only those that a read can still ask for are
+// left.
 func (w *twins) clearDeleted(most int) {
 	left := w.s.dead.Len()
 	more := w.s.ClearDeleted(most)
 	if gone := left - w.s.dead.Len(); gone > most {
-		w.t.Fatalf("%d keys are cleared at a time, at most %d were asked for", gone, most)
+		w.t.Fatalf("%d keys cleared at a time, want at most %d", gone, most)
 	}
 	if more {
 		return
@@ -160,7 +161,7 @@ func (w *twins) txn(n int) {
 			w.readInside(tx, mtx)
 		default:
 			value := fmt.Appendf(nil, "%d.%d", n%7, i)
-			if w.src.Intn(3) == 0 { // not copied, and mostly that of the version before
+			if w.src.Intn(3) == 0 { // not a copy, and mostly the previous version's value
 				value = bytes.Repeat([]byte{byte(w.src.Intn(2))}, ShortValue+1)
 			}
 			lease := int64(w.src.Intn(3))
@@ -200,7 +201,7 @@ func (w *twins) delete(tx *Txn, mtx *modelTxn, key, end string) {
 	}
 }
 
-// readInside compares reads in a transaction that has perhaps changed something.
+// readInside compares reads within a transaction that may have changed something.
 func (w *twins) readInside(tx *Txn, mtx *modelTxn) {
 	seen := *w.m
 	if len(mtx.events) > 0 {
@@ -221,8 +222,8 @@ func (w *twins) readInside(tx *Txn, mtx *modelTxn) {
 	}
 }
 
-// visits compares what a range of the past costs: it is what the history says, however far the
-// store is scrubbed, and as many keys as are then looked at.
+// visits compares the cost of a range in the past: the number of keys in the history, however far
+// the store is scrubbed, and the number of keys then visited.
 func (w *twins) visits(tx *Txn, mtx *modelTxn, key, end string, o RangeOptions) {
 	last := make(map[string]Event)
 	for _, ev := range slices.Concat(w.m.changes, mtx.events) {
@@ -246,7 +247,7 @@ func (w *twins) visits(tx *Txn, mtx *modelTxn, key, end string, o RangeOptions) 
 	}
 }
 
-// compare reads a view and its model in some random ways.
+// compare reads a view and its model in random ways.
 func (w *twins) compare(p pair) {
 	key, end, o := w.key(), w.end(), w.options()
 	got, err := p.v.Range(key, end, o)
@@ -307,7 +308,7 @@ func (w *twins) run(steps int) {
 	}
 }
 
-// restore goes on with a store that was made of the records.
+// restore replaces the store by one made from its records.
 func (w *twins) restore() {
 	v := w.s.View()
 	s, err := Restore(v.Revision(), v.Compacted(), func(yield func(Record) bool) {
@@ -327,7 +328,7 @@ func (w *twins) restore() {
 	w.s = s
 }
 
-// checkStore fails the test if the store contradicts itself.
+// checkStore fails the test if the store's invariants do not hold.
 func checkStore(t testing.TB, s *Store) {
 	t.Helper()
 	if err := s.CheckInvariants(); err != nil {
@@ -335,9 +336,8 @@ func checkStore(t testing.TB, s *Store) {
 	}
 }
 
-// Goal: the store does what the contract says, in any order of operations, and its views
-// never change. Method: random operations on the store and on the model; after each, random
-// reads of the newest view and of views taken long ago must agree.
+// The store agrees with the model after random operations, and its views never change. Each
+// operation is followed by random reads of the newest view and of older ones.
 func TestModel(t *testing.T) {
 	for seed := range tier.Budget(4, 24) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
@@ -347,7 +347,6 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// FuzzModel is TestModel with the choices made by the fuzzer.
 func FuzzModel(f *testing.F) {
 	r := rand.New(rand.NewSource(1))
 	for range 4 {

@@ -12,9 +12,8 @@ import (
 	"testing"
 )
 
-// Goal: many goroutines read views, old and new, while the owner writes, compacts and scrubs,
-// without a race, and every view says the same each time. Method: readers take the hash of a
-// view, which covers all of its history, again and again; run with -race.
+// Readers use old and new views while the owner writes, compacts and scrubs. Each view's hash,
+// which covers its whole history, stays the same. Run with -race.
 func TestConcurrentReaders(t *testing.T) {
 	s := New()
 	for i := range 2000 {
@@ -62,7 +61,7 @@ func TestConcurrentReaders(t *testing.T) {
 	readers.Wait()
 }
 
-// readAll reads a view in every way, twice, and compares.
+// readAll reads a view in every way, twice, and compares the results.
 func readAll(v *View, r *rand.Rand) error {
 	type answers struct {
 		hash   uint32
@@ -103,8 +102,7 @@ func readAll(v *View, r *rand.Rand) error {
 	return nil
 }
 
-// Goal: a view costs nothing when nothing changed, and is a new one when something did,
-// whatever it was.
+// View returns the same view if nothing has changed, and a new one after any change.
 func TestViewIsCached(t *testing.T) {
 	s := New()
 	change := map[string]func(){
@@ -116,11 +114,11 @@ func TestViewIsCached(t *testing.T) {
 	for _, name := range []string{"put", "put", "delete", "put", "compact", "scrub", "put"} {
 		before := s.View()
 		if s.View() != before {
-			t.Fatal("another view of the same state")
+			t.Fatal("new view of the same state")
 		}
 		change[name]()
 		if s.View() == before {
-			t.Fatalf("%s: the same view of another state", name)
+			t.Fatalf("%s: same view of another state", name)
 		}
 	}
 	before := s.View()
@@ -130,7 +128,7 @@ func TestViewIsCached(t *testing.T) {
 		t.Fatalf("revision %d, %v", rev, events)
 	}
 	if s.Scrub(10) || s.View() != before {
-		t.Fatal("another view though nothing changed")
+		t.Fatal("new view although nothing changed")
 	}
 }
 
@@ -141,8 +139,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// Goal: overwriting keys copies no trees, so a put with a view costs the same however many
-// keys there are. Method: the trees of both views must be the same.
+// Overwriting a key copies no tree, so its cost does not depend on the number of keys.
 func TestOverwriteCopiesNoTree(t *testing.T) {
 	s := New()
 	put(s, "a", []byte("1"))
@@ -157,9 +154,8 @@ func TestOverwriteCopiesNoTree(t *testing.T) {
 	}
 }
 
-// Goal: keys and long values are shared, not copied: a version in an event, a view and the
-// store is the same memory, and all versions of a key share its bytes. Of a short value the
-// store has a copy, whatever its length.
+// Keys and long values are shared by events, views and the store, not copied. Short values are
+// copied.
 func TestSharing(t *testing.T) {
 	s := New()
 	for n := range 2 * ShortValue {
@@ -170,7 +166,7 @@ func TestSharing(t *testing.T) {
 		_, events := tx.End()
 		kv := s.View().Get("a")
 		if kv != s.Get("a") || kv != events[0].KV {
-			t.Fatal("a copy was made")
+			t.Fatal("the value was copied")
 		}
 		if n > ShortValue {
 			if &kv.Value[0] != &value[0] {
@@ -188,8 +184,7 @@ func TestSharing(t *testing.T) {
 	}
 }
 
-// Goal: what a caller does wrong with a transaction is found at once, not by corruption, and said
-// in words.
+// Misuse of a transaction panics with a clear message.
 func TestMisuse(t *testing.T) {
 	ended := func(use func(tx *Txn)) func(s *Store) {
 		return func(s *Store) {
@@ -225,7 +220,7 @@ func TestMisuse(t *testing.T) {
 			defer func() {
 				if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "mvcc: ") &&
 					!strings.HasPrefix(said, "read at 99") {
-					t.Fatalf("it says: %s", said)
+					t.Fatalf("panic: %s", said)
 				}
 			}()
 			fn(New())
@@ -233,7 +228,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// Goal: reads outside of what is kept say so, each in its own way, and Check says it first.
+// Reads outside the retained revisions return an error, and Check returns the same one.
 func TestBounds(t *testing.T) {
 	s := New()
 	for range 9 {
@@ -270,10 +265,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Goal: watchers that resume after each batch see everything once (W1), for one key, some and
-// all, with batches smaller and larger than the revisions. Method: batches put together must
-// be what one large batch says. The keys are few and have long histories, so that the way
-// along the keys is taken.
+// A watcher that resumes after each batch sees every event once (W1), whatever its range and the
+// size of batches. The few keys with long histories make Events follow the keys.
 func TestEventsResume(t *testing.T) {
 	s := New()
 	r := rand.New(rand.NewSource(4))
@@ -305,7 +298,7 @@ func TestEventsResume(t *testing.T) {
 	}
 }
 
-// drain asks for events until there are no more, and checks each batch by itself.
+// drain reads events until there are no more, and checks each batch.
 func drain(t *testing.T, v *View, span [2]string, limit int) (all []Event) {
 	t.Helper()
 	for from := int64(2); from <= v.Revision(); {
@@ -326,7 +319,7 @@ func drain(t *testing.T, v *View, span [2]string, limit int) (all []Event) {
 	return all
 }
 
-// A deletion keeps its cause: in its event, in the history, over a restore, and in the hash.
+// A deletion's cause is in its event, in the history, in a restored store, and in the hash.
 func TestDeleteFor(t *testing.T) {
 	build := func(cause int64) *Store {
 		s := New()
@@ -362,12 +355,12 @@ func TestDeleteFor(t *testing.T) {
 		return h
 	}
 	if hash(s) != hash(again) || hash(s) == hash(build(7)) {
-		t.Error("the hash does not know the cause")
+		t.Error("the hash does not cover the cause")
 	}
 }
 
-// Goal: each version is its writer's, in views of all times, and a deletion is that of what it
-// deletes. Method: two writers of one key, and nobody.
+// Views at all revisions return the writer of each version. A deletion belongs to the writer of the
+// deleted version.
 func TestWriter(t *testing.T) {
 	s := New()
 	for _, w := range []*Writer{s.Writer("a"), nil, s.Writer("b")} {
@@ -378,10 +371,10 @@ func TestWriter(t *testing.T) {
 	old := s.View()
 	tx := s.Begin()
 	if gone := tx.DeleteRange("k", ""); len(gone) != 1 || gone[0].Writer() != "b" {
-		t.Errorf("deleted is %v", gone)
+		t.Errorf("deleted %v", gone)
 	}
 	if _, events := tx.End(); events[0].KV.Writer() != "b" {
-		t.Errorf("the deletion is that of %q", events[0].KV.Writer())
+		t.Errorf("the deletion belongs to %q", events[0].KV.Writer())
 	}
 	for rev, want := range map[int64]string{2: "a", 3: "", 4: "b"} {
 		for kv := range old.Ascend("k", "", rev) {

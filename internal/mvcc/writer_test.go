@@ -16,8 +16,8 @@ func writersOf(s *Store) map[string]Written {
 	return out
 }
 
-// What a writer overwrites counts for it until a compaction makes it superfluous, and what others
-// delete of it as well.
+// Overwritten versions count for their writer until a compaction removes them, even if others
+// delete the key.
 func TestHistoryCountsForItsWriter(t *testing.T) {
 	s := New()
 	put := func(name, key string, n int) {
@@ -37,10 +37,10 @@ func TestHistoryCountsForItsWriter(t *testing.T) {
 	for range 10 {
 		put("a", "k", 1000)
 	}
-	want("ten versions", "a", 10*(recordCost+1000)+keyCost+1)
+	want("after ten versions", "a", 10*(recordCost+1000)+keyCost+1)
 	put("b", "k", 10)
 	want("overwritten", "a", 10*(recordCost+1000))
-	want("another's version", "b", PutSize("k", make([]byte, 10)))
+	want("after another's version", "b", PutSize("k", make([]byte, 10)))
 	tx := s.Begin()
 	tx.DeleteRange("k", "")
 	tx.End()
@@ -56,12 +56,12 @@ func TestHistoryCountsForItsWriter(t *testing.T) {
 	want("all compacted", "a", 0)
 	want("all compacted", "b", 0)
 	if n := len(s.writers); n != 1 {
-		t.Errorf("%d writers are known, want 1", n)
+		t.Errorf("%d writers left, want 1", n)
 	}
 }
 
-// Goal: writers' counts are theirs of the size, whatever happens, and the same after a restore.
-// Method: random changes of a few keys by three writers and by nobody, checked by the invariants.
+// Writers' shares of the size stay correct through random changes by three writers and by none, and
+// after a restore.
 func TestWritersAtRandom(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -99,7 +99,7 @@ func TestWritersAtRandom(t *testing.T) {
 			}
 			a, b := slices.Collect(s.View().Records()), slices.Collect(again.View().Records())
 			if !slices.EqualFunc(a, b, func(a, b Record) bool { return a.WrittenFor == b.WrittenFor }) {
-				t.Fatalf("seed %d, step %d: versions are of other writers", seed, step)
+				t.Fatalf("seed %d, step %d: versions have other writers", seed, step)
 			}
 		}
 	}

@@ -8,74 +8,72 @@ import (
 	"strings"
 )
 
-// This file models leases that are renewed in groups (docs/leases.md). A keeper, which is a relay,
-// a follower or the holder's own client, joins the lease to its group at the leader, and renews the
-// group by one message. Elections are reduced to what the other model shows: a new leader gives the
-// lease its full TTL, and only the current leader can end it or be confirmed.
+// This file models leases that are renewed in groups (docs/leases.md). A keeper is a relay, a
+// follower or the holder's own client. It joins the lease to its group at the leader, and then
+// renews the whole group with one message. Elections are simplified: a new leader gives the lease
+// its full TTL, and only the current leader can end the lease or be confirmed.
 //
-// An instant is stored as what is left of a TTL that began then, so time needs no bound.
+// An instant is stored as the remaining part of a TTL that began then, so time needs no bound.
 
-// A GroupFault is a rule about groups that is left out.
+// A GroupFault is a rule about groups that the model leaves out.
 type GroupFault byte
 
-// The faults.
 const (
 	NoGroupFault GroupFault = iota
 	// OwnExpiryOnly ends a lease by its own last renewal, ignoring its group's.
 	OwnExpiryOnly
 	// AnswerEarly releases answers to joins and renewals without a confirm round.
 	AnswerEarly
-	// AnswerOutOfOrder releases an answer before that to an earlier request.
+	// AnswerOutOfOrder releases an answer before the answer to an earlier request.
 	AnswerOutOfOrder
-	// AnswerAlone has a keeper answer the holder by itself.
+	// AnswerAlone lets a keeper answer the holder without asking the leader.
 	AnswerAlone
-	// CountSent has a keeper answer by a renewal that it sent before the holder's request came.
+	// CountSent lets a keeper answer a request with a renewal that it sent before the request
+	// arrived.
 	CountSent
-	// CountUnjoined has a keeper count a lease as joined as soon as it has sent the join.
+	// CountUnjoined lets a keeper count a lease as joined as soon as it has sent the join.
 	CountUnjoined
-	// TrustOldJoin has a keeper count the lease as joined by the answer to a join that it sent
-	// before it gave the lease up.
+	// TrustOldJoin lets a join count although the keeper has since given the lease up.
 	TrustOldJoin
-	// TrustLateJoin has a keeper count the lease as joined by the answer to a join that it sent
-	// before a renewal that was answered earlier.
+	// TrustLateJoin lets a join count although a renewal sent after it was answered first.
 	TrustLateJoin
-	// CountOvertaking has a keeper count a renewal whose answer overtook that to an earlier one.
+	// CountOvertaking lets a renewal count although its answer overtook an earlier one.
 	CountOvertaking
-	// TrustUnanswered has a keeper count the lease as joined by the answer to a join that it sent
-	// before a renewal that it no longer waits for.
+	// TrustUnanswered lets a join count although the keeper has stopped waiting for a renewal sent
+	// after it.
 	TrustUnanswered
-	// HideLeft does not report that the lease is in another keeper's group now.
+	// HideLeft does not report that the lease has moved to another keeper's group.
 	HideLeft
-	// HideSilent renews a group that was dissolved because it was silent.
+	// HideSilent renews a group that was dissolved for being silent.
 	HideSilent
-	// SurviveElection renews groups at a leader that they were never joined at.
+	// SurviveElection renews groups at a leader they never joined.
 	SurviveElection
-	// ForgetOnLeave makes the lease leave as of its join, not as of the last renewal that counted.
+	// ForgetOnLeave makes the lease leave as of its join instead of the last renewal that counted.
 	ForgetOnLeave
-	// ForgetOnBreak ends a group with its connection as if it had never been renewed.
+	// ForgetOnBreak ends a group with its connection as if the group had never been renewed.
 	ForgetOnBreak
-	// AnswerAfterLeave has a keeper answer by a renewal that it sent before the lease left.
+	// AnswerAfterLeave lets a keeper answer a request with a renewal it sent before the lease left.
 	AnswerAfterLeave
-	// LoseLeave does not tell the leader that the lease has left.
+	// LoseLeave does not send the leave to the leader.
 	LoseLeave
-	// LeaveJoined tells the leader of a leave only if the keeper counts the lease as joined.
+	// LeaveJoined sends a leave only if the keeper counts the lease as joined.
 	LeaveJoined
-	// CountJoins lets a lease leave only as often as it has joined.
+	// CountJoins takes the lease out of a group only after as many leaves as joins.
 	CountJoins
-	// JoinWithdrawn lets a lease join that was checked before its permission was withdrawn.
+	// JoinWithdrawn accepts a join whose permission was withdrawn after it was checked.
 	JoinWithdrawn
-	// KeepWithdrawn leaves the lease in its group when its permission is withdrawn.
+	// KeepWithdrawn keeps the lease in its group when its permission is withdrawn.
 	KeepWithdrawn
 )
 
-// GroupBounds are the bounds of a search.
+// GroupBounds limits a search.
 type GroupBounds struct {
-	Terms   byte          // of leaders, at most maxTerms
+	Terms   byte          // at most maxTerms
 	Sent    [keepers]byte // joins and renewals of each keeper, at most maxSent
-	Crashes byte          // of keepers
-	// Withdraw says that the permission to hold the lease may be withdrawn.
+	Crashes byte          // of all keepers together
+	// Withdraw allows the permission to hold the lease to be withdrawn.
 	Withdraw bool
-	// Impatient says that keepers may stop waiting for an answer.
+	// Impatient allows keepers to stop waiting for an answer.
 	Impatient bool
 }
 
@@ -89,22 +87,22 @@ const (
 	groupSilent = 1 // ticks after which a group dissolves
 )
 
-// The kinds of messages of a keeper.
+// The kinds of messages that a keeper sends.
 const (
 	join = 1 + iota
 	leave
 	renewGroup
 )
 
-// A message goes from a keeper to the leader, in order.
+// A message goes from a keeper to the leader. Messages stay in order.
 type message struct {
 	kind     byte
-	n        byte // its number; of a leave, that of the last one that counted for the holder
-	received bool // and promised
+	n        byte // number of the message; in a leave, of the last one that counted
+	received bool // and the leader has made its promise
 	empty    bool // the keeper does not want the lease in the group
 }
 
-// An answer goes back. Answers may overtake each other.
+// An answer goes from the leader to a keeper. Answers can overtake each other.
 type answer struct {
 	kind, n byte
 	in      bool // the lease is in the group, as far as the leader has reported
@@ -113,52 +111,52 @@ type answer struct {
 // A keeper keeps the lease alive over one connection to the leader of a term.
 type keeper struct {
 	term    byte
-	wanted  bool // it holds the lease for somebody
+	wanted  bool // it keeps the lease alive for a holder
 	asked   bool // the leader may have the lease in the group
-	joined  bool // and has it, as far as the keeper knows
-	sent    byte // joins and renewals so far
-	open    byte // the renewals that it waits for, a bit each
-	counted byte // the last join or renewal that was good for the holder
+	joined  bool // the keeper knows that the leader has it
+	sent    byte // number of joins and renewals so far
+	open    byte // renewals that it waits for, one bit each
+	counted byte // the last join or renewal that counted for the holder
 	parted  byte // answers to joins up to this one do not count
 	up      [maxQueue]message
 	down    [maxQueue]answer
 }
 
-// A group is what the leader of a term has of a keeper.
+// A group is what the leader of a term stores about a keeper.
 type group struct {
-	renewed byte              // when
-	times   [maxSent + 1]byte // of each join and renewal
-	left    left              // why the lease has left, if that was not reported yet
+	renewed byte              // the instant of the last renewal
+	times   [maxSent + 1]byte // the instant of each join and renewal
+	left    left              // why the lease has left, until that is reported
 	joins   byte              // for CountJoins
 }
 
-// left is why a lease has left a group without having been asked to.
+// left is the reason why a lease left a group without being asked to.
 type left byte
 
 const (
-	moved     left = 1 + iota // another keeper has it
-	dissolved                 // the group was silent, or ended by a change of permissions
+	moved     left = 1 + iota // to another keeper's group
+	dissolved                 // the group was silent, or permissions changed
 )
 
-// A lessor is the leader of a term, which may not know that there is a later one.
+// A lessor is the leader of a term. It may not know of a later term.
 type lessor struct {
-	own   byte // when the lease itself was renewed, or its time began
-	in    byte // the keeper in whose group it is, from 1; 0 for none
+	own   byte // when the lease itself was renewed or granted
+	in    byte // the keeper whose group has it, counted from 1; 0 for none
 	group [keepers]group
 }
 
-// A request is one of the holder, for more time.
+// A request is sent by the holder to renew the lease.
 type request struct {
-	sent byte // when; 0 if there is none
-	at   byte // the keeper that has it, from 1
+	sent byte // instant; 0 if there is no request
+	at   byte // the keeper that received it, counted from 1
 	wait byte // the number of the join or renewal that it waits for
 }
 
-// groupWorld is a state of all that there is.
+// groupWorld is one state of the whole system.
 type groupWorld struct {
-	valid      byte // for how long the holder believes that it has the lease
-	gone, kept bool // the lease has ended; it is kept alive for nobody
-	withdrawn  bool // nobody may hold the lease, as far as the current leader has applied
+	valid      byte // how long the holder believes that it has the lease
+	gone, kept bool // the lease has ended; it is kept alive without a holder
+	withdrawn  bool // no one may hold the lease, as far as the current leader has applied
 	term       byte
 	crashes    byte
 	lessor     [maxTerms]lessor
@@ -175,7 +173,6 @@ func firstGroupWorld() groupWorld {
 	return w
 }
 
-// tick lets time pass.
 func (w *groupWorld) tick() {
 	pass := func(instants ...*byte) {
 		for _, at := range instants {
@@ -196,11 +193,11 @@ func (w *groupWorld) tick() {
 		}
 	}
 	if w.request.sent == 0 {
-		w.request = request{} // it would promise nothing any more
+		w.request = request{} // it can no longer extend anything
 	}
 }
 
-// forget makes worlds equal that differ only in what is over.
+// forget clears what can no longer matter, so that equivalent worlds compare equal.
 func (w *groupWorld) forget() {
 	for t := range w.lessor[:w.term-1] {
 		led := func(k keeper) bool { return int(k.term) == t+1 }
@@ -217,19 +214,19 @@ func (w *groupWorld) forget() {
 			}
 			for n := range g.times {
 				if g.times[n] <= l.own {
-					g.times[n] = 0 // to leave as of then makes no difference
+					g.times[n] = 0 // a leave as of then makes no difference
 				}
 			}
 		}
 	}
 }
 
-// expired says whether the leader of a term may end the lease.
+// expired reports whether the leader may end the lease.
 func (l *lessor) expired(f GroupFault) bool {
 	return l.own == 0 && (l.in == 0 || f == OwnExpiryOnly || l.group[l.in-1].renewed == 0)
 }
 
-// part takes the lease out of its group. It lives on from the group's last renewal.
+// part takes the lease out of its group. It keeps the time of the group's last renewal.
 func (l *lessor) part(why left) {
 	if l.in != 0 {
 		g := &l.group[l.in-1]
@@ -239,7 +236,7 @@ func (l *lessor) part(why left) {
 	}
 }
 
-// A groupStep is a way from one world to another.
+// A groupStep leads from one world to another.
 type groupStep struct {
 	before int32
 	text   string
@@ -257,16 +254,17 @@ type groupSearch struct {
 	from   int32
 }
 
-// GroupsFound is what a search of groups came to.
+// GroupsFound is the result of SearchGroups.
 type GroupsFound struct {
 	Worlds int
-	// Broken is what led to a lease that ended early or was kept for nobody; nil if none was.
+	// Broken lists the steps to a lease that ended early or was kept alive without a holder; nil if
+	// there is none.
 	Broken []string
-	// Counts of steps.
+	// The number of steps of each kind.
 	Elections, Joins, Renewals, Leaves, Moves, Expiries int
 }
 
-// SearchGroups visits all worlds within the bounds, and stops at the first that breaks a promise.
+// SearchGroups visits all worlds within the bounds. It stops at the first that breaks a promise.
 func SearchGroups(b GroupBounds, f GroupFault) GroupsFound {
 	s := &groupSearch{
 		bounds: b, fault: f, from: -1, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{},
@@ -275,7 +273,7 @@ func SearchGroups(b GroupBounds, f GroupFault) GroupsFound {
 	for at := 0; at < len(s.open) && s.found.Broken == nil; at++ {
 		s.from = int32(at)
 		w := s.open[at]
-		s.open[at] = nil // only the way stays
+		s.open[at] = nil // only the trace is kept
 		s.next(*w)
 	}
 	s.found.Worlds = len(s.seen)
@@ -301,7 +299,7 @@ func (s *groupSearch) visit(w groupWorld, text string, at byte) {
 	}
 }
 
-// next visits all worlds that are one step from w.
+// next visits all worlds one step away from w.
 func (s *groupSearch) next(w groupWorld) {
 	n := w
 	n.tick()
@@ -311,7 +309,7 @@ func (s *groupSearch) next(w groupWorld) {
 		n.term++
 		n.lessor[n.term-1].own = groupTTL
 		s.found.Elections++
-		s.visit(n, "a leader of another term is elected", 0)
+		s.visit(n, "a new leader is elected", 0)
 	}
 	if l := &w.lessor[w.term-1]; l.expired(s.fault) {
 		n := w
@@ -337,11 +335,11 @@ func (s *groupSearch) next(w groupWorld) {
 	}
 }
 
-// ask visits what can become of the holder's request.
+// ask visits the outcomes of the holder's request.
 func (s *groupSearch) ask(w groupWorld) {
 	if w.request.sent == 0 {
 		w.request.sent = groupTTL
-		s.visit(w, "the holder asks for more time", 0)
+		s.visit(w, "the holder asks for a renewal", 0)
 		return
 	}
 	if w.request.at == 0 {
@@ -350,10 +348,10 @@ func (s *groupSearch) ask(w groupWorld) {
 		}
 	}
 	w.request = request{}
-	s.visit(w, "the holder's request, or its answer, is lost", 0)
+	s.visit(w, "the holder's request or its answer is lost", 0)
 }
 
-// arrive has keeper k take the holder's request.
+// arrive delivers the holder's request to keeper k.
 func (s *groupSearch) arrive(w groupWorld, k byte) {
 	me := &w.keeper[k]
 	w.request.at = k + 1
@@ -371,10 +369,10 @@ func (s *groupSearch) arrive(w groupWorld, k byte) {
 		w.request.wait = me.sent
 		me.joined = s.fault == CountUnjoined
 	}
-	s.visit(w, "keeper %d has the holder's request", k)
+	s.visit(w, "keeper %d receives the holder's request", k)
 }
 
-// put puts a message into the connection, and reports whether there was room.
+// put queues a message on the connection. It returns false if the queue is full.
 func (k *keeper) put(m message) bool {
 	for i := range k.up {
 		if k.up[i] == (message{}) {
@@ -385,7 +383,7 @@ func (k *keeper) put(m message) bool {
 	return false
 }
 
-// send has a keeper send a join or a renewal, and reports whether that is within the bounds.
+// send queues a join or a renewal. It returns false if that exceeds the bounds.
 func (s *groupSearch) send(w *groupWorld, at, kind byte) bool {
 	k := &w.keeper[at]
 	if k.sent >= s.bounds.Sent[at] {
@@ -400,7 +398,7 @@ func (s *groupSearch) send(w *groupWorld, at, kind byte) bool {
 	return k.put(message{kind: kind, n: k.sent, empty: !k.wanted})
 }
 
-// keep visits what keeper k may do by itself.
+// keep visits the steps that keeper k takes on its own.
 func (s *groupSearch) keep(w groupWorld, k byte) {
 	n := w
 	if s.send(&n, k, renewGroup) {
@@ -410,7 +408,7 @@ func (s *groupSearch) keep(w groupWorld, k byte) {
 		s.giveUp(w, k)
 		n = w
 		if s.send(&n, k, join) {
-			s.visit(n, "keeper %d joins the lease once more", k)
+			s.visit(n, "keeper %d sends another join", k)
 		}
 	}
 	if me := &w.keeper[k]; me.open != 0 && s.bounds.Impatient {
@@ -420,11 +418,11 @@ func (s *groupSearch) keep(w groupWorld, k byte) {
 		if s.fault != TrustUnanswered {
 			me.parted = max(me.parted, first)
 		}
-		s.visit(w, "keeper %d no longer waits for its first renewal", k)
+		s.visit(w, "keeper %d stops waiting for its first renewal", k)
 	}
 }
 
-// giveUp has keeper k give the lease up: the holder has released it, or was not heard in time.
+// giveUp makes keeper k give the lease up, because the holder released it or fell silent.
 func (s *groupSearch) giveUp(w groupWorld, k byte) {
 	me := &w.keeper[k]
 	as, told := me.counted, me.asked && s.fault != LoseLeave
@@ -444,7 +442,7 @@ func (s *groupSearch) giveUp(w groupWorld, k byte) {
 	s.visit(w, "keeper %d gives the lease up", k)
 }
 
-// receive has the leader that keeper k is connected to take the first message.
+// receive delivers keeper k's first message to its leader.
 func (s *groupSearch) receive(w groupWorld, k byte) {
 	me := &w.keeper[k]
 	l := &w.lessor[me.term-1]
@@ -457,10 +455,10 @@ func (s *groupSearch) receive(w groupWorld, k byte) {
 		}
 		m.received = true
 		switch m.kind {
-		case join: // a renewal of the lease, too
+		case join: // this also renews the lease
 			l.own, g.times[m.n] = groupTTL, groupTTL
-			if l.in == 0 { // one that was checkpointed, say, is renewed and does not join
-				s.visit(w, "keeper %d renews the lease, which does not join", k)
+			if l.in == 0 { // for example, a checkpointed lease is renewed but does not join
+				s.visit(w, "keeper %d renews the lease, but it does not join", k)
 			}
 			if !withdrawn || s.fault == JoinWithdrawn {
 				s.enter(l, k)
@@ -472,12 +470,12 @@ func (s *groupSearch) receive(w groupWorld, k byte) {
 			s.leave(l, k, m.n)
 			me.drop(i)
 		}
-		s.visit(w, "the leader receives a message of keeper %d", k)
+		s.visit(w, "the leader receives a message from keeper %d", k)
 		return
 	}
 }
 
-// enter has the lease join the group of keeper k.
+// enter adds the lease to the group of keeper k.
 func (s *groupSearch) enter(l *lessor, k byte) {
 	g := &l.group[k]
 	if l.in != k+1 {
@@ -493,7 +491,7 @@ func (s *groupSearch) enter(l *lessor, k byte) {
 	s.found.Joins++
 }
 
-// leave takes the lease out of a group as of a renewal.
+// leave takes the lease out of the group of keeper k, as of an earlier message.
 func (s *groupSearch) leave(l *lessor, k, as byte) {
 	g := &l.group[k]
 	if l.in != k+1 {
@@ -508,8 +506,8 @@ func (s *groupSearch) leave(l *lessor, k, as byte) {
 	s.found.Leaves++
 }
 
-// withdraw has the current leader apply that the permission to hold the lease is withdrawn. A
-// follower that has not applied it yet may still check and forward a join.
+// withdraw makes the current leader apply the withdrawal of the permission. A follower that has not
+// applied it yet may still check and forward a join.
 func (s *groupSearch) withdraw(w groupWorld) {
 	if !s.bounds.Withdraw || w.withdrawn {
 		return
@@ -521,13 +519,13 @@ func (s *groupSearch) withdraw(w groupWorld) {
 	s.visit(w, "the permission is withdrawn", 0)
 }
 
-// drop takes a message out of the connection.
+// drop removes a message from the queue.
 func (k *keeper) drop(i int) {
 	copy(k.up[i:], k.up[i+1:])
 	k.up[maxQueue-1] = message{}
 }
 
-// release has the leader answer the first message of keeper k, if its promise is confirmed.
+// release makes the leader answer keeper k's first message, if its promise is confirmed.
 func (s *groupSearch) release(w groupWorld, k byte) {
 	if t := w.keeper[k].term; t != w.term && s.fault != AnswerEarly {
 		return // no majority follows it
@@ -543,7 +541,7 @@ func (s *groupSearch) release(w groupWorld, k byte) {
 	}
 }
 
-// answer has the leader answer message i of keeper k.
+// answer makes the leader answer message i of keeper k.
 func (s *groupSearch) answer(w groupWorld, k byte, i int) {
 	me := &w.keeper[k]
 	l := &w.lessor[me.term-1]
@@ -565,7 +563,7 @@ func (s *groupSearch) answer(w groupWorld, k byte, i int) {
 	}
 }
 
-// answered has keeper k take any of the answers that are on their way.
+// answered delivers any of the answers in flight to keeper k.
 func (s *groupSearch) answered(w groupWorld, k byte) {
 	for i, a := range w.keeper[k].down {
 		if a != (answer{}) {
@@ -574,12 +572,12 @@ func (s *groupSearch) answered(w groupWorld, k byte) {
 			copy(me.down[i:], me.down[i+1:])
 			me.down[maxQueue-1] = answer{}
 			s.take(&n, k, a)
-			s.visit(n, "keeper %d takes an answer", k)
+			s.visit(n, "keeper %d receives an answer", k)
 		}
 	}
 }
 
-// take has keeper k take an answer.
+// take processes an answer at keeper k.
 func (s *groupSearch) take(w *groupWorld, k byte, a answer) {
 	me := &w.keeper[k]
 	if a.kind == join {
@@ -603,7 +601,7 @@ func (s *groupSearch) take(w *groupWorld, k byte, a answer) {
 	}
 }
 
-// count has keeper k answer the holder's request if join or renewal n was sent after it came.
+// count answers the holder's request if join or renewal n was sent after it arrived.
 func (s *groupSearch) count(w *groupWorld, k, n byte) {
 	if w.request.at == k+1 && w.request.wait <= n {
 		w.valid = max(w.valid, w.request.sent)
@@ -613,8 +611,8 @@ func (s *groupSearch) count(w *groupWorld, k, n byte) {
 	}
 }
 
-// breaks has keeper k start again, or turn to the current leader. Either way it has a new
-// connection, and knows of no lease.
+// breaks restarts keeper k, or connects it to the current leader. Either way it has a new
+// connection and knows no lease.
 func (s *groupSearch) breaks(w groupWorld, k byte) {
 	me := &w.keeper[k]
 	if w.request.at == k+1 {
@@ -625,7 +623,7 @@ func (s *groupSearch) breaks(w groupWorld, k byte) {
 	case me.term != w.term:
 		joined := me.joined && s.fault == SurviveElection
 		*me = keeper{term: w.term, wanted: joined, joined: joined, sent: me.sent}
-		s.visit(w, "keeper %d turns to the current leader", k)
+		s.visit(w, "keeper %d connects to the current leader", k)
 	case w.crashes < s.bounds.Crashes:
 		w.crashes++
 		*me = keeper{term: w.term}
@@ -636,15 +634,15 @@ func (s *groupSearch) breaks(w groupWorld, k byte) {
 			l.part(0)
 		}
 		l.group[k] = group{}
-		s.visit(w, "keeper %d starts again", k)
+		s.visit(w, "keeper %d restarts", k)
 	}
 }
 
-// dissolve has the leader of a term dissolve the group of keeper k because it is silent.
+// dissolve makes the leader of a term dissolve keeper k's silent group.
 func (s *groupSearch) dissolve(w groupWorld, t, k byte) {
 	l := &w.lessor[t]
 	if l.in == k+1 && max(l.own, l.group[k].renewed) <= groupTTL-groupSilent {
 		l.part(dissolved)
-		s.visit(w, "the group of keeper %d is silent, and dissolves", k)
+		s.visit(w, "keeper %d's group is silent and dissolves", k)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// No lease in a group ends while its holder is sure of it, and none is kept alive for no one.
+// No grouped lease ends while its holder is valid, and none is kept alive without a holder.
 func TestGroupRulesAreEnough(t *testing.T) {
 	searches := []GroupBounds{
 		{Terms: 1, Sent: [keepers]byte{3}, Impatient: true, Withdraw: true},
@@ -26,7 +26,7 @@ func TestGroupRulesAreEnough(t *testing.T) {
 		f := SearchGroups(b, NoGroupFault)
 		t.Logf("%+v: %+v", b, f)
 		if f.Broken != nil {
-			t.Errorf("a promise is broken:\n%s", strings.Join(f.Broken, "\n"))
+			t.Errorf("broken promise:\n%s", strings.Join(f.Broken, "\n"))
 		}
 		all.Elections += f.Elections
 		all.Joins += f.Joins
@@ -37,11 +37,11 @@ func TestGroupRulesAreEnough(t *testing.T) {
 	}
 	if all.Elections == 0 || all.Joins == 0 || all.Renewals == 0 || all.Leaves == 0 ||
 		all.Moves == 0 || all.Expiries == 0 {
-		t.Errorf("something was never seen: %+v", all)
+		t.Errorf("some steps never happened: %+v", all)
 	}
 }
 
-// Without any one rule about groups the search finds a broken promise.
+// Every rule about groups is needed: without it, the search finds a broken promise.
 func TestEachGroupRuleIsNeeded(t *testing.T) {
 	one := GroupBounds{Terms: 1, Sent: [keepers]byte{3}}
 	impatient := GroupBounds{Terms: 1, Sent: [keepers]byte{3}, Impatient: true}
@@ -52,29 +52,29 @@ func TestEachGroupRuleIsNeeded(t *testing.T) {
 		name   string
 		bounds GroupBounds
 	}{
-		OwnExpiryOnly:    {"a group's renewal does not count", one},
+		OwnExpiryOnly:    {"renewals of a group do not count", one},
 		AnswerEarly:      {"no confirm round", elections},
-		AnswerOutOfOrder: {"answers are released in any order", one},
-		AnswerAlone:      {"a relay answers by itself", one},
-		CountSent:        {"an answer to an earlier renewal counts", one},
-		CountUnjoined:    {"a join counts before its answer", one},
-		TrustOldJoin:     {"a join that was taken back counts", one},
-		TrustLateJoin:    {"a join counts whose answer was overtaken", one},
-		CountOvertaking:  {"a renewal counts whose answer overtook another", one},
-		TrustUnanswered:  {"a join counts from before a renewal without an answer", impatient},
-		HideLeft:         {"another group's lease is not reported", two},
+		AnswerOutOfOrder: {"answers leave out of order", one},
+		AnswerAlone:      {"a relay answers without the leader", one},
+		CountSent:        {"an earlier renewal counts", one},
+		CountUnjoined:    {"a join counts before it is answered", one},
+		TrustOldJoin:     {"a join counts after its leave", one},
+		TrustLateJoin:    {"a join counts after its answer was overtaken", one},
+		CountOvertaking:  {"a renewal counts when its answer overtakes another", one},
+		TrustUnanswered:  {"a join from before an abandoned renewal counts", impatient},
+		HideLeft:         {"a lease's move to another group is not reported", two},
 		HideSilent:       {"a dissolved group is renewed", one},
 		SurviveElection:  {"a group survives an election", elections},
 		ForgetOnLeave:    {"a lease leaves as of its join", one},
 		ForgetOnBreak: {
-			"a group ends as of its joins", GroupBounds{Terms: 1, Sent: [keepers]byte{2}, Crashes: 1},
+			"a broken group ends as of its joins", GroupBounds{Terms: 1, Sent: [keepers]byte{2}, Crashes: 1},
 		},
-		AnswerAfterLeave: {"a lease that has left is answered", one},
+		AnswerAfterLeave: {"a renewal from before the leave counts", one},
 		LoseLeave:        {"a leave is lost", one},
-		LeaveJoined:      {"a lease is lost without a leave", one},
-		CountJoins:       {"a join counts twice", one},
-		JoinWithdrawn:    {"a lease joins after its permission was withdrawn", withdraw},
-		KeepWithdrawn:    {"a lease stays after its permission was withdrawn", withdraw},
+		LeaveJoined:      {"a lease not counted as joined gets no leave", one},
+		CountJoins:       {"two joins need two leaves", one},
+		JoinWithdrawn:    {"a lease joins after its permission is withdrawn", withdraw},
+		KeepWithdrawn:    {"a lease stays after its permission is withdrawn", withdraw},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := SearchGroups(test.bounds, fault)

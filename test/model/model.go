@@ -1,43 +1,40 @@
-// Package model is the protocol of one lease, said as simply as it can be said, and a search
-// through everything that can happen to it. [SearchGroups] does the same for a lease that is
-// renewed together with others.
+// Package model is a model of the lease protocol, reduced to one lease, and a search through all
+// its executions. [SearchGroups] does the same for a lease that is renewed together with others.
 //
-// Three servers elect leaders and replicate a log, as Raft does. The leader times one lease; a
-// holder renews it. The model has the rules of time 4 to 7 of docs/design.md: a renewal is
-// acknowledged after a confirm round, a new leader gives the lease its full time unless it is
-// checkpointed, a checkpointed lease is renewed through the log, and an expiry counts only if it
-// is of the leader whose entry it is. It has none of the product's code: it shows that the rules
-// are enough. That the product keeps them is for the simulator to show.
+// Three servers elect leaders and replicate a log, as in Raft. The leader times one lease; a holder
+// renews it. The model has rules 4 to 7 of docs/design.md: a renewal is acknowledged after a
+// confirm round; a new leader gives the lease its full TTL unless it is checkpointed; a
+// checkpointed lease is renewed through the log; and an expiry counts only if the leader that
+// decided it also appended it. The model shares no code with the product. It shows that the rules
+// are sufficient; the simulator shows that the product follows them.
 //
-// [Search] visits every state that is reached within the bounds: every order of messages,
-// elections, crashes and ticks of the clock. Clocks run at one rate; the margin for drift is not
-// in the model.
+// [Search] visits every state within the bounds: every order of messages, elections, crashes and
+// clock ticks. All clocks run at the same rate, so the model has no margin for drift.
 package model
 
-// Bounds of what is searched.
+// Bounds limits a search.
 type Bounds struct {
 	Time  byte // ticks of the clock
-	Terms byte // of leaders
-	Log   byte // entries, at most maxLog
-	// Renewals are under way at a time, at most maxRenewals.
+	Terms byte // at most this one
+	Log   byte // length, at most maxLog
+	// Renewals is the number of renewals in flight, at most maxRenewals.
 	Renewals int
-	// Crashes is how many there are.
+	// Crashes is the number of crashes, of all servers together.
 	Crashes byte
 }
 
-// A Fault is a rule that is left out.
+// A Fault is a rule that the model leaves out.
 type Fault byte
 
-// The faults.
 const (
 	NoFault Fault = iota
 	// NoConfirm acknowledges renewals without a confirm round (rule 4).
 	NoConfirm
-	// NoRefresh lets a new leader go by the time of the grant (rule 5).
+	// NoRefresh makes a new leader keep the expiry of the grant (rule 5).
 	NoRefresh
 	// NoClear acknowledges the renewal of a checkpointed lease at once (rule 6).
 	NoClear
-	// Forward lets a leader propose the expiry that a deposed one has decided (rule 7).
+	// Forward lets a new leader propose an expiry that a deposed one decided (rule 7).
 	Forward
 )
 
@@ -50,23 +47,23 @@ const (
 	silent = 2 // ticks after which silence is checkpointed
 )
 
-// The kinds of entries of the log.
+// The kinds of log entries.
 const (
-	elected    = 1 + iota // the first of a leader
-	checkpoint            // what remains of the lease
-	clearing              // of the checkpoint
+	elected    = 1 + iota // a leader's first entry
+	checkpoint            // the remaining time of the lease
+	clearing              // ends the checkpoint
 	expire
 )
 
 type entry struct {
 	term, kind byte
-	// value is what remains, of a checkpoint, and the term of who decided, of an expiry.
+	// value is the remaining time of a checkpoint, or the term of the leader that decided an
+	// expiry.
 	value byte
 }
 
-// A server has what Raft keeps, the state that it has applied, and the timer of a leader. It
-// applies at once what it knows to be committed. That a server is slow is in the model as a
-// message that comes late.
+// A server has its Raft state, the applied state, and the timer of a leader. It applies committed
+// entries at once. A slow server is modeled by late messages.
 type server struct {
 	term   byte
 	log    [maxLog]entry
@@ -74,41 +71,41 @@ type server struct {
 	commit byte
 
 	gone    bool // the lease has expired
-	checked bool // it is checkpointed
-	until   byte // then: what remained, counted from when this server applied it
+	checked bool // the lease is checkpointed
+	until   byte // if checked: this server's countdown ends
 
 	leader bool
 	timer
 }
 
-// A timer is what a leader has.
+// A timer is the lease state that only a leader has.
 type timer struct {
 	promoted bool // it has applied an entry of its own term
 	expiry   byte
-	renewed  byte // when the lease was, or when the server was promoted
-	noted    bool // a checkpoint is proposed
+	renewed  byte // when the lease was renewed or the server promoted
+	noted    bool // a checkpoint was proposed
 	expiring bool
 }
 
-// A renewal is under way.
+// A renewal is a renewal in flight.
 type renewal struct {
-	sent      byte // when, from 1
-	at        byte // server that has received it, from 1
+	sent      byte // instant, from 1
+	at        byte // server that received it, from 1
 	term      byte
 	confirmed bool
-	clearing  byte // length of the log that it waits for
+	clearing  byte // length of the log that must be applied first
 }
 
-// A world is a state of all that there is.
+// A world is one state of the whole system.
 type world struct {
 	now     byte
-	valid   byte // until when the holder believes that it has the lease
+	valid   byte // when the holder stops
 	crashes byte
 	server  [servers]server
 	renewal [maxRenewals]renewal
 }
 
-// first is the world after the grant: server 0 leads, and everybody has its first entry.
+// first returns the world after the grant: server 0 leads, and all servers have its first entry.
 func first() world {
 	w := world{now: 1, valid: 1 + ttl}
 	for i := range w.server {
@@ -160,7 +157,7 @@ func (s *server) apply(now, commit byte, f Fault) {
 	}
 }
 
-// early says whether the lease has ended while its holder is sure of it.
+// early reports whether the lease has ended while its holder is valid.
 func (w *world) early() bool {
 	for _, s := range w.server {
 		if s.gone && w.valid > w.now {
@@ -170,14 +167,14 @@ func (w *world) early() bool {
 	return false
 }
 
-// forget makes worlds equal that differ only in what is over.
+// forget clears what can no longer matter, so that equivalent worlds compare equal.
 func (w *world) forget() {
 	if w.valid <= w.now {
 		w.valid = 0
 	}
 	for k := range w.renewal {
 		if r := &w.renewal[k]; r.sent != 0 && r.sent+ttl <= w.now {
-			*r = renewal{} // it would promise nothing any more
+			*r = renewal{} // it can no longer extend anything
 		}
 	}
 	for i := range w.server {

@@ -6,10 +6,9 @@ import (
 	"testing"
 )
 
-var long = flag.Bool("long", false, "search further: some minutes, and some gigabytes")
+var long = flag.Bool("long", false, "widen the bounds: takes minutes and gigabytes")
 
-// No lease ends while its holder is sure of it: every world within the bounds is visited, and
-// everything that the rules are about occurs.
+// No lease ends while its holder is valid, in any world within the bounds.
 func TestRulesAreEnough(t *testing.T) {
 	searches := []Bounds{{Time: 6, Terms: 2, Log: 5, Renewals: 1}}
 	if *long {
@@ -24,26 +23,26 @@ func TestRulesAreEnough(t *testing.T) {
 		f := Search(b, NoFault)
 		t.Logf("%+v: %d worlds", b, f.Worlds)
 		if f.Early != nil {
-			t.Errorf("the lease ended early:\n%s", strings.Join(f.Early, "\n"))
+			t.Errorf("lease ended early:\n%s", strings.Join(f.Early, "\n"))
 		}
 		if f.Elections == 0 || f.Checkpoints == 0 || f.Clearings == 0 || f.Expiries == 0 ||
 			f.Renewals == 0 {
-			t.Errorf("something was never seen: %+v", f)
+			t.Errorf("some steps never happened: %+v", f)
 		}
 	}
 }
 
-// Without any one rule the search finds an early end.
+// Every rule is needed: without it, the search finds a lease that ends early.
 func TestEachRuleIsNeeded(t *testing.T) {
 	for fault, name := range map[Fault]string{
-		NoConfirm: "no confirm round", NoRefresh: "no full time for a new leader",
-		NoClear: "a checkpoint is not cleared", Forward: "a deposed leader's expiry counts",
+		NoConfirm: "no confirm round", NoRefresh: "a new leader does not refresh",
+		NoClear: "checkpoints are not cleared", Forward: "a deposed leader's expiry counts",
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := Search(Bounds{Time: 6, Terms: 2, Log: 5, Renewals: 1}, fault)
 			t.Logf("%d worlds\n%s", f.Worlds, strings.Join(f.Early, "\n"))
 			if f.Early == nil {
-				t.Error("not found")
+				t.Error("no early end found")
 			}
 		})
 	}

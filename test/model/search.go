@@ -6,36 +6,36 @@ import (
 	"slices"
 )
 
-// Found is what a search came to.
+// Found is the result of Search.
 type Found struct {
 	Worlds int
-	// Early is what led to a lease that ended while its holder was sure of it; nil if none did.
+	// Early lists the steps to a lease that ended while its holder was valid; nil if there is none.
 	Early []string
-	// How often these were steps from one world to another.
+	// The number of steps of each kind.
 	Elections, Checkpoints, Clearings, Expiries, Renewals int
 }
 
 // A step leads from one world to the next.
 type step struct {
-	format string // of two numbers of servers
+	format string // takes up to two server numbers
 	a, b   byte
 }
 
-// Search visits all worlds within the bounds, the nearest first, and stops at the first early
-// end.
+// Search visits all worlds within the bounds, breadth first. It stops at the first lease that ends
+// early.
 func Search(b Bounds, f Fault) Found {
 	s := &search{bounds: b, fault: f, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
 	s.visit(first(), -1, step{})
 	for at := 0; at < len(s.open) && s.found.Early == nil; at++ {
 		w := s.open[at].world
-		s.open[at].world = nil // only the way stays
+		s.open[at].world = nil // only the trace is kept
 		s.next(w, at)
 	}
 	s.found.Worlds = len(s.seen)
 	return s.found
 }
 
-// A place is a world that was found, and the way to it.
+// A place is a visited world and the step that led to it.
 type place struct {
 	world  *world
 	before int
@@ -51,9 +51,9 @@ type search struct {
 	found  Found
 }
 
-// visit notes a world unless it, or one with the servers in another order, is known. Worlds are
-// told apart by 64 bits of a hash: that one of some million is taken for another has a chance of
-// one in a million.
+// visit adds a world unless it is known, perhaps with its servers in another order. Worlds are
+// compared by a 64-bit hash: among some million worlds, a collision has a chance of one in a
+// million.
 func (s *search) visit(w world, before int, by step) {
 	w.forget()
 	h := s.hash(&w)
@@ -67,15 +67,15 @@ func (s *search) visit(w world, before int, by step) {
 	}
 }
 
-// hash is the same for worlds that differ in the order of the servers only.
+// hash ignores the order of the servers.
 func (s *search) hash(w *world) uint64 {
 	type role struct {
 		server  server
-		renewal [maxRenewals]renewal // that it has received
+		renewal [maxRenewals]renewal // renewals that it received
 	}
 	type rest struct {
 		now, valid, crashes byte
-		renewal             [maxRenewals]renewal // that nobody has received
+		renewal             [maxRenewals]renewal // renewals that no server received
 		servers             [servers]uint64
 	}
 	all := rest{now: w.now, valid: w.valid, crashes: w.crashes}
@@ -96,7 +96,7 @@ func (s *search) hash(w *world) uint64 {
 	return maphash.Comparable(s.seed, all)
 }
 
-// next visits all worlds that are one step from w.
+// next visits all worlds one step away from w.
 func (s *search) next(w *world, at int) {
 	if w.now < s.bounds.Time {
 		n := *w
@@ -112,7 +112,7 @@ func (s *search) next(w *world, at int) {
 	}
 }
 
-// raft visits what server i can do as a member.
+// raft visits the Raft steps of server i.
 func (s *search) raft(w *world, at, i int) {
 	me := &w.server[i]
 	for j := range servers {
@@ -140,7 +140,7 @@ func (s *search) raft(w *world, at, i int) {
 			to.log, to.length = from.log, from.length
 			to.apply(w.now, max(to.commit, from.commit), s.fault)
 			s.count(from)
-			from.apply(w.now, from.length, s.fault) // two of three have it
+			from.apply(w.now, from.length, s.fault) // two of three servers have it
 			s.visit(n, at, step{"server %d replicates its log to server %d", byte(i), byte(j)})
 		}
 	}
@@ -150,17 +150,18 @@ func (s *search) raft(w *world, at, i int) {
 		was := n.server[i]
 		n.server[i] = server{term: was.term, log: was.log, length: was.length}
 		n.server[i].apply(w.now, was.commit, s.fault)
-		s.visit(n, at, step{"server %d crashes and starts again", byte(i), 0})
+		s.visit(n, at, step{"server %d crashes and restarts", byte(i), 0})
 	}
 }
 
-// upToDate says whether the log of s is no older than that of o, as Raft compares them.
+// upToDate reports whether the log of s is at least as up-to-date as that of o (Raft, section
+// 5.4.1).
 func (s *server) upToDate(o *server) bool {
 	a, b := s.last().term, o.last().term
 	return a > b || a == b && s.length >= o.length
 }
 
-// lease visits what server i can do as the one that times the lease.
+// lease visits the steps of server i as the one that times the lease.
 func (s *search) lease(w *world, at, i int) {
 	me := &w.server[i]
 	if !me.leader || !me.promoted || me.gone || me.expiring || me.length >= s.bounds.Log {
@@ -182,18 +183,19 @@ func (s *search) lease(w *world, at, i int) {
 	}
 }
 
-// forward has the leaders of later terms propose what server i decides. That is a fault.
+// forward makes leaders of later terms propose an expiry that server i decided. That is the fault
+// Forward.
 func (s *search) forward(w *world, at, i int) {
 	for j, o := range w.server {
 		if s.fault == Forward && o.leader && o.term > w.server[i].term && o.length < s.bounds.Log {
 			n := *w
 			n.server[j].append(entry{o.term, expire, o.term})
-			s.visit(n, at, step{"server %d has its expiry proposed by server %d", byte(i), byte(j)})
+			s.visit(n, at, step{"server %d decides an expiry and server %d proposes it", byte(i), byte(j)})
 		}
 	}
 }
 
-// renew visits what can become of a renewal.
+// renew visits the outcomes of a renewal.
 func (s *search) renew(w *world, at, k int) {
 	r := w.renewal[k]
 	switch {
@@ -215,7 +217,7 @@ func (s *search) renew(w *world, at, k int) {
 	s.visit(n, at, step{"a renewal is lost", 0, 0})
 }
 
-// receive has server i promise more time, if it leads.
+// receive delivers the renewal to server i, which extends the lease if it leads.
 func (s *search) receive(w *world, at, k, i int) {
 	me := &w.server[i]
 	if !me.leader || !me.promoted || me.gone || me.expiring || w.now >= me.expiry {
@@ -235,7 +237,7 @@ func (s *search) receive(w *world, at, k, i int) {
 	s.visit(n, at, step{"server %d receives the renewal", byte(i), 0})
 }
 
-// confirm has another server say that it follows the one that has received the renewal.
+// confirm makes another server confirm the leader that received the renewal.
 func (s *search) confirm(w *world, at, k int) {
 	r := w.renewal[k]
 	if r.confirmed || !w.promised(r) {
@@ -246,18 +248,18 @@ func (s *search) confirm(w *world, at, k int) {
 			n := *w
 			n.server[j].follow(r.term)
 			n.renewal[k].confirmed = true
-			s.visit(n, at, step{"server %d is confirmed as leader by server %d", r.at - 1, byte(j)})
+			s.visit(n, at, step{"server %d's leadership is confirmed by server %d", r.at - 1, byte(j)})
 		}
 	}
 }
 
-// promised says whether the server that has received r is still the leader that it was.
+// promised reports whether the server that received r has led without a break since.
 func (w *world) promised(r renewal) bool {
 	s := &w.server[r.at-1]
 	return s.leader && s.promoted && s.term == r.term
 }
 
-// acknowledge tells the holder that its renewal has succeeded.
+// acknowledge delivers a successful answer to the holder.
 func (s *search) acknowledge(w *world, at, k int) {
 	r := w.renewal[k]
 	me := &w.server[r.at-1]
@@ -269,10 +271,10 @@ func (s *search) acknowledge(w *world, at, k int) {
 	n.valid = max(n.valid, r.sent+ttl)
 	n.renewal[k] = renewal{}
 	s.found.Renewals++
-	s.visit(n, at, step{"server %d acknowledges the renewal that was sent at %d", r.at - 1, r.sent})
+	s.visit(n, at, step{"server %d acknowledges the renewal sent at %d", r.at - 1, r.sent})
 }
 
-// count counts what a leader is about to apply.
+// count counts the entries that a leader is about to apply.
 func (s *search) count(leader *server) {
 	for _, e := range leader.log[leader.commit:leader.length] {
 		switch e.kind {
@@ -286,13 +288,13 @@ func (s *search) count(leader *server) {
 	}
 }
 
-// way says in words which steps led to a place.
+// way returns the steps that led to a place.
 func (s *search) way(at int) []string {
 	p := s.open[at]
 	if p.before < 0 {
 		return nil
 	}
-	// A format of fewer numbers leaves out the last ones.
+	// "%[3]s" takes the arguments that a short format leaves over.
 	text := fmt.Sprintf(p.step.format+"%[3]s", p.step.a, p.step.b, "")
 	return append(s.way(p.before), text)
 }

@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// windowBytes is how much of a connection may be on its way before the writer waits.
+// windowBytes is how much data a connection holds in flight before the writer blocks.
 const windowBytes = 4 << 20
 
-// chunk is what one Write has written, and when it is there.
+// chunk is the data of one Write, and the time at which it arrives.
 type chunk struct {
 	data []byte
 	at   time.Time
 }
 
-// half is one direction of a connection: from one machine to another.
+// half is one direction of a connection.
 type half struct {
 	net      *Network
 	from, to *Machine
 	pair     *pair
 
 	mu      sync.Mutex // guards what follows
-	waiting int        // how many wait for a change
+	waiting int        // number of goroutines that wait for a change
 	changed chan struct{}
 	queue   []chunk
 	bytes   int
-	ended   bool  // no more will be written
-	deaf    bool  // nobody reads any more
-	failed  error // what reading and writing say: the connection is broken
+	ended   bool  // the writer is done
+	deaf    bool  // the reader is closed
+	failed  error // the error of all further reads and writes
 	readBy  time.Time
 	writeBy time.Time
-	last    time.Time // when the last chunk is there: none overtakes another
+	last    time.Time // when the last chunk arrives; later ones do not overtake it
 }
 
 func (h *half) wakeLocked() {
@@ -46,7 +46,7 @@ func (h *half) wakeLocked() {
 	}
 }
 
-// fail makes all reading and writing fail.
+// fail makes all reads and writes fail with err.
 func (h *half) fail(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,15 +57,14 @@ func (h *half) fail(err error) {
 	}
 }
 
-// over reports whether no more will be written.
+// over reports whether nothing more will be written.
 func (h *half) over() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.failed != nil || h.ended || h.from.IsDead()
 }
 
-// leave notes that nobody will read any more. The writer learns of it as TCP tells: when what it
-// has written is refused.
+// leave closes the reading side. As with TCP, the writer finds out when its next write is rejected.
 func (h *half) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +72,7 @@ func (h *half) leave() {
 	h.wakeLocked()
 }
 
-// waitLocked waits for a change, or for the first of two times, and is called with h.mu.
+// waitLocked waits for a change, or for the earlier of two times.
 func (h *half) waitLocked(a, b time.Time) {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		a = b
@@ -175,7 +174,7 @@ type conn struct {
 	once          sync.Once
 }
 
-// pair is both directions.
+// pair holds both directions of a connection.
 type pair struct{ to, from *half }
 
 // Read implements net.Conn.
@@ -197,8 +196,7 @@ func (c *conn) told(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.remote.Network(), Source: c.local, Addr: c.remote, Err: err}
 }
 
-// Close implements net.Conn. That of a dead process tells nobody: what there is to tell of its
-// death, its machine has told.
+// Close implements net.Conn. A dead process sends nothing: sever has already reset its connections.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.out.mu.Lock()
@@ -241,7 +239,7 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// name is the address of something that has no IP address.
+// name is an address without an IP, such as a Unix socket.
 type name string
 
 // Network implements net.Addr.

@@ -14,20 +14,20 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Machine is what a process runs on until it ends: what is started again runs on another one of
-// the same name.
+// Machine is what one process runs on. A process that restarts gets another Machine with the same
+// name.
 type Machine struct {
 	Name string
 	net  *Network
 	dead chan struct{} // closed when the process has been killed
-	// silent says that the power has failed: nobody is told that the process has ended.
+	// silent means that the power failed: other machines get no reset.
 	silent atomic.Bool
 
 	mu      sync.Mutex    // guards what follows
 	resumed chan struct{} // nil while the process is not stopped
-	rate    float64       // of the clock
-	since   time.Time     // that it goes at this rate
-	reading time.Duration // then
+	rate    float64       // of the clock, relative to real time
+	since   time.Time     // start of the current rate
+	reading time.Duration // the clock's reading at since
 }
 
 // Machine returns a new machine in the network.
@@ -38,7 +38,7 @@ func (n *Network) Machine(name string) *Machine {
 	}
 }
 
-// Host is the machine as a member has it, or a relay, which has no disk.
+// Host returns the machine's host.Host. Relays have no disk and pass nil.
 func (m *Machine) Host(disk storage.FS) *host.Host {
 	return &host.Host{
 		Boot:   func() time.Duration { m.Gate(); return m.Clock() },
@@ -59,7 +59,7 @@ func (m *Machine) Dial(ctx context.Context, _, at string) (net.Conn, error) {
 	return m.net.dial(ctx, m, at)
 }
 
-// Clock reads the machine's clock, which goes on while the process is stopped.
+// Clock reads the machine's clock, which keeps running while the process is stopped.
 func (m *Machine) Clock() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,21 +70,21 @@ func (m *Machine) clockLocked() time.Duration {
 	return m.reading + time.Duration(m.rate*float64(time.Since(m.since)))
 }
 
-// SetRate lets the clock go at another rate from now on.
+// SetRate changes the rate of the clock from now on.
 func (m *Machine) SetRate(rate float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reading, m.since, m.rate = m.clockLocked(), time.Now(), rate
 }
 
-// Jump sets the clock forward, or back.
+// Jump moves the clock forward or back.
 func (m *Machine) Jump(by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reading += by
 }
 
-// Stop stops the process, as SIGSTOP does, at the next thing that it asks of the machine.
+// Stop stops the process, like SIGSTOP, the next time it uses the machine.
 func (m *Machine) Stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +93,7 @@ func (m *Machine) Stop() {
 	}
 }
 
-// Resume lets the process go on.
+// Resume continues a stopped process.
 func (m *Machine) Resume() {
 	m.mu.Lock()
 	resumed := m.resumed
@@ -111,7 +111,7 @@ func (m *Machine) stopped() bool {
 	return m.resumed != nil && !m.IsDead()
 }
 
-// Gate is where a process that is stopped stands still.
+// Gate blocks while the process is stopped.
 func (m *Machine) Gate() {
 	for {
 		m.mu.Lock()
@@ -141,13 +141,13 @@ func (m *Machine) IsDead() bool {
 // Dead is closed when the process has been killed.
 func (m *Machine) Dead() <-chan struct{} { return m.dead }
 
-// Kill ends the process: from now on nothing that it does reaches anybody. If the power fails, the
-// others are not told.
+// Kill ends the process: nothing that it does has an effect any more. If the power fails, its
+// connections get no reset.
 func (m *Machine) Kill(power bool) {
 	close(m.dead)
 	m.silent.Store(power)
 	m.net.sever(m)
 }
 
-// Replaced notes that another machine is there in place of one that was killed: it answers.
+// Replaced records that a new machine answers in place of a killed one.
 func (m *Machine) Replaced() { m.silent.Store(false) }

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// synTimeout is how long a connection may take to be made.
+// synTimeout is how long a dial waits for an answer.
 const synTimeout = time.Second
 
-// Network joins machines. Its connections keep the order of what is written, lose nothing,
-// and deliver it after a delay, or when the way is open again.
+// Network connects machines. Its connections lose nothing and keep the order of data. They deliver
+// it after a delay, and after the path is no longer cut.
 type Network struct {
 	usual Weather
 	find  func(at string) *Machine
@@ -26,19 +26,19 @@ type Network struct {
 	dialed    int
 }
 
-// way is one direction between two machines, by their names: that of a member which starts again
-// is what it was.
+// way is one direction between two machines. It uses names, so a member that restarts keeps its
+// conditions.
 type way struct{ from, to string }
 
-// Weather is what happens to what one machine sends to another.
+// Weather is the condition of the path from one machine to another.
 type Weather struct {
 	Cut    bool
-	Delay  time.Duration // of all
-	Jitter time.Duration // at most so much more
+	Delay  time.Duration // of all data
+	Jitter time.Duration // up to this much more
 }
 
-// NewNetwork returns a network. The function finds the machine that has an address now, whether
-// anything listens there or not; the source of numbers decides the jitter. They may be nil.
+// NewNetwork returns a network. find returns the machine that has an address now, even if nothing
+// listens there. rng decides the jitter. Both may be nil.
 func NewNetwork(usual Weather, find func(at string) *Machine, rng *rand.Rand) *Network {
 	if rng == nil {
 		rng = rand.New(rand.NewPCG(1, 1))
@@ -69,7 +69,7 @@ func (n *Network) delay(from, to *Machine) time.Duration {
 	return w.Delay + time.Duration(n.rng.Int64N(int64(w.Jitter)+1))
 }
 
-// Set gives a way its weather; nil is the usual one.
+// Set sets the conditions of a path; nil restores the usual ones.
 func (n *Network) Set(from, to *Machine, w *Weather) {
 	n.mu.Lock()
 	if w == nil {
@@ -81,12 +81,12 @@ func (n *Network) Set(from, to *Machine, w *Weather) {
 	n.bump()
 }
 
-// answers reports whether one machine is told now that another does not take what it sends.
+// answers reports whether a machine gets a reset when another rejects its data.
 func (n *Network) answers(from, to *Machine) bool {
 	return !to.silent.Load() && n.open(from, to) && n.open(to, from)
 }
 
-// bump makes all look again whether their way is open.
+// bump makes all readers and writers check again whether their path is open.
 func (n *Network) bump() {
 	n.mu.Lock()
 	halves := make([]*half, 0, 2*len(n.pairs))
@@ -101,7 +101,7 @@ func (n *Network) bump() {
 	}
 }
 
-// forget drops a connection of which neither end writes any more.
+// forget drops a connection once neither end can write.
 func (n *Network) forget(p *pair) {
 	if p.from.over() && p.to.over() {
 		n.mu.Lock()
@@ -110,8 +110,8 @@ func (n *Network) forget(p *pair) {
 	}
 }
 
-// sever breaks the connections of a machine, and closes its doors. The others learn of it if
-// the way is open, and if it is not silent.
+// sever breaks the connections of a machine and closes its listeners. The peers get a reset if the
+// path is open and the machine is not silent.
 func (n *Network) sever(m *Machine) {
 	n.mu.Lock()
 	var broken []*pair
@@ -144,7 +144,7 @@ func (n *Network) sever(m *Machine) {
 	}
 }
 
-// listener is a door of a machine.
+// listener is an open port or socket of a machine.
 type listener struct {
 	net  *Network
 	on   *Machine
@@ -200,7 +200,7 @@ func (l *listener) Close() error {
 // Addr implements net.Listener.
 func (l *listener) Addr() net.Addr { return addr(l.at) }
 
-// dial connects a machine with an address.
+// dial connects a machine to an address.
 func (n *Network) dial(ctx context.Context, m *Machine, at string) (net.Conn, error) {
 	m.Gate()
 	ctx, cancel := context.WithTimeout(ctx, synTimeout)
@@ -222,8 +222,8 @@ func (n *Network) dial(ctx context.Context, m *Machine, at string) (net.Conn, er
 	return c, nil
 }
 
-// machineAt returns the machine that has an address: without another rule the one that listens
-// there, or that which asks.
+// machineAt returns the machine that has an address. Without n.find, that is the one that listens
+// there, or the caller.
 func (n *Network) machineAt(asks *Machine, at string) *Machine {
 	if n.find != nil {
 		return n.find(at)
@@ -236,9 +236,9 @@ func (n *Network) machineAt(asks *Machine, at string) *Machine {
 	return asks
 }
 
-// connect connects a machine with a listener. A connection waits if too many are not accepted yet.
-// None is made to or from a dead process, which is dead before its connections are broken: through
-// it the dead one could acknowledge what is not on the disk that it left.
+// connect connects a machine to a listener. It waits while too many connections are not accepted. A
+// dead process gets none: through it, the process could acknowledge writes that are not on the disk
+// it left. Kill marks it dead before its connections break.
 func (n *Network) connect(m *Machine, at string) (c net.Conn, waits bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -258,7 +258,7 @@ func (n *Network) connect(m *Machine, at string) (c net.Conn, waits bool) {
 	}
 }
 
-// sourceLocked returns the address of a machine that connects, and is called with n.mu.
+// sourceLocked returns the source address of a connection.
 func (n *Network) sourceLocked(m *Machine, at string) net.Addr {
 	switch to := addr(at).(type) {
 	case *net.UnixAddr:
@@ -272,7 +272,7 @@ func (n *Network) sourceLocked(m *Machine, at string) net.Addr {
 	return name(m.Name + ":0")
 }
 
-// pass waits as long as a packet takes.
+// pass waits for the travel time of a packet.
 func (n *Network) pass(ctx context.Context, from, to *Machine) error {
 	for {
 		t := time.NewTimer(n.delay(from, to))
@@ -285,7 +285,7 @@ func (n *Network) pass(ctx context.Context, from, to *Machine) error {
 		if n.open(from, to) && !to.silent.Load() {
 			return nil
 		}
-		select { // as TCP sends again
+		select { // TCP retransmits
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
 			return ctx.Err()

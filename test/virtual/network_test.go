@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// two are machines in a network of their own, and both ends of a connection between them.
+// two has two machines in a network of their own, and both ends of a connection between them.
 type two struct {
 	*testing.T
 	net         *Network
@@ -40,7 +40,6 @@ func runTwo(t *testing.T, f func(*two)) {
 	})
 }
 
-// say writes from a to b.
 func (w *two) say(text string) {
 	w.Helper()
 	if _, err := w.here.Write([]byte(text)); err != nil {
@@ -48,7 +47,7 @@ func (w *two) say(text string) {
 	}
 }
 
-// hear reads at b for a second.
+// hear reads at b, for up to a second.
 func (w *two) hear(want string, wantErr error) {
 	w.Helper()
 	_ = w.there.SetReadDeadline(time.Now().Add(time.Second))
@@ -59,8 +58,8 @@ func (w *two) hear(want string, wantErr error) {
 	}
 }
 
-// TestDeadSayNothing: what a process writes after it was killed does not arrive, even if the others
-// do not learn of its death; what it wrote before does.
+// Data that a process writes after it was killed does not arrive, even if its peers do not notice
+// its death. Earlier data arrives.
 func TestDeadSayNothing(t *testing.T) {
 	runTwo(t, func(w *two) {
 		w.say("before")
@@ -68,19 +67,19 @@ func TestDeadSayNothing(t *testing.T) {
 		if _, err := w.here.Write([]byte(", after")); err == nil {
 			t.Error("a dead process could write")
 		}
-		_ = w.here.Close() // sends nothing either
+		_ = w.here.Close() // this sends nothing either
 		w.hear("before", nil)
 		w.hear("", os.ErrDeadlineExceeded)
 		w.b.Kill(true)
 		w.hear("", net.ErrClosed)
 		if len(w.net.pairs) > 0 {
-			t.Errorf("%d connections when both are dead, want none", len(w.net.pairs))
+			t.Errorf("%d connections left when both are dead, want none", len(w.net.pairs))
 		}
 	})
 }
 
-// TestDeadConnectNot: a killed process gets no connection that was under way when it died. Through
-// it, it could acknowledge what is not on the disk that it left.
+// A killed process gets no connection that was being made when it died. Through it, the process
+// could acknowledge writes that are not on the disk it left.
 func TestDeadConnectNot(t *testing.T) {
 	runTwo(t, func(w *two) {
 		w.a.Kill(false)
@@ -89,13 +88,13 @@ func TestDeadConnectNot(t *testing.T) {
 		}
 		w.b.Kill(false)
 		if c, _ := w.net.connect(w.net.Machine("c"), "10.0.0.2:80"); c != nil {
-			t.Error("a dead process was connected to")
+			t.Error("a connection to a dead process was made")
 		}
 	})
 }
 
-// TestFaults: what is sent over a way that is cut arrives when the cut is over, also if only one
-// direction is cut; delays count from the moment of sending, and a stopped process reads nothing.
+// Data on a cut path arrives when the cut ends, also if only one direction is cut. Delays count
+// from sending, and a stopped process reads nothing.
 func TestFaults(t *testing.T) {
 	runTwo(t, func(w *two) {
 		w.net.Set(w.a, w.b, &Weather{Cut: true})
@@ -123,12 +122,12 @@ func TestFaults(t *testing.T) {
 		began := time.Now()
 		w.hear("stopped", nil)
 		if d := time.Since(began); d != time.Minute {
-			t.Errorf("a process that stood still for a minute read after %v", d)
+			t.Errorf("a process stopped for a minute read after %v", d)
 		}
 	})
 }
 
-// TestEnds: a closed connection ends after what was written before; a killed process resets it.
+// A closed connection ends after the data written before. A killed process resets its connections.
 func TestEnds(t *testing.T) {
 	runTwo(t, func(w *two) {
 		w.say("last")

@@ -1,5 +1,5 @@
 // Package virtual runs members in the virtual time of testing/synctest, with a network and disks in
-// memory. However slow, busy or paused the machine is, such a test sees the same times.
+// memory. Such a test sees the same times however slow, busy or paused the machine is.
 //
 //	func TestX(t *testing.T) {
 //		virtual.Test(t, func(t *testing.T) {
@@ -8,9 +8,9 @@
 //		})
 //	}
 //
-// The network of Host and Dial has one name space for all tests of a process, like that of Unix
-// sockets: paths in the test's own directory keep tests apart. Clients connect with Dial, or with
-// the option GRPC. A test that breaks the network makes one of its own, with NewNetwork.
+// All tests of a process share the network of Host and Dial and its addresses, as they share Unix
+// sockets: tests stay apart by paths in their own directories. Clients connect with Dial or the
+// option GRPC. A test that injects network faults makes its own network with NewNetwork.
 package virtual
 
 import (
@@ -35,13 +35,13 @@ func Test(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // goroutines end that the others have stopped
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // for goroutines that are still stopping
 		f(t)
 	})
 }
 
-// Step runs f as a part of a test that has no subtests because it runs in a bubble. If f fails,
-// the log names it.
+// Step runs f as a part of a test that cannot have subtests, since it runs in a bubble. If f fails,
+// the log names the step.
 func Step(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	failed := t.Failed()
@@ -53,14 +53,14 @@ func Step(t *testing.T, name string, f func(t *testing.T)) {
 	f(t)
 }
 
-// shared joins the machines of all tests of a process.
+// shared connects the machines of all tests of a process.
 var shared = NewNetwork(Weather{Delay: latency}, nil, nil)
 
-// latency is how long after it was sent a reader gets something. Without it all calls would take no
-// time at all, and a loop of calls would stop the time.
+// latency is the delay of all data. Without it, calls would take no time, and a loop of calls would
+// stop the clock.
 const latency = 20 * time.Microsecond
 
-// outside is where the clients of tests are.
+// outside is the machine of the tests' clients.
 var outside = shared.Machine("")
 
 // Host returns a new machine with an empty disk. Set FS to nil to use the disk of the real machine.
@@ -82,10 +82,9 @@ func DialEndpoint(ctx context.Context, endpoint string) (net.Conn, error) {
 // GRPC makes a gRPC client connect with Dial.
 func GRPC() grpc.DialOption { return grpc.WithContextDialer(DialEndpoint) }
 
-// ports counts the ports that Port has opened.
 var ports atomic.Int64
 
-// Port opens a port at 127.0.0.1 that no other test has.
+// Port opens a port on 127.0.0.1 that no other test uses.
 func Port(t testing.TB) net.Listener {
 	t.Helper()
 	at := fmt.Sprintf("127.0.0.1:%d", 10_000+ports.Add(1))
@@ -96,9 +95,9 @@ func Port(t testing.TB) net.Listener {
 	return l
 }
 
-// etcdNever is a channel that etcd's client makes when the program begins, for watches whose
-// context never ends. It belongs to no bubble, so time would stand still while a goroutine waits
-// for it. A nil channel blocks just as well.
+// etcdNever is a channel that etcd's client creates at program start, for watches whose context
+// never ends. It belongs to no bubble, so time would stop while a goroutine waits for it. A nil
+// channel blocks just as well.
 //
 //go:linkname etcdNever go.etcd.io/etcd/client/v3.valCtxCh
 var etcdNever chan struct{}
