@@ -78,7 +78,7 @@ func (t *Txn) remove(entries []*entry, cause int64) []*KeyValue {
 // are allocated together.
 type tombstones struct{ room []record }
 
-// next returns a record. wanted is how many more will be needed, this one included.
+// next returns a record. wanted is the number of records still needed, including this one.
 func (m *tombstones) next(wanted int) *record {
 	const most = 64
 	if len(m.room) == 0 {
@@ -126,7 +126,7 @@ func removeItems(t *tree, gone []item, manyInOrder bool) *tree {
 	return t
 }
 
-// How many items are many, and what part of a tree is large.
+// The thresholds of many items and of a large part of a tree.
 const (
 	manyItems = 256
 	goodPart  = 4

@@ -50,7 +50,7 @@ type RangeResult struct {
 	// Count is the number of keys in the range at that revision, regardless of filters and limit.
 	Count int64
 
-	// More reports that the limit omitted keys.
+	// More reports whether the limit omitted keys.
 	More bool
 
 	// Revision is the latest revision of the store, not the one that was read.
@@ -88,7 +88,7 @@ func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
 // queue, as in etcd's locks, wants one.
 const fewest = 16
 
-// Comparisons returns about how often each pair of the range is compared with others: 0 for key
+// Comparisons returns roughly how often each pair of the range is compared with others: 0 for key
 // order.
 func (o *RangeOptions) Comparisons() int64 {
 	switch {
@@ -138,7 +138,7 @@ func (o *RangeOptions) by() func(a, b *KeyValue) int {
 	return by
 }
 
-// state has what reads need. A store's changes, a view's does not.
+// state has what reads need. The store's state changes; a view's does not.
 type state struct {
 	revision  int64
 	compacted int64
@@ -226,8 +226,8 @@ func (s *state) rangeKeys(key, end string, o RangeOptions) (RangeResult, error) 
 	return res, nil
 }
 
-// visits returns about how many keys a range visits, at little cost. A range of the past also
-// visits keys deleted since. Any revision is allowed.
+// visits estimates at little cost how many keys a range visits. A range of the past also visits
+// keys deleted since. Any revision is allowed.
 func (s *state) visits(key, end string, o *RangeOptions, past bool) int64 {
 	if end == "" {
 		return 1

@@ -10,8 +10,8 @@ import (
 )
 
 // Restore makes a store from the records of a view, with its revision and compacted revision. It
-// keeps the keys and values, except that it copies short values. Records that no store can have, or
-// in another order, are an error, as far as that can be detected.
+// shares the keys and values, but copies short values. It returns an error for records that no
+// store can have or that are out of order, as far as it can detect them.
 func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error) {
 	l, err := Load(revision, compacted, records)
 	if err != nil {
@@ -98,11 +98,11 @@ func (s *Store) index(keys int) (made []*entry, err error) {
 	return made, nil
 }
 
-// valid returns what is wrong with a record that follows before, the previous record of its key,
-// nil if none was kept.
+// valid returns an error if the record cannot follow before, the previous record of its key (nil if
+// none was kept).
 func (s *Store) valid(r, before *record) error {
 	if before != nil && before.ModRevision < s.compacted && r.ModRevision <= s.compacted {
-		return fmt.Errorf("the version before should be compacted")
+		return fmt.Errorf("the previous version should be compacted")
 	}
 	prev := before.kv()
 	if r.tombstone() {
@@ -134,7 +134,7 @@ func (s *Store) valid(r, before *record) error {
 	return nil
 }
 
-// Len returns the number of keys, including deleted ones that are still known.
+// Len returns the number of keys, including deleted keys that the store still has.
 func (l *Loaded) Len() int { return len(l.made) }
 
 // Newest yields the newest version of each live key.

@@ -3,9 +3,8 @@ package mvcc
 // scrubStep is how many records Scrub takes from the history at a time.
 const scrubStep = 256
 
-// Scrub visits this many records for each that was added, so that it keeps up with any writer. It
-// visits at most mostScrub at a time unless the budget is larger, and the rest when it is called
-// again.
+// Scrub visits this many records for each that was added, so that it keeps up with any writer. In
+// one call it visits at most mostScrub, or its budget if that is larger.
 const (
 	scrubFactor = 2
 	mostScrub   = 1 << 15

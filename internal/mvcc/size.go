@@ -90,13 +90,13 @@ func (r *record) count(last *record, inherited int64) {
 // ends records how many bytes each compaction removes from the size. They are added in the order of
 // revisions, except for the last two.
 //
-// Invariant: no chunk is empty, and revisions and sums increase within and across chunks.
+// Invariant: no chunk is empty, and revisions and sums increase.
 type ends struct {
 	chunks [][]end
 	before int64 // the sum of all that has ended
 }
 
-// end is how many bytes end at its revision and before, since the store was created.
+// end is the number of bytes that end at its revision or before, since the store was created.
 type end struct{ revision, sum int64 }
 
 const endsChunk = 1024
@@ -147,7 +147,7 @@ func (e *ends) pop() end {
 	return v
 }
 
-// left returns how many bytes end at any later revision.
+// left returns the number of bytes that end at any later revision.
 func (e *ends) left() int64 {
 	if n := len(e.chunks); n > 0 {
 		c := e.chunks[n-1]
@@ -156,7 +156,7 @@ func (e *ends) left() int64 {
 	return 0
 }
 
-// take removes what ends at or before a revision, and returns how many bytes that is.
+// take removes what ends at or before a revision, and returns its number of bytes.
 func (e *ends) take(revision int64) (bytes int64) {
 	n := sort.Search(len(e.chunks), func(i int) bool { return e.chunks[i][0].revision > revision })
 	if n == 0 {

@@ -15,9 +15,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestDamage damages directories that random changes have made, at random places: bits that change,
-// sectors and blocks that become zeros, that are as they were some changes before (a lost write), or
-// are written to the place of others. Each time all that was acknowledged is there, or it is refused.
+// Open finds or tolerates random damage: flipped bits, sectors and blocks that are zeroed, reverted
+// to older contents (a lost write), or written to the wrong place. Either everything acknowledged
+// is there, or Open returns an error.
 func TestDamage(t *testing.T) {
 	count := map[string]int{}
 	for seed := range uint64(tier.Budget(60, 3000)) {
@@ -25,7 +25,7 @@ func TestDamage(t *testing.T) {
 	}
 	t.Log(count)
 	if count["refused"] < 20 || count["starts"] < 20 {
-		t.Error("too few damages were found, or passed over")
+		t.Error("too little damage was found or tolerated")
 	}
 }
 
@@ -71,15 +71,15 @@ func damageOne(t *testing.T, seed uint64, count map[string]int) {
 		what := "zeros"
 		switch from := all[names[r.rng.IntN(len(names))]]; {
 		case size == 1:
-			what = "a bit"
+			what = "a flipped bit"
 			b[at] ^= 1 << r.rng.IntN(8)
 		case r.rng.IntN(3) == 0:
 			clear(b[at : at+size])
 		case len(then[name]) >= at+size && r.rng.IntN(2) == 0:
-			what = "as before"
+			what = "older contents"
 			copy(b[at:], then[name][at:at+size])
 		case len(from) >= at+size:
-			what = "of another file"
+			what = "contents of another file"
 			copy(b[at:], from[at:at+size])
 		default:
 			continue
@@ -91,7 +91,7 @@ func damageOne(t *testing.T, seed uint64, count map[string]int) {
 			r.failf("%s, %d bytes at %d: %s: %v", name, size, at, what, err)
 		}
 		if !refused && strings.Contains(name, "identity") && !bytes.Equal(b, all[name]) {
-			r.failf("%s, %d bytes at %d: %s: it is not found", name, size, at, what)
+			r.failf("%s, %d bytes at %d: %s: not found", name, size, at, what)
 		}
 		count[what]++
 		count[map[bool]string{true: "refused", false: "starts"}[refused]]++

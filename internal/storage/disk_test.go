@@ -23,7 +23,7 @@ import (
 
 var testID = storage.Identity{Cluster: 1, Member: 2, Incarnation: 3, Name: "m", Generation: 4}
 
-// open opens a directory and makes it a member's if it is nobody's.
+// open opens a directory, and founds it if it is empty.
 func open(t *testing.T, c storage.Config) *storage.Disk {
 	t.Helper()
 	d, err := storage.Open(c)
@@ -34,7 +34,7 @@ func open(t *testing.T, c storage.Config) *storage.Disk {
 	return d
 }
 
-// one returns an entry of so many bytes.
+// one returns one entry of a given size.
 func one(index uint64, bytes int) []*raftpb.Entry {
 	return []*raftpb.Entry{{
 		Index: &index, Term: new(uint64(1)), Type: new(raftpb.EntryNormal), Data: make([]byte, bytes),
@@ -45,7 +45,7 @@ func hard(commit uint64) *raftpb.HardState {
 	return &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(2)), Commit: &commit}
 }
 
-// snapshot makes a snapshot the newest one, and drops the log up to an index.
+// snapshot saves a snapshot at index, and drops the log up to drop.
 func snapshot(t *testing.T, d *storage.Disk, index, drop uint64) {
 	t.Helper()
 	w, err := d.NewSnapshot(storage.SnapshotMeta{
@@ -56,8 +56,8 @@ func snapshot(t *testing.T, d *storage.Disk, index, drop uint64) {
 	fatal(t, w.Commit(drop))
 }
 
-// TestCommitNeverGoesBack: a write that waited for room may come with an earlier commit index than
-// that of a snapshot. Raft does not start with a commit index before its snapshot.
+// A write that waited for space may carry an older commit index than the newest snapshot. Raft
+// refuses to start with a commit index before its snapshot.
 func TestCommitNeverGoesBack(t *testing.T) {
 	c := storage.Config{Dir: t.TempDir(), SegmentBytes: smallSegment}
 	d := open(t, c)
@@ -66,7 +66,7 @@ func TestCommitNeverGoesBack(t *testing.T) {
 	}
 	snapshot(t, d, 9, 0)
 	fatal(t, d.Append(one(10, 10), hard(5)))
-	fatal(t, d.SaveVote(1, 2)) // is durable already
+	fatal(t, d.SaveVote(1, 2)) // durable at once
 	fatal(t, d.Close())
 	d = open(t, c)
 	defer d.Close()
@@ -77,8 +77,8 @@ func TestCommitNeverGoesBack(t *testing.T) {
 	}
 }
 
-// TestOS uses the file system of the operating system: what was written is there after a restart, a
-// second member is refused, and so is a dump while the member runs.
+// On the real file system, writes survive a restart, and a member locks its directory against other
+// members and dumps.
 func TestOS(t *testing.T) {
 	c := storage.Config{Dir: filepath.Join(t.TempDir(), "new", "data"), SegmentBytes: smallSegment}
 	d := open(t, c)
@@ -87,16 +87,16 @@ func TestOS(t *testing.T) {
 	}
 	snapshot(t, d, 30, 25)
 	if _, err := storage.Open(c); !errors.Is(err, storage.ErrLocked) {
-		t.Errorf("a second member: %v", err)
+		t.Errorf("second member: %v", err)
 	}
 	err := storage.Inspect(c, storage.Wanted{}, func(storage.Record) error { return nil })
 	if !errors.Is(err, storage.ErrLocked) {
-		t.Errorf("a dump while the member runs: %v", err)
+		t.Errorf("dump while the member runs: %v", err)
 	}
 	fatal(t, d.Close())
 	fatal(t, storage.Inspect(c, storage.Wanted{}, func(r storage.Record) error {
 		if _, err := storage.Open(c); !errors.Is(err, storage.ErrLocked) {
-			t.Errorf("a member while the directory is dumped: %v", err)
+			t.Errorf("member during a dump: %v", err)
 		}
 		return r.Err
 	}))
@@ -110,12 +110,12 @@ func TestOS(t *testing.T) {
 		t.Errorf("%+v has entries %d to %d: %d, %v", id, first, last, len(entries), err)
 	}
 	if _, err := d.Entries(25, 27, 1); !errors.Is(err, raft.ErrCompacted) {
-		t.Errorf("a compacted entry: %v", err)
+		t.Errorf("compacted entry: %v", err)
 	}
 }
 
-// TestReadsOnce: the entries that Open has read are in memory for a member that applies them, also if
-// there are more than it keeps later. Method: the files are gone after Open.
+// Entries that Open read stay in memory until the member has applied them, even if there are more
+// than it keeps later. The test removes the files after Open.
 func TestReadsOnce(t *testing.T) {
 	files := crashfs.New()
 	c := sweepConfig(files)
@@ -139,11 +139,11 @@ func TestReadsOnce(t *testing.T) {
 	fatal(t, d.Append(one(13, 10), nil))
 	wipe()
 	if _, err := d.Entries(1, 13, 1<<20); !errors.Is(err, storage.ErrCorrupt) {
-		t.Errorf("all of them are kept for good: %v", err)
+		t.Errorf("all entries are still in memory: %v", err)
 	}
 }
 
-// TestForeign: a directory of etcd's is refused, and nothing is made in it.
+// Open refuses a directory of etcd's, and creates nothing in it.
 func TestForeign(t *testing.T) {
 	dir := t.TempDir()
 	fatal(t, os.MkdirAll(filepath.Join(dir, "member", "wal"), 0o700))
@@ -151,11 +151,11 @@ func TestForeign(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if names, err := os.ReadDir(dir); len(names) != 1 || err != nil {
-		t.Errorf("there are %v, %v", names, err)
+		t.Errorf("the directory has %v, %v", names, err)
 	}
 }
 
-// TestNewer: a record that this release does not have is not passed over.
+// Open does not skip a record of an unknown kind.
 func TestNewer(t *testing.T) {
 	c := sweepConfig(crashfs.New())
 	d := open(t, c)
@@ -167,9 +167,9 @@ func TestNewer(t *testing.T) {
 	}
 }
 
-// TestFullDisk: without space for a spare, clients are refused, then what clients ask for to free
-// space, then all but votes and snapshots; and each time nothing was written. The log before a
-// snapshot becomes the next spare. Space that others free is found as well.
+// When a disk fills up, clients are refused first, then clients' commands that free space, then
+// everything but votes and snapshots. A refused write writes nothing. A snapshot turns the old log
+// into the next spare, and space freed by others is found.
 func TestFullDisk(t *testing.T) {
 	files := crashfs.New()
 	c := sweepConfig(files)
@@ -182,7 +182,7 @@ func TestFullDisk(t *testing.T) {
 		for range 100 {
 			if refused() {
 				if at, _ := d.LastIndex(); at != last {
-					t.Fatalf("%s: refused, and the log ends at %d, not at %d", what, at, last)
+					t.Fatalf("%s: after a refusal, the log ends at %d, want %d", what, at, last)
 				}
 				return
 			}
@@ -202,7 +202,7 @@ func TestFullDisk(t *testing.T) {
 		return append(func() error { return d.Append(one(last+1, 100), nil) })
 	})
 	if d.HasRoom() || !d.HasRoomToFree() {
-		t.Errorf("full: room %v, to free %v", d.HasRoom(), d.HasRoomToFree())
+		t.Errorf("full disk: space for clients %v, to free space %v", d.HasRoom(), d.HasRoomToFree())
 	}
 	freed := 0
 	until("leases", func() bool {
@@ -212,31 +212,30 @@ func TestFullDisk(t *testing.T) {
 		return append(func() error { return d.AppendReserved(one(last+1, 100), nil) })
 	})
 	if d.HasRoomToFree() || freed < 20 {
-		t.Errorf("after %d entries there is room to free", freed)
+		t.Errorf("%d commands that free space were accepted, want 20 or more, then none", freed)
 	}
 	fatal(t, d.Append(nil, hard(last))) // a vote
 	snapshot(t, d, last, last)
 	if !d.HasRoom() || !append(func() error { return nil }) && d.Spares() == 0 {
-		t.Error("the log before the snapshot is no spare")
+		t.Error("the log before the snapshot did not become a spare")
 	}
-	until("clients again", func() bool {
+	until("clients", func() bool {
 		return append(func() error { return d.Append(one(last+1, 100), nil) })
 	})
 	files.Limit(0)
 	if !d.HasRoom() {
-		t.Error("the space that others have freed is not found")
+		t.Error("space freed by others is not found")
 	}
 	fatal(t, d.Append(one(last+1, 100), nil))
 	fatal(t, d.Close())
 	d = open(t, c)
 	if at, _ := d.LastIndex(); at != last+1 {
-		t.Errorf("the log ends at %d, not at %d", at, last+1)
+		t.Errorf("log ends at %d, want %d", at, last+1)
 	}
 	fatal(t, d.Close())
 }
 
-// TestFailedSync: after a sync that failed nothing is written any more, and what was acknowledged
-// is there after a restart.
+// After a failed sync nothing more is written. Everything acknowledged is there after a restart.
 func TestFailedSync(t *testing.T) {
 	files := crashfs.New()
 	var broken atomic.Bool
@@ -251,7 +250,7 @@ func TestFailedSync(t *testing.T) {
 	broken.Store(true)
 	if err := d.Append(one(2, 10), nil); !errors.Is(err, storage.ErrFailed) ||
 		!errors.Is(err, syscall.EIO) {
-		t.Errorf("a failed sync: %v", err)
+		t.Errorf("failed sync: %v", err)
 	}
 	broken.Store(false)
 	for what, call := range map[string]func() error{
@@ -260,11 +259,11 @@ func TestFailedSync(t *testing.T) {
 		"peers":  func() error { return d.SavePeers(storage.Peers{}) },
 	} {
 		if err := call(); !errors.Is(err, storage.ErrFailed) {
-			t.Errorf("%s after it: %v", what, err)
+			t.Errorf("%s after a failed sync: %v", what, err)
 		}
 	}
 	if err := d.Close(); !errors.Is(err, storage.ErrFailed) {
-		t.Errorf("close after it: %v", err)
+		t.Errorf("close after a failed sync: %v", err)
 	}
 	d = open(t, sweepConfig(files.Clone()))
 	if last, _ := d.LastIndex(); last < 1 {
@@ -273,7 +272,7 @@ func TestFailedSync(t *testing.T) {
 	fatal(t, d.Close())
 }
 
-// TestHungDisk: while a sync hangs, Raft can read, and the state of the disk can be asked for.
+// While a sync hangs, Raft can read the log and the disk reports its state.
 func TestHungDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := crashfs.New()
@@ -292,7 +291,7 @@ func TestHungDisk(t *testing.T) {
 		hangs.Store(true)
 		ended := make(chan error)
 		go func() { ended <- d.Append(one(10, 100), nil) }()
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute) // in virtual time
 		entries, err := d.Entries(1, 10, 1<<20)
 		if len(entries) != 8 || err != nil { // the last one is in memory
 			t.Errorf("%d entries, %v", len(entries), err)
@@ -306,8 +305,8 @@ func TestHungDisk(t *testing.T) {
 	})
 }
 
-// TestSettles: an empty commit follows the last one, once, so that a lost sector of the last one is
-// found; but not while there are others.
+// The last commit is followed by one empty commit, so that a lost sector of the last one is
+// detected. It waits until there are no other commits.
 func TestSettles(t *testing.T) {
 	files := crashfs.New()
 	writes := 0
@@ -332,8 +331,7 @@ func TestSettles(t *testing.T) {
 	fatal(t, d.Close())
 }
 
-// TestConcurrent uses a Disk from many goroutines at once. Method: the race detector, and each
-// reader checks what it gets.
+// Many goroutines may use a Disk at once. Run with -race.
 func TestConcurrent(t *testing.T) {
 	d := open(t, storage.Config{
 		Dir: "data", FS: crashfs.New(), SegmentBytes: smallSegment, TailBytes: 2000,
@@ -375,7 +373,7 @@ func TestConcurrent(t *testing.T) {
 	loop(func() error {
 		r, err := d.OpenSnapshot()
 		if err != nil {
-			return nil // there is none yet, or another one is the newest now
+			return nil // there is no snapshot yet, or a newer one
 		}
 		chunk, err := r.Next()
 		if err == nil && string(chunk) != "state" {

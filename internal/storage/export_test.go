@@ -6,16 +6,16 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Inline makes the order of system calls the same each time.
+// Inline makes the order of system calls deterministic.
 func Inline(c Config) Config {
 	c.inline = true
 	return c
 }
 
-// AddEmpty is Settle, called twice.
+// AddEmpty calls Settle twice, which appends an empty commit.
 func (d *Disk) AddEmpty() error { return errors.Join(d.Settle(), d.Settle()) }
 
-// Check reads a directory as Open does, without changing it.
+// Check reads a directory like Open, without changing it.
 func Check(cfg Config) (*Disk, error) {
 	d, err := newDisk(cfg)
 	if err != nil {
@@ -47,17 +47,16 @@ func entries(lo, hi, term uint64) (out []*raftpb.Entry) {
 	return out
 }
 
-// CommitUnknown commits a record of a kind that this release does not have.
+// CommitUnknown commits a record of an unknown kind.
 func (d *Disk) CommitUnknown() error {
 	return d.update(func() error {
 		return d.commit(forState, appendRecord(d.records, 99, nil, nil), func(*frame) {})
 	})
 }
 
-// Segment returns the number of the current segment.
 func (d *Disk) Segment() uint64 { return d.seg.number }
 
-// Spares returns how many spare segments there are.
+// Spares returns the number of spare segments.
 func (d *Disk) Spares() int {
 	d.spares.mu.Lock()
 	defer d.spares.mu.Unlock()

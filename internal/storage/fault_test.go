@@ -21,10 +21,9 @@ import (
 	"leasehold.dev/test/crashfs"
 )
 
-// TestFailedSyncOfZeros: a loss of power tears a write of several sectors, and the next Open fails
-// to sync the zeros in their place. From then on the kernel shows zeros where the disk has those
-// sectors. The Open after that writes the zeros again, so the directory stays sound after one more
-// commit and one more loss of power.
+// A power failure tears a write of several sectors, and the next Open fails to sync the zeros that
+// it writes over them. From then on, reads return zeros although the disk has the old sectors. The
+// Open after that must write the zeros again, so that another commit and power failure do no harm.
 func TestFailedSyncOfZeros(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -53,7 +52,7 @@ func TestFailedSyncOfZeros(t *testing.T) {
 			return nil
 		}
 		if _, err := storage.Open(sweepConfig(left)); err == nil {
-			t.Fatal("Open passes over a failed sync")
+			t.Fatal("Open ignores a failed sync")
 		}
 		left = left.Clone()
 		d, err := storage.Open(sweepConfig(left))
@@ -65,13 +64,13 @@ func TestFailedSyncOfZeros(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if at, _ := d.LastIndex(); at != last+1 {
-			t.Errorf("seed %d: the log ends at %d, not at %d", seed, at, last+1)
+			t.Errorf("seed %d: log ends at %d, want %d", seed, at, last+1)
 		}
 	}
 }
 
-// TestDamagedSegmentFreed: a bit of a segment rots, and then the log no longer needs the segment. It
-// does not become a spare, so that it makes no later segment look damaged.
+// A damaged segment that the log no longer needs does not become a spare. Otherwise, a later
+// segment would seem damaged.
 func TestDamagedSegmentFreed(t *testing.T) {
 	for block := int64(1); block < smallSegment/4096; block++ {
 		files := crashfs.New()
@@ -96,9 +95,9 @@ func TestDamagedSegmentFreed(t *testing.T) {
 	}
 }
 
-// TestTooManyOpenFiles: as long as the process has too many files open, no spare segment can be
-// made. Then clients are refused, as on a full disk; leases use up the current segment, votes the
-// rest. Nothing is lost, and all goes on when there are files again.
+// While the process has too many open files, no spare segment can be made. Clients are then
+// refused, as on a full disk; leases use the rest of the current segment, except for the space
+// reserved for votes. Nothing is lost, and writes resume later.
 func TestTooManyOpenFiles(t *testing.T) {
 	files := crashfs.New()
 	out := false
@@ -114,7 +113,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 	last := fill(d)
 	err := d.Append(one(last+1, 100), nil)
 	if !errors.Is(err, storage.ErrNoSpace) || d.HasRoom() {
-		t.Errorf("without a spare: %v, room %v", err, d.HasRoom())
+		t.Errorf("without a spare: %v, space %v", err, d.HasRoom())
 	}
 	fatal(t, d.Append(nil, vote(2)))
 	if entries, err := d.Entries(1, last+1, 1<<20); err != nil || len(entries) == 0 {
@@ -125,13 +124,12 @@ func TestTooManyOpenFiles(t *testing.T) {
 	fatal(t, d.Close())
 	d = open(t, c)
 	if at, _ := d.LastIndex(); at != last+1 {
-		t.Errorf("the log ends at %d, not at %d", at, last+1)
+		t.Errorf("log ends at %d, want %d", at, last+1)
 	}
 	fatal(t, d.Close())
 }
 
-// TestSpareIsMadeAgain: one attempt to make a spare fails because the process has too many files
-// open. A second later the next one succeeds.
+// After a failed attempt to make a spare, the next one follows a second later.
 func TestSpareIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := crashfs.New()
@@ -154,7 +152,7 @@ func TestSpareIsMadeAgain(t *testing.T) {
 				i++
 			case errors.Is(err, storage.ErrNoSpace) && refused < 20:
 				refused++
-				time.Sleep(100 * time.Millisecond) // of the bubble
+				time.Sleep(100 * time.Millisecond) // in virtual time
 			default:
 				t.Fatal(err)
 			}
@@ -182,9 +180,8 @@ func vote(term uint64) *raftpb.HardState {
 	return &raftpb.HardState{Term: &term, Vote: new(uint64(2)), Commit: new(uint64(0))}
 }
 
-// TestSnapshotOnFullDisk: when a full disk has no room for a vote either, a snapshot that replaces
-// the log is still taken, and so are one of the member itself and a compaction. Each of them makes
-// room for entries.
+// A full disk without room for a vote still takes a snapshot that replaces the log, a snapshot of
+// its own, and a compaction. Each makes room for entries.
 func TestSnapshotOnFullDisk(t *testing.T) {
 	for _, received := range []bool{true, false} {
 		files := crashfs.New()
@@ -204,14 +201,14 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 		fatal(t, d.Close())
 		d = open(t, sweepConfig(files))
 		if at, _ := d.LastIndex(); at != index+1 {
-			t.Errorf("the log ends at %d, not at %d", at, index+1)
+			t.Errorf("log ends at %d, want %d", at, index+1)
 		}
 		fatal(t, d.Close())
 	}
 }
 
-// TestSettlesOnFullDisk: while the last segment has room, an empty commit follows the last one on a
-// full disk too, so that a lost block of the last one is found.
+// The empty commit after the last one is also written on a full disk, while the last segment has
+// room.
 func TestSettlesOnFullDisk(t *testing.T) {
 	files := crashfs.New()
 	c := sweepConfig(files)
@@ -235,11 +232,11 @@ func TestSettlesOnFullDisk(t *testing.T) {
 	clear(b[at : at+4096])
 	put(t, files, name, b)
 	if _, err := storage.Open(sweepConfig(files.Clone())); !errors.Is(err, storage.ErrCorrupt) {
-		t.Errorf("a lost block of an entry that was acknowledged: %v", err)
+		t.Errorf("lost block of an acknowledged entry: %v", err)
 	}
 }
 
-// TestRestartsOnFullDisk: restarts leave the room on a full disk to votes.
+// Restarts do not use the space that a full disk reserves for votes.
 func TestRestartsOnFullDisk(t *testing.T) {
 	files := crashfs.New()
 	c := sweepConfig(files)
@@ -253,8 +250,8 @@ func TestRestartsOnFullDisk(t *testing.T) {
 	fatal(t, d.Append(nil, vote(2)))
 }
 
-// TestIdentityIsDurable: Bootstrap ends before the name of the identity is durable. The next Open sees
-// it and makes it durable, before the log gets anything that would be without an identity.
+// Bootstrap may end before the identity's name is durable. The next Open syncs the directory before
+// it writes to the log, so no log is without an identity.
 func TestIdentityIsDurable(t *testing.T) {
 	files := crashfs.New()
 	files.Before = func(op crashfs.Op) error {
@@ -272,19 +269,19 @@ func TestIdentityIsDurable(t *testing.T) {
 	left.Before = func(op crashfs.Op) error {
 		synced = synced || op.Kind == crashfs.SyncDir && op.Name == "data"
 		if op.Kind == crashfs.Write && !synced {
-			t.Errorf("%s is written first", op.Name)
+			t.Errorf("%s was written before the directory was synced", op.Name)
 		}
 		return nil
 	}
 	d = open(t, sweepConfig(left))
 	fatal(t, d.Close())
 	if !synced {
-		t.Error("the directory is not synced")
+		t.Error("the directory was not synced")
 	}
 }
 
-// TestBootstrapSyncsParents: the names of the data directory and of its parents are durable before the
-// member has an identity, also if they were there before. One of them may be unreadable.
+// The names of the data directory and its parents are durable before the member has an identity,
+// even if they existed before. A parent may be unreadable.
 func TestBootstrapSyncsParents(t *testing.T) {
 	files := crashfs.New()
 	synced := map[string]bool{}
@@ -296,7 +293,7 @@ func TestBootstrapSyncsParents(t *testing.T) {
 			return syscall.EACCES
 		case op.Kind == crashfs.Rename && op.Name == "top/secret/parent/data/identity":
 			if !synced["top"] || !synced["top/secret/parent"] {
-				t.Errorf("the identity is written after the sync of %v", synced)
+				t.Errorf("the identity was written after the sync of %v", synced)
 			}
 		}
 		return nil
@@ -309,7 +306,7 @@ func TestBootstrapSyncsParents(t *testing.T) {
 	}
 }
 
-// noFiles makes a file system that opens and creates nothing while on is set.
+// noFiles returns a file system that cannot open or create files while on is set.
 func noFiles(on *bool, err error) *crashfs.FS {
 	files := crashfs.New()
 	files.Before = func(op crashfs.Op) error {
@@ -321,8 +318,7 @@ func noFiles(on *bool, err error) *crashfs.FS {
 	return files
 }
 
-// TestLargeSegmentKeepsVotes: a segment that was made larger for one commit keeps room for votes, as
-// all others do.
+// A segment that was enlarged for one commit reserves space for votes, like any other.
 func TestLargeSegmentKeepsVotes(t *testing.T) {
 	var full bool
 	d := open(t, sweepConfig(noFiles(&full, syscall.ENOSPC)))
@@ -335,8 +331,7 @@ func TestLargeSegmentKeepsVotes(t *testing.T) {
 	fatal(t, d.Append(nil, vote(2)))
 }
 
-// TestVotesWhileSpareIsMade: entries leave the room for votes also while a spare is being made, which
-// then fails.
+// Entries do not use the space for votes while a spare is being made, in case that fails.
 func TestVotesWhileSpareIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files, hung := crashfs.New(), make(chan struct{})
@@ -370,8 +365,7 @@ func TestVotesWhileSpareIsMade(t *testing.T) {
 	})
 }
 
-// TestSnapshotWithoutFiles: a snapshot that has arrived is installed while the process can open no
-// file.
+// A received snapshot is installed even if the process cannot open files.
 func TestSnapshotWithoutFiles(t *testing.T) {
 	var out bool
 	d := open(t, sweepConfig(noFiles(&out, syscall.EMFILE)))
@@ -383,8 +377,8 @@ func TestSnapshotWithoutFiles(t *testing.T) {
 	fatal(t, w.Commit(0))
 }
 
-// TestOpenOnFullDisk: a disk that has no block left even for what is overwritten, as one that is
-// thinly provisioned, is full and not broken.
+// On a thinly provisioned disk, even overwriting can find no space. That counts as a full disk, not
+// a broken one.
 func TestOpenOnFullDisk(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -402,7 +396,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestSpareIsKept: a spare that cannot be opened for want of file descriptors is not removed.
+// A spare that cannot be opened for lack of file descriptors is not removed.
 func TestSpareIsKept(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -426,14 +420,14 @@ func TestSpareIsKept(t *testing.T) {
 		fatal(t, err)
 		for _, name := range before {
 			if !slices.Contains(after, name) {
-				t.Errorf("after %d files: %s is gone", n, name)
+				t.Errorf("after %d files: %s was removed", n, name)
 			}
 		}
 	}
 }
 
-// TestLostSeal: the disk loses the seal of a segment. A sector of the first commit in the next one
-// shows that the seal was there, also if the rest of that commit is not.
+// The disk loses the seal of a segment. Any intact sector of the next segment's first commit proves
+// that the seal existed.
 func TestLostSeal(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -450,7 +444,7 @@ func TestLostSeal(t *testing.T) {
 	copy(torn[512:1024], all[last][512:])
 	put(t, files, last, torn)
 	if _, err := storage.Open(sweepConfig(files.Clone())); err != nil {
-		t.Fatalf("a torn first commit: %v", err)
+		t.Fatalf("torn first commit: %v", err)
 	}
 	at := len(all[sealed]) - 4096
 	for all[sealed][at] == 0 {
@@ -459,12 +453,12 @@ func TestLostSeal(t *testing.T) {
 	clear(all[sealed][at : at+4096])
 	put(t, files, sealed, all[sealed])
 	if _, err := storage.Open(sweepConfig(files.Clone())); !errors.Is(err, storage.ErrCorrupt) {
-		t.Errorf("a lost seal: %v", err)
+		t.Errorf("lost seal: %v", err)
 	}
 }
 
-// TestUnreadableSegment: a segment that cannot be read is not taken for a spare and replaced, even if it
-// looks like one: the disk may have lost the seal of the segment before it.
+// A segment that cannot be read is not replaced as a spare, even if it looks like one: the previous
+// segment's seal may be lost.
 func TestUnreadableSegment(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -484,27 +478,25 @@ func TestUnreadableSegment(t *testing.T) {
 		}
 		left.Before = nil
 		if after := contents(t, left); !maps.EqualFunc(before, after, bytes.Equal) {
-			t.Errorf("segment %d: the directory has changed", number)
+			t.Errorf("segment %d: the directory changed", number)
 		}
 	}
 }
 
-// TestNoDirect: file systems without writes past the page cache say so in two ways. Any other error
-// of the disk is one.
+// File systems without direct writes report that in two ways. Any other error means a broken disk.
 func TestNoDirect(t *testing.T) {
 	for _, err := range []error{syscall.EINVAL, syscall.EOPNOTSUPP} {
 		if !storage.NoDirect(&fs.PathError{Op: "open", Err: err}) {
-			t.Errorf("%v is an error of the disk", err)
+			t.Errorf("%v counts as a broken disk", err)
 		}
 	}
 	if storage.NoDirect(syscall.EIO) {
-		t.Error("a broken disk is taken for one without direct writes")
+		t.Error("EIO counts as missing direct writes")
 	}
 }
 
-// TestUnreadableOnlySegment: the one segment that has commits cannot be read, and those before it
-// are gone because a snapshot has their entries. Open says that it cannot be read, and not that an
-// earlier one is missing, which would mean that data are lost.
+// The only segment with commits cannot be read, and a snapshot replaced those before it. The error
+// must name the unreadable segment, not report a missing one, which would suggest data loss.
 func TestUnreadableOnlySegment(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -528,9 +520,8 @@ func TestUnreadableOnlySegment(t *testing.T) {
 	}
 }
 
-// TestPassingErrorOfSpare: while a spare is made, the disk has an error that passes. Nothing that was
-// acknowledged is at risk, so the member refuses clients as on a full disk, and goes on once a spare
-// can be made.
+// A passing error while a spare is made puts no acknowledged data at risk. The member refuses
+// clients as on a full disk, and resumes once it can make a spare.
 func TestPassingErrorOfSpare(t *testing.T) {
 	for name, kind := range map[string]crashfs.Kind{
 		"create": crashfs.Create, "sync": crashfs.Sync, "directory": crashfs.SyncDir,
@@ -568,14 +559,14 @@ func TestPassingErrorOfSpare(t *testing.T) {
 			fatal(t, d.Close())
 			d = open(t, sweepConfig(files))
 			if at, _ := d.LastIndex(); at != last+1 {
-				t.Errorf("the log ends at %d, not at %d", at, last+1)
+				t.Errorf("log ends at %d, want %d", at, last+1)
 			}
 			fatal(t, d.Close())
 		})
 	}
 }
 
-// TestPassingErrorOfLargeSegment: the same while a segment is made larger for one commit.
+// The same holds while a segment is enlarged for one commit.
 func TestPassingErrorOfLargeSegment(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -595,8 +586,8 @@ func TestPassingErrorOfLargeSegment(t *testing.T) {
 	fatal(t, d.Close())
 }
 
-// TestSnapshotNameIsUncertain: the rename of a snapshot fails, or the sync of the directory after it.
-// Another sync would not find out whether the name is durable, so nothing is written any more.
+// If the rename of a snapshot or the following sync of the directory fails, another sync cannot
+// show whether the name is durable. So nothing more is written.
 func TestSnapshotNameIsUncertain(t *testing.T) {
 	for _, kind := range []crashfs.Kind{crashfs.Rename, crashfs.SyncDir} {
 		files := crashfs.New()
@@ -617,19 +608,19 @@ func TestSnapshotNameIsUncertain(t *testing.T) {
 		}
 		broken = false
 		if err := d.Append(one(2, 10), nil); !errors.Is(err, storage.ErrFailed) {
-			t.Errorf("kind %d: an append after it: %v", kind, err)
+			t.Errorf("kind %d: append after the failure: %v", kind, err)
 		}
 		_ = d.Close()
 		d = open(t, sweepConfig(files))
 		if last, _ := d.LastIndex(); last != 1 {
-			t.Errorf("kind %d: the log ends at %d", kind, last)
+			t.Errorf("kind %d: log ends at %d", kind, last)
 		}
 		fatal(t, d.Close())
 	}
 }
 
-// TestLostIdentity: the identity is gone, and the only segment cannot be read, or its first sector is
-// damaged. The directory is not founded anew over what the segment has.
+// Without an identity, and with an unreadable or damaged segment, Open does not found the directory
+// again over what the segment has.
 func TestLostIdentity(t *testing.T) {
 	for _, unreadable := range []bool{true, false} {
 		files := crashfs.New()

@@ -18,8 +18,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write testdata")
 
-// TestGolden: a directory is written as it was when the format was fixed, and one of then can be
-// read. Method: all files of a small directory, as lines of 32 bytes without those of zeros.
+// The files of a small directory are as they were when the format was fixed, and such a directory
+// can be read. The golden file has all lines of 32 bytes that are not zero.
 func TestGolden(t *testing.T) {
 	files, m := small(t, true)
 	name := filepath.Join("testdata", "v1", "directory.txt")
@@ -42,7 +42,7 @@ func TestGolden(t *testing.T) {
 	want, err := os.ReadFile(name)
 	fatal(t, err)
 	if string(want) != b.String() {
-		t.Error("the files are written differently; -rewrite writes them to testdata")
+		t.Error("the files differ from testdata; run with -rewrite to update it")
 	}
 	then := crashfs.New()
 	fatal(t, then.MkdirAll("data/log"))
@@ -63,6 +63,6 @@ func TestGolden(t *testing.T) {
 		fatal(t, err)
 	}
 	if refused, err := verdict(then, m); refused || err != nil {
-		t.Errorf("a directory of then: refused %v, %v", refused, err)
+		t.Errorf("the directory in testdata: refused %v, %v", refused, err)
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// TestMemlogTwin drives a memlog and raft.MemoryStorage, which keeps everything,
-// through the same random changes and asks both the same questions.
+// A memlog agrees with raft.MemoryStorage, which keeps everything, after random changes.
 func TestMemlogTwin(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -100,8 +99,8 @@ func compareTwin(t *testing.T, l *memlog, twin *raft.MemoryStorage, rng *rand.Ra
 	}
 }
 
-// TestMemlogLetsGo: what left the tail is not kept alive by its array, and a slice
-// handed out does not change when the log does.
+// Entries that left the tail are not kept alive by its array, and slices that were returned do not
+// change.
 func TestMemlogLetsGo(t *testing.T) {
 	l := memlog{tailMax: 100}
 	l.reset(position{})
@@ -110,7 +109,7 @@ func TestMemlogLetsGo(t *testing.T) {
 	before := slices.Clone(out)
 	l.append(entries(3, 50, 2), &frame{}, nil)
 	if !slices.Equal(out, before) {
-		t.Error("a slice handed out was changed")
+		t.Error("a returned slice was changed")
 	}
 	for i, e := range l.tail[:cap(l.tail)] {
 		if (e != nil) != (i < len(l.tail)) {
@@ -119,26 +118,26 @@ func TestMemlogLetsGo(t *testing.T) {
 	}
 }
 
-// TestMemlogTail: as much is kept in memory as was asked for, the newest entry always, what comes
-// after a compaction too, and the array does not grow with the log.
+// The memlog keeps the configured number of bytes, and always the newest entry, also after a
+// compaction. Its array does not grow with the log.
 func TestMemlogTail(t *testing.T) {
 	l := memlog{tailMax: 10}
 	l.reset(position{})
 	for i := range uint64(1000) {
-		l.append([]*raftpb.Entry{entry(i+1, 1, "more than ten bytes")}, &frame{}, nil)
+		l.append([]*raftpb.Entry{entry(i+1, 1, "more than ten bytes are in memory")}, &frame{}, nil)
 		if l.tailFirst != i+1 || len(l.tail) != 1 {
 			t.Fatalf("entry %d: %d are in memory", i+1, len(l.tail))
 		}
 	}
 	if cap(l.tail) > 16 {
-		t.Errorf("an array of %d for one entry", cap(l.tail))
+		t.Errorf("one entry in an array of %d", cap(l.tail))
 	}
 	l = memlog{tailMax: 1 << 20}
 	l.reset(position{})
 	l.append(entries(1, 21, 1), &frame{}, nil)
 	l.compact(position{5, 1})
 	if l.tailFirst != 6 || len(l.tail) != 15 {
-		t.Errorf("after 5 was compacted memory begins at %d", l.tailFirst)
+		t.Errorf("memory begins at %d after compacting 5", l.tailFirst)
 	}
 	l.truncate(15)
 	for i, e := range l.tail[:cap(l.tail)] {

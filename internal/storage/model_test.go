@@ -21,13 +21,12 @@ import (
 
 const smallSegment = 32 << 10
 
-// entryModel is an entry of the model.
 type entryModel struct {
 	term uint64
 	data string
 }
 
-// model is what a Disk must hold, in the simplest form. It is never changed in place.
+// model is the expected contents of a Disk. It is never changed in place.
 type model struct {
 	founded    bool
 	prev, term uint64 // index and term of the entry before the first
@@ -56,8 +55,8 @@ func (m *model) String() string {
 		m.founded, m.prev+1, m.last(), m.hard, m.snap, m.snapTerm, len(m.chunks), m.peers)
 }
 
-// differs returns how a Disk differs from the model, "" if it does not. Entries are compared in
-// full if all is set, else only their terms.
+// differs describes a difference between a Disk and the model; "" means none. Entries are compared
+// in full if all is set, otherwise only their terms.
 func (m *model) differs(d *storage.Disk, all bool) string {
 	if _, founded := d.Identity(); founded != m.founded {
 		return fmt.Sprintf("founded: %v", founded)
@@ -123,16 +122,16 @@ func readSnapshot(d *storage.Disk) (chunks []string, err error) {
 	}
 }
 
-// run is a Disk with the model of what it may hold: the last of states is what it was asked for,
-// and the first the newest that was acknowledged as durable.
+// run has a Disk and the states that it may have: the first is the newest that was acknowledged as
+// durable, the last is the newest that was requested.
 type run struct {
 	t      *testing.T
 	rng    *rand.Rand
 	fs     *crashfs.FS
 	disk   *storage.Disk
 	states []*model
-	calls  int  // system calls until something happens
-	fault  bool // a call fails, instead of the power
+	calls  int  // system calls until the next crash or fault
+	fault  bool // a call fails, but the power stays on
 	left   *crashfs.FS
 	trace  []string
 	count  map[string]int
@@ -153,7 +152,7 @@ func (r *run) use(fs *crashfs.FS) {
 		if r.left != nil {
 			return errDead
 		}
-		if op.Kind == crashfs.Read { // as it is after a system call that changes something
+		if op.Kind == crashfs.Read { // reads count only in Open
 			return nil
 		}
 		if r.calls--; r.calls != 0 {
@@ -176,7 +175,7 @@ func (r *run) use(fs *crashfs.FS) {
 
 func (r *run) now() *model { return r.states[len(r.states)-1] }
 
-// call makes a change, of which the model says what it leads to.
+// call makes a change. next is the model's state after it.
 func (r *run) call(what string, next model, durable bool, change func() error) {
 	r.trace = append(r.trace, what)
 	r.count[strings.Fields(what)[0]]++
@@ -196,12 +195,12 @@ func (r *run) call(what string, next model, durable bool, change func() error) {
 		r.restart()
 		return
 	}
-	if r.left != nil { // the call did not need what failed
+	if r.left != nil { // the call did not need the failed operation
 		r.restart()
 		return
 	}
 	diff := r.now().differs(r.disk, r.rng.IntN(16) == 0)
-	if r.left != nil { // it was off when the disk was read
+	if r.left != nil { // the power failed before the disk was read
 		r.restart()
 		return
 	}
@@ -210,10 +209,10 @@ func (r *run) call(what string, next model, durable bool, change func() error) {
 	}
 }
 
-// restart opens what the crash has left.
+// restart opens the disk that the crash left.
 func (r *run) restart() {
 	left := r.left
-	if left == nil { // the disk has failed
+	if left == nil { // the disk failed
 		left = r.fs.Clone()
 		if r.rng.IntN(2) == 0 {
 			left = r.fs.Crash(r.rng)
@@ -248,13 +247,13 @@ func (r *run) restart() {
 		}
 		diffs += fmt.Sprintf("\n%v: %s", m, diff)
 	}
-	if r.left != nil || r.fault { // an access after the open met the next fault
+	if r.left != nil || r.fault { // an access after Open met the next fault
 		if r.calls <= 0 {
 			r.restart()
 			return
 		}
 	}
-	r.failf("after a crash the disk has none of the states that it may have:%s", diffs)
+	r.failf("after a crash, the disk has none of the allowed states:%s", diffs)
 }
 
 func (r *run) failf(format string, args ...any) {
@@ -268,7 +267,7 @@ func (r *run) text(most int) string {
 	return fmt.Sprint(r.rng.Uint64()) + strings.Repeat("x", n)
 }
 
-// step makes one random change.
+// step makes a random change.
 func (r *run) step() {
 	m := *r.now()
 	if !m.founded {
@@ -303,7 +302,7 @@ func (r *run) step() {
 	case n < 97:
 		r.reopen(m)
 	default:
-		r.calls = min(r.calls, 1+r.rng.IntN(20)) // a crash is near
+		r.calls = min(r.calls, 1+r.rng.IntN(20)) // crash soon
 	}
 }
 
@@ -421,12 +420,12 @@ func drive(t *testing.T, seed uint64, steps int, count map[string]int) {
 }
 
 var (
-	firstSeed  = flag.Int("seed", 0, "first seed of TestModel")
-	operations = flag.Int("operations", 0, "operations of TestModel; 0: what the tier has")
+	firstSeed  = flag.Int("seed", 0, "first seed for TestModel")
+	operations = flag.Int("operations", 0, "operations in TestModel; 0 for the tier's default")
 )
 
-// TestModel drives a Disk and a model of it through random changes, with a crash, a kill or a fault
-// between any two system calls: after each, the disk has what was acknowledged.
+// A Disk has all that was acknowledged after random changes, with a crash, kill or fault between
+// any two system calls.
 func TestModel(t *testing.T) {
 	count := map[string]int{}
 	for seed := range max(100, cmp.Or(*operations, tier.Budget(0, 3_000_000))/300) {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Goal: word of a run is there while it lasts and when it has ended, and its end puts nothing into
-// a directory that somebody is removing, which would then not be empty.
+// The state of a run is saved while it lasts and when it ends. The end creates no file in a
+// directory that is being removed.
 func TestSaveRun(t *testing.T) {
 	dir := t.TempDir()
 	r := Run{Member: "1", Process: 7}
@@ -34,23 +34,23 @@ func TestSaveRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the end of a run made its file again: %v", err)
+		t.Errorf("the end of a run created its file again: %v", err)
 	}
 }
 
-// Goal: why a run cannot be noted is said; what was noted before stays, unless the disk took it.
-// What cannot be read is no word of a run.
+// SaveRun returns an error if it cannot save. The previous record stays unless the disk lost it. An
+// unreadable file counts as no record.
 func TestSaveRunFails(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, runFile)
 	if err := SaveRun(filepath.Join(dir, "gone"), Run{}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("in no directory: %v", err)
+		t.Errorf("missing directory: %v", err)
 	}
 	if err := SaveRun(dir, Run{Member: "1"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := SaveRun(dir, Run{Started: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}); err == nil {
-		t.Error("a year that JSON cannot have is noted")
+		t.Error("a year that JSON cannot express was saved")
 	}
 	if got := LastRun(dir); got.Member != "1" {
 		t.Errorf("the last run is %+v", got)
@@ -59,7 +59,7 @@ func TestSaveRunFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := LastRun(dir); !reflect.DeepEqual(got, Run{}) {
-		t.Errorf("half of a file is taken for %+v", got)
+		t.Errorf("half a file was read as %+v", got)
 	}
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
@@ -68,15 +68,15 @@ func TestSaveRunFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := SaveRun(dir, Run{}); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("on a full disk: %v", err)
+		t.Errorf("full disk: %v", err)
 	}
 }
 
-// Goal: a directory on which no member may run is told by the file that says so, and why.
+// A file in the directory says that no member may use it, and why.
 func TestUnusable(t *testing.T) {
 	dir := t.TempDir()
 	if err := Unusable(dir); err != nil {
-		t.Errorf("an empty directory: %v", err)
+		t.Errorf("empty directory: %v", err)
 	}
 	for _, c := range []struct {
 		name string
@@ -84,7 +84,7 @@ func TestUnusable(t *testing.T) {
 		text string
 	}{
 		{RolledBack, ErrRolledBack, "(m2 said so)"},
-		{Restoring, ErrHalfRestored, ""}, // comes first
+		{Restoring, ErrHalfRestored, ""}, // takes precedence
 	} {
 		if err := os.WriteFile(filepath.Join(dir, c.name), []byte("m2 said so\n"), 0o600); err != nil {
 			t.Fatal(err)

@@ -17,8 +17,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// small makes a directory of three segments, of which one was recycled, a snapshot and peers, and
-// returns what a Disk must hold. The Disk was closed, or has ended without that.
+// small makes a directory of three segments, one of them recycled, a snapshot and peers, and
+// returns what a Disk must hold. The Disk was closed if closed is set.
 func small(t *testing.T, closed bool) (*crashfs.FS, *model) {
 	t.Helper()
 	files := crashfs.New()
@@ -62,7 +62,7 @@ func small(t *testing.T, closed bool) (*crashfs.FS, *model) {
 	snapshot(20, 20)
 	add(21, 28, 25)
 	snapshot(25, 0)
-	add(29, 36, 25) // what is committed does not tell that they were there
+	add(29, 36, 25) // later commits do not imply these
 	if closed {
 		fatal(t, d.Close())
 	} else {
@@ -85,26 +85,26 @@ func fatal(t *testing.T, err error) {
 	}
 }
 
-// verdict opens a directory to which something was done, and returns an error unless all is there
-// or the refusal says where the damage is and what to do.
+// verdict opens a damaged directory. It returns an error unless everything is there, or Open's
+// error names the place and says what to do.
 func verdict(files *crashfs.FS, m *model) (refused bool, err error) {
 	d, err := storage.Open(sweepConfig(files.Clone()))
 	if err == nil {
 		defer d.Close()
 		if m.snap > 0 {
-			_, err = readSnapshot(d) // as a member does when it starts
+			_, err = readSnapshot(d) // as a member does at startup
 		}
 		if err == nil {
 			if diff := m.differs(d, true); diff != "" {
-				return false, errors.New("it starts, and has " + diff)
+				return false, errors.New("it starts with " + diff)
 			}
 			return false, nil
 		}
 	} else if !strings.Contains(err.Error(), "do not delete single files") {
-		return true, fmt.Errorf("it does not say what to do: %w", err)
+		return true, fmt.Errorf("the error does not say what to do: %w", err)
 	}
 	if !errors.Is(err, storage.ErrCorrupt) {
-		return true, fmt.Errorf("it is not said to be corrupt: %w", err)
+		return true, fmt.Errorf("the error is not ErrCorrupt: %w", err)
 	}
 	return true, nil
 }
@@ -129,8 +129,8 @@ func contents(t *testing.T, files *crashfs.FS) map[string][]byte {
 	return out
 }
 
-// newest returns the name of the segment with the last commit. Those after it are spares, which
-// begin with zeros or a sector of an earlier segment.
+// newest returns the name of the segment with the last commit. The segments after it are spares,
+// which begin with zeros or with a sector of an earlier segment.
 func newest(all map[string][]byte) (name string) {
 	var number uint64
 	for n, b := range all {
@@ -150,15 +150,14 @@ func put(t *testing.T, files *crashfs.FS, name string, b []byte) {
 	fatal(t, err)
 }
 
-// TestSweep damages each file of a small directory in all ways: bits flipped, each sector and each
-// block zeroed, and swapped with the next one and with the one in its place in another file, the
-// file cut at each byte, and removed. Each time the Disk has everything that was acknowledged,
-// or refuses to open with the file, the place and what to do.
+// A small directory with any one kind of damage either has everything that was acknowledged, or
+// Open's error names the file, the place and what to do. The damage: flipped bits; sectors and
+// blocks that are zeroed or swapped; files that are cut or removed.
 func TestSweep(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		files, m := small(t, closed)
 		if refused, err := verdict(files, m); refused || err != nil {
-			t.Fatalf("closed %v: sound, and refused %v: %v", closed, refused, err)
+			t.Fatalf("closed %v: undamaged, refused %v: %v", closed, refused, err)
 		}
 		all := contents(t, files)
 		segments := 0
@@ -176,7 +175,7 @@ func TestSweep(t *testing.T) {
 			s.pieces(was, all, 4096)
 		}
 		if segments < 2 {
-			t.Errorf("there are only %d segments", segments)
+			t.Errorf("only %d segments", segments)
 		}
 	}
 }
@@ -186,17 +185,17 @@ type sweep struct {
 	files *crashfs.FS
 	m     *model
 	name  string
-	must  bool // refuse if it is gone
+	must  bool // must be refused without this file
 }
 
-// is judges what was done. If must is set, the damage has to be found.
+// is checks the outcome. If must is set, the damage has to be detected.
 func (s *sweep) is(what string, must bool) {
 	s.t.Helper()
 	refused, err := verdict(s.files, s.m)
 	if err != nil {
 		s.t.Errorf("%s: %s: %v", s.name, what, err)
 	} else if must && !refused {
-		s.t.Errorf("%s: %s: the damage is not found", s.name, what)
+		s.t.Errorf("%s: %s: the damage is not detected", s.name, what)
 	}
 }
 
@@ -211,7 +210,7 @@ func (s *sweep) cut(was []byte) {
 	s.t.Helper()
 	step := 1
 	if len(was) > smallSegment/2 {
-		step = 251 // the size alone decides
+		step = 251 // only the size matters
 	}
 	for n := 0; n < len(was); n += step {
 		put(s.t, s.files, s.name, was[:n])
@@ -220,8 +219,8 @@ func (s *sweep) cut(was []byte) {
 	put(s.t, s.files, s.name, was)
 }
 
-// bits flips one bit of each byte, in the campaign all. Where zeros are, one bit of each sector and
-// one of each byte of one sector stand for all.
+// bits flips one bit of each byte, or all of them in the campaign. In zeroed areas, it flips one
+// bit of each sector, and one of each byte in one sector.
 func (s *sweep) bits(was []byte) {
 	s.t.Helper()
 	f, err := s.files.OpenWrite(s.name)
@@ -241,7 +240,7 @@ func (s *sweep) bits(was []byte) {
 			_, err := f.WriteAt([]byte{b ^ 1<<bit}, int64(i))
 			fatal(s.t, err)
 			if s.must && strings.HasSuffix(s.name, ".segment") {
-				// As Open does, without the copy and the writes.
+				// Check is Open without the copy and the writes.
 				if _, err := storage.Check(sweepConfig(s.files)); !errors.Is(err, storage.ErrCorrupt) ||
 					!strings.Contains(err.Error(), filepath.Base(s.name)) {
 					s.t.Errorf("%s: bit %d of byte %d: %v", s.name, bit, i, err)
@@ -255,7 +254,7 @@ func (s *sweep) bits(was []byte) {
 	}
 }
 
-// pieces zeroes pieces of a size, and swaps them.
+// pieces zeroes pieces of the given size, and swaps them.
 func (s *sweep) pieces(was []byte, all map[string][]byte, size int) {
 	s.t.Helper()
 	last := newest(all)
@@ -271,7 +270,7 @@ func (s *sweep) pieces(was []byte, all map[string][]byte, size int) {
 				copy(b[at+size:], piece)
 			}
 			put(s.t, s.files, s.name, b)
-			// A lost block of the last segment can be one of a write that was never finished.
+			// A lost block of the last segment may belong to a write that never finished.
 			must := size == 4096 && strings.HasSuffix(s.name, ".segment") && s.name < last &&
 				piece[0] != 0
 			s.is(fmt.Sprintf("%d bytes at %d replaced by %s", size, at, what), must)

@@ -19,6 +19,7 @@ import (
 type GroupFault byte
 
 const (
+	// NoGroupFault leaves out nothing.
 	NoGroupFault GroupFault = iota
 	// OwnExpiryOnly ends a lease by its own last renewal, ignoring its group's.
 	OwnExpiryOnly

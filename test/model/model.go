@@ -27,6 +27,7 @@ type Bounds struct {
 type Fault byte
 
 const (
+	// NoFault leaves out nothing.
 	NoFault Fault = iota
 	// NoConfirm acknowledges renewals without a confirm round (rule 4).
 	NoConfirm
