@@ -8,8 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The end of a stream on another member reaches the leader, which replicates
-// soon how long the leases have left (T9, L7).
+// When a stream at another member ends, the leader soon checkpoints its leases (T9, L7).
 func TestAbandonedElsewhere(t *testing.T) {
 	m := startWith(t, fsm.Config{Lease: lease.Config{Untended: 250}})
 	if err := m.r.Campaign(); err != nil {
@@ -35,17 +34,18 @@ func TestAbandonedElsewhere(t *testing.T) {
 	one, _ := m.m.Lessor().Lookup(1)
 	two, _ := m.m.Lessor().Lookup(2)
 	if want := lease.TTL(60_000 - 5000 - 250); one.Remaining == 0 || one.Remaining > want {
-		t.Errorf("the abandoned lease is checkpointed with %d, want at most %d", one.Remaining, want)
+		t.Errorf("abandoned lease: checkpointed with %d, want at most %d", one.Remaining, want)
 	}
 	if two.Remaining != 0 {
-		t.Errorf("the other is checkpointed with %d", two.Remaining)
+		t.Errorf("other lease: checkpointed with %d", two.Remaining)
 	}
 	if n := m.renew(1); n.Err != nil || n.TTL != 60_000 {
-		t.Errorf("renewed by somebody else: %+v", n)
+		t.Errorf("renewed over another stream: %+v", n)
 	}
 }
 
-// A follower tells the leader with its next message; once, and no other leader.
+// A follower reports the end of a stream in its next message to the leader, once, and not to later
+// leaders.
 func TestAbandonHere(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -61,20 +61,20 @@ func TestAbandonHere(t *testing.T) {
 	}
 	p.r.Abandon([]lease.ID{7, 8})
 	if ids := tell(); !slices.Equal(ids, []lease.ID{7, 8}) {
-		t.Errorf("told of %v", ids)
+		t.Errorf("reported %v", ids)
 	}
 	if ids := tell(); len(ids) != 0 {
-		t.Errorf("told again of %v", ids)
+		t.Errorf("reported %v again", ids)
 	}
 	p.r.Abandon([]lease.ID{7})
 	p.r.relay.asks.rewind() // as when the leader changes
 	if ids := tell(); len(ids) != 0 {
-		t.Errorf("told another leader of %v", ids)
+		t.Errorf("reported %v to another leader", ids)
 	}
 }
 
-// While a checkpoint is under way, others that have become silent are no reason to
-// wake up over and over, nor are those that gather until the next is cut.
+// While a checkpoint is in flight, neither newly silent leases nor those collected for the next one
+// wake the leader repeatedly.
 func TestNoSpinWhileCheckpointing(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 1000)
@@ -86,16 +86,16 @@ func TestNoSpinWhileCheckpointing(t *testing.T) {
 	m.take() // lease 1 is silent; its checkpoint is not synced yet
 	m.now++
 	m.r.Advance(m.now)
-	m.take() // lease 2 is, too, and waits
+	m.take() // lease 2 is silent too, and waits
 	if at, ok := m.r.Next(); !ok || at <= m.now+checkpointEvery {
-		t.Errorf("wakes up at %d, %v; it is %d", at, ok, m.now)
+		t.Errorf("wakes up at %d, %v; now is %d", at, ok, m.now)
 	}
 	m.settle()
 	if at, ok := m.r.Next(); !ok || at != m.now+checkpointEvery-1 {
-		t.Errorf("wakes up at %d, %v for the next checkpoint; it is %d", at, ok, m.now)
+		t.Errorf("wakes up at %d, %v for the next checkpoint; now is %d", at, ok, m.now)
 	}
 	if two, _ := m.m.Lessor().Lookup(2); two.Remaining != 0 {
-		t.Error("an entry for each lease, though nobody waits for it")
+		t.Error("each lease got an entry of its own")
 	}
 	m.pass(checkpointEvery)
 	for _, id := range []lease.ID{1, 2} {
@@ -105,8 +105,7 @@ func TestNoSpinWhileCheckpointing(t *testing.T) {
 	}
 }
 
-// Before a leader stops, what remains of silent leases is replicated at once, however many
-// there are; healthy leases are left alone.
+// Before a leader stops, it checkpoints all silent leases at once, and leaves healthy ones alone.
 func TestCheckpointAll(t *testing.T) {
 	m := startWith(t, fsm.Config{Lease: lease.Config{Untended: 250}})
 	if err := m.r.Campaign(); err != nil {
@@ -118,7 +117,7 @@ func TestCheckpointAll(t *testing.T) {
 		m.grant(id+1, 60_000)
 	}
 	m.renew(1)
-	m.pass(20_000) // in the middle between two checkpoints
+	m.pass(20_000) // halfway between two checkpoints
 	done := 0
 	m.r.CheckpointAll(func() { done++ })
 	m.settle()
@@ -128,10 +127,10 @@ func TestCheckpointAll(t *testing.T) {
 			t.Errorf("lease %d is checkpointed with %d, want %d", id+1, info.Remaining, want)
 		}
 		if id == 0 && info.Remaining != 0 {
-			t.Errorf("the healthy lease is checkpointed with %d", info.Remaining)
+			t.Errorf("healthy lease: checkpointed with %d", info.Remaining)
 		}
 	}
 	if done != 1 {
-		t.Errorf("told %d times that it is done", done)
+		t.Errorf("reported completion %d times", done)
 	}
 }

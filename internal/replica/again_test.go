@@ -11,14 +11,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// isolate loses all messages from and to member 1.
+// isolate drops all messages from and to member 1.
 func (c *cluster) isolate() {
 	for _, id := range []uint64{2, 3} {
 		c.cut[link2{1, id}], c.cut[link2{id, 1}] = true, true
 	}
 }
 
-// leaderless lets members forget their leader.
+// leaderless makes members forget their leader.
 func (c *cluster) leaderless(ids ...uint64) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -27,15 +27,15 @@ func (c *cluster) leaderless(ids ...uint64) {
 	c.run()
 }
 
-// again deposes member 1, which was isolated while it led, and elects it once more: what was in
-// its log is in the log of the later term.
+// again deposes member 1, which was isolated while it led, and re-elects it. Entries of its log are
+// then proposed in the later term.
 func (c *cluster) again() {
 	c.t.Helper()
 	c.depose()
 	c.reelect()
 }
 
-// depose has member 1, which is isolated, learn that it leads no more.
+// depose tells member 1, which is isolated, that it no longer leads.
 func (c *cluster) depose() {
 	c.t.Helper()
 	p := c.members[1]
@@ -45,7 +45,7 @@ func (c *cluster) depose() {
 	})))
 	c.run()
 	if p.r.leading {
-		c.t.Fatal("it leads still")
+		c.t.Fatal("member 1 still leads")
 	}
 }
 
@@ -59,13 +59,12 @@ func (c *cluster) reelect() {
 	c.check(p.r.Campaign())
 	c.run()
 	if !p.r.primary || p.r.term <= term {
-		c.t.Fatalf("it does not lead again: %+v", p.r.Status())
+		c.t.Fatalf("member 1 was not re-elected: %+v", p.r.Status())
 	}
 }
 
-// TestLeadsAgainWhileClearing: a renewal that waited for the entry that clears its checkpoint is
-// answered once, though that entry is applied when its leader leads in a later term. The entry
-// counts for nothing there.
+// A renewal that waited for the entry that clears its checkpoint is answered once, although the
+// entry is applied in a later term of the same leader, where it has no effect.
 func TestLeadsAgainWhileClearing(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -75,39 +74,39 @@ func TestLeadsAgainWhileClearing(t *testing.T) {
 	c.renew(p, 1)
 	c.run()
 	if p.r.lead.expiry.clearing != 1 || c.asks["1: renew 1"] != "" {
-		t.Fatalf("%d entries clear, %q", p.r.lead.expiry.clearing, c.asks["1: renew 1"])
+		t.Fatalf("%d clearing entries, %q", p.r.lead.expiry.clearing, c.asks["1: renew 1"])
 	}
 	c.again()
 	if got := c.asks["1: renew 1"]; got != "ttl 5000" {
-		t.Errorf("the renewal: %q", got)
+		t.Errorf("renewal: %q", got)
 	}
 	if n := p.r.lead.expiry.clearing; n != 0 {
-		t.Errorf("%d entries are said to clear a checkpoint", n)
+		t.Errorf("%d clearing entries counted", n)
 	}
 }
 
-// TestLeadsAgainWhileExpiring: a renewal that waited for the end of its lease is answered though
-// the leader that decided the end leads no more.
+// A renewal that waited for the end of its lease is answered even if the leader that decided the
+// end is deposed.
 func TestLeadsAgainWhileExpiring(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
 	c.propose(p, &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 1000}}, "grant")
-	c.pass(1050) // until after its last checkpoint, which the end would wait for
+	c.pass(1050) // past its last checkpoint, for which the expiry would wait
 	c.isolate()
 	c.pass(300)
 	c.renew(p, 1)
 	c.run()
 	if !p.r.lead.expiry.expiring || len(p.r.lead.parked.of[1]) != 1 {
-		t.Fatal("the renewal does not wait for the end of its lease")
+		t.Fatal("the renewal did not wait for the end of its lease")
 	}
 	c.again()
 	if got := c.asks["1: renew 1"]; got != "lease: not found" {
-		t.Errorf("the renewal: %q", got)
+		t.Errorf("renewal: %q", got)
 	}
 }
 
-// TestLeadsWhatWaitedForALeader: what a member's clients asked for while nobody led is done when
-// the member leads itself.
+// Requests of a member's clients that waited for a leader proceed when the member itself is
+// elected.
 func TestLeadsWhatWaitedForALeader(t *testing.T) {
 	c := caching(t)
 	p := c.members[2]
@@ -121,7 +120,7 @@ func TestLeadsWhatWaitedForALeader(t *testing.T) {
 	c.propose(p, &fsm.Put{Key: "k"}, "put")
 	c.run()
 	if len(c.open) != 4 {
-		t.Fatalf("without a leader only %q wait", c.open)
+		t.Fatalf("without a leader, only %q wait", c.open)
 	}
 	c.check(p.r.Campaign())
 	c.run()
@@ -134,8 +133,8 @@ func TestLeadsWhatWaitedForALeader(t *testing.T) {
 	}
 }
 
-// TestVersionWaitsForTransfer: a change of the cluster version that comes while the leader hands
-// over goes into the log when nothing has come of that, and so does what comes behind it.
+// A change of the cluster version that arrives during a leadership transfer is appended when the
+// transfer fails, and so are the commands after it.
 func TestVersionWaitsForTransfer(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -145,7 +144,7 @@ func TestVersionWaitsForTransfer(t *testing.T) {
 	c.propose(p, &fsm.Put{Key: "k"}, "put")
 	c.run()
 	if len(c.open) != 2 {
-		t.Fatalf("while it hands over only %q wait", c.open)
+		t.Fatalf("during the transfer, only %q wait", c.open)
 	}
 	c.pass(1100)
 	if !p.r.primary || len(c.open) > 0 {
@@ -153,8 +152,8 @@ func TestVersionWaitsForTransfer(t *testing.T) {
 	}
 }
 
-// TestVersionIsRaisedAfterARefusal: the leader raises the cluster version although it could not
-// be raised the first time, because a member spoke less by then.
+// The leader retries raising the cluster version after the first attempt failed because a member
+// spoke an older one.
 func TestVersionIsRaisedAfterARefusal(t *testing.T) {
 	one, two := version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2}
 	m := leadWith(t, two, two)
@@ -166,7 +165,7 @@ func TestVersionIsRaisedAfterARefusal(t *testing.T) {
 	}
 	speaks(one)
 	if v := m.m.Version(); v.Number != 1 || m.r.lead.raising {
-		t.Fatalf("version %+v, still to be raised: %v", v, m.r.lead.raising)
+		t.Fatalf("version %+v, raise still pending: %v", v, m.r.lead.raising)
 	}
 	speaks(two)
 	m.r.Tick()
@@ -176,11 +175,10 @@ func TestVersionIsRaisedAfterARefusal(t *testing.T) {
 	}
 }
 
-// TestQueueUsesMemoryAgain: the memory of an entry's commands is used again once it is applied, and
-// that of no entry beside it.
+// The memory of an entry's commands is reused once that entry is applied, and not before.
 func TestQueueUsesMemoryAgain(t *testing.T) {
 	q := newQueue(t)
-	q.m.cfg.MaxBatch = 2 // a command to an entry
+	q.m.cfg.MaxBatch = 2 // one command per entry
 	put := func() *Proposal { return &Proposal{Command: &fsm.Put{Key: "k"}} }
 	first, second, third := put(), put(), put()
 	q.mustAdd(t, first, second, third)
@@ -194,12 +192,12 @@ func TestQueueUsesMemoryAgain(t *testing.T) {
 	log := [][]*Proposal{next(), next()}
 	q.mustAdd(t, put(), put(), put())
 	if log[0][0] != second || log[1][0] != third {
-		t.Error("an entry that is not applied has other commands now")
+		t.Error("the commands of an unapplied entry were overwritten")
 	}
 }
 
-// TestLeadsAgainWhileWritesWait: a write that waits for a cache when its leader is deposed waits
-// for it anew when the same member leads again: what the gate knew of it was of another term.
+// A write that waits for a cache when its leader is deposed waits again when the same member is
+// re-elected, because the gate's state was of the old term.
 func TestLeadsAgainWhileWritesWait(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -207,22 +205,21 @@ func TestLeadsAgainWhileWritesWait(t *testing.T) {
 	w := c.put(c.members[1], "c1", 0)
 	c.isolate()
 	c.again()
-	c.want("the write", w, "")
+	c.want("write", w, "")
 	k.told()
 	k.ask("c1")
 	k.ack("c1")
-	c.want("the write", w, "revision")
-	c.want("the next", c.put(c.members[1], "c2", 0), "revision")
+	c.want("write", w, "revision")
+	c.want("next write", c.put(c.members[1], "c2", 0), "revision")
 }
 
-// TestFollowersForgetHolds: a member that does not lead keeps no list of the leases that have begun
-// to hold something.
+// A follower keeps no list of leases that have started to hold something.
 func TestFollowersForgetHolds(t *testing.T) {
 	c := caching(t)
 	c.hold(c.members[2], 1, 60_000)
 	for _, id := range c.ids() {
 		if list := c.members[id].r.machine.TakeHolds(); len(list) > 0 {
-			t.Errorf("member %d keeps %+v", id, list)
+			t.Errorf("member %d has %+v", id, list)
 		}
 	}
 }

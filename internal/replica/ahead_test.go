@@ -9,9 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: the deletion of very many keys is an entry by itself and takes several steps, which follow
-// each other at once. Until it is done nothing of it is seen, and what came after it waits. Method:
-// one member; the deletion is proposed among puts.
+// The deletion of very many keys gets its own entry and takes several consecutive steps. Until it
+// is complete, none of it is visible and later commands wait.
 func TestDeletionInSteps(t *testing.T) {
 	const keys = 3*stepPuts + 1
 	m := lead(t)
@@ -35,7 +34,7 @@ func TestDeletionInSteps(t *testing.T) {
 		if n := m.r.Machine().View().KV.Len(); len(m.proposals) == 1 && n == keys+1 {
 			steps++
 			if at, ok := m.r.Next(); !ok || at > m.now {
-				t.Fatalf("the next step is at %d, %v", at, ok)
+				t.Fatalf("next step at %d, %v", at, ok)
 			}
 		}
 	}
@@ -43,19 +42,18 @@ func TestDeletionInSteps(t *testing.T) {
 		t.Errorf("the deletion took %d steps", steps)
 	}
 	if m.entries != 3 {
-		t.Errorf("three commands, the second of them heavy, are in %d entries", m.entries)
+		t.Errorf("three commands, the second a large deletion, are in %d entries", m.entries)
 	}
 	if r := m.proposals[1].Result.Value.(*fsm.DeleteResult); r.Deleted != keys+1 {
-		t.Errorf("%d keys are deleted", r.Deleted)
+		t.Errorf("%d keys deleted", r.Deleted)
 	}
 	if n := m.r.Machine().View().KV.Len(); n != 1 {
-		t.Errorf("%d keys are left, want that which was put behind", n)
+		t.Errorf("%d keys left, want only the one put later", n)
 	}
 }
 
-// Goal: what reads the past behind a compaction waits while deleted keys are cleared, some in each
-// step, even if both are proposed together. Method: one member; how many steps there are between
-// the two answers.
+// A read of the past after a compaction waits while deleted keys are cleared over several steps,
+// even if both were proposed together.
 func TestPastInSteps(t *testing.T) {
 	const keys = 5 * stepPuts
 	m := lead(t)
@@ -87,23 +85,23 @@ func TestPastInSteps(t *testing.T) {
 		if len(m.proposals) == 2 {
 			steps++
 			if at, ok := m.r.Next(); !ok || at > m.now {
-				t.Fatalf("the next step is at %d, %v", at, ok)
+				t.Fatalf("next step at %d, %v", at, ok)
 			}
 		}
 	}
 	if m.entries != 3 {
-		t.Errorf("a put, a compaction and what reads the past are in %d entries", m.entries)
+		t.Errorf("a put, a compaction and a read of the past are in %d entries", m.entries)
 	}
 	if steps != 3 {
-		t.Errorf("%d keys are cleared, in %d steps after that of the compaction", keys, steps)
+		t.Errorf("%d keys cleared, in %d steps after the compaction", keys, steps)
 	}
 	if r := m.proposals[2].Result; r.Err != nil {
 		t.Error(r.Err)
 	}
 }
 
-// Goal: who reads a lease never sees a part of its keys gone. Method: a deletion is done ahead in
-// part; a read that comes then is answered when all is done.
+// A reader never sees a lease with only some of its keys deleted: a read during the deletion is
+// answered after it.
 func TestReadAmidDeletion(t *testing.T) {
 	const keys = stepPuts + 1
 	m := lead(t)
@@ -114,7 +112,7 @@ func TestReadAmidDeletion(t *testing.T) {
 	m.settle()
 	remove := &fsm.DeleteRange{Key: "k/", End: "k0"}
 	if !m.r.Machine().Ahead(remove) {
-		t.Fatal("it is not done ahead")
+		t.Fatal("the deletion did not start early")
 	}
 	seen := -1
 	m.r.Read(&Read{Inspect: func(l *lease.Lessor) { seen = l.KeyCount(1) }})
@@ -122,17 +120,16 @@ func TestReadAmidDeletion(t *testing.T) {
 		m.take()
 	}
 	if seen != -1 {
-		t.Fatalf("%d of %d keys are seen", seen, keys)
+		t.Fatalf("read %d of %d keys", seen, keys)
 	}
 	m.r.Propose(&Proposal{Command: remove})
 	m.settle()
 	if seen != 0 {
-		t.Errorf("%d keys are seen when all are gone", seen)
+		t.Errorf("read %d keys after the deletion", seen)
 	}
 }
 
-// Goal: nor does who reads it at a member that does not lead. Method: the same at a follower, which
-// has the leader's word for the read already.
+// The same at a follower, with a read that the leader has already confirmed.
 func TestFollowersReadAmidDeletion(t *testing.T) {
 	const keys = 2 * stepPuts
 	c := newCluster(t, 1, 2, 3)
@@ -148,7 +145,7 @@ func TestFollowersReadAmidDeletion(t *testing.T) {
 	remove := &fsm.DeleteRange{Key: "k/", End: "k0"}
 	at := c.members[2]
 	if !at.r.Machine().Ahead(remove) {
-		t.Fatal("it is not done ahead")
+		t.Fatal("the deletion did not start early")
 	}
 	seen := -1
 	at.r.Read(&Read{
@@ -156,19 +153,19 @@ func TestFollowersReadAmidDeletion(t *testing.T) {
 	})
 	c.run()
 	if seen != -1 {
-		t.Fatalf("%d of %d keys are seen", seen, keys)
+		t.Fatalf("read %d of %d keys", seen, keys)
 	}
 	c.propose(c.members[1], remove, "delete")
 	for range 10 {
-		c.run() // which is at rest while the deletion is only in part done
+		c.run() // the cluster is idle although the deletion is incomplete
 	}
 	if seen != 0 {
-		t.Errorf("%d keys are seen when all are gone", seen)
+		t.Errorf("read %d keys after the deletion", seen)
 	}
 }
 
-// Goal: a leader counts the keys that are under way towards the time of a deletion. Method: what makes them is
-// in its log, and no other member has it yet.
+// A leader counts keys that are not applied yet when it estimates the time of a deletion. Here they
+// are in its log, and on no other member.
 func TestDeletionsBehindKeysUnderWay(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	leader := c.members[1]
@@ -189,6 +186,6 @@ func TestDeletionsBehindKeysUnderWay(t *testing.T) {
 	}
 	c.run()
 	if n := leader.entries - before; n != 3 {
-		t.Errorf("three deletions are %d entries", n)
+		t.Errorf("three deletions are in %d entries", n)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// commit gives a follower entries of its leader, member 2, which are committed already.
+// commit passes committed entries from the leader, member 2, to a follower.
 func (m *member) commit(entries ...*raftpb.Entry) {
 	m.t.Helper()
 	last := m.r.raft.last
@@ -37,7 +37,7 @@ func putEntry(key string) []byte {
 	return fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.Put{Key: key})
 }
 
-// Nothing is applied after an entry that cannot be.
+// After an entry that cannot be applied, nothing is applied.
 func TestNothingAfterWhatCannotBeApplied(t *testing.T) {
 	m := start(t, 2)
 	m.commit(&raftpb.Entry{Data: putEntry("a")}, &raftpb.Entry{Data: []byte{0}},
@@ -47,7 +47,7 @@ func TestNothingAfterWhatCannotBeApplied(t *testing.T) {
 	}
 }
 
-// An entry that the state has already, because a snapshot came in between, changes nothing.
+// An entry that a snapshot already contains changes nothing.
 func TestEntryBeforeTheState(t *testing.T) {
 	m := start(t, 2)
 	m.commit(&raftpb.Entry{Data: putEntry("a")})
@@ -59,7 +59,7 @@ func TestEntryBeforeTheState(t *testing.T) {
 	}
 }
 
-// What an older release would have to go on with is no fault of another member.
+// An entry that only an older release can apply is not blamed on another member.
 func TestEntryOfAnOldVersion(t *testing.T) {
 	for _, old := range []bool{true, false} {
 		m, err := start(t, 2), encoding.ErrOlder
@@ -74,8 +74,7 @@ func TestEntryOfAnOldVersion(t *testing.T) {
 	}
 }
 
-// Goal: what another member's clients asked for is no answer to this one's. Method: a command that
-// another member has forwarded under the same number.
+// A command forwarded by another member does not answer a local one with the same number.
 func TestCommandOfAnotherOrigin(t *testing.T) {
 	m := start(t, 2)
 	m.commit(&raftpb.Entry{})
@@ -87,23 +86,24 @@ func TestCommandOfAnotherOrigin(t *testing.T) {
 		data = fsm.AppendGroup(data, fsm.Origin{Member: member, Seq: 1}, 1)
 		m.commit(&raftpb.Entry{Data: fsm.AppendCommand(data, p.Command)})
 		if answered := len(m.proposals) == 1; answered != (member == self) {
-			t.Errorf("forwarded by %d: answered %v", member, answered)
+			t.Errorf("forwarded by member %d: answered %v", member, answered)
 		}
 	}
 }
 
-// What a leader decided, and a later one has committed, is applied by the first as by any other.
+// A deposed leader applies its own decisions like any other member, once a later leader commits
+// them.
 func TestDecisionOfAnEarlierLeader(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
 	c.propose(p, &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 1000}}, "grant")
-	c.pass(1050) // until after its last checkpoint, which the end would wait for
+	c.pass(1050) // past its last checkpoint, for which the expiry would wait
 	for _, id := range []uint64{2, 3} {
 		c.cut[link2{id, 1}] = true
 	}
 	c.pass(300)
 	if !p.r.lead.expiry.expiring || len(p.r.inflight) == 0 {
-		t.Fatal("the end of the lease is not in the log")
+		t.Fatal("the expiry is not in the log")
 	}
 	c.leaderless(2, 3)
 	c.check(c.members[2].r.Campaign())
@@ -111,11 +111,11 @@ func TestDecisionOfAnEarlierLeader(t *testing.T) {
 	clear(c.cut)
 	c.pass(500)
 	if p.r.leading || len(p.r.inflight) > 0 {
-		t.Errorf("leads %v, %d entries have no outcome", p.r.leading, len(p.r.inflight))
+		t.Errorf("leads %v, %d entries without an outcome", p.r.leading, len(p.r.inflight))
 	}
 	for _, id := range c.ids() {
 		if _, ok := c.members[id].r.lessor.Lookup(1); ok {
-			t.Errorf("the lease lives on at member %d", id)
+			t.Errorf("the lease still exists at member %d", id)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// newAsker returns an asker of a member that knows a leader, in an empty state.
+// newAsker returns an asker of a member that has a leader, in an empty state.
 func newAsker() *asker {
 	machine := fsm.New(fsm.Config{})
 	return &asker{m: &local{
@@ -22,14 +22,14 @@ func newAsker() *asker {
 	}}
 }
 
-// filled returns what the next message to the leader says.
+// filled returns the next message to the leader.
 func (a *asker) filled() *Forward {
 	m := new(Forward)
 	a.fill(m, a.m.ticks)
 	return m
 }
 
-// told returns the IDs of leases whose renewals were answered, with the errors.
+// told returns the IDs and errors of the answered renewals.
 func (a *asker) told() (ids []lease.ID, errs []error) {
 	for _, n := range a.m.out.Renewals {
 		ids, errs = append(ids, n.ID), append(errs, n.Err)
@@ -46,19 +46,19 @@ func asksAbout(leases int, size int) *Read {
 	return q
 }
 
-// A round asks about as many leases, and says as much of caches, as one message may: the reads that
-// find no room go with the next.
+// A round has at most as many leases and reads as fit into one message. Other reads wait for the
+// next round.
 func TestRoundsAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		reads []*Read
 		first int
 	}{
-		"few":             {[]*Read{asksAbout(1, 0), asksAbout(2, 9)}, 2},
-		"many leases":     {[]*Read{asksAbout(maxForwarded, 0), asksAbout(0, 0)}, 1},
-		"one lease less":  {[]*Read{asksAbout(maxForwarded-1, 0), asksAbout(1, 0), asksAbout(1, 0)}, 2},
-		"large fills":     {[]*Read{asksAbout(0, maxCacheBytes), asksAbout(0, 9)}, 1},
-		"a fill less":     {[]*Read{asksAbout(0, maxCacheBytes-1), asksAbout(0, 9), asksAbout(0, 9)}, 2},
-		"both, and a few": {[]*Read{asksAbout(9, maxCacheBytes), asksAbout(0, 0)}, 1},
+		"few":                  {[]*Read{asksAbout(1, 0), asksAbout(2, 9)}, 2},
+		"many leases":          {[]*Read{asksAbout(maxForwarded, 0), asksAbout(0, 0)}, 1},
+		"one lease fewer":      {[]*Read{asksAbout(maxForwarded-1, 0), asksAbout(1, 0), asksAbout(1, 0)}, 2},
+		"large fills":          {[]*Read{asksAbout(0, maxCacheBytes), asksAbout(0, 9)}, 1},
+		"one fill fewer":       {[]*Read{asksAbout(0, maxCacheBytes-1), asksAbout(0, 9), asksAbout(0, 9)}, 2},
+		"both, and a few more": {[]*Read{asksAbout(9, maxCacheBytes), asksAbout(0, 0)}, 1},
 	} {
 		a := newAsker()
 		for _, q := range c.reads {
@@ -71,8 +71,8 @@ func TestRoundsAreBounded(t *testing.T) {
 	}
 }
 
-// What finds no room is refused at once, and not asked; acknowledgements and word of leases that
-// nobody keeps alive may be lost.
+// Requests that do not fit are refused at once. Acknowledgements and reports of abandoned leases
+// may be dropped.
 func TestAsksAreRefused(t *testing.T) {
 	a := newAsker()
 	a.agent.Joined(0, holder.Join[struct{}]{ID: 1, Group: 1, TTL: 5000})
@@ -84,27 +84,27 @@ func TestAsksAreRefused(t *testing.T) {
 	a.renew(Renewal{ID: 7})
 	if ids, errs := a.told(); !slices.Equal(ids, []lease.ID{1, 7}) ||
 		!errors.Is(errs[0], ErrOverloaded) || len(a.renewals) != maxForwarded/2 {
-		t.Errorf("answered are %v, %v, %d are asked", ids, errs, len(a.renewals))
+		t.Errorf("answered %v, %v; %d requested", ids, errs, len(a.renewals))
 	}
 	a.openCache(OpenCache{ID: 8})
 	if o := a.m.out.Opened; len(o) != 1 || !errors.Is(o[0].Err, ErrOverloaded) || !a.caches.empty() {
-		t.Errorf("answered are %+v", o)
+		t.Errorf("answered %+v", o)
 	}
 	for range maxForwarded + 1 {
 		a.ack(AckCache{})
 		a.abandon([]lease.ID{3})
 	}
 	if n, k := len(a.caches.acks), len(a.abandoned); n != maxForwarded || k != maxForwarded {
-		t.Errorf("%d acknowledgements and %d leases wait", n, k)
+		t.Errorf("%d acknowledgements and %d leases pending", n, k)
 	}
 	a = newAsker()
 	a.m.leader = 0
 	if a.abandon([]lease.ID{1}); len(a.abandoned) != 0 {
-		t.Error("word for no leader waits")
+		t.Error("a report waits although there is no leader")
 	}
 }
 
-// An asker is empty when nothing waits for the leader, nor for what it has answered.
+// An asker is empty when nothing waits for the leader or for delivery.
 func TestAskerIsEmpty(t *testing.T) {
 	for name, wait := range map[string]func(*asker){
 		"nothing": func(*asker) {},
@@ -135,8 +135,8 @@ func TestAskerIsEmpty(t *testing.T) {
 	}
 }
 
-// Another leader is asked all that the last one has not answered, once and in the old order; word
-// of leases that nobody keeps alive is not for it.
+// A new leader gets everything that the old one did not answer, once and in order, but no reports
+// of abandoned leases.
 func TestAskerTurnsToAnother(t *testing.T) {
 	a := newAsker()
 	first, second := &Read{}, &Read{}
@@ -163,20 +163,19 @@ func TestAskerTurnsToAnother(t *testing.T) {
 	if !slices.Equal(a.current.reads, []*Read{first, second}) ||
 		!slices.Equal(opened, []lease.ID{1, 2}) ||
 		!slices.Equal(renewed, []lease.ID{1, 3, 4}) || len(m.Abandoned) != 0 {
-		t.Errorf("asked are %v, %v and %d reads", renewed, opened, len(a.current.reads))
+		t.Errorf("requested %v, %v and %d reads", renewed, opened, len(a.current.reads))
 	}
 	all := a.take()
 	if !a.empty() || len(all.reads) != 2 || len(all.renewals) != 3 || len(all.opens) != 2 {
-		t.Errorf("taken are %+v", all)
+		t.Errorf("took %+v", all)
 	}
 	b := newAsker()
 	if b.give(all); !reflect.DeepEqual(b.take(), all) {
-		t.Errorf("given back is something else than %+v", all)
+		t.Errorf("the returned requests differ from %+v", all)
 	}
 }
 
-// What seems lost is asked again: a round after two heartbeats, a renewal after an election
-// timeout, and what is answered not at all.
+// Lost requests are repeated: a round after two heartbeats, a renewal after an election timeout.
 func TestAskedAgain(t *testing.T) {
 	a := newAsker()
 	a.read(&Read{})
@@ -201,18 +200,17 @@ func TestAskedAgain(t *testing.T) {
 		}
 	}
 	if !slices.Equal(rounds[:3], []uint64{2, 4, 6}) || len(rounds) != 12 {
-		t.Errorf("the round was asked again at %v", rounds)
+		t.Errorf("the round was repeated at %v", rounds)
 	}
 	if !slices.Equal(renewals, []uint64{10, 2, 10, 3, 20, 2, 20, 3}) {
-		t.Errorf("at these ticks these leases were asked for again: %v", renewals)
+		t.Errorf("leases repeated, by tick: %v", renewals)
 	}
 	if !slices.Equal(opens, []uint64{10, 20}) {
-		t.Errorf("caches were opened again at %v", opens)
+		t.Errorf("caches were reopened at %v", opens)
 	}
 }
 
-// No read or renewal waits for a leader longer than some election timeouts; a younger read asks
-// again in the next round.
+// Reads and renewals wait a few election timeouts for a leader. Newer reads go into the next round.
 func TestAskerExpires(t *testing.T) {
 	a := newAsker()
 	old, young := &Read{}, &Read{born: 1}
@@ -226,22 +224,22 @@ func TestAskerExpires(t *testing.T) {
 	a.m.ticks = uint64(patienceAsks*a.m.cfg.ElectionTicks) - 1
 	round := a.current
 	if a.expire(); a.current != round || len(a.m.out.Reads) != 0 {
-		t.Error("something is over too early")
+		t.Error("a request ended too early")
 	}
 	a.m.ticks++
 	a.expire()
 	ids, errs := a.told()
 	if !slices.Equal(ids, []lease.ID{3, 1}) || !errors.Is(errs[0], ErrNoLeader) ||
 		!errors.Is(errs[1], ErrNoLeader) {
-		t.Errorf("answered are %v, %v", ids, errs)
+		t.Errorf("answered %v, %v", ids, errs)
 	}
 	if !slices.Equal(a.m.out.Reads, []*Read{old}) || !errors.Is(old.Err, ErrNoLeader) ||
 		a.current != nil || !slices.Equal(a.reads, []*Read{young}) {
-		t.Errorf("%d reads are answered, %d wait", len(a.m.out.Reads), len(a.reads))
+		t.Errorf("%d reads answered, %d waiting", len(a.m.out.Reads), len(a.reads))
 	}
 }
 
-// Only the answer to the round that was asked counts, if it answers all that was asked.
+// Only a complete answer to the current round counts.
 func TestConfirmedRound(t *testing.T) {
 	read := &Read{Leases: []lease.ID{1, 2}, Fill: &Fill{}}
 	other := &Read{Leases: []lease.ID{3}, Fill: &Fill{}}
@@ -249,10 +247,10 @@ func TestConfirmedRound(t *testing.T) {
 		reply Reply
 		want  bool
 	}{
-		"whole":         {Reply{Left: make([]Left, 3), Filled: []bool{false, true}}, true},
-		"a lease less":  {Reply{Left: make([]Left, 2), Filled: []bool{true, true}}, false},
-		"a fill less":   {Reply{Left: make([]Left, 3), Filled: []bool{true}}, false},
-		"another round": {Reply{Round: 9, Left: make([]Left, 3), Filled: []bool{true, true}}, false},
+		"whole":           {Reply{Left: make([]Left, 3), Filled: []bool{false, true}}, true},
+		"one lease fewer": {Reply{Left: make([]Left, 2), Filled: []bool{true, true}}, false},
+		"one fill fewer":  {Reply{Left: make([]Left, 3), Filled: []bool{true}}, false},
+		"another round":   {Reply{Round: 9, Left: make([]Left, 3), Filled: []bool{true, true}}, false},
 	} {
 		a := newAsker()
 		a.read(read)
@@ -261,7 +259,7 @@ func TestConfirmedRound(t *testing.T) {
 		c.reply.Term, c.reply.Round = 3, c.reply.Round+a.last
 		read.Fill.Term, other.Fill.Term = 0, 0
 		if a.confirmed(&c.reply); (len(a.done) == 1) != c.want || (a.current == nil) != c.want {
-			t.Errorf("%s: %d rounds are done", name, len(a.done))
+			t.Errorf("%s: %d rounds done", name, len(a.done))
 		}
 		if c.want && (read.Fill.Term != 0 || other.Fill.Term != 3 || len(read.Left) != 2) {
 			t.Errorf("%s: %+v, %+v", name, read.Fill, other.Fill)

@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// BenchmarkCommit is the way of commands from their proposal to their results, with all that
-// one member does on it but the disk and the answers: so many to an entry, numbered as
-// leasehold.v1's clients number them, after every entry a view of the state.
+// BenchmarkCommit measures commands from proposal to result on one member, without disk and
+// answers. Commands are numbered as by clients of leasehold.v1, and each entry is followed by a
+// view.
 func BenchmarkCommit(b *testing.B) {
 	for _, w := range []struct {
 		name string
@@ -28,8 +28,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// client makes commands. What they are is made before the clock runs: a member gets them
-// from a decoder.
+// client makes commands before the timer starts, since a member gets them from a decoder.
 type client struct {
 	session fsm.Session
 	number  uint64
@@ -50,7 +49,7 @@ func (c *client) put(i int) fsm.Command {
 	return c.once(&fsm.Put{Key: fmt.Sprintf("key/%08d", i%1000), Value: c.value})
 }
 
-// lock enters and leaves waiting lines in turn, as client/lock does.
+// lock alternately joins and leaves wait queues, like client/lock.
 func (c *client) lock(i int) fsm.Command {
 	key := fmt.Sprintf("lock/%04d/%x", i/2%64, c.lease)
 	if i%2 == 1 {
@@ -70,7 +69,7 @@ func (c *client) lock(i int) fsm.Command {
 	})
 }
 
-// grant grants leases and revokes them again.
+// grant alternately grants and revokes leases.
 func (c *client) grant(i int) fsm.Command {
 	if i%2 == 1 {
 		return c.once(&fsm.Revoke{ID: c.lease + lease.ID(i)})
@@ -132,7 +131,7 @@ func commit(b *testing.B, m *member, a *raftpb.Message) {
 	m.r.Persisted(a)
 }
 
-// tidy drops what gathers: the log, and now and then the history.
+// tidy truncates the log and, sometimes, the history.
 func tidy(b *testing.B, m *member) {
 	err := m.log.Compact(m.m.Index() - 1)
 	if err != nil && !errors.Is(err, raft.ErrCompacted) {

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// What caches say through a follower goes in messages that the transport has room for, in order,
-// and before what they are about to read.
+// A follower forwards the messages of caches within the transport's limit, in order, and ahead of
+// the reads that follow them.
 func TestCacheWordsAreBounded(t *testing.T) {
 	const n = 30
 	long := []keyrange.Range{{Key: strings.Repeat("k", 1<<20)}}
@@ -32,7 +32,7 @@ func TestCacheWordsAreBounded(t *testing.T) {
 	size := func(f *Forward) {
 		t.Helper()
 		if n := (&Message{Forward: f}).Size(); n > 2*maxCacheBytes {
-			t.Errorf("a message of %d bytes", n)
+			t.Errorf("message of %d bytes", n)
 		}
 	}
 	for rounds := 0; rounds == 0; {
@@ -52,7 +52,7 @@ func TestCacheWordsAreBounded(t *testing.T) {
 			next(m.Round)
 		}
 		if !m.aboutCaches() {
-			t.Fatalf("%d acknowledgements, %d openings, and nothing more", acks, opens)
+			t.Fatalf("%d acknowledgements, %d openings, then nothing", acks, opens)
 		}
 	}
 	if acks != n || opens != n {
@@ -64,12 +64,12 @@ func TestCacheWordsAreBounded(t *testing.T) {
 		a.caches.again(m, now, 50)
 		size(m)
 		if opens += len(m.Opens); len(m.Opens) == 0 {
-			t.Fatalf("%d openings are said again", opens)
+			t.Fatalf("%d openings repeated", opens)
 		}
 	}
 }
 
-// What caches are to drop goes to another member in messages that the transport has room for.
+// Invalidations go to another member in messages within the transport's limit.
 func TestInvalidationsAreBounded(t *testing.T) {
 	c := caching(t)
 	leader, key := c.members[1], "c"+strings.Repeat("k", 900<<10)
@@ -86,16 +86,16 @@ func TestInvalidationsAreBounded(t *testing.T) {
 		}
 		told += len(m.Reply.Invalidations)
 		if size := m.Size(); size > 2*maxCacheBytes {
-			t.Errorf("a message of %d bytes", size)
+			t.Errorf("message of %d bytes", size)
 		}
 	}
 	if told != n {
-		t.Errorf("%d caches are told", told)
+		t.Errorf("%d caches got invalidations", told)
 	}
 }
 
-// Commands go to the leader in messages, and into the log in entries, that the transport has
-// room for, whatever it is in them that is large.
+// Messages with forwarded commands and log entries stay within the transport's limit, whichever
+// part of them is large.
 func TestForwardIsBounded(t *testing.T) {
 	const n, batch, large = 60, 1 << 20, 1400 << 10
 	big := strings.Repeat("k", large)
@@ -119,7 +119,7 @@ func TestForwardIsBounded(t *testing.T) {
 		t.Helper()
 		size := len(msg.AppendTo(nil))
 		if size > batch+2*large || size > msg.Size() || msg.Size() > size+fixedSize {
-			t.Errorf("a message of %d bytes, Size says %d", size, msg.Size())
+			t.Errorf("message of %d bytes, Size returns %d", size, msg.Size())
 		}
 	}
 	for messages := 0; len(f.queue) > 0; messages++ {
@@ -128,7 +128,7 @@ func TestForwardIsBounded(t *testing.T) {
 		check(&Message{Version: 1, Forward: msg})
 		f.received = f.next
 		if messages == n {
-			t.Fatal("the queue does not get shorter")
+			t.Fatal("the queue does not shrink")
 		}
 	}
 	f.received = 0
@@ -137,7 +137,7 @@ func TestForwardIsBounded(t *testing.T) {
 
 	q := queue{m: m}
 
-	for i := range uint64(n) { // all of them at the leader, one after the other
+	for i := range uint64(n) { // all arrive at the leader, one by one
 		q.waiting = append(q.waiting, &Proposal{
 			Command: commands[i%3], origin: fsm.Origin{Member: 3, Seq: i},
 		})
@@ -145,7 +145,7 @@ func TestForwardIsBounded(t *testing.T) {
 	for len(q.waiting) > 0 {
 		data, of := q.next()
 		if len(data) > batch+2*large {
-			t.Errorf("an entry of %d bytes", len(data))
+			t.Errorf("entry of %d bytes", len(data))
 		}
 		if groups, err := fsm.DecodeEntry(data); err != nil || len(groups[0].Commands) != len(of) {
 			t.Fatalf("%d commands: %v", len(of), err)
@@ -154,8 +154,8 @@ func TestForwardIsBounded(t *testing.T) {
 	}
 }
 
-// A command that no message has room for is refused, by a leader and by a follower, wherever it
-// stands among others, which are done.
+// A command too large for any message is refused, by leaders and followers. The commands around it
+// proceed.
 func TestTooLarge(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -183,8 +183,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// A message has at most MaxBeside bytes beside a batch of commands and one that is large, however
-// much is asked for at a time, and one with a large command has nothing else.
+// A message with a large command has nothing else. Otherwise a message has at most MaxBeside bytes
+// besides its batch of commands.
 func TestMessageIsBounded(t *testing.T) {
 	const batch, large = 1 << 20, 6 << 20
 	here := &local{
@@ -220,19 +220,19 @@ func TestMessageIsBounded(t *testing.T) {
 		asks += len(m.Forward.Renewals) + len(m.Forward.Acks) + len(m.Forward.Opens) +
 			len(m.Forward.Fills)
 		if size > batch+large+MaxBeside || size > m.Size() {
-			t.Errorf("a message of %d bytes, Size says %d", size, m.Size())
+			t.Errorf("message of %d bytes, Size returns %d", size, m.Size())
 		}
 		if len(m.Forward.Commands) > 0 && size > batch+large+fixedSize {
-			t.Errorf("a message of %d bytes has more than a command", size)
+			t.Errorf("a message of %d bytes has more than one command", size)
 		}
 	}
 	if commands != 3 || asks != maxForwarded+9 {
-		t.Errorf("%d commands, %d asks", commands, asks)
+		t.Errorf("%d commands, %d requests", commands, asks)
 	}
 }
 
-// A follower without a leader takes a bounded number of commands and asks, and refuses the
-// rest at once; all that it took is answered in time, and then it takes new ones.
+// A follower without a leader queues a bounded number of commands and requests and refuses the rest
+// at once. The queued ones are answered in time, which makes room.
 func TestFollowerIsBounded(t *testing.T) {
 	m := start(t, 2)
 	for range maxForwarded + 10 {
@@ -262,12 +262,12 @@ func TestFollowerIsBounded(t *testing.T) {
 	m.r.Propose(p)
 	m.take()
 	if p.Err != nil {
-		t.Errorf("refused with room again: %v", p.Err)
+		t.Errorf("refused although there is room again: %v", p.Err)
 	}
 }
 
-// Very many commands and renewals through a follower at once are all answered, the commands
-// in their order, though the first message of each is lost.
+// Very many commands and renewals through a follower are all answered, the commands in order, even
+// if the first message of each is lost.
 func TestManyThroughFollower(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -291,17 +291,16 @@ func TestManyThroughFollower(t *testing.T) {
 		}
 	}
 	if f := &p.r.relay.commands; len(f.sent)+len(f.queue)+len(p.r.relay.asks.open) > 0 {
-		t.Error("something is kept that was answered")
+		t.Error("answered requests are still queued")
 	}
 }
 
-// A command whose refusal is lost on its way has an outcome that is not known, and takes up
-// no room for ever.
+// If the refusal of a command is lost, its outcome is unknown, and it does not stay queued.
 func TestLostRefusal(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
 	c.run()
-	c.members[1].r.ticks += 10 // it is not new any more, and refuses at once
+	c.members[1].r.ticks += 10 // no longer new, so it refuses at once
 	p := c.members[2]
 	c.cut[link2{1, 2}] = true
 	c.propose(p, &fsm.AddMember{Member: fsm.Member{ID: 4, PeerURLs: []string{url(4)}}}, "add")
@@ -312,7 +311,7 @@ func TestLostRefusal(t *testing.T) {
 		t.Errorf("answered %q", got)
 	}
 	if n := len(p.r.relay.commands.sent); n != 0 {
-		t.Errorf("%d commands are kept that nobody waits for", n)
+		t.Errorf("%d commands without a waiter are still queued", n)
 	}
 	if n := len(c.members[1].r.machine.View().Members); n != 3 {
 		t.Errorf("%d members", n)

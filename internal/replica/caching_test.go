@@ -11,16 +11,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// cache is a client's cache that does what a test says.
+// cache is a client's cache, controlled by the test.
 type cache struct {
 	c     *cluster
-	p     *peer // where its stream is
+	p     *peer // with its stream
 	id    lease.ID
 	token lease.Token
-	term  uint64 // in which it knows that it is open
+	term  uint64 // of the last acknowledged opening
 }
 
-// caching begins a cluster with a leader, member 1.
+// caching starts a cluster that member 1 leads.
 func caching(t testing.TB) *cluster {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -42,7 +42,7 @@ func (c *cluster) hold(p *peer, id lease.ID, ttl lease.TTL) *cache {
 	return k
 }
 
-// succeed lets another member lead, and the first one die.
+// succeed kills the leader and elects another member.
 func (c *cluster) succeed(id uint64) {
 	c.t.Helper()
 	c.check(c.members[1].r.Transfer(id))
@@ -57,7 +57,7 @@ func (c *cluster) succeed(id uint64) {
 	}
 }
 
-// open opens the cache anew.
+// open opens the cache in the current term.
 func (k *cache) open(has ...string) {
 	k.c.t.Helper()
 	if text := k.ask(has...); !strings.HasPrefix(text, "open in term ") {
@@ -66,7 +66,7 @@ func (k *cache) open(has ...string) {
 	k.confirm()
 }
 
-// ask asks to be opened and returns the answer, of which the leader does not learn.
+// ask requests the opening and returns the answer, without confirming it to the leader.
 func (k *cache) ask(has ...string) string {
 	k.c.t.Helper()
 	o := OpenCache{ID: k.id, Token: k.token, Owner: k.c.ask(k.p, "open", fmt.Sprint(k.id))}
@@ -81,13 +81,13 @@ func (k *cache) ask(has ...string) string {
 	return text
 }
 
-// confirm tells the leader that the cache knows that it is open.
+// confirm confirms to the leader that the cache is open.
 func (k *cache) confirm() {
 	k.p.r.AckCache(AckCache{ID: k.id, Token: k.token, Open: k.term})
 	k.c.run()
 }
 
-// fill reads a key to cache it, and reports whether it may be.
+// fill reads a key and reports whether it may be cached.
 func (k *cache) fill(key string) bool {
 	k.c.t.Helper()
 	q := &Read{
@@ -103,15 +103,15 @@ func (k *cache) fill(key string) bool {
 	return q.Fill.Term != 0 && q.Fill.Term == k.term
 }
 
-// mustFill reads a key that may be cached.
+// mustFill reads a key that must be cacheable.
 func (k *cache) mustFill(key string) {
 	k.c.t.Helper()
 	if !k.fill(key) {
-		k.c.t.Fatalf("cache %d may not have %q", k.id, key)
+		k.c.t.Fatalf("cache %d may not keep %q", k.id, key)
 	}
 }
 
-// told returns what the cache was told to drop, and forgets it.
+// told returns the invalidations received since the last call.
 func (k *cache) told() (drop []string, last Invalidation) {
 	var rest []Invalidation
 	for _, n := range k.p.told {
@@ -129,12 +129,12 @@ func (k *cache) told() (drop []string, last Invalidation) {
 	return slices.Compact(drop), last
 }
 
-// ack acknowledges what the cache was told, which must be those keys.
+// ack acknowledges the received invalidations, which must be those keys.
 func (k *cache) ack(want ...string) {
 	k.c.t.Helper()
 	drop, last := k.told()
 	if !slices.Equal(drop, want) {
-		k.c.t.Fatalf("cache %d was told to drop %q, want %q", k.id, drop, want)
+		k.c.t.Fatalf("cache %d must drop %q, want %q", k.id, drop, want)
 	}
 	k.p.r.Advance(k.c.now)
 	k.p.r.AckCache(AckCache{
@@ -143,7 +143,7 @@ func (k *cache) ack(want ...string) {
 	k.c.run()
 }
 
-// put proposes a put and returns a function that returns its outcome, "" if there is none.
+// put proposes a put and returns a function that returns its outcome, "" while there is none.
 func (c *cluster) put(p *peer, key string, id lease.ID) func() string {
 	return c.command(p, &fsm.Put{Key: key, Value: []byte("v"), Lease: id})
 }
@@ -156,7 +156,7 @@ func (c *cluster) command(p *peer, cmd fsm.Command) func() string {
 	return func() string { return c.asks[name] }
 }
 
-// want fails unless an outcome begins with a text, "" for none.
+// want fails the test unless the outcome begins with want; "" means no outcome.
 func (c *cluster) want(what string, outcome func() string, want string) {
 	c.t.Helper()
 	if got := outcome(); !strings.HasPrefix(got, want) || want == "" && got != "" {

@@ -16,21 +16,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// cluster runs several members in one goroutine and in virtual time. After
-// each input everything runs to rest, but for what the test holds back: messages on
-// a link, the syncs of a member. Every message passes through its encoding.
+// cluster runs several members in one goroutine, in virtual time. After each input it runs until
+// idle, except for messages and syncs that the test holds back. Every message is encoded and
+// decoded.
 type cluster struct {
 	t       testing.TB
 	members map[uint64]*peer
 	now     lease.Instant
 	cut     map[link2]bool       // messages on these links are lost
-	lose    func(*Message) bool  // and those that it picks, if not nil; it sees all others
-	held    map[link2][]*Message // and on these they wait
-	twice   map[link2]bool       // and on these they come twice
-	late    []*Message           // taken off their links, to arrive much later
-	asks    map[string]string    // the outcome of what clients asked, by name
-	open    []string             // names of those without an outcome
-	events  []string             // what happened since the last look
+	lose    func(*Message) bool  // so are messages that it selects, if not nil; it sees all others
+	held    map[link2][]*Message // messages on these links wait
+	twice   map[link2]bool       // messages on these links arrive twice
+	late    []*Message           // taken off their links, to be delivered much later
+	asks    map[string]string    // outcomes of client requests, by name
+	open    []string             // names of requests without an outcome
+	events  []string             // events since the last check
 	sent    map[string]int       // messages by kind
 	silence silence.Config       // of members that start from now on
 }
@@ -50,13 +50,13 @@ type peer struct {
 	entries     int // with data, appended
 	down        bool
 	hung        bool // its process is stopped
-	stuck       bool // syncs do not end
+	stuck       bool // syncs hang
 	removed     bool
-	failed      error // why it has stopped by itself
+	failed      error // why it stopped
 	was         role
-	told        []Invalidation // what its caches were told
-	slow        []SlowCache    // that are slow now
-	were        []SlowCache    // all that were, by the leader's word
+	told        []Invalidation // invalidations sent to its caches
+	slow        []SlowCache    // caches that are slow now
+	were        []SlowCache    // all caches that the leader reported as slow
 	forwarded   []*Proposal    // with a trace
 }
 
@@ -94,14 +94,14 @@ func (c *cluster) check(err error) {
 	}
 }
 
-// join adds the process of a member that has nothing yet.
+// join adds a process for a member without data.
 func (c *cluster) join(id uint64) {
 	p := &peer{id: id, log: raft.NewMemoryStorage()}
 	c.members[id] = p
 	c.start(p)
 }
 
-// start begins an incarnation of a member with what its disk has.
+// start starts an incarnation of a member with the contents of its disk.
 func (c *cluster) start(p *peer) {
 	c.t.Helper()
 	m := fsm.New(fsm.Config{})
@@ -122,7 +122,7 @@ func (c *cluster) start(p *peer) {
 	p.r.Advance(c.now)
 }
 
-// kill ends an incarnation of a member: what was not synced is lost.
+// kill ends an incarnation of a member. Unsynced data is lost.
 func (c *cluster) kill(p *peer) {
 	p.down, p.appends, p.inbox, p.stuck, p.told = true, nil, nil, false, nil
 	c.open = slices.DeleteFunc(c.open, func(name string) bool {
@@ -132,7 +132,7 @@ func (c *cluster) kill(p *peer) {
 
 func (c *cluster) ids() []uint64 { return slices.Sorted(maps.Keys(c.members)) }
 
-// run lets everything happen that can happen now.
+// run runs until nothing more can happen.
 func (c *cluster) run() {
 	c.t.Helper()
 	for range 10_000 {
@@ -144,10 +144,10 @@ func (c *cluster) run() {
 			return
 		}
 	}
-	c.t.Fatal("does not come to rest")
+	c.t.Fatal("the cluster does not become idle")
 }
 
-// step does one round of a member's work, as the shell would.
+// step runs one step of a member, as the shell would.
 func (c *cluster) step(p *peer) (busy bool) {
 	c.t.Helper()
 	if p.down || p.hung {
@@ -166,7 +166,7 @@ func (c *cluster) step(p *peer) (busy bool) {
 	}
 	out := p.r.Take()
 	if p.r.restless() {
-		c.t.Errorf("member %d leaves work for the next step", p.id)
+		c.t.Errorf("member %d left work for the next step", p.id)
 	}
 	c.carry(p, out)
 	return busy || len(out.Send)+len(out.Append) > 0 || out.Applied
@@ -175,7 +175,7 @@ func (c *cluster) step(p *peer) (busy bool) {
 func (c *cluster) deliver(p *peer, m *Message) {
 	c.t.Helper()
 	if m.Raft.GetType() != raftpb.MsgSnap {
-		if err := p.r.Step(m); !errors.Is(err, raft.ErrStepPeerNotFound) { // removed meanwhile
+		if err := p.r.Step(m); !errors.Is(err, raft.ErrStepPeerNotFound) { // removed in the meantime
 			c.check(err)
 		}
 		return
@@ -194,7 +194,7 @@ func (c *cluster) deliver(p *peer, m *Message) {
 	}
 }
 
-// persist makes durable what waits to be.
+// persist syncs pending writes.
 func (c *cluster) persist(p *peer) {
 	c.t.Helper()
 	batch := p.appends
@@ -203,7 +203,7 @@ func (c *cluster) persist(p *peer) {
 		if s := a.GetSnapshot(); !raft.IsEmptySnap(s) {
 			p.disk = encodeImage(c.t, p.r.incoming, s.GetMetadata().GetConfState())
 			c.check(p.log.ApplySnapshot(s))
-			for _, id := range c.ids() { // the stream has ended well
+			for _, id := range c.ids() { // the stream ended cleanly
 				if o := c.members[id]; !o.down && o.r.Status().Leading {
 					o.r.SnapshotSent(p.id, true)
 				}
@@ -224,7 +224,7 @@ func (c *cluster) persist(p *peer) {
 	}
 }
 
-// carry takes what a step brought about.
+// carry carries out the outputs of a step.
 func (c *cluster) carry(p *peer, out Output) {
 	c.t.Helper()
 	p.appends = append(p.appends, out.Append...)
@@ -246,9 +246,9 @@ func (c *cluster) carry(p *peer, out Output) {
 	}
 	for _, q := range out.Proposals {
 		if q.origin.Member != 0 {
-			c.t.Errorf("member %d answers a command of member %d", p.id, q.origin.Member)
+			c.t.Errorf("member %d answered a command of member %d", p.id, q.origin.Member)
 		}
-		if q.Owner != nil { // else nobody waits
+		if q.Owner != nil { // otherwise no one waits for it
 			c.answer(q.Owner.(string), outcome(q))
 		}
 	}
@@ -308,15 +308,15 @@ func outcome(q *Proposal) string {
 	}
 }
 
-// send puts a message on its link, by way of its encoding.
+// send encodes a message and puts it on its link.
 func (c *cluster) send(m *Message) {
 	c.t.Helper()
 	if m.From == m.To || m.To == 0 {
-		c.t.Errorf("member %d sends a message to %d", m.From, m.To)
+		c.t.Errorf("member %d sent a message to %d", m.From, m.To)
 	}
 	data := m.AppendTo(nil)
 	if m.Raft.GetType() != raftpb.MsgSnap && len(data) > m.Size() {
-		c.t.Errorf("%d bytes where Size says %d", len(data), m.Size())
+		c.t.Errorf("%d bytes, Size returns %d", len(data), m.Size())
 	}
 	d, err := DecodeMessage(m.From, m.To, data)
 	clear(data)
@@ -357,8 +357,7 @@ func (c *cluster) note(format string, args ...any) {
 	c.events = append(c.events, fmt.Sprintf(format, args...))
 }
 
-// answer notes the outcome of what was asked under a name. There is one for
-// each, and no second.
+// answer records the outcome of the named request. A second outcome is an error.
 func (c *cluster) answer(name, text string) {
 	c.t.Helper()
 	if old, ok := c.asks[name]; ok {
@@ -369,7 +368,7 @@ func (c *cluster) answer(name, text string) {
 	c.note("%s -> %s", name, text)
 }
 
-// ask opens a name for what a client asks of a member.
+// ask names a client's request to a member.
 func (c *cluster) ask(p *peer, words ...string) string {
 	name := fmt.Sprintf("%d: %s", p.id, strings.Join(words, " "))
 	for n := 2; c.asks[name] != "" || slices.Contains(c.open, name); n++ {
@@ -402,7 +401,7 @@ func (c *cluster) read(p *peer, id lease.ID) {
 	p.r.Read(q)
 }
 
-// pass lets time pass, with a tick each 100 ms, on all members that run.
+// pass advances time on all running members, with a tick every 100 ms.
 func (c *cluster) pass(d lease.Instant) {
 	c.t.Helper()
 	for end := c.now + d; c.now < end; {
@@ -430,7 +429,7 @@ func (c *cluster) pass(d lease.Instant) {
 	}
 }
 
-// connect tells a member how long its connections stand, as the shell does.
+// connect reports to a member how long its connections have existed, as the shell does.
 func (c *cluster) connect(p *peer) {
 	for _, id := range c.ids() {
 		o := c.members[id]
@@ -440,8 +439,8 @@ func (c *cluster) connect(p *peer) {
 	}
 }
 
-// state describes every member's keys and leases, and checks that equal indexes have equal states
-// (S3), and that Raft counts the votes of the voters that the state has.
+// state describes each member's keys and leases. It checks that members at equal indexes have equal
+// states (S3), and that Raft counts votes from the voters in the state.
 func (c *cluster) state() string {
 	c.t.Helper()
 	hashes := make(map[uint64]uint32) // by index

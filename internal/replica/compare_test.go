@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// comparing returns a cluster with a leader that compares the states once a second, after it has
-// done so.
+// comparing returns a cluster whose leader has compared the states once and repeats it every
+// second.
 func comparing(t *testing.T, voters ...uint64) (c *cluster, leader *peer) {
 	c = newCluster(t, voters...)
 	for _, p := range c.members {
@@ -22,16 +22,16 @@ func comparing(t *testing.T, voters ...uint64) (c *cluster, leader *peer) {
 		}
 	}
 	if leader == nil || leader.r.machine.HashedAt() == 0 || len(leader.r.machine.View().Alarms) > 0 {
-		t.Fatal("nobody has compared anything, or members differ")
+		t.Fatal("no comparison has happened, or members differ")
 	}
 	return c, leader
 }
 
-// damage changes the state of a member behind the log's back.
+// damage changes a member's state without a log entry.
 func damage(p *peer) { p.r.machine.Apply(&fsm.Put{Key: "damaged"}) }
 
-// Goal: a member whose state differs stops and the others go on, whichever it is, also the leader.
-// It does not run again on what it has. Method: a key that only it has.
+// A member with a differing state stops, even if it leads, and does not start again on its data.
+// The others continue.
 func TestDamagedMemberStops(t *testing.T) {
 	for _, leads := range []bool{true, false} {
 		c, bad := comparing(t, 1, 2, 3)
@@ -43,7 +43,7 @@ func TestDamagedMemberStops(t *testing.T) {
 		for _, p := range c.members {
 			if p == bad {
 				if !errors.Is(p.failed, ErrDamaged) {
-					t.Errorf("leads %v: ended with %v", leads, p.failed)
+					t.Errorf("leads %v: stopped with %v", leads, p.failed)
 				}
 				continue
 			}
@@ -60,13 +60,12 @@ func TestDamagedMemberStops(t *testing.T) {
 		bad.failed = nil
 		c.start(bad)
 		if c.pass(2000); !errors.Is(bad.failed, ErrDamaged) {
-			t.Errorf("leads %v: goes on after a restart: %v", leads, bad.failed)
+			t.Errorf("leads %v: restart: %v", leads, bad.failed)
 		}
 	}
 }
 
-// No member tells the hash of another one, nor asks for hashes before it is time; but each tells
-// its own.
+// Each member reports its own hash only, and requests hashes only when they are due.
 func TestNobodyTellsAnothersHash(t *testing.T) {
 	for _, c := range []struct {
 		from    uint64 // 0 for the leader itself
@@ -97,15 +96,15 @@ func TestNobodyTellsAnothersHash(t *testing.T) {
 	}
 }
 
-// Goal: a member that gets the state as a snapshot, in which it is damaged, does not go on with it.
-// Method: it hears nothing any more after it has told its hash, and the log before is gone then.
+// A member that gets a damaged state as a snapshot stops, even if it is cut off after reporting its
+// hash and the log before the snapshot is gone.
 func TestSnapshotSaysDamaged(t *testing.T) {
 	c, leader := comparing(t, 1, 2, 3)
 	bad, before := c.members[leader.id%3+1], leader.r.machine.HashedAt()
 	damage(bad)
 	c.lose = func(m *Message) bool { return m.To == bad.id && bad.r.machine.HashedAt() > before }
 	if c.pass(2000); !leader.r.machine.IsDamaged(bad.id) || bad.failed != nil {
-		t.Fatalf("alarms %v, and it has ended with %v", leader.r.machine.View().Alarms, bad.failed)
+		t.Fatalf("alarms %v, stopped with %v", leader.r.machine.View().Alarms, bad.failed)
 	}
 	for _, p := range c.members {
 		if p != bad {
@@ -117,30 +116,30 @@ func TestSnapshotSaysDamaged(t *testing.T) {
 	}
 	c.lose = nil
 	if c.pass(2000); !errors.Is(bad.failed, ErrDamaged) {
-		t.Errorf("ended with %v", bad.failed)
+		t.Errorf("stopped with %v", bad.failed)
 	}
 	bad.failed = nil
 	c.start(bad)
 	if c.step(bad); !errors.Is(bad.failed, ErrDamaged) {
-		t.Errorf("started anew it ended with %v", bad.failed)
+		t.Errorf("after a restart, stopped with %v", bad.failed)
 	}
 }
 
-// A hash of a state that is not the one which was asked for last is told to nobody.
+// A member reports only the hash that was requested last.
 func TestHashOfAnotherStateIsNotTold(t *testing.T) {
 	_, leader := comparing(t, 1, 2)
 	of, before := leader.r.machine.Image(), leader.r.Status().Pending
 	if of.View.Index <= leader.r.machine.HashedAt() {
-		t.Fatal("the state is the one that was asked for")
+		t.Fatal("the state is the requested one")
 	}
 	leader.r.TellHash(of, 1, nil)
 	if n := leader.r.Status().Pending; n != before {
-		t.Errorf("%d commands are under way, and %d were before", n, before)
+		t.Errorf("%d commands in flight, %d before", n, before)
 	}
 }
 
-// TestCompareTicks: a leader asks for the hashes a tenth of Config.CompareTicks after it has begun,
-// and then after each of them; not before it is primary, and not without another member.
+// A leader compares the states after a tenth of Config.CompareTicks, and then every CompareTicks,
+// once it is primary and has another member.
 func TestCompareTicks(t *testing.T) {
 	for _, x := range []struct {
 		name    string
@@ -158,7 +157,7 @@ func TestCompareTicks(t *testing.T) {
 		if x.others {
 			m.m.AddMember(fsm.Member{ID: 2})
 		}
-		for range 3 { // the leader begins then
+		for range 3 { // the leader starts in the first step
 			m.r.Tick()
 		}
 		if err := m.r.Campaign(); err != nil {
@@ -177,12 +176,12 @@ func TestCompareTicks(t *testing.T) {
 			m.settle()
 		}
 		if !slices.Equal(asked, x.want) {
-			t.Errorf("%s: asked at the ticks %v, want %v", x.name, asked, x.want)
+			t.Errorf("%s: requested at ticks %v, want %v", x.name, asked, x.want)
 		}
 	}
 }
 
-// Two members that differ do not know which is right: nobody stops, and writes are refused.
+// Of two members that differ, neither is known to be right. Both continue, and writes are refused.
 func TestSplitMembers(t *testing.T) {
 	c, leader := comparing(t, 1, 2)
 	damage(leader)

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// changesOf counts how often f leaves a list of another length.
+// changesOf counts how often f changes the length of a list.
 func changesOf(n int, length func() int, f func(i int)) (changes int) {
 	before := length()
 	for i := range n {
@@ -17,9 +17,8 @@ func changesOf(n int, length func() int, f func(i int)) (changes int) {
 	return changes
 }
 
-// Goal: what is answered of very many renewals, or refused of very many commands, is not taken out
-// of the list of all for each answer. Method: an answer to each by itself, in the middle first;
-// what is counted is how often the list was another.
+// Answers to very many renewals, or refusals of very many commands, do not shift the list for each
+// one.
 func TestManyAnswers(t *testing.T) {
 	const n = 1000
 	m := &local{}
@@ -38,9 +37,9 @@ func TestManyAnswers(t *testing.T) {
 		r.answered(&Reply{Refused: []Refusal{{Seq: seq(i), Code: codeOf(ErrOverloaded)}}})
 	})
 	if len(a.open)+len(f.sent) > 0 || len(m.out.Renewals) != n || len(m.out.Proposals) != n {
-		t.Errorf("%d renewals and %d commands are left", len(a.open), len(f.sent))
+		t.Errorf("%d renewals and %d commands left", len(a.open), len(f.sent))
 	}
 	if renewed > 12 || refused > 12 {
-		t.Errorf("the lists were changed %d and %d times for %d answers", renewed, refused, n)
+		t.Errorf("the lists changed %d and %d times for %d answers", renewed, refused, n)
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// crowd is a member whose callers wait for their answers before they ask again.
+// crowd is a member whose callers wait for an answer before their next command.
 type crowd struct {
 	*member
-	held int // times that commands were kept waiting for others
+	held int // number of delays
 }
 
 func newCrowd(t *testing.T) *crowd {
@@ -18,7 +18,7 @@ func newCrowd(t *testing.T) *crowd {
 	return c
 }
 
-// ask proposes n commands at once, and says whether they wait for others.
+// ask proposes n commands at once and reports whether they are delayed.
 func (c *crowd) ask(n int) bool {
 	c.t.Helper()
 	for range n {
@@ -32,7 +32,7 @@ func (c *crowd) ask(n int) bool {
 	return held
 }
 
-// sync makes durable what was proposed, and returns how many were answered.
+// sync makes the proposals durable and returns the number of answers.
 func (c *crowd) sync() int {
 	c.t.Helper()
 	before := len(c.proposals)
@@ -41,28 +41,27 @@ func (c *crowd) sync() int {
 	return len(c.proposals) - before
 }
 
-// TestDelayTurns: who is told by an answer to another, as the next holder of a lock is,
-// was not there to be counted; the entry before tells that there are two.
+// A caller that is notified by another's answer, like the next holder of a lock, was not there to
+// be counted. The previous entry shows that there are two callers.
 func TestDelayTurns(t *testing.T) {
 	c := newCrowd(t)
 	c.ask(1)                     // a holder unlocks
-	c.sync()                     // and is told; so is the next
-	c.ask(1)                     // it comes back to the line, which begins a sync,
-	c.ask(1)                     // just before the next unlocks
-	if c.sync(); c.r.Delayed() { // so that this waits: in vain, since nobody else was told
+	c.sync()                     // it is answered, and the next one is notified
+	c.ask(1)                     // it returns to the queue, which starts a sync
+	c.ask(1)                     // the next one unlocks just afterwards
+	if c.sync(); c.r.Delayed() { // this command waits in vain: no one else was notified
 		c.r.EndDelay()
 		c.take()
 	}
 	c.sync()
 	for i := range 10 {
 		if !c.ask(1) || c.ask(1) {
-			t.Fatalf("hand-over %d: the two commands do not share an entry", i)
+			t.Fatalf("hand-over %d: the commands do not share an entry", i)
 		}
 		c.sync()
 	}
 }
 
-// TestDelayAlone: a caller that is alone never waits.
 func TestDelayAlone(t *testing.T) {
 	c := newCrowd(t)
 	for range 100 {
@@ -70,12 +69,12 @@ func TestDelayAlone(t *testing.T) {
 		c.sync()
 	}
 	if c.held > 0 {
-		t.Errorf("waited %d times", c.held)
+		t.Errorf("a single caller waited %d times", c.held)
 	}
 }
 
-// TestDelayEnds: callers that do not come are waited for once, and no longer than the
-// shell allows; if they keep staying away, more and more seldom.
+// Callers that stay away are waited for once, no longer than the shell allows, and then ever less
+// often.
 func TestDelayEnds(t *testing.T) {
 	c := newCrowd(t)
 	for round := range 200 {
@@ -83,7 +82,7 @@ func TestDelayEnds(t *testing.T) {
 		if c.r.Delayed() {
 			c.r.EndDelay()
 			if c.take(); c.r.Delayed() {
-				t.Fatal("waited for longer than it was allowed to")
+				t.Fatal("the delay exceeded the limit")
 			}
 		}
 		if n := c.sync(); n != 8 {
@@ -96,11 +95,11 @@ func TestDelayEnds(t *testing.T) {
 		c.sync()
 	}
 	if c.held == 0 || c.held > 20 {
-		t.Errorf("waited %d times of 400", c.held)
+		t.Errorf("waited in %d of 400 rounds", c.held)
 	}
 }
 
-// TestDelayStale: no caller is expected back long after it was answered.
+// Callers that were answered long ago are not expected back.
 func TestDelayStale(t *testing.T) {
 	c := newCrowd(t)
 	c.ask(8)
@@ -108,6 +107,6 @@ func TestDelayStale(t *testing.T) {
 	c.now += 6 // milliseconds
 	c.r.Advance(c.now)
 	if c.ask(1) {
-		t.Error("a command waits for callers who were answered long ago")
+		t.Error("a command waits for callers that were answered long ago")
 	}
 }

@@ -10,10 +10,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestWriterWaitsUntilLeaseEndsAnew: a write that came while the clock was not trusted waits for a
-// dead cache until the lease of that cache may have ended, by the time that the lease got anew, and
-// no longer. Method: the end of the lease itself has to wait for another cache, so nothing else
-// lets the write go on; and the cache is known to be slow before the clock is trusted again.
+// A write that arrives while the clock is not trusted waits for a dead cache until the lease of the
+// cache may have ended, counted from its refresh. Another cache delays the expiry itself, so
+// nothing else lets the write proceed.
 func TestWriterWaitsUntilLeaseEndsAnew(t *testing.T) {
 	c := caching(t)
 	dead, other := c.hold(c.members[2], 1, 6000), c.hold(c.members[3], 2, 60_000)
@@ -26,17 +25,17 @@ func TestWriterWaitsUntilLeaseEndsAnew(t *testing.T) {
 	c.wantSlow("while the clock is not trusted", "owner 1 for 1 ")
 	c.unstick()
 	c.pass(5800)
-	c.want("before the lease of the cache ends", w, "")
+	c.want("before the cache's lease ends", w, "")
 	c.pass(400)
-	c.want("after that", w, "revision")
+	c.want("afterwards", w, "revision")
 	if _, ok := c.members[1].r.lessor.Lookup(1); !ok {
-		t.Error("the lease has ended, though a cache may have its key")
+		t.Error("the lease has ended although a cache may have its key")
 	}
 }
 
-// TestExpiryInTheGateIsTakenBack: an expiry that was decided before the clock jumped takes no
-// effect, though it waits only for others to leave the gate (T10). It is decided anew when the
-// lease has had its full time again. Those that had left it have their outcome before.
+// An expiry that was decided before a clock jump and still waits at the gate is withdrawn (T10),
+// and decided again after the lease's full TTL. Expiries that have left the gate have their outcome
+// first.
 func TestExpiryInTheGateIsTakenBack(t *testing.T) {
 	const leases, inTheLog = 300, 256
 	m := lead(t)
@@ -52,30 +51,30 @@ func TestExpiryInTheGateIsTakenBack(t *testing.T) {
 	m.r.Advance(m.now)
 	m.take()
 	if n := len(m.r.lead.gate.singles.unproposed()); n != leases-inTheLog {
-		t.Fatalf("%d leases wait in the gate", n)
+		t.Fatalf("%d leases wait at the gate", n)
 	}
 	m.now += 3600_000
 	m.r.Advance(m.now)
 	m.r.Refresh()
 	m.settle()
 	if n := m.m.Lessor().Len() - 1; m.r.Status().Refreshing || n != leases-inTheLog {
-		t.Fatalf("%d are left, status %+v", n, m.r.Status())
+		t.Fatalf("%d leases left, status %+v", n, m.r.Status())
 	}
 	if n := m.renew(leases); n.Err != nil || n.TTL != 2000 {
-		t.Errorf("the renewal: %+v", n)
+		t.Errorf("renewal: %+v", n)
 	}
 	m.pass(1900)
 	if n := m.m.Lessor().Len() - 1; n != leases-inTheLog {
-		t.Errorf("%d are left: some expired by what was decided before the jump", n)
+		t.Errorf("%d leases left: some expired by a decision from before the jump", n)
 	}
 	m.pass(200)
 	if n := m.m.Lessor().Len() - 1; n != 0 {
-		t.Errorf("%d never expire", n)
+		t.Errorf("%d leases never expire", n)
 	}
 }
 
-// TestSingleExpiryInTheLog: an expiry of a lease by itself that is in the log when the clock jumps
-// has its outcome before leases get their time anew. The renewal that waits for it is told (T5).
+// A single lease's expiry that is in the log when the clock jumps has its outcome before leases are
+// refreshed. The renewal waiting for it is answered (T5).
 func TestSingleExpiryInTheLog(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 2000)
@@ -87,7 +86,7 @@ func TestSingleExpiryInTheLog(t *testing.T) {
 	m.r.Advance(m.now)
 	m.take()
 	if !m.r.lead.gate.singles.any() || len(m.appends) == 0 {
-		t.Fatal("no lease expires by itself")
+		t.Fatal("no expiry has an entry of its own")
 	}
 	m.now += 3600_000
 	m.r.Advance(m.now)
@@ -95,19 +94,19 @@ func TestSingleExpiryInTheLog(t *testing.T) {
 	m.r.Renew(Renewal{ID: 1})
 	m.take()
 	if !m.r.Status().Refreshing || len(m.renewals[1]) > 0 {
-		t.Fatalf("status %+v, answered %+v", m.r.Status(), m.renewals[1])
+		t.Fatalf("status %+v, answers %+v", m.r.Status(), m.renewals[1])
 	}
 	m.settle()
 	if n := m.renewals[1]; len(n) != 1 || !errors.Is(n[0].Err, lease.ErrNotFound) {
-		t.Errorf("the renewal: %+v", n)
+		t.Errorf("renewal: %+v", n)
 	}
 	if m.alive(1) || !m.alive(2) || m.r.Status().Refreshing {
 		t.Errorf("alive %v, %v, status %+v", m.alive(1), m.alive(2), m.r.Status())
 	}
 }
 
-// TestOrphanOfAnEarlierTerm: a member that is elected again gives an orphan its full time anew: its
-// clock may have jumped while nobody asked it. What the orphan has is not late before then.
+// A re-elected leader gives an orphan its full time again, because its clock may have jumped in
+// between. The orphan's holds are not late before then.
 func TestOrphanOfAnEarlierTerm(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)
@@ -123,7 +122,7 @@ func TestOrphanOfAnEarlierTerm(t *testing.T) {
 	c.pass(400)
 	c.wantSlow("later", "owner 1 for 1 ")
 	c.pass(1700)
-	c.want("before its time is over", w, "")
+	c.want("before its time ends", w, "")
 	c.pass(300)
-	c.want("after that", w, "revision")
+	c.want("afterwards", w, "revision")
 }

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// notPrimary has member 1 lead in a new term without applying an entry of it.
+// notPrimary makes member 1 lead in a new term before it applies an entry of that term.
 func (c *cluster) notPrimary() {
 	c.t.Helper()
 	p := c.members[1]
@@ -24,9 +24,9 @@ func (c *cluster) notPrimary() {
 	}
 }
 
-// T6: a leader that has not applied an entry of its own term keeps no account of caches. What is
-// said to it about them does no harm, and the commands that came meanwhile are done by the next
-// leader, when the caches have dropped what they have.
+// T6: before a leader has applied an entry of its own term, it does not track caches. It ignores
+// messages about them, and commands wait for the next leader and for acknowledgements from the
+// caches.
 func TestNotYetPrimaryKnowsNoCaches(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -41,33 +41,33 @@ func TestNotYetPrimaryKnowsNoCaches(t *testing.T) {
 	}
 	p.r.Read(q)
 	w := c.put(p, "c1", 0)
-	c.want("a write before the leader is primary", w, "")
+	c.want("write before the leader is primary", w, "")
 	c.isolate()
 	c.depose()
 	c.lose = nil
 	c.reelect()
 	if got := c.asks["1: fill"]; got != "cached in term 0" {
-		t.Errorf("the read: %q", got)
+		t.Errorf("read: %q", got)
 	}
-	c.want("a write of what a cache may have", w, "")
+	c.want("write of a cached key", w, "")
 	k.told()
 	k.ask("c1")
 	k.ack("c1")
-	c.want("the write", w, "revision")
+	c.want("write", w, "revision")
 }
 
-// A leader that is elected anew says of no member that has not answered yet how far it is behind,
-// also before it is primary.
+// A newly elected leader reports no lag for members that have not answered yet, even before it is
+// primary.
 func TestLagsBeforePrimary(t *testing.T) {
 	c := caching(t)
 	c.notPrimary()
 	if got := c.members[1].r.Lags(); len(got) > 0 {
-		t.Errorf("behind: %v", got)
+		t.Errorf("lagging: %v", got)
 	}
 }
 
-// A write that was about to go on when its leader was deposed is done by the next leader: its cache
-// had acknowledged it, and it was not in the queue yet.
+// A write that was about to leave the gate when its leader was deposed is done by the next leader.
+// Its cache had acknowledged the invalidation.
 func TestReadyWriteOutlivesLeader(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -82,15 +82,15 @@ func TestReadyWriteOutlivesLeader(t *testing.T) {
 		t.Fatal("the write is not ready")
 	}
 	c.again()
-	c.want("a write of what a cache may have in the new term", w, "")
+	c.want("write of a cached key in the new term", w, "")
 	k.told()
 	k.ask("c1")
 	k.ack("c1")
-	c.want("the write", w, "revision")
+	c.want("write", w, "revision")
 }
 
-// C1: what a leader noted for a cache is worth nothing if it is deposed before it knows that it
-// led: the reader may not cache what it reads by way of the next leader, which does not know of it.
+// C1: if a leader is deposed before it confirms a fill, the reader must not cache what it reads
+// through the next leader, which does not know of the fill.
 func TestFillOfADeposedLeader(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -104,7 +104,7 @@ func TestFillOfADeposedLeader(t *testing.T) {
 	p.r.Read(q)
 	c.run()
 	if q.Fill.Term == 0 || c.asks["1: fill"] != "" {
-		t.Fatalf("noted in term %d, answered %q", q.Fill.Term, c.asks["1: fill"])
+		t.Fatalf("recorded in term %d, answered %q", q.Fill.Term, c.asks["1: fill"])
 	}
 	c.depose()
 	c.leaderless(2, 3)
@@ -112,12 +112,12 @@ func TestFillOfADeposedLeader(t *testing.T) {
 	c.check(c.members[2].r.Campaign())
 	c.run()
 	if got := c.asks["1: fill"]; got != "cached in term 0" {
-		t.Errorf("the read: %q", got)
+		t.Errorf("read: %q", got)
 	}
 }
 
-// A cache whose lease has a lock delay is waited for until the lease expires: the delay is for the
-// keys, and nobody uses the cache any more.
+// A cache whose lease has a lock delay is waited for only until the lease expires. The delay is for
+// the keys; no one uses the cache any more.
 func TestCacheOfADelayedLease(t *testing.T) {
 	c := caching(t)
 	grant := c.command(c.members[2], &fsm.Grant{
@@ -130,26 +130,26 @@ func TestCacheOfADelayedLease(t *testing.T) {
 	k.open()
 	k.mustFill("c1")
 	w := c.put(c.members[1], "c1", 0)
-	c.want("a write of what the cache has", w, "")
+	c.want("write of a cached key", w, "")
 	c.pass(2500)
 	if info, _ := c.members[1].r.lessor.Lookup(1); !info.Delayed {
-		t.Fatalf("no lock delay runs: %+v", info)
+		t.Fatalf("no lock delay is running: %+v", info)
 	}
-	c.want("the write", w, "revision")
-	c.want("the next", c.put(c.members[3], "c2", 0), "revision")
+	c.want("write", w, "revision")
+	c.want("next write", c.put(c.members[3], "c2", 0), "revision")
 	if n := c.members[1].r.CacheStats().Caches; n != 0 {
 		t.Errorf("%d caches", n)
 	}
 }
 
-// A write that its leader had in the log when it was deposed is answered when the same member leads
-// again and applies it, before it is primary and keeps account of caches.
+// A write in the log of a deposed leader is answered when that member is re-elected and applies it,
+// before it is primary and tracks caches.
 func TestWriteOfAnEarlierTerm(t *testing.T) {
 	c := caching(t)
 	c.hold(c.members[1], 1, 60_000)
 	c.isolate()
 	held, free := c.put(c.members[1], "c1", 0), c.put(c.members[1], "x", 0)
 	c.again()
-	c.want("the write of what a cache may have", held, "revision")
-	c.want("that of what nobody holds", free, "revision")
+	c.want("write of a cached key", held, "revision")
+	c.want("write of a key without holds", free, "revision")
 }

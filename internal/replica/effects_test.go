@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestEffects: what each command may do, whatever branch is taken and whichever lease is meant
-// by one that a repeated request may have granted before.
+// The possible effects of each command, on any branch, for any lease that a repeated grant may have
+// named.
 func TestEffects(t *testing.T) {
 	m := lead(t)
 	named := lease.Terms{ID: 5, TTL: 5000, Name: "n", RequestID: "r"}
@@ -65,7 +65,7 @@ func TestEffects(t *testing.T) {
 		{"change of the TTL", &fsm.ChangeTTL{ID: 5}, write{Renews: ids(5)}},
 		{"renewal", &fsm.Txn{Then: []fsm.Op{{Touch: &fsm.Touch{ID: 5}}}}, write{Renews: ids(5)}},
 		{"expiry", &fsm.Expire{Leases: []lease.Due{{ID: 5}, {ID: 6}}}, write{
-			Ends: ids(5), Urgent: true, // the other's keys go when its lock delay has passed
+			Ends: ids(5), Urgent: true, // the other's keys go after its lock delay
 		}},
 		{"put by name", &fsm.Put{Key: "a", LeaseName: "n"}, write{
 			Touches: key("a"), AttachesAny: true,
@@ -82,10 +82,10 @@ func TestEffects(t *testing.T) {
 		{"revoke by name under a token to come", &fsm.Revoke{Name: "n", Token: 99}, write{
 			Touches: []keyrange.Range{keyrange.All}, Ends: ids(5),
 		}},
-		{"a right is taken", &fsm.By{Command: &fsm.RoleRevoke{Role: "r", Key: "k"}}, write{
+		{"permission removed", &fsm.By{Command: &fsm.RoleRevoke{Role: "r", Key: "k"}}, write{
 			Touches: []keyrange.Range{keyrange.All},
 		}},
-		{"a right is given", &fsm.By{Command: &fsm.UserGrantRole{User: "u", Role: "r"}}, write{}},
+		{"permission granted", &fsm.By{Command: &fsm.UserGrantRole{User: "u", Role: "r"}}, write{}},
 		{"revoke of nothing", &fsm.Revoke{}, write{Ends: ids(0)}},
 		{"hand over by name", &fsm.HandOver{Name: "n", Token: info.Token}, write{}},
 		{"resume by name", &fsm.Resume{Name: "n"}, write{}},
@@ -130,7 +130,7 @@ func TestEffects(t *testing.T) {
 		{"one of two granted before, put", txn(fsm.Op{Grant: &fsm.Grant{
 			Terms: lease.Terms{ID: 8, TTL: 5000, Name: "m", RequestID: "q"},
 		}}, op("a", 7)), write{Touches: key("a"), Attaches: ids(7), AttachesAny: true}},
-		{"another than that", txn(op("a", 6)), write{Touches: key("a"), Attaches: ids(6)}},
+		{"a lease other than that", txn(op("a", 6)), write{Touches: key("a"), Attaches: ids(6)}},
 	} {
 		got := writeOf(m.r.lessor, c.do)
 		if fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", c.want) {
@@ -139,12 +139,12 @@ func TestEffects(t *testing.T) {
 	}
 	m.pass(5500)
 	if info, _ := m.m.Lessor().Lookup(6); !info.Delayed {
-		t.Fatalf("no lock delay runs: %+v", info)
+		t.Fatalf("no lock delay is running: %+v", info)
 	}
 	if got := taking(m.r.lessor, []lease.Due{{ID: 6}}); len(got) != 1 {
-		t.Errorf("takes the keys of %v when the lock delay has passed", got)
+		t.Errorf("deletes the keys of %v after the lock delay", got)
 	}
 	if !reflect.DeepEqual(writeOf(m.r.lessor, &fsm.Compact{}), &write{}) {
-		t.Error("a compaction touches something")
+		t.Error("a compaction has effects")
 	}
 }

@@ -9,8 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// newExpirer returns the expirer of a primary in term 2, with leases of a second whose IDs are 1
-// to n.
+// newExpirer returns the expirer of a primary in term 2, with leases 1 to n of one second each.
 func newExpirer(t *testing.T, n lease.ID) *expirer {
 	t.Helper()
 	return newExpirerWith(t, lease.Config{}, n)
@@ -39,12 +38,11 @@ func (e *expirer) pass(d lease.Instant) {
 	e.m.lessor.Advance(e.m.now)
 }
 
-// TestExpirerTakesSome: as many leases as one entry has room for are due at a time, and those of an
-// entry that was lost are due again (T12, T13).
+// Due leases are taken one entry at a time. If the entry is lost, they are due again (T12, T13).
 func TestExpirerTakesSome(t *testing.T) {
 	e := newExpirer(t, 6)
 	if due := e.due(); len(due) > 0 {
-		t.Fatalf("%d leases are due before their time", len(due))
+		t.Fatalf("%d leases due too early", len(due))
 	}
 	e.pass(1500)
 	first := e.due()
@@ -58,24 +56,24 @@ func TestExpirerTakesSome(t *testing.T) {
 	}
 	e.m.now -= 7
 	if _, ok := e.next(); ok {
-		t.Error("more is to be done before the outcome is known")
+		t.Error("more work before the outcome is known")
 	}
 	e.expiring = false
 	if late := e.overdue(); late != 0 {
-		t.Errorf("nothing is under way, and overdue for %d", late)
+		t.Errorf("nothing in flight, and overdue for %d", late)
 	}
 	e.expired(first, e.m.now, false)
 	if at, ok := e.next(); at != e.m.now || !ok {
-		t.Errorf("at %d an expiry was not applied, and the next try is at %d", e.m.now, at)
+		t.Errorf("an expiry failed at %d; next attempt at %d", e.m.now, at)
 	}
 	e.pause()
 	if at, ok := e.next(); at != e.m.now+retryEvery || !ok || len(e.due()) > 0 {
-		t.Errorf("at %d Raft refused an entry, and the next try is at %d", e.m.now, at)
+		t.Errorf("Raft refused an entry at %d; next attempt at %d", e.m.now, at)
 	}
 	e.pass(retryEvery)
 	again := append(e.due(), e.due()...)
 	if len(again) != 6 || len(e.m.out.Late) != 0 {
-		t.Errorf("%d leases are due after an entry was lost, %d are told", len(again), len(e.m.out.Late))
+		t.Errorf("%d leases due after a lost entry, %d reported", len(again), len(e.m.out.Late))
 	}
 	decided := e.m.now
 	e.pass(10)
@@ -85,11 +83,11 @@ func TestExpirerTakesSome(t *testing.T) {
 	}
 }
 
-// TestExpirerCheckpoints: one checkpoint is under way at a time, and what was not replicated is
-// told again; the end is told when nothing is left.
+// One checkpoint is in flight at a time, and lost ones are repeated. Completion is reported when
+// none is left.
 func TestExpirerCheckpoints(t *testing.T) {
 	e := newExpirer(t, 2)
-	e.pass(900) // in which nobody was heard
+	e.pass(900) // no renewals
 	done := false
 	e.checkpointAll(func() { done = true })
 	c, ok := e.checkpoint().(*fsm.Checkpoint)
@@ -99,11 +97,11 @@ func TestExpirerCheckpoints(t *testing.T) {
 	e.pause()
 	e.checkpointed(c.Leases, false)
 	if at, _ := e.next(); at != e.m.now+retryEvery || e.checkpoint() != nil {
-		t.Errorf("at %d Raft refused a checkpoint, and the next try is at %d", e.m.now, at)
+		t.Errorf("Raft refused a checkpoint at %d; next attempt at %d", e.m.now, at)
 	}
 	e.pass(retryEvery)
 	if again, ok := e.checkpoint().(*fsm.Checkpoint); !ok || len(again.Leases) != 2 {
-		t.Fatalf("after a loss: %+v", again)
+		t.Fatalf("after a lost entry: %+v", again)
 	}
 	e.checkpointed(c.Leases, true)
 	if e.checkpoint() != nil || !done {
@@ -111,29 +109,28 @@ func TestExpirerCheckpoints(t *testing.T) {
 	}
 }
 
-// TestExpirerNext: a leader wakes up when a lease is due or silent; while silent ones wait, for an
-// outcome or for others, when the next lease is due or their time has come; and at once for what it
-// has to do before it stops.
+// A leader wakes up when a lease becomes due or silent. While silent leases wait, it wakes up when
+// the next lease is due or the wait ends, and at once if it has to checkpoint before it stops.
 func TestExpirerNext(t *testing.T) {
 	const due, silent = -1, -2
 	for name, c := range map[string]struct {
 		pass lease.Instant
 		set  func(e *expirer)
-		want lease.Instant // 0: nothing; due, silent: when the lessor says so
+		want lease.Instant // 0: none; due, silent: as the lessor says
 	}{
-		"at first, until they are silent": {10, func(*expirer) {}, silent},
-		"silent":                          {600, func(*expirer) {}, 600},
-		"it does not lead":                {600, func(e *expirer) { e.m.primary = false }, 0},
-		"an end is under way":             {600, func(e *expirer) { e.expiring = true }, 0},
-		"the clock is not trusted":        {600, func(e *expirer) { e.refresh = true }, 0},
-		"a checkpoint is under way":       {600, func(e *expirer) { e.checkpointing = true }, due},
-		"others may come":                 {600, func(e *expirer) { e.silence = 650 }, 650},
-		"no more":                         {600, func(e *expirer) { e.silence = 600 }, 600},
-		"it is due before others":         {600, func(e *expirer) { e.silence = 1400 }, due},
-		"not silent, and others may come": {10, func(e *expirer) { e.silence = 300 }, silent},
-		"it is due already":               {1500, func(e *expirer) { e.checkpointing = true }, 1501},
-		"it is to stop":                   {10, func(e *expirer) { e.afterAll = func() {} }, 10},
-		"it is to stop, after a checkpoint": {10, func(e *expirer) {
+		"at first, when they become silent":  {10, func(*expirer) {}, silent},
+		"silent":                             {600, func(*expirer) {}, 600},
+		"it does not lead":                   {600, func(e *expirer) { e.m.primary = false }, 0},
+		"an expiry is in flight":             {600, func(e *expirer) { e.expiring = true }, 0},
+		"the clock is not trusted":           {600, func(e *expirer) { e.refresh = true }, 0},
+		"a checkpoint is in flight":          {600, func(e *expirer) { e.checkpointing = true }, due},
+		"more leases may become silent":      {600, func(e *expirer) { e.silence = 650 }, 650},
+		"no more leases":                     {600, func(e *expirer) { e.silence = 600 }, 600},
+		"a lease is due first":               {600, func(e *expirer) { e.silence = 1400 }, due},
+		"not silent, and more may become so": {10, func(e *expirer) { e.silence = 300 }, silent},
+		"already due":                        {1500, func(e *expirer) { e.checkpointing = true }, 1501},
+		"stopping":                           {10, func(e *expirer) { e.afterAll = func() {} }, 10},
+		"stopping after a checkpoint": {10, func(e *expirer) {
 			e.afterAll, e.checkpointing = func() {}, true
 		}, silent},
 	} {
@@ -152,19 +149,17 @@ func TestExpirerNext(t *testing.T) {
 	}
 }
 
-// TestExpirerNextWithoutLeases: a leader without leases does not wake up for those that might have
-// gathered since the last checkpoint.
+// A leader without leases does not wake up for the next checkpoint.
 func TestExpirerNextWithoutLeases(t *testing.T) {
 	e := newExpirer(t, 0)
 	e.silence = 300
 	if at, ok := e.next(); ok {
-		t.Errorf("it wakes up at %d", at)
+		t.Errorf("wakes up at %d", at)
 	}
 }
 
-// TestGateNext: a leader wakes up when a cache is over or late for which a write waits, if nothing
-// else wakes it before; not while it does not trust the clock, which says nothing of that; and at
-// once while commands wait for a step that has time for them.
+// A leader wakes up when a cache for which a write waits is gone or late, and at once while
+// commands wait for the next step. It does not wake up while it distrusts its clock.
 func TestGateNext(t *testing.T) {
 	e := newExpirer(t, 0)
 	g := gate{m: e.m, leases: leases{e.m, e}}
@@ -198,7 +193,7 @@ func TestGateNext(t *testing.T) {
 	next("the clock is not trusted", 5000, true, 5000)
 	e.refresh = false
 	e.pass(1500)
-	next("it is late, and nobody has looked", 5000, true, 1501)
+	next("it is late, and no step has looked", 5000, true, 1501)
 	g.early = []*Proposal{nil}
 	next("commands wait", 5000, true, 1500)
 	next("commands wait", 0, false, 1500)

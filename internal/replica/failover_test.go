@@ -10,7 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// planning returns the failover of member 5. There are the voters 2, 3, 5 and 6, and the learner 1.
+// planning returns the failover state of member 5 in a cluster of voters 2, 3, 5 and 6 and learner
+// 1.
 func planning(t *testing.T, now lease.Instant) *failover {
 	t.Helper()
 	m := fsm.New(fsm.Config{})
@@ -23,8 +24,8 @@ func planning(t *testing.T, now lease.Instant) *failover {
 	return f
 }
 
-// TestFailoverPlan: a voter campaigns at once in the place of a dead leader, and a little later for
-// each voter before it that could.
+// When the leader dies, the first candidate campaigns at once, and each other voter a little after
+// its predecessor.
 func TestFailoverPlan(t *testing.T) {
 	for _, c := range []struct {
 		now  lease.Instant
@@ -38,45 +39,44 @@ func TestFailoverPlan(t *testing.T) {
 	} {
 		f := planning(t, c.now)
 		if f.begin(c.dead); f.at != c.want {
-			t.Errorf("%d dies at %d: the campaign is at %d, want %d", c.dead, c.now, f.at, c.want)
+			t.Errorf("member %d died at %d: campaign at %d, want %d", c.dead, c.now, f.at, c.want)
 		}
 	}
 }
 
-// TestFailoverTries: it campaigns again and again, but not without end, and for as long when the
-// next leader dies.
+// A member repeats its campaign a limited number of times, and starts over when the next leader
+// dies.
 func TestFailoverTries(t *testing.T) {
 	f := planning(t, 0)
 	for range 2 {
 		f.begin(3)
 		f.m.now = f.at - 1
 		if f.due() {
-			t.Error("it campaigns too early")
+			t.Error("campaigned too early")
 		}
 		for n := range campaignTries {
 			f.m.now = f.at
 			if !f.due() || f.at != f.m.now+2*stagger {
-				t.Fatalf("try %d: the next is at %d; it is %d", n, f.at, f.m.now)
+				t.Fatalf("attempt %d: next at %d; now is %d", n, f.at, f.m.now)
 			}
 		}
 		f.m.now = f.at
 		if f.due() || f.at != 0 {
-			t.Errorf("one more try; the next is at %d", f.at)
+			t.Errorf("an extra attempt; next at %d", f.at)
 		}
 		if f.due() {
-			t.Error("it campaigns without a plan")
+			t.Error("campaigned without a plan")
 		}
 	}
 }
 
-// TestFailoverEnds: who knows of a leader, or leads, does not campaign; and while another may win,
-// it waits.
+// A member with a leader, or that leads, does not campaign. While another member may win, it waits.
 func TestFailoverEnds(t *testing.T) {
 	was := role{term: 7}
 	for name, c := range map[string]struct {
 		now    role
-		follow lease.Instant // when it campaigns then; 0 for never
-		due    bool          // whether it does if it has followed nothing
+		follow lease.Instant // time of the campaign if it follows; 0 for none
+		due    bool          // whether it campaigns if it follows no one
 	}{
 		"nothing new":    {was, 2000, true},
 		"a later term":   {role{term: 8}, 1000 + 4*stagger, true},
@@ -87,28 +87,28 @@ func TestFailoverEnds(t *testing.T) {
 		f := planning(t, 1000)
 		f.m.role = c.now
 		if f.follow(was); f.at != 0 {
-			t.Errorf("%s: it plans a campaign at %d though nobody has died", name, f.at)
+			t.Errorf("%s: campaign planned at %d although no leader has died", name, f.at)
 		}
 		f.at = 2000
 		if c.follow == 1000+4*stagger {
 			f.at = 1000
 		}
 		if f.follow(was); f.at != c.follow {
-			t.Errorf("%s: the campaign is at %d, want %d", name, f.at, c.follow)
+			t.Errorf("%s: campaign at %d, want %d", name, f.at, c.follow)
 		}
 		f.at = 1000
 		if due := f.due(); due != c.due || !due && f.at != 0 {
-			t.Errorf("%s: it campaigns: %v, and then at %d", name, due, f.at)
+			t.Errorf("%s: campaigned: %v, next at %d", name, due, f.at)
 		}
 	}
 	f := planning(t, 1000)
 	f.m.role, f.at = role{term: 8}, 5000
 	if f.follow(was); f.at != 5000 {
-		t.Errorf("a later term: the campaign is at %d", f.at)
+		t.Errorf("later term: campaign at %d", f.at)
 	}
 }
 
-// A learner asks for nobody's place: it keeps the leader until it hears of another.
+// A learner never campaigns. It keeps its leader until there is another.
 func TestLearnerKeepsLeader(t *testing.T) {
 	c := caching(t)
 	c.pass(1000)
@@ -118,11 +118,11 @@ func TestLearnerKeepsLeader(t *testing.T) {
 	c.pass(500)
 	p := c.members[4]
 	if p.r.Gone(1); p.r.leader != 1 || p.r.failover.at != 0 {
-		t.Errorf("the leader is %d, and a campaign is at %d", p.r.leader, p.r.failover.at)
+		t.Errorf("leader %d, campaign at %d", p.r.leader, p.r.failover.at)
 	}
 }
 
-// A leader that was just elected hands over though no voter has acknowledged any of its log.
+// A leader that was just elected hands over even if no voter has acknowledged any of its log.
 func TestYieldAtOnce(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.lose = func(m *Message) bool { return m.Raft.GetType() == raftpb.MsgApp }
@@ -134,8 +134,8 @@ func TestYieldAtOnce(t *testing.T) {
 	}
 }
 
-// Goal: a leader hands over to a voter that it hears, or says that there is none; a second time it
-// lets the first one go on. Method: of two voters the other is not heard, and a learner is.
+// A leader hands over to a responsive voter, never to a learner, and reports if there is none.
+// Another request does not interrupt the first hand-over.
 func TestYieldToVoters(t *testing.T) {
 	c := newCluster(t, 1, 2)
 	l := c.members[1].r
@@ -147,7 +147,7 @@ func TestYieldToVoters(t *testing.T) {
 	c.pass(500)
 	l.Gone(2)
 	if l.Yield() || l.raft.transferring() {
-		t.Error("it hands over to a member that is not heard, or has no vote")
+		t.Error("it hands over to an unresponsive member or a learner")
 	}
 	if err := l.Transfer(4); !errors.Is(err, ErrBadTransferee) {
 		t.Errorf("handed over to a learner: %v", err)
@@ -156,6 +156,6 @@ func TestYieldToVoters(t *testing.T) {
 	c.check(l.Transfer(2))
 	c.check(l.Transfer(1))
 	if !l.raft.transferring() || !l.Yield() || !l.raft.transferring() {
-		t.Error("it does not go on to hand over")
+		t.Error("the first hand-over was interrupted")
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// BenchmarkFlat shows what a command costs in a member's backlog, in nanoseconds, where 1,000 and
-// where 100,000 are in it: those that were committed at once, and those that wait for a leader. The
-// other operations are in BenchmarkFlat of test/sim.
+// BenchmarkFlat measures the cost of a command, in nanoseconds, with a backlog of 1,000 and of
+// 100,000 commands that were committed at once or that wait for a leader. BenchmarkFlat of test/sim
+// has the other operations.
 func BenchmarkFlat(b *testing.B) {
 	const few, many = 1_000, 100_000
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func BenchmarkFlat(b *testing.B) {
 	}
 }
 
-// applyBacklog returns how long it takes to apply so many puts that are committed at once.
+// applyBacklog returns the time to apply n puts that are committed at once.
 func applyBacklog(b *testing.B, n int) time.Duration {
 	m := lead(b)
 	for i := range n {
@@ -60,7 +60,7 @@ func applyBacklog(b *testing.B, n int) time.Duration {
 	return time.Since(began)
 }
 
-// waitForLeader returns how long it takes to take in so many puts while nobody leads.
+// waitForLeader returns the time to queue n puts while there is no leader.
 func waitForLeader(b *testing.B, n int) time.Duration {
 	m := start(b)
 	puts := make([]*Proposal, n)
@@ -75,7 +75,7 @@ func waitForLeader(b *testing.B, n int) time.Duration {
 	}
 	took := time.Since(began)
 	if len(m.proposals) > 0 {
-		b.Fatalf("%d are answered: %v", len(m.proposals), m.proposals[0].Err)
+		b.Fatalf("%d answered: %v", len(m.proposals), m.proposals[0].Err)
 	}
 	return took
 }

@@ -30,8 +30,8 @@ func (f *forwarder) proposeKeys(keys ...string) (all []*Proposal) {
 	return all
 }
 
-// TestForwarderOutcomes: the log answers commands, the leader refuses them, an entry of a later
-// term shows that they are lost, and a snapshot that their outcome cannot be known.
+// A forwarded command is answered by its log entry, refused by the leader, found lost when an entry
+// of a later term arrives, or has an unknown outcome after a snapshot.
 func TestForwarderOutcomes(t *testing.T) {
 	f := newForwarder()
 	all := f.proposeKeys("a", "b", "c", "d")
@@ -41,7 +41,7 @@ func TestForwarderOutcomes(t *testing.T) {
 		Origin: fsm.Origin{Member: 2, Seq: 99}, Commands: make([]fsm.Command, 2),
 	}, []fsm.Result{{Revision: 7}, {Revision: 8}})
 	if all[0].Result.Revision != 8 || f.received != 101 {
-		t.Errorf("%+v, the leader has all below %d", all[0], f.received)
+		t.Errorf("%+v, the leader has those below %d", all[0], f.received)
 	}
 	f.refused([]Refusal{{Seq: 101, Code: codeOf(ErrOverloaded)}, {Seq: 7}})
 	if !errors.Is(all[1].Err, ErrOverloaded) {
@@ -49,17 +49,17 @@ func TestForwarderOutcomes(t *testing.T) {
 	}
 	f.requeue(3)
 	if len(f.queue) > 0 {
-		t.Error("takes commands of the same term for lost")
+		t.Error("commands of the same term count as lost")
 	}
 	f.requeue(4)
 	if !slices.Equal(f.queue, all[2:]) || len(f.sent) != 0 {
-		t.Fatalf("%d commands are sent again, %d kept", len(f.queue), len(f.sent))
+		t.Fatalf("%d commands resent, %d kept", len(f.queue), len(f.sent))
 	}
 	f.begin(4)
 	msg = f.message()
 	f.fill(&msg)
 	if f.swallowed(4); !errors.Is(all[2].Err, ErrLeaderChanged) {
-		t.Errorf("behind a snapshot: %v", all[2].Err)
+		t.Errorf("after a snapshot: %v", all[2].Err)
 	}
 	want := []*Proposal{all[0], all[1], all[2], all[3]}
 	if !slices.Equal(f.m.out.Proposals, want) {
@@ -67,8 +67,8 @@ func TestForwarderOutcomes(t *testing.T) {
 	}
 }
 
-// TestForwarderPatience: a command that was not sent is refused after patience, and one that was
-// has no outcome then. It may wait for caches where the leader of its term has it.
+// An unsent command is refused after a while. A sent one then has an unknown outcome, but it may
+// wait longer if caches may delay it at the leader.
 func TestForwarderPatience(t *testing.T) {
 	const limit = patience * 10
 	for name, c := range map[string]struct {
@@ -76,7 +76,7 @@ func TestForwarderPatience(t *testing.T) {
 		sent bool
 		ttl  lease.TTL // of the caches
 		at   lease.Instant
-		born uint64 // when it is given up; 0 for not yet
+		born uint64 // when it ends; 0 for not yet
 	}{
 		"not sent":              {role{term: 3}, false, 0, 0, limit},
 		"without a leader":      {role{term: 3}, true, 60_000, 0, limit},
@@ -113,8 +113,8 @@ func TestForwarderPatience(t *testing.T) {
 	}
 }
 
-// TestForwarderRefusals: a refusal answers one command once. Those that are refused are forgotten
-// once they are half of all, and the others wait on.
+// A refusal answers one command, once. Refused commands are removed once they are half of all; the
+// others keep waiting.
 func TestForwarderRefusals(t *testing.T) {
 	f := newForwarder()
 	all := f.proposeKeys("a", "b", "c", "d")
@@ -124,16 +124,16 @@ func TestForwarderRefusals(t *testing.T) {
 	no := codeOf(ErrOverloaded)
 	f.refused([]Refusal{{100, no}, {100, no}})
 	if len(f.m.out.Proposals) != 1 || len(f.sent) != 4 {
-		t.Errorf("%d answers, %d are kept", len(f.m.out.Proposals), len(f.sent))
+		t.Errorf("%d answers, %d kept", len(f.m.out.Proposals), len(f.sent))
 	}
 	f.refused([]Refusal{{102, no}})
 	if len(f.m.out.Proposals) != 2 || len(f.sent) != 2 || all[1].Err != nil || all[3].Err != nil {
-		t.Errorf("%d answers, %d are kept", len(f.m.out.Proposals), len(f.sent))
+		t.Errorf("%d answers, %d kept", len(f.m.out.Proposals), len(f.sent))
 	}
 }
 
-// TestRefuseForwarded: a leader refuses commands from other members while Config.RefuseForwarded
-// says so, and takes those of its own clients.
+// With Config.RefuseForwarded, a leader refuses other members' commands and accepts those of its
+// own clients.
 func TestRefuseForwarded(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -157,14 +157,14 @@ func TestRefuseForwarded(t *testing.T) {
 	}
 }
 
-// TestForwarderBounds: a message has groupMax commands at most, and as many as begin within
-// MaxBatch bytes. So many do not wait for the leader's word about those before.
+// A message has at most groupMax commands, and those that begin within MaxBatch bytes. That many
+// are sent without waiting for earlier answers.
 func TestForwarderBounds(t *testing.T) {
 	f := newForwarder()
 	f.proposeKeys(make([]string, groupMax+1)...)
 	first, held := f.message(), f.message()
 	if f.fill(&first); len(first.Commands) != groupMax || len(f.queue) != 1 {
-		t.Errorf("%d commands, %d are left", len(first.Commands), len(f.queue))
+		t.Errorf("%d commands, %d left", len(first.Commands), len(f.queue))
 	}
 	f.proposeKeys(make([]string, groupMax-2)...)
 	if f.fill(&held); len(held.Commands) != 0 {
@@ -181,10 +181,10 @@ func TestForwarderBounds(t *testing.T) {
 	f.m.cfg.MaxBatch = 2 * len(one.body)
 	msg := f.message()
 	if f.fill(&msg); len(msg.Commands) != 2 {
-		t.Errorf("%d commands in two sizes", len(msg.Commands))
+		t.Errorf("%d commands of two sizes", len(msg.Commands))
 	}
 	f.m.cfg.MaxBatch = len(one.body)
 	if f.resend(); len(f.m.out.Send[0].Forward.Commands) != 1 {
-		t.Errorf("%d commands are sent again in one size", len(f.m.out.Send[0].Forward.Commands))
+		t.Errorf("%d commands of one size resent", len(f.m.out.Send[0].Forward.Commands))
 	}
 }

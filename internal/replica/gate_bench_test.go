@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A put, with all that one member's replica does for it but the disk, 64 to an entry: where
-// no lease holds anything, where leases hold other keys, where caches have other keys of
-// what is held, and where all of them have the key, are told, and acknowledge.
+// BenchmarkPropose measures a put on one member without the disk, 64 to an entry: without holds;
+// with holds on other keys; with caches of other keys in the range; and with caches of that key,
+// which acknowledge.
 func BenchmarkPropose(b *testing.B) {
 	b.Run("no holds", func(b *testing.B) { benchmarkPropose(b, 0, "k", false) })
 	b.Run("holds elsewhere", func(b *testing.B) { benchmarkPropose(b, 1000, "k", false) })
@@ -33,7 +33,7 @@ func benchmarkPropose(b *testing.B, caches int, key string, cached bool) {
 		info, _ := m.m.Lessor().Lookup(id)
 		f := &Fill{ID: id, Token: info.Token, Ranges: []keyrange.Range{{Key: key}}}
 		if !m.r.lead.gate.fill(f, directory.Origin{Member: self}) {
-			b.Fatalf("cache %d may not have %q", id, key)
+			b.Fatalf("cache %d may not keep %q", id, key)
 		}
 	}
 	for i := range caches {
@@ -80,9 +80,8 @@ func benchmarkPropose(b *testing.B, caches int, key string, cached bool) {
 	}
 }
 
-// Leases with keys that one cache has, which does not answer, expire at one time: what a put
-// elsewhere costs meanwhile, and how long the step takes in which the cache's lease is over
-// and all of them go.
+// BenchmarkExpireSingly lets leases expire whose keys one unresponsive cache has. It measures a put
+// elsewhere meanwhile, and the step in which the cache's lease ends and all of them expire.
 func BenchmarkExpireSingly(b *testing.B) {
 	const leases, puts = 40_000, 2000
 	var put, release time.Duration
@@ -102,7 +101,7 @@ func BenchmarkExpireSingly(b *testing.B) {
 		m.settle()
 		all := Fill{ID: 1, Token: info.Token, Ranges: []keyrange.Range{{Key: "c/", End: "c0"}}}
 		if !m.r.lead.gate.fill(&all, directory.Origin{Member: self}) {
-			b.Fatal("the cache may not have the keys")
+			b.Fatal("the cache may not keep the keys")
 		}
 		m.pass(2000)
 		began := time.Now()
@@ -126,9 +125,9 @@ func BenchmarkExpireSingly(b *testing.B) {
 	b.ReportMetric(float64(release.Milliseconds())/float64(b.N), "ms/release")
 }
 
-// Very many leases end at one time, with a key each, which some caches have. The caches acknowledge
-// at once, or some steps later, and a put is proposed in each step: how long the longest step
-// takes, how long a put waits, in time and in steps, and how long until the last lease is gone.
+// BenchmarkPutBesideExpiries lets very many leases with a cached key each expire at once. The
+// caches acknowledge at once or some steps later, and each step has a put. It measures the longest
+// step, the put's latency in time and steps, and the time until the last lease is gone.
 func BenchmarkPutBesideExpiries(b *testing.B) {
 	for _, caches := range []int{8, 100} {
 		for _, late := range []int{1, 50} {
@@ -182,8 +181,7 @@ func benchmarkPutBesideExpiries(b *testing.B, caches, late int) {
 	b.ReportMetric(float64(end.Milliseconds())/float64(b.N), "ms/all")
 }
 
-// manyDue returns a member that leads, with so many leases with a key each that are due, and caches
-// that have all of these keys.
+// manyDue returns a leader with due leases of one key each, and caches that have all of these keys.
 func manyDue(tb testing.TB, leases, caches int) *member {
 	m := lead(tb)
 	m.r.cfg.MaxExpire = 512
@@ -206,7 +204,7 @@ func manyDue(tb testing.TB, leases, caches int) *member {
 				{Key: fmt.Sprintf("c/%08d", i)},
 			}}
 			if !m.r.lead.gate.fill(&f, directory.Origin{Member: self}) {
-				tb.Fatal("the cache may not have the keys")
+				tb.Fatal("the cache may not keep the keys")
 			}
 		}
 	}

@@ -8,20 +8,20 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestFollowerKeepsCommand: a command through a follower waits at the leader for as long as a
-// dead cache has left, and then has its outcome (T15).
+// A command through a follower waits at the leader for a dead cache's remaining time, and then has
+// its outcome (T15).
 func TestFollowerKeepsCommand(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 30_000)
 	k.mustFill("c1")
 	w := c.put(c.members[3], "c1", 0)
 	c.pass(25_000)
-	c.want("while the cache may answer", w, "")
+	c.want("while the cache may still answer", w, "")
 	c.pass(6000)
-	c.want("after its time", w, "revision")
+	c.want("after the cache's time", w, "revision")
 }
 
-// Renewals through the log wait like others for what the cache owes.
+// Renewals through the log wait for pending invalidations like other commands.
 func TestTouchWaitsForAck(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 5000)
@@ -33,15 +33,15 @@ func TestTouchWaitsForAck(t *testing.T) {
 	grant := c.command(c.members[2], again.Repeatable())
 	c.want("touch", touch, "")
 	c.want("another TTL", change, "")
-	c.want("a grant that may be repeated", grant, "")
+	c.want("a grant with an idempotency key", grant, "")
 	k.ack("c1")
-	c.want("the write", w, "revision")
+	c.want("write", w, "revision")
 	c.want("touch", touch, "revision")
-	c.want("a grant that is none", grant, lease.ErrExists.Error())
+	c.want("a grant that was a repeat", grant, lease.ErrExists.Error())
 	c.want("another TTL", change, "revision")
 }
 
-// The end of the last lease that holds anything lets those go on that wait for it.
+// When the last lease with holds ends, the commands that wait for it proceed.
 func TestLastCacheEnds(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 2000)
@@ -50,13 +50,12 @@ func TestLastCacheEnds(t *testing.T) {
 	touch := c.command(c.members[2], &fsm.Txn{Then: []fsm.Op{{Touch: &fsm.Touch{ID: 1}}}})
 	c.want("touch", touch, "")
 	c.pass(2500)
-	c.want("the write", w, "revision")
-	c.want("touch of a lease that has ended", touch, lease.ErrNotFound.Error())
+	c.want("write", w, "revision")
+	c.want("renewal through the log of an ended lease", touch, lease.ErrNotFound.Error())
 }
 
-// T15, T19: a renewal that waits for what its cache owes is asked of the next leader when this
-// one leads no more, whether it came from a client of the leader or of another member; a
-// holder never waits for an answer that nobody owes it.
+// T15, T19: a renewal that waits for its cache's acknowledgement goes to the next leader when this
+// one is deposed, for clients of any member. A holder never waits for an answer that cannot come.
 func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 	for name, many := range map[string]bool{"one": false, "many": true} {
 		t.Run(name, func(t *testing.T) {
@@ -75,9 +74,9 @@ func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 			renew(c.members[1], 1)
 			c.pass(2500)
 			renew(c.members[2], 2)
-			c.pass(2000) // longer than a renewal waits for a leader, and is not asked again
+			c.pass(2000) // longer than a renewal waits for a leader; it is not repeated
 			if n := len(c.members[1].r.lead.gate.parked.of[2]); n != 1 {
-				t.Errorf("%d renewals wait, one was asked", n)
+				t.Errorf("%d renewals wait, want one", n)
 			}
 			waits := slices.Clone(c.open)
 			c.check(c.members[1].r.Transfer(3))
@@ -88,7 +87,7 @@ func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 				k.open()
 				k.ack("c1")
 			}
-			c.want("the write", w, "revision")
+			c.want("write", w, "revision")
 			for _, q := range waits {
 				if got := c.asks[q]; got != "ttl 60000" && q != "3: *fsm.Put" {
 					t.Errorf("%s: %q", q, got)
@@ -101,8 +100,8 @@ func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 	}
 }
 
-// A renewal that has waited for its cache for long has waited for no leader yet: a member
-// that was its leader and is cut off asks the next one, and does not give up at once.
+// The time that a renewal waited for its cache does not count as waiting for a leader: a deposed
+// leader that was cut off forwards it to the next leader.
 func TestRenewalAtGateOutlivesPartition(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -116,23 +115,23 @@ func TestRenewalAtGateOutlivesPartition(t *testing.T) {
 	}
 	c.pass(2500)
 	if s := c.members[1].r.Status(); s.Leading {
-		t.Fatal("it leads though it is cut off")
+		t.Fatal("it leads although it is cut off")
 	}
 	if got := c.asks["1: renew 1"]; got != "" {
-		t.Fatalf("the renewal is given up: %q", got)
+		t.Fatalf("the renewal was given up: %q", got)
 	}
 	for _, l := range links {
 		delete(c.cut, l)
 	}
 	c.pass(1000)
 	if got := c.asks["1: renew 1"]; got != "ttl 60000" {
-		t.Errorf("the renewal: %q", got)
+		t.Errorf("renewal: %q", got)
 	}
 }
 
-// TestFollowerWaitsForEnd: a renewal that waits at the leader, because the end of its lease
-// waits for a dead cache, is not refused by the follower that relayed it, alone or in a batch:
-// somebody leads. Nor is the renewal of the cache's own lease.
+// A renewal that waits at the leader, because the end of its lease waits for a dead cache, is not
+// refused by the follower that relayed it, alone or in a batch. Neither is the renewal of the
+// cache's own lease.
 func TestFollowerWaitsForEnd(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 20_000)
@@ -155,12 +154,12 @@ func TestFollowerWaitsForEnd(t *testing.T) {
 			}
 		}
 	}
-	want("before the cache's time is over", "", "ttl 60000", "", "")
+	want("before the cache's time ends", "", "ttl 60000", "", "")
 	for id, list := range c.members[1].r.lead.parked.of {
 		if len(list) > 2 {
 			t.Errorf("%d renewals of lease %d wait", len(list), id)
 		}
 	}
 	c.pass(12_000)
-	want("after that", notFound, "ttl 60000", notFound, notFound)
+	want("afterwards", notFound, "ttl 60000", notFound, notFound)
 }

@@ -10,9 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: puts for each of which many caches have to be looked at do not make one step long: those
-// for which it has no time pass the gate in the next steps, which are at once, in their order.
-// Method: what waits before the gate is counted after each step.
+// Puts that need checks of many caches do not make a step long. The rest pass the gate in the
+// following steps, which start at once, in order.
 func TestManyCachesToLookAt(t *testing.T) {
 	const caches, puts, most = 300, 2000, 262_144/300 + 1
 	m := lead(t)
@@ -32,11 +31,11 @@ func TestManyCachesToLookAt(t *testing.T) {
 	}
 	m.take()
 	m.persist()
-	m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%d", puts-1)}}) // behind those
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%d", puts-1)}}) // after the others
 	early = len(m.r.lead.gate.early)
 	for steps := 0; early > 0; steps++ {
 		if at, ok := m.r.Next(); !ok || at > m.now {
-			t.Errorf("%d wait, and the next step is at %d, %v", early, at, ok)
+			t.Errorf("%d wait, next step at %d, %v", early, at, ok)
 		}
 		m.take()
 		m.persist()
@@ -48,17 +47,17 @@ func TestManyCachesToLookAt(t *testing.T) {
 	}
 	m.settle()
 	if len(m.proposals) != puts {
-		t.Fatalf("%d of %d were answered", len(m.proposals), puts)
+		t.Fatalf("%d of %d answered", len(m.proposals), puts)
 	}
 	for i, p := range m.proposals {
 		if want := fmt.Sprintf("c/%d", i); p.Command.(*fsm.Put).Key != want || p.Err != nil {
-			t.Fatalf("answer %d is to %+v, %v", i, p.Command, p.Err)
+			t.Fatalf("answer %d: %+v, %v", i, p.Command, p.Err)
 		}
 	}
 }
 
-// TestEarlyIsBounded: so many commands of clients wait before the gate, and no more; what the
-// leader itself decides does not wait there.
+// A bounded number of client commands wait before the gate. The leader's own commands do not wait
+// there.
 func TestEarlyIsBounded(t *testing.T) {
 	m := lead(t)
 	gate := &m.r.lead.gate
@@ -77,13 +76,13 @@ func TestEarlyIsBounded(t *testing.T) {
 		now, err := gate.ask(c.p)
 		kept := len(gate.early) > c.waiting
 		if now != c.now || !errors.Is(err, c.want) || kept != (err == nil && !now) {
-			t.Errorf("behind %d: %v, %v, kept %v", c.waiting, now, err, kept)
+			t.Errorf("after %d: %v, %v, kept %v", c.waiting, now, err, kept)
 		}
 	}
 }
 
-// L2: commands of clients for which so many caches have to be looked at that they wait for the next
-// step, and the next, do not put off the end of a lease.
+// L2: client commands that wait several steps because of many caches do not delay the end of a
+// lease.
 func TestExpiryBesideManyCommands(t *testing.T) {
 	const caches, puts, id = 300, 5000, 1000
 	m := lead(t)
@@ -107,10 +106,10 @@ func TestExpiryBesideManyCommands(t *testing.T) {
 	}
 }
 
-// Leases whose end takes more looks at caches, each of them, than a step has for clients' commands
-// do not put these off when they wait for the next step.
+// Leases whose expiry takes more cache checks than a step has for clients' commands do not delay
+// these commands.
 func TestCommandsBesideLargeExpiries(t *testing.T) {
-	const caches, leases, keys, puts = 300, 10, 1000, 2000 // 300,000 looks for a lease
+	const caches, leases, keys, puts = 300, 10, 1000, 2000 // 300,000 checks per lease
 	m := lead(t)
 	m.r.cfg.MaxExpire = 512
 	for id := lease.ID(1001); id <= 1000+leases; id++ {
@@ -140,9 +139,9 @@ func TestCommandsBesideLargeExpiries(t *testing.T) {
 	}
 }
 
-// Goal: however many leases end together that caches have keys of, a command of a client has its
-// outcome with the next entry, and no step does more than a part of it. Method: all caches
-// acknowledge at one time, late, and a put is proposed in each step.
+// However many leases with cached keys end together, a client's command has its outcome with the
+// next entry, and each step does only a part of the work. All caches acknowledge late, at once, and
+// each step has a put.
 func TestManyExpireSingly(t *testing.T) {
 	const leases, caches, steps = 3000, 4, 40
 	m := manyDue(t, leases, caches)
@@ -160,14 +159,14 @@ func TestManyExpireSingly(t *testing.T) {
 		}
 		m.take()
 		if more := m.r.lead.gate.singles.list.Len() - singles; more > expiryWork/32/caches+1 {
-			t.Fatalf("step %d: %d more leases are about to expire", n, more)
+			t.Fatalf("step %d: %d more leases expiring", n, more)
 		}
 		now := m.m.Lessor().Len() - caches
 		if left-now > 256 || n > 10*steps {
-			t.Fatalf("step %d: %d leases ended, %d are left", n, left-now, now)
+			t.Fatalf("step %d: %d leases ended, %d left", n, left-now, now)
 		}
 		if left = now; len(m.proposals) != n {
-			t.Fatalf("step %d: %d puts have their outcome", n, len(m.proposals))
+			t.Fatalf("step %d: %d puts answered", n, len(m.proposals))
 		}
 		m.persist()
 	}

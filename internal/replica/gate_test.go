@@ -9,9 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// C1: a write of a key that caches have waits until all of them have dropped it, wherever
-// they and the writer are; meanwhile it is read, but not cached anew, and other keys
-// are written. Then all of it goes on.
+// C1: a write of a cached key waits until all caches have dropped it, on any member. Meanwhile the
+// key can be read but not cached, and other keys can be written.
 func TestWriteWaitsForAcks(t *testing.T) {
 	c := caching(t)
 	near, far := c.hold(c.members[1], 1, 5000), c.hold(c.members[2], 2, 5000)
@@ -20,26 +19,26 @@ func TestWriteWaitsForAcks(t *testing.T) {
 	far.mustFill("c2")
 	w := c.put(c.members[3], "c1", 0)
 	second := c.put(c.members[1], "c1", 0)
-	c.want("a write that caches have not acknowledged", w, "")
+	c.want("write that caches have not acknowledged", w, "")
 	c.want("another key", c.put(c.members[3], "c3", 0), "revision")
-	c.want("a key that nobody holds", c.put(c.members[2], "x", 0), "revision")
+	c.want("key without holds", c.put(c.members[2], "x", 0), "revision")
 	if far.fill("c1") || near.fill("c1") {
-		t.Error("a key was cached while a write of it waits")
+		t.Error("a key was cached while a write of it waited")
 	}
 	near.ack("c1")
-	c.want("a write that one cache has not acknowledged", w, "")
+	c.want("write that one cache has not acknowledged", w, "")
 	far.ack("c1")
-	c.want("the write", w, "revision")
-	c.want("the next one", second, "revision")
+	c.want("write", w, "revision")
+	c.want("next write", second, "revision")
 	far.mustFill("c1")
 	if drop, _ := near.told(); len(drop) > 0 {
-		t.Errorf("a cache was told again: %q", drop)
+		t.Errorf("a cache got another invalidation: %q", drop)
 	}
-	c.want("a write of what nobody has any more", c.put(c.members[2], "c3", 0), "revision")
+	c.want("write of a key that is no longer cached", c.put(c.members[2], "c3", 0), "revision")
 }
 
-// C1: every kind of command is held back: ranges, both branches of a transaction, nested
-// ones, and the end of a lease with its keys.
+// C1: the gate holds back every kind of command: ranges, both branches of transactions, nested
+// transactions, and the end of a lease with its keys.
 func TestAllCommandsAreGated(t *testing.T) {
 	put := fsm.Op{Put: &fsm.Put{Key: "c1"}}
 	never := []fsm.Compare{{Key: "no", Target: fsm.TargetVersion, Number: 7}}
@@ -65,9 +64,9 @@ func TestAllCommandsAreGated(t *testing.T) {
 			w := c.command(c.members[3], cmd)
 			c.want("before the acknowledgement", w, "")
 			k.told()
-			k.c.pass(2500) // the invalidation was lost, and is sent again
+			k.c.pass(2500) // the invalidation was lost, and is resent
 			if drop, n := k.told(); len(drop) != 1 {
-				t.Fatalf("told %q", drop)
+				t.Fatalf("invalidated %q", drop)
 			} else {
 				k.p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: n.Term, Seq: n.Seq, Open: k.term})
 			}
@@ -79,9 +78,8 @@ func TestAllCommandsAreGated(t *testing.T) {
 	}
 }
 
-// C1: a cache that does not answer delays a write by what its lease has left, and not
-// more; it is not renewed meanwhile, and nobody else waits: neither who renews nor who
-// writes other keys (T15).
+// C1: an unresponsive cache delays a write by at most its lease's remaining time. The lease is not
+// renewed meanwhile, and no other renewal or write waits (T15).
 func TestDeadCacheDelaysByItsTime(t *testing.T) {
 	c := caching(t)
 	k, other := c.hold(c.members[2], 1, 3000), c.hold(c.members[3], 2, 3000)
@@ -94,29 +92,29 @@ func TestDeadCacheDelaysByItsTime(t *testing.T) {
 	c.renew(c.members[3], 2)
 	c.run()
 	if c.asks["2: renew 1"] != "" {
-		t.Fatalf("renewed while it owes an acknowledgement: %s", c.asks["2: renew 1"])
+		t.Fatalf("renewed with an acknowledgement pending: %s", c.asks["2: renew 1"])
 	}
 	if got := c.asks["3: renew 2"]; got != "ttl 3000" {
-		t.Fatalf("another cache waits for it: %q", got)
+		t.Fatalf("another cache waits: %q", got)
 	}
 	c.want("another cache's key", c.put(c.members[1], "c5", 0), "revision")
 	for w() == "" && c.now < began+5000 {
 		c.pass(10)
 	}
-	// Granted at the latest when the test began to count; a second has passed since.
+	// The lease was granted before the test began to count, and a second has passed.
 	if d := c.now - began; d < 1900 || d > 2020 {
-		t.Errorf("the write waited for %d ms, where the lease had about 2000 left", d)
+		t.Errorf("the write waited %d ms, want about 2000", d)
 	}
 	c.pass(100)
 	if got := c.asks["2: renew 1"]; got != lease.ErrNotFound.Error() {
-		t.Errorf("the renewal: %q", got)
+		t.Errorf("renewal: %q", got)
 	}
 	if _, ok := c.members[1].r.lessor.Lookup(2); !ok || c.members[1].r.CacheStats().Caches != 1 {
-		t.Error("another lease has ended, or the dead one is still held to hold something")
+		t.Error("another lease has ended, or the dead one still has holds")
 	}
 }
 
-// A parked renewal goes on when the cache has acknowledged, and counts from then.
+// A parked renewal proceeds after the cache's acknowledgement, and counts from then.
 func TestRenewalWaitsForAck(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)
@@ -128,30 +126,30 @@ func TestRenewalWaitsForAck(t *testing.T) {
 	c.renew(c.members[2], 1)
 	c.pass(1800)
 	if drop, n := k.told(); len(drop) != 1 {
-		t.Fatalf("told %q", drop)
+		t.Fatalf("invalidated %q", drop)
 	} else {
 		k.p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: n.Term, Seq: n.Seq, Open: k.term})
 	}
 	c.run()
-	c.want("the write", w, "revision")
+	c.want("write", w, "revision")
 	if got := c.asks["2: renew 1"]; got != "ttl 3000" {
-		t.Fatalf("the renewal: %q", got)
+		t.Fatalf("renewal: %q", got)
 	}
 	c.pass(2900)
 	if _, ok := c.members[1].r.lessor.Lookup(1); !ok {
-		t.Error("the renewal does not count from when it was done")
+		t.Error("the renewal does not count from its execution")
 	}
 	if were := c.members[1].were; len(were) != 1 || were[0].Lease.Owner != "owner 1" ||
 		were[0].Waited != 1800 {
-		t.Errorf("it was slow: %+v", were)
+		t.Errorf("slow caches: %+v", were)
 	}
 	if w := timed.Wait; w != (CacheWait{1800, w.Until, 1, 1}) || w.Until == 0 || timed.Index == 0 {
-		t.Errorf("a write waited: %+v, and is in entry %d", w, timed.Index)
+		t.Errorf("write waited: %+v, in entry %d", w, timed.Index)
 	}
 }
 
-// C1, T20: leases whose keys are cached expire when the caches have dropped those, each
-// by itself; leases that end at the same time with other keys do not wait.
+// C1, T20: a lease with cached keys expires, on its own, once the caches have dropped them. Leases
+// with other keys that end at the same time do not wait.
 func TestExpiryIsGated(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 8000)
@@ -171,24 +169,24 @@ func TestExpiryIsGated(t *testing.T) {
 		t.Fatalf("lease 11 %v, 12 %v, 13 %v", there(11), there(12), there(13))
 	}
 	if s := c.members[1].r.Status(); s.Overdue < 300 {
-		t.Errorf("nobody is told that leases are overdue: %+v", s)
+		t.Errorf("overdue leases are not reported: %+v", s)
 	}
 	c.renew(c.members[3], 11)
 	c.run()
 	if got := c.asks["3: renew 11"]; got != "" {
-		t.Errorf("a lease whose end is decided was renewed: %q", got)
+		t.Errorf("an expiring lease was renewed: %q", got)
 	}
 	k.ack("c1", "c2")
 	if there(11) || there(12) {
 		t.Error("not expired after the acknowledgement")
 	}
 	if got := c.asks["3: renew 11"]; got != lease.ErrNotFound.Error() {
-		t.Errorf("the renewal: %q", got)
+		t.Errorf("renewal: %q", got)
 	}
 }
 
-// C1: a new leader takes every cache for wide, until it has said what it has and that it
-// knows of it. An old word of it alone is not believed.
+// C1: a new leader treats every cache as wide until the cache has reported its keys and confirmed
+// that it is open. An old report alone does not count.
 func TestNewLeaderHonoursHolds(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 9000)
@@ -196,41 +194,41 @@ func TestNewLeaderHonoursHolds(t *testing.T) {
 	c.succeed(3)
 	w := c.put(c.members[3], "c1", 0)
 	free := c.put(c.members[3], "c2", 0)
-	c.want("a write that a cache of before may have", w, "")
-	c.want("another one", free, "")
+	c.want("write of a key that an earlier cache may have", w, "")
+	c.want("another write", free, "")
 	if drop, _ := k.told(); len(drop) > 0 {
-		t.Errorf("told %q although nobody knows where the cache is", drop)
+		t.Errorf("sent %q although the cache's location is unknown", drop)
 	}
 	if k.fill("c3") {
-		t.Error("cached without having opened the cache in the new term")
+		t.Error("cached without opening the cache in the new term")
 	}
-	k.told() // and that is lost
+	k.told() // which is lost
 	if text := k.ask("c1"); text == "" || k.term < 3 {
 		t.Fatalf("open: %s", text)
 	}
-	c.want("before the cache has confirmed", free, "")
+	c.want("before the cache confirmed", free, "")
 	k.ack("c1", "c2") // with Open set
-	c.want("the write", w, "revision")
-	c.want("the other one", free, "revision")
+	c.want("write", w, "revision")
+	c.want("other write", free, "revision")
 	if s := c.members[3].r.CacheStats(); s.Wide != 0 || s.Open != 1 {
 		t.Errorf("%+v", s)
 	}
-	c.want("what it does not have", c.put(c.members[3], "c4", 0), "revision")
+	c.want("a key that it does not have", c.put(c.members[3], "c4", 0), "revision")
 	k.mustFill("c1")
 }
 
-// A write that waits for a cache when its leader dies waits for it with the next one.
+// A write that waits for a cache when its leader dies waits for it at the next leader.
 func TestLeaderChangeDuringPendingWrite(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 9000)
 	k.mustFill("c1")
 	w := c.put(c.members[2], "c1", 0)
 	c.succeed(3)
-	c.want("the write", w, "")
+	c.want("write", w, "")
 	k.told()
 	k.ask("c1")
 	k.ack("c1")
-	c.want("the write", w, "revision")
+	c.want("write", w, "revision")
 	for _, id := range []uint64{2, 3} {
 		if kv := c.members[id].r.Machine().View().KV.Get("c1"); kv == nil || kv.Version != 1 {
 			t.Errorf("member %d: %+v", id, kv)
@@ -238,8 +236,8 @@ func TestLeaderChangeDuringPendingWrite(t *testing.T) {
 	}
 }
 
-// T6: a leader that has not applied an entry of its own term does not know all holds, so
-// it lets no command pass.
+// T6: before a leader has applied an entry of its own term, it may not know all holds, so no
+// command passes the gate.
 func TestNotYetPrimaryHoldsBack(t *testing.T) {
 	m := start(t)
 	if err := m.r.Campaign(); err != nil {
@@ -256,7 +254,7 @@ func TestNotYetPrimaryHoldsBack(t *testing.T) {
 	m.r.Propose(p)
 	m.take()
 	if len(m.r.lead.gate.early) != 1 || len(m.r.lead.queue.waiting) > 0 {
-		t.Errorf("%d commands wait for the gate, %d for the log", len(m.r.lead.gate.early),
+		t.Errorf("%d commands wait at the gate, %d for the log", len(m.r.lead.gate.early),
 			len(m.r.lead.queue.waiting))
 	}
 	m.settle()
@@ -265,8 +263,8 @@ func TestNotYetPrimaryHoldsBack(t *testing.T) {
 	}
 }
 
-// C1: a command that was on its way when a hold began was not looked at for it. So
-// nothing may be cached before it is done.
+// C1: a command that was in flight when a hold began was not checked against it. Nothing may be
+// cached until the command is done.
 func TestHoldWaitsForWhatIsUnderWay(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -276,7 +274,7 @@ func TestHoldWaitsForWhatIsUnderWay(t *testing.T) {
 	})
 	early := c.put(c.members[2], "c1", 0)
 	c.want("grant", grant, "")
-	// What is synced now is the grant; the put waits for its own sync.
+	// The grant is synced now; the put waits for its own sync.
 	for _, id := range c.ids() {
 		c.persist(c.members[id])
 	}
@@ -292,17 +290,17 @@ func TestHoldWaitsForWhatIsUnderWay(t *testing.T) {
 	k := &cache{c: c, p: p, id: 1, token: info.Token}
 	k.open()
 	if early() == "" && k.fill("c1") {
-		t.Fatal("cached while a write from before the hold is under way")
+		t.Fatal("cached while a write from before the hold is in flight")
 	}
 	for _, id := range c.ids() {
 		c.members[id].stuck = false
 	}
 	c.run()
-	c.want("the write", early, "revision")
+	c.want("write", early, "revision")
 	k.mustFill("c1")
 }
 
-// C1: so it is with a command that waits for others, to share their sync, while the hold begins.
+// C1: the same with a command in the commit delay when the hold begins.
 func TestHoldWaitsForWhatIsHeldBack(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -314,31 +312,31 @@ func TestHoldWaitsForWhatIsHeldBack(t *testing.T) {
 		Terms: lease.Terms{ID: 1, TTL: 5000}, Holds: []keyrange.Range{{Key: "c", End: "d"}},
 	})
 	early := c.put(p, "c1", 0)
-	for _, id := range []uint64{2, 3, 1} { // the leader's own disk is the last
+	for _, id := range []uint64{2, 3, 1} { // the leader's own disk is last
 		c.persist(c.members[id])
 		c.run()
 	}
 	c.want("grant", grant, "revision")
 	if !p.r.Delayed() {
-		t.Fatal("the put does not wait for others")
+		t.Fatal("the put is not delayed")
 	}
 	info, _ := p.r.lessor.Lookup(1)
 	k := &cache{c: c, p: p, id: 1, token: info.Token}
 	k.open()
 	if k.fill("c1") {
-		t.Fatal("cached while a write from before the hold waits for others")
+		t.Fatal("cached while a write from before the hold is delayed")
 	}
 	for _, id := range c.ids() {
 		c.members[id].stuck = false
 	}
 	p.r.EndDelay()
 	c.run()
-	c.want("the write", early, "revision")
+	c.want("write", early, "revision")
 	k.mustFill("c1")
 }
 
-// T10, T5: expiries that wait for caches are taken back when the clock jumps: all leases
-// get their time again, and no decision of before takes effect.
+// T10, T5: expiries that wait for caches are withdrawn when the clock jumps. All leases get their
+// full TTL again, and no earlier decision takes effect.
 func TestRefreshTakesExpiriesBack(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -346,7 +344,7 @@ func TestRefreshTakesExpiriesBack(t *testing.T) {
 	c.run()
 	c.want("attach", c.put(c.members[1], "c1", 9), "revision")
 	k.mustFill("c1")
-	c.now += 2500 // at once, so that the lease's silence is not in the log before
+	c.now += 2500 // in one step, so that no checkpoint was written before
 	c.run()
 	r := c.members[1].r
 	if r.lead.gate.singles.list.Len() != 1 {
@@ -363,11 +361,11 @@ func TestRefreshTakesExpiriesBack(t *testing.T) {
 	c.renew(c.members[2], 9)
 	c.run()
 	if got := c.asks["2: renew 9"]; got != "ttl 2000" {
-		t.Errorf("the lease, whose expiry was taken back: %q", got)
+		t.Errorf("lease with a withdrawn expiry: %q", got)
 	}
 	c.pass(1900)
 	if _, ok := r.lessor.Lookup(9); !ok {
-		t.Error("expired by the decision of before the jump")
+		t.Error("expired by a decision from before the jump")
 	}
 	c.pass(3000)
 	if drop, n := k.told(); len(drop) > 0 {
@@ -379,9 +377,9 @@ func TestRefreshTakesExpiriesBack(t *testing.T) {
 	}
 }
 
-// jumpWhileExpiring has the clock jump while the expiry of a lease is in the log, on disks that are
-// stuck: all leases get their full time again only when it is known what became of that, after
-// unstick. What during asks for comes into the log before.
+// jumpWhileExpiring makes the clock jump while the expiry of a lease is in the log and the disks
+// are stuck. during runs before unstick. Leases get their full TTL again once the outcome of the
+// expiry is known.
 func (c *cluster) jumpWhileExpiring(during func()) {
 	c.t.Helper()
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 8, TTL: 1000}}, "grant")
@@ -404,7 +402,7 @@ func (c *cluster) jumpWhileExpiring(during func()) {
 	}
 }
 
-// unstick lets the syncs of all members end.
+// unstick lets the syncs of all members finish.
 func (c *cluster) unstick() {
 	c.t.Helper()
 	for _, id := range c.ids() {
@@ -414,7 +412,7 @@ func (c *cluster) unstick() {
 	c.run()
 }
 
-// C1, T10: while the clock is not trusted, no cache counts as one whose lease has ended.
+// C1, T10: while the clock is not trusted, no cache's lease counts as ended.
 func TestCacheWhileClockIsNotTrusted(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)
@@ -425,12 +423,12 @@ func TestCacheWhileClockIsNotTrusted(t *testing.T) {
 	if c.members[1].r.Status().Refreshing {
 		t.Fatal("the clock is never trusted again")
 	}
-	c.want("a write of what a cache has", w, "")
+	c.want("write of a cached key", w, "")
 	k.ack("c1")
-	c.want("the write", w, "revision")
+	c.want("write", w, "revision")
 }
 
-// What waits is bounded: the rest is refused, and nothing of it is done.
+// The gate holds a bounded number of commands. The rest are refused and have no effect.
 func TestGateIsBounded(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -456,14 +454,14 @@ func TestGateIsBounded(t *testing.T) {
 	}
 }
 
-// A write may be acknowledged by a member before the leader has applied it, whose disk is slow.
-// Until it has, what it touches is read and not cached; then it is.
+// A member may acknowledge a write before the leader, whose disk is slow, has applied it. Until
+// then the key can be read but not cached.
 func TestFillBeforeLeaderHasApplied(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 5000)
 	c.members[1].stuck = true
 	w := c.put(c.members[2], "c1", 0)
-	c.want("a write that two of three have", w, "revision")
+	c.want("write that two of three members have", w, "revision")
 	q := &Read{
 		Fill:  &Fill{ID: k.id, Token: k.token, Ranges: []keyrange.Range{{Key: "c1"}}},
 		Owner: c.ask(k.p, "early"),
@@ -473,13 +471,12 @@ func TestFillBeforeLeaderHasApplied(t *testing.T) {
 	c.members[1].stuck = false
 	c.run()
 	if c.asks["2: early"] == "" || q.Fill.Term != 0 {
-		t.Errorf("read %q, to be cached in term %d", c.asks["2: early"], q.Fill.Term)
+		t.Errorf("read %q, cacheable in term %d", c.asks["2: early"], q.Fill.Term)
 	}
 	k.mustFill("c1")
 }
 
-// TestSinglesInOrder: of the leases that expire by themselves the one that is late for longest
-// is known, however they come and go.
+// Of the leases that expire singly, the most overdue one is known, however they come and go.
 func TestSinglesInOrder(t *testing.T) {
 	var l singles
 	var all []*single
@@ -490,7 +487,7 @@ func TestSinglesInOrder(t *testing.T) {
 	}
 	for i, want := range []lease.TTL{70, 70, 70, 60, 40} {
 		if got := l.overdue(100); got != want {
-			t.Errorf("%d are gone: overdue for %d, want %d", i, got, want)
+			t.Errorf("%d gone: overdue for %d, want %d", i, got, want)
 		}
 		l.remove(all[[]int{0, 1, 4, 2, 3}[i]])
 	}

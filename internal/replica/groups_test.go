@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// groupsOf is a keeper with leases at a sole voter.
+// groupsOf is a keeper with leases at the only voter.
 type groupsOf struct {
 	*member
 	by Keeper
@@ -23,7 +23,7 @@ func (g groupsOf) join(ids ...lease.ID) []lease.GroupID {
 	g.r.RenewAll(b)
 	g.settle()
 	if !slices.Contains(g.together, b) {
-		g.t.Fatal("the renewal was not answered")
+		g.t.Fatal("renewal not answered")
 	}
 	return b.Joined
 }
@@ -43,7 +43,7 @@ func (g groupsOf) ask(r GroupRenewals) []holder.RenewedGroup {
 		g.settle()
 	}
 	if answers != 1 {
-		g.t.Fatalf("groups were answered %d times", answers)
+		g.t.Fatalf("groups answered %d times", answers)
 	}
 	return b.Renewed
 }
@@ -53,8 +53,8 @@ func (g groupsOf) renew(id lease.GroupID) holder.RenewedGroup {
 	return g.ask(GroupRenewals{Round: holder.Round{Renew: []lease.GroupID{id}}})[0]
 }
 
-// TestGroups: leases join groups of a keeper by their TTLs. A renewal of a group says which leases
-// have left it, and a stream can renew no group of another one.
+// Leases join a keeper's groups by TTL. The renewal of a group reports which leases have left it.
+// No stream can renew another's group.
 func TestGroups(t *testing.T) {
 	m := lead(t)
 	for id := range lease.ID(6) {
@@ -72,14 +72,14 @@ func TestGroups(t *testing.T) {
 		t.Fatalf("joined %v", joined)
 	}
 	if r := b.renew(g); r.TTL != 0 {
-		t.Errorf("another keeper renews the group: %+v", r)
+		t.Errorf("another keeper renewed the group: %+v", r)
 	}
 	m.r.Propose(&Proposal{Command: &fsm.Revoke{ID: 1}})
 	m.settle()
 	if r := a.renew(g); r.TTL != 10_000 || !slices.Equal(r.Left, []lease.ID{1}) {
 		t.Errorf("after a revocation: %+v", r)
 	}
-	// The other stream of the same holder has the lease now.
+	// The holder's other stream has the lease now.
 	if its := b.join(2, 6); its[0] == 0 || its[0] == g || its[1] != its[0] {
 		t.Errorf("joined %v", its)
 	}
@@ -88,21 +88,21 @@ func TestGroups(t *testing.T) {
 	}
 	a.ask(GroupRenewals{Round: holder.Round{Leave: []holder.Leaving{{ID: 3}, {ID: 6}}}})
 	if m.m.Lessor().GroupOf(3) != 0 || m.m.Lessor().GroupOf(6) == 0 {
-		t.Error("lease 3 has not left, or another keeper's has")
+		t.Error("lease 3 has not left, or another keeper's lease has")
 	}
 	if r := a.renew(g); r.TTL != 0 {
-		t.Errorf("an empty group is renewed: %+v", r)
+		t.Errorf("empty group: %+v", r)
 	}
 	if again := a.join(3); again[0] == 0 || again[0] == g {
 		t.Errorf("joined %v, want another group than %d", again, g)
 	}
 	m.r.RenewAll(&Renewals{GroupRenewals: GroupRenewals{Keeper: 1, End: true}})
 	if r := a.renew(joined[3]); r.TTL != 0 {
-		t.Errorf("a group outlives its keeper: %+v", r)
+		t.Errorf("the group outlived its keeper: %+v", r)
 	}
 }
 
-// TestGroupsOfCaches: a lease with a cache is in no group, since its renewals may have to wait.
+// A lease with a cache joins no group, since its renewals may have to wait.
 func TestGroupsOfCaches(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Grant{
@@ -115,14 +115,14 @@ func TestGroupsOfCaches(t *testing.T) {
 	}
 }
 
-// TestGroupsEndWithLeadership: what the leader of a term has in groups, the next has not.
+// Groups end with the leader's term.
 func TestGroupsEndWithLeadership(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 10_000}}})
 	m.settle()
 	a := groupsOf{m, 1}
 	g := a.join(1)[0]
-	m.r.lead.distrust() // as good as another term: all leases get their full time
+	m.r.lead.distrust() // like a new term, this refreshes all leases
 	m.settle()
 	if r := a.renew(g); r.TTL != 0 {
 		t.Errorf("the group was renewed: %+v", r)
@@ -132,8 +132,8 @@ func TestGroupsEndWithLeadership(t *testing.T) {
 	}
 }
 
-// TestGroupsAndAccess: a change of users or roles takes all leases out of their groups in its
-// revision. A renewal that was authorized before the change joins none.
+// A change of users or roles ends all groups in its revision. A renewal that was authorized before
+// the change joins none.
 func TestGroupsAndAccess(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 10_000}}})
@@ -158,7 +158,7 @@ func TestGroupsAndAccess(t *testing.T) {
 	}
 }
 
-// TestMaxGroups: a keeper has a bounded number of groups. One that is over gives its place to another.
+// A keeper has a bounded number of groups. When one ends, another can begin.
 func TestMaxGroups(t *testing.T) {
 	m := lead(t)
 	a := groupsOf{m, 1}
@@ -176,22 +176,22 @@ func TestMaxGroups(t *testing.T) {
 	}
 }
 
-// TestKeepersAreForgotten: a renewal that comes after the end of its keeper leaves nothing for ever.
+// A renewal that arrives after its keeper has ended leaves nothing behind.
 func TestKeepersAreForgotten(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 10_000}}})
 	m.settle()
 	for by := range Keeper(10 * minRoom) {
 		m.r.RenewAll(&Renewals{GroupRenewals: GroupRenewals{Keeper: by + 1, End: true}})
-		groupsOf{m, by + 1}.join(1) // and the lease leaves the group of the keeper before
+		groupsOf{m, by + 1}.join(1) // the lease moves from the earlier keeper's group
 	}
 	if n := len(m.r.lead.keepers.of); n > 2*minRoom {
-		t.Errorf("there are %d keepers, of which one has a group", n)
+		t.Errorf("%d keepers, one of them with a group", n)
 	}
 }
 
-// TestGroupRounds: a lease leaves as of a renewal of its group, and only the group that it is asked to
-// leave. A join says how many rounds were answered before it. A fresh round finds no groups.
+// A lease leaves as of a renewal of its group, and only the group named in the request. A join
+// reports how many rounds were answered before it. A new round starts without groups.
 func TestGroupRounds(t *testing.T) {
 	m := lead(t)
 	for id := range lease.ID(2) {
@@ -214,7 +214,7 @@ func TestGroupRounds(t *testing.T) {
 	}
 	round(holder.Round{Number: 3, Leave: []holder.Leaving{{ID: 2, Group: g, AsOf: first.At}}})
 	if at, _ := m.m.Lessor().Expiry(2); at != first.At+10_001 {
-		t.Errorf("the lease that has left may end at %d, not %d", at, first.At+10_001)
+		t.Errorf("the lease that left may end at %d, want %d", at, first.At+10_001)
 	}
 	b := together(2)
 	b.Keeper = 1
@@ -223,6 +223,6 @@ func TestGroupRounds(t *testing.T) {
 		t.Errorf("joined %v after %d rounds", b.Joined, b.Rounds)
 	}
 	if r := round(holder.Round{Number: 4, Fresh: true}); r.TTL != 0 {
-		t.Errorf("a fresh round renews %+v", r)
+		t.Errorf("a new round renewed %+v", r)
 	}
 }

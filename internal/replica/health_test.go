@@ -9,32 +9,31 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// TestHealth: which changes of the membership a cluster can afford, by how many of its voters this
-// leader, member 1, hears.
+// Which membership changes the leader, member 1, allows, by the number of responsive voters.
 func TestHealth(t *testing.T) {
 	type ids = []uint64
 	learners, bad := ids{7, 8}, ErrUnhealthy
 	for name, c := range map[string]struct {
-		voters, stable, fresh []uint64 // fresh are heard, and not for long
+		voters, stable, fresh []uint64 // fresh ones respond, but not for long
 		lax                   bool
 		add, remove           error
-		unheard               bool // the one that is removed, member 2
+		unheard               bool // whether member 2, which is removed, is unresponsive
 	}{
-		"alone":            {ids{1}, nil, nil, false, nil, nil, false},
-		"two of two":       {ids{1, 2}, ids{2}, nil, false, nil, nil, false},
-		"one of two":       {ids{1, 2}, nil, nil, false, bad, nil, true},
-		"one of two, lax":  {ids{1, 2}, nil, nil, true, nil, nil, false},
-		"three of three":   {ids{1, 2, 3}, ids{2, 3}, nil, false, nil, nil, false},
-		"two of three":     {ids{1, 2, 3}, ids{2}, nil, false, bad, bad, false},
-		"without the one":  {ids{1, 2, 3}, ids{3}, nil, false, bad, nil, true},
-		"lax":              {ids{1, 2, 3}, ids{2}, nil, true, nil, nil, false},
-		"not for long":     {ids{1, 2, 3}, ids{2}, ids{3}, false, bad, bad, false},
-		"the one is gone":  {ids{1, 2, 3}, nil, ids{3}, false, bad, nil, true},
-		"four of four":     {ids{1, 2, 3, 4}, ids{2, 3, 4}, nil, false, nil, nil, false},
-		"three of four":    {ids{1, 2, 3, 4}, ids{2, 3}, nil, false, nil, nil, false},
-		"two of four":      {ids{1, 2, 3, 4}, ids{2}, nil, false, bad, bad, false},
-		"not by learners":  {ids{1, 2, 3}, ids{2, 7, 8}, nil, false, bad, bad, false},
-		"only by learners": {ids{1, 2}, ids{7, 8}, nil, false, bad, nil, true},
+		"alone":                   {ids{1}, nil, nil, false, nil, nil, false},
+		"two of two":              {ids{1, 2}, ids{2}, nil, false, nil, nil, false},
+		"one of two":              {ids{1, 2}, nil, nil, false, bad, nil, true},
+		"one of two, lax":         {ids{1, 2}, nil, nil, true, nil, nil, false},
+		"three of three":          {ids{1, 2, 3}, ids{2, 3}, nil, false, nil, nil, false},
+		"two of three":            {ids{1, 2, 3}, ids{2}, nil, false, bad, bad, false},
+		"without the other":       {ids{1, 2, 3}, ids{3}, nil, false, bad, nil, true},
+		"lax":                     {ids{1, 2, 3}, ids{2}, nil, true, nil, nil, false},
+		"not long enough":         {ids{1, 2, 3}, ids{2}, ids{3}, false, bad, bad, false},
+		"the removed one is down": {ids{1, 2, 3}, nil, ids{3}, false, bad, nil, true},
+		"four of four":            {ids{1, 2, 3, 4}, ids{2, 3, 4}, nil, false, nil, nil, false},
+		"three of four":           {ids{1, 2, 3, 4}, ids{2, 3}, nil, false, nil, nil, false},
+		"two of four":             {ids{1, 2, 3, 4}, ids{2}, nil, false, bad, bad, false},
+		"learners do not count":   {ids{1, 2, 3}, ids{2, 7, 8}, nil, false, bad, bad, false},
+		"only learners":           {ids{1, 2}, ids{7, 8}, nil, false, bad, nil, true},
 	} {
 		m := fsm.New(fsm.Config{})
 		m.Begin(1, 1)
@@ -54,29 +53,29 @@ func TestHealth(t *testing.T) {
 		}
 		h := health{m: l, links: links}
 		if err := h.affordAdd(false); !errors.Is(err, c.add) {
-			t.Errorf("%s: a voter is added: %v", name, err)
+			t.Errorf("%s: add a voter: %v", name, err)
 		}
 		if err := h.affordAdd(true); !errors.Is(err, ErrTooManyLearners) {
-			t.Errorf("%s: a learner is added: %v", name, err)
+			t.Errorf("%s: add a learner: %v", name, err)
 		}
 		if err := h.affordRemove(2); !errors.Is(err, c.remove) {
-			t.Errorf("%s: member 2 is removed: %v", name, err)
+			t.Errorf("%s: remove member 2: %v", name, err)
 		}
 		if err := h.affordRemove(7); err != nil {
-			t.Errorf("%s: a learner is removed: %v", name, err)
+			t.Errorf("%s: remove a learner: %v", name, err)
 		}
 		if got := h.removesUnheard(&fsm.RemoveMember{ID: 2}); got != c.unheard {
-			t.Errorf("%s: member 2 is not heard: %v", name, got)
+			t.Errorf("%s: member 2 unresponsive: %v", name, got)
 		}
 		if h.removesUnheard(&fsm.RemoveMember{ID: 9}) || h.removesUnheard(&fsm.AddMember{}) ||
 			h.removesUnheard(&fsm.RemoveMember{ID: 7}) && !slices.Contains(c.stable, 7) {
-			t.Errorf("%s: another change removes a voter that is not heard", name)
+			t.Errorf("%s: another kind of change counts as removing an unresponsive voter", name)
 		}
 	}
 }
 
-// A damaged member stops by itself: it may be removed though the others have not been heard for
-// long, if they are heard, and counts for nothing while another one is removed or added.
+// A damaged member stops. It can be removed if the others respond, even if only since recently, and
+// it counts for nothing when another is removed or added.
 func TestDamagedMemberTakesNoPart(t *testing.T) {
 	l := &local{machine: fsm.New(fsm.Config{}), cfg: Config{ID: 1, ElectionTicks: 10}}
 	l.cfg.Membership = Membership{Strict: true, Stable: 500}
@@ -100,14 +99,15 @@ func TestDamagedMemberTakesNoPart(t *testing.T) {
 		l.machine.Apply(&fsm.StateHash{Member: uint64(id) + 1, Index: at, Hash: hash})
 	}
 	want("3 is removed, damaged", h.affordRemove(3), nil)
-	l.now = 1000 // all have been heard for long
+	l.now = 1000 // all have responded for long
 	want("2 is removed while 3 is damaged", h.affordRemove(2), ErrUnhealthy)
 	want("4 is added while 3 is damaged", h.affordAdd(false), ErrUnhealthy)
 	links.gone(2)
 	want("3 is removed, damaged, and 2 is gone", h.affordRemove(3), ErrUnhealthy)
 }
 
-// A learner whose process has not said who it is cannot be promoted, though it has all of the log.
+// A learner whose process has not reported its identity cannot be promoted, even if it has the
+// whole log.
 func TestUnknownLearnerIsNotPromoted(t *testing.T) {
 	for incarnation, want := range map[uint64]string{0: ErrLearnerNotReady.Error(), 4: "revision"} {
 		c := caching(t)
@@ -121,20 +121,19 @@ func TestUnknownLearnerIsNotPromoted(t *testing.T) {
 	}
 }
 
-// A learner is promoted if it is heard, gets the log as it grows, and lags behind by no more than
-// may be, whatever others have.
+// A learner is promoted if it responds, receives new entries, and lags by no more than the limit.
 func TestPromoteWhatKeepsUp(t *testing.T) {
 	notReady := ErrLearnerNotReady.Error()
 	for name, c := range map[string]struct {
-		puts   int // that it does not get
+		puts   int // entries that it does not receive
 		before func(l *Replica)
 		want   string
 	}{
-		"it has all":        {0, nil, "revision"},
-		"it lags a little":  {5, nil, "revision"},
-		"it lags":           {6, nil, notReady},
-		"it is gone":        {0, func(l *Replica) { l.links.gone(1) }, notReady},
-		"it is not reached": {0, func(l *Replica) { l.raft.node.ReportUnreachable(1) }, notReady},
+		"has all":          {0, nil, "revision"},
+		"lags a little":    {5, nil, "revision"},
+		"lags":             {6, nil, notReady},
+		"is down":          {0, func(l *Replica) { l.links.gone(1) }, notReady},
+		"receives nothing": {0, func(l *Replica) { l.raft.node.ReportUnreachable(1) }, notReady},
 	} {
 		cl := newCluster(t, 2, 3, 4)
 		l := cl.members[2]

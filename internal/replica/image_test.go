@@ -47,7 +47,7 @@ func (im image) decode(t testing.TB) *fsm.Machine {
 	return m
 }
 
-// snapshot writes a member's state to its disk and drops the log before it.
+// snapshot writes a member's state to its disk and truncates the log.
 func (c *cluster) snapshot(p *peer) {
 	c.t.Helper()
 	p.disk = encodeImage(c.t, p.r.Machine(), p.r.ConfState())

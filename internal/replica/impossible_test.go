@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A commit beyond the log's end is an error that says so, and no panic.
+// A commit index beyond the end of the log is an error, not a panic.
 func TestCommitBeyondTheLog(t *testing.T) {
 	m := start(t, 2)
 	err := m.r.Step(raftMessage(&raftpb.Message{
@@ -31,13 +31,13 @@ func TestCommitBeyondTheLog(t *testing.T) {
 	}
 }
 
-// Goal: a panic that no message explains stays one, for it is a fault of ours. Method: the
-// library has lost its logger, which every step needs.
+// A panic that no message caused stays a panic, because it is a bug. Here the library has lost its
+// logger, which every step needs.
 func TestOwnFaultPanics(t *testing.T) {
 	m := start(t, 2)
 	defer func() {
 		if said := recover(); said == nil {
-			t.Error("the fault was taken for a message that cannot be")
+			t.Error("the bug was reported as an impossible message")
 		}
 	}()
 	m.r.raft.node.raw = nil
@@ -48,7 +48,7 @@ func TestOwnFaultPanics(t *testing.T) {
 	t.Errorf("error %v", err)
 }
 
-// Goal: what makes no sense is refused, in words that name the member, and the replica goes on.
+// Impossible messages are refused with an error that names the sender, and the replica continues.
 func TestSenselessMessages(t *testing.T) {
 	app := func(change func(*raftpb.Message)) *raftpb.Message {
 		m := &raftpb.Message{
@@ -109,7 +109,7 @@ func TestSenselessMessages(t *testing.T) {
 			var taken bool
 			taken, err = m.r.Restore(c.m, m.m)
 			if taken || m.r.incoming != nil || m.r.raft.offered != 0 {
-				t.Errorf("%s: taken %v, and the next snapshot is waited for", c.words, taken)
+				t.Errorf("%s: taken %v, and the next snapshot is pending", c.words, taken)
 			}
 		} else {
 			err = m.r.Step(raftMessage(c.m))
@@ -118,16 +118,16 @@ func TestSenselessMessages(t *testing.T) {
 		case !errors.Is(err, ErrMessage):
 			t.Errorf("%s: error %v", c.words, err)
 		case !strings.Contains(err.Error(), "member 2 ") || !strings.Contains(err.Error(), c.words):
-			t.Errorf("the words %q are not in %q", c.words, err)
+			t.Errorf("%q is not in %q", c.words, err)
 		}
 		m.settle()
 		if s := m.r.Status(); s.Term != 1 {
-			t.Errorf("%s: the term is %d", c.words, s.Term)
+			t.Errorf("%s: term %d", c.words, s.Term)
 		}
 	}
 }
 
-// A leader takes no acknowledgement of what its log does not have.
+// A leader rejects acknowledgements of entries that its log does not have.
 func TestAcknowledgedBeyondTheLog(t *testing.T) {
 	m := lead(t)
 	err := m.r.Step(raftMessage(&raftpb.Message{
@@ -139,9 +139,9 @@ func TestAcknowledgedBeyondTheLog(t *testing.T) {
 	}
 }
 
-// Goal: a committed entry that cannot be applied ends the member in words, and one of a newer
-// release in others. Nothing of it is applied. Method: a leader that commits what it has sent in
-// the same message.
+// A committed entry that cannot be applied stops the member, with a different error if the entry is
+// of a newer release. No part of it is applied. The leader commits it in the message that carries
+// it.
 func TestEntryThatCannotBeApplied(t *testing.T) {
 	change, old := raftpb.EntryConfChangeV2.Enum(), raftpb.EntryConfChange.Enum()
 	put := fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.Put{Key: "k"})
@@ -157,9 +157,9 @@ func TestEntryThatCannotBeApplied(t *testing.T) {
 		"half a change": {&raftpb.Entry{Data: append(newChange(t), 7), Type: change}, ErrImpossible},
 		"no old change": {&raftpb.Entry{Data: []byte("no"), Type: old}, ErrImpossible},
 		"an old change": {&raftpb.Entry{Data: oldChange(t, 0), Type: old}, ErrImpossible},
-		// Read as a new one, this has a transition that there is not.
+		// Decoded as a new one, this change has an invalid transition.
 		"an old change with an ID": {&raftpb.Entry{Data: oldChange(t, 9), Type: old}, ErrImpossible},
-		// This one leaves a joint configuration.
+		// This change leaves a joint configuration.
 		"a change of nothing": {&raftpb.Entry{Type: change}, ErrImpossible},
 		"another version":     {&raftpb.Entry{Data: next}, encoding.ErrNewer},
 		"another command":     {&raftpb.Entry{Data: append(bytes.Clone(put), 0x7f)}, encoding.ErrNewer},
@@ -181,12 +181,12 @@ func TestEntryThatCannotBeApplied(t *testing.T) {
 			t.Errorf("%s: %v", name, m.failed)
 		}
 		if v := m.m.View().KV; v.Revision() != revision {
-			t.Errorf("%s: something of it was applied", name)
+			t.Errorf("%s: part of it was applied", name)
 		}
 	}
 }
 
-// newChange is a change of the membership as members write it.
+// newChange is a membership change as members encode it.
 func newChange(t *testing.T) []byte {
 	add := &fsm.AddMember{Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true}}
 	data, err := proto.Marshal(confChange(&Proposal{Command: add}, 1))
@@ -196,7 +196,7 @@ func newChange(t *testing.T) []byte {
 	return data
 }
 
-// oldChange is a change of the membership as members do not write it.
+// oldChange is a membership change in the encoding that members do not use.
 func oldChange(t *testing.T, id uint64) []byte {
 	data, err := proto.Marshal(&raftpb.ConfChange{Id: &id, NodeId: new(uint64(9))})
 	if err != nil {
@@ -205,8 +205,8 @@ func oldChange(t *testing.T, id uint64) []byte {
 	return data
 }
 
-// A command that no member could read from the log is refused, for every member that met the
-// entry would have to stop. It comes in no entry, through whichever member.
+// A command that no member could decode from the log is refused, whichever member it comes through,
+// because every member would have to stop at its entry.
 func TestUnreadableIsNotProposed(t *testing.T) {
 	deep := &fsm.Txn{}
 	for range 40 {
@@ -234,9 +234,8 @@ func TestUnreadableIsNotProposed(t *testing.T) {
 	}
 }
 
-// Goal: nothing that another member can say panics. Method: messages with fields at random, of
-// every type, in the form in which they travel, to followers and to leaders whose log becomes
-// durable now and then.
+// No message from another member causes a panic. The fuzzer sends followers and leaders messages of
+// all types with random fields, encoded and decoded.
 func FuzzStep(f *testing.F) {
 	for i := range uint64(200) {
 		f.Add(i, []byte{})
@@ -284,7 +283,7 @@ func FuzzStep(f *testing.F) {
 	})
 }
 
-// anyMessage returns a message of Raft's to a log that ends at last.
+// anyMessage returns a random Raft message for a log that ends at last.
 func anyMessage(rng *rand.Rand, last uint64) *raftpb.Message {
 	number := func() *uint64 {
 		switch rng.IntN(12) {
@@ -309,7 +308,7 @@ func anyMessage(rng *rand.Rand, last uint64) *raftpb.Message {
 	plausible := rng.IntN(2) == 0
 	for i := range rng.IntN(4) {
 		e := &raftpb.Entry{Term: number(), Index: number()}
-		if plausible { // or nothing comes as far as the log
+		if plausible { // otherwise none would reach the log
 			e.Term, e.Index = m.Term, new(m.GetIndex()+uint64(i)+1)
 		}
 		if rng.IntN(3) == 0 {
@@ -325,12 +324,12 @@ func anyMessage(rng *rand.Rand, last uint64) *raftpb.Message {
 	return m
 }
 
-// anyForward returns what a member asks of a leader, or answers.
+// anyForward returns a random request to a leader, or an answer.
 func anyForward(rng *rand.Rand) *Message {
 	m := &Message{Version: 1, From: 2 + rng.Uint64N(2), To: self}
 	small := func() uint64 { return rng.Uint64() >> rng.Uint64N(64) }
 	if rng.IntN(2) == 0 {
-		code := Code(rng.IntN(len(codes) + 1)) // now and then one that is not known
+		code := Code(rng.IntN(len(codes) + 1)) // sometimes unknown
 		m.Reply = &Reply{
 			Term: 1 + rng.Uint64N(4), Next: small(), Round: small(), Index: small(),
 			Refused:    []Refusal{{Seq: small(), Code: code}},

@@ -9,8 +9,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// TestInflight: what becomes of this member's entries is read off the log alone. Method: entries of
-// two terms, and what is applied in their places.
+// The outcome of this member's entries follows from the log alone, for entries of two terms.
 func TestInflight(t *testing.T) {
 	a, b, c := &Proposal{}, &Proposal{}, &Proposal{}
 	entries := func() inflight {
@@ -27,10 +26,10 @@ func TestInflight(t *testing.T) {
 		left        int
 	}{
 		{"its own", 5, 2, []*Proposal{a}, nil, 2},
-		{"nothing of this member", 4, 2, nil, nil, 3},
-		{"one of a later term: all before it are lost", 7, 4, []*Proposal{c}, []*Proposal{a, b}, 0},
-		{"another leader's in its place", 6, 3, nil, []*Proposal{a, b}, 1},
-		{"another leader's behind all", 8, 5, nil, []*Proposal{a, b, c}, 0},
+		{"none of this member", 4, 2, nil, nil, 3},
+		{"one of a later term: earlier ones are lost", 7, 4, []*Proposal{c}, []*Proposal{a, b}, 0},
+		{"another leader's entry at its index", 6, 3, nil, []*Proposal{a, b}, 1},
+		{"another leader's entry after all", 8, 5, nil, []*Proposal{a, b, c}, 0},
 	} {
 		f := entries()
 		found, lost := f.take(test.index, test.term)
@@ -40,15 +39,15 @@ func TestInflight(t *testing.T) {
 	}
 	f := entries()
 	if all := f.swallow(6); !slices.Equal(all, []*Proposal{a, b}) || len(f) != 1 {
-		t.Errorf("a snapshot at 6 swallows %v, %d left", all, len(f))
+		t.Errorf("a snapshot at 6 covers %v, %d left", all, len(f))
 	}
 	if all := f.of(4); !slices.Equal(all, []*Proposal{c}) || len(f.of(2)) != 0 {
 		t.Errorf("of term 4: %v", all)
 	}
 }
 
-// TestInflightIndex: an entry that was proposed learns its index when Raft appends it, or is taken
-// back if Raft appends an empty one in its place.
+// A proposed entry gets its index when Raft appends it, and is withdrawn if Raft appends an empty
+// entry instead.
 func TestInflightIndex(t *testing.T) {
 	f := inflight{{term: 3, number: 9, proposals: []*Proposal{{Command: &fsm.SetVersion{}}}}}
 	entry := func(index, term uint64, data string) *raftpb.Entry {
@@ -67,14 +66,14 @@ func TestInflightIndex(t *testing.T) {
 	}
 	f = append(f, batch{term: 3})
 	if !f.unassigned() || len(f) != 1 || f.unassigned() {
-		t.Errorf("%d entries are left", len(f))
+		t.Errorf("%d entries left", len(f))
 	}
 	if n := (inflight{{term: 3}}).first(20); n != 20 {
 		t.Errorf("a change of the membership has number %d", n)
 	}
 }
 
-// An entry that Raft did not append is taken out, and no other.
+// An entry that Raft did not append is removed, and no other.
 func TestUnassigned(t *testing.T) {
 	for _, c := range []struct {
 		list inflight
@@ -88,7 +87,7 @@ func TestUnassigned(t *testing.T) {
 	} {
 		f := c.list
 		if got := f.unassigned(); got != c.want || len(f) != c.left {
-			t.Errorf("of %v: %v, and %d are left", c.list, got, len(f))
+			t.Errorf("from %v: %v, %d left", c.list, got, len(f))
 		}
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// brokenLog is a log that cannot be read.
+// brokenLog is a log whose reads fail.
 type brokenLog struct {
 	*raft.MemoryStorage
 	state, end error
-	fails      int // at which question for the end, from 1 on
+	fails      int // the read of the end that fails, counted from 1
 	asked      int
 }
 
@@ -33,8 +33,8 @@ func (l *brokenLog) LastIndex() (uint64, error) {
 	return n, err
 }
 
-// Goal: a log that cannot be read is an error. Method: it fails when the library is through with
-// it, since that panics.
+// New returns the error of a log that cannot be read. The read fails after the library is done with
+// it, since the library panics.
 func TestNewFails(t *testing.T) {
 	m := start(t)
 	broken := errors.New("broken")
@@ -57,15 +57,15 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// The numbers of what is asked of another leader begin at 1: 0 means none.
+// Request numbers begin at 1, because 0 means none.
 func TestFirstNumber(t *testing.T) {
 	if m := start(t, 2); m.r.relay.commands.next != 1 || m.r.relay.asks.last != 1 {
 		t.Errorf("commands begin at %d", m.r.relay.commands.next)
 	}
 }
 
-// S2: what was forwarded in another term is not taken: its member sends it again, and it would be
-// done twice.
+// S2: a leader ignores commands that were forwarded in another term. Their member sends them again,
+// so they would be executed twice.
 func TestForwardOfAnotherTerm(t *testing.T) {
 	m := lead(t)
 	term := m.r.Status().Term
@@ -82,7 +82,7 @@ func TestForwardOfAnotherTerm(t *testing.T) {
 	}
 }
 
-// Only the leader of the term answers what it was asked.
+// Only the leader of the current term can answer a request.
 func TestReplyOfAnother(t *testing.T) {
 	c := caching(t)
 	p := c.members[2]
@@ -103,12 +103,12 @@ func TestReplyOfAnother(t *testing.T) {
 		c.run()
 		answered := c.asks["2: renew 1"] != ""
 		if answered != m.answers || (len(p.r.slow.list) > 0) != m.answers {
-			t.Errorf("a reply of %d in term %d: answered %v", m.from, m.term, answered)
+			t.Errorf("reply from %d in term %d: answered %v", m.from, m.term, answered)
 		}
 	}
 }
 
-// watching begins a cluster, led by member 1, whose members watch each other.
+// watching starts a cluster led by member 1, whose members watch each other.
 func watching(t *testing.T) *cluster {
 	t.Helper()
 	c := newCluster(t, 1, 2, 3)
@@ -121,7 +121,7 @@ func watching(t *testing.T) *cluster {
 	return c
 }
 
-// A member that was held up itself learns nothing from what it has not heard meanwhile.
+// A member that was itself delayed draws no conclusion from what it did not hear meanwhile.
 func TestHeldUpMember(t *testing.T) {
 	for _, hung := range []bool{false, true} {
 		c := watching(t)
@@ -138,13 +138,12 @@ func TestHeldUpMember(t *testing.T) {
 		c.pass(200)
 		for _, s := range p.r.Silences() {
 			if s.Member == 1 && (s.Limit > 300) == hung {
-				t.Errorf("held up %v: another member may be silent for %d", hung, s.Limit)
+				t.Errorf("delayed %v: another member may be silent for %d", hung, s.Limit)
 			}
 		}
 	}
 }
 
-// A member that does not lead delays no commands.
 func TestFollowerDelaysNothing(t *testing.T) {
 	m := start(t, 2)
 	if m.r.EndDelay(); m.r.Delayed() {
@@ -152,7 +151,7 @@ func TestFollowerDelaysNothing(t *testing.T) {
 	}
 }
 
-// A member that does not lead, or does not time leases yet, knows of no caches.
+// A member that does not lead, or is not primary yet, has no caches.
 func TestCacheStatsWithoutTheLead(t *testing.T) {
 	follower, early := start(t, 2), start(t)
 	if err := early.r.Campaign(); err != nil {
@@ -168,8 +167,7 @@ func TestCacheStatsWithoutTheLead(t *testing.T) {
 	}
 }
 
-// T12: how long the lease that waits longest has been past its expiry is known while the entry that
-// ends it is being synced.
+// T12: the longest overdue time is known while the entry of the expiry is being synced.
 func TestOverdueInTheLog(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 1000)
@@ -185,7 +183,7 @@ func TestOverdueInTheLog(t *testing.T) {
 	}
 }
 
-// Slow caches are forgotten by the ticks of a member that hears of no leader.
+// A member without a leader forgets slow caches after some ticks.
 func TestSlowCachesNeedALeader(t *testing.T) {
 	m := start(t, 2)
 	m.r.slow.set([]SlowNotice{{ID: 1}})
@@ -198,11 +196,11 @@ func TestSlowCachesNeedALeader(t *testing.T) {
 	}
 }
 
-// How many elections a member has begun counts those that it has lost, and those of a sole voter,
-// which wins at once; not those of others.
+// The election count has a member's own elections, won or lost, and those of a sole voter, but not
+// those of others.
 func TestElectionsAreCounted(t *testing.T) {
 	if n := lead(t).r.Status().Elections; n != 1 {
-		t.Errorf("a sole voter has begun %d", n)
+		t.Errorf("a sole voter began %d elections", n)
 	}
 	c := caching(t)
 	c.lose = func(m *Message) bool { return m.Raft.GetType() == raftpb.MsgVote }
@@ -211,15 +209,15 @@ func TestElectionsAreCounted(t *testing.T) {
 	c.run()
 	for id, want := range map[uint64]uint64{1: 1, 2: 1, 3: 0} {
 		if s := c.members[id].r.Status(); s.Elections != want || s.Leading != (id == 1) {
-			t.Errorf("member %d has begun %d, and leads: %v", id, s.Elections, s.Leading)
+			t.Errorf("member %d began %d elections; leads: %v", id, s.Elections, s.Leading)
 		}
 	}
 	p := c.members[2]
-	c.check(p.r.Step(raftMessage(&raftpb.Message{ // which it answers, in the same term
+	c.check(p.r.Step(raftMessage(&raftpb.Message{ // it answers, in the same term
 		Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(1)), To: new(uint64(2)),
 		Term: new(p.r.term - 1),
 	})))
 	if p.r.Take(); p.r.Status().Elections != 1 {
-		t.Errorf("a candidate has begun %d", p.r.Status().Elections)
+		t.Errorf("a candidate began %d elections", p.r.Status().Elections)
 	}
 }

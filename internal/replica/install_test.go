@@ -9,9 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// L1: a checkpoint that is applied in the step in which a snapshot is installed counts from now,
-// not from the beginning of time. Method: the follower's disk holds up the snapshot, until the
-// checkpoint of a lease that is silent stands in the log behind it.
+// L1: a checkpoint applied in the same step as a snapshot counts from now. The follower's slow disk
+// delays the snapshot until the log has the checkpoint after it.
 func TestCheckpointAfterInstall(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -33,21 +32,19 @@ func TestCheckpointAfterInstall(t *testing.T) {
 		c.pass(100)
 	}
 	if p.r.incoming == nil {
-		t.Fatal("no snapshot has come")
+		t.Fatal("no snapshot has arrived")
 	}
-	l.r.SnapshotSent(3, true) // the stream has ended; the follower's disk goes on
+	l.r.SnapshotSent(3, true) // the stream has ended; the follower's disk is still busy
 	c.pass(5000)
 	p.stuck = false
 	c.run()
 	if until, ok := p.r.Machine().Lessor().SilentUntil(7); !ok || until < c.now {
-		t.Errorf("silent: %v, until %d; it is %d", ok, until, c.now)
+		t.Errorf("silent: %v, until %d; now is %d", ok, until, c.now)
 	}
 }
 
-// Goal: a leader sends a member nothing while that gets a snapshot, then goes on behind it, and
-// begins with another snapshot if the first one has not arrived. Method: from the
-// snapshot on the leader's messages to a member that lags behind the log are lost, but for
-// heartbeats.
+// A leader sends no entries to a member that is getting a snapshot. Afterwards it continues from
+// there, or sends another snapshot if the first did not arrive.
 func TestSnapshotSent(t *testing.T) {
 	for _, arrived := range []bool{true, false} {
 		c := caching(t)

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Goal: a member that is away is behind by more and more, also for a leader that has never heard of
-// it, and one that keeps up is not behind. Method: a member dies, then the lead is handed over.
+// The lag of a dead member grows, also at a new leader that never heard from it. A member that
+// keeps up has no lag.
 func TestLags(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.pass(3000)
@@ -37,22 +37,22 @@ func TestLags(t *testing.T) {
 	}
 	c.pass(100)
 	if got := lead(1).Lags(); !slices.Equal(got, []Lag{{2, 0}, {3, 5}}) {
-		t.Errorf("behind under the old leader: %v", got)
+		t.Errorf("lag at the old leader: %v", got)
 	}
 	elect(2)
 	if got := lead(2).Lags(); !slices.Equal(got, []Lag{{1, 0}}) {
-		t.Errorf("behind at once under the new leader: %v", got)
+		t.Errorf("lag at the new leader, at first: %v", got)
 	}
 	c.pass(1500)
 	if got := lead(2).Lags(); len(got) != 2 || got[1].Member != 3 || got[1].Entries < 5 {
-		t.Errorf("behind under the new leader: %v", got)
+		t.Errorf("lag at the new leader: %v", got)
 	}
 	if got := c.members[1].r.Lags(); got != nil {
-		t.Errorf("a follower knows of %v", got)
+		t.Errorf("lag at a follower: %v", got)
 	}
 }
 
-// A member that has what is not committed yet is not behind.
+// A member with uncommitted entries has no lag.
 func TestLagsOfUncommitted(t *testing.T) {
 	c := newCluster(t, 1, 2, 3, 4, 5)
 	c.check(c.members[1].r.Campaign())
@@ -63,6 +63,6 @@ func TestLagsOfUncommitted(t *testing.T) {
 	c.propose(c.members[1], &fsm.Put{Key: "k"}, "put")
 	c.run()
 	if got := c.members[1].r.Lags(); !slices.Equal(got, []Lag{{2, 0}, {3, 0}, {4, 0}, {5, 0}}) {
-		t.Errorf("behind are %v", got)
+		t.Errorf("lagging: %v", got)
 	}
 }

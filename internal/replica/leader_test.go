@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestExpiryOneEntryAtATime: the next leases expire in an entry that is made when the one before
-// has been applied, however long its sync takes (T13).
+// The next leases expire in an entry that is made once the previous one is applied, however long
+// its sync takes (T13).
 func TestExpiryOneEntryAtATime(t *testing.T) {
 	m := lead(t) // MaxExpire is 4
 	for id := range lease.ID(12) {
@@ -23,42 +23,41 @@ func TestExpiryOneEntryAtATime(t *testing.T) {
 		m.take()
 	}
 	if n := len(m.r.lead.queue.waiting); n != 0 || len(m.r.inflight) != 1 {
-		t.Errorf("%d commands wait, %d entries are in the log", n, len(m.r.inflight))
+		t.Errorf("%d commands wait, %d entries in the log", n, len(m.r.inflight))
 	}
 	if m.settle(); m.m.Lessor().Len() != 0 {
-		t.Errorf("%d leases are left", m.m.Lessor().Len())
+		t.Errorf("%d leases left", m.m.Lessor().Len())
 	}
 }
 
-// TestClearingIsNoCheckpoint: the entry that clears the checkpoint of one lease is not the one that
-// makes those of others: while that is under way there is no second one.
+// The entry that clears a checkpoint does not count as the checkpoint in flight, of which there is
+// at most one.
 func TestClearingIsNoCheckpoint(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
 	m.pass(4000)
 	m.grant(2, 9000)
 	m.r.Renew(Renewal{ID: 1})
-	m.take() // what clears the checkpoint of 1 is synced now
+	m.take() // the entry that clears lease 1's checkpoint is being synced
 	m.now += 4000
 	m.r.Advance(m.now)
-	m.take() // and that of 2 waits for it
+	m.take() // the one for lease 2 waits for it
 	e := &m.r.lead.expiry
 	if e.clearing != 1 || !e.checkpointing {
-		t.Fatalf("%d entries clear, checkpointing %v", e.clearing, e.checkpointing)
+		t.Fatalf("%d clearing entries, checkpointing %v", e.clearing, e.checkpointing)
 	}
 	m.persist()
 	m.take()
 	if e.clearing != 0 || !e.checkpointing {
-		t.Errorf("then %d entries clear, checkpointing %v", e.clearing, e.checkpointing)
+		t.Errorf("then %d clearing entries, checkpointing %v", e.clearing, e.checkpointing)
 	}
 	if m.settle(); e.checkpointing {
 		t.Error("the checkpoint never ends")
 	}
 }
 
-// TestRefreshEndsCheckpointAll: a leader that is about to stop is told so when it distrusts its
-// clock meanwhile. The leases have their full time again, and nothing of before is to be
-// replicated.
+// If a leader that is about to stop distrusts its clock, CheckpointAll completes at once: all
+// leases have their full TTL, so there is nothing to checkpoint.
 func TestRefreshEndsCheckpointAll(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
@@ -66,12 +65,11 @@ func TestRefreshEndsCheckpointAll(t *testing.T) {
 	m.r.CheckpointAll(func() { done++ })
 	m.r.Refresh()
 	if m.settle(); done != 1 {
-		t.Errorf("told %d times", done)
+		t.Errorf("completed %d times", done)
 	}
 }
 
-// TestVersionIsRaisedByPrimary: a leader that has not applied an entry of its own term does not
-// know the cluster version, and raises none.
+// A leader that is not primary yet does not know the cluster version, and does not raise it.
 func TestVersionIsRaisedByPrimary(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}
 	m := leadWith(t, two, two)
@@ -87,12 +85,12 @@ func TestVersionIsRaisedByPrimary(t *testing.T) {
 	}
 }
 
-// TestVersionWithoutRoom: a change of the cluster version for which the log had no room holds
-// nothing up, and counts for no command that comes later.
+// A change of the cluster version that the log had no space for delays nothing, and does not affect
+// later commands.
 func TestVersionWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}})
-	m.take() // and its sync goes on
+	m.take() // and its sync is in flight
 	hold := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
 	m.r.Propose(hold)
 	for range groupMax { // so many that they do not wait for the sync
@@ -101,15 +99,15 @@ func TestVersionWithoutRoom(t *testing.T) {
 	m.take()
 	q := &m.r.lead.queue
 	if !errors.Is(hold.Err, ErrOverloaded) || q.versioning || q.ceiling != 0 {
-		t.Errorf("%v, and the queue counts with version %d", hold.Err, q.ceiling)
+		t.Errorf("%v, and the queue has version %d", hold.Err, q.ceiling)
 	}
 	if m.settle(); m.do(&fsm.Put{Key: "k"}).Err != nil {
-		t.Error("a put with room fails")
+		t.Error("a put fails although there is space")
 	}
 }
 
-// TestClosedLeadershipProposesNothing: a leader may lose the lead while it makes entries of its
-// queue. What waits there goes to the next leader, and not into the log as well.
+// A leader may be deposed while it makes entries of its queue. The rest of the queue goes to the
+// next leader, and not into the log as well.
 func TestClosedLeadershipProposesNothing(t *testing.T) {
 	m := lead(t)
 	put := &Proposal{Command: &fsm.Put{Key: "k"}}
@@ -121,14 +119,13 @@ func TestClosedLeadershipProposesNothing(t *testing.T) {
 	m.r.flush(l)
 	m.r.flushChange(l)
 	if len(m.r.inflight) != 0 || len(m.r.relay.commands.queue) != 2 {
-		t.Errorf("%d entries are in the log, %d commands wait for a leader", len(m.r.inflight),
+		t.Errorf("%d entries in the log, %d commands wait for a leader", len(m.r.inflight),
 			len(m.r.relay.commands.queue))
 	}
 }
 
-// TestForwardedTraces: a command takes its trace to the leader, which reports it when the command is
-// applied, with its index and how long it waited for caches. Commands without a trace are not
-// reported.
+// A forwarded command carries its trace. The leader reports the trace with the index and the time
+// spent waiting for caches. Commands without a trace are not reported.
 func TestForwardedTraces(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 5000)
@@ -144,7 +141,7 @@ func TestForwardedTraces(t *testing.T) {
 	k.ack("c1")
 	list := c.members[1].forwarded
 	if len(list) != 1 {
-		t.Fatalf("%d commands were reported", len(list))
+		t.Fatalf("%d commands reported", len(list))
 	}
 	if p := list[0]; p.From() != 3 || *p.Trace != *forwarded.Trace || p.Wait.For != 300 ||
 		p.Index != forwarded.Index || p.Index == 0 {
@@ -152,8 +149,8 @@ func TestForwardedTraces(t *testing.T) {
 	}
 }
 
-// TestOrphansAreDropped: an orphan goes as soon as it has nothing any more: when its revocation is
-// applied, if its cache never was open, and else when its time is over, though nobody waits for it.
+// An orphan is dropped once it has nothing: at its revocation if its cache was never open,
+// otherwise when its time ends, even if nothing waits for it.
 func TestOrphansAreDropped(t *testing.T) {
 	m := lead(t)
 	l, all := m.r.lead, []keyrange.Range{keyrange.All}
@@ -170,22 +167,22 @@ func TestOrphansAreDropped(t *testing.T) {
 	fill := &Fill{ID: 2, Token: token, Ranges: all}
 	m.r.Read(&Read{Fill: fill})
 	if m.settle(); fill.Term == 0 {
-		t.Fatal("the cache is not filled")
+		t.Fatal("the cache was not filled")
 	}
 	for id := range lease.ID(2) {
 		m.m.Apply(&fsm.Revoke{ID: id + 1})
 	}
 	l.followHolds(m.m.TakeHolds())
 	if n := len(l.queue.waiting); n != 1 {
-		t.Errorf("%d orphans go when their revocations are applied", n)
+		t.Errorf("%d orphans dropped with their revocations", n)
 	}
 	m.settle()
 	m.pass(8990)
 	if n := m.r.CacheStats().Caches; n != 1 {
-		t.Errorf("%d caches before the time is over", n)
+		t.Errorf("%d caches before the time ends", n)
 	}
 	m.pass(20)
 	if n := m.r.CacheStats().Caches; n != 0 {
-		t.Errorf("%d caches after it", n)
+		t.Errorf("%d caches afterwards", n)
 	}
 }

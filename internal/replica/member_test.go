@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// member runs one replica in virtual time over a log in memory. Appends become
-// durable when persist is called, so that a test decides how long a sync takes.
+// member runs one replica in virtual time, with its log in memory. persist makes appends durable,
+// so a test decides how long a sync takes.
 type member struct {
 	t       testing.TB
 	r       *Replica
@@ -36,7 +36,7 @@ type member struct {
 
 const self = 1
 
-// start returns a sole voter, not yet elected.
+// start returns a sole voter before its election.
 func start(t testing.TB, voters ...uint64) *member {
 	t.Helper()
 	return startWith(t, fsm.Config{}, voters...)
@@ -62,7 +62,7 @@ func startWith(t testing.TB, c fsm.Config, voters ...uint64) *member {
 	return m
 }
 
-// restart returns the member after a crash, with what is in its log.
+// restart returns the member after a crash, with the contents of its log.
 func (m *member) restart() *member {
 	m.t.Helper()
 	again := &member{t: m.t, log: m.log, m: fsm.New(fsm.Config{})}
@@ -70,7 +70,7 @@ func (m *member) restart() *member {
 	return again
 }
 
-// begin makes the replica of a member that has a log and an empty machine.
+// begin makes a replica with the member's log and an empty machine.
 func (m *member) begin() {
 	m.t.Helper()
 	m.renewals = make(map[lease.ID][]Renewal)
@@ -94,12 +94,12 @@ func lead(t testing.TB) *member {
 	}
 	m.settle()
 	if s := m.r.Status(); !s.Primary || s.Leader != self {
-		t.Fatalf("a sole voter that campaigned has status %+v", s)
+		t.Fatalf("status after campaigning: %+v", s)
 	}
 	return m
 }
 
-// take collects what a step brought about, without syncing the log.
+// take collects the outputs of a step without syncing the log.
 func (m *member) take() {
 	m.t.Helper()
 	out := m.r.Take()
@@ -115,7 +115,7 @@ func (m *member) take() {
 	m.failed = cmp.Or(m.failed, out.Failed)
 }
 
-// persist makes durable what waits to be.
+// persist syncs pending writes.
 func (m *member) persist() {
 	m.t.Helper()
 	batch := m.appends
@@ -133,7 +133,7 @@ func (m *member) persist() {
 	}
 }
 
-// settle runs until nothing is left to do at this instant.
+// settle runs until there is nothing left to do at this instant.
 func (m *member) settle() {
 	m.t.Helper()
 	for range 1000 {
@@ -143,10 +143,10 @@ func (m *member) settle() {
 		}
 		m.persist()
 	}
-	m.t.Fatal("does not come to rest")
+	m.t.Fatal("the member does not become idle")
 }
 
-// pass lets time pass, waking the replica when it asks to be.
+// pass advances time and wakes the replica when it asks.
 func (m *member) pass(d lease.Instant) {
 	m.t.Helper()
 	end := m.now + d
@@ -179,7 +179,7 @@ func (m *member) grant(id lease.ID, ttl lease.TTL) {
 	}
 }
 
-// renew returns the outcome of a renewal, which must be there at once.
+// renew returns the outcome of a renewal, which must be immediate.
 func (m *member) renew(id lease.ID) Renewal {
 	m.t.Helper()
 	n := len(m.renewals[id])
@@ -200,11 +200,11 @@ func raftMessage(m *raftpb.Message) *Message {
 	return &Message{Version: 1, From: m.GetFrom(), To: m.GetTo(), Raft: m}
 }
 
-// discard says nothing but panics.
+// discard logs nothing, but panics.
 var discard = &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)}
 
-// repeatElections has Raft draw the same election timeouts in every run. Else votes are split
-// now and then, an election takes twice as long, and what waits for a leader is refused.
+// repeatElections makes Raft's election timeouts reproducible. Otherwise votes are sometimes split,
+// an election takes twice as long, and requests that wait for a leader are refused.
 func repeatElections(t testing.TB) {
 	if test, ok := t.(*testing.T); ok {
 		cryptotest.SetGlobalRandom(test, 1)

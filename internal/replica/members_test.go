@@ -13,20 +13,20 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// A leader that was just elected has not heard of the others for long, but its
-// connections to them may stand for hours: then a member can be added at once.
+// A newly elected leader has had no messages from the others for long, but its connections may be
+// hours old. Then a member can be added at once.
 func TestStableConnections(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
 	c.run()
 	leader := c.members[1]
-	c.ticks(leader, 10) // it is not new any more
+	c.ticks(leader, 10) // no longer new
 	add := &fsm.AddMember{Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true}}
 	p := &Proposal{Command: add, Owner: "1:add early"}
 	leader.r.Propose(p)
 	c.run()
 	if !errors.Is(p.Err, ErrUnhealthy) {
-		t.Fatalf("added with nobody connected for long: %v", p.Err)
+		t.Fatalf("added although all connections are new: %v", p.Err)
 	}
 	for _, id := range []uint64{2, 3} {
 		leader.r.Connected(id, 0)
@@ -35,40 +35,40 @@ func TestStableConnections(t *testing.T) {
 	leader.r.Propose(p)
 	c.run()
 	if p.Err != nil || p.Result.Err != nil {
-		t.Errorf("refused with connections that stand: %v, %v", p.Err, p.Result.Err)
+		t.Errorf("refused although the connections are old: %v, %v", p.Err, p.Result.Err)
 	}
 	leader.r.Unreachable(2)
 	if leader.r.links.stable(2) {
-		t.Error("a connection that broke counts on")
+		t.Error("a broken connection still counts")
 	}
 }
 
-// A voter whose process has just ended is no part of the majority that must stay
-// when another is removed, although it was heard a moment ago.
+// A voter whose process has just ended does not count towards the remaining majority when another
+// is removed, even if it was active a moment ago.
 func TestRemoveAfterDeath(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
 	c.run()
 	leader := c.members[1]
-	c.ticks(leader, 10) // it is not new any more
+	c.ticks(leader, 10) // no longer new
 	c.kill(c.members[3])
 	leader.r.Gone(3)
 	p := &Proposal{Command: &fsm.RemoveMember{ID: 2}, Owner: "1:remove 2"}
 	leader.r.Propose(p)
 	c.run()
 	if !errors.Is(p.Err, ErrUnhealthy) {
-		t.Errorf("removed the second of two that live: %v", p.Err)
+		t.Errorf("removed one of two live voters: %v", p.Err)
 	}
 	p = &Proposal{Command: &fsm.RemoveMember{ID: 3}, Owner: "1:remove 3"}
 	leader.r.Propose(p)
 	c.run()
 	if p.Err != nil || p.Result.Err != nil {
-		t.Errorf("did not remove the dead one: %v, %v", p.Err, p.Result.Err)
+		t.Errorf("the dead voter was not removed: %v, %v", p.Err, p.Result.Err)
 	}
 }
 
-// A voter that a new leader has not heard yet is not known to be down: whether it can be
-// removed is decided when the leader has had the time to hear it.
+// A new leader does not know yet whether a voter is down. It decides on the removal once the voter
+// has had time to answer.
 func TestRemoveUnheard(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		c := newCluster(t, 1, 2, 3)
@@ -80,7 +80,7 @@ func TestRemoveUnheard(t *testing.T) {
 		leader.r.Propose(p)
 		c.run()
 		if len(leader.r.lead.changes.waiting) != 1 {
-			t.Fatalf("decided before the member could be heard: %v", p.Err)
+			t.Fatalf("decided before the member could answer: %v", p.Err)
 		}
 		c.members[3].down = silent
 		c.ticks(leader, 20)
@@ -91,7 +91,7 @@ func TestRemoveUnheard(t *testing.T) {
 	}
 }
 
-// ticks lets a member tick, and the others answer.
+// ticks advances one member's ticks; the others answer.
 func (c *cluster) ticks(p *peer, n int) {
 	c.t.Helper()
 	for range n {
@@ -100,8 +100,8 @@ func (c *cluster) ticks(p *peer, n int) {
 	}
 }
 
-// Goal: a change of the membership counts by the rights at its place in the log. Method: while a
-// change waits behind another, its caller loses the role root.
+// A membership change is authorized by the roles at its place in the log. Here its principal loses
+// the role root while the change waits behind another.
 func TestChangeAfterRightWasTaken(t *testing.T) {
 	m := lead(t)
 	for _, c := range []fsm.Command{
@@ -138,12 +138,11 @@ func TestChangeAfterRightWasTaken(t *testing.T) {
 	m.r.Propose(third)
 	m.settle()
 	if third.Result.Err != nil || third.Index == 0 || len(m.r.raft.conf.GetLearners()) != 0 {
-		t.Errorf("the next change: %v, %v, %v", third.Err, third.Result.Err, m.r.raft.conf)
+		t.Errorf("next change: %v, %v, %v", third.Err, third.Result.Err, m.r.raft.conf)
 	}
 }
 
-// A change of the membership that is committed and cannot be ends the member in words. It does not
-// say that it was removed.
+// A committed membership change that is impossible stops the member with an error, not as removed.
 func TestChangeThatCannotBe(t *testing.T) {
 	m := start(t, 2)
 	remove := raftpb.ConfChangeRemoveNode.Enum()
@@ -156,7 +155,7 @@ func TestChangeThatCannotBe(t *testing.T) {
 	}
 }
 
-// What a process acknowledges that is no member is an error.
+// An acknowledgement from a process that is not a member is an error.
 func TestAnswerOfAStranger(t *testing.T) {
 	m := lead(t)
 	err := m.r.Step(raftMessage(&raftpb.Message{
@@ -168,8 +167,8 @@ func TestAnswerOfAStranger(t *testing.T) {
 	}
 }
 
-// A change of the membership may be applied when Raft has just heard of another leader. The round
-// that is under way is this member's own then, and that leader is not asked for it.
+// A membership change may be applied just after Raft has heard of another leader. The open confirm
+// round still belongs to this member, and the new leader is not asked for it.
 func TestNobodyElseIsAskedForARound(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -179,7 +178,7 @@ func TestNobodyElseIsAskedForARound(t *testing.T) {
 	c.read(m, 0)
 	c.run()
 	if _, ok := m.r.lead.rounds.Current(); !ok {
-		t.Fatal("no round is under way")
+		t.Fatal("no round in flight")
 	}
 	c.check(m.r.Step(&Message{From: 2, To: 1, Raft: &raftpb.Message{
 		Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(1)),
@@ -188,16 +187,16 @@ func TestNobodyElseIsAskedForARound(t *testing.T) {
 	m.r.askAgain()
 	for _, out := range m.r.Take().Send {
 		if out.Raft.GetType() == raftpb.MsgReadIndex {
-			t.Errorf("member %d is asked for a round of member 1's", out.To)
+			t.Errorf("member %d is asked to confirm a round of member 1", out.To)
 		}
 	}
 	if m.r.lead != nil {
-		t.Error("member 1 leads still")
+		t.Error("member 1 still leads")
 	}
 }
 
-// A leader that learns that messages to a member may have been lost sends one entry more, and no
-// others before that is acknowledged.
+// After messages to a member may have been lost, the leader sends one entry and waits for its
+// acknowledgement before it sends more.
 func TestUnreachableIsProbed(t *testing.T) {
 	for name, tell := range map[string]func(*Replica){
 		"nothing": nil, "unreachable": func(r *Replica) { r.Unreachable(3) },
@@ -221,14 +220,14 @@ func TestUnreachableIsProbed(t *testing.T) {
 			c.want("put", c.put(l, "k", 0), "revision")
 		}
 		if sent != want {
-			t.Errorf("told that it is %s: %d messages with entries, want %d", name, sent, want)
+			t.Errorf("reported %s: %d messages with entries, want %d", name, sent, want)
 		}
 	}
 }
 
-// Goal: a change of the membership that comes before a new leader has applied its first entry waits
-// for that, since Raft would refuse it. Method: a sole voter that begins anew with an entry in its
-// log, and whose next entry is being synced.
+// A membership change that arrives before a new leader has applied its first entry waits for that,
+// because Raft would refuse it. Here a sole voter restarts with an entry in its log, and its next
+// entry is being synced.
 func TestChangeBeforePrimary(t *testing.T) {
 	m := lead(t)
 	m.do(&fsm.Put{Key: "k"})
@@ -245,7 +244,7 @@ func TestChangeBeforePrimary(t *testing.T) {
 	m.r.Propose(add)
 	m.take()
 	if m.r.Status().Primary {
-		t.Fatal("the first entry is applied before it is synced")
+		t.Fatal("the first entry was applied before it was synced")
 	}
 	m.settle()
 	if add.Err != nil || add.Result.Err != nil || add.Index == 0 {

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// keys are ranges: single ones, and one of all from the last on.
+// keys returns ranges: single keys, and everything from the last one on.
 func keys(list ...string) (out []keyrange.Range) {
 	for _, k := range list {
 		out = append(out, keyrange.Range{Key: k})
@@ -25,7 +25,7 @@ func keys(list ...string) (out []keyrange.Range) {
 	return out
 }
 
-// messages are one of each kind, with everything set and with nothing.
+// messages returns each kind of message, with all fields set and with none.
 func messages() []*Message {
 	return []*Message{
 		{Version: 1, From: 1, To: 2, Raft: &raftpb.Message{
@@ -95,13 +95,13 @@ func messages() []*Message {
 	}
 }
 
-// What AppendTo wrote is what DecodeMessage reads, and it keeps no part of the bytes. No
-// prefix of it is a message, and nothing may follow.
+// DecodeMessage reads what AppendTo wrote, and keeps no reference to the bytes. A prefix is no
+// message, and nothing may follow a message.
 func TestMessageRoundTrip(t *testing.T) {
 	for _, m := range messages() {
 		data := m.AppendTo([]byte("before"))[len("before"):]
 		if n := len(data); n > m.Size() {
-			t.Errorf("%s: %d bytes, and Size says %d", kind(m), n, m.Size())
+			t.Errorf("%s: %d bytes, Size returns %d", kind(m), n, m.Size())
 		}
 		copied := bytes.Clone(data)
 		got, err := DecodeMessage(1, 2, copied)
@@ -117,16 +117,16 @@ func TestMessageRoundTrip(t *testing.T) {
 		}
 		for n := range data {
 			if _, err := DecodeMessage(1, 2, data[:n]); err == nil {
-				t.Errorf("%s: the first %d of %d bytes are a message", kind(m), n, len(data))
+				t.Errorf("%s: the first %d of %d bytes decode as a message", kind(m), n, len(data))
 			}
 		}
 		if _, err := DecodeMessage(1, 2, append(data, 0)); err == nil {
-			t.Errorf("%s: more follows its end", kind(m))
+			t.Errorf("%s: bytes after its end are accepted", kind(m))
 		}
 	}
 }
 
-// A member cannot speak for another, and a kind that is not known is refused.
+// A message with a false sender or an unknown kind is refused.
 func TestMessageRefused(t *testing.T) {
 	raw := messages()[0].AppendTo(nil)
 	for _, c := range []struct {
@@ -152,7 +152,7 @@ func TestMessageRefused(t *testing.T) {
 	}
 }
 
-// A round of groups without a number is refused: no member sends one.
+// A round of groups without a number is refused. No member sends one.
 func TestGroupsRefused(t *testing.T) {
 	for _, data := range [][]byte{
 		{1, wireForward, forwardGroups, 0, 0, 0, 0, 1, 0, 0, 0, 0},
@@ -164,8 +164,8 @@ func TestGroupsRefused(t *testing.T) {
 	}
 }
 
-// Each error that a leader may answer to another member arrives as itself. One that has no code
-// says that the outcome is not known, and a code that has no error is of a newer release.
+// Each error that a leader can return to another member arrives unchanged. An error without a code
+// arrives as an unknown outcome, and an unknown code as one of a newer release.
 func TestCodes(t *testing.T) {
 	for i, err := range codes {
 		if c := codeOf(err); int(c) != i || !errors.Is(c.err(), err) {
@@ -181,8 +181,8 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// Goal: bytes from the network never panic, never make us allocate out of proportion, and
-// what is accepted encodes to something that is accepted and means the same.
+// Bytes from the network cause no panic and no disproportionate allocation, and accepted messages
+// survive a round trip.
 func FuzzDecodeMessage(f *testing.F) {
 	for _, m := range messages() {
 		f.Add(m.AppendTo(nil))

@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Raft has a copy of what is proposed: encode uses its memory again.
+// Raft copies proposals, because encode reuses its memory.
 func TestRaftCopies(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: []byte("v")}})
@@ -21,8 +21,7 @@ func TestRaftCopies(t *testing.T) {
 	}
 }
 
-// Many commands wait for one sync and share several entries, again and again: each has its
-// own answer, whatever memory those before it had.
+// Commands that share entries get their own answers, although memory is reused round after round.
 func TestProposalsReused(t *testing.T) {
 	m := lead(t)
 	m.r.cfg.MaxBatch = 100

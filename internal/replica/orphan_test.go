@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// orphans returns how many orphans the members that run know of, all together.
+// orphans returns the number of orphans, summed over running members.
 func (c *cluster) orphans() (n int) {
 	for _, p := range c.members {
 		if !p.down {
@@ -20,9 +20,8 @@ func (c *cluster) orphans() (n int) {
 	return n
 }
 
-// What takes a lease from its holder before its time waits for nobody: a revocation by somebody
-// else, a hand-over, a resumption. What the holder's cache may have outlives that: writes wait
-// for it until it has dropped all (C1), and then nothing is left of it.
+// A revocation by another, a hand-over or a resumption does not wait for caches. Writes wait until
+// the old holder's cache has dropped everything (C1). Then nothing is left of it.
 func TestRevokeWaitsForNobody(t *testing.T) {
 	secret := lease.Secret{1}
 	for name, cmd := range map[string]func(token lease.Token) fsm.Command{
@@ -44,44 +43,44 @@ func TestRevokeWaitsForNobody(t *testing.T) {
 			before := c.put(c.members[3], "c1", 0)
 			c.want("at once", c.command(c.members[3], cmd(k.token)), "revision")
 			if k.fill("c2") {
-				t.Error("it may have more")
+				t.Error("it may cache more")
 			}
 			after := c.put(c.members[1], "c1", 0)
-			c.want("a write of before", before, "")
-			c.want("a write", after, "")
-			c.want("a write to what it does not have", c.put(c.members[1], "c2", 0), "revision")
-			c.renew(c.members[2], 1) // the lease of now
+			c.want("earlier write", before, "")
+			c.want("write", after, "")
+			c.want("write of a key that it does not have", c.put(c.members[1], "c2", 0), "revision")
+			c.renew(c.members[2], 1) // the new lease
 			c.run()
 			want := "ttl 5000"
 			if name == "revoke" {
 				want = notFound
 			}
 			if got := c.asks["2: renew 1"]; got != want {
-				t.Errorf("renewal of the lease: %q, want %q", got, want)
+				t.Errorf("renewal: %q, want %q", got, want)
 			}
 			drop, last := k.told()
 			if drop[0] != "c" {
-				t.Errorf("told to drop %q", drop)
+				t.Errorf("invalidated %q", drop)
 			}
 			k.p.r.AckCache(AckCache{
 				ID: 1, Token: k.token, Term: last.Term, Seq: last.Seq, Open: k.term,
 			})
 			c.run()
-			c.want("the write of before", before, "revision")
-			c.want("the write", after, "revision")
+			c.want("earlier write", before, "revision")
+			c.want("write", after, "revision")
 			if n := c.members[1].r.CacheStats().Caches; n+c.orphans() != 0 {
 				t.Errorf("%d caches, %d orphans", n, c.orphans())
 			}
 			if text := k.ask(); text != notFound {
-				t.Errorf("opened again: %q", text)
+				t.Errorf("reopened: %q", text)
 			}
 		})
 	}
 }
 
-// An orphan that does not answer keeps writers waiting until its lease would have ended, and no
-// longer: nobody renews it. Then it goes, also if nobody waits; meanwhile it is told of as slow,
-// by its name.
+// An orphan that does not answer delays writers until its lease would have ended, since no one
+// renews it. Then it is dropped, even if nothing waits. Meanwhile it is reported as slow, with its
+// owner.
 func TestOrphanEndsWithItsTime(t *testing.T) {
 	c := caching(t)
 	k, idle := c.hold(c.members[2], 1, 4000), c.hold(c.members[3], 2, 4000)
@@ -98,20 +97,20 @@ func TestOrphanEndsWithItsTime(t *testing.T) {
 		c.pass(10)
 	}
 	if d := c.now - began; d < 3900 || d > 4050 {
-		t.Errorf("the write is done %d ms after the grant of a lease of 4000 ms", d)
+		t.Errorf("the write finished %d ms after the grant of a lease of 4000 ms", d)
 	}
 	c.pass(100)
 	c.wantSlow("no more", "")
 	if s := c.members[1].were; len(s) != 1 || s[0].Lease.Owner != "owner 1" {
-		t.Errorf("were slow: %+v", s)
+		t.Errorf("slow caches: %+v", s)
 	}
 	if c.orphans() != 0 {
-		t.Errorf("%d orphans stay", c.orphans())
+		t.Errorf("%d orphans left", c.orphans())
 	}
 }
 
-// What is known to have nothing is no orphan for long: a cache that never was open, and one that
-// gave everything back before its lease was revoked, as Close does. Nobody has to answer.
+// A cache that was never open, or returned everything before its lease was revoked, as Close does,
+// is soon no orphan, without an answer.
 func TestOrphanWithNothing(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 60_000)
@@ -126,13 +125,13 @@ func TestOrphanWithNothing(t *testing.T) {
 	c.propose(c.members[1], &fsm.Revoke{ID: 2}, "revoke")
 	c.run()
 	if drop, _ := k.told(); len(drop) > 0 || c.orphans() != 0 {
-		t.Errorf("told to drop %q, %d orphans", drop, c.orphans())
+		t.Errorf("invalidated %q, %d orphans", drop, c.orphans())
 	}
-	c.want("a write", c.put(c.members[3], "c1", 0), "revision")
+	c.want("write", c.put(c.members[3], "c1", 0), "revision")
 }
 
-// C1: a new leader knows the orphans, from the log or from a snapshot, after a restart of all
-// too, and gives each its full time; one that answers goes at once.
+// C1: a new leader knows the orphans from the log or a snapshot, even after all members restarted.
+// It gives each its full time. One that answers is dropped at once.
 func TestNewLeaderHonoursOrphans(t *testing.T) {
 	for name, change := range map[string]func(c *cluster){
 		"log": func(c *cluster) { c.succeed(3) },
@@ -166,11 +165,11 @@ func TestNewLeaderHonoursOrphans(t *testing.T) {
 				began := c.now
 				k.p.told = nil
 				w := c.put(c.members[3], "c1", 0)
-				c.want("a write", w, "")
+				c.want("write", w, "")
 				if answers {
 					k.open("c1")
 					if k.fill("c2") {
-						t.Error("it may have more")
+						t.Error("it may cache more")
 					}
 					k.ack("c")
 				}
@@ -178,18 +177,18 @@ func TestNewLeaderHonoursOrphans(t *testing.T) {
 					c.pass(10)
 				}
 				if d := c.now - began; answers != (d == 0) || !answers && (d < 2900 || d > 3500) {
-					t.Errorf("it has waited for %d ms", d)
+					t.Errorf("waited %d ms", d)
 				}
 				c.pass(100)
 				if c.orphans() != 0 {
-					t.Errorf("%d orphans stay", c.orphans())
+					t.Errorf("%d orphans left", c.orphans())
 				}
 			})
 		}
 	}
 }
 
-// C1, T10: after a jump of the clock an orphan gets its full time again, as leases do.
+// C1, T10: after a clock jump an orphan gets its full time again, like a lease.
 func TestRefreshOfOrphan(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)
@@ -207,7 +206,7 @@ func TestRefreshOfOrphan(t *testing.T) {
 	c.want("after its time", w, "revision")
 }
 
-// Another lease of the ID of an orphan is a lease like any other: its cache is its own.
+// A new lease with the ID of an orphan has its own cache.
 func TestOrphanAndHeir(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 5000)
@@ -216,25 +215,25 @@ func TestOrphanAndHeir(t *testing.T) {
 	heir := c.hold(c.members[3], 1, 5000)
 	heir.mustFill("c2")
 	w := c.put(c.members[1], "c1", 0)
-	c.want("what the orphan has", w, "")
+	c.want("a key of the orphan", w, "")
 	c.want("renewed", func() string {
 		c.renew(heir.p, 1)
 		c.run()
 		return c.asks["3: renew 1"]
 	}, "ttl 5000")
 	k.ack("c")
-	c.want("what the orphan had", w, "revision")
+	c.want("a former key of the orphan", w, "revision")
 	w = c.put(c.members[1], "c2", 0)
-	c.want("what the heir has", w, "")
+	c.want("a key of the new lease", w, "")
 	heir.ack("c2")
-	c.want("what the heir had", w, "revision")
+	c.want("a former key of the new lease", w, "revision")
 	if n := c.members[1].r.CacheStats().Caches; n != 1 {
 		t.Errorf("%d caches", n)
 	}
 }
 
-// C1, T10: a lease is revoked while the clock is not trusted, by a command that was in the log when
-// it jumped. What it held is waited for, for its full time.
+// C1, T10: a lease is revoked while the clock is not trusted, by a command that was in the log at
+// the jump. Writes wait for its holds for its full time.
 func TestOrphanWhileClockIsNotTrusted(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)
@@ -244,9 +243,9 @@ func TestOrphanWhileClockIsNotTrusted(t *testing.T) {
 	c.unstick()
 	c.want("revoked", revoked, "revision")
 	w := c.put(c.members[3], "c1", 0)
-	c.want("a write of what the orphan has", w, "")
+	c.want("write of a key of the orphan", w, "")
 	c.pass(2800)
-	c.want("and later", w, "")
+	c.want("later", w, "")
 	c.pass(600)
-	c.want("at its end", w, "revision")
+	c.want("when it ends", w, "revision")
 }

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// T10: leases get their time anew after a jump of the clock, though the checkpoint of one is being
-// cleared: when that is done, and also when it was done long before.
+// T10: after a clock jump, leases are refreshed although a checkpoint is being cleared, and also
+// long after it was.
 func TestRefreshAfterClearing(t *testing.T) {
 	for _, during := range []bool{false, true} {
 		m := lead(t)
@@ -24,7 +24,7 @@ func TestRefreshAfterClearing(t *testing.T) {
 		m.r.Renew(Renewal{ID: 1})
 		m.take()
 		if n := m.r.lead.expiry.clearing; n != 1 {
-			t.Fatalf("%d entries clear a checkpoint", n)
+			t.Fatalf("%d clearing entries", n)
 		}
 		if !during {
 			m.settle()
@@ -39,8 +39,7 @@ func TestRefreshAfterClearing(t *testing.T) {
 	}
 }
 
-// A caller that waits until the remaining time of silent leases is replicated learns that this
-// member leads no more, and is told at once by a member that does not lead.
+// CheckpointAll of a leader that is deposed completes, and so does that of a follower, at once.
 func TestCheckpointAllWithoutTheLead(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -52,22 +51,22 @@ func TestCheckpointAllWithoutTheLead(t *testing.T) {
 	p.r.CheckpointAll(done)
 	c.run()
 	if told != 0 {
-		t.Fatal("told without a quorum")
+		t.Fatal("completed without a quorum")
 	}
 	c.depose()
 	if told != 1 {
-		t.Errorf("a leader that was deposed has told %d times", told)
+		t.Errorf("a deposed leader completed %d times", told)
 	}
 	c.members[2].r.CheckpointAll(done)
 	if told != 2 {
-		t.Errorf("a follower has told %d times", told-1)
+		t.Errorf("a follower completed %d times", told-1)
 	}
 	if at, ok := p.r.lessor.Expiry(1); ok {
 		t.Errorf("a follower times leases: until %d", at)
 	}
 }
 
-// T10: when its clock cannot be trusted, a member counts what is left of silent leases anew.
+// T10: a member that distrusts its clock restarts the countdown of silent leases.
 func TestRecount(t *testing.T) {
 	c := caching(t)
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 50_000}}, "grant")
@@ -84,15 +83,15 @@ func TestRecount(t *testing.T) {
 	}
 }
 
-// Raft is not told of a change of the membership that the state refuses: members would count votes
-// of one that nobody knows.
+// Raft does not learn of a membership change that the state refuses. Otherwise members would count
+// votes of an unknown voter.
 func TestRefusedMemberHasNoVote(t *testing.T) {
 	c := caching(t)
 	c.pass(1000)
 	p := c.members[1]
 	w := c.command(p, &fsm.AddMember{Member: fsm.Member{ID: 9, PeerURLs: []string{url(2)}}})
 	if got := w(); got == "" || len(p.r.machine.View().Members) != 3 {
-		t.Fatalf("a member with the address of another: %q", got)
+		t.Fatalf("member with another's address: %q", got)
 	}
 	for _, id := range c.ids() {
 		if voters := c.members[id].r.ConfState().GetVoters(); len(voters) != 3 {
@@ -101,7 +100,7 @@ func TestRefusedMemberHasNoVote(t *testing.T) {
 	}
 }
 
-// The members that a snapshot brings are those of the next snapshot.
+// The members of an installed snapshot are in the next snapshot.
 func TestMembersOfASnapshot(t *testing.T) {
 	c := caching(t)
 	c.pass(1000)
@@ -119,12 +118,12 @@ func TestMembersOfASnapshot(t *testing.T) {
 		t.Errorf("learners %v after a snapshot", got)
 	}
 	if p.r.raft.last != l.r.raft.last {
-		t.Errorf("the log ends at %d, and the leader's at %d", p.r.raft.last, l.r.raft.last)
+		t.Errorf("log ends at %d, the leader's at %d", p.r.raft.last, l.r.raft.last)
 	}
 }
 
-// A snapshot whose state is not of the index that its message says is refused. One that is older
-// than the log is not taken, and the next one does not wait for it.
+// A snapshot whose state is of another index than its message is refused. One older than the log is
+// skipped, and the next one does not wait for it.
 func TestSnapshotThatIsNotTaken(t *testing.T) {
 	c := caching(t)
 	old := encodeImage(t, c.members[1].r.Machine(), c.members[1].r.ConfState())
@@ -156,7 +155,6 @@ func TestSnapshotThatIsNotTaken(t *testing.T) {
 	}
 }
 
-// W1: Take returns the changes of what it has applied, once.
 func TestChangesAreTaken(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
@@ -172,29 +170,29 @@ func TestChangesAreTaken(t *testing.T) {
 	}
 }
 
-// S2: an entry of this term that has no index yet is not lost when an earlier one is applied; one
-// that another leader's entry has replaced is.
+// S2: an entry of this term without an index is not lost when an earlier one is applied, but is
+// when another leader's entry has replaced it.
 func TestInflightWithoutIndex(t *testing.T) {
 	p, q := &Proposal{}, &Proposal{}
 	f := inflight{
 		{index: 5, term: 3, proposals: []*Proposal{p}}, {term: 3, proposals: []*Proposal{q}},
 	}
 	if found, lost := f.take(4, 3); found != nil || len(lost) > 0 || len(f) != 2 {
-		t.Errorf("before it: %v, %v, %d entries", found, lost, len(f))
+		t.Errorf("earlier entry: %v, %v, %d entries", found, lost, len(f))
 	}
 	if found, lost := f.take(5, 3); len(found) != 1 || len(lost) > 0 || len(f) != 1 {
-		t.Errorf("it: %v, %v, %d entries", found, lost, len(f))
+		t.Errorf("the entry: %v, %v, %d entries", found, lost, len(f))
 	}
 	if found, lost := f.take(6, 3); found != nil || len(lost) > 0 || len(f) != 1 {
-		t.Errorf("after it: %v, %v, %d entries", found, lost, len(f))
+		t.Errorf("later entry: %v, %v, %d entries", found, lost, len(f))
 	}
 	f = inflight{{index: 5, term: 3, proposals: []*Proposal{p}}}
 	if found, lost := f.take(5, 2); found != nil || len(lost) != 1 {
-		t.Errorf("in its place: %v, %v", found, lost)
+		t.Errorf("replaced: %v, %v", found, lost)
 	}
 }
 
-// A cache that asks to be opened while nobody leads is told so after a while.
+// A request to open a cache fails after a while without a leader.
 func TestOpenCacheWithoutALeader(t *testing.T) {
 	m := start(t, 2)
 	for range patienceAsks * 10 {
@@ -214,7 +212,7 @@ func TestOpenCacheWithoutALeader(t *testing.T) {
 	}
 }
 
-// The end of a stream at the leader itself is replicated soon, too (T9).
+// The end of a stream at the leader itself is checkpointed soon, too (T9).
 func TestAbandonedAtTheLeader(t *testing.T) {
 	m := startWith(t, fsm.Config{Lease: lease.Config{Untended: 250}})
 	if err := m.r.Campaign(); err != nil {

@@ -24,13 +24,13 @@ func (q *queue) mustAdd(t *testing.T, list ...*Proposal) {
 	}
 }
 
-// next returns an entry when nothing is in the log that is not applied.
+// next returns the next entry while all entries of the log are applied.
 func (q *queue) next() (data []byte, of []*Proposal) {
 	data, b := q.entry(0)
 	return data, b.proposals
 }
 
-// TestQueueFillsStep: an entry takes no longer to apply than a step may, or a single command, whichever member
+// An entry takes no longer to apply than a step may, except for a single command, whichever member
 // sent it.
 func TestQueueFillsStep(t *testing.T) {
 	for _, from := range []uint64{0, 7} {
@@ -67,25 +67,25 @@ func TestQueueFillsStep(t *testing.T) {
 	}
 }
 
-// TestQueueStopsAtVersion: nothing follows a change of the cluster version into the log before that
-// is applied, and what it will take away is refused from when it waits.
+// After a change of the cluster version, nothing is appended until the change is applied. Commands
+// that it will remove are refused from the time it waits.
 func TestQueueStopsAtVersion(t *testing.T) {
 	q := newQueue(t)
 	fall := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
 	put := &Proposal{Command: &fsm.Put{Key: "k"}}
 	q.mustAdd(t, put, fall, put)
 	if v := q.version(); v != 1 || q.ceiling != 1 {
-		t.Errorf("version %d holds behind a fall to 1", v)
+		t.Errorf("version %d after lowering to 1", v)
 	}
 	_, of := q.next()
 	q.remove(len(of))
 	if len(of) != 2 || q.due(0) || len(q.waiting) != 1 {
-		t.Fatalf("%d commands in the entry, %d wait, due %v", len(of), len(q.waiting), q.due(0))
+		t.Fatalf("%d commands in the entry, %d waiting, due %v", len(of), len(q.waiting), q.due(0))
 	}
 	log := inflight{{index: 1, term: 1, proposals: of}}
 	q.ended(put, &log)
 	if q.due(0) {
-		t.Error("goes on at another command's outcome")
+		t.Error("continued at another command's outcome")
 	}
 	log = nil
 	q.ended(fall, &log)
@@ -94,26 +94,26 @@ func TestQueueStopsAtVersion(t *testing.T) {
 	}
 	log = inflight{{index: 1, term: 1, proposals: of}} // of an earlier term
 	if q.ended(fall, &log); !q.due(0) {
-		t.Error("waits for a change that another leader has in its log")
+		t.Error("waits for another leader's change")
 	}
 	q.mustAdd(t, fall)
 	if q.ended(fall, &log); q.ceiling != 1 {
-		t.Errorf("ceiling %d, and a fall waits still", q.ceiling)
+		t.Errorf("ceiling %d, and a lowering still waits", q.ceiling)
 	}
 }
 
-// TestLargestCommand: a command may have MaxCommand bytes, wherever it stands in an entry. A larger
-// one of another member, as a later release may let through, is refused when its turn has come.
+// A command may have MaxCommand bytes, anywhere in an entry. A larger one from another member,
+// perhaps of a later release, is refused when it reaches the front.
 func TestLargestCommand(t *testing.T) {
 	put := &fsm.Put{Key: "k", Value: make([]byte, MaxCommand-100)}
 	put.Value = make([]byte, 2*MaxCommand-100-len(fsm.AppendCommand(nil, put)))
 	data, ok := appendCommand([]byte("before"), put)
 	if !ok || len(data) != len("before")+MaxCommand {
-		t.Errorf("one of %d bytes: %v", len(data), ok)
+		t.Errorf("command of %d bytes: %v", len(data), ok)
 	}
 	put.Value = append(put.Value, 0)
 	if _, ok := appendCommand([]byte("before"), put); ok {
-		t.Error("one with a byte more is taken")
+		t.Error("a command with one more byte was accepted")
 	}
 	q := newQueue(t)
 	for seq := range uint64(3) {
@@ -132,8 +132,8 @@ func TestLargestCommand(t *testing.T) {
 	}
 }
 
-// TestQueueCountsWithTheLowestVersion: what waits behind changes of the cluster version is of the
-// lowest that any of them sets; one that raises it counts when it is applied.
+// Commands behind changes of the cluster version must fit the lowest version that any of them sets.
+// A raise counts when it is applied.
 func TestQueueCountsWithTheLowestVersion(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}
 	for _, x := range []struct {
@@ -159,14 +159,14 @@ func TestQueueCountsWithTheLowestVersion(t *testing.T) {
 			q.mustAdd(t, &Proposal{Command: &fsm.SetVersion{Version: v}})
 		}
 		if got := q.version(); got != x.want {
-			t.Errorf("version %d, changes to %v: %d holds behind them, want %d", x.now, x.changes, got,
+			t.Errorf("version %d, changes to %v: %d afterwards, want %d", x.now, x.changes, got,
 				x.want)
 		}
 	}
 }
 
-// TestQueueFillsEntries: an entry takes one more command as long as a byte of MaxBatch is left, and
-// groupMax commands at most, whichever member sent them. So many do not wait for a sync, either.
+// An entry accepts another command while a byte of MaxBatch is left, up to groupMax commands,
+// whichever member sent them. That many do not wait for a sync.
 func TestQueueFillsEntries(t *testing.T) {
 	for _, from := range []uint64{0, 7} {
 		q := newQueue(t)
@@ -191,7 +191,7 @@ func TestQueueFillsEntries(t *testing.T) {
 			data = fsm.AppendGroup(data, of[0].origin, 1)
 		}
 		one := len(data)
-		if from != 0 { // what is left is reckoned before the group begins
+		if from != 0 { // what is left is computed before the group begins
 			one = len(fsm.AppendEntry(nil, 1))
 		}
 		one += len(fsm.AppendCommand(nil, of[0].Command))
@@ -204,5 +204,5 @@ func TestQueueFillsEntries(t *testing.T) {
 	}
 }
 
-// stepPuts is how many puts a step has time for.
+// stepPuts is the number of puts that fit into a step.
 const stepPuts = stepTime / fsm.OpTime

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// T10: after a jump of the clock every lease gets its full time again, and
-// nothing expires on the reading that jumped.
+// T10: after a clock jump, every lease gets its full TTL again, and nothing expires by the new
+// reading.
 func TestRefresh(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 1000)
@@ -21,24 +21,24 @@ func TestRefresh(t *testing.T) {
 	}
 	m.pass(900)
 	if !m.alive(1) {
-		t.Error("did not get its full time")
+		t.Error("did not get its full TTL")
 	}
 	m.pass(200)
 	if m.alive(1) {
-		t.Error("lives on")
+		t.Error("still exists")
 	}
 }
 
-// L1, T10: the clock jumps while an expiry is in the log. That lease's fate is decided, so a
-// renewal waits for the outcome; all others get their full time when it is known, and
-// nothing is decided by the reading that jumped before.
+// L1, T10: the clock jumps while an expiry is in the log. A renewal of that lease waits for the
+// outcome; then all other leases get their full TTL, and nothing is decided by the new reading
+// before.
 func TestRefreshWhileExpiring(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 1000)
 	m.grant(2, 9000)
 	m.now += 1500
 	m.r.Advance(m.now)
-	m.take() // the expiry is proposed; its sync is under way
+	m.take() // the expiry is proposed and being synced
 	m.now += 3600_000
 	m.r.Advance(m.now)
 	m.r.Refresh()
@@ -52,33 +52,33 @@ func TestRefreshWhileExpiring(t *testing.T) {
 		t.Fatalf("another lease waits for it: %+v", n)
 	}
 	if !m.r.Status().Refreshing {
-		t.Error("refreshed while an expiry is on its way")
+		t.Error("refreshed while an expiry is in flight")
 	}
 	m.settle()
 	if m.r.Status().Refreshing {
-		t.Error("not refreshed although nothing is on its way")
+		t.Error("not refreshed although nothing is in flight")
 	}
 	if n := m.renewals[1]; len(n) != 1 || !errors.Is(n[0].Err, lease.ErrNotFound) {
 		t.Errorf("outcome %+v, want not found", n)
 	}
 	m.pass(8900)
 	if info, ok := m.m.Lessor().Lookup(2); !ok {
-		t.Error("another lease did not get its full time")
+		t.Error("another lease did not get its full TTL")
 	} else if info.Remaining > 5450 {
 		t.Errorf("checkpointed by the clock that jumped: %+v", info)
 	}
 }
 
-// L1: a member stood still while a checkpoint is in the log. A renewal that is asked for then is
-// acknowledged only after that checkpoint is cleared, for the next leader counts from what it says.
+// L1: after a pause with a checkpoint in the log, a renewal is acknowledged only after that
+// checkpoint is cleared, because the next leader counts from it.
 func TestRefreshWhileCheckpointing(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 10_000)
 	m.now += 4500
 	m.r.Advance(m.now)
-	m.take() // the checkpoint is proposed; its sync is under way
+	m.take() // the checkpoint is proposed and being synced
 	if !m.r.lead.expiry.checkpointing {
-		t.Fatal("no checkpoint is under way")
+		t.Fatal("no checkpoint in flight")
 	}
 	m.now += 2000
 	m.r.Advance(m.now)

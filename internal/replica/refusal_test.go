@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// refusals are the errors of this package, and those of others with which it refuses commands, by
-// name. Those that have none here never go from one member to another, for the reason given.
+// refusals lists the errors with which this package refuses commands, by name. Those without a
+// value never go to another member, for the reason given.
 var refusals = map[string]struct {
 	err  error
 	stay string
@@ -29,16 +29,15 @@ var refusals = map[string]struct {
 	"ErrTooManyLearners": {err: ErrTooManyLearners},
 	"ErrLearnerNotReady": {err: ErrLearnerNotReady},
 	"errWaiting":         {err: errWaiting},
-	"fsm.ErrUnreadable":  {stay: "it is refused before it is sent"},
-	"ErrMessage":         {stay: "it is about a message"},
+	"fsm.ErrUnreadable":  {stay: "refused before it is sent"},
+	"ErrMessage":         {stay: "about a message"},
 	"ErrImpossible":      {stay: "the member stops"},
 	"ErrDamaged":         {stay: "the member stops"},
-	"ErrBadTransferee":   {stay: "leadership is handed over by the leader itself"},
+	"ErrBadTransferee":   {stay: "the leader itself hands over"},
 }
 
-// Goal: a command that a member forwards and the leader refuses comes back as what it is. Method:
-// every error that the source of this package names is refused to another member, whose proposal
-// must have it, by way of its encoding.
+// Each error with which a leader refuses a forwarded command arrives unchanged at the member. The
+// test finds the errors in the source of this package.
 func TestRefusalsComeBack(t *testing.T) {
 	for _, name := range namedErrors(t) {
 		r, ok := refusals[name]
@@ -47,14 +46,14 @@ func TestRefusalsComeBack(t *testing.T) {
 			t.Errorf("%s: does it go to other members? say so in refusals", name)
 		case r.stay == "":
 			if got := refusedAcross(t, r.err); !errors.Is(got, r.err) {
-				t.Errorf("%s: comes back as %v", name, got)
+				t.Errorf("%s: arrives as %v", name, got)
 			}
 		}
 	}
 }
 
-// refusedAcross refuses a command of another member with an error, and returns what that member
-// tells its client.
+// refusedAcross refuses another member's command with an error, and returns the error that its
+// client gets.
 func refusedAcross(t *testing.T, err error) error {
 	t.Helper()
 	l := lead(t)
@@ -75,8 +74,8 @@ func refusedAcross(t *testing.T, err error) error {
 	return p.Err
 }
 
-// namedErrors are the errors that this package declares, and those of others in its calls of
-// refuse.
+// namedErrors returns the errors that this package declares, and those of other packages in its
+// calls of refuse.
 func namedErrors(t *testing.T) (names []string) {
 	t.Helper()
 	paths, err := filepath.Glob("*.go")
@@ -105,7 +104,7 @@ func namedErrors(t *testing.T) (names []string) {
 	return slices.Compact(names)
 }
 
-// errorNames are the names of errors that are made there.
+// errorNames returns the names of errors declared in v.
 func errorNames(v *ast.ValueSpec) (names []string) {
 	for i, value := range v.Values {
 		if c, ok := value.(*ast.CallExpr); ok && called(c) == "New" {
@@ -115,7 +114,7 @@ func errorNames(v *ast.ValueSpec) (names []string) {
 	return names
 }
 
-// refusedWith names the error of another package that a call of refuse has.
+// refusedWith returns the error of another package in a call of refuse.
 func refusedWith(c *ast.CallExpr) []string {
 	if called(c) != "refuse" || len(c.Args) < 2 {
 		return nil
@@ -126,7 +125,7 @@ func refusedWith(c *ast.CallExpr) []string {
 	return nil
 }
 
-// called is the name of what a call calls.
+// called returns the name of the called function.
 func called(c *ast.CallExpr) string {
 	switch f := c.Fun.(type) {
 	case *ast.SelectorExpr:

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// pump runs a leader and a follower until nothing is under way, every message by way of its
-// encoding, and returns how many renewals were answered at the follower.
+// pump runs a leader and a follower until nothing is in flight, with all messages encoded and
+// decoded. It returns the number of renewals answered at the follower.
 func (c *cluster) pump() (answered int) {
 	for busy := true; busy; {
 		busy = false
@@ -40,8 +40,8 @@ func (c *cluster) pump() (answered int) {
 	return answered
 }
 
-// BenchmarkRelayAll renews 100,000 leases round and round, so many at a time, at a follower of
-// two members; an operation is the renewal of one lease, at both of them together.
+// BenchmarkRelayAll renews 100,000 leases repeatedly in batches, at a follower of two members. An
+// operation is the renewal of one lease, including both members' work.
 func BenchmarkRelayAll(b *testing.B) {
 	for _, batch := range []int{1, 2, 5, 100, 5_000} {
 		b.Run(fmt.Sprint(batch), func(b *testing.B) { relayAll(b, batch) })
@@ -80,7 +80,7 @@ func relayAll(b *testing.B, batch int) {
 	for n := 0; n < b.N; n += batch {
 		c.members[2].r.RenewAll(together(ids[n%leases:][:batch]...))
 		if got := c.pump(); got != batch {
-			b.Fatalf("%d are renewed", got)
+			b.Fatalf("%d renewed", got)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestOpenHasOneAnswer: an OpenCache is answered once: by the leader, with the term only if it is
-// open, or, sent or not, that no leader was found in time.
+// An OpenCache has one answer: the leader's, with the term only if the cache is open, or an error
+// if no leader was found in time.
 func TestOpenHasOneAnswer(t *testing.T) {
 	var out output
 	c := cacheRelay{opens: []OpenCache{{ID: 1}, {ID: 2}, {ID: 3, born: 5}, {ID: 4, born: 5}}}

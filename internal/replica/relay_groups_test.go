@@ -12,8 +12,8 @@ import (
 
 const notFound = "lease: not found"
 
-// relaying returns a cluster that member 1 leads, with leases 1 to n, and counts what followers
-// forward about renewals.
+// relaying returns a cluster led by member 1, with leases 1 to n. It counts the renewals that
+// followers forward.
 func relaying(t testing.TB, n lease.ID, ttl lease.TTL) (c *cluster, sent *relayed) {
 	t.Helper()
 	c, sent = caching(t), &relayed{}
@@ -26,7 +26,7 @@ func relaying(t testing.TB, n lease.ID, ttl lease.TTL) (c *cluster, sent *relaye
 	return c, sent
 }
 
-// relayed counts renewals of leases and of groups, and leases that leave, and says what is lost.
+// relayed counts forwarded renewals of leases and of groups, and leaves. It can drop messages.
 type relayed struct {
 	leases, groups, left int
 	lose                 func(*Message) bool
@@ -44,13 +44,13 @@ func (s *relayed) see(m *Message) bool {
 func (s *relayed) want(t *testing.T, leases, groups, left int) {
 	t.Helper()
 	if s.leases != leases || s.groups != groups || s.left != left {
-		t.Errorf("%d leases and %d groups were renewed, %d leases left; want %d, %d and %d",
+		t.Errorf("%d leases and %d groups renewed, %d leases left; want %d, %d and %d",
 			s.leases, s.groups, s.left, leases, groups, left)
 	}
 	s.leases, s.groups, s.left = 0, 0, 0
 }
 
-// renewed renews leases at a member, and wants each to be answered so.
+// renewed renews leases at a member and expects each to be answered with want.
 func (c *cluster) renewed(p *peer, want string, ids ...lease.ID) {
 	c.t.Helper()
 	names := c.renewAll(p, ids...)
@@ -71,12 +71,12 @@ func (c *cluster) expiry(id lease.ID) lease.Instant {
 			return at
 		}
 	}
-	c.t.Fatal("nobody leads")
+	c.t.Fatal("no leader")
 	return 0
 }
 
-// TestFollowerGroups: a follower renews a lease by its ID once, and then with its group. The leader
-// ends it as if each renewal had named it.
+// A follower renews a lease once by ID and then with its group. The leader ends it as if each
+// renewal had named it.
 func TestFollowerGroups(t *testing.T) {
 	c, sent := relaying(t, 3, 9000)
 	p := c.members[2]
@@ -87,12 +87,12 @@ func TestFollowerGroups(t *testing.T) {
 	sent.want(t, 0, 1, 0)
 	heard := c.now
 	if at := c.expiry(3); at < heard+9000 {
-		t.Errorf("renewed at %d, but may end at %d", heard, at)
+		t.Errorf("renewed at %d, may end at %d", heard, at)
 	}
 	c.propose(c.members[3], &fsm.Revoke{ID: 1}, "revoke")
 	c.run()
 	c.renewed(p, notFound, 1)
-	sent.want(t, 1, 1, 1) // it left, and was asked for by itself
+	sent.want(t, 1, 1, 1) // it left, and was renewed by ID
 	c.renewed(c.members[3], "ttl 9000", 2)
 	c.renewed(p, "ttl 9000", 2)
 	sent.want(t, 2, 1, 1) // from one follower's group to the other's, and back
@@ -101,7 +101,7 @@ func TestFollowerGroups(t *testing.T) {
 	p.r.Abandon([]lease.ID{3})
 	c.renewed(p, "ttl 9000", 2)
 	if at := c.expiry(3); at != heard+9001 {
-		t.Errorf("a lease that was renewed last at %d and left may end at %d", heard, at)
+		t.Errorf("a lease last renewed at %d before it left may end at %d", heard, at)
 	}
 	c.pass(3000)
 	if info, _ := p.r.lessor.Lookup(3); info.Remaining == 0 {
@@ -109,8 +109,8 @@ func TestFollowerGroups(t *testing.T) {
 	}
 }
 
-// TestFollowerSilence: a lease whose holder falls silent leaves its group as of its last renewal,
-// and ends when it would have.
+// A lease whose holder falls silent leaves its group as of its last renewal, and ends when it would
+// have without the group.
 func TestFollowerSilence(t *testing.T) {
 	c, sent := relaying(t, 2, 2000)
 	p := c.members[2]
@@ -124,12 +124,11 @@ func TestFollowerSilence(t *testing.T) {
 		}
 	}
 	if c.now < began+2000 || c.now > began+2100 || sent.left != 1 || sent.leases != 2 {
-		t.Errorf("renewed at %d, it ended at %d; %+v", began, c.now, sent)
+		t.Errorf("renewed at %d, ended at %d; %+v", began, c.now, sent)
 	}
 }
 
-// TestFollowerAnswersByRounds: a request is answered by a round that was sent after it came, and that
-// is confirmed.
+// A request is answered by a confirmed round that was sent after the request arrived.
 func TestFollowerAnswersByRounds(t *testing.T) {
 	c, _ := relaying(t, 2, 5000)
 	p := c.members[2]
@@ -148,7 +147,7 @@ func TestFollowerAnswersByRounds(t *testing.T) {
 	}
 	c.run()
 	if c.asks[first[0]] != "ttl 5000" || c.asks[second[0]] != "" {
-		t.Errorf("answered by the first round: %q, %q", c.asks[first[0]], c.asks[second[0]])
+		t.Errorf("answered by an earlier round: %q, %q", c.asks[first[0]], c.asks[second[0]])
 	}
 	held = c.held[link2{1, 2}]
 	delete(c.held, link2{1, 2})
@@ -159,7 +158,7 @@ func TestFollowerAnswersByRounds(t *testing.T) {
 	if c.asks[second[0]] != "ttl 5000" || c.expiry(2) < c.now+5000 {
 		t.Errorf("%q at %d, may end at %d", c.asks[second[0]], c.now, c.expiry(2))
 	}
-	c.cut[link2{2, 1}], c.cut[link2{3, 1}] = true, true // nobody confirms anything
+	c.cut[link2{2, 1}], c.cut[link2{3, 1}] = true, true // no confirm round can succeed
 	c.held[link2{2, 1}] = nil
 	third := c.renewAll(p, 1)
 	c.run()
@@ -171,8 +170,7 @@ func TestFollowerAnswersByRounds(t *testing.T) {
 	}
 }
 
-// TestFollowerRoundsOnce: the leader takes a round once. A message that comes again, or late, has no
-// lease join or leave.
+// The leader processes a round once. A duplicate or late message has no lease join or leave.
 func TestFollowerRoundsOnce(t *testing.T) {
 	c, sent := relaying(t, 2, 5000)
 	p := c.members[2]
@@ -196,18 +194,18 @@ func TestFollowerRoundsOnce(t *testing.T) {
 	}
 	c.run()
 	if lessor.GroupOf(2) == 0 {
-		t.Error("a lease has left by a message that came before")
+		t.Error("a duplicate message made a lease leave")
 	}
 	p.r.Abandon([]lease.ID{2})
 	c.run()
 	c.arrive(old[0])
 	if c.run(); lessor.GroupOf(2) != 0 {
-		t.Error("a lease has joined by a message that came before")
+		t.Error("a duplicate message made a lease join")
 	}
 }
 
-// TestFollowerRoundIsLost: without an outcome of a round, all groups end, and each lease is asked for
-// by itself. So no lease stays in a group of which the follower does not know.
+// If a round has no outcome, all groups end and each lease is renewed by ID. So no lease stays in a
+// group that the follower does not know of.
 func TestFollowerRoundIsLost(t *testing.T) {
 	for _, answer := range []bool{false, true} {
 		t.Run(fmt.Sprint("of the answer ", answer), func(t *testing.T) {
@@ -233,7 +231,7 @@ func TestFollowerRoundIsLost(t *testing.T) {
 			sent.want(t, 0, 1, 0)
 			lessor := c.members[1].r.lessor
 			if lessor.GroupOf(1) == 0 || lessor.GroupOf(2) != 0 && !p.keeps(2) {
-				t.Error("a lease is in a group of which the follower does not know")
+				t.Error("a lease is in a group that the follower does not know of")
 			}
 		})
 	}
@@ -243,8 +241,8 @@ func (p *peer) keeps(id lease.ID) bool {
 	return p.r.relay.asks.agent.Keeps(struct{}{}, id, 0) > 0
 }
 
-// TestFollowerAndLeaders: another leader knows no groups. The leases join again, or their member
-// renews them as the leader.
+// A new leader has no groups. The leases join again, or their member renews them if it became the
+// leader.
 func TestFollowerAndLeaders(t *testing.T) {
 	for _, to := range []uint64{3, 2} {
 		t.Run(fmt.Sprint("to ", to), func(t *testing.T) {
@@ -273,8 +271,8 @@ func TestFollowerAndLeaders(t *testing.T) {
 	}
 }
 
-// TestFollowerAndAccess: a change of users or roles takes all leases out of their groups in its
-// revision. A renewal that was authorized before joins none.
+// A change of users or roles ends all groups in its revision. A renewal that was authorized before
+// joins none.
 func TestFollowerAndAccess(t *testing.T) {
 	c, sent := relaying(t, 1, 5000)
 	p := c.members[2]
@@ -284,7 +282,7 @@ func TestFollowerAndAccess(t *testing.T) {
 	if g := c.members[1].r.lessor.GroupOf(1); g != 0 {
 		t.Errorf("the lease is in group %d", g)
 	}
-	c.renewed(p, "ttl 5000", 1) // by no users and roles
+	c.renewed(p, "ttl 5000", 1) // without users and roles
 	sent.want(t, 2, 1, 0)
 	c.renewed(p, "ttl 5000", 1)
 	sent.want(t, 1, 0, 0)
@@ -304,16 +302,15 @@ func TestFollowerAndAccess(t *testing.T) {
 	}
 	c.run()
 	if c.asks["now"] != "ttl 5000" || c.members[1].r.lessor.GroupOf(1) != 0 {
-		t.Error("a renewal has joined that was authorized by other roles than the leader's")
+		t.Error("a renewal joined although it was authorized by other roles than the leader's")
 	}
 	b.Owner, b.Access = []string{"then"}, p.r.machine.Access()
 	p.r.RenewAll(b)
 	if c.run(); c.members[1].r.lessor.GroupOf(1) == 0 {
-		t.Error("a renewal that was authorized by the leader's roles has not joined")
+		t.Error("a renewal authorized by the leader's roles did not join")
 	}
 }
 
-// What waits too long is refused, wherever it stands.
 func TestFollowerRefuses(t *testing.T) {
 	c, _ := relaying(t, 3, 60_000)
 	p := c.members[2]
@@ -330,13 +327,12 @@ func TestFollowerRefuses(t *testing.T) {
 		}
 	}
 	if a := &p.r.relay.asks; !a.empty() {
-		t.Errorf("it keeps %+v", a)
+		t.Errorf("still queued: %+v", a)
 	}
 }
 
-// TestFollowerGroupsAnyhow: whatever is lost, repeated and late, and whichever member leads or
-// hangs, every renewal has one outcome, and no lease ends before its holder stops. When all holders
-// have gone, no lease lives on.
+// Under loss, duplication and delay of messages, elections and hung members, every renewal has one
+// outcome, and no lease ends before its holder stops. When all holders are gone, no lease is left.
 func TestFollowerGroupsAnyhow(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -370,7 +366,7 @@ func TestFollowerGroupsAnyhow(t *testing.T) {
 				for id := lease.ID(1); id <= leases; id++ {
 					for _, p := range c.members {
 						if _, ok := p.r.lessor.Lookup(id); !ok && c.now < until[id] {
-							t.Fatalf("lease %d has ended at %d, its holder stops at %d", id, c.now, until[id])
+							t.Fatalf("lease %d ended at %d, its holder stops at %d", id, c.now, until[id])
 						}
 					}
 				}
@@ -438,7 +434,7 @@ func TestFollowerGroupsAnyhow(t *testing.T) {
 			}
 			for _, p := range c.members {
 				if n := len(slices.Collect(p.r.lessor.Leases())); n > 0 {
-					t.Errorf("member %d has %d leases whose holders have gone", p.id, n)
+					t.Errorf("member %d has %d leases without holders", p.id, n)
 				}
 			}
 		})

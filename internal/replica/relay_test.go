@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestUnanswered: what clients of this member asked goes to the next leader, and nothing that
-// others, or the leader itself, wanted. All promises are taken back.
+// Unanswered requests of this member's clients go to the next leader; those of other members and of
+// the leader itself do not. All promises are withdrawn.
 func TestUnanswered(t *testing.T) {
 	mine := &Proposal{}
 	if got := own([]*Proposal{
@@ -52,7 +52,7 @@ func forwardedBy(member uint64) *Proposal {
 	return p
 }
 
-// TestRelayOpensAgain: an OpenCache without an answer is asked again, although nothing else waits.
+// An unanswered OpenCache is repeated, even if nothing else waits.
 func TestRelayOpensAgain(t *testing.T) {
 	m := newForwarder().m
 	m.role = role{term: 3, leader: 1}
@@ -66,6 +66,6 @@ func TestRelayOpensAgain(t *testing.T) {
 		r.tick()
 	}
 	if n := len(m.out.Send); n != 2 || len(m.out.Send[1].Forward.Opens) != 1 {
-		t.Errorf("%d messages are sent", n)
+		t.Errorf("%d messages sent", n)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestRemotes: what is ready for a member goes in one reply, with the number up to which its
-// present incarnation was heard; a second round has a reply of its own.
+// What is ready for a member goes in one reply, with the number received from its current
+// incarnation. A second round gets its own reply.
 func TestRemotes(t *testing.T) {
 	m := &local{cfg: Config{ID: 1}, machine: fsm.New(fsm.Config{}), role: role{term: 5}}
 	r := remotes{m: m}
@@ -17,7 +17,7 @@ func TestRemotes(t *testing.T) {
 	r.incarnation(r.of(3), 200).next = 203
 	r.of(3).refuse(200, ErrOverloaded)
 	r.renewed(&Renewal{from: 2, seq: 7}, 900, nil)
-	r.renewed(&Renewal{from: 2, seq: 8}, 0, ErrOverloaded) // which is no outcome
+	r.renewed(&Renewal{from: 2, seq: 8}, 0, ErrOverloaded) // which is not an outcome
 	r.renewed(&Renewal{from: 2, seq: 9}, 0, lease.ErrNotFound)
 	for round := range uint64(2) {
 		r.confirmed(&Read{from: 3, round: round + 1, Leases: []lease.ID{1}}, 40, nil)
@@ -29,21 +29,20 @@ func TestRemotes(t *testing.T) {
 	}
 	first, two, three := m.out.Send[0].Reply, m.out.Send[1].Reply, m.out.Send[2].Reply
 	if m.out.Send[0].To != 3 || first.Round != 1 || first.Next != 203 || len(first.Refused) != 1 {
-		t.Errorf("the first to 3: %+v", first)
+		t.Errorf("first reply to 3: %+v", first)
 	}
 	if m.out.Send[1].To != 2 || len(two.Renewed) != 2 || two.Renewed[0] != (Renewed{Seq: 7, TTL: 900}) {
-		t.Errorf("to 2: %+v", two)
+		t.Errorf("reply to 2: %+v", two)
 	}
 	if first.Index != 40 { // although only less is applied here
 		t.Errorf("the state may be read at %d", first.Index)
 	}
 	if m.out.Send[2].To != 3 || three.Round != 2 || three.Term != 5 || len(three.Refused) != 0 {
-		t.Errorf("the second to 3: %+v", three)
+		t.Errorf("second reply to 3: %+v", three)
 	}
 }
 
-// TestForwardWithoutQuestion: what another member only tells the leader costs no confirm round, and
-// is not answered.
+// A report from another member that needs no answer gets none and costs no confirm round.
 func TestForwardWithoutQuestion(t *testing.T) {
 	c := caching(t)
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}}, "grant")

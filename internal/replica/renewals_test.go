@@ -10,18 +10,18 @@ import (
 	"leasehold.dev/lease"
 )
 
-// together returns renewals of leases, each with the token that it has here.
+// together returns renewals of leases, each with the token that the lease has here.
 func together(ids ...lease.ID) *Renewals {
 	return &Renewals{IDs: ids, TTLs: make([]lease.TTL, len(ids)), Owner: "together"}
 }
 
-// outcomes says what became of each renewal of b, by place: "" for those without an answer.
+// outcomes returns the outcome of each renewal in b, "" for those without an answer.
 func (m *member) outcomes(b *Renewals) []string {
 	m.t.Helper()
 	out := make([]string, len(b.IDs))
 	tell := func(place int, text string) {
 		if out[place] != "" {
-			m.t.Errorf("lease %d was answered %q, and %q", b.IDs[place], out[place], text)
+			m.t.Errorf("lease %d: answered %q, then %q", b.IDs[place], out[place], text)
 		}
 		out[place] = text
 	}
@@ -34,7 +34,7 @@ func (m *member) outcomes(b *Renewals) []string {
 			}
 		}
 		if kept != b.Kept || kept == 0 || slices.Contains(m.together[i+1:], b) {
-			m.t.Errorf("%d kept of %d, in %d answers", kept, b.Kept, len(m.together))
+			m.t.Errorf("%d of %d renewed, in %d answers", kept, b.Kept, len(m.together))
 		}
 	}
 	for id, list := range m.renewals {
@@ -42,7 +42,7 @@ func (m *member) outcomes(b *Renewals) []string {
 			switch {
 			case n.Owner != b.Owner:
 			case b.IDs[n.Place] != id:
-				m.t.Errorf("lease %d in place %d, want %d", id, n.Place, b.IDs[n.Place])
+				m.t.Errorf("lease %d at position %d, want %d", id, n.Place, b.IDs[n.Place])
 			case n.Err != nil:
 				tell(n.Place, n.Err.Error())
 			default:
@@ -65,7 +65,7 @@ func (m *member) token(id lease.ID) lease.Token {
 	return info.Token
 }
 
-// renewAll renews leases together, and returns under which names they are asked for.
+// renewAll renews leases together, and returns the names of the requests.
 func (c *cluster) renewAll(p *peer, ids ...lease.ID) (names []string) {
 	p.r.Advance(c.now)
 	for _, id := range ids {
@@ -75,7 +75,7 @@ func (c *cluster) renewAll(p *peer, ids ...lease.ID) (names []string) {
 	return names
 }
 
-// nameOf returns under which name a renewal was asked for.
+// nameOf returns the name of a renewal request.
 func nameOf(n *Renewal) string {
 	if names, ok := n.Owner.([]string); ok {
 		return names[n.Place]
@@ -93,14 +93,14 @@ func (c *cluster) answerTogether(out Output) {
 			}
 		}
 		if kept != b.Kept || kept == 0 {
-			c.t.Errorf("%d kept where Kept says %d", kept, b.Kept)
+			c.t.Errorf("%d renewed, Kept returns %d", kept, b.Kept)
 		}
 	}
 }
 
-// T15: what can be kept by one promise is answered together. What is gone (T7) or of
-// another incarnation (T28), what is expiring (T5), and what has to be cleared of its checkpoint
-// (rule 6), each goes its own way and delays none.
+// T15: renewals that one promise covers are answered together. Leases that are gone (T7), of
+// another incarnation (T28), expiring (T5) or checkpointed (rule 6) are answered separately and
+// delay no others.
 func TestRenewAllMixed(t *testing.T) {
 	const gone = "lease: not found"
 	m := lead(t)
@@ -119,7 +119,7 @@ func TestRenewAllMixed(t *testing.T) {
 	}
 	m.now += 1500
 	m.r.Advance(m.now)
-	m.take() // the expiry of 2 is proposed; its sync is under way
+	m.take() // the expiry of lease 2 is proposed and being synced
 	b := together(1, 2, 77, 4, 5, 6, 1)
 	b.Tokens = []lease.Token{0, m.token(2), 0, m.token(4) + 100, m.token(5), m.token(6), 0}
 	clear(m.renewals)
@@ -138,8 +138,8 @@ func TestRenewAllMixed(t *testing.T) {
 	m.wantOutcomes(none, gone, gone)
 }
 
-// T6, L3: the second look is taken at each lease if anything has happened since the promise:
-// who was revoked is not told of success, who has another TTL or token is told of that.
+// T6, L3: if anything happened since the promise, each lease is checked again. A revoked one is not
+// found, and a new TTL or token counts.
 func TestRenewAllLooksAgain(t *testing.T) {
 	m := lead(t)
 	for id := range lease.ID(5) {
@@ -169,12 +169,12 @@ func TestRenewAllLooksAgain(t *testing.T) {
 	m.settle()
 	m.wantOutcomes(b, "lease: not found")
 	if slices.Contains(m.together, b) {
-		t.Error("a batch of which nothing is kept was answered together")
+		t.Error("a batch without a success was answered together")
 	}
 }
 
-// No promise is told before its confirm round is done, and those of a leader that is none
-// any more are forgotten: what it was asked is asked of the next one (rule 4).
+// No promise is released before its confirm round. The promises of a deposed leader are forgotten,
+// and their requests go to the next leader (rule 4).
 func TestRenewAllAtLostLeader(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -194,7 +194,7 @@ func TestRenewAllAtLostLeader(t *testing.T) {
 			t.Fatalf("%s: %q without a quorum", name, c.asks[name])
 		}
 	}
-	c.pass(1000) // after which the others take it for dead
+	c.pass(1000) // after which the others consider it dead
 	next := c.members[3]
 	if !next.r.primary {
 		next = c.members[2]
@@ -202,7 +202,7 @@ func TestRenewAllAtLostLeader(t *testing.T) {
 		c.run()
 	}
 	if !next.r.primary {
-		t.Fatal("nobody leads")
+		t.Fatal("no leader")
 	}
 	c.propose(next, &fsm.Revoke{ID: 2}, "revoke")
 	c.run()
@@ -216,8 +216,8 @@ func TestRenewAllAtLostLeader(t *testing.T) {
 	}
 }
 
-// A follower's clients are answered by way of the leader; and one that leads, but has applied
-// nothing of its term, lets them wait for that.
+// A follower's clients are answered through the leader. A leader that is not primary yet delays
+// them until it is.
 func TestRenewAllElsewhere(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -244,8 +244,8 @@ func TestRenewAllElsewhere(t *testing.T) {
 	m.wantOutcomes(b, "lease: not found")
 }
 
-// C1, T15: a lease whose cache owes an acknowledgement is renewed after that, the others of
-// its batch at once.
+// C1, T15: a lease whose cache has a pending invalidation is renewed after the acknowledgement, the
+// others of its batch at once.
 func TestRenewAllParks(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 5000)
@@ -259,13 +259,13 @@ func TestRenewAllParks(t *testing.T) {
 		t.Errorf("%q and %q", c.asks[names[0]], c.asks[names[1]])
 	}
 	k.ack("c1")
-	c.want("after it", w, "revision")
+	c.want("afterwards", w, "revision")
 	if got := c.asks[names[0]]; got != "ttl 5000" {
 		t.Errorf("after the acknowledgement: %q", got)
 	}
 }
 
-// A relay that is full refuses what does not fit, by itself.
+// A full relay refuses each renewal that does not fit.
 func TestRenewAllRefused(t *testing.T) {
 	m := start(t, 2)
 	m.r.relay.asks.renewals = make([]Renewal, maxForwarded-1)
@@ -277,14 +277,14 @@ func TestRenewAllRefused(t *testing.T) {
 	}
 }
 
-// finish works until every command has its outcome, in as many steps as that takes.
+// finish runs steps until every command has its outcome.
 func (m *member) finish() {
 	for m.settle(); m.r.Status().Pending > 0; m.settle() {
 	}
 }
 
-// BenchmarkRenewAll renews 100,000 leases round and round, 5,000 at a time, at a sole voter;
-// an operation is the renewal of one lease.
+// BenchmarkRenewAll renews 100,000 leases repeatedly, 5,000 at a time, at a sole voter. An
+// operation is the renewal of one lease.
 func BenchmarkRenewAll(b *testing.B) {
 	const leases, batch = 100_000, 5_000
 	m := lead(b)
@@ -299,7 +299,7 @@ func BenchmarkRenewAll(b *testing.B) {
 	for n := 0; n < b.N; n += batch {
 		m.r.RenewAll(together(ids[n%leases:][:batch]...))
 		if out := m.r.Take(); len(out.Together) != 1 || out.Together[0].Kept != batch {
-			b.Fatal("not all are renewed together")
+			b.Fatal("not all were renewed together")
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A reader learns what came of a command that was done before.
+// A repeated command returns the outcome of the first one.
 func TestRepeat(t *testing.T) {
 	m := lead(t)
 	grant := func(id lease.ID, request string) fsm.Command {

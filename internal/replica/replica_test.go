@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Everything that is proposed while the log syncs shares the next entry.
+// Commands proposed during a sync share the next entry.
 func TestGroupCommit(t *testing.T) {
 	m := lead(t)
 	before := m.entries
@@ -21,13 +21,13 @@ func TestGroupCommit(t *testing.T) {
 		m.take()
 		return p
 	}
-	put(0) // its sync is under way
+	put(0) // being synced
 	for i := 1; i < 100; i++ {
 		put(i)
 	}
 	m.settle()
 	if got := m.entries - before; got != 2 {
-		t.Errorf("%d entries for 100 puts, of which 99 came during the first's sync", got)
+		t.Errorf("%d entries for 100 puts, 99 of them during the first sync", got)
 	}
 	if len(m.proposals) != 100 {
 		t.Errorf("%d answers", len(m.proposals))
@@ -37,7 +37,7 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
-// S2: nobody is answered before the entry is durable.
+// S2: no command is answered before its entry is durable.
 func TestAnswerWaitsForSync(t *testing.T) {
 	m := lead(t)
 	p := &Proposal{Command: &fsm.Put{Key: "k"}}
@@ -53,8 +53,7 @@ func TestAnswerWaitsForSync(t *testing.T) {
 	}
 }
 
-// T1: commands of the leader's timers are refused from outside; and nothing
-// is proposed by a member that does not lead.
+// T1: internal commands are refused from clients. A member that does not lead proposes nothing.
 func TestAdmission(t *testing.T) {
 	m := lead(t)
 	for _, c := range []fsm.Command{&fsm.Expire{Term: 2}, &fsm.Checkpoint{Term: 2}} {
@@ -72,7 +71,7 @@ func TestAdmission(t *testing.T) {
 	idle.r.Renew(Renewal{ID: 1})
 	idle.settle()
 	if len(idle.proposals)+len(idle.reads)+len(idle.renewals) > 0 {
-		t.Error("answered before a leader could have been found")
+		t.Error("answered before a leader could be found")
 	}
 	for range 10 * patience {
 		idle.r.Tick()
@@ -84,8 +83,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// A read is answered from a state that holds everything acknowledged before;
-// its Inspect runs then.
+// A read sees everything acknowledged before it. Inspect runs when it is answered.
 func TestReadConfirms(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 5000)
@@ -94,12 +92,12 @@ func TestReadConfirms(t *testing.T) {
 	m.r.Read(q)
 	m.settle()
 	if len(m.reads) != 1 || q.Err != nil || !seen {
-		t.Errorf("reads %d, error %v, saw the lease %v", len(m.reads), q.Err, seen)
+		t.Errorf("%d reads, error %v, saw the lease: %v", len(m.reads), q.Err, seen)
 	}
 }
 
-// A lease that is renewed lives; one that is not goes with its keys, and not
-// before its TTL has passed since the last renewal was received (L1, L2).
+// A renewed lease stays; an unrenewed one goes with its keys, no earlier than a TTL after its last
+// renewal was received (L1, L2).
 func TestExpiry(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 5000)
@@ -115,7 +113,7 @@ func TestExpiry(t *testing.T) {
 		}
 	}
 	if m.alive(1) || m.m.View().KV.Get("foo") != nil {
-		t.Error("an unrenewed lease lives on")
+		t.Error("an unrenewed lease still exists")
 	}
 	last := m.now
 	m.pass(5000)
@@ -124,15 +122,14 @@ func TestExpiry(t *testing.T) {
 	}
 	m.pass(50)
 	if m.alive(2) {
-		t.Errorf("lease 2 is alive at %d, renewed at %d", m.now, last)
+		t.Errorf("lease 2 still exists at %d, renewed at %d", m.now, last)
 	}
 	if n := m.renew(2); !errors.Is(n.Err, lease.ErrNotFound) {
-		t.Errorf("renewal of a lease that is gone: %+v", n)
+		t.Errorf("renewal of an expired lease: %+v", n)
 	}
 }
 
-// T13: many leases that end together leave a few to an entry, and what
-// clients propose meanwhile goes between.
+// T13: many leases that end together expire a few per entry, and clients' commands go between them.
 func TestExpiryLeavesRoomForOthers(t *testing.T) {
 	m := lead(t)
 	for id := lease.ID(1); id <= 100; id++ {
@@ -143,13 +140,13 @@ func TestExpiryLeavesRoomForOthers(t *testing.T) {
 	for i := range 3 {
 		p := &Proposal{Command: &fsm.Put{Key: fmt.Sprint(i)}}
 		m.r.Propose(p)
-		for range 2 { // the entry under way, and then its own
+		for range 2 { // the entry in flight, and then its own
 			m.take()
 			m.persist()
 		}
 		m.take()
 		if len(m.proposals) == 0 || m.proposals[len(m.proposals)-1] != p {
-			t.Fatalf("put %d waits behind expiry", i)
+			t.Fatalf("put %d waited for expiries", i)
 		}
 	}
 	if n := m.m.Lessor().Len(); n < 60 {
@@ -161,8 +158,8 @@ func TestExpiryLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// T14: leases with many keys leave fewer to an entry; one with more than fit
-// goes alone, and whole.
+// T14: an entry expires fewer leases if they have many keys. One with more keys than fit gets an
+// entry of its own.
 func TestExpiryIsBoundedByKeys(t *testing.T) {
 	m := lead(t) // MaxExpire is 4, so 8 keys
 	for id := lease.ID(1); id <= 4; id++ {
@@ -181,12 +178,12 @@ func TestExpiryIsBoundedByKeys(t *testing.T) {
 		t.Errorf("%d leases and %d keys left", n, m.m.View().KV.Len())
 	}
 	if got := m.entries - before; got < 5 {
-		t.Errorf("%d entries for 40 keys, of which 8 fit into one", got)
+		t.Errorf("%d entries for 40 keys, 8 per entry", got)
 	}
 }
 
-// T5: from the moment the leader decides, a renewal waits for the outcome and
-// does not succeed with the keys on their way out. T15: others do not wait.
+// T5: from the leader's decision on, a renewal waits for the outcome and cannot succeed while the
+// keys are being deleted. T15: other renewals do not wait.
 func TestRenewWhileExpiring(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 1000)
@@ -194,7 +191,7 @@ func TestRenewWhileExpiring(t *testing.T) {
 	m.do(&fsm.Put{Key: "k", Lease: 1})
 	m.now += 1500
 	m.r.Advance(m.now)
-	m.take() // the expiry is proposed; its sync is under way
+	m.take() // the expiry is proposed and being synced
 	m.r.Renew(Renewal{ID: 1})
 	m.r.Renew(Renewal{ID: 2})
 	m.take()
@@ -210,8 +207,8 @@ func TestRenewWhileExpiring(t *testing.T) {
 	}
 }
 
-// T6, L3: a renewal that comes while a revoke is in the log looks again when
-// its round is done, and does not succeed after the revoke was acknowledged.
+// T6, L3: a renewal that arrives while a revoke is in the log checks the lease again after its
+// round, and does not succeed after the revoke was acknowledged.
 func TestRenewDuringRevoke(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 5000)
@@ -236,8 +233,8 @@ func TestRenewDuringRevoke(t *testing.T) {
 	}
 }
 
-// Rule 6: a silent lease is checkpointed once; its renewal is answered
-// after an entry that clears the checkpoint; healthy leases cost no entry.
+// Rule 6: a silent lease is checkpointed once, and its renewal is answered after an entry clears
+// the checkpoint. Healthy leases cost no entry.
 func TestSilenceIsCheckpointed(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
@@ -274,8 +271,8 @@ func TestSilenceIsCheckpointed(t *testing.T) {
 	}
 }
 
-// A restart replays the log to the same state, and leases that were not
-// checkpointed get their full time from promotion (rule 5).
+// A restart replays the log to the same state. Leases without a checkpoint get their full TTL from
+// promotion (rule 5).
 func TestRestart(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 4000)
@@ -295,16 +292,16 @@ func TestRestart(t *testing.T) {
 	}
 	again.pass(3900)
 	if !again.alive(1) {
-		t.Error("the lease did not get its full time after the restart")
+		t.Error("the lease did not get its full TTL after the restart")
 	}
 	again.pass(200)
 	if again.alive(1) {
-		t.Error("the lease lives on")
+		t.Error("the lease still exists")
 	}
 }
 
-// Rule 5: a leader that has much to apply times leases when it has applied an entry of its own
-// term, and not before. What it tells in each step is what it has done.
+// Rule 5: a leader with a large backlog times leases only after it has applied an entry of its own
+// term. Each step reports what it has applied.
 func TestPrimaryAfterOwnEntry(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 4000)
@@ -323,7 +320,7 @@ func TestPrimaryAfterOwnEntry(t *testing.T) {
 	waited, index := 0, again.m.Index()
 	for s := again.r.Status(); !s.Primary; s = again.r.Status() {
 		if waited++; waited > 20 {
-			t.Fatal("it never times leases")
+			t.Fatal("never became primary")
 		}
 		again.persist()
 		out := again.r.Take()
@@ -333,7 +330,7 @@ func TestPrimaryAfterOwnEntry(t *testing.T) {
 		}
 		index = again.m.Index()
 		if s = again.r.Status(); s.Primary != (s.Leading && again.m.Term() == s.Term) {
-			t.Errorf("in term %d it times leases: %v, having applied term %d", s.Term, s.Primary,
+			t.Errorf("in term %d, primary: %v, applied term %d", s.Term, s.Primary,
 				again.m.Term())
 		}
 	}
@@ -342,9 +339,8 @@ func TestPrimaryAfterOwnEntry(t *testing.T) {
 	}
 }
 
-// With a voter that does not answer nothing is committed and nothing is
-// confirmed: reads and renewals stay unanswered, and are refused when no leader
-// was found in time (T4, T32).
+// Without a quorum nothing is committed or confirmed. Reads and renewals get no answer, and are
+// refused after a while without a leader (T4, T32).
 func TestNoQuorumNoAnswer(t *testing.T) {
 	m := start(t, 2)
 	if err := m.r.Campaign(); err != nil {
@@ -393,7 +389,7 @@ func TestNoQuorumNoAnswer(t *testing.T) {
 		t.Errorf("still leads: %+v", s)
 	}
 	if len(m.reads)+len(m.renewals) > 0 {
-		t.Error("answered before another leader could have been found")
+		t.Error("answered before another leader could be found")
 	}
 	for range 25 {
 		m.r.Tick()
@@ -404,12 +400,12 @@ func TestNoQuorumNoAnswer(t *testing.T) {
 		t.Errorf("read %v, renewal %v", q.Err, m.renewals[7])
 	}
 	if len(m.proposals) != 0 {
-		t.Error("a command whose outcome is open was answered")
+		t.Error("a command with an unknown outcome was answered")
 	}
 }
 
-// Messages that belong to this member's own disk are refused from outside, and so are
-// Raft's own proposals, which would pass by admission (T1).
+// Messages from a member's own disk are refused from outside, and so are Raft's proposals, which
+// would bypass admission (T1).
 func TestStepRefusesLocalMessages(t *testing.T) {
 	m := lead(t)
 	for _, typ := range []raftpb.MessageType{raftpb.MsgHup, raftpb.MsgProp, raftpb.MsgSnap} {
@@ -423,6 +419,6 @@ func TestStepRefusesLocalMessages(t *testing.T) {
 	before := m.entries
 	m.settle()
 	if m.entries != before {
-		t.Error("an entry came past admission")
+		t.Error("an entry bypassed admission")
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// cramped returns a sole voter that leads and has room for 64 bytes of entries that
-// are not committed. An entry has about so many bytes.
+// cramped returns a sole voter that leads and has room for 64 bytes of uncommitted entries, about
+// one entry.
 func cramped(t *testing.T, batch int) *member {
 	t.Helper()
 	m := start(t)
@@ -29,14 +29,13 @@ func cramped(t *testing.T, batch int) *member {
 	return m
 }
 
-// A change of the membership that found no room leaves Raft in the belief that it is on
-// its way: the next one becomes an empty entry. It is refused like the first, and whatever
-// comes later is answered.
+// After a membership change found no room, Raft believes that it is in flight and turns the next
+// one into an empty entry. That change is refused like the first, and later commands are answered.
 func TestChangeWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	put := &Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}}
 	m.r.Propose(put)
-	m.take() // and its sync goes on
+	m.take() // and its sync is in flight
 	for range 2 {
 		p := &Proposal{Command: &fsm.AddMember{
 			Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true},
@@ -44,21 +43,21 @@ func TestChangeWithoutRoom(t *testing.T) {
 		m.r.Propose(p)
 		m.take()
 		if !errors.Is(p.Err, ErrOverloaded) {
-			t.Fatalf("the change ended with %v, want %v", p.Err, ErrOverloaded)
+			t.Fatalf("change: %v, want %v", p.Err, ErrOverloaded)
 		}
 	}
 	m.settle()
 	if put.Result.Revision == 0 {
-		t.Error("the put in front of the changes was not answered")
+		t.Error("the put before the changes was not answered")
 	}
 	if r := m.do(&fsm.Put{Key: "k"}); r.Err != nil || r.Revision != put.Result.Revision+1 {
-		t.Errorf("the put after the changes: %+v", r)
+		t.Errorf("put after the changes: %+v", r)
 	}
 	add := &fsm.AddMember{
 		Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true},
 	}
 	if r := m.do(add); r.Err != nil {
-		t.Errorf("a change with room: %v", r.Err)
+		t.Errorf("change with room: %v", r.Err)
 	}
 }
 
@@ -67,7 +66,7 @@ func TestExpiryWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	m.grant(1, 1000)
 	m.pass(900)
-	// The disk is slow now, and the log has no room while the put is synced.
+	// The disk is slow, and the log is full while the put is being synced.
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}})
 	m.take()
 	m.now += 200
@@ -80,7 +79,7 @@ func TestExpiryWithoutRoom(t *testing.T) {
 		t.Fatal("expired without room in the log")
 	}
 	if !m.r.lead.expiry.waits() {
-		t.Error("what Raft refused is proposed again at once")
+		t.Error("the refused expiry was proposed again at once")
 	}
 	m.settle()
 	m.pass(2)
@@ -90,14 +89,13 @@ func TestExpiryWithoutRoom(t *testing.T) {
 	m.grant(lease.ID(2), 1000)
 	m.pass(1100)
 	if m.alive(2) {
-		t.Errorf("the next lease does not end; status %+v", m.r.Status())
+		t.Errorf("the next lease did not end; status %+v", m.r.Status())
 	}
 }
 
-// TestOrphanWithoutRoom: an orphan whose cache has nothing is dropped as soon as the log has room
-// for that, though it had none when the leader first proposed it.
+// An orphan whose cache has nothing is dropped once the log has room, even if it had none at first.
 func TestOrphanWithoutRoom(t *testing.T) {
-	m := cramped(t, 2) // a command to an entry
+	m := cramped(t, 2) // one command per entry
 	m.do(&fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}, Holds: []keyrange.Range{keyrange.All}})
 	m.r.Propose(&Proposal{Command: &fsm.Revoke{ID: 1}})
 	m.take()
@@ -109,12 +107,12 @@ func TestOrphanWithoutRoom(t *testing.T) {
 	}
 	m.settle()
 	if n := m.r.CacheStats().Caches; n != 0 {
-		t.Errorf("%d orphans stay", n)
+		t.Errorf("%d orphans left", n)
 	}
 }
 
-// Goal: a renewal whose checkpoint cannot be cleared for want of room has no outcome, and its
-// client learns that. Method: the log is full when the holder of a silent lease comes back.
+// If the log is full when a checkpoint should be cleared, the renewal fails with an unknown
+// outcome.
 func TestClearingWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	m.grant(1, 9000)
@@ -131,7 +129,7 @@ func TestClearingWithoutRoom(t *testing.T) {
 	}
 	m.r.Renew(Renewal{ID: 1})
 	if m.take(); !errors.Is(p.Err, ErrOverloaded) {
-		t.Errorf("a put without room: %v", p.Err)
+		t.Errorf("put without room: %v", p.Err)
 	}
 	if n := m.renewals[1]; len(n) != 1 || !errors.Is(n[0].Err, ErrOverloaded) {
 		t.Fatalf("renewals %+v", n)
@@ -142,6 +140,6 @@ func TestClearingWithoutRoom(t *testing.T) {
 		t.Errorf("with room: %+v", n)
 	}
 	if m.r.lead.rounds.Last() != rounds {
-		t.Error("the entry that clears the checkpoint does not confirm the promise")
+		t.Error("the clearing entry did not confirm the promise")
 	}
 }

@@ -15,16 +15,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: what members of a cluster do for each other's clients, one fault after the
-// other, in words and examples. Method: scenarios in testdata; -rewrite writes what
-// the members do into them. Nobody is ever answered twice (cluster.answer), and
-// "end" finds who was never answered.
+// The scenarios in testdata show what members do for each other's clients under faults. Run with
+// -rewrite to update them. cluster.answer ensures that no request is answered twice, and "end"
+// finds unanswered ones.
 //
-// A block is "do", with a command a line; after each everything runs to rest. The
-// commands are those of runner.run.
+// A "do" block has one command per line. The cluster runs until idle after each. See runner.run for
+// the commands.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
-		cryptotest.SetGlobalRandom(t, 1) // Raft draws its election timeouts from it
+		cryptotest.SetGlobalRandom(t, 1) // Raft draws election timeouts from it
 		r := &runner{cluster: newCluster(t, 1, 2, 3)}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			r.cluster.t = t
@@ -50,7 +49,7 @@ func TestScenarios(t *testing.T) {
 
 type runner struct{ *cluster }
 
-// member returns the member that a word names.
+// member returns the member with this name.
 func (r *runner) member(word string) *peer {
 	id, err := strconv.ParseUint(word, 10, 64)
 	if err != nil || r.members[id] == nil {
@@ -67,7 +66,7 @@ func (r *runner) number(word string) int64 {
 	return n
 }
 
-// do runs one command. Requests of clients begin with the member that they ask.
+// do runs one command. Client requests begin with the member that receives them.
 func (r *runner) do(cmd string, w []string) error {
 	if do, ok := requests[cmd]; ok {
 		do(r, r.member(w[0]), w[1:])
@@ -80,7 +79,7 @@ func (r *runner) do(cmd string, w []string) error {
 	return fmt.Errorf("no such command")
 }
 
-// requests are what clients ask of a member.
+// requests has the client requests.
 var requests = map[string]func(r *runner, p *peer, w []string){
 	"put": func(r *runner, p *peer, w []string) { // KEY=VALUE [LEASE]
 		key, value, _ := strings.Cut(w[0], "=")
@@ -108,11 +107,11 @@ var requests = map[string]func(r *runner, p *peer, w []string){
 	"renew":     func(r *runner, p *peer, w []string) { r.renew(p, lease.ID(r.number(w[0]))) },
 	"read":      func(r *runner, p *peer, _ []string) { r.read(p, 0) },
 	"remaining": func(r *runner, p *peer, w []string) { r.read(p, lease.ID(r.number(w[0]))) },
-	"expire": func(r *runner, p *peer, w []string) { // as a client that has no right to
+	"expire": func(r *runner, p *peer, w []string) { // without permission
 		c := &fsm.Expire{Term: p.r.term, Leases: []lease.Due{{ID: lease.ID(r.number(w[0]))}}}
 		r.propose(p, c, "expire", w[0])
 	},
-	"checkpoint": func(r *runner, p *peer, w []string) { // likewise
+	"checkpoint": func(r *runner, p *peer, w []string) { // also without permission
 		c := &fsm.Checkpoint{Term: p.r.term, Leases: []lease.Checkpoint{
 			{ID: lease.ID(r.number(w[0])), Remaining: 1},
 		}}
@@ -131,7 +130,7 @@ var requests = map[string]func(r *runner, p *peer, w []string){
 	},
 }
 
-// faults are what happens to members and between them.
+// faults has what happens to members and links.
 var faults = map[string]func(r *runner, w []string){
 	"new": func(r *runner, w []string) { // a cluster of VOTERS, led by the first
 		events, patience := r.events, r.silence
@@ -141,12 +140,12 @@ var faults = map[string]func(r *runner, w []string){
 		}
 		r.cluster = newCluster(r.t, voters...)
 		r.events, r.silence = events, patience
-		for _, id := range voters { // again, with the patience of this scenario
+		for _, id := range voters { // again, with this scenario's patience
 			r.start(r.members[id])
 		}
 		r.check(r.members[voters[0]].r.Campaign())
 	},
-	"patience": func(r *runner, w []string) { // of members that start: HEARTBEAT MOST
+	"patience": func(r *runner, w []string) { // of members that start: HEARTBEAT LIMIT
 		r.silence = silence.Config{Heartbeat: lease.TTL(r.number(w[0])), Most: lease.TTL(r.number(w[1]))}
 	},
 	"hang":   func(r *runner, w []string) { r.member(w[0]).hung = true },
@@ -159,7 +158,7 @@ var faults = map[string]func(r *runner, w []string){
 		r.eachLink(w, func(l link2) { r.held[l] = append([]*Message{}, r.held[l]...) })
 	},
 	"release": (*runner).release,
-	"shelve": func(r *runner, w []string) { // the link goes on, but for what was held
+	"shelve": func(r *runner, w []string) { // the link works again, but its held messages wait
 		r.eachLink(w, func(l link2) {
 			r.late = append(r.late, r.held[l]...)
 			delete(r.held, l)
@@ -172,7 +171,7 @@ var faults = map[string]func(r *runner, w []string){
 		r.late = nil
 	},
 	"double": func(r *runner, w []string) { r.eachLink(w, func(l link2) { r.twice[l] = true }) },
-	"stand": func(r *runner, _ []string) { // all connections, since long ago
+	"stand": func(r *runner, _ []string) { // all connections have existed for long
 		for _, a := range r.ids() {
 			for _, b := range r.ids() {
 				if a != b {
@@ -188,10 +187,10 @@ var faults = map[string]func(r *runner, w []string){
 	"kill":    func(r *runner, w []string) { r.kill(r.member(w[0])) },
 	"start":   func(r *runner, w []string) { r.start(r.member(w[0])) },
 	"join":    func(r *runner, w []string) { r.join(uint64(r.number(w[0]))) },
-	"gone": func(r *runner, w []string) { // MEMBER sees that OTHER is gone
+	"gone": func(r *runner, w []string) { // MEMBER sees that OTHER is down
 		r.member(w[0]).r.Gone(uint64(r.number(w[1])))
 	},
-	// FROM sends TO an internal command as if a client had asked for it.
+	// FROM sends TO an internal command as if it came from a client.
 	"smuggle": func(r *runner, w []string) {
 		from, to := r.member(w[0]), r.member(w[1])
 		requests[w[2]](r, from, w[3:])
@@ -229,7 +228,7 @@ var faults = map[string]func(r *runner, w []string){
 	},
 }
 
-// release lets held messages go on, in their order, or "reversed", or "twice".
+// release delivers held messages in order, or "reversed", or "twice".
 func (r *runner) release(w []string) {
 	order := w[len(w)-1]
 	r.eachLink(w[:1], func(l link2) {
@@ -247,8 +246,7 @@ func (r *runner) release(w []string) {
 	})
 }
 
-// eachLink calls f for "1->2", for both directions of "1-2", for all links of
-// "1", and for all of "all".
+// eachLink calls f for the link "1->2", both directions of "1-2", all links of "1", or all links.
 func (r *runner) eachLink(w []string, f func(link2)) {
 	for _, word := range w {
 		from, to, one := strings.Cut(word, "->")

@@ -11,13 +11,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// askAround asks the processes that a member wants to be asked, and notes who is silent to it.
-// Processes that hang do not answer, nor do those behind a cut link.
+// askAround probes the processes that a member asks about, and records those that are silent. Hung
+// processes, and those behind a cut link, do not answer.
 func (c *cluster) askAround(p *peer, out *Output) {
 	for _, id := range out.Ask {
 		other := c.members[id]
 		if other == nil || other == p {
-			c.t.Errorf("member %d asks member %d for an answer", p.id, id)
+			c.t.Errorf("member %d probed member %d", p.id, id)
 			continue
 		}
 		there, back := link2{p.id, id}, link2{id, p.id}
@@ -30,8 +30,8 @@ func (c *cluster) askAround(p *peer, out *Output) {
 	}
 }
 
-// TestNoPreVoteWaits: without the question before an election, silence is left to Raft's election
-// timeout: a follower that is cut off for a moment would depose a leader that the others hear.
+// Without PreVote, silence is left to Raft's election timeout: a follower that is briefly cut off
+// would depose a leader that the others hear.
 func TestNoPreVoteWaits(t *testing.T) {
 	for _, without := range []bool{false, true} {
 		c := newCluster(t, 1, 2, 3)
@@ -46,8 +46,8 @@ func TestNoPreVoteWaits(t *testing.T) {
 	}
 }
 
-// TestFormerLeaderAsks: a follower forgets a leader that asks to be elected in a later term, and
-// not one of which an old question arrives late.
+// A follower forgets its leader when the leader campaigns in a later term, but not at a late, old
+// campaign message.
 func TestFormerLeaderAsks(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	for _, id := range c.ids() {
@@ -59,7 +59,7 @@ func TestFormerLeaderAsks(t *testing.T) {
 	c.run()
 	p := c.members[2]
 	if p.r.leader != 1 {
-		t.Fatalf("member 2 takes %d for the leader", p.r.leader)
+		t.Fatalf("member 2 has leader %d", p.r.leader)
 	}
 	for term := p.r.term; term <= p.r.term+1; term++ {
 		_ = p.r.Step(&Message{Version: 1, From: 1, To: 2, Raft: &raftpb.Message{
@@ -68,13 +68,12 @@ func TestFormerLeaderAsks(t *testing.T) {
 		}})
 		c.carry(p, p.r.Take())
 		if knows := p.r.leader == 1; knows != (term == p.r.term) {
-			t.Errorf("a question for term %d in term %d: the leader is still known: %v",
+			t.Errorf("campaign message for term %d in term %d: leader kept: %v",
 				term, p.r.term, knows)
 		}
 	}
 }
 
-// A member that has left is not known any more, and the others are.
 func TestLeftMemberIsForgotten(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.silence = silence.Config{Heartbeat: 100, Most: 1000}
@@ -91,16 +90,16 @@ func TestLeftMemberIsForgotten(t *testing.T) {
 		return ids
 	}
 	if got := known(); !slices.Equal(got, []uint64{2, 3}) {
-		t.Fatalf("known are %v", got)
+		t.Fatalf("known members: %v", got)
 	}
 	c.want("remove", c.command(p, &fsm.RemoveMember{ID: 3}), "revision")
 	c.pass(500)
 	if got := known(); !slices.Equal(got, []uint64{2}) {
-		t.Errorf("known are %v", got)
+		t.Errorf("known members: %v", got)
 	}
 }
 
-// A follower is deserted by nobody: that it has lost its leader is another matter.
+// A follower is never deserted; losing its leader is another matter.
 func TestFollowerIsNotDeserted(t *testing.T) {
 	c := newCluster(t, 1, 2)
 	r := c.members[2].r

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: Size is a bound, and a close one for a large message, whatever that has many of. Method: a
-// thousand of each, with the largest numbers that there are.
+// Size is an upper bound, and a close one for large messages, for a thousand of each part with the
+// largest numbers.
 func TestSizeOfMany(t *testing.T) {
 	const n, most = 1000, math.MaxUint64
 	key := strings.Repeat("k", 100)
@@ -63,7 +63,7 @@ func TestSizeOfMany(t *testing.T) {
 		m.Version = 1
 		size := len(m.AppendTo(nil))
 		if got := m.Size(); got < size || got > fixedSize+2*size {
-			t.Errorf("%s: Size says %d of %d bytes", name, got, size)
+			t.Errorf("%s: Size returns %d for %d bytes", name, got, size)
 		}
 	}
 }

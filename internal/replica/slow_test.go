@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// slow says which caches are slow now, as a member knows it, and since when at the earliest.
+// slow lists the slow caches that a member knows, and the earliest start.
 func (c *cluster) slow(p *peer) string {
 	text := ""
 	for _, s := range p.slow {
@@ -16,18 +16,18 @@ func (c *cluster) slow(p *peer) string {
 	return text
 }
 
-// wantSlow fails unless all members that run know of the same slow caches.
+// wantSlow fails the test unless all running members know the same slow caches.
 func (c *cluster) wantSlow(when, want string) {
 	c.t.Helper()
 	for _, id := range c.ids() {
 		if p := c.members[id]; !p.down && c.slow(p) != want {
-			c.t.Errorf("%s: member %d knows of slow %q, want %q", when, id, c.slow(p), want)
+			c.t.Errorf("%s: member %d knows slow %q, want %q", when, id, c.slow(p), want)
 		}
 	}
 }
 
-// Every member, learners too, knows which caches are slow now: from when they are late until
-// they have answered, or their leases are over.
+// Every member, also a learner, knows the slow caches: from when they are late until they answer or
+// their leases end.
 func TestAllKnowSlowCaches(t *testing.T) {
 	c := caching(t)
 	c.pass(1000)
@@ -51,15 +51,15 @@ func TestAllKnowSlowCaches(t *testing.T) {
 	k.told()
 	k.open("c1")
 	k.ack("c1")
-	c.want("the write", w, "revision")
-	c.wantSlow("one has answered", "owner 2 for 1 ")
+	c.want("write", w, "revision")
+	c.wantSlow("one answered", "owner 2 for 1 ")
 	c.pass(2000)
-	c.want("the other write", other, "revision")
-	c.wantSlow("none is any more", "")
+	c.want("other write", other, "revision")
+	c.wantSlow("none left", "")
 }
 
-// That all know it withstands that messages are lost, and that the leader is another: who
-// began to wait before waits for a second again, and then it is told again.
+// Slow caches are known despite lost messages and a new leader, where a waiting write first waits a
+// second again.
 func TestSlowCachesWithstandLoss(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 60_000)
@@ -71,49 +71,48 @@ func TestSlowCachesWithstandLoss(t *testing.T) {
 	c.cut[link2{1, 2}] = true
 	c.pass(500)
 	if got := c.slow(c.members[2]); got != "" {
-		t.Fatalf("a member that hears nothing knows of slow %q", got)
+		t.Fatalf("an isolated member knows slow %q", got)
 	}
 	delete(c.cut, link2{1, 2})
 	c.pass(1100)
-	c.wantSlow("told again", "owner 1 for 2 ")
+	c.wantSlow("after the next report", "owner 1 for 2 ")
 	c.succeed(3)
-	c.wantSlow("another leads", "")
+	c.wantSlow("new leader", "")
 	c.pass(1100)
 	c.wantSlow("late again", "owner 1 for 1 ")
 	c.cut[link2{3, 2}] = true
 	c.pass(100)
 	p := c.members[2]
-	for range slowSilence * 10 { // ticks of this member alone, which thinks that 3 leads
+	for range slowSilence * 10 { // ticks of this member alone, which believes that 3 leads
 		p.r.slow.tick()
 		p.r.ticks++
 	}
 	p.r.slow.tick()
 	c.run()
 	if got := c.slow(p); got != "" {
-		t.Errorf("a member that hears nothing more knows of slow %q", got)
+		t.Errorf("a member isolated for long knows slow %q", got)
 	}
 	delete(c.cut, link2{3, 2})
 	k.told()
 	k.open()
 	k.ack("c1")
-	c.want("the write", w, "revision")
-	c.wantSlow("none is any more", "")
+	c.want("write", w, "revision")
+	c.wantSlow("none left", "")
 }
 
-// What is told of another incarnation of a lease, or of one that is not there, is not told of this
-// one.
+// A report about another incarnation of a lease, or a missing one, is not attributed to this one.
 func TestSlowCacheOfAnotherIncarnation(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 60_000)
 	r := c.members[2].r
 	r.slow.set([]SlowNotice{{ID: 9, Token: k.token}, {ID: 1, Token: k.token + 1}})
 	if list := r.SlowCaches(); len(list) > 0 {
-		t.Errorf("slow are %+v", list)
+		t.Errorf("slow caches: %+v", list)
 	}
 }
 
-// Goal: what there is to tell of caches is told though there is no cache any more. Method: the last
-// one acknowledges late, and is released before the leader's next step.
+// The last slow cache is reported even if it acknowledges and is released before the leader's next
+// step.
 func TestLastCacheWasSlow(t *testing.T) {
 	c := newCluster(t, 1)
 	p := c.members[1]
@@ -128,15 +127,15 @@ func TestLastCacheWasSlow(t *testing.T) {
 	p.r.lead.gate.caches.Release(k.token)
 	out := p.r.Take()
 	if s := out.WereSlow; len(s) != 1 || s[0].Lease.Owner != "owner 1" || len(out.Waits) != 1 {
-		t.Errorf("were slow: %+v; writes waited for %v", s, out.Waits)
+		t.Errorf("slow caches: %+v; writes waited %v", s, out.Waits)
 	}
 	c.carry(p, out)
 	c.run()
-	c.want("the write", w, "revision")
+	c.want("write", w, "revision")
 }
 
-// Goal: the leader tells the others of slow caches after each election timeout while there are any,
-// and otherwise does not speak of them. Method: what is told is counted.
+// The leader reports slow caches to the others once per election timeout while there are any, and
+// otherwise sends nothing.
 func TestSlowCachesAreToldAgain(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -149,14 +148,14 @@ func TestSlowCachesAreToldAgain(t *testing.T) {
 		return false
 	}
 	if c.pass(3000); told != 0 {
-		t.Errorf("told of %d times before there are any", told)
+		t.Errorf("reported %d times before there are any", told)
 	}
 	w := c.put(c.members[1], "c1", 0)
 	for i := 0; i < 20 && told == 0; i++ {
 		c.pass(100)
 	}
-	c.want("the write", w, "")
+	c.want("write", w, "")
 	if c.pass(5000); told != 1+5 {
-		t.Errorf("told of %d times", told)
+		t.Errorf("reported %d times", told)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Goal: what an answer brings up goes on in the same step. Method: a renewal of a lease that has
-// another token when its promise is confirmed, which is tried again.
+// A renewal whose lease has another token when its promise is confirmed is retried in the same
+// step.
 func TestRenewalIsTriedAgainAtOnce(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 5000)
@@ -20,7 +20,7 @@ func TestRenewalIsTriedAgainAtOnce(t *testing.T) {
 	}
 }
 
-// A leader that leads again does not take the confirm rounds of its earlier term for its own.
+// A re-elected leader does not mistake confirm rounds of its earlier term for its own.
 func TestRoundsOfAnEarlierTerm(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -32,11 +32,10 @@ func TestRoundsOfAnEarlierTerm(t *testing.T) {
 	c.isolate()
 	c.again()
 	if got := p.r.lead.rounds.Last(); last < 3 || got < last {
-		t.Errorf("the last round is %d, and was %d", got, last)
+		t.Errorf("last round %d, was %d", got, last)
 	}
 }
 
-// A command that is too large makes no entry.
 func TestTooLargeMakesNoEntry(t *testing.T) {
 	m := lead(t)
 	before := m.entries
@@ -47,14 +46,14 @@ func TestTooLargeMakesNoEntry(t *testing.T) {
 	}
 }
 
-// A change of the leader is no news about slow caches if there are none, and a member that another
-// was elected before plans no campaign.
+// A leader change reports nothing if there are no slow caches, and plans no campaign at a member
+// that had already seen the new leader.
 func TestChangeOfLeaderWithoutNews(t *testing.T) {
 	c := caching(t)
 	c.members[2].r.Gone(1)
 	c.members[3].r.Gone(1)
 	if c.members[3].r.failover.at == 0 {
-		t.Fatal("no campaign is planned")
+		t.Fatal("no campaign planned")
 	}
 	c.run()
 	news := false
@@ -62,6 +61,6 @@ func TestChangeOfLeaderWithoutNews(t *testing.T) {
 		news = news || c.members[id].slow != nil
 	}
 	if at := c.members[3].r.failover.at; at != 0 || news {
-		t.Errorf("a campaign is planned at %d; news of slow caches: %v", at, news)
+		t.Errorf("campaign planned at %d; slow caches reported: %v", at, news)
 	}
 }

@@ -8,9 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// T28: a renewal with the token of an earlier incarnation of the ID is told that the lease is
-// not found, through the leader and through a follower, and moves no expiry. One with the
-// right token, or with none, renews.
+// T28: a renewal with the token of an earlier incarnation fails with "not found", through any
+// member, and moves no expiry. One with the right token, or without a token, succeeds.
 func TestRenewWithToken(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -42,12 +41,12 @@ func TestRenewWithToken(t *testing.T) {
 	c.members[2].r.Renew(Renewal{ID: 7, Token: old.Token, Owner: "late"})
 	c.run()
 	if after, _ := c.members[1].r.lessor.Remaining(7); after >= before || c.asks["late"] == "" {
-		t.Errorf("%d ms left after a stale renewal, %d before it", after, before)
+		t.Errorf("%d ms left after a stale renewal, %d before", after, before)
 	}
 }
 
-// The leader is asked about many leases in one round, for several reads at once, and each
-// learns of its own.
+// One round can ask the leader about many leases for several reads, and each read gets its own
+// answer.
 func TestManyQueriesInOneRound(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())

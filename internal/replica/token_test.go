@@ -8,9 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A renewal that carries a token renews the incarnation of the lease that has it, and
-// no other (T28). Every renewal is answered, also that of a lease whose lock
-// delay runs.
+// A renewal with a token renews only that incarnation of the lease (T28). Every renewal is
+// answered, even during a lock delay.
 func TestRenewByToken(t *testing.T) {
 	m := lead(t)
 	renew := func(token lease.Token) error {
@@ -40,8 +39,8 @@ func TestRenewByToken(t *testing.T) {
 			t.Errorf("renewal by token %d: %v, want %v", c.token, err, c.want)
 		}
 	}
-	// One that is on its way while the lease changes hands comes too late, but with no token
-	// it is of the lease's present holder: the lease was there all the time.
+	// A renewal in flight during a hand-over fails with its token, but without one it renews the
+	// lease, which existed all the time.
 	for _, c := range []struct {
 		token lease.Token
 		want  error
@@ -51,24 +50,24 @@ func TestRenewByToken(t *testing.T) {
 		m.r.Renew(Renewal{ID: 1, Token: c.token})
 		m.settle()
 		if late := m.renewals[1][n:]; len(late) != 1 || !errors.Is(late[0].Err, c.want) {
-			t.Errorf("a renewal by token %d on its way: %+v", c.token, late)
+			t.Errorf("renewal in flight with token %d: %+v", c.token, late)
 		}
 	}
 	m.pass(1500)
 	if info, ok := m.m.Lessor().Lookup(1); !ok || !info.Delayed {
-		t.Fatalf("no delay: %+v", info)
+		t.Fatalf("no lock delay: %+v", info)
 	}
 	if err := renew(0); !errors.Is(err, lease.ErrNotFound) {
 		t.Errorf("renewal during the lock delay: %v", err)
 	}
 	m.pass(1500)
 	if m.alive(1) {
-		t.Error("the delay does not end")
+		t.Error("the lock delay did not end")
 	}
 }
 
-// A renewal that is on its way while its lease gets another TTL promises that one: a later
-// primary knows no other (L1).
+// A renewal in flight while its lease gets another TTL promises the new TTL, since a later primary
+// knows no other (L1).
 func TestRenewalOfTTLBefore(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
@@ -79,12 +78,12 @@ func TestRenewalOfTTLBefore(t *testing.T) {
 		m.r.Renew(Renewal{ID: 1})
 		m.settle()
 		if late := m.renewals[1][n:]; len(late) != 1 || late[0].TTL != ttl || late[0].Err != nil {
-			t.Errorf("promised %+v, and the lease has %d ms", late, ttl)
+			t.Errorf("promised %+v, lease has %d ms", late, ttl)
 		}
 	}
 }
 
-// committed brings a command into the log: it is applied in the next step.
+// committed commits a command, to be applied in the next step.
 func (m *member) committed(c fsm.Command) {
 	m.t.Helper()
 	m.r.Propose(&Proposal{Command: c})
@@ -99,8 +98,8 @@ func (m *member) committed(c fsm.Command) {
 	}
 }
 
-// T28: what is left of a lease is told with the index of the state that it is of, or who
-// asked through another member would take an earlier incarnation of it for the one.
+// T28: the remaining time of a lease is reported with the index of its state. Otherwise a caller at
+// another member could mistake an earlier incarnation for the current one.
 func TestLeftIsOfTheIndex(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
@@ -111,30 +110,30 @@ func TestLeftIsOfTheIndex(t *testing.T) {
 		q := &Read{from: 2, round: 1, Leases: leases}
 		m.r.lead.remotes.confirmed(q, before, m.r.left(leases))
 		if got := m.r.lead.remotes.of(2).answer().Index; got != index {
-			t.Errorf("left of leases %v is told with index %d, want %d", leases, got, index)
+			t.Errorf("remaining time of leases %v reported with index %d, want %d", leases, got, index)
 		}
 		m.r.lead.remotes.of(2).reply = nil
 	}
 }
 
-// What is left of leases is known when the reader looks at the state.
+// A read has the leases' remaining time when it calls Inspect.
 func TestLeftBeforeInspect(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
 	q := &Read{Leases: []lease.ID{1}}
 	q.Inspect = func(*lease.Lessor) {
 		if len(q.Left) != 1 || q.Left[0].TTL != 9000 {
-			t.Errorf("left is %v", q.Left)
+			t.Errorf("left: %v", q.Left)
 		}
 	}
 	m.r.Read(q)
 	if m.settle(); len(m.reads) != 1 || len(q.Left) != 1 {
-		t.Errorf("%d reads, left is %v", len(m.reads), q.Left)
+		t.Errorf("%d reads, left: %v", len(m.reads), q.Left)
 	}
 }
 
-// T7: a holder may know its lease before the leader has applied the grant, from a member that has
-// done so: it is not told then that there is no such lease.
+// T7: a holder may learn of its lease from a member that applied the grant before the leader. The
+// leader must not answer "not found" then.
 func TestRenewBeforeLeaderHasApplied(t *testing.T) {
 	m := lead(t)
 	token := m.m.Lessor().LastToken() + 1

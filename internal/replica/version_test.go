@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// leadWith returns a sole voter that leads and speaks these cluster versions, and that the members
-// know to speak others.
+// leadWith returns a sole voter that leads. It speaks the versions in speaks, and the others those
+// in known.
 func leadWith(t *testing.T, speaks, known version.Range) *member {
 	t.Helper()
 	m := startWith(t, fsm.Config{Versions: speaks})
@@ -25,7 +25,7 @@ func leadWith(t *testing.T, speaks, known version.Range) *member {
 	return m
 }
 
-// written returns the versions of the entries with commands, in the order of the log.
+// written returns the versions of the entries with commands, in log order.
 func (m *member) written() (out []byte) {
 	m.t.Helper()
 	last, err := m.log.LastIndex()
@@ -44,9 +44,8 @@ func (m *member) written() (out []byte) {
 	return out
 }
 
-// Goal: the leader raises the cluster version by itself as soon as all members speak the next,
-// not before, and once. Method: a member that says at first that it speaks one, and later two. The
-// entry that raises it is of the version before, and what is written then is of the new one.
+// The leader raises the cluster version once, as soon as all members speak the next one. The entry
+// that raises it has the old version; later entries have the new one.
 func TestLeaderRaisesVersion(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}
 	m := leadWith(t, two, version.Range{Oldest: 1, Newest: 1})
@@ -55,13 +54,13 @@ func TestLeaderRaisesVersion(t *testing.T) {
 		m.settle()
 	}
 	if v := m.m.Version(); v.Number != 1 || len(m.written()) != 0 {
-		t.Fatalf("version %+v, although not all speak it", v)
+		t.Fatalf("version %+v, although not all members speak it", v)
 	}
 	m.r.Propose(&Proposal{Command: &fsm.SetMember{Member: fsm.Member{ID: self, Versions: two}}})
 	m.settle()
 	m.r.Tick()
 	m.take()
-	m.r.Tick() // while it is on its way
+	m.r.Tick() // while it is in flight
 	m.settle()
 	if v := m.m.Version(); v.Number != 2 || m.failed != nil {
 		t.Fatalf("version %+v, %v", v, m.failed)
@@ -76,9 +75,8 @@ func TestLeaderRaisesVersion(t *testing.T) {
 	}
 }
 
-// Goal: nothing is written of the version before behind a change of it. Method: a put comes with a
-// change, and waits until that is applied. The change comes from a client of this member, and of
-// another.
+// Nothing in the old version follows a change of the version in the log. A put waits until the
+// change is applied, whether a client of this member or of another requested the change.
 func TestChangeOfVersionIsAlone(t *testing.T) {
 	for _, origin := range []fsm.Origin{{}, {Member: 9, Seq: 1}} {
 		changeAlone(t, origin)
@@ -95,7 +93,7 @@ func changeAlone(t *testing.T, origin fsm.Origin) {
 	m.take()
 	q, log := &m.r.lead.queue, m.r.inflight
 	if len(q.waiting) != 1 || len(log) != 1 || len(log[0].proposals) != 1 {
-		t.Fatalf("%d commands wait, %d entries are in the log", len(q.waiting), len(log))
+		t.Fatalf("%d commands wait, %d entries in the log", len(q.waiting), len(log))
 	}
 	m.settle()
 	if hold.Result.Err != nil || put.Result.Err != nil || !m.m.Version().Held ||
@@ -103,7 +101,7 @@ func changeAlone(t *testing.T, origin fsm.Origin) {
 		t.Errorf("%+v, %+v, version %+v", hold.Result, put.Result, m.m.Version())
 	}
 	again := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
-	m.r.Propose(again) // is refused, and holds nobody up
+	m.r.Propose(again) // is refused, and delays nothing
 	m.settle()
 	m.r.Propose(put)
 	m.settle()
@@ -112,8 +110,8 @@ func changeAlone(t *testing.T, origin fsm.Origin) {
 	}
 }
 
-// Goal: a change of the membership waits while one of the cluster version is in the log, as
-// commands do: of which version its entry may be is not known.
+// A membership change waits while a change of the cluster version is in the log, like a command,
+// because its entry's version is not known yet.
 func TestMemberWaitsForVersion(t *testing.T) {
 	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
 	hold := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
@@ -133,8 +131,8 @@ func TestMemberWaitsForVersion(t *testing.T) {
 	}
 }
 
-// Goal: a member that does not speak the cluster version any more, when an entry has changed it,
-// says so and stops. Method: one that the others take for a later release.
+// A member that no longer speaks the cluster version reports that and stops. Here the others
+// mistake it for a later release.
 func TestVersionBeyondMember(t *testing.T) {
 	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
 	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 2}})
@@ -144,8 +142,8 @@ func TestVersionBeyondMember(t *testing.T) {
 	}
 }
 
-// Goal: a member that has missed that the cluster version fell can catch up, and vote, among others
-// of a release that speaks no later one. Method: what it sends, before it knows.
+// A member that missed the lowering of the cluster version can catch up and vote among members of
+// an older release: its Raft messages use the first version.
 func TestRaftSpeaksFirstVersion(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}
 	m := leadWith(t, two, two)
@@ -163,8 +161,8 @@ func TestRaftSpeaksFirstVersion(t *testing.T) {
 	}
 }
 
-// A change of the cluster version that is refused at the gate lets nothing into the log behind the
-// one that is there.
+// If a change of the cluster version is refused at the gate, nothing is appended after the change
+// that is already in the log.
 func TestRefusedChangeLeavesTheOneInTheLog(t *testing.T) {
 	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
 	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}})
@@ -181,8 +179,8 @@ func TestRefusedChangeLeavesTheOneInTheLog(t *testing.T) {
 	}
 }
 
-// late returns a follower that has the cluster version 2, of term 5. In term 6 member 2 leads, and
-// nothing of that term is applied here yet.
+// late returns a follower with cluster version 2, set in term 5. In term 6 member 2 leads, and the
+// follower has applied nothing of that term.
 func late(t *testing.T) *member {
 	t.Helper()
 	two := version.Range{Oldest: 1, Newest: 2}
@@ -198,7 +196,7 @@ func late(t *testing.T) *member {
 	return m
 }
 
-// hear takes what member 2 leads with in a term: entries after one of another term, committed.
+// hear delivers member 2's first message of a term: committed entries, after one of another term.
 func (m *member) hear(term, index, before uint64, entries ...[]byte) {
 	m.t.Helper()
 	app := &raftpb.Message{
@@ -215,8 +213,8 @@ func (m *member) hear(term, index, before uint64, entries ...[]byte) {
 	m.settle()
 }
 
-// forwarded returns the versions of the messages that ask the leader something, each once, and the
-// last command that is in them.
+// forwarded returns the distinct versions of the messages to the leader, and the last command in
+// them.
 func (m *member) forwarded() (versions string, last fsm.Command) {
 	m.t.Helper()
 	var list []byte
@@ -231,9 +229,8 @@ func (m *member) forwarded() (versions string, last fsm.Command) {
 	return string(slices.Compact(list)), last
 }
 
-// Goal: what a member's clients ask while it has not heard that the cluster version fell is not
-// lost on a leader of an earlier release. Method: the version of what it sends, before it has an
-// entry of the leader's term, and with one.
+// Requests of a member that missed the lowering of the cluster version reach a leader of an older
+// release: they use the old version until the member has an entry of the leader's term.
 func TestForwardsOfWhoMissedTheFall(t *testing.T) {
 	m := late(t)
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
@@ -251,7 +248,7 @@ func TestForwardsOfWhoMissedTheFall(t *testing.T) {
 	}
 }
 
-// later returns a command that only cluster version 2 has, as a later release would know it.
+// later returns a command that needs cluster version 2, as a later release would have.
 func later(t *testing.T) *Proposal {
 	t.Helper()
 	p := &Proposal{Command: &fsm.Put{Key: "later"}}
@@ -260,8 +257,8 @@ func later(t *testing.T) *Proposal {
 	return p
 }
 
-// TestLeaderRefusesCommandOfLaterVersion: a leader accepts a command of the cluster version, and
-// refuses it behind a change to an earlier one, even before that change is applied.
+// A leader accepts commands of the cluster version, and refuses them after a change to a lower one,
+// even before that change is applied.
 func TestLeaderRefusesCommandOfLaterVersion(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}
 	m := leadWith(t, two, two)
@@ -275,22 +272,22 @@ func TestLeaderRefusesCommandOfLaterVersion(t *testing.T) {
 	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}})
 	m.r.Propose(p)
 	if !errors.Is(p.Err, ErrVersion) || len(m.r.lead.queue.waiting) != 2 {
-		t.Errorf("behind a change to version 1: %v", p.Err)
+		t.Errorf("after a change to version 1: %v", p.Err)
 	}
 }
 
-// TestForwardOfLaterVersion: a member that missed that the cluster version fell does not forward a
-// command of the later version until it has applied an entry of the leader's term. Then it forwards
-// or refuses it, or gives up if none comes. Other commands are forwarded at once.
+// A member that missed the lowering of the cluster version does not forward a command of the higher
+// version before it has applied an entry of the leader's term. Then it forwards or refuses the
+// command, or times out. Other commands are forwarded at once.
 func TestForwardOfLaterVersion(t *testing.T) {
 	fell := fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.SetVersion{Version: 1, Hold: true})
 	for name, c := range map[string]struct {
 		then [][]byte // the leader's entries
 		want error
 	}{
-		"the version stands": {[][]byte{nil}, nil},
-		"the version fell":   {[][]byte{fell, nil}, ErrVersion},
-		"no entry comes":     {nil, ErrNoLeader},
+		"the version is unchanged": {[][]byte{nil}, nil},
+		"the version was lowered":  {[][]byte{fell, nil}, ErrVersion},
+		"no entry comes":           {nil, ErrNoLeader},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := late(t)

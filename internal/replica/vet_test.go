@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// TestVetBounds: what is just as large as it may be passes, and what is larger does not.
+// Values at their limits pass, and larger ones do not.
 func TestVetBounds(t *testing.T) {
 	m := lead(t)
 	d := m.r.raft
@@ -69,7 +69,7 @@ func TestVetBounds(t *testing.T) {
 	}
 }
 
-// A follower has acknowledged nothing to itself: what it is said to have is of another's log.
+// A follower ignores acknowledgements in its name, because they are about another log.
 func TestFollowerVetsNoAcknowledgement(t *testing.T) {
 	m := start(t, 2)
 	if err := m.r.raft.vet(&raftpb.Message{
@@ -80,8 +80,8 @@ func TestFollowerVetsNoAcknowledgement(t *testing.T) {
 	}
 }
 
-// TestPossibleChanges: a change that leaves no voter cannot be, nor one that Raft would make in two
-// steps, nor one of members that cannot be.
+// Changes that leave no voter, that Raft would make in two steps, or that have invalid members are
+// impossible.
 func TestPossibleChanges(t *testing.T) {
 	voters := &raftpb.ConfState{Voters: []uint64{1, 2}}
 	twice := &raftpb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{1}}
@@ -109,7 +109,7 @@ func TestPossibleChanges(t *testing.T) {
 	}
 }
 
-// spoken is a logger that keeps what it would panic with.
+// spoken is a logger that records its panic message.
 type spoken struct {
 	discerning
 	said string
@@ -117,11 +117,11 @@ type spoken struct {
 
 func (s *spoken) Panicf(format string, v ...any) { s.said = fmt.Sprintf(format, v...) }
 
-// For what is no contradiction the library panics through the member's own logger.
+// If no message explains it, the library panics through the member's own logger.
 func TestOtherPanics(t *testing.T) {
 	log := &spoken{}
 	discerning{log}.Panicf("index %d", 7)
 	if log.said != "index 7" {
-		t.Errorf("said: %q", log.said)
+		t.Errorf("panic: %q", log.said)
 	}
 }

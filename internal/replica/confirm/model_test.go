@@ -12,19 +12,19 @@ type promises []int
 func (p promises) Empty() bool       { return len(p) == 0 }
 func (p promises) Emptied() promises { return p[:0] }
 
-// model knows each promise by itself.
+// model tracks each promise separately.
 type model struct {
 	t     *testing.T
 	q     Queue[promises]
-	round uint64            // under way; 0 if none is
-	began map[int]uint64    // promises that a round serves: the first that began after them
-	index map[uint64]uint64 // of rounds that are confirmed
-	made  int               // promises
-	told  int               // promises that were told
+	round uint64            // in flight; 0 if none
+	began map[int]uint64    // the round that confirms each promise: the first that began after it
+	index map[uint64]uint64 // by confirmed round
+	made  int               // number of promises made
+	told  int               // number of promises released
 }
 
-// step does something at random: a promise is made, a round begins, the quorum says something of
-// this round or another one, or the member applies.
+// step takes a random step: a promise, the start of a round, a confirmation of this or another
+// round, or an apply.
 func (m *model) step(r *rand.Rand) {
 	switch r.IntN(4) {
 	case 0:
@@ -33,7 +33,7 @@ func (m *model) step(r *rand.Rand) {
 	case 1:
 		id, ok := m.q.Begin()
 		if want := m.round == 0 && m.made > len(m.began)+m.told; ok != want {
-			m.t.Fatalf("a round begins: %v, want %v", ok, want)
+			m.t.Fatalf("round begins: %v, want %v", ok, want)
 		}
 		if !ok {
 			return
@@ -55,8 +55,8 @@ func (m *model) step(r *rand.Rand) {
 	}
 }
 
-// apply tells promises as of an index, in the order in which they were made: each was confirmed by
-// the first round that began after it, and the state is that of the round's index or later.
+// apply releases promises in order. Each must be confirmed by the first round that began after it,
+// and the applied index must have reached that round's.
 func (m *model) apply(applied uint64) {
 	for {
 		batch, index, ok := m.q.Release(applied)
@@ -66,7 +66,7 @@ func (m *model) apply(applied uint64) {
 		for _, p := range batch {
 			at, confirmed := m.index[m.began[p]]
 			if p != m.told || !confirmed || index != at || at > applied {
-				m.t.Fatalf("promise %d is told at %d, applied %d: want promise %d, confirmed %v at %d",
+				m.t.Fatalf("promise %d released at %d, applied %d: want promise %d, confirmed %v at %d",
 					p, index, applied, m.told, confirmed, at)
 			}
 			delete(m.began, p)
@@ -74,16 +74,15 @@ func (m *model) apply(applied uint64) {
 		}
 		m.q.Reuse(batch)
 	}
-	if id, ok := m.began[m.told]; ok { // the oldest has to wait
+	if id, ok := m.began[m.told]; ok { // the oldest one waits
 		if at, confirmed := m.index[id]; confirmed && at <= applied {
-			m.t.Fatalf("promise %d is confirmed at %d and not told at %d", m.told, at, applied)
+			m.t.Fatalf("promise %d, confirmed at %d, is not released at %d", m.told, at, applied)
 		}
 	}
 }
 
-// Goal: whatever happens in which order, no promise is told too early, twice, or before one that
-// was made earlier, and none is forgotten. Method: random steps beside a model that knows each
-// promise; at the end of the term all that were not told come back.
+// Whatever the order of steps, no promise is released too early, twice or out of order, and none is
+// lost. At the end of the term, Close returns the rest.
 func TestModel(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -101,10 +100,10 @@ func TestModel(t *testing.T) {
 			want = append(want, p)
 		}
 		if !slices.Equal(left, want) {
-			t.Fatalf("seed %d: left are %v, want %v", seed, left, want)
+			t.Fatalf("seed %d: left %v, want %v", seed, left, want)
 		}
 		if m.told == 0 || m.q.HasNext() {
-			t.Errorf("seed %d: %d were told; something waits: %v", seed, m.told, m.q.HasNext())
+			t.Errorf("seed %d: %d released; still waiting: %v", seed, m.told, m.q.HasNext())
 		}
 	}
 }

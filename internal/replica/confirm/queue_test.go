@@ -5,17 +5,16 @@ import (
 	"testing"
 )
 
-// names is a batch for tests.
 type names []string
 
 func (n names) Empty() bool    { return len(n) == 0 }
 func (n names) Emptied() names { return n[:0] }
 
-// What comes while a round is under way is served by the next one, and by no earlier one.
+// A promise made during a round is confirmed by the next one.
 func TestOneRoundAtATime(t *testing.T) {
 	q := After[names](7)
 	if _, ok := q.Begin(); ok {
-		t.Fatal("a round begins for nobody")
+		t.Fatal("a round began without a promise")
 	}
 	q.Next = append(q.Next, "a")
 	first, ok := q.Begin()
@@ -24,7 +23,7 @@ func TestOneRoundAtATime(t *testing.T) {
 	}
 	q.Next = append(q.Next, "b")
 	if _, ok := q.Begin(); ok || q.HasNext() {
-		t.Fatal("a second round begins beside the first")
+		t.Fatal("a second round began during the first")
 	}
 	q.Confirmed(first, 5)
 	second, ok := q.Begin()
@@ -40,38 +39,38 @@ func TestOneRoundAtATime(t *testing.T) {
 	}
 }
 
-// A round is answered when its index is applied, and not before.
+// A promise is released once its round's index is applied.
 func TestReleaseWaitsForIndex(t *testing.T) {
 	q := After[names](0)
 	q.Confirmed(0, 1)
 	if _, _, ok := q.Release(1); ok {
-		t.Fatal("released what was never asked")
+		t.Fatal("released without a round")
 	}
 	q.Next = names{"a"}
 	id, _ := q.Begin()
 	if _, _, ok := q.Release(1 << 40); ok {
-		t.Fatal("released without the quorum's word")
+		t.Fatal("released before the round was confirmed")
 	}
 	q.Confirmed(id+1, 3) // of another round
 	q.Confirmed(0, 3)
 	if _, _, ok := q.Release(1 << 40); ok {
-		t.Fatal("released by another round's word")
+		t.Fatal("released by another round")
 	}
 	q.Confirmed(id, 3)
 	if _, _, ok := q.Release(2); ok {
-		t.Fatal("released before the index is applied")
+		t.Fatal("released before the index was applied")
 	}
 	if _, _, ok := q.Release(3); !ok {
 		t.Fatal("not released")
 	}
-	q.Confirmed(id, 9) // said twice
+	q.Confirmed(id, 9) // a repeated confirmation
 	if _, _, ok := q.Release(1 << 40); ok {
 		t.Fatal("released twice")
 	}
 }
 
-// At the end of a term all that waits comes back in its order, and the words of old rounds mean
-// nothing for later ones.
+// At the end of a term, Close returns all waiting promises in order. Confirmations of old rounds do
+// not affect later ones.
 func TestClose(t *testing.T) {
 	q := After[names](0)
 	for _, name := range []string{"done", "current", "next"} {
@@ -90,11 +89,11 @@ func TestClose(t *testing.T) {
 	}
 	q.Confirmed(2, 1)
 	if _, _, ok := q.Release(1); ok || q.HasNext() {
-		t.Error("something is left")
+		t.Error("promises are left")
 	}
 	q.Next = names{"alone"}
 	if all := q.Close(); len(all) != 1 || !slices.Equal(all[0], names{"alone"}) {
-		t.Errorf("of what waits alone: %v", all)
+		t.Errorf("promises without a round: %v", all)
 	}
 	later := After[names](q.Last())
 	later.Next = names{"later"}
@@ -103,11 +102,11 @@ func TestClose(t *testing.T) {
 	}
 	later.Confirmed(2, 1)
 	if _, _, ok := later.Release(1); ok {
-		t.Error("an old round's word releases a later one")
+		t.Error("an old round's confirmation released a later one")
 	}
 }
 
-// A round takes the memory of one that is over.
+// A round reuses the memory of a finished one.
 func TestReuse(t *testing.T) {
 	q := After[names](0)
 	allocs := testing.AllocsPerRun(100, func() {
@@ -118,6 +117,6 @@ func TestReuse(t *testing.T) {
 		q.Reuse(b)
 	})
 	if allocs > 0 {
-		t.Errorf("%v allocations a round", allocs)
+		t.Errorf("%v allocations per round", allocs)
 	}
 }

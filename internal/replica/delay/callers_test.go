@@ -7,25 +7,25 @@ import (
 	"leasehold.dev/lease"
 )
 
-// syncTime and patience are, in milliseconds, how long the log takes for an entry, and for how long
-// commands are delayed at most.
+// syncTime is how long the log takes to sync an entry, and patience the longest commit delay, in
+// milliseconds.
 const (
 	syncTime = 4
 	patience = 3
 )
 
-// callers ask, wait for their answers and ask again, while one entry at a time is synced.
+// callers send a command, wait for its answer and repeat, while one entry is synced at a time.
 type callers struct {
-	think    func() lease.Instant // from an answer to the next question
+	think    func() lease.Instant // time from an answer to the next command
 	delays   bool                 // whether there is a commit delay
 	d        Delay
 	now      lease.Instant
-	asks     map[lease.Instant]int // who will ask, and when
+	asks     map[lease.Instant]int // number of callers that will send a command, by time
 	waiting  int                   // commands
 	syncing  int                   // commands of the entry that is synced
-	done     lease.Instant         // when that is
-	held     lease.Instant         // since when commands are delayed; 0: they are not
-	commands int                   // in all entries
+	done     lease.Instant         // when the sync ends
+	held     lease.Instant         // start of the current delay; 0 for none
+	commands int                   // total
 	entries  int
 	delayed  int // entries
 }
@@ -65,7 +65,7 @@ func (c *callers) step() {
 	c.syncing, c.waiting, c.done, c.held = c.waiting, 0, c.now+syncTime, 0
 }
 
-// played returns so many callers after many steps.
+// played simulates n callers.
 func played(n int, delays bool, least, most lease.Instant) *callers {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	c := &callers{
@@ -81,23 +81,22 @@ func played(n int, delays bool, least, most lease.Instant) *callers {
 	return c
 }
 
-// Goal: callers that ask again at once share nearly all entries, where they would form two groups
-// otherwise, and so get more done. Method: they are played with the delay and without it.
+// Callers that respond at once nearly all share each entry. Without the delay they would form two
+// groups and get less done.
 func TestCallersAtOnce(t *testing.T) {
 	for _, n := range []int{2, 8, 64} {
 		with, without := played(n, true, 1, 2), played(n, false, 1, 2)
 		if n*with.entries > with.commands*10/9 {
-			t.Errorf("%d callers have %d commands in %d entries", n, with.commands, with.entries)
+			t.Errorf("%d callers sent %d commands in %d entries", n, with.commands, with.entries)
 		}
 		if 4*with.commands < 5*without.commands {
-			t.Errorf("%d callers have %d commands, and without a delay %d", n, with.commands,
+			t.Errorf("%d callers sent %d commands, and %d without a delay", n, with.commands,
 				without.commands)
 		}
 	}
 }
 
-// Goal: callers that do not come back soon are hardly ever waited for, and one that is alone never
-// is. Method: callers that think for longer than the delay could last.
+// Slow callers are hardly ever waited for, and a single caller never is.
 func TestCallersThatThink(t *testing.T) {
 	for _, n := range []int{1, 2, 8} {
 		c := played(n, true, 40, 400)
@@ -106,6 +105,6 @@ func TestCallersThatThink(t *testing.T) {
 		}
 	}
 	if c := played(1, true, 1, 2); c.delayed > 0 || c.entries == 0 {
-		t.Errorf("a caller that is alone was delayed at %d of %d entries", c.delayed, c.entries)
+		t.Errorf("a single caller was delayed at %d of %d entries", c.delayed, c.entries)
 	}
 }

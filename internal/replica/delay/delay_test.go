@@ -7,8 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// answered returns a delay after n commands were answered at the instants given, one after the
-// other, while none waited since.
+// answered returns a delay after one command was answered at each of the instants.
 func answered(at ...lease.Instant) *Delay {
 	d := &Delay{}
 	for _, t := range at {
@@ -17,12 +16,12 @@ func answered(at ...lease.Instant) *Delay {
 	return d
 }
 
-// eight are the instants at which eight commands are answered together.
+// eight means that eight commands are answered together.
 var eight = make([]lease.Instant, 8)
 
-// TestHolds: commands wait while fewer have come than are expected: all who were answered or wait
-// already, but for one in eight. They do not wait before the log is free, nor when it was long
-// enough, nor for callers who were answered too long ago.
+// Commands wait while fewer have come than expected: seven eighths of the callers that were
+// answered or already wait. They do not wait before the log is free, for longer than the limit, or
+// for callers that were answered too long ago.
 func TestHolds(t *testing.T) {
 	free := func(d *Delay, n int) *Delay {
 		d.Free(n)
@@ -36,15 +35,15 @@ func TestHolds(t *testing.T) {
 		now  lease.Instant
 		want bool
 	}{
-		"nobody was answered":            {free(&Delay{}, 3), 1, 0, false},
+		"no one was answered":            {free(&Delay{}, 3), 1, 0, false},
 		"the log is not free":            {answered(eight...), 1, 0, false},
 		"one of eight":                   {free(answered(eight...), 0), 1, 0, true},
 		"six of eight":                   {free(answered(eight...), 0), 6, 0, true},
 		"seven of eight":                 {free(answered(eight...), 0), 7, 0, false},
-		"those who wait count":           {free(answered(eight...), 8), 13, 0, true},
-		"and are there":                  {free(answered(eight...), 8), 14, 0, false},
-		"a caller that is alone":         {free(answered(0), 0), 1, 0, false},
-		"it was free twice":              {free(free(answered(eight...), 0), 9), 7, 0, false},
+		"waiting callers count":          {free(answered(eight...), 8), 13, 0, true},
+		"waiting callers are present":    {free(answered(eight...), 8), 14, 0, false},
+		"a single caller":                {free(answered(0), 0), 1, 0, false},
+		"the log was free twice":         {free(free(answered(eight...), 0), 9), 7, 0, false},
 		"long enough":                    {ended, 1, 0, false},
 		"soon after the first answer":    {free(answered(1000, 1003), 0), 1, 1005, true},
 		"a while after the first answer": {free(answered(1000, 1003), 0), 1, 1006, false},
@@ -55,8 +54,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestTurns: two callers who take turns are never seen at once, so what was seen at the entry
-// before counts too, and what was seen before that does not.
+// Two callers that take turns are never seen together. So callers of the previous entry count too,
+// but not those before it.
 func TestTurns(t *testing.T) {
 	d := answered(0)
 	d.Free(1)
@@ -65,14 +64,14 @@ func TestTurns(t *testing.T) {
 		d.Answered(0)
 		d.Free(0)
 		if got := d.Holds(1, 0); got != want {
-			t.Errorf("entry %d after two were there: one waits, %v", i+1, got)
+			t.Errorf("entry %d after two callers were seen: one waits: %v", i+1, got)
 		}
-		d.Proposed(2) // the other has come, if one was waited for
+		d.Proposed(2) // the other one has come, if it was waited for
 	}
 }
 
-// entry is one entry for which eight are expected and so many wait at first: it says whether they
-// were delayed, and that so many had come when it was proposed.
+// entry proposes one entry. Eight commands are expected; had are there at first, came at its
+// proposal. It reports whether there was a delay.
 func (d *Delay) entry(had, came int) (delayed bool) {
 	for range 8 - had {
 		d.Answered(0)
@@ -83,9 +82,8 @@ func (d *Delay) entry(had, came int) (delayed bool) {
 	return delayed
 }
 
-// TestFailures: when less than half of those come who are waited for, nothing is delayed at the
-// next entries, at more of them after each time in a row, up to 30. When half of them come, it
-// begins anew.
+// If less than half of the expected callers come, the next entries are not delayed: more of them
+// after each failure in a row, up to 30. Half or more of the callers reset this.
 func TestFailures(t *testing.T) {
 	d := &Delay{}
 	skipped := func(had, came int) (list []int) {

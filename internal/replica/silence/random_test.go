@@ -8,15 +8,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// world is a member that watches others, which speak, stutter, stop and come back at random.
+// world is a member that watches others, which send, stutter, stop and return at random.
 type world struct {
 	t      *testing.T
 	r      *rand.Rand
 	w      *Watch
 	now    lease.Instant
 	others []*other
-	fresh  lease.Instant // since when the watching member has not been late
-	silent int           // how often a member was found silent
+	fresh  lease.Instant // when the watching member was last late
+	silent int           // number of times that a member was found silent
 }
 
 // other is a watched member.
@@ -24,10 +24,10 @@ type other struct {
 	id     uint64
 	beat   lease.Instant // of its next heartbeat
 	answer lease.Instant // of its next answer; 0 if not asked
-	asked  lease.Instant // when it was first asked since it was heard; 0 if not asked
-	again  lease.Instant // when it was asked last
+	asked  lease.Instant // when it was first asked since its last message; 0 if not asked
+	again  lease.Instant // when it was last asked
 	heard  lease.Instant
-	stops  lease.Instant // it is quiet until then
+	stops  lease.Instant // it sends nothing until then
 	silent bool
 }
 
@@ -75,7 +75,7 @@ func (v *world) step() {
 	v.look()
 }
 
-// next returns when the member sends something next.
+// next returns when the member next sends something.
 func (o *other) next() lease.Instant {
 	at := o.beat
 	if o.answer != 0 {
@@ -109,7 +109,7 @@ func (v *world) look() {
 			if o.asked == 0 {
 				o.asked = v.now
 			} else if v.now-o.again < 150 {
-				v.t.Fatalf("%d: member %d is asked again after only %d", v.now, o.id, v.now-o.again)
+				v.t.Fatalf("%d: member %d asked again after only %d", v.now, o.id, v.now-o.again)
 			}
 			o.again = v.now
 			o.answer = v.now + lease.Instant(1+v.r.IntN(leastWait-1))
@@ -121,32 +121,31 @@ func (v *world) look() {
 		quiet := v.now - o.heard
 		switch {
 		case o.silent:
-			v.t.Fatalf("%d: member %d is silent twice without being heard", v.now, o.id)
+			v.t.Fatalf("%d: member %d is silent twice without a message in between", v.now, o.id)
 		case lease.TTL(quiet) != s.Quiet || s.Quiet < s.Limit || s.Limit < 300 ||
 			s.Limit > max(1000, 150+2*s.RoundTrip):
-			v.t.Fatalf("%d: member %d was heard %d ago: %+v", v.now, o.id, quiet, s)
+			v.t.Fatalf("%d: member %d was active %d ago: %+v", v.now, o.id, quiet, s)
 		case o.asked == 0 || lease.TTL(v.now-o.asked) < max(leastWait, 2*s.RoundTrip):
-			v.t.Fatalf("%d: member %d had too little time to answer: it was asked at %d", v.now, o.id, o.asked)
+			v.t.Fatalf("%d: member %d had too little time to answer: asked at %d", v.now, o.id, o.asked)
 		case o.stops <= o.heard+150:
-			v.t.Fatalf("%d: member %d is silent, but it speaks: heard at %d", v.now, o.id, o.heard)
+			v.t.Fatalf("%d: member %d is silent, but sent something at %d", v.now, o.id, o.heard)
 		case o.heard < v.fresh && quiet < 300:
-			v.t.Fatalf("%d: member %d is silent because this member was late", v.now, o.id)
+			v.t.Fatalf("%d: member %d is silent, but the watching member was late", v.now, o.id)
 		}
 		o.silent = true
 	}
 	for i, s := range v.w.States(v.now) {
 		if o := v.others[i]; !o.silent && s.Quiet > s.Limit+2*tolerance {
-			v.t.Fatalf("%d: member %d was heard at %d, but is not silent: %+v", v.now, o.id, o.heard, s)
+			v.t.Fatalf("%d: member %d last sent at %d, but is not silent: %+v", v.now, o.id, o.heard, s)
 		}
 	}
 	if at, ok := v.w.Next(); ok && at <= v.now {
-		v.t.Fatalf("%d: the next look is at %d", v.now, at)
+		v.t.Fatalf("%d: next look at %d", v.now, at)
 	}
 }
 
-// Goal: with any sequence of heartbeats, answers, stops and delays of the watching member, a member
-// that speaks is never silent, one that has stopped becomes silent within its limit, and none is
-// silent before it had time to answer. Method: random worlds, checked at each look.
+// Under random heartbeats, answers, stops and delays, a member that sends is never silent, a
+// stopped one becomes silent within its limit, and none is silent before it had time to answer.
 func TestRandomWorlds(t *testing.T) {
 	silent := 0
 	for seed := range uint64(100) {

@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: when members are probed, silent and lost, and how limits adapt. Method: scenarios in
-// testdata; regenerate the output with -rewrite. A line is an instant and an event: a message, an
-// answer or a look. "run" looks whenever the Watch asks for it, up to an instant.
+// The scenarios show when members are probed, silent and lost, and how limits adapt. A line is an
+// instant and an event: a message, an answer or a look. "run" looks whenever the Watch asks for it,
+// up to an instant. Run with -rewrite to update them.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var p player
@@ -35,7 +35,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// player plays a scenario.
+// player runs a scenario.
 type player struct {
 	t   *testing.T
 	w   *Watch
@@ -57,7 +57,7 @@ func (p *player) ids(words []string) (out []uint64) {
 	return out
 }
 
-// do executes a line: an instant, a verb and its arguments.
+// do runs a line: an instant, a verb and its arguments.
 func (p *player) do(words []string) {
 	now := lease.Instant(p.number(words[0]))
 	switch args := words[2:]; words[1] {
@@ -82,7 +82,7 @@ func (p *player) do(words []string) {
 			p.w.Advance(at)
 			p.look(at)
 		}
-	case "beats": // heartbeats of a member every 100 ms, up to an instant
+	case "beats": // a member's heartbeats every 100 ms, up to an instant
 		for at := now + 100; at <= lease.Instant(p.number(args[1])); at += 100 {
 			p.w.Advance(at)
 			p.w.Heard(uint64(p.number(args[0])), at)
@@ -121,8 +121,7 @@ func (p *player) sayf(format string, args ...any) {
 	p.out = append(p.out, fmt.Sprintf(format, args...))
 }
 
-// TestNobody: a Watch without members has nothing to do, and can forget measurements of removed
-// members.
+// A Watch without members has nothing to do, and can forget measurements of removed members.
 func TestNobody(t *testing.T) {
 	w := New(Config{Heartbeat: 100, Most: 1000})
 	w.Advance(1)
@@ -131,7 +130,7 @@ func TestNobody(t *testing.T) {
 		t.Errorf("%+v", news)
 	}
 	if at, ok := w.Next(); ok {
-		t.Errorf("the next look is at %d", at)
+		t.Errorf("next look at %d", at)
 	}
 	if w.Heard(8, 1); len(w.States(1)) != 1 {
 		t.Errorf("a message of an unknown member was measured: %+v", w.States(1))
@@ -141,8 +140,7 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestWorst: the longest of several measurements counts, each of them for at least memory and at
-// most twice that.
+// The longest of several measurements counts, each for at least memory and at most twice that.
 func TestWorst(t *testing.T) {
 	type note struct {
 		took lease.TTL
@@ -176,8 +174,8 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-// TestFastHeartbeats: a member has 100 ms to answer, however short the heartbeat interval and
-// however fast it has answered before.
+// A member has 100 ms to answer, however short the heartbeat interval and however fast its earlier
+// answers.
 func TestFastHeartbeats(t *testing.T) {
 	w := New(Config{Heartbeat: 40, Most: 1000})
 	w.Follow([]uint64{2}, 1)
@@ -187,7 +185,6 @@ func TestFastHeartbeats(t *testing.T) {
 	}
 }
 
-// TestLostIsFollowed: only followed members can be lost.
 func TestLostIsFollowed(t *testing.T) {
 	w := New(Config{Heartbeat: 100, Most: 1000})
 	w.Follow([]uint64{2}, 1)
@@ -197,9 +194,9 @@ func TestLostIsFollowed(t *testing.T) {
 		w.Look(at)
 	}
 	if !w.Lost(2) {
-		t.Fatal("the member is not lost")
+		t.Fatal("a followed member is not lost")
 	}
 	if w.Follow(nil, 5000); w.Lost(2) {
-		t.Error("the member is lost, but not followed")
+		t.Error("a member that is not followed is lost")
 	}
 }
