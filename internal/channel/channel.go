@@ -16,7 +16,7 @@ import (
 )
 
 // errOver means that the receiver's call has ended.
-var errOver = errors.New("the call is over")
+var errOver = errors.New("the call has ended")
 
 // Channel is one end of a call. Only one goroutine at a time may receive.
 type Channel struct {
@@ -33,42 +33,42 @@ type Channel struct {
 	// messages.
 	delivered   [][]byte
 	undelivered int  // bytes of delivered
-	unspent     int  // the cost of received frames whose room was not given back
-	taken       int  // the part of it that the receiver has taken
-	through     bool // all pieces have arrived
-	room        int  // left for sending
+	unspent     int  // the window that received frames use: their cost, less what was returned
+	taken       int  // the part of it that the receiver has consumed
+	through     bool // all pieces have arrived: the other end half-closed
+	room        int  // bytes that may be sent
 	queued      int  // frames waiting to be sent
 	long        int  // the part of them in the link's long
 	header      header
-	end         *pb.RelayEnd // from the other end
+	end         *pb.RelayEnd // received from the other end
 	shut        bool         // nothing more is sent
 	over        bool         // the channel has ended
-	why         error        // why, if with the link
-	receive     func()       // see Rest; nil if there is an active receiver
+	why         error        // the reason, if the link ended it
+	receive     func()       // see Rest; nil while a receiver is active
 
 	sending sync.Mutex // held while a message is sent
 
 	buffer []byte // of an incomplete message; owned by the receiver
 }
 
-// header is the header of the answer.
+// header is the header of the response.
 type header struct {
-	*pb.RelayHeader      // nil before it has come
-	news            bool // the receiver may not have seen it yet
+	*pb.RelayHeader      // nil until it arrives
+	news            bool // the receiver may not have read it yet
 }
 
 // piece is a part of a message.
 type piece struct {
 	bytes []byte
 	whole bool
-	free  bool // uses no room
+	free  bool // uses no window
 }
 
 // takeLocked processes a frame of this channel.
 func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 	if f.Window > 0 {
 		if f.Window > 2*window || c.room+int(f.Window) > window {
-			return fmt.Errorf("%w: it gave back room for %d bytes too many", errProtocol, f.Window)
+			return fmt.Errorf("%w: it raised the window by %d bytes, which is too many", errProtocol, f.Window)
 		}
 		c.room += int(f.Window)
 		notify(c.roomy)
@@ -78,7 +78,7 @@ func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 	}
 	if len(f.Data) > 0 || f.EndMessage {
 		n := len(f.Data) + cost
-		// The last of the unspent frames was sent while there was room.
+		// The last of these frames was sent while the window was not used up.
 		if len(f.Data) > pieceSize || c.unspent >= window || c.through {
 			return fmt.Errorf("%w: %d bytes on channel %d, where %d are waiting",
 				errProtocol, len(f.Data), c.id, c.unspent)
@@ -94,7 +94,7 @@ func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 	return nil
 }
 
-// endLocked records that the channel has ended, and returns the function to call.
+// endLocked records that the channel has ended, and returns cancel for the caller to call.
 func (c *Channel) endLocked() (cancel func()) {
 	c.over, c.why = true, c.link.why
 	c.tellLocked()
@@ -102,13 +102,13 @@ func (c *Channel) endLocked() (cancel func()) {
 	return c.cancel
 }
 
-// Send sends a message, after waiting until there is room for all of it.
+// Send sends a message. It blocks while the window is used up.
 func (c *Channel) Send(ctx context.Context, message []byte) error {
 	return c.send(ctx, message, func(piece []byte) []byte { return piece }, func(int) {})
 }
 
-// SendCopy is Send for a message whose memory the caller may reuse when it returns. It calls sent
-// with the length of each piece for which there was room.
+// SendCopy is Send for a message whose memory the caller may reuse. It calls sent with the length
+// of each piece that fits into the window.
 func (c *Channel) SendCopy(ctx context.Context, message []byte, sent func(bytes int)) error {
 	return c.send(ctx, message, bytes.Clone, sent)
 }
@@ -133,7 +133,7 @@ func (c *Channel) send(
 	}
 }
 
-// push sends a piece when there is room.
+// push sends a piece once the window allows it.
 func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
 	for {
 		c.link.mu.Lock()
@@ -173,7 +173,7 @@ func (c *Channel) CloseSend() {
 	notify(c.roomy)
 }
 
-// SendHeader sends the header of the answer.
+// SendHeader sends the header of the response.
 func (c *Channel) SendHeader(h *pb.RelayHeader) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -189,7 +189,7 @@ func (c *Channel) Await(d time.Duration) bool {
 	defer t.Stop()
 	for !c.hasNews() {
 		select {
-		case <-c.came: // perhaps from something that was taken already
+		case <-c.came: // perhaps from something that was consumed already
 		case <-t.C:
 			return false
 		}
@@ -197,7 +197,7 @@ func (c *Channel) Await(d time.Duration) bool {
 	return true
 }
 
-// hasNews reports whether there is something to receive, or nothing will follow.
+// hasNews reports whether there is something to receive, or nothing more will come.
 func (c *Channel) hasNews() bool {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -208,9 +208,9 @@ func (c *Channel) hasNewsLocked() bool {
 	return len(c.pieces)+len(c.delivered) > 0 || c.through || c.over
 }
 
-// Rest makes the link call receive, in a new goroutine, when there is something to receive, so that
-// no goroutine has to wait for it. It returns false if there is something already. Only the
-// receiver may call it.
+// Rest releases the receiver's goroutine: the link calls receive in a new one when there is
+// something to receive. It returns false if there is something already. Only the receiver may call
+// it.
 func (c *Channel) Rest(receive func()) bool {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -221,7 +221,7 @@ func (c *Channel) Rest(receive func()) bool {
 	return true
 }
 
-// tellLocked notifies the receiver that there is something, or that nothing will follow.
+// tellLocked wakes the receiver: there is something to receive, or nothing more will come.
 func (c *Channel) tellLocked() {
 	notify(c.came)
 	if f := c.receive; f != nil {
@@ -230,11 +230,11 @@ func (c *Channel) tellLocked() {
 	}
 }
 
-// ErrOther is RecvOr's error if there is something else to handle.
+// RecvOr returns ErrOther if there is something else to handle.
 var ErrOther = errors.New("received something other than a message")
 
-// Recv returns the next message. After the last one, the error is io.EOF; if the channel ended
-// before, it is the reason.
+// Recv returns the next message. After the last one it returns io.EOF, or the reason if the channel
+// ended early.
 func (c *Channel) Recv(ctx context.Context) ([]byte, error) {
 	for {
 		b, err := c.RecvOr(ctx, nil)
@@ -244,8 +244,8 @@ func (c *Channel) Recv(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// RecvOr is Recv, but returns ErrOther if it finds a token in other before a complete message, or
-// if the header has come.
+// RecvOr is Recv, but returns ErrOther if other has a token before a message is complete, or when
+// the header arrives.
 func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, error) {
 	for {
 		list, err := c.received()
@@ -283,8 +283,8 @@ func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, er
 	}
 }
 
-// received takes the received pieces up to the end of a message, and gives their room back. If
-// there are none and none will come, it returns the reason.
+// received consumes pieces up to the end of a message and returns their window. If there are none
+// and none will come, it returns the reason.
 func (c *Channel) received() (list []piece, err error) {
 	l := c.link
 	l.mu.Lock()
@@ -326,7 +326,7 @@ func (c *Channel) received() (list []piece, err error) {
 	for _, p := range list {
 		c.taken += len(p.bytes) + cost
 	}
-	// Not for each message, to avoid doubling the number of frames.
+	// Not for each message, which would double the number of frames.
 	if c.taken >= window/2 && !c.over {
 		c.unspent -= c.taken
 		l.pushLocked(&pb.RelayFrame{Channel: c.id, Window: uint64(c.taken)}, nil)
@@ -342,7 +342,7 @@ func (c *Channel) Header() *pb.RelayHeader {
 	return c.header.RelayHeader
 }
 
-// Ended returns the other end's RelayEnd, or nil if it has not ended the channel.
+// Ended returns the RelayEnd from the other end, or nil if there was none.
 func (c *Channel) Ended() *pb.RelayEnd {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -364,19 +364,19 @@ func (c *Channel) End(e *pb.RelayEnd) {
 	notify(c.roomy)
 }
 
-// SendJoined tells the relay which leases have joined its groups.
+// SendJoined reports to the relay which leases have joined its groups.
 func (c *Channel) SendJoined(j *pb.RelayJoined) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	f, via := &pb.RelayFrame{Channel: c.id, Joined: j}, c
 	if c.over {
-		via = nil // the relay must be told anyway, or the leases would stay in their groups
+		via = nil // the relay must know, or the leases would stay in their groups
 	}
 	c.link.pushLocked(f, via)
 }
 
-// Deliver adds a message to the received ones that the other end did not send. The caller must
-// limit the memory of such messages: see Behind and Undelivered.
+// Deliver adds a message of this side's own to the received ones. The caller must limit the memory
+// of such messages: see Behind and Undelivered.
 func (c *Channel) Deliver(message []byte) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -387,21 +387,21 @@ func (c *Channel) Deliver(message []byte) {
 	}
 }
 
-// Behind returns the number of frames waiting to be sent, and of pieces waiting to be received.
+// Behind returns the number of frames to be sent and of pieces to be received.
 func (c *Channel) Behind() int {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	return c.queued + len(c.pieces) + len(c.delivered)
 }
 
-// Undelivered returns how many bytes were delivered and not received.
+// Undelivered returns the bytes passed to Deliver and not received yet.
 func (c *Channel) Undelivered() int {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	return c.undelivered
 }
 
-// Keeper returns the member's argument to Link.TakeGroups, or 0.
+// Keeper returns the keeper that was passed to Link.TakeGroups, or 0.
 func (c *Channel) Keeper() uint64 { return c.link.keeper }
 
 type contextKey struct{}

@@ -19,7 +19,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// pipe is one end of a stream in memory, which holds one message.
+// pipe is one end of an in-memory stream with a buffer of one message.
 type pipe struct {
 	out chan<- []*pb.RelayFrame
 	in  <-chan []*pb.RelayFrame
@@ -46,14 +46,13 @@ func (p pipe) Recv() ([]*pb.RelayFrame, error) {
 	}
 }
 
-// served is a call at the member.
 type served struct {
 	*Channel
 	call *pb.RelayCall
-	ctx  context.Context // ends when the call is given up
+	ctx  context.Context // canceled when the client abandons the call
 }
 
-// joined runs f with a relay's end of a link and the calls of the member's, in virtual time.
+// joined runs f with a relay's end of a link and the calls at the member, in virtual time.
 func joined(t *testing.T, most int, f func(t *testing.T, relay *Link, calls <-chan served)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +66,7 @@ func joined(t *testing.T, most int, f func(t *testing.T, relay *Link, calls <-ch
 			return cancel
 		})
 		for _, l := range []*Link{relay, member} {
-			go func() { _ = l.Run(t.Context()) }() // it ends with the stream
+			go func() { _ = l.Run(t.Context()) }() // ends with the stream
 		}
 		f(t, relay, calls)
 		close(end)
@@ -75,7 +74,6 @@ func joined(t *testing.T, most int, f func(t *testing.T, relay *Link, calls <-ch
 	})
 }
 
-// open opens a channel by a name.
 func open(t *testing.T, l *Link, name string) *Channel {
 	t.Helper()
 	c, err := l.Open(&pb.RelayCall{Method: name})
@@ -95,12 +93,11 @@ func send(t *testing.T, c *Channel, b []byte) {
 func wants(t *testing.T, c *Channel, want []byte) {
 	t.Helper()
 	if got, err := c.Recv(t.Context()); err != nil || !bytes.Equal(got, want) {
-		t.Fatalf("received %d bytes, %v; not %d", len(got), err, len(want))
+		t.Fatalf("received %d bytes, %v; want %d", len(got), err, len(want))
 	}
 }
 
-// Goal: each channel brings its own messages, in order and whole, of any size, and how its call has
-// ended. Method: an echo in each of several channels, whose messages are their own.
+// Each channel delivers its own messages, whole, in order and of any size, and its own status.
 func TestEcho(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
 		messages := func(name string) (out [][]byte) {
@@ -140,14 +137,14 @@ func TestEcho(t *testing.T) {
 			go func() {
 				for _, m := range messages(name) {
 					if got, err := c.Recv(t.Context()); err != nil || !bytes.Equal(got, m) {
-						over <- fmt.Errorf("%s: %d bytes %.10q, %w; not %d", name, len(got), got, err, len(m))
+						over <- fmt.Errorf("%s: %d bytes %.10q, %w; want %d", name, len(got), got, err, len(m))
 						return
 					}
 				}
 				_, err := c.Recv(t.Context())
 				if e := c.Ended(); err != io.EOF || e == nil || e.Message != name+"EOF" ||
 					c.Header().GetHeaders()[0].Name != name {
-					over <- fmt.Errorf("%s ends with %w: %v, %v", name, err, e, c.Header())
+					over <- fmt.Errorf("%s ended with %w: %v, %v", name, err, e, c.Header())
 					return
 				}
 				over <- nil
@@ -159,13 +156,13 @@ func TestEcho(t *testing.T) {
 			}
 		}
 		if n := relay.Channels(); n != 0 {
-			t.Errorf("%d channels are left", n)
+			t.Errorf("%d channels left", n)
 		}
 	})
 }
 
-// Goal: a client that reads nothing stops its own channel, and no other; and what waits for it is
-// bounded. Method: one end sends until it is stopped; meanwhile another channel goes on.
+// A client that does not read blocks its own channel after a bounded number of bytes, and no other
+// channel.
 func TestFull(t *testing.T) {
 	for _, size := range []int{0, 100, pieceSize} {
 		joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
@@ -190,9 +187,9 @@ func TestFull(t *testing.T) {
 			cancel()
 			<-stopped
 			if n := sent * (size + cost); n < window || n > window+pieceSize+cost {
-				t.Errorf("%d messages of %d bytes were sent to a client that reads none", sent, size)
+				t.Errorf("%d messages of %d bytes were sent to a client that does not read", sent, size)
 			}
-			for range sent { // and all of them are there
+			for range sent { // all of them arrive
 				wants(t, stuck, make([]byte, size))
 			}
 			send(t, full.Channel, []byte("more"))
@@ -201,8 +198,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// Goal: a short message does not wait for what somebody else reads. Method: pieces of a long one
-// wait to be sent, and a short one comes.
+// A short message overtakes the pieces of a long one.
 func TestShortFirst(t *testing.T) {
 	l := New(nil, 1<<20, nil)
 	long, short := open(t, l, "long"), open(t, l, "short")
@@ -221,49 +217,49 @@ func TestShortFirst(t *testing.T) {
 	}
 	want := "open long open short 2:7 1:16384 1:16384 1:5"
 	if got := strings.Join(order, " "); got != want {
-		t.Errorf("the order is %s, not %s", got, want)
+		t.Errorf("order %s, want %s", got, want)
 	}
 	send(t, long, []byte("short again"))
 	if frames, _ := l.next(); len(frames) != 1 || len(l.long) > 0 || long.long != 0 {
-		t.Errorf("%d frames; %d wait", len(frames), len(l.long))
+		t.Errorf("%d frames; %d waiting", len(frames), len(l.long))
 	}
 }
 
-// Goal: a call that its client gives up ends at the member, and one that the member ends brings all
-// that came before; what comes for it later is nobody's.
+// A call that the client cancels ends at the member. A call that the member ends delivers
+// everything sent before; later frames for it are ignored.
 func TestEnds(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
-		given := open(t, relay, "given up")
+		given := open(t, relay, "canceled")
 		at := <-calls
 		given.End(&pb.RelayEnd{Code: 1})
 		<-at.ctx.Done()
 		if _, err := at.Recv(t.Context()); !errors.Is(err, io.EOF) {
-			t.Errorf("a call that was given up: %v", err)
+			t.Errorf("canceled call: %v", err)
 		}
 		if err := at.Send(t.Context(), nil); !errors.Is(err, errOver) {
-			t.Errorf("it sends: %v", err)
+			t.Errorf("send: %v", err)
 		}
 		if a, b := relay.Channels(), at.link.Channels(); a+b != 0 {
-			t.Errorf("%d and %d channels are left", a, b)
+			t.Errorf("%d and %d channels left", a, b)
 		}
 		c := open(t, relay, "ended")
 		at = <-calls
-		send(t, at.Channel, make([]byte, window)) // a long one, behind which the end must stay
+		send(t, at.Channel, make([]byte, window)) // long, so that the end waits behind it
 		at.End(&pb.RelayEnd{Message: "why"})
 		if err := c.Send(t.Context(), []byte("late")); err != nil && !errors.Is(err, errOver) {
-			t.Error(err) // the end may have come, or not
+			t.Error(err) // the end may have arrived or not
 		}
 		wants(t, c, make([]byte, window))
 		if _, err := c.Recv(t.Context()); err != io.EOF || c.Ended().GetMessage() != "why" {
 			t.Errorf("%v, %v", err, c.Ended())
 		}
 		if a, b := relay.Channels(), at.link.Channels(); a+b != 0 {
-			t.Errorf("%d and %d channels are left", a, b)
+			t.Errorf("%d and %d channels left", a, b)
 		}
 	})
 }
 
-// Goal: who receives learns of a header that comes before the first message, once.
+// The receiver is notified once of a header that arrives before the first message.
 func TestHeaderComesFirst(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
 		c := open(t, relay, "header")
@@ -278,11 +274,11 @@ func TestHeaderComesFirst(t *testing.T) {
 	})
 }
 
-// Goal: a call that waits for room ends with its channel, and with the stream.
+// A Send blocked on the window returns when its channel or the stream ends.
 func TestEndsWhileFull(t *testing.T) {
 	for name, end := range map[string]func(*Channel, *Link){
 		"channel":  func(c *Channel, _ *Link) { c.End(&pb.RelayEnd{}) },
-		"given up": func(c *Channel, _ *Link) { c.CloseSend() },
+		"canceled": func(c *Channel, _ *Link) { c.CloseSend() },
 		"stream":   func(_ *Channel, l *Link) { l.End(io.EOF) },
 	} {
 		joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
@@ -299,7 +295,7 @@ func TestEndsWhileFull(t *testing.T) {
 	}
 }
 
-// Goal: a link that is to end sends first what it has.
+// Finish sends everything that is waiting before the link ends.
 func TestFinish(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
 		c := open(t, relay, "last")
@@ -315,8 +311,8 @@ func TestFinish(t *testing.T) {
 	})
 }
 
-// Goal: no message of the stream is so large that it waits for others at a member, or is not taken.
-// Method: as much waits as one has frames, in pieces, in calls, and in how calls have ended.
+// Batches stay below the size that delays or exceeds a message of the stream, with pieces, calls
+// and statuses of every size.
 func TestBatches(t *testing.T) {
 	l := New(nil, 1<<20, nil)
 	long := strings.Repeat("a", pieceSize/2)
@@ -336,15 +332,15 @@ func TestBatches(t *testing.T) {
 			break
 		}
 		if n := proto.Size(&pb.RelayRequest{Frames: list}); n >= 64<<10 {
-			t.Errorf("%d frames have %d bytes", len(list), n)
+			t.Errorf("a batch of %d frames has %d bytes", len(list), n)
 		}
 	}
 	if frames != 20*6 {
-		t.Errorf("%d frames come", frames)
+		t.Errorf("%d frames received", frames)
 	}
 }
 
-// Goal: when the stream ends, so do all calls of it, and each end knows that nobody has ended them.
+// When the stream ends, all calls fail with ErrLost.
 func TestLost(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
 		c := open(t, relay, "lost")
@@ -365,7 +361,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// Goal: a message that is too large ends its own call, whatever its pieces are.
+// A message above the limit ends its own call, however it is split into pieces.
 func TestTooLarge(t *testing.T) {
 	joined(t, 2*pieceSize, func(t *testing.T, relay *Link, calls <-chan served) {
 		c := open(t, relay, "large")
@@ -374,13 +370,13 @@ func TestTooLarge(t *testing.T) {
 		wants(t, at.Channel, make([]byte, 2*pieceSize))
 		send(t, c, make([]byte, 2*pieceSize+1))
 		if _, err := at.Recv(t.Context()); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("a message above the bound: %v", err)
+			t.Errorf("message above the limit: %v", err)
 		}
 	})
 }
 
-// Goal: an end that does not keep to the room of a channel, or opens one twice, loses the stream:
-// it could fill the memory, or mix calls.
+// A violation of the window, or opening a channel twice, ends the stream: it could exhaust memory
+// or mix up calls.
 func TestProtocol(t *testing.T) {
 	full := func() (list []*pb.RelayFrame) {
 		list = append(list, &pb.RelayFrame{Channel: 1, Call: &pb.RelayCall{}})
@@ -393,10 +389,10 @@ func TestProtocol(t *testing.T) {
 		"room":  full(),
 		"piece": {{Channel: 1, Call: &pb.RelayCall{}}, {Channel: 1, Data: make([]byte, pieceSize+1)}},
 		"twice": {{Channel: 1, Call: &pb.RelayCall{}}, {Channel: 1, Call: &pb.RelayCall{}}},
-		"room that was not taken": {
+		"window that was not used": {
 			{Channel: 1, Call: &pb.RelayCall{}}, {Channel: 1, Window: 1},
 		},
-		"after the end": {
+		"data after the end": {
 			{Channel: 1, Call: &pb.RelayCall{}, HalfClose: true}, {Channel: 1, EndMessage: true},
 		},
 	} {
@@ -406,38 +402,38 @@ func TestProtocol(t *testing.T) {
 		}
 		l = New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
 		if err := l.take(frames[:len(frames)-1]); err != nil {
-			t.Errorf("%s, before the last: %v", name, err)
+			t.Errorf("%s, before the last frame: %v", name, err)
 		}
 	}
 }
 
-// Goal: a member that is there says so, and a silent one is known to be.
+// A live member answers a probe; a silent one is detected.
 func TestAnswers(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, _ <-chan served) {
 		for range 3 {
 			if !relay.Answers(t.Context(), time.Second) {
-				t.Error("a member that is there is silent")
+				t.Error("a live member does not answer")
 			}
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		l := New(nil, 1<<20, nil)
 		if l.Answers(t.Context(), time.Second) {
-			t.Error("nobody is there, and answers")
+			t.Error("a silent member answers")
 		}
 	})
 }
 
-// Goal: a relay that reads nothing cannot fill the memory of a member, whatever it sends that
-// needs no room. Method: frames that are answered with such, of which none is sent.
+// A relay that does not read cannot exhaust a member's memory with frames that use no window. Here
+// the member answers each, and sends none.
 func TestReadsNothing(t *testing.T) {
 	refuse := func(c *Channel, _ *pb.RelayCall) func() {
 		go c.End(&pb.RelayEnd{})
 		return nil
 	}
 	for name, frames := range map[string]func(i uint64) []*pb.RelayFrame{
-		"whether the member is there": func(uint64) []*pb.RelayFrame { return []*pb.RelayFrame{{}} },
-		"calls that end": func(i uint64) []*pb.RelayFrame {
+		"probes": func(uint64) []*pb.RelayFrame { return []*pb.RelayFrame{{}} },
+		"refused calls": func(i uint64) []*pb.RelayFrame {
 			return []*pb.RelayFrame{{Channel: i, Call: &pb.RelayCall{}}}
 		},
 	} {
@@ -456,10 +452,10 @@ func TestReadsNothing(t *testing.T) {
 				}
 				return
 			}
-			t.Errorf("%s: %d frames wait", name, len(l.short))
+			t.Errorf("%s: %d frames waiting", name, len(l.short))
 		})
 	}
-	// What was sent does not count.
+	// Frames that were sent do not count.
 	l := New(nil, 1<<20, refuse)
 	for range 2 * maxFree {
 		if err := l.take([]*pb.RelayFrame{{}}); err != nil {
@@ -469,8 +465,7 @@ func TestReadsNothing(t *testing.T) {
 	}
 }
 
-// Goal: outcomes that a relay does not read have a bound by their groups. Method: rounds of as many
-// groups as one may have.
+// Outcomes that a relay does not read are limited by their number of groups.
 func TestOutcomesAreBounded(t *testing.T) {
 	const groups = 64
 	l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
@@ -492,15 +487,15 @@ func TestOutcomesAreBounded(t *testing.T) {
 		return n, err
 	}
 	if n, err := rounds(2*maxFree/groups, true); err != nil {
-		t.Errorf("round %d, of which each was sent: %v", n, err)
+		t.Errorf("round %d, when all were sent: %v", n, err)
 	}
 	if n, err := rounds(2*maxFree/groups, false); !errors.Is(err, errProtocol) {
-		t.Errorf("after %d rounds of which none is sent: %v", n, err)
+		t.Errorf("after %d rounds, when none was sent: %v", n, err)
 	}
 }
 
-// Goal: the calls of a relay, and their headers, have a bound. One that is above it is refused, and
-// no other ends.
+// A relay's calls and their headers are limited. A call above the limit is refused, and no other
+// ends.
 func TestTooManyCalls(t *testing.T) {
 	accepted := 0
 	l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { accepted++; return nil })
@@ -518,7 +513,7 @@ func TestTooManyCalls(t *testing.T) {
 			out[0].End.GetCode() == int32(codes.ResourceExhausted)
 	}
 	if !refused(take(1, &pb.RelayCall{Address: strings.Repeat("a", maxCall)}), 1) || accepted != 0 {
-		t.Error("a call with huge headers is accepted")
+		t.Error("a call with huge headers was accepted")
 	}
 	for i := range uint64(maxChannels) {
 		if out := take(i+2, &pb.RelayCall{}); len(out) != 0 {
@@ -526,16 +521,16 @@ func TestTooManyCalls(t *testing.T) {
 		}
 	}
 	if !refused(take(maxChannels+2, &pb.RelayCall{}), maxChannels+2) || accepted != maxChannels {
-		t.Errorf("%d calls are accepted", accepted)
+		t.Errorf("%d calls were accepted", accepted)
 	}
 	over := []*pb.RelayFrame{{Channel: 2, End: &pb.RelayEnd{}}}
 	if err := l.take(over); err != nil || len(take(maxChannels+3, &pb.RelayCall{})) != 0 {
-		t.Errorf("after the end of another: %v", err)
+		t.Errorf("after another call ended: %v", err)
 	}
 }
 
-// Goal: what is said about groups of leases comes to who takes that, in order, of a channel with the
-// channel, and to nobody else; and a message that is delivered at the relay comes like the member's.
+// Frames about groups go to the TakeGroups function, in order, with their channel if any. Messages
+// passed to Deliver arrive like the member's.
 func TestGroupFrames(t *testing.T) {
 	var got []string
 	take := func(c *Channel, f *pb.RelayFrame) {
@@ -556,7 +551,7 @@ func TestGroupFrames(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// The third is about a client that has gone.
+	// The third is for a client that has gone.
 	if want := []string{"false 0 0 1", "true 2 0 0", "false 3 0 0", "false 0 4 0"}; !slices.Equal(
 		got, want) {
 		t.Errorf("took %q, want %q", got, want)
@@ -570,18 +565,17 @@ func TestGroupFrames(t *testing.T) {
 		t.Errorf("sent %v", out)
 	}
 	if n := c.Behind(); n != 0 {
-		t.Errorf("%d are behind", n)
+		t.Errorf("backlog %d", n)
 	}
 	c.End(&pb.RelayEnd{})
 	l.next()
 	c.SendJoined(&pb.RelayJoined{AnsweredRounds: 7})
 	if out, _ := l.next(); len(out) != 1 || out[0].Joined.GetAnsweredRounds() != 7 {
-		t.Errorf("after the end of the call sent %v", out)
+		t.Errorf("sent after the end of the call: %v", out)
 	}
 }
 
-// TestDeliverBetweenPieces: a message that is delivered while another one has come in part does not
-// become a part of it.
+// A message passed to Deliver between the pieces of another message does not become part of it.
 func TestDeliverBetweenPieces(t *testing.T) {
 	l := New(nil, 1<<20, nil)
 	c := open(t, l, "call")
@@ -595,7 +589,7 @@ func TestDeliverBetweenPieces(t *testing.T) {
 	piece("long ", false)
 	token := make(chan struct{}, 1)
 	token <- struct{}{}
-	if _, err := c.RecvOr(t.Context(), token); !errors.Is(err, ErrOther) { // which takes the piece
+	if _, err := c.RecvOr(t.Context(), token); !errors.Is(err, ErrOther) { // consumes the piece
 		t.Fatal(err)
 	}
 	c.Deliver([]byte("answer"))

@@ -1,10 +1,11 @@
 // Package channel carries many gRPC calls over one gRPC stream, each in its own channel
-// (leasehold/v1/relay.proto). A relay opens the channels, a member serves them.
+// (leasehold/v1/relay.proto). A relay opens the channels; a member serves them.
 //
-// A channel has room for a limited number of bytes in each direction, like an HTTP/2 stream: if an
-// end does not read, the other end stops in that channel, but not in others. The goroutine that
-// receives from the stream never waits, so the number of channels limits the memory.
+// A channel has a window in each direction, like an HTTP/2 stream: if one end does not read, the
+// other end blocks in that channel, but not in others. The goroutine that receives from the stream
+// never blocks, so memory is limited by the number of channels.
 //
 // Short messages overtake long ones of other channels, so that renewals do not wait for a large
-// answer to another client. Renewals of groups of leases belong to no channel; they use channel 0.
+// response to another client. Renewals of groups of leases belong to no channel; they use channel
+// 0.
 package channel

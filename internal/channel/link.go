@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// window is the room of a channel in each direction, and cost what each frame uses of it in
-	// addition to its piece. They are part of the protocol.
+	// window is the initial window of a channel in each direction, and cost what each frame uses of
+	// it besides its data. They are part of the protocol.
 	window    = 64 << 10
 	cost      = 64
 	pieceSize = 16 << 10
@@ -29,38 +29,38 @@ const (
 	// has less than 64 KiB: if others leave large answers unread, a member delays larger messages,
 	// and renewals would wait with them.
 	maxBatch = 40 << 10
-	// maxChannels limits the channels of a link that accepts them, and maxCall the bytes of a call.
+	// maxChannels limits the channels that a link accepts, and maxCall the bytes of a call.
 	maxChannels = 1 << 18
 	maxCall     = 128 << 10
-	// maxFree limits the waiting frames without a piece, which need no room.
-	// Each group of an outcome counts as one more.
+	// maxFree limits the waiting frames that use no window. Each group of an outcome counts as one
+	// more.
 	maxFree = 1 << 18
 )
 
 // ErrLost is wrapped by the errors of channels whose stream has ended.
 var ErrLost = errors.New("the connection to the member was lost")
 
-// errProtocol is wrapped by errors about violations of the protocol by the other end.
+// errProtocol is wrapped when the other end violates the protocol.
 var errProtocol = errors.New("the other end violated the relay protocol")
 
-// Stream is a stream of messages, each of which has several frames.
+// Stream is a stream of messages of several frames each.
 type Stream interface {
 	Send(frames []*pb.RelayFrame) error
 	Recv() (frames []*pb.RelayFrame, err error)
 }
 
-// Accept starts to serve a channel, and must not block. The function that it returns is called
-// once, when nobody waits for the call any more, and must not block either.
+// Accept starts to serve a channel. The returned function is called once, when the call is
+// abandoned. Neither may block.
 type Accept func(*Channel, *pb.RelayCall) (cancel func())
 
 // Link is one end of a stream. Its methods are safe for concurrent use.
 type Link struct {
 	stream Stream
 	accept Accept // nil at a relay, which accepts no channels
-	most   int    // maximum size of a message
+	most   int    // maximum message size
 	wake   chan struct{}
-	done   chan struct{} // closed when the link has ended
-	heard  chan struct{} // capacity 1: something has been received
+	done   chan struct{} // closed when the link ends
+	heard  chan struct{} // capacity 1: something was received
 	groups func(*Channel, *pb.RelayFrame)
 	keeper uint64
 
@@ -69,9 +69,9 @@ type Link struct {
 	newest   uint64
 	short    []*pb.RelayFrame // to be sent, before those in long
 	long     []*pb.RelayFrame
-	free     int   // number of frames in both that need no room
-	finish   error // why it ends after everything is sent; nil if it does not
-	why      error // why it has ended; nil if it has not
+	free     int   // number of frames in both that use no window
+	finish   error // why it ends once everything is sent; nil if it does not
+	why      error // why it ended; nil if it has not
 }
 
 // New returns a link for messages of up to most bytes. accept is nil at a relay.
@@ -122,7 +122,7 @@ func (l *Link) Run(ctx context.Context) error {
 			}
 		}
 		if err := l.stream.Send(frames); err != nil {
-			if errors.Is(err, io.EOF) { // the receiver learns the reason
+			if errors.Is(err, io.EOF) { // the receiver has the reason
 				<-l.done
 			}
 			l.End(err)
@@ -190,11 +190,10 @@ func (l *Link) Channels() int {
 	return len(l.channels)
 }
 
-// Answers probes the other end, and reports whether it responds. It returns false if nothing comes
-// within the timeout and the link has not ended. It waits in parts: a process that was stopped, or
-// got no CPU time, misses only one or two of them. After each part it yields to other ready
-// goroutines: the scheduler prefers the one with an expired timer, while the answer may be waiting
-// in one of ten thousand others. Only one goroutine may call it.
+// Answers probes the other end and reports whether it responds within the timeout. It waits in
+// parts: a process that was stopped, or got no CPU time, misses only one or two of them. After each
+// part it yields: the scheduler prefers the goroutine with an expired timer, while the answer may
+// be in one of ten thousand others. Only one goroutine may call it.
 func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 	select {
 	case <-l.heard:
@@ -283,7 +282,7 @@ func (l *Link) take(frames []*pb.RelayFrame) error {
 			c.cancel = l.accept(c, f.Call)
 		}
 		c := l.channels[f.Channel]
-		if c == nil { // it has ended here, and the other end does not know that yet
+		if c == nil { // it ended here, and the other end does not know that yet
 			if about && l.groups != nil {
 				after = append(after, func() { l.groups(nil, f) })
 			}
@@ -301,18 +300,18 @@ func (l *Link) take(frames []*pb.RelayFrame) error {
 		}
 	}
 	if l.accept != nil && l.free > maxFree {
-		return fmt.Errorf("%w: it does not read, and %d frames are waiting", errProtocol, l.free)
+		return fmt.Errorf("%w: it does not read; %d frames are waiting", errProtocol, l.free)
 	}
 	return nil
 }
 
-// refusesLocked returns why a call is not accepted, or "" if it is.
+// refusesLocked returns why a call is refused, or "".
 func (l *Link) refusesLocked(call *pb.RelayCall) string {
 	if len(l.channels) >= maxChannels {
-		return fmt.Sprintf("the relay has %d calls under way; use more relays", len(l.channels))
+		return fmt.Sprintf("the relay has %d calls in flight; use more relays", len(l.channels))
 	}
 	if n := proto.Size(call); n > maxCall {
-		return fmt.Sprintf("the headers of the call have %d bytes, and may have %d", n, maxCall)
+		return fmt.Sprintf("the call's headers have %d bytes, more than %d", n, maxCall)
 	}
 	return ""
 }

@@ -24,7 +24,7 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// pipe is one end of a stream in memory.
+// pipe is one end of an in-memory stream.
 type pipe struct {
 	out chan<- []*pb.RelayFrame
 	in  <-chan []*pb.RelayFrame
@@ -51,13 +51,13 @@ func (p pipe) Recv() ([]*pb.RelayFrame, error) {
 	}
 }
 
-// asked is a call of a client.
+// asked is a client's call.
 type asked struct {
 	ctx  context.Context
-	up   chan []byte // closed when the client sends nothing more
+	up   chan []byte // closed when the client half-closes
 	down chan []byte
-	over chan error // how the call has ended
-	// header and trailer are those of the answer, once it is over.
+	over chan error // status of the call
+	// header and trailer are set when the call ends.
 	header, trailer metadata.MD
 }
 
@@ -103,7 +103,7 @@ func (a *asked) SendMsg(m any) error {
 	}
 }
 
-// transport lets a call have the method of a stream.
+// transport gives a call the method of its stream.
 type transport struct {
 	grpc.ServerTransportStream
 	*asked
@@ -121,7 +121,6 @@ func (t transport) SendHeader(md metadata.MD) error { return t.asked.SendHeader(
 // SetTrailer implements grpc.ServerTransportStream.
 func (t transport) SetTrailer(metadata.MD) error { return nil }
 
-// ask makes a call.
 func (r *Relay) ask(ctx context.Context) *asked {
 	a := &asked{up: make(chan []byte, 1), down: make(chan []byte, 1), over: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(ctx)
@@ -134,7 +133,7 @@ func (r *Relay) ask(ctx context.Context) *asked {
 	return a
 }
 
-// carried runs f with a relay of a member that serves calls by a function, in virtual time.
+// carried runs f with a relay whose member serves calls with serve, in virtual time.
 func carried(t *testing.T, serve func(*channel.Channel), f func(*testing.T, *Relay)) {
 	t.Helper()
 	accept := func(c *channel.Channel, _ *pb.RelayCall) func() {
@@ -144,7 +143,7 @@ func carried(t *testing.T, serve func(*channel.Channel), f func(*testing.T, *Rel
 	carriedTo(t, accept, f)
 }
 
-// carriedTo is carried with a member that sees more of a call.
+// carriedTo is carried for a member that accepts calls itself.
 func carriedTo(t *testing.T, accept channel.Accept, f func(*testing.T, *Relay)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +153,7 @@ func carriedTo(t *testing.T, accept channel.Accept, f func(*testing.T, *Relay)) 
 		w := &way{Link: channel.New(pipe{up, down, end}, 1<<20, nil), keeping: newKeeping()}
 		w.keeping.over(w.Link)
 		for _, l := range []*channel.Link{w.Link, member} {
-			go func() { _ = l.Run(t.Context()) }() // it ends with the stream
+			go func() { _ = l.Run(t.Context()) }() // ends with the stream
 		}
 		r := &Relay{count: newMetrics(), large: semaphore.NewWeighted(1 << 20)}
 		r.members = newMembers(nil, slog.New(slog.DiscardHandler), r.count)
@@ -167,7 +166,7 @@ func carriedTo(t *testing.T, accept channel.Accept, f func(*testing.T, *Relay)) 
 	})
 }
 
-// answer answers one request, as a member does one of a method with only one.
+// answer answers one request, like a unary method of a member.
 func answer(c *channel.Channel) {
 	b, err := c.Recv(context.Background())
 	if err != nil {
@@ -179,7 +178,7 @@ func answer(c *channel.Channel) {
 	}
 }
 
-// Goal: a call that has begun has its answer when the relay stops, wherever its request is.
+// When the relay stops, calls in flight still get their answers, wherever their requests are.
 func TestStopsAfterAnswers(t *testing.T) {
 	for name, begin := range map[string]func(*Relay, *asked){
 		"before": func(r *Relay, a *asked) { r.drain(); synctest.Wait(); a.up <- []byte("q") },
@@ -192,14 +191,14 @@ func TestStopsAfterAnswers(t *testing.T) {
 			begin(r, a)
 			close(a.up)
 			if err := <-a.over; err != nil || string(<-a.down) != "q" {
-				t.Errorf("a call that asks %s ends with %v", name, err)
+				t.Errorf("a call that asks %s ended with %v", name, err)
 			}
 		})
 	}
 }
 
-// Goal: a stream is not over when the relay stops, which tells the client to go elsewhere; also one
-// whose client asks for nothing until then, or at all.
+// When the relay stops, every stream ends with an error that makes the client reconnect elsewhere,
+// even if the client has sent nothing.
 func TestStopsStreams(t *testing.T) {
 	echo := func(c *channel.Channel) {
 		for {
@@ -208,7 +207,7 @@ func TestStopsStreams(t *testing.T) {
 				c.End(&pb.RelayEnd{})
 				return
 			}
-			_ = c.Send(context.Background(), b) // Recv says if it has ended
+			_ = c.Send(context.Background(), b) // Recv returns the error
 		}
 	}
 	for name, ask := range map[string]func(*Relay, *asked){
@@ -225,14 +224,14 @@ func TestStopsStreams(t *testing.T) {
 			a := r.ask(t.Context())
 			ask(r, a)
 			if err := <-a.over; !errors.Is(err, errStopping) {
-				t.Errorf("a stream that asks %s ends with %v", name, err)
+				t.Errorf("a stream that asks %s ended with %v", name, err)
 			}
 		})
 	}
 }
 
-// Goal: large requests that no member takes cannot fill the memory of a relay, nor keep its room.
-// Method: a call whose second message is not taken, and others that come with as much.
+// Large requests that no member reads cannot exhaust a relay's memory, and their memory is
+// released.
 func TestLargeRequests(t *testing.T) {
 	large := make([]byte, 1<<20)
 	second := func(c *channel.Channel) {
@@ -241,7 +240,7 @@ func TestLargeRequests(t *testing.T) {
 			if err != nil || string(b) == "wait" {
 				return
 			}
-			_ = c.Send(context.Background(), b) // Recv says if it has ended
+			_ = c.Send(context.Background(), b) // Recv returns the error
 		}
 	}
 	carried(t, second, func(t *testing.T, r *Relay) {
@@ -254,46 +253,46 @@ func TestLargeRequests(t *testing.T) {
 		}
 		stuck, crowded := ask("wait"), ask("wait")
 		if err := <-crowded.over; !errors.Is(err, errCrowded) {
-			t.Errorf("a large request without room ends with %v", err)
+			t.Errorf("large request over the limit: %v", err)
 		}
 		if err := <-stuck.over; !errors.Is(err, errUntaken) {
-			t.Errorf("a large request that is not taken ends with %v", err)
+			t.Errorf("large request that the member does not read: %v", err)
 		}
 		synctest.Wait()
 		well := ask("well")
 		<-well.down
 		if b := <-well.down; len(b) != len(large) {
-			t.Errorf("%d bytes come back", len(b))
+			t.Errorf("received %d bytes", len(b))
 		}
 	})
 }
 
-// Goal: large answers that clients do not read cannot fill the memory of a relay.
+// Large responses that clients do not read cannot exhaust a relay's memory.
 func TestLargeAnswers(t *testing.T) {
 	send := func(c *channel.Channel) {
 		for range 3 {
-			_ = c.Send(context.Background(), make([]byte, 1<<20)) // the test says if it does not come
+			_ = c.Send(context.Background(), make([]byte, 1<<20)) // the test fails if it does not arrive
 		}
 		c.End(&pb.RelayEnd{})
 	}
 	carried(t, send, func(t *testing.T, r *Relay) {
 		slow := r.ask(t.Context())
-		synctest.Wait() // one message is with the client, and one waits
+		synctest.Wait() // the client has one message, and one waits
 		crowded := r.ask(t.Context())
 		if err := <-crowded.over; status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("a large answer without room ends with %v", err)
+			t.Errorf("large response over the limit: %v", err)
 		}
 		for range 3 {
 			<-slow.down
 		}
 		if err := <-slow.over; err != nil {
-			t.Errorf("a call whose client reads ends with %v", err)
+			t.Errorf("call of a client that reads: %v", err)
 		}
 	})
 }
 
-// Goal: a member knows of a call what it would of one of a connection, but for what is of the
-// connection; and a client gets all of the answer: header, messages, trailer, details of errors.
+// A member sees a call as if it came directly, except for properties of the connection. A client
+// gets the whole response: header, messages, trailer and error details.
 func TestWhole(t *testing.T) {
 	var calls chan *pb.RelayCall
 	details := &statuspb.Status{
@@ -311,7 +310,7 @@ func TestWhole(t *testing.T) {
 		calls <- call
 		go func() {
 			c.SendHeader(&pb.RelayHeader{Headers: field("h", "1")})
-			_ = c.Send(context.Background(), []byte("a")) // the test says if it does not come
+			_ = c.Send(context.Background(), []byte("a")) // the test fails if it does not arrive
 			c.End(&pb.RelayEnd{
 				Code: details.Code, Message: "why", Details: encoded, Trailers: field("t-bin", "\xff"),
 			})
@@ -333,11 +332,11 @@ func TestWhole(t *testing.T) {
 		}
 		if len(got) != 2 || got["token"] != "12" || got["x-bin"] != "\xff" ||
 			call.Method != "/s/m" || call.TimeoutMs != 60_000 || call.Certificate != nil {
-			t.Errorf("the member sees %v", call)
+			t.Errorf("the member received %v", call)
 		}
 		err := <-a.over
 		if b := <-a.down; string(b) != "a" || !proto.Equal(status.Convert(err).Proto(), details) {
-			t.Errorf("the answer is %q, %v", b, err)
+			t.Errorf("response %q, %v", b, err)
 		}
 		if a.header.Get("h")[0] != "1" || a.trailer.Get("t-bin")[0] != "\xff" {
 			t.Errorf("header %v, trailer %v", a.header, a.trailer)
@@ -345,7 +344,7 @@ func TestWhole(t *testing.T) {
 	})
 }
 
-// Goal: a member learns at once that a client has given a call up.
+// When a client cancels a call, the member learns of it at once.
 func TestGivenUp(t *testing.T) {
 	var given chan struct{}
 	accept := func(*channel.Channel, *pb.RelayCall) func() { return func() { close(given) } }
@@ -362,13 +361,13 @@ func TestGivenUp(t *testing.T) {
 		select {
 		case <-given:
 		default:
-			t.Error("the member is not told")
+			t.Error("the member's call was not canceled")
 		}
 	})
 }
 
-// Goal: the log says once why a member takes no calls, and again when it is something else, or has
-// been well in between.
+// The log has one line when a member stops accepting calls, and another when the reason changes or
+// it fails again after a success.
 func TestFailuresInLog(t *testing.T) {
 	var b strings.Builder
 	m := newMembers(nil, slog.New(slog.NewTextHandler(&b, nil)), newMetrics())

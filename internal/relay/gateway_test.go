@@ -26,7 +26,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// site is the HTTP side of a relay.
+// site is a relay's HTTP server.
 type site struct {
 	*testing.T
 	url    string
@@ -34,11 +34,10 @@ type site struct {
 	relay  *running
 }
 
-// ports counts those that relays of tests have opened.
+// ports counts the ports of the tests' relays.
 var ports atomic.Int64
 
-// serveHTTP starts a relay of a member on a port of this machine, with TLS if there are
-// certificates.
+// serveHTTP starts a relay for a member on a local port, with TLS if there are certificates.
 func serveHTTP(t *testing.T, cfg relay.Config, a *certs.Authority) *site {
 	t.Helper()
 	at := fmt.Sprint("127.0.0.1:", ports.Add(1))
@@ -68,7 +67,7 @@ func serveHTTP(t *testing.T, cfg relay.Config, a *certs.Authority) *site {
 	return s
 }
 
-// run starts a relay that is reached at an endpoint, and waits until it serves.
+// run starts a relay at an endpoint, and waits until it serves.
 func run(t testing.TB, cfg relay.Config, endpoint string) *running {
 	t.Helper()
 	r, err := relay.New(cfg)
@@ -87,7 +86,7 @@ func run(t testing.TB, cfg relay.Config, endpoint string) *running {
 	return out
 }
 
-// ask makes a request, and returns its answer.
+// ask makes a request and returns the response.
 func (s *site) ask(method, path string, body io.Reader, headers ...string) *http.Response {
 	s.Helper()
 	r, err := http.NewRequestWithContext(soon(s), method, s.url+path, body)
@@ -108,7 +107,7 @@ func (s *site) ask(method, path string, body io.Reader, headers ...string) *http
 	return w
 }
 
-// get makes a request, and returns the status and the text of the answer.
+// get makes a request, and returns the status and body of the response.
 func (s *site) get(method, path, body string, headers ...string) (int, string) {
 	s.Helper()
 	w := s.ask(method, path, strings.NewReader(body), headers...)
@@ -119,7 +118,7 @@ func (s *site) get(method, path, body string, headers ...string) (int, string) {
 	return w.StatusCode, string(text)
 }
 
-// call makes a call that must succeed, and returns a field of the answer.
+// call makes a call that must succeed, and returns a field of the response.
 func (s *site) call(path, body, field string, headers ...string) string {
 	s.Helper()
 	code, text := s.get("POST", path, body, headers...)
@@ -134,7 +133,7 @@ func (s *site) call(path, body, field string, headers ...string) string {
 	return string(b)
 }
 
-// line waits for a line of a stream that has a text.
+// line waits for a line that contains want.
 func (s *site) line(lines *bufio.Reader, want string) string {
 	s.Helper()
 	for {
@@ -143,13 +142,13 @@ func (s *site) line(lines *bufio.Reader, want string) string {
 			return text
 		}
 		if err != nil {
-			s.Fatalf("the stream ends without %q: %v %s", want, err, text)
+			s.Fatalf("the stream ended without %q: %v %s", want, err, text)
 		}
 	}
 }
 
-// converse opens a stream both ways with a first message, and returns what sends more, and the
-// answers.
+// converse opens a bidirectional stream with a first message. It returns a function that sends
+// more, and the responses.
 func (s *site) converse(path, first string) (say func(text string), answers *bufio.Reader) {
 	s.Helper()
 	r, w := io.Pipe()
@@ -165,9 +164,8 @@ func (s *site) converse(path, first string) (say func(text string), answers *buf
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
-// Goal: the gateway of a relay is that of a member, with its page: calls with one answer, streams
-// of answers, and streams both ways, of etcd's API and of leasehold.v1. Method: with TLS and
-// HTTP/2, and without.
+// A relay's gateway works like a member's, including the page: unary calls, streams of responses,
+// and bidirectional streams, for etcd's API and leasehold.v1, with TLS and HTTP/2 and without.
 func TestGateway(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -181,7 +179,7 @@ func TestGateway(t *testing.T) {
 				s.call("/v3/kv/put", `{"key":"`+key+`","value":"`+large+`"}`, "")
 				got := s.call("/v1/store/range", `{"key":"`+key+`"}`, "kvs")
 				if !strings.Contains(got, large) {
-					t.Errorf("the value does not come back: %d bytes", len(got))
+					t.Errorf("the value came back with %d bytes", len(got))
 				}
 				s.call("/v3/lock/lock", `{"name":"`+key+`"}`, "key")
 
@@ -219,16 +217,16 @@ func TestGateway(t *testing.T) {
 				}
 				code, text := s.get("POST", "/v1/store/range", `{"key":"`+key+`","nothing":1}`)
 				if code != 400 || !strings.Contains(text, `has no field`) {
-					t.Errorf("a field that there is not: %d %s", code, text)
+					t.Errorf("unknown field: %d %s", code, text)
 				}
 			})
 		}
 	})
 }
 
-// Goal: no page of another site reaches the cluster through a relay and a browser: what names
-// another host is refused, without TLS, and what another origin sends, and what browsers send
-// without asking. Hosts and origins on a list are let in. Nothing of this reaches the member.
+// A page from another site cannot reach the cluster through a relay and a browser. Requests for
+// another host, without TLS, from another origin, or of kinds that browsers send without a
+// preflight, are refused before they reach the member. Listed hosts and origins are allowed.
 func TestGatewayGuards(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -267,27 +265,26 @@ func TestGatewayGuards(t *testing.T) {
 					want = c.open
 				}
 				if code != want {
-					t.Errorf("%s, %+v: %d, not %d: %s", name, c, code, want, body)
+					t.Errorf("%s, %+v: %d, want %d: %s", name, c, code, want, body)
 				}
 				if c.method == "GET" {
 					continue
 				}
 				kvs := s.call("/v1/store/range", `{"key":"`+key+`"}`, "kvs", "Host", own)
 				if (kvs != "null") != (want == 200) {
-					t.Errorf("%s, %+v: there is %s", name, c, kvs)
+					t.Errorf("%s, %+v: header %s is set", name, c, kvs)
 				}
 			}
 			w := s.ask("POST", "/v1/store/put", strings.NewReader(`{"key":"YQ=="}`),
 				"Host", own, "Origin", friend)
 			if got := w.Header.Get("Access-Control-Allow-Origin"); (got == friend) != (name == "open") {
-				t.Errorf("%s: a browser is told to let %q in", name, got)
+				t.Errorf("%s: the origin %q is allowed", name, got)
 			}
 		}
 	})
 }
 
-// Goal: --ui and --enable-grpc-gateway are what they are at a member, and the log says where the
-// page is.
+// --ui and --enable-grpc-gateway work as on a member, and the log has the page's address.
 func TestGatewaySettings(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -318,7 +315,7 @@ func TestGatewaySettings(t *testing.T) {
 				t.Errorf("%+v: %d %s", c.settings, code, text)
 			}
 			if told := strings.Contains(log.String(), "page="+s.url+"/ui/"); told != (c.page == 200) {
-				t.Errorf("%+v: it said %s", c.settings, log.String())
+				t.Errorf("%+v: the log has %s", c.settings, log.String())
 			}
 		}
 		bad := relay.Config{
@@ -326,12 +323,12 @@ func TestGatewaySettings(t *testing.T) {
 			HTTP: web.Settings{Gateway: true, UI: "all"},
 		}
 		if _, err := relay.New(bad); err == nil || !strings.Contains(err.Error(), `--ui "all"`) {
-			t.Errorf("a page of another kind: %v", err)
+			t.Errorf("unknown --ui: %v", err)
 		}
 	})
 }
 
-// Goal: a relay that stops ends the streams of its gateway, and says why; none has to be cut off.
+// When a relay stops, the streams of its gateway end with the reason, and none is cut off.
 func TestGatewayStops(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		var log harness.Log
@@ -353,7 +350,7 @@ func TestGatewayStops(t *testing.T) {
 		for _, lines := range streams {
 			text, err := io.ReadAll(lines)
 			if err != nil || len(text) > 0 && !bytes.Contains(text, []byte("the relay is stopping")) {
-				t.Errorf("a stream ends with %q, %v", text, err)
+				t.Errorf("the stream ended with %q, %v", text, err)
 			}
 		}
 		if strings.Contains(log.String(), "cutting off") {

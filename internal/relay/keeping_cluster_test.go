@@ -21,7 +21,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// session is a client that keeps one lease alive over a stream of its own.
+// session is a client that keeps one lease alive over its own stream.
 type session struct {
 	stream pb.StreamService_OpenClient
 	lease  *pb.Lease
@@ -41,7 +41,7 @@ func newSession(t testing.TB, conn *grpc.ClientConn) *session {
 	return s
 }
 
-// ask sends a request and returns the answer, which is the next.
+// ask sends a request and returns the next response.
 func (s *session) ask(t testing.TB, r *pb.Request) *pb.Response {
 	t.Helper()
 	s.last++
@@ -56,7 +56,7 @@ func (s *session) ask(t testing.TB, r *pb.Request) *pb.Response {
 		}
 		for _, resp := range m.Responses {
 			if resp.Id != r.Id {
-				t.Fatalf("the answer to %d is %v", r.Id, resp)
+				t.Fatalf("response to %d: %v", r.Id, resp)
 			}
 			return resp
 		}
@@ -70,7 +70,7 @@ func (s *session) renew(t testing.TB) *pb.RenewResponse {
 	}}}).GetRenew()
 }
 
-// metric returns a number of the page of metrics.
+// metric returns the value of a metric.
 func (r *running) metric(t testing.TB, name string) (value string) {
 	t.Helper()
 	c := http.Client{Transport: &http.Transport{
@@ -93,8 +93,9 @@ func (r *running) metric(t testing.TB, name string) (value string) {
 	return value
 }
 
-// Goal: renewals of many clients are answered by rounds, but for the first of each lease; each client
-// hears what it would hear at a member, also that its lease is gone and why, and what else it asks for is done in between.
+// Renewals of many clients are answered by rounds, except for the first of each lease. Each client
+// gets what a member would return, including why its lease is gone, and can send other requests in
+// between.
 func TestRenewalsThroughRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -125,7 +126,7 @@ func TestRenewalsThroughRelay(t *testing.T) {
 		wg.Wait()
 		want := fmt.Sprint(sessions * (renewals - 1))
 		if n := r.metric(t, "leasehold_relay_renewals_total"); n != want {
-			t.Errorf("%s renewals are answered by rounds, not %s", n, want)
+			t.Errorf("%s renewals answered by rounds, want %s", n, want)
 		}
 		first, second := all[0], all[1]
 		first.ask(t, &pb.Request{Body: &pb.Request_Revoke{Revoke: &pb.RevokeRequest{
@@ -134,12 +135,12 @@ func TestRenewalsThroughRelay(t *testing.T) {
 		gone := second.renew(t)
 		if len(gone.GetResults()) != 1 || gone.Results[0].Reason != pb.Reason_REASON_LEASE_NOT_FOUND ||
 			gone.Results[0].Cause != pb.LeaseEvent_KIND_REVOKED {
-			t.Errorf("of a lease that was revoked the client hears %v", gone)
+			t.Errorf("revoked lease: %v", gone)
 		}
 		if got := first.renew(t); len(got.GetTtlMs()) != 1 || got.TtlMs[0] != 60_000 {
-			t.Errorf("another lease: %v", got)
+			t.Errorf("other lease: %v", got)
 		}
-		// What has been asked when a client says no more is answered.
+		// Requests sent before the client half-closes are answered.
 		if err := first.stream.Send(&pb.ClientMessage{Requests: []*pb.Request{{
 			Id: 1000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{Ids: []int64{first.lease.Id}}},
 		}}}); err != nil {
@@ -153,7 +154,7 @@ func TestRenewalsThroughRelay(t *testing.T) {
 			m, err := first.stream.Recv()
 			if err != nil {
 				if !errors.Is(err, io.EOF) || answered != 1 {
-					t.Errorf("at the end: %v, after %d answers", err, answered)
+					t.Errorf("at the end: %v, after %d responses", err, answered)
 				}
 				return
 			}
@@ -162,7 +163,7 @@ func TestRenewalsThroughRelay(t *testing.T) {
 	})
 }
 
-// receiving returns how many streams that relays carry have a goroutine that receives.
+// receiving returns the number of relayed streams with a goroutine that receives.
 func receiving() (n int) {
 	stacks := make([]byte, 1<<24)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -175,9 +176,9 @@ func receiving() (n int) {
 	return n
 }
 
-// Goal: a stream behind a relay that does nothing, or renews, has no goroutine at the member that
-// receives; and has one again when something else comes. It is not parallel, as it counts the
-// goroutines of the process.
+// A relayed stream that is idle, or only renews, has no receiving goroutine at the member, and gets
+// one when something else arrives. The test is not parallel, since it counts goroutines of the
+// process.
 func TestStreamsRestBehindRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -189,14 +190,14 @@ func TestStreamsRestBehindRelay(t *testing.T) {
 			t.Helper()
 			for n := receiving(); n > 0; n = receiving() {
 				select {
-				case <-time.After(10 * time.Millisecond): // nothing tells that a goroutine has ended
+				case <-time.After(10 * time.Millisecond): // nothing signals the end of a goroutine
 				case <-ctx.Done():
-					t.Fatalf("%d streams receive, and nothing comes", n)
+					t.Fatalf("%d idle streams have a receiving goroutine", n)
 				}
 			}
 		}
 		for range 2 {
-			for n := 1; n > 0; n = receiving() { // one that takes long at the member wakes its stream
+			for n := 1; n > 0; n = receiving() { // a slow request wakes its stream
 				rest()
 				for _, s := range all {
 					if got := s.renew(t); len(got.GetTtlMs()) != 1 || got.TtlMs[0] != 60_000 {
@@ -216,7 +217,8 @@ func TestStreamsRestBehindRelay(t *testing.T) {
 	})
 }
 
-// remaining returns for how long a lease will certainly live on, below 0 if there is none.
+// remaining returns a lower bound of the lease's remaining time, or a negative value if the lease
+// is gone.
 func (s *session) remaining(t testing.TB, id int64) time.Duration {
 	t.Helper()
 	l := s.ask(t, &pb.Request{Body: &pb.Request_Describe{
@@ -228,8 +230,8 @@ func (s *session) remaining(t testing.TB, id int64) time.Duration {
 	return time.Duration(l.RemainingMs) * time.Millisecond
 }
 
-// Goal: the lease of a client that is gone, or silent, ends a TTL after its last renewal, although
-// others behind the same relay are renewed with it until the relay notices.
+// The lease of a client that is gone or silent ends one TTL after its last renewal, although the
+// relay renews its group until it notices.
 func TestDeadClientBehindRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -253,21 +255,21 @@ func TestDeadClientBehindRelay(t *testing.T) {
 		rounds(15 * time.Second)
 		_ = other.Close()
 		rounds(40 * time.Second)
-		// A renewal waits for a round, and what is said of a lease is rounded: a second is plenty.
+		// A renewal waits for a round, and remaining times are rounded, so allow one second.
 		for name, s := range map[string]*session{"gone": gone, "silent": silent} {
 			left, want := alive.remaining(t, s.lease.Id), time.Minute-time.Since(last)
 			if left < want-time.Second || left > want+time.Second {
-				t.Errorf("the client is %s: its lease lives on for %v, not %v", name, left, want)
+				t.Errorf("client %s: its lease has %v left, want %v", name, left, want)
 			}
 		}
 		rounds(62 * time.Second)
 		for name, s := range map[string]*session{"gone": gone, "silent": silent} {
 			if left := alive.remaining(t, s.lease.Id); left >= 0 {
-				t.Errorf("the client is %s, and its lease lives on for %v", name, left)
+				t.Errorf("client %s: its lease has %v left", name, left)
 			}
 		}
 		if left := alive.remaining(t, alive.lease.Id); left < 50*time.Second {
-			t.Errorf("the lease of the client that is there lives on for %v", left)
+			t.Errorf("lease of the live client: %v left", left)
 		}
 	})
 }

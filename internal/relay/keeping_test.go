@@ -14,16 +14,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// kept is a relay's end of a link to a member that is the test.
+// kept is a relay's end of a link. The test acts as the member.
 type kept struct {
 	*testing.T
 	*keeping
 	sent   chan []*pb.RelayFrame
-	frames []*pb.RelayFrame // that came and were not taken
+	frames []*pb.RelayFrame // received and not consumed
 	come   chan []*pb.RelayFrame
 }
 
-// keeps runs f with one, in virtual time.
+// keeps runs f with a new kept, in virtual time.
 func keeps(t *testing.T, f func(k *kept)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -34,14 +34,14 @@ func keeps(t *testing.T, f func(k *kept)) {
 		}
 		l := channel.New(pipe{k.sent, k.come, end}, 1<<20, nil)
 		k.over(l)
-		go func() { _ = l.Run(t.Context()) }() // it ends with the stream
+		go func() { _ = l.Run(t.Context()) }() // ends with the stream
 		f(k)
 		k.close()
 		close(end)
 	})
 }
 
-// client opens a stream of a client, and has lease 1 join group 5, after so many rounds.
+// client opens a client's stream, and makes lease 1 join group 5 after some rounds.
 func (k *kept) client(token, rounds uint64) *channel.Channel {
 	k.Helper()
 	c, err := k.link.Open(&pb.RelayCall{})
@@ -57,7 +57,7 @@ func (k *kept) client(token, rounds uint64) *channel.Channel {
 	return c
 }
 
-// next returns the next frame that the relay sends, nil if it sends none for a minute.
+// next returns the relay's next frame, or nil if it sends none for a minute.
 func (k *kept) next() *pb.RelayFrame {
 	for len(k.frames) == 0 {
 		select {
@@ -85,8 +85,8 @@ func (k *kept) outcome(number uint64, groups ...*pb.RelayGroup) {
 	synctest.Wait()
 }
 
-// TestKeeping: a renewal waits for a hundredth of the TTL, and is answered by the outcome of the
-// round after that. Only the client that the member has checked, with the same token, is.
+// A renewal waits for a hundredth of the TTL, and is answered by the outcome of the next round.
+// This holds only for the client that the member checked, with the same token.
 func TestKeeping(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)
@@ -97,7 +97,7 @@ func TestKeeping(t *testing.T) {
 		k.begin(other)
 		k.next()
 		if k.asks(other, 9) || k.asks(c, 8) {
-			t.Error("a renewal waits that the member has not checked")
+			t.Error("a renewal that the member has not checked waits")
 		}
 		began := time.Now()
 		if !k.asks(c, 9) {
@@ -106,49 +106,49 @@ func TestKeeping(t *testing.T) {
 		r := k.next().GetRound()
 		if took := time.Since(began); took != 100*time.Millisecond || r.GetNumber() != 1 ||
 			!slices.Equal(r.Groups, []uint64{5}) {
-			t.Errorf("after %v the relay sends %v", took, r)
+			t.Errorf("after %v the relay sent %v", took, r)
 		}
 		if c.Behind() != 0 {
-			t.Error("it is answered before the outcome")
+			t.Error("answered before the outcome")
 		}
 		k.outcome(1, &pb.RelayGroup{Id: 5, TtlMs: 10_000, AtMs: 77})
 		b, err := c.Recv(t.Context())
 		m := new(pb.ServerMessage)
 		if err != nil || proto.Unmarshal(b, m) != nil || m.Responses[0].Id != 7 ||
 			!slices.Equal(m.Responses[0].GetRenew().GetTtlMs(), []int64{10_000}) {
-			t.Errorf("the client receives %v, %v", m, err)
+			t.Errorf("the client received %v, %v", m, err)
 		}
-		// Then nothing is heard of the client.
+		// Then the client is silent.
 		began = time.Now().Add(-100 * time.Millisecond)
 		r = k.next().GetRound()
 		if took := time.Since(began); took != 4*time.Second || len(r.GetGroups()) != 0 ||
 			!slices.Equal(r.GetLeave(), []int64{1}) || !slices.Equal(r.LeaveAsOf, []int64{77}) {
-			t.Errorf("%v after the last renewal the relay sends %v", took, r)
+			t.Errorf("%v after the last renewal, the relay sent %v", took, r)
 		}
 	})
 }
 
-// TestKeepingFails: a renewal goes to the member over the client's stream if its lease has left its
-// group, or if the round has no outcome within a second; and the groups are over then.
+// If its lease has left its group, or the round has no outcome within a second, a renewal goes to
+// the member over the client's stream, and all groups end.
 func TestKeepingFails(t *testing.T) {
 	for name, answer := range map[string]func(k *kept){
 		"left": func(k *kept) {
 			k.outcome(1, &pb.RelayGroup{Id: 5, TtlMs: 10_000, Left: []int64{1}})
 		},
 		"over":     func(k *kept) { k.outcome(1, &pb.RelayGroup{Id: 5}) },
-		"not told": func(k *kept) { k.outcome(1) },
+		"not sent": func(k *kept) { k.outcome(1) },
 		"late":     func(*kept) {},
 	} {
 		keeps(t, func(k *kept) {
 			c := k.client(9, 0)
 			if !k.asks(c, 9) || k.next().GetRound().GetNumber() != 1 {
-				t.Fatal("there is no round")
+				t.Fatal("no round")
 			}
 			k.closeSend(c)
 			answer(k)
 			rounds, frames := uint64(1), 2
 			if name == "left" {
-				frames = 3 // a round in which the lease leaves, in case that it has joined again
+				frames = 3 // a round in which the lease leaves, in case it joined again
 			}
 			var own []*pb.RelayFrame // of the client's stream
 			for range frames {
@@ -162,21 +162,21 @@ func TestKeepingFails(t *testing.T) {
 			}
 			if len(own) != 2 || own[0].GetChannel() == 0 || len(own[0].GetData()) == 0 ||
 				!own[1].GetHalfClose() || c.Behind() != 0 {
-				t.Errorf("%s: the relay sends %v, and the client has %d answers", name, own, c.Behind())
+				t.Errorf("%s: the relay sent %v, and the client has %d responses", name, own, c.Behind())
 			}
 			k.outcome(1, &pb.RelayGroup{Id: 5, TtlMs: 10_000})
 			if next := k.client(9, rounds); c.Behind() != 0 || !k.asks(next, 9) {
 				t.Errorf("%s: a renewal does not wait after another join", name)
 			}
 			if r := k.next().GetRound(); r.GetNumber() != rounds+1 || r.ResetGroups != (name == "late") {
-				t.Errorf("%s: the next round is %v", name, r)
+				t.Errorf("%s: next round: %v", name, r)
 			}
 		})
 	}
 }
 
-// TestAnswersAreBounded: a client that names its lease many times in each renewal and reads no answer
-// occupies no more of the relay's memory than others.
+// A client that renews one lease many times per message, and does not read, uses no more of the
+// relay's memory than others.
 func TestAnswersAreBounded(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)
@@ -199,16 +199,16 @@ func TestAnswersAreBounded(t *testing.T) {
 			bytes += len(m)
 		}
 		if bytes == 0 || bytes > 2*maxWaiting {
-			t.Errorf("%d answers of %d bytes wait", number, bytes)
+			t.Errorf("%d responses of %d bytes are waiting", number, bytes)
 		}
 		if !k.renew(c, b) {
-			t.Error("a renewal does not wait for a round after the answers were read")
+			t.Error("a renewal does not wait for a round after the responses were read")
 		}
 	})
 }
 
-// TestFailedRenewalsBeforeTheEnd: all renewals of a client that sends nothing more go to the member
-// before it hears so, or they would have no answers.
+// All renewals of a client that half-closes go to the member before the half-close; otherwise they
+// would get no response.
 func TestFailedRenewalsBeforeTheEnd(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)
@@ -223,17 +223,16 @@ func TestFailedRenewalsBeforeTheEnd(t *testing.T) {
 		k.outcome(1)
 		for n := range renewals {
 			if f := k.next(); len(f.GetData()) == 0 {
-				t.Fatalf("after %d of %d renewals the relay sends %v", n, renewals, f)
+				t.Fatalf("after %d of %d renewals, the relay sent %v", n, renewals, f)
 			}
 		}
 		if f := k.next(); !f.GetHalfClose() {
-			t.Errorf("after all renewals the relay sends %v", f)
+			t.Errorf("after all renewals, the relay sent %v", f)
 		}
 	})
 }
 
-// TestJoinedIsBounded: what a relay remembers for a client depends on the leases that it keeps, and
-// not on those that it has ever kept.
+// A relay's memory for a client depends on the leases it keeps now, not on those it has ever kept.
 func TestJoinedIsBounded(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(7, 0)
@@ -246,13 +245,13 @@ func TestJoinedIsBounded(t *testing.T) {
 			k.agent.Leave(c, lease.ID(id))
 		}
 		if n := len(k.clients[c].joined); n > 2*minJoined {
-			t.Errorf("%d leases are remembered, and one is kept", n)
+			t.Errorf("%d leases in memory, one of them kept", n)
 		}
 	})
 }
 
-// TestKeepingClientGone: a client's connection ends before the member says that its lease has joined
-// a group of the relay. The lease leaves: other clients keep the group, and would keep the lease.
+// If a client's connection ends before the member reports that its lease joined, the lease leaves.
+// Otherwise the group's other clients would keep it alive.
 func TestKeepingClientGone(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c, err := k.link.Open(&pb.RelayCall{})
@@ -265,13 +264,12 @@ func TestKeepingClientGone(t *testing.T) {
 			Ids: []int64{1}, Tokens: []uint64{9}, Groups: []uint64{5}, TtlMs: []int64{10_000},
 		}}}
 		if r := k.next().GetRound(); !slices.Equal(r.GetLeave(), []int64{1}) {
-			t.Errorf("the relay sends %v, want lease 1 to leave", r)
+			t.Errorf("the relay sent %v, want lease 1 to leave", r)
 		}
 	})
 }
 
-// TestLeavesGoAtOnce: the leases of a client that has gone leave with rounds that follow one another
-// without a pause.
+// The leases of a closed client leave in rounds without a pause between them.
 func TestLeavesGoAtOnce(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c, err := k.link.Open(&pb.RelayCall{})
@@ -292,13 +290,13 @@ func TestLeavesGoAtOnce(t *testing.T) {
 		for number := uint64(1); left < leases; number++ {
 			r := k.next().GetRound()
 			if r.GetNumber() != number || len(r.GetLeave()) == 0 {
-				t.Fatalf("round %d is %v", number, r)
+				t.Fatalf("round %d: %v", number, r)
 			}
 			left += len(r.Leave)
 			k.outcome(number)
 		}
 		if took := time.Since(began); took != 0 {
-			t.Errorf("%d leases leave within %v", left, took)
+			t.Errorf("%d leases left within %v", left, took)
 		}
 	})
 }

@@ -13,8 +13,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Goal: a watch that asks to be told how far it is hears that also while nothing changes, whether
-// it is merged or not.
+// A watch with progress notifications gets them while nothing changes, merged or not.
 func TestMergedProgress(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -39,7 +38,7 @@ func TestMergedProgress(t *testing.T) {
 	})
 }
 
-// openWatches returns how many calls of watches a member has.
+// openWatches returns the number of a member's open watch calls.
 func openWatches(t *testing.T, member *running) int {
 	t.Helper()
 	const labels = `{grpc_method="Watch",grpc_service="leasehold.v1.StoreService",` +
@@ -51,8 +50,8 @@ func openWatches(t *testing.T, member *running) int {
 	return n
 }
 
-// Goal: a client with very many watches that reads nothing does not make the relay open as many
-// calls, and is told all when it reads again.
+// A client with very many watches that does not read makes the relay open only a few calls. When it
+// reads again, it gets every event.
 func TestMergedManyBehind(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		const watches = 100
@@ -79,7 +78,7 @@ func TestMergedManyBehind(t *testing.T) {
 		if err := s.Send(ask); err != nil {
 			t.Fatal(err)
 		}
-		harness.Eventually(t, "some watches catch up", func() error {
+		harness.Eventually(t, "some watches are catching up", func() error {
 			if n := openWatches(t, member) - before; n < 2 {
 				return fmt.Errorf("%d", n)
 			}
@@ -87,20 +86,20 @@ func TestMergedManyBehind(t *testing.T) {
 		})
 		for range 20 {
 			if n := openWatches(t, member) - before; n > watches/2 {
-				t.Fatalf("%d calls for a client that reads nothing", n)
+				t.Fatalf("%d calls for a client that does not read", n)
 			}
 		}
 		told := make(map[uint64]int64)
 		for whole := 0; whole < watches; {
 			got, err := s.Recv()
 			if err != nil {
-				t.Fatalf("%d watches are told all: %v", whole, err)
+				t.Fatalf("%d watches have all events: %v", whole, err)
 			}
 			for _, a := range got.Responses {
 				for _, e := range a.GetWatch().GetEvents() {
 					at := e.Kv.ModRevision
 					if want := max(told[a.Id]+1, first); at != want {
-						t.Fatalf("watch %d is told of %d for %d", a.Id, at, want)
+						t.Fatalf("watch %d: revision %d, want %d", a.Id, at, want)
 					}
 					if told[a.Id] = at; at == last {
 						whole++

@@ -26,7 +26,6 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// put puts a value and returns the revision.
 func put(t testing.TB, c *client.Client, key, value string) int64 {
 	t.Helper()
 	r, err := c.Put(soon(t), store.Put{Key: key, Value: []byte(value)})
@@ -46,10 +45,9 @@ func (r *running) number(t testing.TB, name string) int {
 	return n
 }
 
-// Goal: watches that are merged tell each event once and in order, from where they were asked to,
-// whenever they begin and end, also while much is written, in one revision or in many (W1). Method:
-// many watches of one key over streams and as calls, from now or from an earlier revision, each of
-// which is held against all that was written.
+// Merged watches get each event once and in order from their start, whenever they begin and end,
+// with many writes per revision or many revisions (W1). Watches over streams and calls, from now or
+// earlier, are compared with everything written.
 func TestMergedWatches(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -63,7 +61,7 @@ func TestMergedWatches(t *testing.T) {
 		const rounds, watchers = 15, 12
 		stop := make(chan struct{})
 		var all sync.WaitGroup
-		var written sync.Map // revision to value
+		var written sync.Map // by revision
 		all.Go(func() {
 			for n := 0; ; n++ {
 				select {
@@ -105,7 +103,7 @@ func TestMergedWatches(t *testing.T) {
 		if most == 0 {
 			t.Error("no watches were merged")
 		}
-		harness.Eventually(t, "the relay has no watches", func() error {
+		harness.Eventually(t, "the relay has no watches left", func() error {
 			if n, s := r.number(t, "leasehold_relay_watches"),
 				r.number(t, "leasehold_relay_shared_watches"); n != 0 || s != 0 {
 				return fmt.Errorf("%d watches, %d shared", n, s)
@@ -115,7 +113,7 @@ func TestMergedWatches(t *testing.T) {
 	})
 }
 
-// follow watches for some events, and holds them against what was written.
+// follow watches for some events, and compares them with what was written.
 func follow(t *testing.T, c *client.Client, written *sync.Map, rng *rand.Rand, first int64) {
 	ctx := soon(t)
 	ask := store.Watch{Key: "k"}
@@ -144,17 +142,17 @@ func follow(t *testing.T, c *client.Client, written *sync.Map, rng *rand.Rand, f
 			n++
 			at := e.KV.ModRevision
 			if last > 0 && at != last+1 {
-				t.Errorf("from %d: revision %d comes after %d", ask.From, at, last)
+				t.Errorf("from %d: revision %d after %d", ask.From, at, last)
 			}
 			if v, ok := written.Load(at); ok && v != string(e.KV.Value) {
-				t.Errorf("revision %d is told wrong", at)
+				t.Errorf("revision %d: wrong event", at)
 			}
 			last = at
 		}
 	}
 }
 
-// equalWatches opens watches of a key, each a call of its own, that have begun.
+// equalWatches opens watches of a key in separate calls, and waits until they have begun.
 func equalWatches(
 	t testing.TB, ctx context.Context, conn *grpc.ClientConn, key string, n int,
 ) (list []pb.StoreService_WatchClient) {
@@ -172,15 +170,15 @@ func equalWatches(
 	return list
 }
 
-// Goal: a client that reads nothing holds up nobody, and is told all when it reads again: small
-// events, large ones, and revisions that come in fragments.
+// A client that does not read delays no other, and gets everything when it reads again: small and
+// large events, and fragmented revisions.
 func TestMergedSlowReader(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
 		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
 		writer := inprocess.Connect(t, client.Config{}, m[0].Endpoint())
 		slow := dial(t, r.endpoint)
-		lazy := equalWatches(t, soon(t), slow, "k", 4) // in one connection, which is full soon
+		lazy := equalWatches(t, soon(t), slow, "k", 4) // on one connection, which soon blocks
 		quick := equalWatches(t, soon(t), dial(t, r.endpoint), "k", 2)
 		const events = 160
 		var want []int64
@@ -209,12 +207,12 @@ func TestMergedSlowReader(t *testing.T) {
 				for n := 0; n < events; {
 					u, err := w.Recv()
 					if err != nil {
-						t.Errorf("watch %d after %d events: %v", i, n, err)
+						t.Errorf("watch %d, after %d events: %v", i, n, err)
 						return
 					}
 					for _, e := range u.Events {
 						if n >= events || e.Kv.ModRevision != want[n] {
-							t.Errorf("watch %d: event %d is of revision %d", i, n, e.Kv.ModRevision)
+							t.Errorf("watch %d: event %d has revision %d", i, n, e.Kv.ModRevision)
 							return
 						}
 						n++
@@ -226,8 +224,7 @@ func TestMergedSlowReader(t *testing.T) {
 	})
 }
 
-// users makes users who may read the key k, and enables access control. It returns the client of
-// root.
+// users creates users who may read the key k, and enables access control. It returns root's client.
 func users(t *testing.T, m *inprocess.Member, names ...string) *clientv3.Client {
 	t.Helper()
 	ctx := soon(t)
@@ -258,7 +255,7 @@ func users(t *testing.T, m *inprocess.Member, names ...string) *clientv3.Client 
 	return root
 }
 
-// as returns the context of calls by a user, who has logged in.
+// as returns the context for calls by a user, after logging in.
 func as(t *testing.T, conn *grpc.ClientConn, name string) context.Context {
 	t.Helper()
 	r, err := etcdserverpb.NewAuthClient(conn).Authenticate(soon(t),
@@ -269,8 +266,8 @@ func as(t *testing.T, conn *grpc.ClientConn, name string) context.Context {
 	return metadata.AppendToOutgoingContext(soon(t), "token", r.Token)
 }
 
-// Goal: watches are merged for the same principal only, and one that loses its right is told
-// nothing from then on but that, while others go on (A1).
+// Only watches of the same principal are merged. One that loses its permission gets only that
+// error, and the others continue (A1).
 func TestMergedRights(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -311,10 +308,10 @@ func TestMergedRights(t *testing.T) {
 					got, err := next(w)
 					if denied := who == "a" && i == 1; denied {
 						if status.Code(err) != codes.PermissionDenied {
-							t.Errorf("%s is told %q, %v", who, got, err)
+							t.Errorf("%s received %q, %v", who, got, err)
 						}
 					} else if got != value || err != nil {
-						t.Errorf("%s is told %q, %v", who, got, err)
+						t.Errorf("%s received %q, %v", who, got, err)
 					}
 				}
 			}

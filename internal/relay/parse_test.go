@@ -25,8 +25,8 @@ func renewalOf(id uint64, r *pb.RenewRequest) *pb.ClientMessage {
 	}
 }
 
-// Goal: what the relay answers is a renewal by IDs and nothing else: what else a message says would
-// be lost. Method: messages of all kinds, and one with fields of a later version at each level.
+// The relay answers only renewals by ID itself. A message with anything else, including a field of
+// a later version, goes to the member.
 func TestParseRenewal(t *testing.T) {
 	ids, leases := []int64{1, -2}, []lease.ID{1, -2}
 	simple := func() *pb.ClientMessage { return renewalOf(7, &pb.RenewRequest{Ids: ids}) }
@@ -79,12 +79,12 @@ func TestParseRenewal(t *testing.T) {
 		m := simple()
 		change(m)
 		if r, ok := parseRenewal(encoded(m)); ok {
-			t.Errorf("%s is taken for a renewal: %v", name, r)
+			t.Errorf("%s was parsed as a renewal: %v", name, r)
 		}
 	}
 }
 
-// FuzzParseRenewal: what the relay answers says the same as what the client has sent.
+// A renewal that the relay parses means what the client sent.
 func FuzzParseRenewal(f *testing.F) {
 	for _, m := range []*pb.ClientMessage{
 		renewalOf(1, &pb.RenewRequest{Ids: []int64{1}}),
@@ -115,7 +115,7 @@ func FuzzParseRenewal(f *testing.F) {
 			want.Requests[0].GetRenew().Tokens = nil
 		}
 		if fmt.Sprint(m) != fmt.Sprint(want) {
-			t.Errorf("%v was taken for %v", m, want)
+			t.Errorf("%v was parsed as %v", m, want)
 		}
 	})
 }

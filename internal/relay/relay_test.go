@@ -35,14 +35,14 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// running is a relay of a test.
+// running is a test's relay.
 type running struct {
 	endpoint string
 	stop     context.CancelFunc
 	done     chan error
 }
 
-// end stops the relay as a signal does, and waits for it.
+// end stops the relay like a signal, and waits for it.
 func (r *running) end(t testing.TB) {
 	t.Helper()
 	r.stop()
@@ -52,7 +52,7 @@ func (r *running) end(t testing.TB) {
 	r.done <- nil
 }
 
-// start starts a relay of members, and waits until it serves.
+// start starts a relay for the given members, and waits until it serves.
 func start(t testing.TB, cfg relay.Config) *running {
 	t.Helper()
 	path := filepath.Join(inprocess.Dir(t), "r")
@@ -69,8 +69,7 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// Goal: leasehold.v1 through a relay is what it is at a member: leases are kept alive, watches tell
-// each change, and locks go from hand to hand.
+// leasehold.v1 works through a relay: keep-alive, watches and locks.
 func TestClientThroughRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -88,13 +87,13 @@ func TestClientThroughRelay(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		value := bytes.Repeat([]byte("v"), 1<<20) // in many pieces
+		value := bytes.Repeat([]byte("v"), 1<<20) // many pieces
 		if _, err := a.Put(ctx, store.Put{Key: "k", Value: value, Lease: l.ID()}); err != nil {
 			t.Fatal(err)
 		}
 		u, err := w.Next(ctx)
 		if err != nil || len(u.Events) != 1 || !bytes.Equal(u.Events[0].KV.Value, value) {
-			t.Fatalf("the watch tells %d events, %v", len(u.Events), err)
+			t.Fatalf("the watch returned %d events, %v", len(u.Events), err)
 		}
 		session := func(c *client.Client) *client.Live {
 			s, err := c.Open(ctx, client.Session{TTL: time.Minute})
@@ -126,18 +125,18 @@ func TestClientThroughRelay(t *testing.T) {
 				t.Fatal(l.Err())
 			}
 			if !l.ValidUntil().After(before) {
-				return errors.New("the lease was not prolonged")
+				return errors.New("the lease was not renewed")
 			}
 			return nil
 		})
 		if _, err := b.Grant(ctx, client.Grant{TTL: time.Minute, Name: "n"}); err == nil {
-			t.Error("a name was given twice")
+			t.Error("a name was granted twice")
 		}
 	})
 }
 
-// Goal: a relay that stops sends its clients elsewhere, and nothing is lost: no lease, no event, no
-// write. Method: clients with two relays, which stop in turns; and one that begins at a member.
+// When a relay stops, its clients move elsewhere and lose no lease, event or write. Two relays stop
+// in turn; one client starts at a member.
 func TestRelayStops(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -198,7 +197,7 @@ func TestRelayStops(t *testing.T) {
 	})
 }
 
-// Goal: calls go on at another member when one stops: the relay is a client like others.
+// When a member stops, the relay continues its calls at another, like any client.
 func TestMemberStops(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 3)
@@ -211,7 +210,7 @@ func TestMemberStops(t *testing.T) {
 		}
 		for i, x := range m {
 			if i == 2 {
-				break // a majority stays
+				break // a majority remains
 			}
 			x.End()
 			if _, err := c.Put(ctx, store.Put{Key: "k", Value: []byte(x.Name())}); err != nil {
@@ -226,8 +225,8 @@ func TestMemberStops(t *testing.T) {
 	})
 }
 
-// Goal: a relay promises nothing. Method: the member is silent, and the relay is there: the lease
-// ends in the time in which it would without a relay.
+// A relay promises nothing: if the member falls silent, the lease ends no later than without a
+// relay.
 func TestRelayPromisesNothing(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -243,7 +242,7 @@ func TestRelayPromisesNothing(t *testing.T) {
 		before := l.ValidUntil()
 		harness.Eventually(t, "a renewal", func() error {
 			if !l.ValidUntil().After(before) {
-				return errors.New("the lease was not prolonged")
+				return errors.New("the lease was not renewed")
 			}
 			return nil
 		})
@@ -251,14 +250,14 @@ func TestRelayPromisesNothing(t *testing.T) {
 		frozen := time.Now()
 		defer line.SetFrozen(false)
 		<-l.Context().Done()
-		// What was asked before the member fell silent may have been answered.
+		// Requests sent before the member fell silent may have been answered.
 		if end := l.ValidUntil(); end.After(frozen.Add(ttl)) {
-			t.Errorf("the lease was valid until %v after the member was last heard", end.Sub(frozen))
+			t.Errorf("the lease was valid until %v after the member fell silent", end.Sub(frozen))
 		}
 	})
 }
 
-// Goal: programs of etcd work through a relay that know nothing else.
+// etcd's clients work through a relay.
 func TestEtcdThroughRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -275,7 +274,7 @@ func TestEtcdThroughRelay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a := <-alive; a == nil || a.TTL != 60 {
-			t.Errorf("the answer to a renewal is %v", a)
+			t.Errorf("response to a renewal: %v", a)
 		}
 		if _, err := c.Put(ctx, "k1", "v", clientv3.WithLease(g.ID)); err != nil {
 			t.Fatal(err)
@@ -311,9 +310,8 @@ func TestEtcdThroughRelay(t *testing.T) {
 	})
 }
 
-// Goal: a call that no relay can pass on fails alone: other clients of the relay do not notice.
-// Method: a call of a method whose name is not UTF-8, which the protocol of relays has no room
-// for; meanwhile another client has a watch.
+// A call that relays cannot carry fails alone, without effect on other clients: here a method whose
+// name is not UTF-8.
 func TestStrangeMethod(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -341,14 +339,13 @@ func TestStrangeMethod(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-ended; !errors.Is(err, io.EOF) {
-			t.Errorf("the stream of another client ends with %v", err)
+			t.Errorf("another client's stream ended with %v", err)
 		}
 	})
 }
 
-// Goal: a stream without HTTP/2 ends with a relay that stops, in words that send its client
-// elsewhere, and has answers before that. Method: a stream that has had an answer, one that has
-// sent nothing, and a connection that has only named one.
+// When a relay stops, a stream without HTTP/2 ends with an error that makes its client reconnect
+// elsewhere, whether it has had a response, has sent nothing, or was only named.
 func TestDirectStreams(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -371,7 +368,7 @@ func TestDirectStreams(t *testing.T) {
 		}
 		unknown := open("/leasehold.v1.LeaseService/Grant")
 		if err := unknown.RecvMsg(new(pb.ServerMessage)); status.Code(err) != codes.Unimplemented {
-			t.Errorf("a method that is none of streams: %v", err)
+			t.Errorf("method that is not a stream: %v", err)
 		}
 		const method = pb.StreamService_Open_FullMethodName
 		asked, silent := open(method), open(method)
@@ -387,7 +384,7 @@ func TestDirectStreams(t *testing.T) {
 			err = asked.RecvMsg(answer)
 		}
 		if err != nil || answer.Responses[0].GetRenew() == nil {
-			t.Fatalf("a request has the answer %v, %v", answer, err)
+			t.Fatalf("response to a request: %v, %v", answer, err)
 		}
 		r.end(t)
 		for name, s := range map[string]grpc.ClientStream{"asked": asked, "silent": silent} {
@@ -396,20 +393,20 @@ func TestDirectStreams(t *testing.T) {
 				err = s.RecvMsg(new(pb.ServerMessage))
 			}
 			if status.Code(err) != codes.Unavailable {
-				t.Errorf("the stream that was %s ends with %v", name, err)
+				t.Errorf("stream %s: ended with %v", name, err)
 			}
 		}
-		// It is closed by now, perhaps before the relay has read what it said, which resets it.
+		// It is closed by now, perhaps with a reset, if the relay had not read everything.
 		if err := begun.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadAll(begun); err != nil && !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("the connection without a stream ends with %v", err)
+			t.Errorf("connection without a stream: ended with %v", err)
 		}
 	})
 }
 
-// Goal: a request that is larger than a relay takes is refused, and does not wait for ever.
+// A request above the relay's limit is refused, and does not hang.
 func TestTooLargeRequest(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -417,13 +414,13 @@ func TestTooLargeRequest(t *testing.T) {
 		put := &etcdserverpb.PutRequest{Key: []byte("k"), Value: make([]byte, 4<<20)}
 		_, err := etcdserverpb.NewKVClient(dial(t, r.endpoint)).Put(soon(t), put)
 		if status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("a request of 4 MiB: %v", err)
+			t.Errorf("request of 4 MiB: %v", err)
 		}
 	})
 }
 
-// Goal: a relay leaves a member that has fallen silent while the relay is sending to it. Method:
-// requests of which more come than a member that takes nothing has room for.
+// A relay leaves a member that falls silent while the relay sends it more requests than it can
+// buffer.
 func TestSilentWhileSending(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -442,11 +439,11 @@ func TestSilentWhileSending(t *testing.T) {
 				put := &etcdserverpb.PutRequest{Key: []byte("k"), Value: make([]byte, 1<<20)}
 				_, err := etcdserverpb.NewKVClient(conn).Put(ctx, put)
 				if status.Code(err) != codes.Unavailable {
-					t.Errorf("a put to a silent member: %v", err)
+					t.Errorf("put to a silent member: %v", err)
 				}
 			})
 		}
-		harness.Eventually(t, "the relay knows that it has no member", func() error {
+		harness.Eventually(t, "the relay has no member", func() error {
 			h, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 			if err == nil && h.Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
 				err = errors.New(h.Status.String())
@@ -457,8 +454,8 @@ func TestSilentWhileSending(t *testing.T) {
 	})
 }
 
-// Goal: a relay does not take clients that read large answers for clients that read nothing, and
-// leaves them their connections. Method: more answers at once than there is room for small ones.
+// A relay does not disconnect clients that are still reading large responses, even more of them
+// than it has room for small ones.
 func TestLargeAnswersAtOnce(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -483,14 +480,14 @@ func TestLargeAnswersAtOnce(t *testing.T) {
 			calls = append(calls, s)
 		}
 		for _, s := range calls {
-			if _, err := s.Header(); err != nil { // there is an answer, of which not all is read
+			if _, err := s.Header(); err != nil { // there is a response, not completely read
 				t.Fatal(err)
 			}
 		}
 		for _, s := range calls {
 			got := new(etcdserverpb.RangeResponse)
 			if err := s.RecvMsg(got); err != nil || len(got.Kvs) != 10 {
-				t.Errorf("%d keys come, %v", len(got.Kvs), err)
+				t.Errorf("received %d keys, %v", len(got.Kvs), err)
 			}
 		}
 	})

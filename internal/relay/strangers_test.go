@@ -12,7 +12,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A connection to a relay has few calls until a member has said that a caller on it has logged in.
+// A connection to a relay may have only a few calls until a member reports that a caller on it has
+// logged in.
 func TestStrangersAtARelay(t *testing.T) {
 	t.Parallel()
 	const calls, few = 400, 256
@@ -31,7 +32,7 @@ func TestStrangersAtARelay(t *testing.T) {
 			list = append(list, w)
 		}
 		for _, w := range list {
-			// A call that was refused has ended by now or soon; any other one is answered.
+			// A refused call has ended or soon will; any other gets a response.
 			_ = w.Send(&etcdserverpb.WatchRequest{
 				RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
 					CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte("k")},
@@ -48,7 +49,7 @@ func TestStrangersAtARelay(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(soon(t))
 	if n := open(ctx, etcdserverpb.NewWatchClient(dial(t, r.endpoint))); n != calls-few {
-		t.Errorf("%d of %d calls of a stranger were refused", n, calls)
+		t.Errorf("%d of %d anonymous calls were refused", n, calls)
 	}
 	cancel()
 	conn := dial(t, r.endpoint)
@@ -58,6 +59,6 @@ func TestStrangersAtARelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := open(a, etcdserverpb.NewWatchClient(conn)); n != 0 {
-		t.Errorf("%d calls were refused to a user", n)
+		t.Errorf("%d calls of a user were refused", n)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Goal: what the relay makes around a response of a watch is that response, to that request.
+// The head that a relay builds for a watch response equals the original, for that request.
 func TestHead(t *testing.T) {
 	body, err := proto.Marshal(&pb.WatchResponse{Header: &pb.Header{Revision: 7}, Fragment: true})
 	if err != nil {
@@ -39,15 +39,14 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// Goal: watches are equal only if nothing but where they begin and where their clients are differs.
-// Method: what may not be ignored, one by one.
+// Watches are equal only if they differ in nothing but their start and the client's address.
 func TestEqual(t *testing.T) {
 	watch := func() *pb.WatchRequest { return &pb.WatchRequest{Key: []byte("k"), ProgressMs: 5} }
 	_, same, _ := mergeable(watch())
 	from := watch()
 	from.StartRevision = 9
 	if _, what, ok := mergeable(from); !ok || what != same {
-		t.Error("where a watch begins makes it another")
+		t.Error("a different start makes watches differ")
 	}
 	for name, change := range map[string]func(*pb.WatchRequest){
 		"key":       func(r *pb.WatchRequest) { r.Key = []byte("l") },
@@ -61,7 +60,7 @@ func TestEqual(t *testing.T) {
 		r := watch()
 		change(r)
 		if _, what, ok := mergeable(r); ok && what == same {
-			t.Errorf("%s: two watches are taken for equal", name)
+			t.Errorf("%s: different watches are equal", name)
 		}
 	}
 	fields := func(list ...string) (out []*pb.RelayHeaderField) {
@@ -74,7 +73,7 @@ func TestEqual(t *testing.T) {
 	if again := callerOf(&pb.RelayCall{
 		Headers: fields("x", "1", "user-agent", "u", "token", "a", "x", "2"), Address: "here",
 	}); again.sum != one.sum {
-		t.Error("one caller is taken for two")
+		t.Error("equal callers differ")
 	}
 	for name, call := range map[string]*pb.RelayCall{
 		"another token": {Headers: fields("token", "b", "x", "1", "x", "2")},
@@ -83,12 +82,12 @@ func TestEqual(t *testing.T) {
 		"a certificate": {Headers: fields("token", "a", "x", "1", "x", "2"), Certificate: []byte("c")},
 	} {
 		if callerOf(call).sum == one.sum {
-			t.Errorf("%s: two callers are taken for one", name)
+			t.Errorf("%s: different callers are equal", name)
 		}
 	}
 }
 
-// FuzzTold: whatever a member sends, what is read of it is what it says.
+// Whatever a member sends, the relay parses it as the protobuf library does.
 func FuzzTold(f *testing.F) {
 	for _, m := range []*pb.WatchResponse{
 		{Header: &pb.Header{Revision: 3}},
@@ -118,13 +117,13 @@ func FuzzTold(f *testing.F) {
 			t.Fatal(err)
 		}
 		if told.first > 0 && told.first <= at && len(left.Events) >= len(m.Events) {
-			t.Errorf("after %d there are %d events of %d", at, len(left.Events), len(m.Events))
+			t.Errorf("after %d there are %d of %d events", at, len(left.Events), len(m.Events))
 		}
 	})
 }
 
-// Goal: what shared watches keep for those that join is bounded for all of them together. Method:
-// more of them than there is room for, each full; then they end.
+// The recent events that shared watches keep for new watchers have a common limit, and are freed at
+// the end.
 func TestRecentOfAll(t *testing.T) {
 	m := newMerger(newMetrics())
 	const groups = maxAllRecent/maxRecent + 100
@@ -136,7 +135,7 @@ func TestRecentOfAll(t *testing.T) {
 			g.keepLocked(watchMessage{bytes: make([]byte, maxRecent/2-cost), revision: at, first: at})
 		}
 		if n := m.recent.Load(); n > maxAllRecent {
-			t.Fatalf("%d bytes are kept", n)
+			t.Fatalf("%d bytes kept", n)
 		}
 	}
 	if first, last := all[0], all[groups-1]; len(first.recent) != 2 || first.floor != 1 ||
@@ -148,6 +147,6 @@ func TestRecentOfAll(t *testing.T) {
 		g.forgetLocked(g.floor)
 	}
 	if n := m.recent.Load(); n != 0 {
-		t.Errorf("%d bytes are kept when all have ended", n)
+		t.Errorf("%d bytes kept after all have ended", n)
 	}
 }
