@@ -15,17 +15,17 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// errOver means that the receiver's call has ended.
-var errOver = errors.New("the call has ended")
+// errEnded means that the receiver's call has ended.
+var errEnded = errors.New("the call has ended")
 
 // Channel is one end of a call. Only one goroutine at a time may receive.
 type Channel struct {
 	link *Link
 	id   uint64
 	// cancel is called when the other end abandons the call; nil at a relay.
-	cancel func()
-	came   chan struct{} // capacity 1: there may be something to receive
-	roomy  chan struct{} // capacity 1: there may be room to send
+	cancel   func()
+	readable chan struct{} // capacity 1: there may be something to receive
+	writable chan struct{} // capacity 1: there may be room to send
 
 	// Guarded by the link's mu.
 	pieces []piece // received, in order
@@ -33,18 +33,18 @@ type Channel struct {
 	// messages.
 	delivered   [][]byte
 	undelivered int  // bytes of delivered
-	unspent     int  // the window that received frames use: their cost, less what was returned
-	taken       int  // the part of it that the receiver has consumed
-	through     bool // all pieces have arrived: the other end half-closed
-	room        int  // bytes that may be sent
+	recvUsed    int  // the window that received frames use: their cost, less what was returned
+	consumed    int  // the part of it that the receiver has consumed
+	halfClosed  bool // all pieces have arrived: the other end half-closed
+	sendWindow  int  // bytes that may be sent
 	queued      int  // frames waiting to be sent
 	long        int  // the part of them in the link's long
 	header      header
 	end         *pb.RelayEnd // received from the other end
-	shut        bool         // nothing more is sent
-	over        bool         // the channel has ended
-	why         error        // the reason, if the link ended it
-	receive     func()       // see Rest; nil while a receiver is active
+	sendClosed  bool         // nothing more is sent
+	ended       bool         // the channel has ended
+	reason      error        // the reason, if the link ended it
+	onReceive   func()       // see Park; nil while a receiver is active
 
 	sending sync.Mutex // held while a message is sent
 
@@ -54,24 +54,24 @@ type Channel struct {
 // header is the header of the response.
 type header struct {
 	*pb.RelayHeader      // nil until it arrives
-	news            bool // the receiver may not have read it yet
+	unread          bool // the receiver may not have read it yet
 }
 
 // piece is a part of a message.
 type piece struct {
-	bytes []byte
-	whole bool
-	free  bool // uses no window
+	bytes      []byte
+	last       bool
+	windowless bool // uses no window
 }
 
-// takeLocked processes a frame of this channel.
-func (c *Channel) takeLocked(f *pb.RelayFrame) error {
+// receiveLocked processes a frame of this channel.
+func (c *Channel) receiveLocked(f *pb.RelayFrame) error {
 	if f.Window > 0 {
-		if f.Window > 2*window || c.room+int(f.Window) > window {
+		if f.Window > 2*window || c.sendWindow+int(f.Window) > window {
 			return fmt.Errorf("%w: it raised the window by %d bytes, which is too many", errProtocol, f.Window)
 		}
-		c.room += int(f.Window)
-		notify(c.roomy)
+		c.sendWindow += int(f.Window)
+		notify(c.writable)
 	}
 	if f.Header != nil {
 		c.header = header{f.Header, true}
@@ -79,26 +79,26 @@ func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 	if len(f.Data) > 0 || f.EndMessage {
 		n := len(f.Data) + cost
 		// The last of these frames was sent while the window was not used up.
-		if len(f.Data) > pieceSize || c.unspent >= window || c.through {
+		if len(f.Data) > pieceSize || c.recvUsed >= window || c.halfClosed {
 			return fmt.Errorf("%w: %d bytes on channel %d, where %d are waiting",
-				errProtocol, len(f.Data), c.id, c.unspent)
+				errProtocol, len(f.Data), c.id, c.recvUsed)
 		}
-		c.unspent += n
-		c.pieces = append(c.pieces, piece{bytes: f.Data, whole: f.EndMessage})
+		c.recvUsed += n
+		c.pieces = append(c.pieces, piece{bytes: f.Data, last: f.EndMessage})
 	}
-	c.through = c.through || f.HalfClose || f.End != nil
+	c.halfClosed = c.halfClosed || f.HalfClose || f.End != nil
 	if f.End != nil {
 		c.end = f.End
 	}
-	c.tellLocked()
+	c.wakeLocked()
 	return nil
 }
 
 // endLocked records that the channel has ended, and returns cancel for the caller to call.
 func (c *Channel) endLocked() (cancel func()) {
-	c.over, c.why = true, c.link.why
-	c.tellLocked()
-	notify(c.roomy)
+	c.ended, c.reason = true, c.link.why
+	c.wakeLocked()
+	notify(c.writable)
 	return c.cancel
 }
 
@@ -137,23 +137,23 @@ func (c *Channel) send(
 func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
 	for {
 		c.link.mu.Lock()
-		over, fits := c.over || c.shut, c.room > 0
-		if !over && fits {
-			c.room -= len(f.Data) + cost
+		ended, fits := c.ended || c.sendClosed, c.sendWindow > 0
+		if !ended && fits {
+			c.sendWindow -= len(f.Data) + cost
 			c.link.pushLocked(f, c)
 		}
-		why := c.why
+		reason := c.reason
 		c.link.mu.Unlock()
 		switch {
-		case over && why != nil:
-			return why
-		case over:
-			return errOver
+		case ended && reason != nil:
+			return reason
+		case ended:
+			return errEnded
 		case fits:
 			return nil
 		}
 		select {
-		case <-c.roomy:
+		case <-c.writable:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -165,19 +165,19 @@ func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
 func (c *Channel) CloseSend() {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
-	if c.over || c.shut {
+	if c.ended || c.sendClosed {
 		return
 	}
-	c.shut = true
+	c.sendClosed = true
 	c.link.pushLocked(&pb.RelayFrame{Channel: c.id, HalfClose: true}, c)
-	notify(c.roomy)
+	notify(c.writable)
 }
 
 // SendHeader sends the header of the response.
 func (c *Channel) SendHeader(h *pb.RelayHeader) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
-	if !c.over {
+	if !c.ended {
 		c.link.pushLocked(&pb.RelayFrame{Channel: c.id, Header: h}, c)
 	}
 }
@@ -187,9 +187,9 @@ func (c *Channel) SendHeader(h *pb.RelayHeader) {
 func (c *Channel) Await(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
-	for !c.hasNews() {
+	for !c.hasInput() {
 		select {
-		case <-c.came: // perhaps from something that was consumed already
+		case <-c.readable: // perhaps from something that was consumed already
 		case <-t.C:
 			return false
 		}
@@ -197,35 +197,35 @@ func (c *Channel) Await(d time.Duration) bool {
 	return true
 }
 
-// hasNews reports whether there is something to receive, or nothing more will come.
-func (c *Channel) hasNews() bool {
+// hasInput reports whether there is something to receive, or nothing more will come.
+func (c *Channel) hasInput() bool {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	return c.hasNewsLocked()
 }
 
 func (c *Channel) hasNewsLocked() bool {
-	return len(c.pieces)+len(c.delivered) > 0 || c.through || c.over
+	return len(c.pieces)+len(c.delivered) > 0 || c.halfClosed || c.ended
 }
 
-// Rest releases the receiver's goroutine: the link calls receive in a new one when there is
+// Park releases the receiver's goroutine: the link calls receive in a new one when there is
 // something to receive. It returns false if there is something already. Only the receiver may call
 // it.
-func (c *Channel) Rest(receive func()) bool {
+func (c *Channel) Park(onReceive func()) bool {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	if c.hasNewsLocked() {
 		return false
 	}
-	c.receive = receive
+	c.onReceive = onReceive
 	return true
 }
 
-// tellLocked wakes the receiver: there is something to receive, or nothing more will come.
-func (c *Channel) tellLocked() {
-	notify(c.came)
-	if f := c.receive; f != nil {
-		c.receive = nil
+// wakeLocked wakes the receiver: there is something to receive, or nothing more will come.
+func (c *Channel) wakeLocked() {
+	notify(c.readable)
+	if f := c.onReceive; f != nil {
+		c.onReceive = nil
 		go f()
 	}
 }
@@ -250,7 +250,7 @@ func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, er
 	for {
 		list, err := c.received()
 		for _, p := range list {
-			if p.free {
+			if p.windowless {
 				return p.bytes, nil
 			}
 			if len(c.buffer)+len(p.bytes) > c.link.most {
@@ -258,11 +258,11 @@ func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, er
 					"leasehold: a message has more than %d bytes", c.link.most)
 			}
 			message := p.bytes
-			if len(c.buffer) > 0 || !p.whole {
+			if len(c.buffer) > 0 || !p.last {
 				c.buffer = append(c.buffer, p.bytes...)
 				message = c.buffer
 			}
-			if p.whole {
+			if p.last {
 				c.buffer = nil
 				return message, nil
 			}
@@ -274,7 +274,7 @@ func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, er
 			continue
 		}
 		select {
-		case <-c.came:
+		case <-c.readable:
 		case <-other:
 			return nil, ErrOther
 		case <-ctx.Done():
@@ -290,7 +290,7 @@ func (c *Channel) received() (list []piece, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(c.delivered) > 0 {
-		list = []piece{{bytes: c.delivered[0], whole: true, free: true}}
+		list = []piece{{bytes: c.delivered[0], last: true, windowless: true}}
 		c.undelivered -= len(c.delivered[0])
 		if c.delivered = c.delivered[1:]; len(c.delivered) == 0 {
 			c.delivered = nil
@@ -300,23 +300,23 @@ func (c *Channel) received() (list []piece, err error) {
 	n := 0
 	for n < len(c.pieces) {
 		n++
-		if c.pieces[n-1].whole {
+		if c.pieces[n-1].last {
 			break
 		}
 	}
 	if n == 0 {
 		switch {
-		case c.over && c.end == nil && !c.through:
-			err = errOver
-			if c.why != nil {
-				err = c.why
+		case c.ended && c.end == nil && !c.halfClosed:
+			err = errEnded
+			if c.reason != nil {
+				err = c.reason
 			}
-		case c.through:
+		case c.halfClosed:
 			err = io.EOF
-		case c.header.news:
+		case c.header.unread:
 			err = ErrOther
 		}
-		c.header.news = false
+		c.header.unread = false
 		return nil, err
 	}
 	list = c.pieces[:n:n]
@@ -324,13 +324,13 @@ func (c *Channel) received() (list []piece, err error) {
 		c.pieces = nil
 	}
 	for _, p := range list {
-		c.taken += len(p.bytes) + cost
+		c.consumed += len(p.bytes) + cost
 	}
 	// Not for each message, which would double the number of frames.
-	if c.taken >= window/2 && !c.over {
-		c.unspent -= c.taken
-		l.pushLocked(&pb.RelayFrame{Channel: c.id, Window: uint64(c.taken)}, nil)
-		c.taken = 0
+	if c.consumed >= window/2 && !c.ended {
+		c.recvUsed -= c.consumed
+		l.pushLocked(&pb.RelayFrame{Channel: c.id, Window: uint64(c.consumed)}, nil)
+		c.consumed = 0
 	}
 	return list, nil
 }
@@ -354,14 +354,14 @@ func (c *Channel) End(e *pb.RelayEnd) {
 	l := c.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.over {
+	if c.ended {
 		return
 	}
 	l.pushLocked(&pb.RelayFrame{Channel: c.id, End: e}, c)
-	c.over, c.pieces, c.delivered = true, nil, nil
+	c.ended, c.pieces, c.delivered = true, nil, nil
 	delete(l.channels, c.id)
-	c.tellLocked()
-	notify(c.roomy)
+	c.wakeLocked()
+	notify(c.writable)
 }
 
 // SendJoined reports to the relay which leases have joined its groups.
@@ -369,7 +369,7 @@ func (c *Channel) SendJoined(j *pb.RelayJoined) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	f, via := &pb.RelayFrame{Channel: c.id, Joined: j}, c
-	if c.over {
+	if c.ended {
 		via = nil // the relay must know, or the leases would stay in their groups
 	}
 	c.link.pushLocked(f, via)
@@ -380,10 +380,10 @@ func (c *Channel) SendJoined(j *pb.RelayJoined) {
 func (c *Channel) Deliver(message []byte) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
-	if !c.over && !c.through {
+	if !c.ended && !c.halfClosed {
 		c.delivered = append(c.delivered, message)
 		c.undelivered += len(message)
-		c.tellLocked()
+		c.wakeLocked()
 	}
 }
 

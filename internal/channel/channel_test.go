@@ -236,7 +236,7 @@ func TestEnds(t *testing.T) {
 		if _, err := at.Recv(t.Context()); !errors.Is(err, io.EOF) {
 			t.Errorf("canceled call: %v", err)
 		}
-		if err := at.Send(t.Context(), nil); !errors.Is(err, errOver) {
+		if err := at.Send(t.Context(), nil); !errors.Is(err, errEnded) {
 			t.Errorf("send: %v", err)
 		}
 		if a, b := relay.Channels(), at.link.Channels(); a+b != 0 {
@@ -246,7 +246,7 @@ func TestEnds(t *testing.T) {
 		at = <-calls
 		send(t, at.Channel, make([]byte, window)) // long, so that the end waits behind it
 		at.End(&pb.RelayEnd{Message: "why"})
-		if err := c.Send(t.Context(), []byte("late")); err != nil && !errors.Is(err, errOver) {
+		if err := c.Send(t.Context(), []byte("late")); err != nil && !errors.Is(err, errEnded) {
 			t.Error(err) // the end may have arrived or not
 		}
 		wants(t, c, make([]byte, window))
@@ -288,7 +288,7 @@ func TestEndsWhileFull(t *testing.T) {
 			go func() { over <- c.Send(context.Background(), make([]byte, 2*window)) }()
 			synctest.Wait()
 			end(c, relay)
-			if err := <-over; !errors.Is(err, errOver) && !errors.Is(err, ErrLost) {
+			if err := <-over; !errors.Is(err, errEnded) && !errors.Is(err, ErrLost) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -397,11 +397,11 @@ func TestProtocol(t *testing.T) {
 		},
 	} {
 		l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
-		if err := l.take(frames); !errors.Is(err, errProtocol) {
+		if err := l.receive(frames); !errors.Is(err, errProtocol) {
 			t.Errorf("%s: %v", name, err)
 		}
 		l = New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
-		if err := l.take(frames[:len(frames)-1]); err != nil {
+		if err := l.receive(frames[:len(frames)-1]); err != nil {
 			t.Errorf("%s, before the last frame: %v", name, err)
 		}
 	}
@@ -440,7 +440,7 @@ func TestReadsNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := New(nil, 1<<20, refuse)
 			for i := range uint64(2 * maxFree) {
-				err := l.take(frames(i + 1))
+				err := l.receive(frames(i + 1))
 				if i%1024 == 0 {
 					synctest.Wait()
 				}
@@ -458,7 +458,7 @@ func TestReadsNothing(t *testing.T) {
 	// Frames that were sent do not count.
 	l := New(nil, 1<<20, refuse)
 	for range 2 * maxFree {
-		if err := l.take([]*pb.RelayFrame{{}}); err != nil {
+		if err := l.receive([]*pb.RelayFrame{{}}); err != nil {
 			t.Fatal(err)
 		}
 		l.next()
@@ -479,7 +479,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 	rounds := func(most uint64, sent bool) (n uint64, err error) {
 		for err == nil && n < most {
 			n++
-			err = l.take([]*pb.RelayFrame{{Round: &pb.RelayRound{Number: n}}})
+			err = l.receive([]*pb.RelayFrame{{Round: &pb.RelayRound{Number: n}}})
 			if sent {
 				l.next()
 			}
@@ -502,7 +502,7 @@ func TestTooManyCalls(t *testing.T) {
 	take := func(id uint64, call *pb.RelayCall) []*pb.RelayFrame {
 		t.Helper()
 		frames := []*pb.RelayFrame{{Channel: id, Call: call}, {Channel: id, EndMessage: true}}
-		if err := l.take(frames); err != nil {
+		if err := l.receive(frames); err != nil {
 			t.Fatal(err)
 		}
 		frames, _ = l.next()
@@ -524,7 +524,7 @@ func TestTooManyCalls(t *testing.T) {
 		t.Errorf("%d calls were accepted", accepted)
 	}
 	over := []*pb.RelayFrame{{Channel: 2, End: &pb.RelayEnd{}}}
-	if err := l.take(over); err != nil || len(take(maxChannels+3, &pb.RelayCall{})) != 0 {
+	if err := l.receive(over); err != nil || len(take(maxChannels+3, &pb.RelayCall{})) != 0 {
 		t.Errorf("after another call ended: %v", err)
 	}
 }
@@ -543,7 +543,7 @@ func TestGroupFrames(t *testing.T) {
 	l := New(nil, 1<<20, nil)
 	l.TakeGroups(7, take)
 	c := open(t, l, "call")
-	if err := l.take([]*pb.RelayFrame{
+	if err := l.receive([]*pb.RelayFrame{
 		{Outcome: &pb.RelayRoundOutcome{Number: 1}},
 		{Channel: c.id, Joined: &pb.RelayJoined{AnsweredRounds: 2}},
 		{Channel: c.id + 1, Joined: &pb.RelayJoined{AnsweredRounds: 3}},
@@ -582,7 +582,7 @@ func TestDeliverBetweenPieces(t *testing.T) {
 	piece := func(text string, whole bool) {
 		t.Helper()
 		f := &pb.RelayFrame{Channel: c.id, Data: []byte(text), EndMessage: whole}
-		if err := l.take([]*pb.RelayFrame{f}); err != nil {
+		if err := l.receive([]*pb.RelayFrame{f}); err != nil {
 			t.Fatal(err)
 		}
 	}

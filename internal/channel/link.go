@@ -55,14 +55,14 @@ type Accept func(*Channel, *pb.RelayCall) (cancel func())
 
 // Link is one end of a stream. Its methods are safe for concurrent use.
 type Link struct {
-	stream Stream
-	accept Accept // nil at a relay, which accepts no channels
-	most   int    // maximum message size
-	wake   chan struct{}
-	done   chan struct{} // closed when the link ends
-	heard  chan struct{} // capacity 1: something was received
-	groups func(*Channel, *pb.RelayFrame)
-	keeper uint64
+	stream   Stream
+	accept   Accept // nil at a relay, which accepts no channels
+	most     int    // maximum message size
+	wake     chan struct{}
+	done     chan struct{} // closed when the link ends
+	received chan struct{} // capacity 1: something was received
+	groups   func(*Channel, *pb.RelayFrame)
+	keeper   uint64
 
 	mu       sync.Mutex // guards what follows
 	channels map[uint64]*Channel
@@ -78,7 +78,7 @@ type Link struct {
 func New(s Stream, most int, accept Accept) *Link {
 	return &Link{
 		stream: s, accept: accept, most: most,
-		wake: make(chan struct{}, 1), heard: make(chan struct{}, 1), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), received: make(chan struct{}, 1), done: make(chan struct{}),
 		channels: make(map[uint64]*Channel),
 	}
 }
@@ -135,8 +135,8 @@ func (l *Link) receiveAll() {
 	for {
 		m, err := l.stream.Recv()
 		if err == nil {
-			notify(l.heard)
-			err = l.take(m)
+			notify(l.received)
+			err = l.receive(m)
 		}
 		if err != nil {
 			l.End(err)
@@ -196,7 +196,7 @@ func (l *Link) Channels() int {
 // be in one of ten thousand others. Only one goroutine may call it.
 func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 	select {
-	case <-l.heard:
+	case <-l.received:
 	default:
 	}
 	l.mu.Lock()
@@ -209,7 +209,7 @@ func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 	defer t.Stop()
 	for range parts {
 		select {
-		case <-l.heard:
+		case <-l.received:
 			return true
 		case <-l.done:
 			return true
@@ -238,15 +238,15 @@ func (l *Link) Open(call *pb.RelayCall) (*Channel, error) {
 
 func (l *Link) addLocked(id uint64) *Channel {
 	c := &Channel{
-		link: l, id: id, room: window,
-		came: make(chan struct{}, 1), roomy: make(chan struct{}, 1),
+		link: l, id: id, sendWindow: window,
+		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1),
 	}
 	l.channels[id] = c
 	return c
 }
 
-// take processes a message. An error ends the link.
-func (l *Link) take(frames []*pb.RelayFrame) error {
+// receive processes a message. An error ends the link.
+func (l *Link) receive(frames []*pb.RelayFrame) error {
 	var after []func() // to call without the lock
 	defer func() { callAll(after) }()
 	l.mu.Lock()
@@ -291,7 +291,7 @@ func (l *Link) take(frames []*pb.RelayFrame) error {
 		if about && l.groups != nil {
 			after = append(after, func() { l.groups(c, f) })
 		}
-		if err := c.takeLocked(f); err != nil {
+		if err := c.receiveLocked(f); err != nil {
 			return err
 		}
 		if f.End != nil {

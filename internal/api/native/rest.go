@@ -45,7 +45,7 @@ func (t *stream) beginRest() (begun bool) {
 		t.receive(true)
 	}
 	if t.relay != nil {
-		begun = t.relay.Rest(receive)
+		begun = t.relay.Park(receive)
 	} else {
 		begun = t.rest.Begin(receive)
 	}
