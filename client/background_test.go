@@ -30,7 +30,7 @@ func TestRevokeAfterContext(t *testing.T) {
 		cancel()
 		start := time.Now()
 		want(t, l.Revoke(ended), context.Canceled)
-		is(t, l, Ended, ErrReleased)
+		is(t, l, ErrReleased)
 		if d := time.Since(start); d != 0 {
 			t.Errorf("Revoke returned after %v", d)
 		}

@@ -118,7 +118,7 @@ func TestHandOver(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
 		f.tries(func(s *fakeStream, r *pb.Request) []*pb.Response {
-			is(t, l, Ended, ErrHandedOver)
+			is(t, l, ErrHandedOver)
 			return f.obey(s, r)
 		})
 		g, err := l.HandOver(t.Context(), "you")
@@ -133,19 +133,19 @@ func TestHandOver(t *testing.T) {
 			t.Errorf("lease %+v", next.Info())
 		}
 		within(t, next, ttl)
-		is(t, l, Ended, ErrHandedOver)
+		is(t, l, ErrHandedOver)
 		old := &Granted{Info: l.Info(), sent: g.sent} // as another client was told of it
 		var lost *LostError
 		_, err = c.Keep(old, 0)
-		if !errors.As(err, &lost) || *lost != (LostError{leases.HandedOver, "you"}) {
+		if !errors.As(err, &lost) || *lost != (LostError{Cause: leases.HandedOver, Owner: "you"}) {
 			t.Errorf("%v, want that it was handed over", err)
 		}
 		again, err := c.Keep(g, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		is(t, next, Ended, ErrReplaced)
-		is(t, again, OK, nil)
+		is(t, next, ErrReplaced)
+		is(t, again, nil)
 	})
 }
 

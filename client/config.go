@@ -18,77 +18,69 @@ import (
 	"leasehold.dev/internal/holder"
 )
 
-// Config configures a Client. Only Endpoints must be set.
+// Config configures a Client. Only Endpoints must be set; most programs need no more than the first
+// group of fields.
 type Config struct {
 	// Endpoints are the members' client addresses: host:port, http://host:port, https://host:port,
 	// unix:/path or unixs:/path. Empty ones are ignored. Name all of them: the client uses no
 	// other address.
 	Endpoints []string
-	// ClusterID, if not 0, is the ID of the cluster: the client refuses endpoints of another one,
-	// see [OtherClusterError]. If 0, the first member that answers decides the cluster, for the
-	// life of the client. `leasehold endpoint status -w fields` shows the ID.
-	ClusterID uint64
 	// TLS, if set, is used with every endpoint except those that begin with http://.
 	TLS *tls.Config
-	// RootCAFile is a file of PEM certificates that replaces TLS.RootCAs. The client reads it
-	// whenever it connects, so the file may be replaced. It needs TLS.
-	RootCAFile string
-	// User and Password log in to a cluster that has users and roles. The client logs in when it
-	// connects, and again when its login is no longer valid. Without them, and without a token,
-	// the client has the identity of its certificate, or none. A cluster without users accepts
-	// every login.
+	// User and Password log in to a cluster that has users and roles; without them or a token, the
+	// client has the identity of its certificate, or none. A cluster without users accepts any.
 	User, Password string
+	// Logger logs changes of the member that the client talks to, and sessions that [Client.Run]
+	// has lost. If it is nil, only the latter are logged, to slog.Default().
+	Logger *slog.Logger
+
 	// Token, from the cluster or an issuer, takes the place of User and Password.
 	Token string
-	// TokenFile is a file with a token. The client reads it whenever it connects, so the file may
-	// be replaced. Space around the token is ignored.
-	TokenFile string
-	// Logger logs changes of the member that the client talks to; nil for no log.
-	Logger *slog.Logger
-	// AnyMember lets the client stay with the first member that it reaches. By default the client
-	// moves to the leader, where each request takes one network hop less, if the leader is among
-	// the Endpoints and can be reached. Set it to spread load, above all reads and watches, over
-	// the members.
+	// TokenFile and RootCAFile are files that take the place of Token and TLS.RootCAs (in PEM). The
+	// client reads them whenever it connects, so they may be replaced.
+	TokenFile, RootCAFile string
+	// ClusterID, if not 0, is the ID of the cluster; otherwise the first member that answers
+	// decides. The client refuses other clusters: see [ErrOtherCluster]. `leasehold endpoint status
+	// -w fields` shows the ID.
+	ClusterID uint64
+	// AnyMember lets the client stay with the first member that it reaches, to spread reads and
+	// watches over the members. By default it moves to the leader, which saves a network hop.
 	AnyMember bool
 	// Dial, if set, makes the connections; endpoint is one of Endpoints, as written there. TLS
 	// runs over the connection that it returns. The client calls it from any goroutine. It must
 	// return when the context ends.
 	Dial func(ctx context.Context, endpoint string) (net.Conn, error)
 	// GRPC makes the client speak only gRPC. By default its stream is a connection without
-	// HTTP/2, which costs less at both ends; it falls back to gRPC where something on the way
-	// needs that.
+	// HTTP/2, which costs less, and it falls back to gRPC where something on the way needs that.
 	GRPC bool
+	// TraceParent, if set, returns the traceparent header (W3C Trace Context) of the trace that
+	// the context of a call belongs to, or "". Members that trace continue that trace. The client
+	// calls it once for each call, from any goroutine.
+	TraceParent func(context.Context) string
+
 	// DialTimeout bounds one try to connect to one member; 2 s if 0.
 	DialTimeout time.Duration
-	// Silence is how long a member may say nothing at all, while a request waits for its answer,
-	// before the client turns to the next member; 3 s if 0. Renewals of leases do not wait that
-	// long. After a quarter of it the client looks for another member. A relay may hold a
-	// renewal back for 150 ms, so a client of relays needs a second or more.
+	// Silence is how long a member may send nothing, while a request waits for its answer, before
+	// the client turns to the next member; 3 s if 0. Renewals do not wait that long. Clients of
+	// relays need a second or more: a relay may hold a renewal back for 150 ms.
 	Silence time.Duration
 	// Grace is the grace of leases whose Grant.Grace is 0.
 	Grace time.Duration
 	// Drift bounds the difference between the rates of this machine's clock and the
 	// members'; 1e-3 if 0, none if negative.
 	Drift float64
-	// RenewAfter is the share of its TTL after which a lease is renewed, from 0.01 to 0.5; a
-	// third if 0. Members checkpoint a lease that was not renewed for 0.4 of its TTL, so above
-	// that each renewal costs them a log entry. See leasehold plan outage --renew.
-	RenewAfter float64
-	// Margin also shortens the validity of each lease: it is the time that a program needs to
-	// stop, in whole milliseconds, rounded up; 5 ms if 0, none if negative.
+	// Margin is the time that the program needs to stop: it shortens the validity of each lease;
+	// 5 ms if 0, none if negative.
 	Margin time.Duration
+	// RenewAfter is the share of its TTL after which a lease is renewed, from 0.01 to 0.5; a
+	// third if 0. Above 0.4, each renewal costs the members a log entry.
+	RenewAfter float64
 	// MaxRequestBytes is the largest request that the client sends; 1.5 MiB, the members'
-	// default, if 0. Members end the whole stream for a request that is much larger than they
-	// take.
+	// default, if 0.
 	MaxRequestBytes int
-
 	// Now, if set, replaces time.Now for the validity of leases, for tests in which clocks
 	// differ. It must not take a lock that another goroutine holds while it waits.
 	Now func() time.Time
-	// TraceParent, if set, returns the traceparent header (W3C Trace Context) of the trace that
-	// the context of a call belongs to, or "". Members that trace continue that trace. The client
-	// calls it once for each call, from any goroutine, and leaves out a header that cannot be sent.
-	TraceParent func(context.Context) string
 }
 
 // settings is the configuration of a client's connections.
@@ -108,6 +100,7 @@ type Client struct {
 	tokens   tokens
 	calls    callCounts
 	releases *releases
+	log      *slog.Logger // of Run
 	grace    time.Duration
 	most     int // largest request in bytes
 }
@@ -144,6 +137,10 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	case c.RenewAfter != 0 && !(c.RenewAfter >= 0.01 && c.RenewAfter <= 0.5):
 		return nil, fmt.Errorf("client: RenewAfter %v is not between 0.01 and 0.5", c.RenewAfter)
 	}
+	log := c.Logger
+	if log == nil {
+		log = slog.Default()
+	}
 	c.defaults()
 	all := settings{c, &shared{who: logins{
 		user: c.User, password: c.Password, fixed: c.Token, file: c.TokenFile,
@@ -151,8 +148,8 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	all.shared.pin.id.Store(c.ClusterID)
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	out := &Client{
-		clock: newClock(c.Now), endings: new(endings), releases: newReleases(), grace: c.Grace,
-		most: c.MaxRequestBytes,
+		clock: newClock(c.Now), endings: new(endings), releases: newReleases(), log: log,
+		grace: c.Grace, most: c.MaxRequestBytes,
 	}
 	out.mux = newMux(all, list, dial)
 	out.keeper = newKeeper(out.clock, out.mux, holder.Config{

@@ -4,20 +4,20 @@
 //	c, err := client.New(client.Config{Endpoints: []string{"10.0.0.1:2379", "10.0.0.2:2379"}})
 //	...
 //	defer c.Close()
-//	err = c.Run(ctx, client.Session{Owner: host}, func(ctx context.Context, s *client.Live) error {
+//	err = c.Run(ctx, client.Grant{Owner: host}, func(ctx context.Context, s *client.Session) error {
 //		held, err := lock.NewMutex(s, "ledger").Lock(ctx)
 //		...
 //		return work(ctx, held.Token()) // ctx ends before another program can have the lock
 //	})
 //
-// [Client.Run] opens a session, a [Live], calls a function in it, and opens another one if the
-// session is lost. Packages lock and members use a session; queue and cache need only the Client.
-// Everything that depends on a lease in these packages is a [Hold].
+// [Client.Run] opens a [Session], calls a function in it, and opens another one if the session is
+// lost. Packages lock and members use a session; queue and cache need only the Client. Everything
+// that depends on a lease in these packages is a [Hold].
 //
 // [Client.Put], [Client.Get], [Client.Range], [Client.Delete] and [Client.Txn] operate on keys,
 // with the requests of package store. [Client.Watch] reports changes of keys, and
 // [Client.LeaseEvents] what happens to leases. A program that needs more than a session, such as a
-// lease with a name or one that it can hand over, uses [Client.Grant].
+// lease that it can hand over, uses [Client.Grant].
 //
 // A Client talks to one member at a time, over one stream for everything. It prefers the leader
 // (see Config.AnyMember), and moves to another member if its own stops responding. Its methods may
@@ -59,6 +59,6 @@
 //
 // A call without a deadline waits until a member answers. It fails at once if the servers are not
 // members at all ([ErrNotLeasehold]), or if all endpoints belong to other clusters
-// ([OtherClusterError]). While a client reaches no member, its leases end by its own clock. What
+// ([ErrOtherCluster]). While a client reaches no member, its leases end by its own clock. What
 // happens then is up to the program (see Grant.Grace).
 package client

@@ -75,6 +75,10 @@ const (
 	// ErrNotLeasehold means that the servers are not Leasehold members (etcd, for instance), or
 	// that a proxy in front of them does not forward leasehold.v1. Nothing changed.
 	ErrNotLeasehold Error = "no endpoint serves leasehold.v1"
+	// ErrOtherCluster means that an endpoint belongs to a different cluster than the client: see
+	// [Config.ClusterID]. The client ignores that endpoint and tries the others. If all endpoints
+	// belong to other clusters, calls fail at once.
+	ErrOtherCluster Error = "the endpoint belongs to another cluster"
 	// ErrClosed means that the client, the watch or the lease was closed.
 	ErrClosed Error = "closed"
 )
@@ -119,12 +123,11 @@ var reasons = map[pb.Reason]error{
 	pb.Reason_REASON_LIMIT_REACHED:     ErrLimitReached,
 }
 
-// TakenError means that a live lease already has the name or the ID. It wraps ErrNameTaken or
-// ErrIDTaken.
+// TakenError means that another lease has what the caller wanted: a name, an ID or a lock.
 type TakenError struct {
-	// Holder is the lease, without its remaining time.
+	// Holder is the lease, without its remaining time. Of the holder of a lock only the ID is set.
 	Holder leases.Info
-	// Err is ErrNameTaken or ErrIDTaken.
+	// Err is ErrNameTaken, ErrIDTaken or lock.ErrLocked.
 	Err error
 }
 
@@ -134,6 +137,9 @@ func (e *TakenError) Error() string {
 		return fmt.Sprintf("%v: lease %016x expired, and keeps it until its lock delay of "+
 			"%v has passed", e.Err, e.Holder.ID, e.Holder.LockDelay)
 	}
+	if e.Holder.Token == 0 {
+		return fmt.Sprintf("%v: lease %016x is first in the wait queue", e.Err, e.Holder.ID)
+	}
 	if e.Holder.Owner == "" {
 		return fmt.Sprintf("%v: lease %016x, token %d, has it", e.Err, e.Holder.ID, e.Holder.Token)
 	}
@@ -141,7 +147,7 @@ func (e *TakenError) Error() string {
 		e.Err, e.Holder.ID, e.Holder.Owner, e.Holder.Token)
 }
 
-// Unwrap returns ErrNameTaken or ErrIDTaken.
+// Unwrap returns Err.
 func (e *TakenError) Unwrap() error { return e.Err }
 
 // errForgotten means that the cluster has dropped the client's session, so nothing changed.

@@ -22,7 +22,6 @@ type LeaseWatcher struct {
 	ask leases.Watch
 
 	// Guarded by mu.
-	// and lasts until it is closed. Next may be called by one goroutine at a time, Close by any.
 	after  uint64 // everything up to here was queued or returned
 	queue  []leases.Update
 	events int // in the queue

@@ -27,9 +27,8 @@ func ExampleLease() {
 	if _, err := c.Put(ctx, store.Put{Key: "up/me", Lease: held.ID()}); err != nil {
 		log.Fatal(err)
 	}
-	changed := held.Changed() // ask for it first, then for the State
-	s := held.State()
-	fmt.Println(s.Status == client.OK, time.Until(s.ValidUntil) > 3*time.Second)
+	changed := held.Changed() // ask for it first, then for Err
+	fmt.Println(held.Err(), time.Until(held.ValidUntil()) > 3*time.Second)
 	if err := held.ChangeTTL(ctx, time.Minute); err != nil {
 		log.Fatal(err)
 	}
@@ -40,13 +39,13 @@ func ExampleLease() {
 		log.Fatal(err)
 	}
 	<-changed
-	fmt.Println(held.State().Status == client.Ended, context.Cause(held.Context()))
+	fmt.Println(held.Err(), context.Cause(held.Context()))
 	_, err = c.Get(ctx, "up/me")
 	fmt.Println(errors.Is(err, client.ErrKeyNotFound))
 	// Output:
+	// <nil> true
 	// true true
-	// true true
-	// true client: released
+	// client: released client: released
 	// true
 }
 

@@ -24,12 +24,12 @@ func TestGroupsOfClient(t *testing.T) {
 		for round := range 12 {
 			time.Sleep(ttl)
 			for i, l := range all {
-				s := l.State()
-				if left := time.Until(s.ValidUntil); s.Err != nil || left < ttl/2 || !l.Valid() {
-					t.Fatalf("round %d: lease %d is %v, valid for %v: %v", round, i, s.Status, left, s.Err)
+				left := time.Until(l.ValidUntil())
+				if l.Err() != nil || left < ttl/2 || !l.Valid() {
+					t.Fatalf("round %d: lease %d is valid for %v: %v", round, i, left, l.Err())
 				}
 				d := must[leases.Info](t)(c.Describe(ctx, leases.Ref{ID: l.ID()}))
-				if d.Remaining < ttl/2 || d.Remaining < time.Until(l.State().ValidUntil) {
+				if d.Remaining < ttl/2 || d.Remaining < time.Until(l.ValidUntil()) {
 					t.Errorf("round %d: lease %d has %v left at the leader", round, i, d.Remaining)
 				}
 			}

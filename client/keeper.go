@@ -199,7 +199,7 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 			if lost == nil {
 				lost = make(map[lease.ID]*LostError)
 			}
-			lost[lease.ID(res.Id)] = &LostError{Cause: leases.Kind(res.Cause), By: res.By}
+			lost[lease.ID(res.Id)] = lostBy(leases.Kind(res.Cause), res.By)
 		default:
 			k.set.Unknown(b.Seq, lease.ID(res.Id))
 			if l := k.leases[lease.ID(res.Id)]; l != nil && (refused == 0 || l.info.TTL < refused) {
@@ -346,6 +346,15 @@ func (k *keeper) ask(l *Lease) *window {
 	return l.window.Load()
 }
 
+// lostBy returns the error of a lease that the cluster reported as gone. by is who revoked it, or
+// its new owner.
+func lostBy(how leases.Kind, by string) *LostError {
+	if how == leases.Revoked {
+		return &LostError{Cause: how, By: by}
+	}
+	return &LostError{Cause: how, Owner: by}
+}
+
 // add starts to keep a lease alive.
 func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error) {
 	k.mu.Lock()
@@ -362,7 +371,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 		if old.info.Token > g.Token { // tokens only grow (L5)
 			lost := &LostError{Cause: old.over}
 			if old.over != 0 {
-				lost.By = old.info.Owner
+				lost.Owner = old.info.Owner
 			}
 			return nil, fmt.Errorf("client: keep lease %016x: %w", g.ID, lost)
 		}

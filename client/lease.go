@@ -20,9 +20,10 @@ type LostError struct {
 	// Cause is [leases.Expired], [leases.Revoked], [leases.HandedOver] or [leases.Resumed], or 0 if
 	// the member does not know.
 	Cause leases.Kind
-	// By names the caller that revoked the lease, as in [leases.Event], or the owner that took it
-	// over.
+	// By names the caller that revoked the lease, as in [leases.Event].
 	By string
+	// Owner is the new owner of a lease that was handed over or resumed.
+	Owner string
 }
 
 // Error implements error.
@@ -31,71 +32,32 @@ func (e *LostError) Error() string {
 	switch {
 	case e.Cause == 0:
 		return gone + ": the cluster does not say how it ended"
-	case e.By == "":
-		return fmt.Sprintf("%s: %v", gone, e.Cause)
-	case e.Cause == leases.HandedOver:
-		return fmt.Sprintf("%s: %v to %q", gone, e.Cause, e.By)
-	default:
+	case e.By != "":
 		return fmt.Sprintf("%s: %v by %q", gone, e.Cause, e.By)
+	case e.Owner != "" && e.Cause == leases.HandedOver:
+		return fmt.Sprintf("%s: %v to %q", gone, e.Cause, e.Owner)
+	case e.Owner != "":
+		return fmt.Sprintf("%s: %v by %q", gone, e.Cause, e.Owner)
+	default:
+		return fmt.Sprintf("%s: %v", gone, e.Cause)
 	}
 }
 
 // Unwrap returns ErrLost.
 func (e *LostError) Unwrap() error { return ErrLost }
 
-// Status is the state of a lease.
-type Status int
-
-// The states of a lease. Jeopardy may return to OK; Ended is final.
-const (
-	// OK means that the lease is valid.
-	OK Status = iota + 1
-	// Jeopardy means that the lease is no longer valid, but may still live.
-	Jeopardy
-	// Ended means that the lease has ended for this program, forever.
-	Ended
-)
-
-// statuses are those of package holder, which has them for the same reasons.
-var statuses = [...]Status{
-	holder.OK: OK, holder.Jeopardy: Jeopardy, holder.Ended: Ended,
-}
-
-// String is the status for people.
-func (s Status) String() string {
-	switch s {
-	case OK:
-		return "ok"
-	case Jeopardy:
-		return "in jeopardy"
-	case Ended:
-		return "ended"
-	default:
-		return "unknown"
-	}
-}
-
-// State is the state of a lease at one moment, as the client knows it.
-type State struct {
-	Status Status
-	// ValidUntil is when the program must stop, if no renewal succeeds before.
-	ValidUntil time.Time
-	// Err says why, if Status is not OK.
-	Err error
-}
-
 // Lease is a lease that is kept alive. Its methods may be called from any goroutine.
 type Lease struct {
-	client *Client
-	keeper *keeper
-	info   leases.Info
-	secret []byte
-	exist  bool
-	over   leases.Kind // how it was taken over, as in Granted
-	ending *ending
-	window atomic.Pointer[window] // nil until Valid is called
-	once   sync.Once              // makes live
-	live   *Live
+	client  *Client
+	keeper  *keeper
+	info    leases.Info
+	secret  []byte
+	exist   bool
+	over    leases.Kind // how it was taken over, as in Granted
+	ending  *ending
+	window  atomic.Pointer[window] // nil until Valid is called
+	once    sync.Once              // makes session
+	session *Session
 
 	// Guarded by the keeper's mutex.
 	state   holder.State
@@ -126,22 +88,8 @@ func (l *Lease) Existed() bool { return l.exist }
 // is not resumable, or if the answer to the original request was lost.
 func (l *Lease) Secret() []byte { return l.secret }
 
-// State returns the current state of the lease. It reads the clock, so it is right even just after
-// a pause of the process.
-func (l *Lease) State() State {
-	l.keeper.mu.Lock()
-	defer l.keeper.mu.Unlock()
-	l.keeper.advanceLocked()
-	l.keeper.refreshLocked(l)
-	now := l.keeper.clock.source()
-	return State{
-		Status: statuses[l.state.Status], Err: l.err,
-		ValidUntil: now.Add(l.keeper.clock.until(l.state.ValidUntil)),
-	}
-}
-
-// Valid reports whether the lease is valid now, like State. It takes no lock and costs about as
-// much as reading the clock, for programs that check very often.
+// Valid reports whether Err is nil. It takes no lock and costs about as much as reading the clock,
+// for programs that check very often.
 func (l *Lease) Valid() bool {
 	w := l.window.Load()
 	if w == nil {
@@ -150,15 +98,28 @@ func (l *Lease) Valid() bool {
 	return w.within(l.keeper.clock.source())
 }
 
-// Err returns nil while the lease is valid, and then why it is not.
-func (l *Lease) Err() error { return l.State().Err }
+// Err returns nil while the lease is valid, and then why it is not: [ErrJeopardy] if it may become
+// valid again, or why it has ended for good. It reads the clock, so it is right even just after a
+// pause of the process.
+func (l *Lease) Err() error {
+	l.keeper.mu.Lock()
+	defer l.keeper.mu.Unlock()
+	l.keeper.advanceLocked()
+	l.keeper.refreshLocked(l)
+	return l.err
+}
 
 // ValidUntil returns when the program must stop, unless a renewal succeeds before. Compare it with
 // time.Now soon: it shifts when the wall clock is set.
-func (l *Lease) ValidUntil() time.Time { return l.State().ValidUntil }
+func (l *Lease) ValidUntil() time.Time {
+	l.keeper.mu.Lock()
+	defer l.keeper.mu.Unlock()
+	l.keeper.advanceLocked()
+	l.keeper.refreshLocked(l)
+	return l.keeper.clock.source().Add(l.keeper.clock.until(l.state.ValidUntil))
+}
 
-// Changed returns a channel that is closed at the next change of the lease's Status. Call Changed
-// before State.
+// Changed returns a channel that is closed when Err changes next. Call Changed before Err.
 func (l *Lease) Changed() <-chan struct{} {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
@@ -166,8 +127,8 @@ func (l *Lease) Changed() <-chan struct{} {
 }
 
 // Context returns a context that is canceled when the lease stops being valid, before the cluster
-// may end it, or as soon as the program gives it up. Its cause is the reason. If the lease returns
-// from Jeopardy, Context returns a new context from then on.
+// may end it, or as soon as the program gives it up. Its cause is the reason. If the lease becomes
+// valid again after [ErrJeopardy], Context returns a new context from then on.
 func (l *Lease) Context() context.Context {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Grant describes a lease to grant. It is a [store.Op]; in a transaction it needs an ID (see
-// [leases.NewID]) and has no Keys.
+// Grant describes a lease to grant, or the lease of a session: see [Client.Open]. It is a
+// [store.Op]; in a transaction it needs an ID (see [leases.NewID]) and has no Keys.
 type Grant struct {
 	// TTL is how long the lease lives after its grant and after each renewal, in whole
 	// milliseconds, rounded up.
@@ -27,8 +27,11 @@ type Grant struct {
 	// ID is the ID of the lease; 0 lets the server choose.
 	ID lease.ID
 	// Name belongs to at most one live lease; empty for none.
-	Name, Owner string
-	Labels      map[string]string
+	Name string
+	// Owner is the program's label, such as its host, for people and for programs that find
+	// something taken.
+	Owner  string
+	Labels map[string]string
 	// RequestID makes a grant idempotent: a repeated grant by the same owner returns and renews the
 	// lease that the first one created, if it is alive. If it is empty, [Client.Grant] generates
 	// one.
@@ -43,7 +46,7 @@ type Grant struct {
 	// Resumable asks for a secret: see [Client.Resume].
 	Resumable bool
 	// Grace is how long the client keeps trying to renew the lease after it stopped being valid.
-	// The lease is then in [Jeopardy]: it may have ended, or may be saved. 0 means Config.Grace,
+	// Its error is then [ErrJeopardy]: it may have ended, or may be saved. 0 means Config.Grace,
 	// negative means none.
 	Grace time.Duration
 

@@ -452,7 +452,7 @@ func (l *link) leftLocked() bool {
 func (l *link) fail(why error, match func(*call) bool) {
 	var answers []answer
 	l.mu.Lock()
-	var other *OtherClusterError
+	var other *otherClusterError
 	nothing := status.Code(why) == codes.Unimplemented || errors.As(why, &other) && other.refused ||
 		l.heard.IsZero() && status.Code(why) == codes.Unauthenticated // the stream failed to open
 	served := l.useful || !nothing

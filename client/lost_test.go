@@ -29,17 +29,17 @@ func TestLostError(t *testing.T) {
 		},
 		{
 			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_REVOKED, By: "ann"},
-			LostError{leases.Revoked, "ann"},
+			LostError{Cause: leases.Revoked, By: "ann"},
 			`client: the lease is gone: revoked by "ann"`,
 		},
 		{
 			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_HANDED_OVER, By: "bob"},
-			LostError{leases.HandedOver, "bob"},
+			LostError{Cause: leases.HandedOver, Owner: "bob"},
 			`client: the lease is gone: handed over to "bob"`,
 		},
 		{
 			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_RESUMED, By: "ann"},
-			LostError{leases.Resumed, "ann"},
+			LostError{Cause: leases.Resumed, Owner: "ann"},
 			`client: the lease is gone: resumed by "ann"`,
 		},
 	} {
@@ -57,8 +57,8 @@ func TestLostError(t *testing.T) {
 				}
 			})
 			<-l.Context().Done()
-			is(t, l, Ended, ErrLost)
-			is(t, other, OK, nil)
+			is(t, l, ErrLost)
+			is(t, other, nil)
 			var lost *LostError
 			if err := context.Cause(l.Context()); !errors.As(err, &lost) || *lost != tt.want ||
 				err.Error() != tt.text {
@@ -66,7 +66,7 @@ func TestLostError(t *testing.T) {
 			}
 			f.set(func() { f.answer = silent })
 			<-other.Context().Done()
-			if is(t, other, Ended, ErrExpired); errors.Is(other.Err(), ErrLost) {
+			if is(t, other, ErrExpired); errors.Is(other.Err(), ErrLost) {
 				t.Errorf("nothing was heard of it: %v", other.Err())
 			}
 		})

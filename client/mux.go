@@ -238,7 +238,7 @@ func (w *reports) missed(others int, err error) {
 
 // linkEnded records why a link has ended.
 func (w *reports) linkEnded(l *link, why error) {
-	var other *OtherClusterError
+	var other *otherClusterError
 	switch {
 	case l.wasUseful():
 		w.foreign = nil

@@ -13,23 +13,18 @@ import (
 // expects. A member rejects a client that expects another cluster.
 const keyCluster = "leasehold-cluster"
 
-// OtherClusterError means that an endpoint belongs to a different cluster. The client ignores that
-// endpoint and tries the others. If all endpoints belong to other clusters, calls fail at once.
-type OtherClusterError struct {
-	// Want is the ID of the client's cluster: [Config.ClusterID] or, if that is 0, the cluster of
-	// the first member that answered.
-	Want uint64
-	// Got is the ID of the endpoint's cluster.
-	Got uint64
-
-	refused bool // the member rejected the request, so nothing changed
+// otherClusterError is [ErrOtherCluster] with the IDs of the client's cluster and the endpoint's.
+type otherClusterError struct {
+	want, got uint64
+	refused   bool // the member rejected the request, so nothing changed
 }
 
-// Error implements error.
-func (e *OtherClusterError) Error() string {
+func (e *otherClusterError) Unwrap() error { return ErrOtherCluster }
+
+func (e *otherClusterError) Error() string {
 	return fmt.Sprintf("the endpoint belongs to cluster %x, and this client to cluster %x; "+
 		"if the endpoint is right, restart the client with that cluster's ID, or with none",
-		e.Got, e.Want)
+		e.got, e.want)
 }
 
 // pin is the ID of the client's cluster, 0 until known.
@@ -45,7 +40,7 @@ func (p *pin) context(ctx context.Context) context.Context {
 
 // check compares the header of a member's answer with the pin. The first answer sets it. A server
 // without the header is not one of ours.
-func (p *pin) check(md metadata.MD) *OtherClusterError {
+func (p *pin) check(md metadata.MD) *otherClusterError {
 	texts := md.Get(keyCluster)
 	if len(texts) == 0 {
 		return nil
@@ -55,7 +50,7 @@ func (p *pin) check(md metadata.MD) *OtherClusterError {
 		return nil
 	}
 	if want := p.id.Load(); want != got {
-		return &OtherClusterError{Want: want, Got: got}
+		return &otherClusterError{want: want, got: got}
 	}
 	return nil
 }

@@ -23,8 +23,8 @@ import (
 // answered.
 func TestReleaseAfterContext(t *testing.T) {
 	const ttl = time.Minute
-	session := func(ctx context.Context, c *client.Client) *client.Live {
-		return rig.Must[*client.Live](t)(c.Open(ctx, client.Session{TTL: ttl}))
+	session := func(ctx context.Context, c *client.Client) *client.Session {
+		return rig.Must[*client.Session](t)(c.Open(ctx, client.Grant{TTL: ttl}))
 	}
 	for name, acquire := range map[string]func(context.Context, *client.Client) (client.Hold, error){
 		"mutex": func(ctx context.Context, c *client.Client) (client.Hold, error) {

@@ -1,14 +1,18 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
@@ -20,9 +24,9 @@ func TestRun(t *testing.T) {
 		r := rig.New(t, 1)
 		c, ctx := r.Dial(client.Config{RenewAfter: 0.01}), rig.Soon(t)
 		mine := errors.New("mine")
-		var seen []*client.Live
-		err := c.Run(ctx, client.Session{Owner: "host"}, func(
-			during context.Context, s *client.Live,
+		var seen []*client.Session
+		err := c.Run(ctx, client.Grant{Owner: "host"}, func(
+			during context.Context, s *client.Session,
 		) error {
 			seen = append(seen, s)
 			held := rig.Must[*lock.Held](t)(lock.NewMutex(s, "m").Lock(during))
@@ -61,7 +65,7 @@ func TestRunEnds(t *testing.T) {
 		r := rig.New(t, 1)
 		c := r.Dial(client.Config{})
 		ctx, cancel := context.WithCancel(rig.Soon(t))
-		err := c.Run(ctx, client.Session{}, func(ctx context.Context, _ *client.Live) error {
+		err := c.Run(ctx, client.Grant{}, func(ctx context.Context, _ *client.Session) error {
 			cancel()
 			<-ctx.Done()
 			return nil
@@ -70,7 +74,7 @@ func TestRunEnds(t *testing.T) {
 			t.Errorf("its context has ended: %v", err)
 		}
 		calls := 0
-		err = c.Run(rig.Soon(t), client.Session{}, func(ctx context.Context, s *client.Live) error {
+		err = c.Run(rig.Soon(t), client.Grant{}, func(ctx context.Context, s *client.Session) error {
 			calls++
 			return s.Release(ctx)
 		})
@@ -81,11 +85,59 @@ func TestRunEnds(t *testing.T) {
 			t.Errorf("left behind: %v, %v", l, err)
 		}
 		c.Close()
-		err = c.Run(rig.Soon(t), client.Session{}, nil)
+		err = c.Run(rig.Soon(t), client.Grant{}, nil)
 		if !errors.Is(err, client.ErrClosed) {
 			t.Errorf("the client is closed: %v", err)
 		}
 	})
+}
+
+// A session that was lost by the client's clock does not delay the next one, even if the cluster
+// still has its lease: here, because another client has renewed it.
+func TestRunRevokesLost(t *testing.T) {
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		var log bytes.Buffer
+		c := r.Dial(client.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		other, ctx, ttl := r.Dial(client.Config{}), rig.Soon(t), 20*time.Second
+		var mended time.Time
+		g := client.Grant{TTL: ttl, Name: "n"}
+		err := c.Run(ctx, g, func(ctx context.Context, s *client.Session) error {
+			if !mended.IsZero() {
+				return nil
+			}
+			r.Cut(c)
+			for renew := (store.Txn{Then: []store.Op{s.Lease().Ref().Renew()}}); ctx.Err() == nil; {
+				if _, err := other.Txn(rig.Soon(t), renew); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Second):
+				}
+			}
+			r.Mend(c)
+			mended = time.Now()
+			return nil
+		})
+		if took := time.Since(mended); err != nil || took > ttl/2 {
+			t.Errorf("the next session came after %v: %v", took, err)
+		}
+		if !strings.Contains(log.String(), "session lost") {
+			t.Errorf("the log says nothing of it: %s", log.String())
+		}
+	})
+}
+
+// Open refuses what a session cannot have.
+func TestOpenRefuses(t *testing.T) {
+	c := rig.Must[*client.Client](t)(client.New(client.Config{Endpoints: []string{"127.0.0.1:1"}}))
+	defer c.Close()
+	for _, g := range []client.Grant{{Grace: time.Second}, {RequestID: "r"}} {
+		if _, err := c.Open(t.Context(), g); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("%+v: %v", g, err)
+		}
+	}
 }
 
 // Sessions that are lost at once follow each other ever more slowly.
@@ -96,7 +148,7 @@ func TestRunBacksOff(t *testing.T) {
 		ctx, cancel := context.WithTimeout(rig.Soon(t), time.Minute)
 		defer cancel()
 		n := 0
-		err := c.Run(ctx, client.Session{}, func(ctx context.Context, s *client.Live) error {
+		err := c.Run(ctx, client.Grant{}, func(ctx context.Context, s *client.Session) error {
 			n++
 			if err := other.Revoke(ctx, s.Lease().Ref()); err != nil {
 				return err

@@ -19,7 +19,7 @@ func TestAdvance(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := leaseholdtest.Start(t)
 			c := s.Client(client.Config{})
-			first, err := c.Open(t.Context(), client.Session{TTL: time.Minute})
+			first, err := c.Open(t.Context(), client.Grant{TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -32,7 +32,7 @@ func TestAdvance(t *testing.T) {
 				t.Errorf("after an hour: %v", held.Err())
 			}
 			first.Lease().Close() // as if the program had died
-			second, err := c.Open(t.Context(), client.Session{TTL: time.Minute})
+			second, err := c.Open(t.Context(), client.Grant{TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +51,7 @@ func TestAdvance(t *testing.T) {
 // TestRealTime: without a bubble the server runs in real time.
 func TestRealTime(t *testing.T) {
 	c := leaseholdtest.Start(t).Client(client.Config{})
-	err := c.Run(t.Context(), client.Session{}, func(context.Context, *client.Live) error { return nil })
+	err := c.Run(t.Context(), client.Grant{}, func(context.Context, *client.Session) error { return nil })
 	if err != nil {
 		t.Error(err)
 	}

@@ -132,7 +132,7 @@ func TestNothingAfterEnd(t *testing.T) {
 		if _, err := x.Range(ctx, all); !errors.Is(err, ErrEnded) {
 			t.Errorf("range: %v, want ErrEnded", err)
 		}
-		if status := l.lease.State().Status; status == client.Jeopardy {
+		if errors.Is(l.lease.Err(), client.ErrJeopardy) {
 			t.Error("the lease is in jeopardy, want it ended")
 		}
 		l.mu.Unlock()

@@ -87,7 +87,7 @@ type Event struct {
 	Kind Kind
 	// Lease is the lease as it was then, without its keys. Only Expiring sets Remaining.
 	Lease Info
-	// By is the caller that revoked the lease, or its owner before it was handed over.
+	// By is the caller that revoked the lease, or the owner that handed it over.
 	By string
 	// Revision is the revision of the store at the event.
 	Revision int64

@@ -1,12 +1,12 @@
 // Package lock provides mutexes, read/write locks, semaphores and elections.
 //
-//	err := c.Run(ctx, client.Session{Owner: host}, func(ctx context.Context, s *client.Live) error {
+//	err := c.Run(ctx, client.Grant{Owner: host}, func(ctx context.Context, s *client.Session) error {
 //		return lock.NewMutex(s, "ledger").Do(ctx, func(ctx context.Context, held *lock.Held) error {
 //			return post(ctx, held.Token()) // ctx ends before another program has the lock
 //		})
 //	})
 //
-// Locks and leads are taken in a session, a [client.Live], and end with it. They are never taken
+// Locks and leads are taken in a session, a [client.Session], and end with it. They are never taken
 // again automatically: [client.Client.Run] opens a new session and calls its function again.
 // Locking a [Mutex], [RWMutex] or [Semaphore] returns a [Held], and leading an [Election] returns a
 // [Leading]; both are a [client.Hold].

@@ -51,7 +51,7 @@ func (e *Election) check() error { return tries.CheckName("election", e.name) }
 // Campaign waits until the session leads. It fails promptly if the session ends, or if a client
 // deletes the key in the queue (T16, T17). If the context ends first, Campaign withdraws the
 // candidacy. ErrInUse means that the session already leads or is a candidate.
-func (e *Election) Campaign(ctx context.Context, s *client.Live, c Candidate) (*Leading, error) {
+func (e *Election) Campaign(ctx context.Context, s *client.Session, c Candidate) (*Leading, error) {
 	p, err := e.campaign(ctx, of(s), c)
 	if err != nil {
 		return nil, fault.In("lock: campaign", e.name, err)
@@ -66,7 +66,7 @@ func (e *Election) Campaign(ctx context.Context, s *client.Live, c Candidate) (*
 // error of f and, if the session ended before f returned, the reason. f may release the lead or
 // hand it over, using its context.
 func (e *Election) Lead(
-	ctx context.Context, s *client.Live, c Candidate,
+	ctx context.Context, s *client.Session, c Candidate,
 	f func(ctx context.Context, l *Leading) error,
 ) error {
 	for p := (tries.Backoff{}); ; {

@@ -38,14 +38,14 @@ func TestElection(t *testing.T) {
 // stand campaigns in the background, and returns once the candidate is registered.
 func stand(
 	t testing.TB, c *client.Client, name string, who lock.Candidate,
-) (*client.Live, <-chan rig.Answer[*lock.Leading]) {
+) (*client.Session, <-chan rig.Answer[*lock.Leading]) {
 	t.Helper()
 	s := session(t, c)
 	return s, standAs(t, c, s, name, who)
 }
 
 func standAs(
-	t testing.TB, c *client.Client, s *client.Live, name string, who lock.Candidate,
+	t testing.TB, c *client.Client, s *client.Session, name string, who lock.Candidate,
 ) <-chan rig.Answer[*lock.Leading] {
 	t.Helper()
 	ctx := rig.Soon(t)

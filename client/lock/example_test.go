@@ -14,8 +14,8 @@ import (
 )
 
 // newSession opens a session for a program's locks and candidacies.
-func newSession(c *client.Client) *client.Live {
-	s, err := c.Open(context.Background(), client.Session{})
+func newSession(c *client.Client) *client.Session {
+	s, err := c.Open(context.Background(), client.Grant{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func ExampleElection_Observe() {
 }
 
 // A caller that finds a lock taken can find out which lease holds it.
-func ExampleLockedError() {
+func ExampleMutex_TryLock() {
 	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
@@ -186,9 +186,9 @@ func ExampleLockedError() {
 	}
 
 	_, err := lock.NewMutex(bob, "printer").TryLock(ctx)
-	var locked *lock.LockedError
-	if errors.As(err, &locked) {
-		fmt.Println("ann has it:", locked.Lease == ann.Lease().ID())
+	var taken *client.TakenError
+	if errors.As(err, &taken) {
+		fmt.Println("ann has it:", taken.Holder.ID == ann.Lease().ID())
 	}
 	if err := ann.Release(ctx); err != nil { // releases all of her locks at once
 		log.Fatal(err)

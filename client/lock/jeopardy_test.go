@@ -27,8 +27,8 @@ func TestJeopardyEndsLock(t *testing.T) {
 		if asked.Context().Err() != nil {
 			t.Fatal(asked.Err())
 		}
-		await := func(is client.Status) {
-			for l.State().Status == is {
+		await := func(valid bool) {
+			for l.Valid() == valid {
 				rig.Must[*clientv3.LeaseKeepAliveResponse](t)(e.KeepAliveOnce(ctx, clientv3.LeaseID(l.ID())))
 				select {
 				case <-l.Changed():
@@ -37,9 +37,9 @@ func TestJeopardyEndsLock(t *testing.T) {
 			}
 		}
 		setCut(list, true)
-		await(client.OK)
+		await(true)
 		setCut(list, false)
-		await(client.Jeopardy)
+		await(false)
 		if l.Err() != nil {
 			t.Fatalf("the lease did not recover: %v", l.Err())
 		}

@@ -197,9 +197,9 @@ func TestT18LockOutlivesTTL(t *testing.T) {
 		ctx := rig.Soon(t)
 		c, other := members.connect(t), members.connect(t)
 		const ttl = 9 * time.Second
-		var sessions [2]*client.Live
+		var sessions [2]*client.Session
 		for i, c := range []*client.Client{c, other} {
-			sessions[i] = rig.Must[*client.Live](t)(c.Open(ctx, client.Session{TTL: ttl}))
+			sessions[i] = rig.Must[*client.Session](t)(c.Open(ctx, client.Grant{TTL: ttl}))
 		}
 		held := rig.Must[*lock.Held](t)(lock.NewMutex(sessions[0], "alone").Lock(ctx))
 		m := lock.NewMutex(sessions[1], "alone")

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -16,22 +15,8 @@ import (
 )
 
 // ErrLocked means that another session holds the lock, and the caller does not want to wait any
-// longer.
+// longer. The error is a [*client.TakenError] with the ID of the lease that has it.
 var ErrLocked = errors.New("lock: locked by another")
-
-// LockedError wraps ErrLocked and names the lease that holds the lock.
-type LockedError struct {
-	// Lease is the lease at the head of the wait queue.
-	Lease lease.ID
-}
-
-// Error implements error.
-func (e *LockedError) Error() string {
-	return fmt.Sprintf("%v: lease %016x is first in the wait queue", ErrLocked, e.Lease)
-}
-
-// Unwrap returns ErrLocked.
-func (e *LockedError) Unwrap() error { return ErrLocked }
 
 // Held is a lock held by this program. Its methods may be called from any goroutine.
 type Held struct {

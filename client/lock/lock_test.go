@@ -40,7 +40,7 @@ func (c cluster) etcd(t testing.TB) *clientv3.Client {
 }
 
 // session opens a session with a TTL of a minute.
-func session(t testing.TB, c *client.Client) *client.Live {
+func session(t testing.TB, c *client.Client) *client.Session {
 	t.Helper()
-	return rig.Must[*client.Live](t)(c.Open(rig.Soon(t), client.Session{TTL: time.Minute}))
+	return rig.Must[*client.Session](t)(c.Open(rig.Soon(t), client.Grant{TTL: time.Minute}))
 }

@@ -33,29 +33,29 @@ func waiting(r *pb.Request) *pb.Response {
 func TestUnanswered(t *testing.T) {
 	const ttl = 10 * time.Second
 	for name, call := range map[string]func(
-		context.Context, *client.Client, *client.Live,
+		context.Context, *client.Client, *client.Session,
 	) error{
-		"lock": func(ctx context.Context, _ *client.Client, s *client.Live) error {
+		"lock": func(ctx context.Context, _ *client.Client, s *client.Session) error {
 			_, err := lock.NewMutex(s, "m").Lock(ctx)
 			return err
 		},
-		"within": func(ctx context.Context, _ *client.Client, s *client.Live) error {
+		"within": func(ctx context.Context, _ *client.Client, s *client.Session) error {
 			_, err := lock.NewMutex(s, "m").LockWithin(ctx, ttl/2)
 			return err
 		},
-		"try": func(ctx context.Context, _ *client.Client, s *client.Live) error {
+		"try": func(ctx context.Context, _ *client.Client, s *client.Session) error {
 			_, err := lock.NewMutex(s, "m").TryLock(ctx)
 			return err
 		},
-		"read": func(ctx context.Context, _ *client.Client, s *client.Live) error {
+		"read": func(ctx context.Context, _ *client.Client, s *client.Session) error {
 			_, err := lock.NewRWMutex(s, "m").RLock(ctx)
 			return err
 		},
-		"acquire": func(ctx context.Context, _ *client.Client, s *client.Live) error {
+		"acquire": func(ctx context.Context, _ *client.Client, s *client.Session) error {
 			_, err := lock.NewSemaphore(s, "m", 2).Acquire(ctx)
 			return err
 		},
-		"campaign": func(ctx context.Context, c *client.Client, s *client.Live) error {
+		"campaign": func(ctx context.Context, c *client.Client, s *client.Session) error {
 			_, err := lock.NewElection(c, "m").Campaign(ctx, s, lock.Candidate{})
 			return err
 		},

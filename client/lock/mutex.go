@@ -18,7 +18,7 @@ type Mutex struct {
 
 // NewMutex returns the mutex with the given name. It sends nothing. Names with a common prefix,
 // such as "a" and "a/b", are independent.
-func NewMutex(s *client.Live, name string) *Mutex {
+func NewMutex(s *client.Session, name string) *Mutex {
 	return &Mutex{waitQueue{session: of(s), prefix: name + "/"}, name}
 }
 

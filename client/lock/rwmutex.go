@@ -24,7 +24,7 @@ type RWMutex struct {
 const reader = "r"
 
 // NewRWMutex returns the read/write lock with the given name. It sends nothing.
-func NewRWMutex(live *client.Live, name string) *RWMutex {
+func NewRWMutex(live *client.Session, name string) *RWMutex {
 	s, prefix := of(live), name+"/"
 	own := s.key(prefix)
 	write := waitQueue{session: s, prefix: prefix, own: store.Prefix(own + ".")}

@@ -20,7 +20,7 @@ type Semaphore struct {
 
 // NewSemaphore returns the semaphore with the given name. It sends nothing. It panics if permits is
 // less than 1.
-func NewSemaphore(s *client.Live, name string, permits int) *Semaphore {
+func NewSemaphore(s *client.Session, name string, permits int) *Semaphore {
 	if permits < 1 {
 		panic("lock: a semaphore without permits")
 	}

@@ -15,13 +15,13 @@ var ErrInUse = errors.New("lock: the session is already using this name")
 
 // session is a session with the keys of its locks and candidacies.
 type session struct {
-	live   *client.Live
+	live   *client.Session
 	client *client.Client
 	lease  *client.Lease
 	keys   *uses.Set
 }
 
-func of(s *client.Live) *session {
+func of(s *client.Session) *session {
 	return &session{s, s.Client(), s.Lease(), uses.Of(s.Context())}
 }
 

@@ -249,7 +249,7 @@ func TestLastLook(t *testing.T) {
 			"may not": {func(*lock.Held, standIn) {}, rig.Refused(1), lock.ErrLocked},
 		} {
 			held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, direct), name).Lock(rig.Soon(t)))
-			var s *client.Live
+			var s *client.Session
 			c := rig.Through(t, members[0], readsFrom(name+"/"), first(func() {
 				x.do(held, standIn{t, direct, name, s.Lease()})
 			}, x.answer))
@@ -361,7 +361,7 @@ func TestLockUnknown(t *testing.T) {
 		members := newCluster(t, 1)
 		direct, ctx := members.connect(t), rig.Soon(t)
 		for name, done := range map[string]bool{"done": true, "not": false} {
-			var s *client.Live
+			var s *client.Session
 			c := rig.Through(t, members[0], enters(name), rig.Unsure(func() {
 				if done {
 					standIn{t, direct, name, s.Lease()}.queues()

@@ -11,6 +11,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
 	rule "leasehold.dev/internal/ticket"
 )
@@ -198,7 +199,7 @@ func (q *waitQueue) blocksItself(key string) bool {
 
 // locked returns the error for a session that does not wait for the keys before it.
 func (q *waitQueue) locked(before []store.KV) error {
-	return &LockedError{Lease: before[0].Lease}
+	return &client.TakenError{Holder: leases.Info{ID: before[0].Lease}, Err: ErrLocked}
 }
 
 // key returns the key of the session's ticket in the queue, or of its next one.
@@ -251,10 +252,16 @@ func (s *session) clean(ctx context.Context, k ownKey) {
 		try, cancel := context.WithTimeout(ctx, s.lease.Info().TTL)
 		_, err := k.remove(try, s.client.Txn)
 		cancel()
-		if err == nil || s.lease.State().Status == client.Ended || p.Wait(ctx) != nil {
+		if err == nil || s.over() || p.Wait(ctx) != nil {
 			return
 		}
 	}
+}
+
+// over reports whether the lease has ended for good.
+func (s *session) over() bool {
+	err := s.lease.Err()
+	return err != nil && !errors.Is(err, client.ErrJeopardy)
 }
 
 // before returns the keys of a sorted list that are before a ticket.

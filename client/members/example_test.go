@@ -32,8 +32,8 @@ func ExampleGroup() {
 	}
 
 	// Each server runs this. It must stop serving when its session's context ends.
-	serve := func(id, address string) *client.Live {
-		s, err := c.Open(ctx, client.Session{Owner: id})
+	serve := func(id, address string) *client.Session {
+		s, err := c.Open(ctx, client.Grant{Owner: id})
 		if err != nil {
 			log.Fatal(err)
 		}

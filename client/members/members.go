@@ -42,7 +42,7 @@ var _ client.Hold = (*Membership)(nil)
 type Membership struct {
 	g       *Group
 	key     string
-	session *client.Live
+	session *client.Session
 	ctx     context.Context // ends with the session and with Release
 	cancel  context.CancelCauseFunc
 	// guard is a key that is put when the member leaves, if an attempt to register it may still be
@@ -61,20 +61,20 @@ type Membership struct {
 // among the live members and must not contain a slash. If another session has the ID, for instance
 // one that this program opened before it restarted, Register waits until it is gone.
 func (g *Group) Register(
-	ctx context.Context, s *client.Live, id string, metadata []byte,
+	ctx context.Context, s *client.Session, id string, metadata []byte,
 ) (*Membership, error) {
 	return g.add(ctx, s, id, metadata, true)
 }
 
 // TryRegister is like Register, but returns ErrExists immediately if another session has the ID.
 func (g *Group) TryRegister(
-	ctx context.Context, s *client.Live, id string, metadata []byte,
+	ctx context.Context, s *client.Session, id string, metadata []byte,
 ) (*Membership, error) {
 	return g.add(ctx, s, id, metadata, false)
 }
 
 func (g *Group) add(
-	ctx context.Context, s *client.Live, id string, metadata []byte, wait bool,
+	ctx context.Context, s *client.Session, id string, metadata []byte, wait bool,
 ) (*Membership, error) {
 	if err := g.check(); err != nil {
 		return nil, fault.In("members: register", id, err)

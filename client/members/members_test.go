@@ -32,10 +32,10 @@ type registration struct {
 func join(
 	ctx context.Context, g *members.Group, r registration,
 ) (*members.Membership, error) {
-	s, err := (*client.Live)(nil), error(nil)
+	s, err := (*client.Session)(nil), error(nil)
 	if r.Lease != nil {
 		s = r.Lease.Session()
-	} else if s, err = g.Client().Open(ctx, client.Session{TTL: r.TTL, Owner: r.ID}); err != nil {
+	} else if s, err = g.Client().Open(ctx, client.Grant{TTL: r.TTL, Owner: r.ID}); err != nil {
 		return nil, err
 	}
 	if r.Wait {

@@ -187,7 +187,7 @@ func TestRegisterFails(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-		var s *client.Live
+		var s *client.Session
 		unsure := rig.Unsure(func() {
 			put := store.Put{Key: "g/a", Lease: s.Lease().ID()}
 			if _, err := direct.Put(ctx, put); err != nil {
@@ -200,7 +200,7 @@ func TestRegisterFails(t *testing.T) {
 			}
 			return unsure(n)
 		})
-		s = rig.Must[*client.Live](t)(c.Open(ctx, client.Session{TTL: time.Minute}))
+		s = rig.Must[*client.Session](t)(c.Open(ctx, client.Grant{TTL: time.Minute}))
 		_, err := members.New(c, "g").Register(ctx, s, "a", nil)
 		if !errors.Is(err, client.ErrPermissionDenied) || !errors.Is(err, client.ErrUnknownOutcome) {
 			t.Error(err)

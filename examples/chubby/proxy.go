@@ -26,7 +26,7 @@ type proxy struct {
 
 // proxied is a client's session at the proxy.
 type proxied struct {
-	locks *client.Live
+	locks *client.Session
 	// silence ends the session of a client that has sent nothing for a TTL.
 	silence *time.Timer
 }
@@ -41,7 +41,9 @@ func newProxy(ctx context.Context, c *client.Client, ttl time.Duration) (*proxy,
 
 // keepAlive is a request of a client: it opens the client's session, or keeps it alive. It returns
 // how long the session is valid at least.
-func (p *proxy) keepAlive(ctx context.Context, name string) (time.Duration, *client.Live, error) {
+func (p *proxy) keepAlive(
+	ctx context.Context, name string,
+) (time.Duration, *client.Session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.sessions[name]

@@ -76,7 +76,7 @@ func (b *broker) stop() {
 
 // session is one incarnation of the broker: its membership and its candidacy are on one lease.
 func (b *broker) session(ctx context.Context) error {
-	s, err := b.c.Open(ctx, client.Session{TTL: b.demo.ttl, Owner: b.id})
+	s, err := b.c.Open(ctx, client.Grant{TTL: b.demo.ttl, Owner: b.id})
 	if err != nil {
 		return err
 	}

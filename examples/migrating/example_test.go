@@ -46,7 +46,7 @@ func consul(ctx context.Context, c *client.Client) error {
 		return err
 	}
 
-	other, err := c.Open(ctx, client.Session{TTL: 10 * time.Second, Owner: "web-2"})
+	other, err := c.Open(ctx, client.Grant{TTL: 10 * time.Second, Owner: "web-2"})
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func zookeeper(ctx context.Context, c *client.Client) error {
 	}
 	defer w.Close()
 
-	session, err := c.Open(ctx, client.Session{TTL: 10 * time.Second})
+	session, err := c.Open(ctx, client.Grant{TTL: 10 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func Example_redis() {
 }
 
 func redis(ctx context.Context, c *client.Client) error {
-	session, err := c.Open(ctx, client.Session{TTL: 10 * time.Second}) // PX 10000
+	session, err := c.Open(ctx, client.Grant{TTL: 10 * time.Second}) // PX 10000
 	if err != nil {
 		return err
 	}

@@ -60,8 +60,8 @@ func run(ctx context.Context, c *client.Client) error {
 
 // register lists this program in the group "web" while it serves.
 func register(ctx context.Context, c *client.Client) error {
-	me := client.Session{Owner: "host-1"}
-	return c.Run(ctx, me, func(ctx context.Context, s *client.Live) error {
+	me := client.Grant{Owner: "host-1"}
+	return c.Run(ctx, me, func(ctx context.Context, s *client.Session) error {
 		_, err := members.New(c, "web").Register(ctx, s, "host-1", []byte("10.0.0.1:80"))
 		if err != nil {
 			return err
@@ -83,7 +83,7 @@ func serve(ctx context.Context, c *client.Client) error {
 func elect(ctx context.Context, c *client.Client) error {
 	election := lock.NewElection(c, "scheduler")
 	me := lock.Candidate{ID: "host-1", Value: []byte("10.0.0.1:80")}
-	return c.Run(ctx, client.Session{}, func(ctx context.Context, s *client.Live) error {
+	return c.Run(ctx, client.Grant{}, func(ctx context.Context, s *client.Session) error {
 		return election.Lead(ctx, s, me, func(ctx context.Context, lead *lock.Leading) error {
 			leader, err := election.Leader(ctx)
 			fmt.Fprintf(out, "the leader is at %s\n", leader.Value)
@@ -94,7 +94,7 @@ func elect(ctx context.Context, c *client.Client) error {
 
 // post changes a balance under a lock.
 func post(ctx context.Context, c *client.Client) error {
-	return c.Run(ctx, client.Session{}, func(ctx context.Context, s *client.Live) error {
+	return c.Run(ctx, client.Grant{}, func(ctx context.Context, s *client.Session) error {
 		ledger := lock.NewMutex(s, "ledger")
 		return ledger.Do(ctx, func(ctx context.Context, held *lock.Held) error {
 			r, err := c.Txn(ctx, store.Txn{

@@ -61,7 +61,7 @@ type Lock struct {
 	key    string
 
 	mu    sync.Mutex // guards what follows
-	live  *client.Live
+	live  *client.Session
 	token uint64
 	// lost means that this candidate has lost its lead and its elector has not been notified. It
 	// must not lead again before that: its work has been stopped.
@@ -147,7 +147,7 @@ func (l *Lock) Token() (uint64, error) {
 }
 
 // leading returns the session of this candidate's lead.
-func (l *Lock) leading() (*client.Live, error) {
+func (l *Lock) leading() (*client.Session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.live != nil {
@@ -196,7 +196,7 @@ func (l *Lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 		return err
 	}
 	c := l.config.Client
-	live, err := c.Open(ctx, client.Session{
+	live, err := c.Open(ctx, client.Grant{
 		TTL: l.config.TTL, Owner: l.config.Identity,
 		Labels: map[string]string{"leader-election": l.config.Name},
 	})

@@ -95,8 +95,8 @@ func TestClientThroughRelay(t *testing.T) {
 		if err != nil || len(u.Events) != 1 || !bytes.Equal(u.Events[0].KV.Value, value) {
 			t.Fatalf("the watch returned %d events, %v", len(u.Events), err)
 		}
-		session := func(c *client.Client) *client.Live {
-			s, err := c.Open(ctx, client.Session{TTL: time.Minute})
+		session := func(c *client.Client) *client.Session {
+			s, err := c.Open(ctx, client.Grant{TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,7 @@ func TestRoleRevokedWhileCampaigning(t *testing.T) {
 			alice := connectAs(t, "alice", m)
 			name := "alice/" + m.Name()
 			e := lock.NewElection(alice, name)
-			session := func() *client.Live {
+			session := func() *client.Session {
 				l, err := alice.Grant(ctx, client.Grant{TTL: time.Minute})
 				if err != nil {
 					t.Fatal(err)

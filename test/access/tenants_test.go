@@ -89,9 +89,9 @@ func checkDenied(t *testing.T, bob *client.Client, of leases.Ref) {
 	wantDenied(t, "lock", err, isBob)
 }
 
-func openSession(t *testing.T, c *client.Client) *client.Live {
+func openSession(t *testing.T, c *client.Client) *client.Session {
 	t.Helper()
-	s, err := c.Open(timeout(t), client.Session{TTL: time.Minute})
+	s, err := c.Open(timeout(t), client.Grant{TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

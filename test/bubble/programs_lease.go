@@ -129,7 +129,7 @@ func locks(p *process) error {
 	return nil
 }
 
-func (p *process) lockOnce(ctx context.Context, s *client.Live, what string) error {
+func (p *process) lockOnce(ctx context.Context, s *client.Session, what string) error {
 	wait, cancel := context.WithTimeout(ctx, p.between(time.Second, 30*time.Second))
 	defer cancel()
 	if p.intn(2) == 0 {

@@ -194,7 +194,7 @@ func witnessRestore(t *testing.T, args []string, etcd bool) {
 	if i := receive(t, "an item", w.claimed); i == nil || string(i.Payload()) != "item" {
 		t.Errorf("claimed %v", i)
 	}
-	session := got[*client.Live](t)(w.c.Open(ctx, client.Session{TTL: time.Minute}))
+	session := got[*client.Session](t)(w.c.Open(ctx, client.Grant{TTL: time.Minute}))
 	got[*members.Membership](t)(members.New(w.c, "group").Register(ctx, session, "m", nil))
 	events, err := w.members.Next(ctx)
 	if err != nil || len(events) != 1 {

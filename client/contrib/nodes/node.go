@@ -139,10 +139,10 @@ func (n *Node) Lease() *client.Lease { return n.lease }
 // State returns the node's own state: Alive; Suspect if its lease is no longer valid but may be
 // recovered (see Config.Grace); or Down, permanently.
 func (n *Node) State() State {
-	switch n.lease.State().Status {
-	case client.OK:
+	switch err := n.lease.Err(); {
+	case err == nil:
 		return Alive
-	case client.Jeopardy:
+	case errors.Is(err, client.ErrJeopardy):
 		return Suspect
 	default:
 		return Down

@@ -54,8 +54,8 @@ func (d *driver) hold(name string) (client.Hold, error) {
 }
 
 // live returns a session.
-func (d *driver) live(name string) (*client.Live, error) {
-	if s, ok := d.thing(name).(*client.Live); ok {
+func (d *driver) live(name string) (*client.Session, error) {
+	if s, ok := d.thing(name).(*client.Session); ok {
 		return s, nil
 	}
 	return nil, fmt.Errorf("there is no session %s", name)
@@ -91,7 +91,7 @@ func (d *driver) reset(ctx context.Context, _ args) (object, error) {
 	d.jump.Store(0)
 	for _, x := range things {
 		switch x := x.(type) {
-		case *client.Live:
+		case *client.Session:
 			_ = x.Release(ctx) // it may be over
 		case *runs:
 			x.stop()
@@ -328,7 +328,7 @@ type runs struct {
 	done   chan struct{}
 
 	mu      sync.Mutex // guards what follows
-	starts  []*client.Live
+	starts  []*client.Session
 	changed chan struct{}
 }
 
@@ -342,16 +342,16 @@ func (d *driver) run(_ context.Context, a args) (object, error) {
 	r := &runs{cancel: cancel, done: make(chan struct{}), changed: make(chan struct{})}
 	d.keep(a.text("as"), r)
 	c := d.c()
-	work := func(ctx context.Context, s *client.Live) error { return r.work(ctx, s, a) }
+	work := func(ctx context.Context, s *client.Session) error { return r.work(ctx, s, a) }
 	go func() {
 		defer close(r.done)
-		_ = c.Run(ctx, client.Session{TTL: a.ms("ttl_ms")}, work) // it ends by stop
+		_ = c.Run(ctx, client.Grant{TTL: a.ms("ttl_ms")}, work) // it ends by stop
 	}()
 	return nil, nil
 }
 
 // work is done in each session, until that is lost.
-func (r *runs) work(ctx context.Context, s *client.Live, a args) error {
+func (r *runs) work(ctx context.Context, s *client.Session, a args) error {
 	if a.has("register") {
 		r.mu.Lock()
 		n := len(r.starts) + 1

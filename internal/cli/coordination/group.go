@@ -67,7 +67,7 @@ those of leasehold run; 122 means that the group already has a member with this 
 
 // registration has the flags of a group's member.
 type registration struct {
-	session  client.Session
+	session  client.Grant
 	id       string
 	metadata []byte
 	wait     bool

@@ -67,7 +67,7 @@ func (a commands) acquire(
 
 // wins waits for the lock, or to win the election, within the limits of the flags.
 func (c *claim) wins(
-	ctx context.Context, cl *client.Client, s *client.Live,
+	ctx context.Context, cl *client.Client, s *client.Session,
 ) (post, error) {
 	switch m := lock.NewMutex(s, c.lock); {
 	case c.elect != "":
@@ -88,13 +88,13 @@ func (c *claim) wins(
 
 // withOwner adds the owner of the lease that an error names, if there is one.
 func (a commands) withOwner(c *client.Client, err error) error {
-	var locked *lock.LockedError
-	if !errors.As(err, &locked) {
+	var taken *client.TakenError
+	if !errors.Is(err, lock.ErrLocked) || !errors.As(err, &taken) {
 		return err
 	}
 	ctx, cancel := a.CommandContext()
 	defer cancel()
-	l, lookErr := c.Describe(ctx, leases.Ref{ID: locked.Lease})
+	l, lookErr := c.Describe(ctx, leases.Ref{ID: taken.Holder.ID})
 	if lookErr != nil || l.Owner == "" {
 		return err
 	}

@@ -170,7 +170,10 @@ func (a commands) howEnded(c *clientv3.Client, id clientv3.LeaseID) string {
 	r, _ := service.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: int64(id)}}})
 	for _, res := range r.GetResults() {
 		if res.Cause != 0 {
-			lost := &client.LostError{Cause: leases.Kind(res.Cause), By: res.By}
+			lost := &client.LostError{Cause: leases.Kind(res.Cause), Owner: res.By}
+			if lost.Cause == leases.Revoked {
+				lost.By, lost.Owner = res.By, ""
+			}
 			return strings.TrimPrefix(lost.Error(), "client: the lease is gone: ")
 		}
 	}
