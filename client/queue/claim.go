@@ -102,7 +102,9 @@ func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err 
 		return r
 	}
 	for p := (tries.Backoff{}); ; {
-		r, err := q.c.Txn(ctx, store.Txn{Then: []store.Op{page(q.item), page(q.claim)}})
+		r, err := q.c.Txn(ctx, store.Txn{Then: []store.Op{
+			page(q.item), page(q.claim), store.Range{Key: q.maxTries()},
+		}})
 		if errors.Is(err, client.ErrCompacted) && revision != 0 {
 			first, revision = "", 0
 			if err := p.Wait(ctx); err != nil {
@@ -114,6 +116,9 @@ func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err 
 			return nil, 0, err
 		}
 		items, claims := r.Results[0].Range, r.Results[1].Range
+		if _, err := q.readLimit(r.Results[2].Range.KVs); err != nil {
+			return nil, 0, err
+		}
 		if revision == 0 {
 			revision = r.Revision
 		}
@@ -256,20 +261,24 @@ func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 // tryOnce is like tryClaim, but an unknown outcome is an error.
 func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 	l := leases.NewID()
+	limit := q.limit()
 	r, err := q.c.Txn(ctx, store.Txn{
 		If: []store.Compare{
 			store.Key(q.item(id)).Missing().Not(),
 			store.Key(q.claim(id)).Missing(),
-			store.Key(q.try(id)).Version(store.Less, q.cfg.MaxTries),
+			store.Key(q.try(id)).Version(store.Less, limit.tries),
+			limit.is,
 		},
-		Then: []store.Op{
+		Then: append([]store.Op{
 			client.Grant{ID: l, TTL: q.cfg.TTL, Owner: q.cfg.Worker},
 			store.Put{Key: q.claim(id), Value: []byte(q.claimant()), Lease: l},
 			store.Put{Key: q.try(id), PrevKV: true},
 			store.Range{Key: q.item(id)},
-		},
+		}, limit.set...),
 		Else: []store.Op{
-			store.Range{Key: q.item(id)}, store.Range{Key: q.claim(id), KeysOnly: true},
+			store.Range{Key: q.item(id)},
+			store.Range{Key: q.claim(id), KeysOnly: true},
+			store.Range{Key: q.maxTries()},
 		},
 	})
 	if errors.Is(err, client.ErrUnknownOutcome) {
@@ -279,21 +288,34 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 		return nil, err
 	}
 	if !r.Succeeded {
+		items, claims := r.Results[0].Range.KVs, r.Results[1].Range.KVs
+		free := len(items) > 0 && len(claims) == 0
+		changed, err := q.readLimit(r.Results[2].Range.KVs)
+		switch {
+		case err != nil:
+			return nil, err
+		case free && changed:
+			return q.tryOnce(ctx, id)
+		}
 		q.lost.Add(1)
 		q.crowd.Store(min(q.crowd.Load()+2, maxCrowd))
-		if items := r.Results[0].Range.KVs; len(items) > 0 && len(r.Results[1].Range.KVs) == 0 {
+		if free {
 			return nil, q.moveToDead(ctx, id, items[0].Value) // tried too often
 		}
 		return nil, nil
 	}
 	q.crowd.Store(max(q.crowd.Load()-1, 0))
+	if len(limit.set) > 0 {
+		q.stored.Store(limit.tries)
+		limit = q.storedLimit(limit.tries)
+	}
 	held, err := q.c.Keep(r.Results[0].Grant, -1)
 	if err != nil { // the answer took too long; an event will follow
 		return nil, q.release(ctx, leases.Ref{ID: l})
 	}
 	i := &Item{
 		q: q, id: id, lease: held, payload: r.Results[3].Range.KVs[0].Value, tries: 1,
-		turn: make(chan struct{}, 1),
+		limit: limit, turn: make(chan struct{}, 1),
 	}
 	if prev := r.Results[2].Put.Prev; prev != nil {
 		i.tries = prev.Version + 1
@@ -327,13 +349,15 @@ func (q *Queue) release(ctx context.Context, l leases.Ref) error {
 // moveToDead makes an unclaimed item that was tried too often a dead letter. Repeating the
 // transaction does nothing, whichever worker did it first.
 func (q *Queue) moveToDead(ctx context.Context, id string, payload []byte) error {
+	limit := q.limit()
 	_, err := q.c.Txn(ctx, store.Txn{
 		If: []store.Compare{
 			store.Key(q.item(id)).Missing().Not(),
 			store.Key(q.claim(id)).Missing(),
-			store.Key(q.try(id)).Version(store.Greater, q.cfg.MaxTries-1),
+			store.Key(q.try(id)).Version(store.Greater, limit.tries-1),
+			limit.is,
 		},
-		Then: q.burial(id, payload),
+		Then: append(q.burial(id, payload), limit.set...),
 	})
 	return err
 }

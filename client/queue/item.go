@@ -26,6 +26,7 @@ type Item struct {
 	id      string
 	payload []byte
 	tries   int64
+	limit   limit // as of the claim
 	lease   *client.Lease
 
 	turn  chan struct{} // capacity 1: full while Ack or Nack waits for the cluster
@@ -103,8 +104,10 @@ func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 	then := []store.Op{i.revoke()}
 	switch {
-	case i.tries >= i.q.cfg.MaxTries:
-		then = append(then, i.q.burial(i.id, i.payload)...)
+	case i.tries >= i.limit.tries:
+		then = append(then, store.Txn{
+			If: []store.Compare{i.limit.is}, Then: i.q.burial(i.id, i.payload),
+		})
 	case delay > 0:
 		// The claim moves from the worker's lease to one that is never renewed.
 		wait := leases.NewID()

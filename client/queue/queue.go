@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,12 +21,15 @@ import (
 // MaxBatch is how many items one call can push, requeue or discard.
 const MaxBatch = 50
 
-// Config configures a Queue. All programs that use a queue should have the same settings.
+// Config configures a Queue. It matters only to workers.
 type Config struct {
 	// TTL is the TTL of the claims' leases: how long after a worker's death its items become
 	// claimable again. 0 means 10 s.
 	TTL time.Duration
-	// MaxTries is how often an item is claimed before it becomes a dead letter. 0 means 20.
+	// MaxTries is how often an item is claimed before it becomes a dead letter. The first claim of a
+	// worker with a number stores it with the queue; workers with other numbers get
+	// [client.ErrInvalid]. To change it, delete the key NAME/max-tries. 0 means the stored number,
+	// or 20 if there is none.
 	MaxTries int64
 	// MaxTime limits how long the client keeps a claim alive. The item of a worker that hangs
 	// becomes claimable one TTL later. 0 means no limit.
@@ -34,6 +38,9 @@ type Config struct {
 	Worker string
 }
 
+// defaultMaxTries is the MaxTries of a queue that has none.
+const defaultMaxTries = 20
+
 // Queue is a work queue. Each claim of an item has a lease; when the lease ends, the item can be
 // claimed again.
 //
@@ -41,7 +48,8 @@ type Config struct {
 // exists, the item is claimed or delayed. That key is attached to the lease of the claim, or to a
 // lease that is not renewed and ends with the delay. Therefore no program has to return items to
 // the queue, and only the cluster's clock counts. Each claim writes NAME/try/O, whose version is
-// the number of times that the item was claimed. Dead letters are NAME/dead/O.
+// the number of times that the item was claimed. Dead letters are NAME/dead/O. NAME/max-tries has
+// Config.MaxTries, if a worker has set it.
 //
 // O starts with the revision that the store had when Push was called. If one Push returned before
 // another was called, its item therefore comes first, without a counter that each Push would have
@@ -57,6 +65,8 @@ type Queue struct {
 	crowd atomic.Int32
 	// lost counts the lost races.
 	lost atomic.Int64
+	// stored is the MaxTries that the queue has stored, as far as known; 0 for none.
+	stored atomic.Int64
 }
 
 // New returns the queue with the given name. It sends nothing.
@@ -64,9 +74,7 @@ func New(c *client.Client, name string, cfg Config) *Queue {
 	if cfg.TTL <= 0 {
 		cfg.TTL = tries.DefaultTTL
 	}
-	if cfg.MaxTries <= 0 {
-		cfg.MaxTries = 20
-	}
+	cfg.MaxTries = max(cfg.MaxTries, 0)
 	return &Queue{c: c, prefix: name + "/", cfg: cfg}
 }
 
@@ -74,6 +82,7 @@ func (q *Queue) item(id string) string  { return q.prefix + "item/" + id }
 func (q *Queue) claim(id string) string { return q.prefix + "claim/" + id }
 func (q *Queue) try(id string) string   { return q.prefix + "try/" + id }
 func (q *Queue) dead(id string) string  { return q.prefix + "dead/" + id }
+func (q *Queue) maxTries() string       { return q.prefix + "max-tries" }
 
 // IDs start with digits, as revisions will for any foreseeable time. Only keys of that form count,
 // so "q/item" can be the name of a queue other than "q". "q/item/0" cannot, because its keys would
@@ -123,6 +132,45 @@ func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
 	return ids, nil
 }
 
+// limit says after how many claims an item becomes a dead letter.
+type limit struct {
+	tries int64
+	is    store.Compare // the condition that the queue still has this limit
+	set   []store.Op    // stores the limit; empty if it is stored, or need not be
+}
+
+// limit returns the limit, as far as known.
+func (q *Queue) limit() limit {
+	if tries := q.stored.Load(); tries != 0 {
+		return q.storedLimit(tries)
+	}
+	missing := store.Key(q.maxTries()).Missing()
+	if q.cfg.MaxTries == 0 {
+		return limit{tries: defaultMaxTries, is: missing}
+	}
+	put := store.Put{Key: q.maxTries(), Value: strconv.AppendInt(nil, q.cfg.MaxTries, 10)}
+	return limit{tries: q.cfg.MaxTries, is: missing, set: []store.Op{put}}
+}
+
+func (q *Queue) storedLimit(tries int64) limit {
+	is := store.Key(q.maxTries()).Value(store.Equal, strconv.AppendInt(nil, tries, 10))
+	return limit{tries: tries, is: is}
+}
+
+// readLimit handles what was read of the key of the limit. It reports whether the limit was not as
+// known before.
+func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
+	var tries int64
+	if len(kvs) > 0 {
+		tries, err = strconv.ParseInt(string(kvs[0].Value), 10, 64)
+		if most := q.cfg.MaxTries; err != nil || tries < 1 || most != 0 && most != tries {
+			return false, fmt.Errorf("%w: the queue has %q as the most tries of an item, "+
+				"and this worker %d (key %q)", client.ErrInvalid, kvs[0].Value, most, kvs[0].Key)
+		}
+	}
+	return q.stored.Swap(tries) != tries, nil
+}
+
 // largePayload is the size from which an item might come close to the limit of a request.
 const largePayload = 1 << 10
 
@@ -131,7 +179,7 @@ const largePayload = 1 << 10
 // become a dead letter, whatever the largest request that members accept. Otherwise, an item that
 // cannot would stop each worker that encounters it.
 func (q *Queue) room() string {
-	const keys, rest = 5, 256
+	const keys, rest = 7, 320
 	return strings.Repeat("~", keys*len(q.item(""))+rest)
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"leasehold.dev/client"
@@ -265,6 +266,7 @@ func TestQueueLostAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		setMaxTries(t, c, "1")
 		strict := queue.New(c, "q", queue.Config{MaxTries: 1})
 		r.Lose(c)
 		if i, err := strict.TryClaim(ctx); i != nil || err != nil {
@@ -276,6 +278,7 @@ func TestQueueLostAnswers(t *testing.T) {
 				t.Fatalf("requeued %d, %v", n, err)
 			}
 		}
+		setMaxTries(t, c, "100")
 		for n := range items {
 			i := claim(t, q)
 			if string(i.Payload()) != fmt.Sprint(n) {
@@ -289,6 +292,75 @@ func TestQueueLostAnswers(t *testing.T) {
 		if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != (queue.Stats{}) {
 			t.Errorf("left over: %+v", s)
 		}
+	})
+}
+
+func setMaxTries(t *testing.T, c *client.Client, n string) {
+	t.Helper()
+	put := store.Put{Key: "q/max-tries", Value: []byte(n)}
+	if _, err := c.Put(t.Context(), put); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The first claim of a worker with MaxTries stores it. A worker with another number is refused,
+// whether it finds that out before a claim or during it, and nothing happens to the items. After
+// the key was deleted, the number of the next worker counts. One without a number uses what is
+// stored.
+func TestMaxTriesStored(t *testing.T) {
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		two := queue.New(c, "q", queue.Config{MaxTries: 2, TTL: time.Second})
+		unset := queue.New(c, "q", queue.Config{TTL: time.Second})
+		refused := func(err error) {
+			t.Helper()
+			if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), `the queue has "3" `) {
+				t.Errorf("the queue has 3 tries: %v", err)
+			}
+		}
+		waiting := rig.Async(func() (*queue.Item, error) { return two.Claim(ctx) })
+		synctest.Wait()
+		setMaxTries(t, c, "3")
+		push(t, queue.New(c, "q", queue.Config{}), "x")
+		refused((<-waiting).Err)
+		_, err := two.TryClaim(ctx)
+		refused(err)
+
+		stored := func() string {
+			t.Helper()
+			return string(rig.Must[store.KV](t)(c.Get(ctx, "q/max-tries")).Value)
+		}
+		for tries := range int64(2) {
+			if _, err := c.Delete(ctx, store.Delete{Key: "q/max-tries"}); err != nil {
+				t.Fatal(err)
+			}
+			if i := claim(t, two); i.Tries() != tries+1 || stored() != "2" {
+				t.Errorf("%d tries of %s", i.Tries(), stored())
+			} else {
+				i.Close()
+			}
+		}
+		rig.Keys(t, c, "q/claim/", 0)
+		if _, err := c.Delete(ctx, store.Delete{Key: "q/max-tries"}); err != nil {
+			t.Fatal(err)
+		}
+		if i := claim(t, unset); i.Tries() != 3 { // of 20
+			t.Errorf("%d tries", i.Tries())
+		} else if err := i.Nack(ctx, 0); err != nil {
+			t.Error(err)
+		}
+		if i, err := two.TryClaim(ctx); i != nil || err != nil || stored() != "2" {
+			t.Errorf("claimed %v, %v", i, err)
+		}
+		rig.Keys(t, c, "q/dead/", 1)
+		push(t, unset, "y")
+		for range 2 {
+			if err := claim(t, unset).Nack(ctx, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rig.Keys(t, c, "q/dead/", 2)
 	})
 }
 

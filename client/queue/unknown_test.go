@@ -15,7 +15,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-func puts(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetPut) }
+func puts(r *pb.Request) bool    { return rig.Does(r, (*pb.Op).GetPut) }
+func revokes(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetRevoke) }
 
 // unsureThenRefused makes the outcome of the first attempt unknown, and refuses the next.
 func unsureThenRefused(n int) *pb.Response {
@@ -41,7 +42,7 @@ func TestUnknownOutcome(t *testing.T) {
 				return err
 			}},
 			"ack":  {deletes, func(q *queue.Queue) error { return claim(t, q).Ack(ctx) }},
-			"nack": {deletes, func(q *queue.Queue) error { return claim(t, q).Nack(ctx, 0) }},
+			"nack": {revokes, func(q *queue.Queue) error { return claim(t, q).Nack(ctx, 0) }},
 			"requeue": {deletes, func(q *queue.Queue) error {
 				d := queue.New(direct, "requeue", cfg)
 				if err := claim(t, d).Nack(ctx, 0); err != nil {

@@ -75,8 +75,8 @@ func (f *workFlags) register(fs *pflag.FlagSet) {
 	host, _ := os.Hostname() // only for display
 	fs.DurationVar(&f.cfg.TTL, "ttl", 10*time.Second,
 		"how long after the death of this process its item is requeued")
-	fs.Int64Var(&f.cfg.MaxTries, "max-tries", 20,
-		"how often an item is claimed before it becomes a dead letter")
+	fs.Int64Var(&f.cfg.MaxTries, "max-tries", 0,
+		"how often an item is claimed before it becomes a dead letter (default: as other workers, or 20)")
 	fs.DurationVar(&f.cfg.MaxTime, "max-time", 0,
 		"how long a command may take before it is ended, and its item requeued (default: forever)")
 	fs.StringVar(&f.cfg.Worker, "worker", host, "name of the worker in lists")
@@ -87,8 +87,8 @@ func (f *workFlags) register(fs *pflag.FlagSet) {
 // check returns an error for wrong flags, or a wrong name of the queue.
 func (f *workFlags) check(args []string) error {
 	switch {
-	case f.cfg.MaxTries < 1:
-		return app.BadArgs("--max-tries must be at least 1, not %d", f.cfg.MaxTries)
+	case f.cfg.MaxTries < 0:
+		return app.BadArgs("--max-tries must be at least 0, not %d", f.cfg.MaxTries)
 	case f.cfg.MaxTime < 0:
 		return app.BadArgs("--max-time must be at least 0, not %v", f.cfg.MaxTime)
 	case f.delay < 0:
