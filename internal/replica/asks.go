@@ -38,9 +38,11 @@ type asker struct {
 	// abandoned are leases to report in the next message, if there still is a leader then; this is
 	// best effort.
 	abandoned []lease.ID
-	caches    cacheRelay
-	last      uint64 // last number assigned to a round, a renewal or a cache message
-	idle      int    // ticks since current was sent
+	// gone are abandoned leases that may be about to join a group: those that join leave again.
+	gone   map[lease.ID]struct{}
+	caches cacheRelay
+	last   uint64 // last number assigned to a round, a renewal or a cache message
+	idle   int    // ticks since current was sent
 }
 
 // question is a round that was requested.
@@ -177,6 +179,7 @@ func (a *asker) give(all unanswered) {
 // this member are one holder: when a client goes, the lease leaves its group, and it joins again if
 // another client keeps it alive.
 func (a *asker) renew(n Renewal) {
+	delete(a.gone, n.ID)
 	switch {
 	case a.full():
 		a.m.out.renewed(n, 0, ErrOverloaded)
@@ -216,8 +219,17 @@ func (a *asker) read(q *Read) {
 // the leader, if there is one.
 func (a *asker) abandon(ids []lease.ID) {
 	for _, id := range ids {
-		if !a.agent.Leave(struct{}{}, id) && a.m.leader != 0 && len(a.abandoned) < maxForwarded {
+		if a.agent.Leave(struct{}{}, id) || a.m.leader == 0 {
+			continue
+		}
+		if len(a.abandoned) < maxForwarded {
 			a.abandoned = append(a.abandoned, id)
+		}
+		if len(a.renewals)+len(a.round) > 0 && len(a.gone) < maxForwarded {
+			if a.gone == nil {
+				a.gone = make(map[lease.ID]struct{})
+			}
+			a.gone[id] = struct{}{}
 		}
 	}
 }
@@ -314,6 +326,11 @@ func (a *asker) renewed(m *Reply) {
 		}
 	}
 	a.sweep()
+	if joins {
+		if a.round = nil; len(a.renewals) == 0 {
+			a.gone = nil
+		}
+	}
 }
 
 // roundDone records the outcome of a round. It reports whether it was the round in progress.
@@ -337,9 +354,14 @@ func (a *asker) joined(n *Renewed, round uint64) {
 		return
 	}
 	its := a.round[n.Seq-a.round[0].Seq] // numbers are consecutive
-	a.agent.Joined(a.m.now, holder.Join[struct{}]{
+	j := holder.Join[struct{}]{
 		ID: its.ID, Token: its.Token, Group: n.Group, TTL: n.TTL, Rounds: round,
-	})
+	}
+	if _, gone := a.gone[its.ID]; gone {
+		a.agent.Unwanted(j)
+		return
+	}
+	a.agent.Joined(a.m.now, j)
 }
 
 // find returns the position of the open renewal with a number.

@@ -128,6 +128,43 @@ func TestFollowerSilence(t *testing.T) {
 	}
 }
 
+// A lease whose client goes before its renewal is answered leaves the group that it joins, unless
+// another client has renewed it.
+func TestFollowerAbandonsJoining(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sent, again bool
+		left        int
+	}{
+		"before the round is sent": {left: 1},
+		"while it is in flight":    {sent: true, left: 1},
+		"another client renews it": {sent: true, again: true, left: 0},
+	} {
+		c, sent := relaying(t, 2, 9000)
+		p := c.members[2]
+		c.held[link2{1, 2}] = nil
+		if !tt.sent {
+			c.renewAll(p, 2) // in the round before
+			c.run()
+		}
+		c.renewAll(p, 1)
+		c.run()
+		p.r.Abandon([]lease.ID{1})
+		if tt.again {
+			c.renewAll(p, 1)
+		}
+		held := c.held[link2{1, 2}]
+		delete(c.held, link2{1, 2})
+		for _, m := range held {
+			c.arrive(m)
+		}
+		c.run()
+		c.pass(2000)
+		if sent.left != tt.left {
+			t.Errorf("%s: %d leases left, want %d", name, sent.left, tt.left)
+		}
+	}
+}
+
 // A request is answered by a confirmed round that was sent after the request arrived.
 func TestFollowerAnswersByRounds(t *testing.T) {
 	c, _ := relaying(t, 2, 5000)
