@@ -30,8 +30,6 @@
 // A handler usually has a second goroutine, which receives, but does not need it while the client
 // is idle: see [Rest]. This requires a connection with a socket, and Linux. One goroutine waits for
 // all streams at rest, which have no buffers.
-// sends nothing: see [Rest]. That takes a connection with a socket, and Linux. One goroutine waits
-// for all streams that rest, and none of them has a buffer.
 package direct
 
 import "time"

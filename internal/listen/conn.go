@@ -28,6 +28,7 @@ type front struct {
 func (f *front) Accept() (net.Conn, error) {
 	select {
 	case c := <-f.conns:
+		f.mux.pace.wait()
 		return c, nil
 	case <-f.done:
 		return nil, net.ErrClosed
@@ -117,7 +118,8 @@ func (p passOn) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, err
 		s := p.requests.sender(c.RemoteAddr().String(), func(error) {
 			go c.Close() //nolint:errcheck // TLS may block on its closing message
 		})
-		out.in, out.addr.sender = &frames{conn: c, sender: s, skip: prefaceSize}, s
+		out.in = &frames{conn: c, sender: s, pace: starts, skip: prefaceSize}
+		out.addr.sender = s
 	}
 	if p.answers != nil {
 		out.addr.account = p.answers.account(c)

@@ -23,5 +23,8 @@
 //     calls at a time and few unfinished bytes, its first message must come soon, and it is read
 //     more slowly if its [Site] opens hundreds of calls a second. It may speak gRPC, HTTP, or the
 //     protocol of package direct.
+//   - Calls and connections that begin at the same time: new connections, and those that open many
+//     calls, wait for their turn while too many goroutines are ready to run. Messages of open
+//     streams do not wait.
 //   - Resets: a connection is read more slowly if its Site resets thousands of calls a second.
 package listen

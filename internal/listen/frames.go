@@ -20,6 +20,7 @@ const (
 type frames struct {
 	conn   net.Conn
 	sender *sender
+	pace   *pace
 
 	buffer [512]byte
 	rest   []byte // part of buffer that was read and not returned yet
@@ -31,6 +32,8 @@ type frames struct {
 	pad  int  // and of the padding after them
 	size bool // the next byte is the length of the padding
 	call uint32
+
+	opened int // calls since the last turn of the pace
 }
 
 // Read returns buffered bytes, and reads more if there are none.
@@ -58,6 +61,10 @@ func (f *frames) Read(p []byte) (n int, err error) {
 	}
 	if err := f.note(p[:n]); err != nil {
 		return 0, err
+	}
+	if f.opened >= fewOpens {
+		f.opened = 0
+		f.pace.wait()
 	}
 	return n, nil
 }
@@ -112,6 +119,7 @@ func (f *frames) begin() error {
 	switch kind {
 	case http2.FrameHeaders:
 		f.sender.begins(stream)
+		f.opened++
 	case http2.FrameRSTStream:
 		f.sender.resets++
 	case http2.FrameData:

@@ -60,6 +60,7 @@ type Mux struct {
 	wg     sync.WaitGroup // connections being sniffed
 
 	refusals *refusals
+	pace     *pace // of the connections that are handed over
 
 	mu      sync.Mutex
 	closed  bool
@@ -76,7 +77,7 @@ func NewMux(opts MuxOptions) *Mux {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Mux{
-		opts: opts, refusals: newRefusals(opts.Logger),
+		opts: opts, refusals: newRefusals(opts.Logger), pace: starts,
 		done:    make(chan struct{}),
 		sources: make(map[net.Listener]struct{}),
 		pending: make(map[net.Conn]struct{}),

@@ -1,0 +1,45 @@
+package listen
+
+import (
+	"runtime"
+	"time"
+)
+
+const (
+	// A connection may open fewOpens calls before it waits for its turn.
+	fewOpens = 32
+	// If a goroutine that yields is away for longYield, too many others are ready to run.
+	longYield = time.Millisecond
+	// A turn takes at most maxYields yields, and a pause of at most maxPause after each.
+	maxYields = 10
+	maxPause  = 10 * time.Millisecond
+)
+
+// pace limits how fast goroutines for clients are started. Go runs ready goroutines in order. If
+// thousands start at the same time, the core and the renewals of other clients wait behind them at
+// each of the steps from one goroutine to the next.
+type pace struct {
+	turn  chan struct{} // capacity 1
+	yield func()
+}
+
+// starts is the pace of all servers of the process, which share its processors.
+var starts = newPace(runtime.Gosched)
+
+func newPace(yield func()) *pace { return &pace{turn: make(chan struct{}, 1), yield: yield} }
+
+// wait is called by a goroutine that has started others, before it starts more. It lets them run,
+// and returns when few goroutines are ready. All callers take turns.
+func (p *pace) wait() {
+	p.turn <- struct{}{}
+	defer func() { <-p.turn }()
+	for range maxYields {
+		began := time.Now()
+		p.yield()
+		took := time.Since(began)
+		if took < longYield {
+			return
+		}
+		time.Sleep(min(took/2, maxPause))
+	}
+}

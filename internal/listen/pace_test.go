@@ -1,0 +1,114 @@
+package listen
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// scheduler stands for Go's: a goroutine that yields waits until those that are ready have run.
+type scheduler struct {
+	mu          sync.Mutex
+	ready, most int
+}
+
+func (s *scheduler) start(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready += n
+	s.most = max(s.most, s.ready)
+}
+
+func (s *scheduler) yield() {
+	s.mu.Lock()
+	n := s.ready
+	s.ready = 0
+	s.mu.Unlock()
+	<-time.After(time.Duration(n) * 50 * time.Microsecond)
+}
+
+// bytesConn is a connection with everything that its client sends.
+type bytesConn struct {
+	net.Conn
+	io.Reader
+}
+
+// Read implements net.Conn.
+func (c bytesConn) Read(p []byte) (int, error) { return c.Reader.Read(p) }
+
+// Goal: however many calls clients open at once, few goroutines are ready to run, so that nothing
+// waits behind them. Method: connections whose clients have sent the headers of 1,000 calls each,
+// and a reader for each that starts a goroutine for each call, as gRPC does.
+func TestCallsOpenedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const conns, calls = 10, 1000
+		var sent bytes.Buffer
+		w := http2.NewFramer(&sent, nil)
+		for i := range calls {
+			err := w.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), EndHeaders: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var s scheduler
+		p := newPace(s.yield)
+		all := withStrangers()
+		var readers sync.WaitGroup
+		for range conns {
+			from := all.stranger("10.0.0.1:1")
+			from.vouched()
+			f := &frames{conn: bytesConn{Reader: bytes.NewReader(sent.Bytes())}, sender: from.sender, pace: p}
+			readers.Go(func() {
+				r := http2.NewFramer(nil, f)
+				for {
+					if _, err := r.ReadFrame(); err != nil {
+						return
+					}
+					s.start(1)
+				}
+			})
+		}
+		readers.Wait()
+		if most := conns * fewOpens; s.most > most {
+			t.Errorf("%d goroutines were ready at a time, want at most %d", s.most, most)
+		}
+	})
+}
+
+// Goal: the same for connections.
+func TestConnectionsOpenedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, l := muxed(t, MuxOptions{})
+		var s scheduler
+		m.pace = newPace(s.yield)
+		const conns, each = 100, 5 // goroutines of a connection
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			for range conns {
+				c, err := m.GRPC().Accept()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				s.start(each)
+				defer c.Close() //nolint:errcheck // nothing is lost
+			}
+		}()
+		for range conns {
+			c := l.dial()
+			go c.Write([]byte(http2.ClientPreface)) //nolint:errcheck // the server closes it
+			defer c.Close()                         //nolint:errcheck // nothing is lost
+		}
+		<-served
+		if s.most > each {
+			t.Errorf("%d goroutines were ready at a time, want at most %d", s.most, each)
+		}
+	})
+}
