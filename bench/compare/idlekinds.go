@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -160,13 +159,24 @@ func (w *ownSession) ask(r *leaseholdv1.Request) (got *leaseholdv1.Response, err
 
 // follow implements idleConn.
 func (w *ownSession) follow(renewed func()) error {
+	var unknown uint64 // the request with a lease whose renewal has an unknown outcome
 	return w.receive(func(m *leaseholdv1.ServerMessage) error {
 		for _, r := range m.Responses {
-			ttls := r.GetRenew().GetTtlMs()
-			if len(ttls) != len(w.ids) || slices.Min(ttls) <= 0 {
+			if r.GetRenew() == nil {
 				return fmt.Errorf("bench: leases %d were not renewed: %v", w.ids, r)
 			}
-			renewed()
+			for _, x := range r.GetRenew().Results {
+				switch x.Reason {
+				case leaseholdv1.Reason_REASON_UNSPECIFIED:
+				case leaseholdv1.Reason_REASON_LEASE_NOT_FOUND:
+					return fmt.Errorf("bench: lease %d has ended: %v", x.Id, x)
+				default:
+					unknown = r.Id
+				}
+			}
+			if !r.More && r.Id != unknown {
+				renewed()
+			}
 		}
 		return nil
 	})
