@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -427,16 +428,31 @@ var (
 // A Disk has all that was acknowledged after random changes, with a crash, kill or fault between
 // any two system calls.
 func TestModel(t *testing.T) {
-	count := map[string]int{}
-	for seed := range max(100, cmp.Or(*operations, tier.Budget(0, 3_000_000))/300) {
-		drive(t, uint64(*firstSeed+seed), 300, count)
+	runs := max(100, cmp.Or(*operations, tier.Budget(0, 3_000_000))/300)
+	counts := make([]map[string]int, runtime.GOMAXPROCS(0))
+	t.Run("all", func(t *testing.T) {
+		for i := range counts {
+			counts[i] = map[string]int{}
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for run := i; run < runs; run += len(counts) {
+					drive(t, uint64(*firstSeed+run), 300, counts[i])
+				}
+			})
+		}
+	})
+	total := map[string]int{}
+	for _, count := range counts {
+		for what, n := range count {
+			total[what] += n
+		}
 	}
-	t.Log(count)
+	t.Log(total)
 	for _, what := range []string{
 		"crash", "kill", "fault", "no space", "rolled back", "compact", "snapshot", "settle",
 	} {
-		if count[what] < 20 {
-			t.Errorf("only %d of %q", count[what], what)
+		if total[what] < 20 {
+			t.Errorf("only %d of %q", total[what], what)
 		}
 	}
 }
