@@ -45,6 +45,8 @@ type Channel struct {
 	ended       bool         // the channel has ended
 	reason      error        // the reason, if the link ended it
 	onReceive   func()       // see Park; nil while a receiver is active
+	count       func(int)    // see Count
+	kept        int          // bytes of pieces and delivered
 
 	sending sync.Mutex // held while a message is sent
 
@@ -84,6 +86,7 @@ func (c *Channel) receiveLocked(f *pb.RelayFrame) error {
 				errProtocol, len(f.Data), c.id, c.recvUsed)
 		}
 		c.recvUsed += n
+		c.keepLocked(n)
 		c.pieces = append(c.pieces, piece{bytes: f.Data, last: f.EndMessage})
 	}
 	c.halfClosed = c.halfClosed || f.HalfClose || f.End != nil
@@ -104,11 +107,15 @@ func (c *Channel) endLocked() (cancel func()) {
 
 // Send sends a message. It blocks while the window is used up.
 func (c *Channel) Send(ctx context.Context, message []byte) error {
-	return c.send(ctx, message, func(piece []byte) []byte { return piece }, func(int) {})
+	return c.SendPieces(ctx, message, func(int) {})
 }
 
-// SendCopy is Send for a message whose memory the caller may reuse. It calls sent with the length
-// of each piece that fits into the window.
+// SendPieces is Send, and calls sent with the length of each piece that fits into the window.
+func (c *Channel) SendPieces(ctx context.Context, message []byte, sent func(bytes int)) error {
+	return c.send(ctx, message, func(piece []byte) []byte { return piece }, sent)
+}
+
+// SendCopy is SendPieces for a message whose memory the caller may reuse.
 func (c *Channel) SendCopy(ctx context.Context, message []byte, sent func(bytes int)) error {
 	return c.send(ctx, message, bytes.Clone, sent)
 }
@@ -292,6 +299,7 @@ func (c *Channel) received() (list []piece, err error) {
 	if len(c.delivered) > 0 {
 		list = []piece{{bytes: c.delivered[0], last: true, windowless: true}}
 		c.undelivered -= len(c.delivered[0])
+		c.keepLocked(-len(c.delivered[0]))
 		if c.delivered = c.delivered[1:]; len(c.delivered) == 0 {
 			c.delivered = nil
 		}
@@ -323,9 +331,12 @@ func (c *Channel) received() (list []piece, err error) {
 	if c.pieces = c.pieces[n:]; len(c.pieces) == 0 {
 		c.pieces = nil
 	}
+	consumed := 0
 	for _, p := range list {
-		c.consumed += len(p.bytes) + cost
+		consumed += len(p.bytes) + cost
 	}
+	c.consumed += consumed
+	c.keepLocked(-consumed)
 	// Not for each message, which would double the number of frames.
 	if c.consumed >= window/2 && !c.ended {
 		c.recvUsed -= c.consumed
@@ -349,16 +360,18 @@ func (c *Channel) Ended() *pb.RelayEnd {
 	return c.end
 }
 
-// End ends the channel from this side.
+// End ends the channel from this side, and drops what was not received.
 func (c *Channel) End(e *pb.RelayEnd) {
 	l := c.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	c.keepLocked(-c.kept)
+	c.pieces, c.delivered = nil, nil
 	if c.ended {
 		return
 	}
 	l.pushLocked(&pb.RelayFrame{Channel: c.id, End: e}, c)
-	c.ended, c.pieces, c.delivered = true, nil, nil
+	c.ended = true
 	delete(l.channels, c.id)
 	c.wakeLocked()
 	notify(c.writable)
@@ -383,6 +396,7 @@ func (c *Channel) Deliver(message []byte) {
 	if !c.ended && !c.halfClosed {
 		c.delivered = append(c.delivered, message)
 		c.undelivered += len(message)
+		c.keepLocked(len(message))
 		c.wakeLocked()
 	}
 }
@@ -399,6 +413,27 @@ func (c *Channel) Undelivered() int {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	return c.undelivered
+}
+
+// Count has f called with how many bytes this end keeps more, or less, for the channel: pieces that
+// wait to be sent, and what has arrived and was not received. f must not block, and must not call
+// methods of the channel.
+func (c *Channel) Count(f func(bytes int)) {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	c.count = f
+}
+
+// keepLocked counts bytes that have arrived, and are received or dropped later.
+func (c *Channel) keepLocked(bytes int) {
+	c.kept += bytes
+	c.countLocked(bytes)
+}
+
+func (c *Channel) countLocked(bytes int) {
+	if c.count != nil && bytes != 0 {
+		c.count(bytes)
+	}
 }
 
 // Keeper returns the keeper that was passed to Link.TakeGroups, or 0.

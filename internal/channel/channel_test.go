@@ -597,3 +597,65 @@ func TestDeliverBetweenPieces(t *testing.T) {
 	piece("message", true)
 	wants(t, c, []byte("long message"))
 }
+
+// Count reports what an end keeps: what waits to be sent, and what was not received. Nothing is left
+// when the channel has ended, whoever ended it.
+func TestCount(t *testing.T) {
+	for _, end := range []string{"received", "ended here", "ended there", "link"} {
+		t.Run(end, func(t *testing.T) {
+			joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
+				c := open(t, relay, "m")
+				var kept int
+				c.Count(func(n int) { kept += n })
+				at := <-calls
+				send(t, at.Channel, make([]byte, 3*pieceSize))
+				c.Deliver(make([]byte, 1000))
+				synctest.Wait()
+				if kept < 3*pieceSize+1000 || kept > 4*pieceSize {
+					t.Errorf("%d bytes are kept", kept)
+				}
+				switch end {
+				case "received":
+					wants(t, c, make([]byte, 1000))
+					wants(t, c, make([]byte, 3*pieceSize))
+				case "ended there":
+					at.End(&pb.RelayEnd{})
+					synctest.Wait()
+				case "link":
+					relay.End(io.ErrClosedPipe)
+				}
+				if end != "received" {
+					c.End(&pb.RelayEnd{})
+				}
+				synctest.Wait()
+				if kept != 0 {
+					t.Errorf("%d bytes are left", kept)
+				}
+			})
+		})
+	}
+}
+
+// What waits to be sent counts until it is sent, also if the channel ends before.
+func TestCountUnsent(t *testing.T) {
+	l := New(nil, 1<<20, nil)
+	c := open(t, l, "m")
+	var kept int
+	c.Count(func(n int) { kept += n })
+	send(t, c, make([]byte, 2*pieceSize))
+	c.End(&pb.RelayEnd{})
+	if kept != 2*pieceSize {
+		t.Errorf("%d bytes are kept", kept)
+	}
+	for frames, _ := l.next(); len(frames) > 0; frames, _ = l.next() {
+	}
+	if kept != 0 {
+		t.Errorf("%d bytes are left", kept)
+	}
+	c = open(t, l, "m")
+	c.Count(func(n int) { kept += n })
+	send(t, c, make([]byte, 2*pieceSize))
+	if l.End(io.EOF); kept != 0 {
+		t.Errorf("%d bytes are left after the link", kept)
+	}
+}

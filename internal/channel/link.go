@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,11 +68,17 @@ type Link struct {
 	mu       sync.Mutex // guards what follows
 	channels map[uint64]*Channel
 	newest   uint64
-	short    []*pb.RelayFrame // to be sent, before those in long
-	long     []*pb.RelayFrame
+	short    []outgoing // to be sent, before those in long
+	long     []outgoing
 	free     int   // number of frames in both that use no window
 	finish   error // why it ends once everything is sent; nil if it does not
 	why      error // why it ended; nil if it has not
+}
+
+// outgoing is a frame to be sent, with its channel, or nil.
+type outgoing struct {
+	*pb.RelayFrame
+	of *Channel
 }
 
 // New returns a link for messages of up to most bytes. accept is nil at a relay.
@@ -162,6 +169,11 @@ func (l *Link) End(why error) {
 	l.why = fmt.Errorf("%w: %w", ErrLost, why)
 	list := l.channels
 	l.channels = nil
+	for _, f := range slices.Concat(l.short, l.long) {
+		if f.of != nil {
+			f.of.countLocked(-len(f.Data))
+		}
+	}
 	l.short, l.long = nil, nil
 	cancels := make([]func(), 0, len(list))
 	for _, c := range list {
@@ -328,12 +340,13 @@ func callAll(list []func()) {
 func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 	if c != nil {
 		c.queued++
+		c.countLocked(len(f.Data))
 	}
 	if c != nil && (c.long > 0 || len(f.Data) > shortMessage || len(f.Data) > 0 && !f.EndMessage) {
 		c.long++
-		l.long = append(l.long, f)
+		l.long = append(l.long, outgoing{f, c})
 	} else {
-		l.short = append(l.short, f)
+		l.short = append(l.short, outgoing{f, c})
 	}
 	if len(f.Data) == 0 && !f.EndMessage {
 		l.free += 1 + len(f.Outcome.GetGroups())
@@ -347,11 +360,11 @@ func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	size := 0
-	for _, from := range []*[]*pb.RelayFrame{&l.short, &l.long} {
+	for _, from := range []*[]outgoing{&l.short, &l.long} {
 		n := 0
 		for ; n < len(*from) && size < maxBatch; n++ {
-			f := (*from)[n]
-			(*from)[n] = nil
+			f, c := (*from)[n].RelayFrame, (*from)[n].of
+			(*from)[n] = outgoing{}
 			size += len(f.Data) + cost
 			if len(f.Data) == 0 {
 				size += proto.Size(f)
@@ -360,7 +373,8 @@ func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 			if len(f.Data) == 0 && !f.EndMessage {
 				l.free -= 1 + len(f.Outcome.GetGroups())
 			}
-			if c := l.channels[f.Channel]; c != nil {
+			if c != nil {
+				c.countLocked(-len(f.Data))
 				c.queued--
 				if from == &l.long {
 					c.long--

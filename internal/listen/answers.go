@@ -137,6 +137,13 @@ func (a *account) reserve(bytes int64) *room {
 	defer all.mu.Unlock()
 	r := &room{account: a, bytes: bytes, held: true}
 	a.chargeLocked(bytes)
+	a.boundLocked()
+	return r
+}
+
+// boundLocked closes the connection, or others, if there is no room for what was counted.
+func (a *account) boundLocked() {
+	all := a.all
 	if a.unread > 2*maxUnread {
 		a.cutLocked()
 	}
@@ -147,7 +154,6 @@ func (a *account) reserve(bytes int64) *room {
 		}
 		worst.cutLocked()
 	}
-	return r
 }
 
 // room is an answer's share of its account. It may have to wait for it.
@@ -310,6 +316,16 @@ func (r *room) made(bytes int64) *room {
 	fits.decideLocked(nil)
 	a.all.grantLocked()
 	return fits
+}
+
+// shrink returns a part of the room that is held.
+func (r *room) shrink(bytes int) {
+	all := r.account.all
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	part := min(int64(bytes), r.bytes)
+	r.bytes -= part
+	r.countLocked(-part)
 }
 
 // release returns the room of an answer, or stops waiting for it. It may be called again.

@@ -90,16 +90,19 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	if err != nil {
 		return lost(err)
 	}
+	defer c.End(&pb.RelayEnd{}) // it has ended, but may keep what was not received
+	kept := r.answers.Kept(s.Context())
+	c.Count(kept.Add)
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
 	p := &passage{
 		stream: s, channel: c, ctx: ctx, end: cancel, large: r.large, read: make(chan struct{}),
-		renewals: r.count.renewals,
+		renewals: r.count.renewals, kept: kept,
 	}
 	streams := method == pb.StreamService_Open_FullMethodName
 	if streams {
 		p.keeping = w.keeping
-		defer w.keeping.begin(c)()
+		defer w.keeping.begin(c, kept.Add)()
 	}
 	if streams || method == pb.StoreService_Watch_FullMethodName {
 		p.watches = &watching{
@@ -133,6 +136,7 @@ type passage struct {
 	keeping  *keeping            // answers renewals; nil if the call cannot have any
 	renewals prometheus.Counter  // counts the renewals that keeping answers
 	watches  *watching           // nil if the call cannot have watches to merge
+	kept     *listen.Kept
 }
 
 // stop lets the member end a stream that does not end by itself. The first message is sent before:
@@ -198,6 +202,12 @@ func (p *passage) renew(message []byte) bool {
 }
 
 func (p *passage) sendUp(b []byte) error {
+	queued, sent, err := p.kept.Hold(p.ctx, len(b))
+	if err != nil {
+		p.end(err)
+		return err
+	}
+	defer sent()
 	release, err := p.hold(len(b))
 	if err != nil {
 		p.end(err)
@@ -209,7 +219,7 @@ func (p *passage) sendUp(b []byte) error {
 			func() { p.end(errUntaken) })
 		defer t.Stop()
 	}
-	return p.channel.Send(p.ctx, b)
+	return p.channel.SendPieces(p.ctx, b, queued)
 }
 
 func (p *passage) sendDown(m *message) error {

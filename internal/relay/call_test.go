@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,6 +23,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/channel"
+	"leasehold.dev/internal/listen"
 )
 
 // pipe is one end of an in-memory stream.
@@ -155,7 +157,10 @@ func carriedTo(t *testing.T, accept channel.Accept, f func(*testing.T, *Relay)) 
 		for _, l := range []*channel.Link{w.Link, member} {
 			go func() { _ = l.Run(t.Context()) }() // ends with the stream
 		}
-		r := &Relay{count: newMetrics(), large: semaphore.NewWeighted(1 << 20)}
+		r := &Relay{
+			count: newMetrics(), large: semaphore.NewWeighted(1 << 20),
+			answers: listen.NewAnswers(slog.New(slog.DiscardHandler)),
+		}
 		r.members = newMembers(nil, slog.New(slog.DiscardHandler), r.count)
 		r.members.set(w)
 		r.draining, r.drain = context.WithCancel(t.Context())
@@ -380,4 +385,32 @@ func TestFailuresInLog(t *testing.T) {
 	if n := strings.Count(b.String(), "accepts no calls"); n != 5 {
 		t.Errorf("%d lines: %s", n, b.String())
 	}
+}
+
+// A client that reads nothing is stopped by what the relay keeps for all calls of its connection.
+func TestUnreadByManyCalls(t *testing.T) {
+	serve := func(c *channel.Channel) {
+		for c.Send(context.Background(), make([]byte, 8<<10)) == nil { // ends with the link
+		}
+	}
+	carried(t, serve, func(t *testing.T, r *Relay) {
+		client, server := net.Pipe()
+		ctx, cancel := context.WithCancel(r.answers.ConnContext(t.Context(), server))
+		defer cancel()
+		for range 1500 {
+			r.ask(ctx)
+		}
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			_, _ = client.Read(make([]byte, 1))
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+		default:
+			t.Error("the connection is open")
+			_ = server.Close()
+		}
+	})
 }

@@ -53,7 +53,9 @@ type tended struct {
 	room   int
 
 	waiting int  // bytes of renewals that wait for a round, or to be sent to the member
+	counted int  // what these cost, as passed to count
 	through bool // the client will send nothing more
+	count   func(bytes int)
 }
 
 // waiting is a renewal that waits for a round.
@@ -140,10 +142,11 @@ const minJoined = 64
 func (k *keeping) now() lease.Instant { return lease.Instant(time.Since(k.began).Milliseconds()) }
 
 // begin registers a client's stream, and end unregisters it.
-func (k *keeping) begin(c *channel.Channel) (end func()) {
+func (k *keeping) begin(c *channel.Channel, count func(bytes int)) (end func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.clients[c] = &tended{joined: make(map[lease.ID]struct{})}
+	its := &tended{joined: make(map[lease.ID]struct{}), count: count}
+	k.clients[c] = its
 	return func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -153,6 +156,8 @@ func (k *keeping) begin(c *channel.Channel) (end func()) {
 			}
 		}
 		delete(k.clients, c)
+		its.countWaiting(-its.counted)
+		its.count = func(int) {} // renewals that are being passed on
 	}
 }
 
@@ -186,6 +191,7 @@ func (k *keeping) renew(c *channel.Channel, message []byte) bool {
 		renewal: r, channel: c, message: message, ttls: make([]int64, len(r.ids)), open: len(r.ids),
 	}
 	its.waiting += len(message)
+	its.countWaiting(w.cost())
 	now := k.now()
 	for i, id := range r.ids {
 		k.agent.Renew(now, id, place{w, i})
@@ -293,10 +299,22 @@ func (k *keeping) passOn(its *tended, w *waiting) {
 // answeredLocked records that a renewal no longer waits.
 func (its *tended) answeredLocked(w *waiting) {
 	its.waiting -= len(w.message)
+	its.countWaiting(-w.cost())
 	if its.through && its.waiting == 0 {
 		w.channel.CloseSend()
 	}
 }
+
+// countWaiting counts what a waiting renewal costs.
+func (its *tended) countWaiting(bytes int) {
+	its.counted += bytes
+	its.count(bytes)
+}
+
+// cost returns the bytes that a waiting renewal costs, with what is kept for each lease.
+func (w *waiting) cost() int { return len(w.message) + leaseCost*len(w.ids) }
+
+const leaseCost = 128
 
 // closeSend signals that the client will send nothing more, once all of its renewals are answered.
 func (k *keeping) closeSend(c *channel.Channel) {

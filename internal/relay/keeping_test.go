@@ -48,7 +48,7 @@ func (k *kept) client(token, rounds uint64) *channel.Channel {
 	if err != nil {
 		k.Fatal(err)
 	}
-	k.begin(c)
+	k.begin(c, func(int) {})
 	k.come <- []*pb.RelayFrame{{Channel: k.next().Channel, Joined: &pb.RelayJoined{
 		AnsweredRounds: rounds,
 		Ids:            []int64{1}, Tokens: []uint64{token}, Groups: []uint64{5}, TtlMs: []int64{10_000},
@@ -94,7 +94,7 @@ func TestKeeping(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k.begin(other)
+		k.begin(other, func(int) {})
 		k.next()
 		if k.asks(other, 9) || k.asks(c, 8) {
 			t.Error("a renewal that the member has not checked waits")
@@ -171,6 +171,44 @@ func TestKeepingFails(t *testing.T) {
 			if r := k.next().GetRound(); r.GetNumber() != rounds+1 || r.ResetGroups != (name == "late") {
 				t.Errorf("%s: next round: %v", name, r)
 			}
+		})
+	}
+}
+
+// Renewals that wait for a round count for the client until they are answered or passed on, or the
+// client's stream has ended.
+func TestWaitingRenewalsAreCounted(t *testing.T) {
+	for _, end := range []string{"answered", "failed", "ended"} {
+		t.Run(end, func(t *testing.T) {
+			keeps(t, func(k *kept) {
+				c := k.client(9, 0)
+				var bytes int
+				stop := k.begin(c, func(n int) { bytes += n })
+				k.come <- []*pb.RelayFrame{{Channel: 1, Joined: &pb.RelayJoined{
+					Ids: []int64{1}, Tokens: []uint64{9}, Groups: []uint64{5}, TtlMs: []int64{10_000},
+				}}}
+				synctest.Wait()
+				b, err := proto.Marshal(renewalOf(7, &pb.RenewRequest{Ids: slices.Repeat([]int64{1}, 100)}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !k.renew(c, b) || bytes < len(b) {
+					t.Fatalf("%d bytes are counted for a renewal of %d", bytes, len(b))
+				}
+				k.next()
+				switch end {
+				case "answered":
+					k.outcome(1, &pb.RelayGroup{Id: 5, TtlMs: 10_000, AtMs: 77})
+				case "failed":
+					k.outcome(1)
+				case "ended":
+					stop()
+				}
+				synctest.Wait()
+				if bytes != 0 {
+					t.Errorf("%d bytes are left", bytes)
+				}
+			})
 		})
 	}
 }
@@ -259,7 +297,7 @@ func TestKeepingClientGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := k.next().Channel
-		k.begin(c)()
+		k.begin(c, func(int) {})()
 		k.come <- []*pb.RelayFrame{{Channel: id, Joined: &pb.RelayJoined{
 			Ids: []int64{1}, Tokens: []uint64{9}, Groups: []uint64{5}, TtlMs: []int64{10_000},
 		}}}
@@ -276,7 +314,7 @@ func TestLeavesGoAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		end := k.begin(c)
+		end := k.begin(c, func(int) {})
 		k.next()
 		const leases = 2*holder.MaxLeave + 1
 		j := &pb.RelayJoined{}

@@ -49,6 +49,7 @@ type Relay struct {
 	count   *metrics
 	ready   chan struct{}
 	large   *semaphore.Weighted // bytes of large messages that wait in the relay
+	answers *listen.Answers
 	merger  *merger
 	// draining ends when the relay stops accepting calls, drained when those in progress must end.
 	draining, drained context.Context
@@ -69,7 +70,7 @@ func New(cfg Config) (*Relay, error) {
 	}
 	r := &Relay{
 		cfg: cfg, client: c, count: newMetrics(cfg.Collectors...), ready: make(chan struct{}),
-		large: semaphore.NewWeighted(mostLarge),
+		large: semaphore.NewWeighted(mostLarge), answers: listen.NewAnswers(cfg.Logger),
 	}
 	r.merger = newMerger(r.count)
 	r.members = newMembers(c, cfg.Logger, r.count)
@@ -148,7 +149,7 @@ func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*fron
 	panics := listen.NewPanics(r.cfg.Logger)
 	o := etcd.Options{
 		MaxRequestBytes: r.cfg.MaxRequestBytes, Panics: panics, Codec: codec{wire.Codec()},
-		Answers: listen.NewAnswers(r.cfg.Logger),
+		Answers: r.answers,
 		Requests: listen.NewRequests(max(r.cfg.MaxRequestBytes, 3<<19), r.cfg.Logger).
 			BoundStrangers(strangerCalls, listen.Nobody),
 	}

@@ -1,0 +1,62 @@
+package listen
+
+import (
+	"context"
+	"sync"
+)
+
+// Kept counts what a relay keeps for a call: requests on their way to a member, and answers that
+// its client has not taken. They count as unread answers of the client's connection.
+type Kept struct {
+	account *account
+
+	mu      sync.Mutex // guards what follows
+	bytes   int
+	counted int // the part that the account has: whole multiples of keptStep
+}
+
+// keptStep is large, so that short messages do not cost a look at the account.
+const keptStep = 4 << 10
+
+// Kept returns a Kept for a call.
+func (all *Answers) Kept(ctx context.Context) *Kept {
+	return &Kept{account: all.call(ctx).account}
+}
+
+// Add counts bytes, which may be negative. It does not block. If the connection has much too many,
+// it is closed.
+func (k *Kept) Add(bytes int) {
+	k.mu.Lock()
+	k.bytes += bytes
+	more := k.bytes/keptStep*keptStep - k.counted
+	k.counted += more
+	k.mu.Unlock()
+	if more == 0 {
+		return
+	}
+	a := k.account
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	a.chargeLocked(int64(more))
+	if more > 0 {
+		a.boundLocked()
+	} else {
+		a.all.grantLocked()
+	}
+}
+
+// Hold waits until there is room for a request, unless it is small, and counts it. The caller calls
+// added for each part of it that Add has counted, and release when Add has counted all, or there is
+// no request any more.
+func (k *Kept) Hold(
+	ctx context.Context, bytes int,
+) (added func(bytes int), release func(), err error) {
+	if bytes < smallAnswer {
+		return func(int) {}, func() {}, nil
+	}
+	r := k.account.ask(int64(bytes), false)
+	if err := r.await(ctx); err != nil {
+		return nil, nil, err
+	}
+	return r.shrink, r.release, nil
+}
