@@ -107,7 +107,7 @@ func newWalk(seed uint64) *walk {
 	return w
 }
 
-func (m *walker) tell(now int64) { m.Advance(Instant((now - m.began) / 1000)) }
+func (m *walker) advance(now int64) { m.Advance(Instant((now - m.began) / 1000)) }
 
 // propose appends to the log, and says where.
 func (w *walk) propose(entry any) int {
@@ -121,7 +121,7 @@ func (w *walk) apply(i int) {
 	if m.applied == len(w.log) {
 		return
 	}
-	m.tell(w.now)
+	m.advance(w.now)
 	entry := w.log[m.applied]
 	m.applied++
 	switch e := entry.(type) {
@@ -266,7 +266,7 @@ func (w *walk) elect() {
 	w.term++
 	w.leader = next
 	m := w.members[next]
-	m.tell(w.now)
+	m.advance(w.now)
 	m.Promote(m.now)
 	for info := range m.Leases() {
 		// What was recovered counts from the promotion.
@@ -301,7 +301,7 @@ func (w *walk) restart(i int) {
 // bound is decided about.
 func (w *walk) lead() {
 	m := w.members[w.leader]
-	m.tell(w.now)
+	m.advance(w.now)
 	if due := m.Due(100); len(due) > 0 {
 		w.propose(expiry{w.term, due})
 	}
@@ -324,7 +324,7 @@ func (w *walk) lead() {
 // the clearing entry is applied.
 func (w *walk) renew(id ID, p *promise) {
 	m := w.members[w.leader]
-	m.tell(w.now)
+	m.advance(w.now)
 	n, err := m.Renew(id, p.token)
 	switch {
 	case err != nil:

@@ -209,7 +209,7 @@ func (t *twin) grant(terms Terms) (Info, error) {
 	t.tokens++
 	l := &twinLease{Info: Info{Terms: terms, Token: t.tokens, Stamp: 1}}
 	t.leases[terms.ID] = l
-	l.heard(t)
+	l.renewed(t)
 	l.untended(t)
 	return l.Info, nil
 }
@@ -229,17 +229,17 @@ func (t *twin) abandon(id ID) {
 	}
 }
 
-func (l *twinLease) heard(t *twin) {
+func (l *twinLease) renewed(t *twin) {
 	l.expiry = max(l.expiry, t.now+Instant(l.span())+1)
 	l.quiet = t.now + l.silence(t)
 }
 
-// anew makes void what was decided before.
-func (l *twinLease) anew(t *twin) {
+// refresh gives the lease its full TTL and voids earlier decisions.
+func (l *twinLease) refresh(t *twin) {
 	t.part(l, true)
 	l.Stamp++
 	l.Remaining, l.countdown = 0, 0
-	l.heard(t)
+	l.renewed(t)
 }
 
 func (t *twin) changeTTL(id ID, token Token, ttl TTL) (Info, error) {
@@ -252,7 +252,7 @@ func (t *twin) changeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	}
 	t.part(l, true)
 	l.TTL = ttl
-	l.anew(t)
+	l.refresh(t)
 	return l.Info, nil
 }
 
@@ -261,7 +261,7 @@ func (t *twin) touch(id ID, token Token) (Info, error) {
 	if l == nil {
 		return Info{}, ErrNotFound
 	}
-	l.anew(t)
+	l.refresh(t)
 	return l.Info, nil
 }
 
@@ -287,7 +287,7 @@ func (l *twinLease) succeed(t *twin) Info {
 	t.tokens++
 	l.Token = t.tokens
 	l.expiring, l.pending = false, false
-	l.anew(t)
+	l.refresh(t)
 	l.untended(t)
 	return l.Info
 }
@@ -332,7 +332,7 @@ func (t *twin) expire(d Due) (Ended, bool) {
 	if l.LockDelay > 0 && !l.Delayed {
 		t.part(l, true)
 		l.Delayed, l.expiring, l.pending, l.expiry = true, false, false, 0
-		l.anew(t)
+		l.refresh(t)
 		l.untended(t)
 		return Ended{Info: l.Info}, true
 	}
@@ -398,7 +398,7 @@ func (t *twin) promote() {
 	t.primary, t.began, t.groups = true, t.now, map[GroupID]*twinGroup{}
 	for _, l := range t.leases {
 		l.expiring, l.pending, l.expiry = false, false, 0
-		l.heard(t)
+		l.renewed(t)
 		l.untended(t)
 		if l.Remaining != 0 {
 			l.expiry = l.countdown
@@ -416,7 +416,7 @@ func (t *twin) renew(id ID, token Token) (Renewal, error) {
 	case l.expiring:
 		return Renewal{}, ErrExpiring
 	}
-	l.heard(t)
+	l.renewed(t)
 	return Renewal{TTL: l.TTL, Token: l.Token, Clear: l.Remaining != 0 || l.pending}, nil
 }
 

@@ -103,7 +103,7 @@ func TestOutageIsMonotonic(t *testing.T) {
 // the same share of renewals does not.
 func TestShortestTTL(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 10))
-	told := 0
+	tested := 0
 	for range 2000 {
 		h, recovery := anyHolder(r), s+upTo(r, 10*s)
 		share := float64(h.Renew) / float64(h.TTL)
@@ -111,7 +111,7 @@ func TestShortestTTL(t *testing.T) {
 		if ttl == 0 || ttl > time.Hour {
 			continue
 		}
-		told++
+		tested++
 		for by, lose := range map[time.Duration]bool{
 			20 * time.Microsecond: false, -20 * time.Microsecond: true,
 		} {
@@ -125,8 +125,8 @@ func TestShortestTTL(t *testing.T) {
 			}
 		}
 	}
-	if told < 1000 {
-		t.Errorf("only %d are told", told)
+	if tested < 1000 {
+		t.Errorf("only %d are told", tested)
 	}
 }
 

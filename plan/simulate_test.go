@@ -88,7 +88,7 @@ type walk struct {
 	late    time.Duration // how late the issuer ends the lease
 	rate    float64       // of the issuer's clock, by the holder's
 	valid   time.Duration // the holder's valid until
-	heard   time.Duration // when the issuer took the last renewal
+	renewed time.Duration // when the issuer took the last renewal
 	expiry  time.Duration // when the issuer may end the lease, by the holder's clock
 	noted   bool          // silence was checkpointed before the failure
 	failed  bool          // the failure is behind
@@ -178,9 +178,9 @@ func (w *walk) tend(at time.Duration) {
 // notes says whether the silence was checkpointed before the failure.
 func (w *walk) notes() bool {
 	late := w.upTo(w.i.Lateness)
-	at := w.heard + time.Duration(float64(w.i.Checkpoint)/w.rate) + late
+	at := w.renewed + time.Duration(float64(w.i.Checkpoint)/w.rate) + late
 	noted := w.i.Checkpoint > 0 && at < w.fails
-	gone := max(w.heard, w.death) + time.Duration(float64(w.i.Untended)/w.rate) + late
+	gone := max(w.renewed, w.death) + time.Duration(float64(w.i.Untended)/w.rate) + late
 	return noted || w.dies && w.i.Untended > 0 && gone < w.fails
 }
 
@@ -226,7 +226,7 @@ func (w *walk) renew(sent, arrives time.Duration, first bool) bool {
 			return false
 		}
 	}
-	w.heard, w.expiry = arrives, arrives+w.life()
+	w.renewed, w.expiry = arrives, arrives+w.life()
 	return !w.dies || sent <= w.death
 }
 

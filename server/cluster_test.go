@@ -442,7 +442,7 @@ func testRemovedMemberStops(t *testing.T, role string) {
 			t.Fatalf("it runs:\n%s", log.String())
 		}
 	}
-	if told := fmt.Sprint(err) + log.String(); !strings.Contains(told, "removed") {
-		t.Errorf("it does not say why it stops: %s", told)
+	if output := fmt.Sprint(err) + log.String(); !strings.Contains(output, "removed") {
+		t.Errorf("it does not say why it stops: %s", output)
 	}
 }

@@ -69,8 +69,8 @@ type waiting struct {
 
 // next has the times at which the core's rare tasks are due.
 type next struct {
-	count lease.Instant // counting the caches
-	tell  lease.Instant // logging a malformed message
+	count     lease.Instant // counting the caches
+	malformed lease.Instant // logging a malformed message
 	// leaderless is when to warn that there is no leader, 0 if there is one or the warning was
 	// logged.
 	leaderless lease.Instant
@@ -181,8 +181,8 @@ func (c *core) do(do shell.Do) {
 		api.Publish(c.hub, s.Out.Changes)
 	case shell.Answer:
 		c.answer(&s.Out)
-	case shell.TellCaches:
-		s.TellCaches()
+	case shell.DeliverCaches:
+		s.DeliverCaches()
 	case shell.Delay:
 		c.commitDelay.follow(s.Delayed, c.writer.typical())
 	case shell.Shrink:
@@ -237,8 +237,8 @@ func (c *core) lookAround() {
 func (c *core) refuse() {
 	for _, m := range c.shell.Refused {
 		if from := fmt.Sprintf("%x", m.From); errors.Is(m.Err, replica.ErrMessage) &&
-			c.shell.Now >= c.next.tell {
-			c.next.tell = c.shell.Now + countEvery
+			c.shell.Now >= c.next.malformed {
+			c.next.malformed = c.shell.Now + countEvery
 			c.log.Warn("dropped an invalid message; its sender has a bug, or a stranger "+
 				"impersonates it", "from", from, "error", m.Err)
 		} else {
@@ -313,7 +313,7 @@ func (c *core) applied(out *replica.Output) {
 	}
 	c.logDamage(old, v)
 	if v.LeaseNews(old) {
-		c.news.tell()
+		c.news.signal()
 		c.logLeases(old, v)
 	}
 	c.snap.applied(c)

@@ -33,7 +33,7 @@ func (c *core) hash(image *fsm.Image) {
 		took := time.Since(begin)
 		c.inbox.task(func() {
 			if c.snap.hashing = false; err == nil {
-				c.replica.TellHash(image, sum, unwaited{})
+				c.replica.ReportHash(image, sum, unwaited{})
 			}
 		})
 		c.log.Debug("computed the hash of the state", "index", image.View.Index,

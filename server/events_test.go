@@ -91,7 +91,7 @@ func testEventsEverywhere(t *testing.T) {
 		pb.LeaseEvent_KIND_GRANTED, pb.LeaseEvent_KIND_GRANTED, pb.LeaseEvent_KIND_EXPIRED,
 		pb.LeaseEvent_KIND_HANDED_OVER, pb.LeaseEvent_KIND_REVOKED,
 	}
-	var told []string
+	var reported []string
 	for i, f := range streams {
 		start := f.seq
 		for j, kind := range want {
@@ -99,11 +99,11 @@ func testEventsEverywhere(t *testing.T) {
 			if e.Kind != kind || e.Seq != start+uint64(j)+1 {
 				t.Errorf("member %d, event %d: %v", i, j, e)
 			}
-			told = append(told, fmt.Sprint(e.Seq, e.Kind, e.Lease, e.By, e.Revision))
+			reported = append(reported, fmt.Sprint(e.Seq, e.Kind, e.Lease, e.By, e.Revision))
 		}
 	}
-	if k := len(want); !slices.Equal(told[:k], told[k:2*k]) || !slices.Equal(told[:k], told[2*k:]) {
-		t.Errorf("members tell different things: %q", told)
+	if k := len(want); !slices.Equal(reported[:k], reported[k:2*k]) || !slices.Equal(reported[:k], reported[2*k:]) {
+		t.Errorf("members tell different things: %q", reported)
 	}
 
 	back := members[2]

@@ -28,8 +28,8 @@ func newLeaseNews() *leaseNews {
 	return &leaseNews{token: make(chan struct{}, 1), wake: make(map[int]func())}
 }
 
-// tell signals that there is something new.
-func (n *leaseNews) tell() {
+// signal signals that there is something new.
+func (n *leaseNews) signal() {
 	select {
 	case n.token <- struct{}{}:
 	default:
@@ -59,7 +59,7 @@ func (n *leaseNews) setSlow(list []replica.SlowCache, now lease.Instant) {
 		return
 	}
 	n.slow.Store(&native.SlowCaches{List: next})
-	n.tell()
+	n.signal()
 }
 
 // run wakes the streams until ctx ends.

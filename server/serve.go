@@ -93,7 +93,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	if s.node.keeper != nil {
 		f.group.start(fail, func() error { s.node.keeper.Run(ctx); return nil })
 	}
-	s.tellReady()
+	s.logReady()
 	close(s.ready)
 	<-ctx.Done()
 	s.cfg.Logger.Info("stopping")
@@ -340,7 +340,7 @@ func (s *Server) hasPage() bool {
 }
 
 // tellReady logs that the member serves, and the address of its page.
-func (s *Server) tellReady() {
+func (s *Server) logReady() {
 	attrs := []any{
 		"name", s.cfg.Name, "version", version.Version,
 		"listen-client-urls", identity.URLStrings(s.cfg.URLs.ListenClient),

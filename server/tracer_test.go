@@ -325,11 +325,11 @@ func testTraceOfCaches(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- put(t, conn, "c", "traceparent", parentNumber(4, "01")) }()
-	told := s.next().GetCache()
+	invalidation := s.next().GetCache()
 	// The clock of the core has milliseconds: a wait of none is none.
 	wait := r.core.clock.now() + 2
 	eventually(t, "time passes", func() bool { return r.core.clock.now() > wait })
-	ack.Term, ack.Seq = told.GetTerm(), told.GetSeq()
+	ack.Term, ack.Seq = invalidation.GetTerm(), invalidation.GetSeq()
 	acknowledge()
 	if err := <-done; err != nil {
 		t.Fatal(err)

@@ -36,8 +36,8 @@ func testUI(t *testing.T) {
 		conf.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		conf.URLs.AdvertiseClient = []url.URL{{Scheme: "http", Host: "leases.example:2379"}}
 		run(t, conf)
-		told := log.Contains(" page=http://leases.example:2379/ui/\n")
-		if told != (c.code == 200) {
+		logged := log.Contains(" page=http://leases.example:2379/ui/\n")
+		if logged != (c.code == 200) {
 			t.Errorf("--ui=%s, gateway %t: it said %s", c.ui, c.gateway, log.String())
 		}
 		code, text := getPage(t, conf.URLs.ListenClient[0].Path, "/ui/")

@@ -100,9 +100,9 @@ func testUrgentOnesPass(t *testing.T) {
 	for ; first.GetReadRange() != nil; first = s.next() { // a slow machine has sent it now
 		s.send(&pb.Request{Body: large})
 	}
-	told := first.GetCache()
-	if ack.Term, ack.Seq = told.GetTerm(), told.GetSeq(); len(told.GetDrop()) != 1 {
-		t.Fatalf("the cache is told %v", told)
+	invalidation := first.GetCache()
+	if ack.Term, ack.Seq = invalidation.GetTerm(), invalidation.GetSeq(); len(invalidation.GetDrop()) != 1 {
+		t.Fatalf("the cache is told %v", invalidation)
 	}
 	acknowledge()
 	if err := <-put; err != nil {

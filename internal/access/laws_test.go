@@ -87,11 +87,11 @@ func TestLeasesByTheRules(t *testing.T) {
 			if !errors.Is(x.err, ErrPermissionDenied) {
 				t.Errorf("%+v: %s: %v", w, x.what, x.err)
 			}
-			told := x.err.Error()
-			if name == "" && x.what != "grant" && !strings.Contains(told, "is not yours") {
+			msg := x.err.Error()
+			if name == "" && x.what != "grant" && !strings.Contains(msg, "is not yours") {
 				t.Errorf("%+v: %s: %v", w, x.what, x.err)
 			}
-			if says := strings.Contains(told, name); name != "" && says != x.saysNames {
+			if says := strings.Contains(msg, name); name != "" && says != x.saysNames {
 				t.Errorf("%+v: %s: %v: discloses the name: %v", w, x.what, x.err, says)
 			}
 		}

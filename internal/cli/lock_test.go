@@ -153,7 +153,7 @@ func TestHolderLoses(t *testing.T) {
 }
 
 // keep-alive says how the lease ended. After a hand-over, keep-alive by ID or name continues.
-func TestKeepAliveTellsCause(t *testing.T) {
+func TestKeepAlivePrintsCause(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
 	m := inprocess.Run(t, 1)[0]

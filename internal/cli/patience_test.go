@@ -31,7 +31,7 @@ func (l *shut) Accept() (net.Conn, error) {
 }
 
 // A command without a time limit says that it waits for a member.
-func TestPatientCommandsTell(t *testing.T) {
+func TestWaitingCommandsReportOutage(t *testing.T) {
 	for _, command := range []string{
 		"lease keep-alive --once 77", "lease timetolive 77", "user list", "user get ann --detail",
 	} {

@@ -81,8 +81,8 @@ type drop struct {
 // routesKept is the number of members through which an unacknowledged invalidation is sent.
 const routesKept = 3
 
-// heard records that a message from a cache came through a member.
-func (d *Directory) heard(c *cache, member uint64) {
+// addRoute records that a message from a cache came through a member.
+func (d *Directory) addRoute(c *cache, member uint64) {
 	if len(c.routes) > 0 && c.routes[0] == member {
 		return
 	}
@@ -184,7 +184,7 @@ func (d *Directory) Open(o Opening) bool {
 		return false
 	}
 	d.holds.setOpen(c, true)
-	d.heard(c, o.From.Member)
+	d.addRoute(c, o.From.Member)
 	c.pause = 0 // send what is pending at once
 	d.send(c)
 	c.filled = o.From
@@ -209,7 +209,7 @@ func (d *Directory) Fill(f Fill) bool {
 	if c == nil {
 		return false
 	}
-	d.heard(c, f.From.Member)
+	d.addRoute(c, f.From.Member)
 	_, leased := d.expiry(c)
 	if !leased || c.orphan || !c.open || !d.holds.fences.passed(c) || d.over(c) ||
 		!d.holds.fits(c, len(f.Ranges), &d.limits) {
@@ -244,7 +244,7 @@ func (d *Directory) Ack(a Ack) {
 	if c == nil {
 		return
 	}
-	d.heard(c, a.From.Member)
+	d.addRoute(c, a.From.Member)
 	if a.Term == d.term {
 		d.acked(c, a.Seq)
 		defer d.workOff()
@@ -333,7 +333,7 @@ func (d *Directory) Invalidations() []Invalidation {
 // a long time.
 func (d *Directory) dueNow() (due []*cache) {
 	ranges, n := 0, 0
-	for ; n < len(d.unsent) && ranges < d.limits.Told; n++ {
+	for ; n < len(d.unsent) && ranges < d.limits.Invalidated; n++ {
 		c := d.unsent[n]
 		if c.unsent = false; d.unacked[c.token] == c && d.due(c) {
 			due = append(due, c)
@@ -344,8 +344,8 @@ func (d *Directory) dueNow() (due []*cache) {
 	if d.left = len(d.unsent) > 0; !d.left {
 		d.unsent = nil
 	}
-	for _, c := range d.resends.until(d.now, d.limits.Told-ranges) {
-		if ranges < d.limits.Told {
+	for _, c := range d.resends.until(d.now, d.limits.Invalidated-ranges) {
+		if ranges < d.limits.Invalidated {
 			due = append(due, c)
 			ranges += len(c.drops)
 		}

@@ -39,9 +39,9 @@ type Limits struct {
 	Waiting, Links int
 	// Work bounds, roughly, the caches and keys that admissions look at in one step: see Spent.
 	Work int
-	// Told bounds, roughly, the ranges in the invalidations of one step, and Over the caches whose
-	// expiry is handled in one step. The rest follows in the next step.
-	Told, Over int
+	// Invalidated bounds, roughly, the ranges in the invalidations of one step, and Expired the
+	// caches whose expiry is handled in one step. The rest follows in the next step.
+	Invalidated, Expired int
 	// Freed bounds the acknowledged ranges, and the writes that waited for them, that are handled
 	// in one step. Ending bounds the urgent writes in flight, so that others are not stuck behind
 	// them in the log; fewer are admitted if they end leases with many keys.
@@ -56,7 +56,7 @@ func (l Limits) withDefaults() Limits {
 		Drops: cmp.Or(l.Drops, 4096), DropBytes: cmp.Or(l.DropBytes, 1<<20),
 		Waiting: cmp.Or(l.Waiting, 16_384), Links: cmp.Or(l.Links, 131_072),
 		Work: cmp.Or(l.Work, 262_144), Slow: cmp.Or(l.Slow, 1000),
-		Told: cmp.Or(l.Told, 8192), Over: cmp.Or(l.Over, 8192),
+		Invalidated: cmp.Or(l.Invalidated, 8192), Expired: cmp.Or(l.Expired, 8192),
 		Freed: cmp.Or(l.Freed, 1024), Ending: cmp.Or(l.Ending, 256),
 	}
 }
@@ -123,7 +123,7 @@ func New(term uint64, s State, l Limits) *Directory {
 func (d *Directory) Advance(now lease.Instant) {
 	d.now = now
 	if len(d.waiting) > 0 {
-		for _, c := range d.ends.until(now, d.limits.Over) {
+		for _, c := range d.ends.until(now, d.limits.Expired) {
 			switch {
 			case d.over(c):
 				d.stats.Outlived++
@@ -135,7 +135,7 @@ func (d *Directory) Advance(now lease.Instant) {
 			d.expect(c)
 		}
 	}
-	for _, c := range d.orphans.until(now, d.limits.Over) {
+	for _, c := range d.orphans.until(now, d.limits.Expired) {
 		d.stopped(c)
 	}
 	d.workOff()

@@ -75,8 +75,8 @@ func TestNothingIsFilledBesideAll(t *testing.T) {
 	}
 	waits(t, d, touches("a1"))
 	waits(t, d, touches("a2"))
-	told := d.Invalidations()
-	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: told[0].Seq, Open: 1})
+	sent := d.Invalidations()
+	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: sent[0].Seq, Open: 1})
 	if !mayFill(d, "a3") {
 		return
 	}

@@ -19,14 +19,14 @@ import (
 // many it hands out.
 type counted struct {
 	keys        []string
-	asked, told int
+	asked, sent int
 }
 
 func (s *counted) Keys(lease.ID) iter.Seq[string] {
 	s.asked++
 	return func(yield func(string) bool) {
 		for _, k := range s.keys {
-			if s.told++; !yield(k) {
+			if s.sent++; !yield(k) {
 				return
 			}
 		}
@@ -195,22 +195,22 @@ func TestManyLinks(t *testing.T) {
 
 // A step sends a bounded number of invalidations, also repeated ones, and the next step follows at
 // once.
-func TestManyAreTold(t *testing.T) {
+func TestManyInvalidations(t *testing.T) {
 	const n, most = 100, 7
-	d := holding(&counted{}, n, Limits{Told: most})
+	d := holding(&counted{}, n, Limits{Invalidated: most})
 	admitted(t, d, &Write{Touches: []keyrange.Range{{Key: "k"}}}, false)
 	for _, now := range []lease.Instant{1, 1 + lease.Instant(resendFirst)} {
-		told := make(map[lease.ID]bool)
+		sent := make(map[lease.ID]bool)
 		d.Advance(now)
-		for len(told) < n {
+		for len(sent) < n {
 			list := d.Invalidations()
 			if len(list) == 0 || len(list) > most {
-				t.Fatalf("%d are told in one step, after %d", len(list), len(told))
+				t.Fatalf("%d are told in one step, after %d", len(list), len(sent))
 			}
 			for _, i := range list {
-				told[i.ID] = true
+				sent[i.ID] = true
 			}
-			if at, ok := d.Next(); now == 1 && len(told) < n && (!ok || at > now) {
+			if at, ok := d.Next(); now == 1 && len(sent) < n && (!ok || at > now) {
 				t.Fatalf("the next step is at %d, %v", at, ok)
 			}
 		}
@@ -221,7 +221,7 @@ func TestManyAreTold(t *testing.T) {
 // once.
 func TestManyAreOver(t *testing.T) {
 	const n, most = 100, 7
-	d := holding(&counted{}, n, Limits{Over: most})
+	d := holding(&counted{}, n, Limits{Expired: most})
 	w := admitted(t, d, &Write{Touches: []keyrange.Range{{Key: "k"}}}, false)
 	for steps := 1; !d.HasReady(); steps++ {
 		before := w.blocked
@@ -411,8 +411,8 @@ func TestFirstKeyIsHeld(t *testing.T) {
 	if !d.Concerns(&Write{Ends: []lease.ID{1}}) {
 		t.Error("nobody holds them")
 	}
-	if s.told != 1 {
-		t.Errorf("%d keys were looked at", s.told)
+	if s.sent != 1 {
+		t.Errorf("%d keys were looked at", s.sent)
 	}
 }
 

@@ -157,7 +157,7 @@ var commands = map[string]func(s *scenario, a args) string{
 		s.d = New(uint64(max(a.int("term"), 1)), s, Limits{
 			Spans: a.int("spans"), AllSpans: a.int("all-spans"), Drops: a.int("drops"),
 			DropBytes: a.int("bytes"), Waiting: a.int("waiting"), Slow: lease.TTL(a.int("slow")),
-			Told: a.int("told"), Freed: a.int("freed"),
+			Invalidated: a.int("told"), Freed: a.int("freed"),
 		})
 		return ""
 	},

@@ -57,7 +57,7 @@ func TestSlowCache(t *testing.T) {
 		d.Invalidations()
 		return w
 	}
-	tells := func(when string, want ...Slow) {
+	wantSlow := func(when string, want ...Slow) {
 		t.Helper()
 		mustBeSound(d)
 		if got := d.TakeSlow(); !slices.Equal(got, want) {
@@ -79,7 +79,7 @@ func TestSlowCache(t *testing.T) {
 	}
 	write("a")
 	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 1})
-	tells("it has answered in time")
+	wantSlow("it has answered in time")
 	write("a")
 	if at, ok := d.Next(); !ok || at != 1100 {
 		t.Errorf("next is %d, %v", at, ok)
@@ -95,13 +95,13 @@ func TestSlowCache(t *testing.T) {
 	write("b")
 	d.Advance(3000)
 	late("later still", 100, false)
-	tells("it has not answered")
+	wantSlow("it has not answered")
 	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 2})
-	tells("the first is acknowledged", Slow{7, 3, 2900})
+	wantSlow("the first is acknowledged", Slow{7, 3, 2900})
 	late("with the second", 1100, false)
 	d.Advance(3500)
 	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 3})
-	tells("the second is acknowledged", Slow{7, 3, 2400})
+	wantSlow("the second is acknowledged", Slow{7, 3, 2400})
 	late("it has caught up", 0, true)
 	w := write("c")
 	d.Advance(4499)
@@ -118,12 +118,12 @@ func TestSlowCache(t *testing.T) {
 	write("a")
 	d.Advance(5000)
 	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 4})
-	tells("one of two is acknowledged", Slow{7, 3, 1500})
+	wantSlow("one of two is acknowledged", Slow{7, 3, 1500})
 	late("with the other it is in time", 0, true)
 	d.Advance(5700)
 	late("and now it is not", 4700, true)
 	d.Advance(9000)
-	tells("its lease is over", Slow{7, 3, 4300})
+	wantSlow("its lease is over", Slow{7, 3, 4300})
 	late("its lease is over", 0, true)
 	if now, err := d.Admit(&Write{Touches: []keyrange.Range{{Key: "b"}}}); !now || err != nil {
 		t.Errorf("a write waits for what is over: %v", err)
@@ -245,7 +245,7 @@ func TestWindowOpens(t *testing.T) {
 			t.Fatalf("admitted %v, %v", now, err)
 		}
 	}
-	told := func(want int) {
+	expectDrops := func(want int) {
 		t.Helper()
 		n := 0
 		for _, x := range d.Invalidations() {
@@ -259,13 +259,13 @@ func TestWindowOpens(t *testing.T) {
 	for i := range windowMost {
 		write(fmt.Sprint(i))
 	}
-	told(windowMost)
+	expectDrops(windowMost)
 	write("later")
-	told(0)
+	expectDrops(0)
 	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: 1})
-	told(1)
+	expectDrops(1)
 	d.Advance(lease.Instant(resendFirst) - 1)
-	told(0)
+	expectDrops(0)
 	d.Advance(lease.Instant(resendFirst))
-	told(1)
+	expectDrops(1)
 }

@@ -142,8 +142,8 @@ func (w *walk) evict(c *walkClient) {
 	}
 }
 
-// tell sends what caches have to drop.
-func (w *walk) tell() {
+// invalidate sends invalidations to the caches.
+func (w *walk) invalidate() {
 	term := w.term
 	for _, n := range w.dir.Invalidations() {
 		for _, m := range n.Members {

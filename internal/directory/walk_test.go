@@ -101,7 +101,7 @@ func (w *walk) lead() {
 	w.term++
 	limits := Limits{
 		Drops: 3 + w.rng.IntN(5), DropBytes: 4 + w.rng.IntN(20), Spans: 2 + w.rng.IntN(10),
-		Waiting: 30, Links: 10 + int(w.term%20), Told: 1 + int(w.term%4), Over: 1 + int(w.term%3),
+		Waiting: 30, Links: 10 + int(w.term%20), Invalidated: 1 + int(w.term%4), Expired: 1 + int(w.term%3),
 		Freed: 1 + int(w.term%5), Ending: 1 + int(w.term%2),
 	}
 	w.dir = New(w.term, w, limits)
@@ -321,7 +321,7 @@ func (w *walk) step() {
 		w.enter(r.Owner.(*proposal))
 	}
 	if w.rng.IntN(3) == 0 {
-		w.tell()
+		w.invalidate()
 	}
 	if w.rng.IntN(2) == 0 {
 		w.dir.NextStep()

@@ -9,7 +9,7 @@ import (
 )
 
 // States that differ in any part have different hashes, so that divergence is noticed (S3).
-func TestHashTellsAll(t *testing.T) {
+func TestHashCoversState(t *testing.T) {
 	lend := func(ttl lease.TTL, holds ...keyrange.Range) Command {
 		return &Grant{Terms: lease.Terms{ID: 1, TTL: ttl}, Holds: holds}
 	}

@@ -71,14 +71,14 @@ func TestGrantRenews(t *testing.T) {
 		if m.isSilent(7) == tt.renews || value(m, "a") != "none" {
 			t.Errorf("%s: silent %t, a is %s", name, m.isSilent(7), value(m, "a"))
 		}
-		heard := 0
+		renewed := 0
 		m.View().Silences.Since(0, func(s *Silence) {
 			if s.Until == 0 {
-				heard++
+				renewed++
 			}
 		})
-		if (heard > 0) != tt.renews {
-			t.Errorf("%s: heard %d times", name, heard)
+		if (renewed > 0) != tt.renews {
+			t.Errorf("%s: heard %d times", name, renewed)
 		}
 	}
 }

@@ -209,7 +209,7 @@ func TestRestoreBackupForgetsRemovedMembers(t *testing.T) {
 }
 
 // A restore drops the comparison of the old members.
-func TestRestoreBackupComparesAnew(t *testing.T) {
+func TestRestoreBackupResetsComparison(t *testing.T) {
 	m := full(t)
 	mustApply(t, m, &HashState{})
 	mustApply(t, m, &StateHash{Member: 1, Index: m.HashedAt(), Hash: 7})

@@ -78,7 +78,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if l.limit.admit(mine) {
 			return mine, nil
 		}
-		l.limit.refusals.tell(c, l.limit.why)
+		l.limit.refusals.warn(c, l.limit.why)
 		_ = c.Close()
 	}
 }
@@ -103,7 +103,7 @@ func (l *Limit) admit(c *counted) bool {
 	}
 	l.mu.Unlock()
 	if leaves != nil {
-		l.refusals.tell(leaves, l.why)
+		l.refusals.warn(leaves, l.why)
 		_ = leaves.Conn.Close()
 	}
 	return true

@@ -272,7 +272,7 @@ func (m *Mux) handshake(c net.Conn, conf *tls.Config) (*tls.Conn, bool) {
 	case isGone(err): // as in a port scan, or when a program ends
 		m.drop(c, "TLS handshake failed", err)
 	default:
-		m.refusals.tell(c, err)
+		m.refusals.warn(c, err)
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
 			_, _ = io.WriteString(c, wantsTLS) // the client may be gone
 		}
@@ -283,21 +283,21 @@ func (m *Mux) handshake(c net.Conn, conf *tls.Config) (*tls.Conn, bool) {
 
 // refusals logs rejected connections. A client that keeps retrying must not fill the log.
 type refusals struct {
-	log    *slog.Logger
-	pause  rate.Sometimes
-	untold atomic.Int64 // rejected since the last line
+	log      *slog.Logger
+	pause    rate.Sometimes
+	unlogged atomic.Int64 // rejected since the last line
 }
 
 func newRefusals(log *slog.Logger) *refusals {
 	return &refusals{log: log, pause: rate.Sometimes{Interval: refusalPause}}
 }
 
-// tell logs why c was rejected, and how many before it were not logged.
-func (r *refusals) tell(c net.Conn, why error) {
-	r.untold.Add(1)
+// warn logs why c was rejected, and how many before it were not logged.
+func (r *refusals) warn(c net.Conn, why error) {
+	r.unlogged.Add(1)
 	r.pause.Do(func() {
 		r.log.Warn("refused a connection", "remote", c.RemoteAddr().String(),
-			"local", c.LocalAddr().String(), "error", why, "refused-before-it", r.untold.Swap(0)-1)
+			"local", c.LocalAddr().String(), "error", why, "refused-before-it", r.unlogged.Swap(0)-1)
 	})
 }
 

@@ -46,7 +46,7 @@ func TestRefusedHandshakes(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts   TLS
 		client credentials.TransportCredentials
-		told   string // to the client
+		answer string // to the client
 		logged string
 		spoil  func() error
 	}{
@@ -84,8 +84,8 @@ func TestRefusedHandshakes(t *testing.T) {
 			log := make(lines, 1)
 			p := openLogging(t, conf, slog.New(slog.NewTextHandler(log, nil)))
 			for range 20 {
-				if _, err := p.call(t, c.client); err == nil || !strings.Contains(err.Error(), c.told) {
-					t.Fatalf("the client is told: %v, want %q", err, c.told)
+				if _, err := p.call(t, c.client); err == nil || !strings.Contains(err.Error(), c.answer) {
+					t.Fatalf("the client is told: %v, want %q", err, c.answer)
 				}
 			}
 			if line := <-log; !strings.Contains(line, c.logged) || !strings.Contains(line, "WARN") {
@@ -127,10 +127,10 @@ func TestRefusalsAreBounded(t *testing.T) {
 		r := newRefusals(slog.New(slog.NewTextHandler(&log, nil)))
 		c, _ := net.Pipe()
 		for range 100 {
-			r.tell(c, errors.New("no"))
+			r.warn(c, errors.New("no"))
 		}
 		time.Sleep(refusalPause)
-		r.tell(c, errors.New("no"))
+		r.warn(c, errors.New("no"))
 		if got := log.String(); strings.Count(got, "\n") != 2 ||
 			!strings.Contains(got, "refused-before-it=99") {
 			t.Errorf("the log says %s", got)

@@ -44,7 +44,7 @@ type Remote struct {
 	leases []int64 // guarded by mu: to be revoked
 	step   atomic.Int64
 
-	telling sync.Mutex // held while Progress is called
+	progressMu sync.Mutex // held while Progress is called
 }
 
 // A Report has the results of a Remote.
@@ -89,8 +89,8 @@ const (
 	remoteTTL = 600
 	// fewLeases is the number of leases for put and renew.
 	fewLeases = 1024
-	// tellingLeases is the minimum number of leases for measuring the memory of one.
-	tellingLeases = 50_000
+	// manyLeases is the minimum number of leases for measuring the memory of one.
+	manyLeases = 50_000
 	// sweepTime is the timeout for revoking at the end.
 	sweepTime = time.Minute
 	// slowest is by how much an operation may exceed its time.
@@ -147,7 +147,7 @@ func (r *Remote) Run(ctx context.Context) (rep Report, err error) {
 			return rep, fmt.Errorf("%s: %w", name, err)
 		}
 		rep.Operations = append(rep.Operations, o)
-		if after, ok := r.usage(ctx); name == "grant" && ok && known && o.Count >= tellingLeases {
+		if after, ok := r.usage(ctx); name == "grant" && ok && known && o.Count >= manyLeases {
 			rep.LeaseBytes = max(0, float64(after.RSS-before.RSS)/float64(o.Count))
 		}
 	}
@@ -166,8 +166,8 @@ func (r *Remote) say(what string, done float64) {
 	if r.Progress == nil {
 		return
 	}
-	r.telling.Lock()
-	defer r.telling.Unlock()
+	r.progressMu.Lock()
+	defer r.progressMu.Unlock()
 	r.Progress(what, done)
 }
 

@@ -46,7 +46,7 @@ func ceilingClient(t *testing.T, opts ...grpc.DialOption) *Client {
 func TestRemote(t *testing.T) {
 	traffic := &Traffic{}
 	cpu := time.Duration(0)
-	var told []string
+	var reports []string
 	r := &Remote{
 		Client: ceilingClient(t, grpc.WithStatsHandler(traffic)), Endpoints: []string{"here"},
 		Only: []string{"grant", "put", "read", "renew"}, Duration: 10 * time.Minute, Count: 640,
@@ -59,7 +59,7 @@ func TestRemote(t *testing.T) {
 			if done < 0 || done > 1 {
 				t.Errorf("%s: %v of it is done", name, done)
 			}
-			told = append(told, name)
+			reports = append(reports, name)
 		},
 	}
 	rep, err := r.Run(t.Context())
@@ -74,7 +74,7 @@ func TestRemote(t *testing.T) {
 		if o.Bytes < 50 || o.Bytes > 1000 {
 			t.Errorf("%s takes %v bytes", name, o.Bytes)
 		}
-		if !slices.Contains(told, name) {
+		if !slices.Contains(reports, name) {
 			t.Errorf("nothing was told of %s", name)
 		}
 	}

@@ -51,7 +51,7 @@ func TestAbandonHere(t *testing.T) {
 	c.check(c.members[1].r.Campaign())
 	c.run()
 	p := c.members[2]
-	tell := func() (ids []lease.ID) {
+	reported := func() (ids []lease.ID) {
 		for _, m := range p.r.Take().Send {
 			if m.Forward != nil {
 				ids = append(ids, m.Forward.Abandoned...)
@@ -60,15 +60,15 @@ func TestAbandonHere(t *testing.T) {
 		return ids
 	}
 	p.r.Abandon([]lease.ID{7, 8})
-	if ids := tell(); !slices.Equal(ids, []lease.ID{7, 8}) {
+	if ids := reported(); !slices.Equal(ids, []lease.ID{7, 8}) {
 		t.Errorf("reported %v", ids)
 	}
-	if ids := tell(); len(ids) != 0 {
+	if ids := reported(); len(ids) != 0 {
 		t.Errorf("reported %v again", ids)
 	}
 	p.r.Abandon([]lease.ID{7})
 	p.r.relay.asks.rewind() // as when the leader changes
-	if ids := tell(); len(ids) != 0 {
+	if ids := reported(); len(ids) != 0 {
 		t.Errorf("reported %v to another leader", ids)
 	}
 }

@@ -206,7 +206,7 @@ func TestLeadsAgainWhileWritesWait(t *testing.T) {
 	c.isolate()
 	c.again()
 	c.want("write", w, "")
-	k.told()
+	k.invalidations()
 	k.ask("c1")
 	k.ack("c1")
 	c.want("write", w, "revision")

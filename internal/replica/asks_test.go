@@ -29,8 +29,8 @@ func (a *asker) filled() *Forward {
 	return m
 }
 
-// told returns the IDs and errors of the answered renewals.
-func (a *asker) told() (ids []lease.ID, errs []error) {
+// answered returns the IDs and errors of the answered renewals.
+func (a *asker) answered() (ids []lease.ID, errs []error) {
 	for _, n := range a.m.out.Renewals {
 		ids, errs = append(ids, n.ID), append(errs, n.Err)
 	}
@@ -82,7 +82,7 @@ func TestAsksAreRefused(t *testing.T) {
 	}
 	a.renew(Renewal{ID: 1})
 	a.renew(Renewal{ID: 7})
-	if ids, errs := a.told(); !slices.Equal(ids, []lease.ID{1, 7}) ||
+	if ids, errs := a.answered(); !slices.Equal(ids, []lease.ID{1, 7}) ||
 		!errors.Is(errs[0], ErrOverloaded) || len(a.renewals) != maxForwarded/2 {
 		t.Errorf("answered %v, %v; %d requested", ids, errs, len(a.renewals))
 	}
@@ -228,7 +228,7 @@ func TestAskerExpires(t *testing.T) {
 	}
 	a.m.ticks++
 	a.expire()
-	ids, errs := a.told()
+	ids, errs := a.answered()
 	if !slices.Equal(ids, []lease.ID{3, 1}) || !errors.Is(errs[0], ErrNoLeader) ||
 		!errors.Is(errs[1], ErrNoLeader) {
 		t.Errorf("answered %v, %v", ids, errs)

@@ -79,18 +79,18 @@ func TestInvalidationsAreBounded(t *testing.T) {
 	}
 	leader.r.Propose(&Proposal{Command: &fsm.Put{Key: key}})
 	out := leader.r.Take()
-	told := 0
+	count := 0
 	for _, m := range out.Send {
 		if m.Reply == nil {
 			continue
 		}
-		told += len(m.Reply.Invalidations)
+		count += len(m.Reply.Invalidations)
 		if size := m.Size(); size > 2*maxCacheBytes {
 			t.Errorf("message of %d bytes", size)
 		}
 	}
-	if told != n {
-		t.Errorf("%d caches got invalidations", told)
+	if count != n {
+		t.Errorf("%d caches got invalidations", count)
 	}
 }
 

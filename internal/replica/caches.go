@@ -98,9 +98,9 @@ func (l *leadership) opened(o OpenCache) {
 	l.m.out.Opened = append(l.m.out.Opened, o)
 }
 
-// tellCaches sends invalidations to caches.
-func (l *leadership) tellCaches() {
-	l.tellSlow()
+// sendInvalidations sends invalidations to caches.
+func (l *leadership) sendInvalidations() {
+	l.sendSlow()
 	d := l.gate.caches
 	if d == nil {
 		return

@@ -111,10 +111,10 @@ func (k *cache) mustFill(key string) {
 	}
 }
 
-// told returns the invalidations received since the last call.
-func (k *cache) told() (drop []string, last Invalidation) {
+// invalidations returns the invalidations received since the last call.
+func (k *cache) invalidations() (drop []string, last Invalidation) {
 	var rest []Invalidation
-	for _, n := range k.p.told {
+	for _, n := range k.p.invalidations {
 		if n.ID != k.id || n.Token != k.token {
 			rest = append(rest, n)
 			continue
@@ -124,7 +124,7 @@ func (k *cache) told() (drop []string, last Invalidation) {
 		}
 		last = n
 	}
-	k.p.told = rest
+	k.p.invalidations = rest
 	slices.Sort(drop)
 	return slices.Compact(drop), last
 }
@@ -132,7 +132,7 @@ func (k *cache) told() (drop []string, last Invalidation) {
 // ack acknowledges the received invalidations, which must be those keys.
 func (k *cache) ack(want ...string) {
 	k.c.t.Helper()
-	drop, last := k.told()
+	drop, last := k.invalidations()
 	if !slices.Equal(drop, want) {
 		k.c.t.Fatalf("cache %d must drop %q, want %q", k.id, drop, want)
 	}

@@ -39,25 +39,25 @@ type link2 struct{ from, to uint64 }
 
 // peer is one member of a cluster.
 type peer struct {
-	id          uint64
-	r           *Replica
-	log         *raft.MemoryStorage
-	disk        image // the newest snapshot
-	appends     []*raftpb.Message
-	inbox       []*Message
-	incarnation uint64
-	began       lease.Instant
-	entries     int // with data, appended
-	down        bool
-	hung        bool // its process is stopped
-	stuck       bool // syncs hang
-	removed     bool
-	failed      error // why it stopped
-	was         role
-	told        []Invalidation // invalidations sent to its caches
-	slow        []SlowCache    // caches that are slow now
-	were        []SlowCache    // all caches that the leader reported as slow
-	forwarded   []*Proposal    // with a trace
+	id            uint64
+	r             *Replica
+	log           *raft.MemoryStorage
+	disk          image // the newest snapshot
+	appends       []*raftpb.Message
+	inbox         []*Message
+	incarnation   uint64
+	began         lease.Instant
+	entries       int // with data, appended
+	down          bool
+	hung          bool // its process is stopped
+	stuck         bool // syncs hang
+	removed       bool
+	failed        error // why it stopped
+	was           role
+	invalidations []Invalidation // invalidations sent to its caches
+	slow          []SlowCache    // caches that are slow now
+	were          []SlowCache    // all caches that the leader reported as slow
+	forwarded     []*Proposal    // with a trace
 }
 
 func newCluster(t testing.TB, voters ...uint64) *cluster {
@@ -124,7 +124,7 @@ func (c *cluster) start(p *peer) {
 
 // kill ends an incarnation of a member. Unsynced data is lost.
 func (c *cluster) kill(p *peer) {
-	p.down, p.appends, p.inbox, p.stuck, p.told = true, nil, nil, false, nil
+	p.down, p.appends, p.inbox, p.stuck, p.invalidations = true, nil, nil, false, nil
 	c.open = slices.DeleteFunc(c.open, func(name string) bool {
 		return strings.HasPrefix(name, fmt.Sprint(p.id, ":"))
 	})
@@ -239,7 +239,7 @@ func (c *cluster) carry(p *peer, out Output) {
 	if out.Hash != nil {
 		h, err := out.Hash.Hash()
 		c.check(err)
-		p.r.TellHash(out.Hash, h, nil)
+		p.r.ReportHash(out.Hash, h, nil)
 	}
 	if out.Restored {
 		c.note("%d: restored at %d", p.id, p.r.Machine().Index())
@@ -270,7 +270,7 @@ func (c *cluster) carry(p *peer, out Output) {
 		}
 		c.answer(o.Owner.(string), text)
 	}
-	p.told = append(p.told, out.Invalidations...)
+	p.invalidations = append(p.invalidations, out.Invalidations...)
 	p.were = append(p.were, out.WereSlow...)
 	p.forwarded = append(p.forwarded, out.Forwarded...)
 	if out.SlowNews {

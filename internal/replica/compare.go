@@ -14,9 +14,9 @@ func (r *Replica) stopIfDamaged() {
 	}
 }
 
-// TellHash proposes the hash of the image in Output.Hash. Nothing waits for the outcome: if it is
+// ReportHash proposes the hash of the image in Output.Hash. Nothing waits for the outcome: if it is
 // lost, the next one counts.
-func (r *Replica) TellHash(of *fsm.Image, hash uint32, owner any) {
+func (r *Replica) ReportHash(of *fsm.Image, hash uint32, owner any) {
 	if of.View.Index == r.machine.HashedAt() {
 		r.Propose(&Proposal{Owner: owner, Command: &fsm.StateHash{
 			Member: r.cfg.ID, Index: of.View.Index, Hash: uint64(hash),

@@ -66,7 +66,7 @@ func TestDamagedMemberStops(t *testing.T) {
 }
 
 // Each member reports its own hash only, and requests hashes only when they are due.
-func TestNobodyTellsAnothersHash(t *testing.T) {
+func TestHashesOnlyFromOwner(t *testing.T) {
 	for _, c := range []struct {
 		from    uint64 // 0 for the leader itself
 		command fsm.Command
@@ -126,13 +126,13 @@ func TestSnapshotSaysDamaged(t *testing.T) {
 }
 
 // A member reports only the hash that was requested last.
-func TestHashOfAnotherStateIsNotTold(t *testing.T) {
+func TestReportHashOfRequestedState(t *testing.T) {
 	_, leader := comparing(t, 1, 2)
 	of, before := leader.r.machine.Image(), leader.r.Status().Pending
 	if of.View.Index <= leader.r.machine.HashedAt() {
 		t.Fatal("the state is the requested one")
 	}
-	leader.r.TellHash(of, 1, nil)
+	leader.r.ReportHash(of, 1, nil)
 	if n := leader.r.Status().Pending; n != before {
 		t.Errorf("%d commands in flight, %d before", n, before)
 	}

@@ -13,7 +13,7 @@ import (
 // A write that arrives while the clock is not trusted waits for a dead cache until the lease of the
 // cache may have ended, counted from its refresh. Another cache delays the expiry itself, so
 // nothing else lets the write proceed.
-func TestWriterWaitsUntilLeaseEndsAnew(t *testing.T) {
+func TestWriterWaitsForRefreshedLease(t *testing.T) {
 	c := caching(t)
 	dead, other := c.hold(c.members[2], 1, 6000), c.hold(c.members[3], 2, 60_000)
 	c.want("attach", c.put(c.members[1], "c2", 1), "revision")

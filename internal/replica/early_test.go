@@ -50,7 +50,7 @@ func TestNotYetPrimaryKnowsNoCaches(t *testing.T) {
 		t.Errorf("read: %q", got)
 	}
 	c.want("write of a cached key", w, "")
-	k.told()
+	k.invalidations()
 	k.ask("c1")
 	k.ack("c1")
 	c.want("write", w, "revision")
@@ -74,7 +74,7 @@ func TestReadyWriteOutlivesLeader(t *testing.T) {
 	k.mustFill("c1")
 	w := c.put(c.members[1], "c1", 0)
 	c.isolate()
-	_, last := k.told()
+	_, last := k.invalidations()
 	k.p.r.AckCache(AckCache{
 		ID: k.id, Token: k.token, Term: last.Term, Seq: last.Seq, Open: k.term,
 	})
@@ -83,7 +83,7 @@ func TestReadyWriteOutlivesLeader(t *testing.T) {
 	}
 	c.again()
 	c.want("write of a cached key in the new term", w, "")
-	k.told()
+	k.invalidations()
 	k.ask("c1")
 	k.ack("c1")
 	c.want("write", w, "revision")

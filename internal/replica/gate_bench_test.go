@@ -62,11 +62,11 @@ func benchmarkPropose(b *testing.B, caches int, key string, cached bool) {
 			m.r.Propose(&Proposal{Command: &fsm.Put{Key: key}})
 		}
 		m.settle()
-		for i := range m.told {
-			t := &m.told[i]
+		for i := range m.invalidations {
+			t := &m.invalidations[i]
 			m.r.AckCache(AckCache{ID: t.ID, Token: t.Token, Term: t.Term, Seq: t.Seq, Open: t.Term})
 		}
-		m.told = m.told[:0]
+		m.invalidations = m.invalidations[:0]
 		m.settle()
 		if len(m.proposals) != batch {
 			b.Fatalf("%d answers to %d puts", len(m.proposals), batch)
@@ -145,9 +145,9 @@ func benchmarkPutBesideExpiries(b *testing.B, caches, late int) {
 		m := manyDue(b, 20_000, caches)
 		proposed, at := make(map[*Proposal]time.Duration), make(map[*Proposal]int)
 		var now time.Duration
-		told := make([][]Invalidation, late)
+		delivered := make([][]Invalidation, late)
 		for n := 0; m.m.Lessor().Len() > caches || len(proposed) > 0; n++ {
-			acks := told[n%late]
+			acks := delivered[n%late]
 			began := time.Now()
 			if m.m.Lessor().Len() > caches {
 				p := &Proposal{Command: &fsm.Put{Key: "k"}}
@@ -164,7 +164,7 @@ func benchmarkPutBesideExpiries(b *testing.B, caches, late int) {
 			m.m.View()
 			took := time.Since(began)
 			m.persist()
-			told[n%late], m.told = m.told, nil
+			delivered[n%late], m.invalidations = m.invalidations, nil
 			step, now = max(step, took), now+took
 			for _, p := range m.proposals {
 				wait, steps = max(wait, now-proposed[p]), max(steps, n-at[p])

@@ -83,7 +83,7 @@ func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 			c.run()
 			c.pass(300)
 			for _, k := range []*cache{near, far} {
-				k.told()
+				k.invalidations()
 				k.open()
 				k.ack("c1")
 			}

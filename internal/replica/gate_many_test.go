@@ -150,12 +150,12 @@ func TestManyExpireSingly(t *testing.T) {
 		singles := m.r.lead.gate.singles.list.Len()
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
 		if n >= steps {
-			for _, n := range m.told {
+			for _, n := range m.invalidations {
 				m.r.AckCache(AckCache{
 					ID: n.ID, Token: n.Token, Term: n.Term, Seq: n.Seq, Open: n.Term,
 				})
 			}
-			m.told = nil
+			m.invalidations = nil
 		}
 		m.take()
 		if more := m.r.lead.gate.singles.list.Len() - singles; more > expiryWork/32/caches+1 {

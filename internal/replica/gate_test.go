@@ -31,7 +31,7 @@ func TestWriteWaitsForAcks(t *testing.T) {
 	c.want("write", w, "revision")
 	c.want("next write", second, "revision")
 	far.mustFill("c1")
-	if drop, _ := near.told(); len(drop) > 0 {
+	if drop, _ := near.invalidations(); len(drop) > 0 {
 		t.Errorf("a cache got another invalidation: %q", drop)
 	}
 	c.want("write of a key that is no longer cached", c.put(c.members[2], "c3", 0), "revision")
@@ -63,9 +63,9 @@ func TestAllCommandsAreGated(t *testing.T) {
 			k.mustFill("c1")
 			w := c.command(c.members[3], cmd)
 			c.want("before the acknowledgement", w, "")
-			k.told()
+			k.invalidations()
 			k.c.pass(2500) // the invalidation was lost, and is resent
-			if drop, n := k.told(); len(drop) != 1 {
+			if drop, n := k.invalidations(); len(drop) != 1 {
 				t.Fatalf("invalidated %q", drop)
 			} else {
 				k.p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: n.Term, Seq: n.Seq, Open: k.term})
@@ -125,7 +125,7 @@ func TestRenewalWaitsForAck(t *testing.T) {
 	c.members[1].r.Propose(timed)
 	c.renew(c.members[2], 1)
 	c.pass(1800)
-	if drop, n := k.told(); len(drop) != 1 {
+	if drop, n := k.invalidations(); len(drop) != 1 {
 		t.Fatalf("invalidated %q", drop)
 	} else {
 		k.p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: n.Term, Seq: n.Seq, Open: k.term})
@@ -196,13 +196,13 @@ func TestNewLeaderHonoursHolds(t *testing.T) {
 	free := c.put(c.members[3], "c2", 0)
 	c.want("write of a key that an earlier cache may have", w, "")
 	c.want("another write", free, "")
-	if drop, _ := k.told(); len(drop) > 0 {
+	if drop, _ := k.invalidations(); len(drop) > 0 {
 		t.Errorf("sent %q although the cache's location is unknown", drop)
 	}
 	if k.fill("c3") {
 		t.Error("cached without opening the cache in the new term")
 	}
-	k.told() // which is lost
+	k.invalidations() // which is lost
 	if text := k.ask("c1"); text == "" || k.term < 3 {
 		t.Fatalf("open: %s", text)
 	}
@@ -225,7 +225,7 @@ func TestLeaderChangeDuringPendingWrite(t *testing.T) {
 	w := c.put(c.members[2], "c1", 0)
 	c.succeed(3)
 	c.want("write", w, "")
-	k.told()
+	k.invalidations()
 	k.ask("c1")
 	k.ack("c1")
 	c.want("write", w, "revision")
@@ -356,7 +356,7 @@ func TestRefreshTakesExpiriesBack(t *testing.T) {
 	if r.Status().Refreshing || r.lead.gate.singles.any() {
 		t.Fatal("the clock is still not trusted")
 	}
-	k.told()
+	k.invalidations()
 	k.p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: r.term, Seq: 1, Open: k.term})
 	c.renew(c.members[2], 9)
 	c.run()
@@ -368,7 +368,7 @@ func TestRefreshTakesExpiriesBack(t *testing.T) {
 		t.Error("expired by a decision from before the jump")
 	}
 	c.pass(3000)
-	if drop, n := k.told(); len(drop) > 0 {
+	if drop, n := k.invalidations(); len(drop) > 0 {
 		k.p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: n.Term, Seq: n.Seq, Open: k.term})
 		c.run()
 	}

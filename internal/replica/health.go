@@ -96,9 +96,9 @@ func (h health) affordRemove(id uint64) error {
 	return nil
 }
 
-// removesUnheard reports whether c removes a voter that this leader has not heard from. The voter
-// is down if it has had time to send a message.
-func (h health) removesUnheard(c fsm.Command) bool {
+// removesUnresponsive reports whether c removes a voter that this leader has not heard from. The
+// voter is down if it has had time to send a message.
+func (h health) removesUnresponsive(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && h.m.cfg.Membership.Strict && h.m.voter(remove.ID) && !h.links.active(remove.ID)
 }

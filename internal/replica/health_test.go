@@ -17,7 +17,7 @@ func TestHealth(t *testing.T) {
 		voters, stable, fresh []uint64 // fresh ones respond, but not for long
 		lax                   bool
 		add, remove           error
-		unheard               bool // whether member 2, which is removed, is unresponsive
+		unresponsive          bool // whether member 2, which is removed, is unresponsive
 	}{
 		"alone":                   {ids{1}, nil, nil, false, nil, nil, false},
 		"two of two":              {ids{1, 2}, ids{2}, nil, false, nil, nil, false},
@@ -45,7 +45,7 @@ func TestHealth(t *testing.T) {
 		l.now = 1000
 		links := &links{m: l}
 		for _, id := range slices.Concat(c.stable, c.fresh) {
-			links.heard(id)
+			links.received(id)
 			links.connected(id, l.now-499)
 		}
 		for _, id := range c.stable {
@@ -64,11 +64,11 @@ func TestHealth(t *testing.T) {
 		if err := h.affordRemove(7); err != nil {
 			t.Errorf("%s: remove a learner: %v", name, err)
 		}
-		if got := h.removesUnheard(&fsm.RemoveMember{ID: 2}); got != c.unheard {
+		if got := h.removesUnresponsive(&fsm.RemoveMember{ID: 2}); got != c.unresponsive {
 			t.Errorf("%s: member 2 unresponsive: %v", name, got)
 		}
-		if h.removesUnheard(&fsm.RemoveMember{ID: 9}) || h.removesUnheard(&fsm.AddMember{}) ||
-			h.removesUnheard(&fsm.RemoveMember{ID: 7}) && !slices.Contains(c.stable, 7) {
+		if h.removesUnresponsive(&fsm.RemoveMember{ID: 9}) || h.removesUnresponsive(&fsm.AddMember{}) ||
+			h.removesUnresponsive(&fsm.RemoveMember{ID: 7}) && !slices.Contains(c.stable, 7) {
 			t.Errorf("%s: another kind of change counts as removing an unresponsive voter", name)
 		}
 	}
@@ -84,7 +84,7 @@ func TestDamagedMemberTakesNoPart(t *testing.T) {
 	h := health{m: l, links: links}
 	for id := range uint64(3) {
 		l.machine.AddMember(fsm.Member{ID: id + 1})
-		links.heard(id + 1)
+		links.received(id + 1)
 	}
 	want := func(when string, what error, want error) {
 		t.Helper()

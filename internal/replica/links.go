@@ -14,8 +14,8 @@ type link struct {
 	last  uint64        // the tick of the last message, counted from 1; 0 if there was none
 }
 
-// heard records a message from a member.
-func (k *links) heard(member uint64) {
+// received records a message from a member.
+func (k *links) received(member uint64) {
 	l, ok := k.of[member]
 	if !ok {
 		l.since = k.m.now

@@ -24,14 +24,14 @@ type member struct {
 	now     lease.Instant
 	appends []*raftpb.Message
 
-	proposals []*Proposal
-	reads     []*Read
-	renewals  map[lease.ID][]Renewal
-	together  []*Renewals
-	groups    []*Renewals
-	told      []Invalidation
-	entries   int // with data
-	failed    error
+	proposals     []*Proposal
+	reads         []*Read
+	renewals      map[lease.ID][]Renewal
+	together      []*Renewals
+	groups        []*Renewals
+	invalidations []Invalidation
+	entries       int // with data
+	failed        error
 }
 
 const self = 1
@@ -106,7 +106,7 @@ func (m *member) take() {
 	m.appends = append(m.appends, out.Append...)
 	m.proposals = append(m.proposals, out.Proposals...)
 	m.reads = append(m.reads, out.Reads...)
-	m.told = append(m.told, out.Invalidations...)
+	m.invalidations = append(m.invalidations, out.Invalidations...)
 	for _, n := range out.Renewals {
 		m.renewals[n.ID] = append(m.renewals[n.ID], n)
 	}

@@ -27,7 +27,7 @@ func (r *Replica) flushChange(l *leadership) {
 		}
 		h := health{r.local, &r.links, &r.raft.node}
 		err := h.affordable(p.Command)
-		if l.expiry.fresh() && (errors.Is(err, ErrUnhealthy) || h.removesUnheard(p.Command)) {
+		if l.expiry.fresh() && (errors.Is(err, ErrUnhealthy) || h.removesUnresponsive(p.Command)) {
 			return // a new leader has not heard from everybody yet
 		}
 		l.changes.waiting = l.changes.waiting[1:]

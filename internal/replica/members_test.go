@@ -69,7 +69,7 @@ func TestRemoveAfterDeath(t *testing.T) {
 
 // A new leader does not know yet whether a voter is down. It decides on the removal once the voter
 // has had time to answer.
-func TestRemoveUnheard(t *testing.T) {
+func TestRemoveUnresponsive(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		c := newCluster(t, 1, 2, 3)
 		c.members[3].down = true
@@ -198,7 +198,7 @@ func TestNobodyElseIsAskedForARound(t *testing.T) {
 // After messages to a member may have been lost, the leader sends one entry and waits for its
 // acknowledgement before it sends more.
 func TestUnreachableIsProbed(t *testing.T) {
-	for name, tell := range map[string]func(*Replica){
+	for name, report := range map[string]func(*Replica){
 		"nothing": nil, "unreachable": func(r *Replica) { r.Unreachable(3) },
 		"gone": func(r *Replica) { r.Gone(3) },
 	} {
@@ -212,9 +212,9 @@ func TestUnreachableIsProbed(t *testing.T) {
 			return m.To == 3
 		}
 		want := 5
-		if tell != nil {
+		if report != nil {
 			want = 1
-			tell(l.r)
+			report(l.r)
 		}
 		for range 5 {
 			c.want("put", c.put(l, "k", 0), "revision")

@@ -58,7 +58,7 @@ func TestRevokeWaitsForNobody(t *testing.T) {
 			if got := c.asks["2: renew 1"]; got != want {
 				t.Errorf("renewal: %q, want %q", got, want)
 			}
-			drop, last := k.told()
+			drop, last := k.invalidations()
 			if drop[0] != "c" {
 				t.Errorf("invalidated %q", drop)
 			}
@@ -124,7 +124,7 @@ func TestOrphanWithNothing(t *testing.T) {
 	}, "grant")
 	c.propose(c.members[1], &fsm.Revoke{ID: 2}, "revoke")
 	c.run()
-	if drop, _ := k.told(); len(drop) > 0 || c.orphans() != 0 {
+	if drop, _ := k.invalidations(); len(drop) > 0 || c.orphans() != 0 {
 		t.Errorf("invalidated %q, %d orphans", drop, c.orphans())
 	}
 	c.want("write", c.put(c.members[3], "c1", 0), "revision")
@@ -163,7 +163,7 @@ func TestNewLeaderHonoursOrphans(t *testing.T) {
 				c.want("revoked", c.command(c.members[3], &fsm.Revoke{ID: 1}), "revision")
 				change(c)
 				began := c.now
-				k.p.told = nil
+				k.p.invalidations = nil
 				w := c.put(c.members[3], "c1", 0)
 				c.want("write", w, "")
 				if answers {

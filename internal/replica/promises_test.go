@@ -46,20 +46,20 @@ func TestCheckpointAllWithoutTheLead(t *testing.T) {
 	c.propose(p, &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}, "grant")
 	c.pass(3000)
 	c.isolate()
-	told := 0
-	done := func() { told++ }
+	completed := 0
+	done := func() { completed++ }
 	p.r.CheckpointAll(done)
 	c.run()
-	if told != 0 {
+	if completed != 0 {
 		t.Fatal("completed without a quorum")
 	}
 	c.depose()
-	if told != 1 {
-		t.Errorf("a deposed leader completed %d times", told)
+	if completed != 1 {
+		t.Errorf("a deposed leader completed %d times", completed)
 	}
 	c.members[2].r.CheckpointAll(done)
-	if told != 2 {
-		t.Errorf("a follower completed %d times", told-1)
+	if completed != 2 {
+		t.Errorf("a follower completed %d times", completed-1)
 	}
 	if at, ok := p.r.lessor.Expiry(1); ok {
 		t.Errorf("a follower times leases: until %d", at)

@@ -85,9 +85,9 @@ func TestFollowerGroups(t *testing.T) {
 	c.now += 1000
 	c.renewed(p, "ttl 9000", 1, 3)
 	sent.want(t, 0, 1, 0)
-	heard := c.now
-	if at := c.expiry(3); at < heard+9000 {
-		t.Errorf("renewed at %d, may end at %d", heard, at)
+	renewed := c.now
+	if at := c.expiry(3); at < renewed+9000 {
+		t.Errorf("renewed at %d, may end at %d", renewed, at)
 	}
 	c.propose(c.members[3], &fsm.Revoke{ID: 1}, "revoke")
 	c.run()
@@ -100,8 +100,8 @@ func TestFollowerGroups(t *testing.T) {
 	p.r.Advance(c.now)
 	p.r.Abandon([]lease.ID{3})
 	c.renewed(p, "ttl 9000", 2)
-	if at := c.expiry(3); at != heard+9001 {
-		t.Errorf("a lease last renewed at %d before it left may end at %d", heard, at)
+	if at := c.expiry(3); at != renewed+9001 {
+		t.Errorf("a lease last renewed at %d before it left may end at %d", renewed, at)
 	}
 	c.pass(3000)
 	if info, _ := p.r.lessor.Lookup(3); info.Remaining == 0 {

@@ -19,7 +19,7 @@ func together(ids ...lease.ID) *Renewals {
 func (m *member) outcomes(b *Renewals) []string {
 	m.t.Helper()
 	out := make([]string, len(b.IDs))
-	tell := func(place int, text string) {
+	answer := func(place int, text string) {
 		if out[place] != "" {
 			m.t.Errorf("lease %d: answered %q, then %q", b.IDs[place], out[place], text)
 		}
@@ -30,7 +30,7 @@ func (m *member) outcomes(b *Renewals) []string {
 		for place, ttl := range b.TTLs {
 			if ttl > 0 {
 				kept++
-				tell(place, fmt.Sprint("together ", ttl))
+				answer(place, fmt.Sprint("together ", ttl))
 			}
 		}
 		if kept != b.Kept || kept == 0 || slices.Contains(m.together[i+1:], b) {
@@ -44,9 +44,9 @@ func (m *member) outcomes(b *Renewals) []string {
 			case b.IDs[n.Place] != id:
 				m.t.Errorf("lease %d at position %d, want %d", id, n.Place, b.IDs[n.Place])
 			case n.Err != nil:
-				tell(n.Place, n.Err.Error())
+				answer(n.Place, n.Err.Error())
 			default:
-				tell(n.Place, fmt.Sprint(n.TTL))
+				answer(n.Place, fmt.Sprint(n.TTL))
 			}
 		}
 	}

@@ -151,7 +151,7 @@ func (r *Replica) Tick() {
 // Step handles a message from another member. After an [ErrImpossible] the replica must not be used
 // any more.
 func (r *Replica) Step(m *Message) error {
-	r.heard(m)
+	r.received(m)
 	switch {
 	case m.Forward != nil:
 		r.stepForward(m.From, m.Forward)

@@ -9,14 +9,14 @@ import (
 // follower campaigns as if its leader had died. A leader that lost its majority steps down. Neither
 // affects Raft's safety, and PreVote keeps a leader that a majority hears.
 
-// heard records a message from a member. A leader that names a later term is campaigning and no
+// received records a message from a member. A leader that names a later term is campaigning and no
 // longer leads: a follower need not wait until the election timeout lets it vote.
-func (r *Replica) heard(m *Message) {
-	r.links.heard(m.From)
+func (r *Replica) received(m *Message) {
+	r.links.received(m.From)
 	if r.silence == nil {
 		return
 	}
-	r.silence.Heard(m.From, r.now)
+	r.silence.Received(m.From, r.now)
 	if m.From == r.leader && m.Raft.GetTerm() > r.term {
 		r.forgetLeader()
 	}

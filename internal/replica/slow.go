@@ -30,22 +30,22 @@ type SlowNotice struct {
 type slowCaches struct {
 	m    *local
 	list []SlowNotice
-	// heard is the tick at which the leader last sent them.
-	heard uint64
-	news  bool // since the last Take
+	// received is the tick at which the leader last sent them.
+	received uint64
+	news     bool // since the last Take
 }
 
 // slowSilence is how many election timeouts without a message end all slow caches. The leader
 // repeats them after each timeout.
 const slowSilence = 3
 
-// tellSlow sends the slow caches to the other members.
-func (l *leadership) tellSlow() {
+// sendSlow sends the slow caches to the other members.
+func (l *leadership) sendSlow() {
 	d := l.gate.caches
 	if d == nil {
 		return
 	}
-	again := d.AnyLate() && l.m.ticks-l.slow.heard >= uint64(l.m.cfg.ElectionTicks)
+	again := d.AnyLate() && l.m.ticks-l.slow.received >= uint64(l.m.cfg.ElectionTicks)
 	if !again && !d.LateChanged() {
 		return
 	}
@@ -69,12 +69,12 @@ func noticesOf(list []directory.Slow) []SlowNotice {
 
 // set replaces the slow caches.
 func (s *slowCaches) set(list []SlowNotice) {
-	s.list, s.heard, s.news = list, s.m.ticks, true
+	s.list, s.received, s.news = list, s.m.ticks, true
 }
 
 // tick drops slow caches that the leader no longer repeats.
 func (s *slowCaches) tick() {
-	if len(s.list) > 0 && s.m.ticks-s.heard >= uint64(slowSilence*s.m.cfg.ElectionTicks) {
+	if len(s.list) > 0 && s.m.ticks-s.received >= uint64(slowSilence*s.m.cfg.ElectionTicks) {
 		s.set(nil)
 	}
 }

@@ -48,7 +48,7 @@ func TestAllKnowSlowCaches(t *testing.T) {
 	other := c.put(c.members[3], "c2", 0)
 	c.pass(1900)
 	c.wantSlow("both", "owner 1 for 2 owner 2 for 1 ")
-	k.told()
+	k.invalidations()
 	k.open("c1")
 	k.ack("c1")
 	c.want("write", w, "revision")
@@ -93,7 +93,7 @@ func TestSlowCachesWithstandLoss(t *testing.T) {
 		t.Errorf("a member isolated for long knows slow %q", got)
 	}
 	delete(c.cut, link2{3, 2})
-	k.told()
+	k.invalidations()
 	k.open()
 	k.ack("c1")
 	c.want("write", w, "revision")
@@ -122,8 +122,8 @@ func TestLastCacheWasSlow(t *testing.T) {
 	k.mustFill("c1")
 	w := c.put(p, "c1", 0)
 	c.pass(1500)
-	_, told := k.told()
-	p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: told.Term, Seq: told.Seq, Open: k.term})
+	_, last := k.invalidations()
+	p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: last.Term, Seq: last.Seq, Open: k.term})
 	p.r.lead.gate.caches.Release(k.token)
 	out := p.r.Take()
 	if s := out.WereSlow; len(s) != 1 || s[0].Lease.Owner != "owner 1" || len(out.Waits) != 1 {
@@ -136,26 +136,26 @@ func TestLastCacheWasSlow(t *testing.T) {
 
 // The leader reports slow caches to the others once per election timeout while there are any, and
 // otherwise sends nothing.
-func TestSlowCachesAreToldAgain(t *testing.T) {
+func TestSlowCachesAreRepeated(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
 	k.mustFill("c1")
-	told := 0
+	last := 0
 	c.lose = func(m *Message) bool {
 		if m.To == 3 && m.Reply != nil && m.Reply.AboutSlow {
-			told++
+			last++
 		}
 		return false
 	}
-	if c.pass(3000); told != 0 {
-		t.Errorf("reported %d times before there are any", told)
+	if c.pass(3000); last != 0 {
+		t.Errorf("reported %d times before there are any", last)
 	}
 	w := c.put(c.members[1], "c1", 0)
-	for i := 0; i < 20 && told == 0; i++ {
+	for i := 0; i < 20 && last == 0; i++ {
 		c.pass(100)
 	}
 	c.want("write", w, "")
-	if c.pass(5000); told != 1+5 {
-		t.Errorf("reported %d times", told)
+	if c.pass(5000); last != 1+5 {
+		t.Errorf("reported %d times", last)
 	}
 }

@@ -36,7 +36,7 @@ type Output struct {
 	// anything after it is applied, and the member must stop.
 	Failed error
 	// Hash, if not nil, is a state whose hash the shell must compute outside its loop, and then
-	// pass to TellHash.
+	// pass to ReportHash.
 	Hash *fsm.Image
 	// Changes are the changes of the store, for watchers.
 	Changes []fsm.Change
@@ -101,7 +101,7 @@ func (r *Replica) Take() Output {
 		}
 	}
 	if r.lead != nil {
-		r.lead.tellCaches()
+		r.lead.sendInvalidations()
 		r.lead.remotes.send()
 	}
 	r.out.SlowNews, r.slow.news = r.slow.news, false

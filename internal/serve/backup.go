@@ -204,7 +204,7 @@ log, accurate to --backup-log-interval.`,
 		}
 		fmt.Fprintf(w, "%s, and %d entries of the log after it: revision %d, %s\n", done.Full,
 			done.Entries, done.Revision, rewind.TimeText(done.Time))
-		tellRestored(w, from.to, f.cfg)
+		printRestored(w, from.to, f.cfg)
 		return nil
 	})
 }

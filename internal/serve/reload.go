@@ -38,13 +38,13 @@ func (r *reloader) onHangup() (stop func()) {
 		for {
 			select {
 			case <-hangups:
-				tell := r.serving.Load()
-				if tell {
+				notify := r.serving.Load()
+				if notify {
 					_, _ = daemon.SdNotify(false,
 						daemon.SdNotifyReloading+"\n"+daemon.SdNotifyMonotonicUsec())
 				}
 				r.reload()
-				if tell {
+				if notify {
 					_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 				}
 			case <-done:

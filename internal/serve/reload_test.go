@@ -111,7 +111,7 @@ func TestHangup(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("NOTIFY_SOCKET", socket)
-	told := func(want string) {
+	expectNotify := func(want string) {
 		t.Helper()
 		b := make([]byte, 1000)
 		n, err := l.Read(b)
@@ -123,7 +123,7 @@ func TestHangup(t *testing.T) {
 		"listen-client-urls: [http://"+servers.MustFreeAddr()+"]\n"+
 		"listen-peer-urls: http://"+servers.MustFreeAddr()+"\n")
 	p := run(t, "member", "--config-file", path)
-	told("READY=1")
+	expectNotify("READY=1")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -133,11 +133,11 @@ func TestHangup(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGHUP)
-	told("RELOADING=1\nMONOTONIC_USEC=")
-	told("READY=1")
+	expectNotify("RELOADING=1\nMONOTONIC_USEC=")
+	expectNotify("READY=1")
 	p.until("reloaded the configuration file")
 	p.signal(syscall.SIGTERM)
-	told("STOPPING=1")
+	expectNotify("STOPPING=1")
 	if code := p.exit(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

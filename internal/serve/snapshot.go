@@ -76,7 +76,7 @@ keys are not restored.`,
 			if err := restore(c.ErrOrStderr(), args[0], f.cfg, f.options); err != nil {
 				return err
 			}
-			tellRestored(c.ErrOrStderr(), args[0], f.cfg)
+			printRestored(c.ErrOrStderr(), args[0], f.cfg)
 			return nil
 		},
 	}
@@ -127,9 +127,9 @@ func (f *restoreFlags) complete(given func(name string) bool) error {
 	return f.revision.apply(&f.options, given)
 }
 
-// tellRestored prints what was restored, and what to do next. The addresses are stored: flags of a
+// printRestored prints what was restored, and what to do next. The addresses are stored: flags of a
 // member that starts later do not change them.
-func tellRestored(w io.Writer, file string, cfg server.Config) {
+func printRestored(w io.Writer, file string, cfg server.Config) {
 	urls := strings.Join(texts(cfg.URLs.AdvertisePeer), ",")
 	fmt.Fprintf(w, "restored %s to %s\n", file, cfg.DataDir)
 	fmt.Fprintf(w, "It is a cluster of one member, which others reach at %s. Start it with\n"+

@@ -54,8 +54,8 @@ func (c caches) fromCache(r *replica.Replica, m *CacheMail) {
 	}
 }
 
-// tell delivers the leader's messages to the caches.
-func (c caches) tell(out *replica.Output) {
+// deliver delivers the leader's messages to the caches.
+func (c caches) deliver(out *replica.Output) {
 	for _, o := range out.Opened {
 		to := o.Owner.(Cache)
 		of := fsm.Holding{ID: o.ID, Token: o.Token}

@@ -11,28 +11,28 @@ import (
 	"leasehold.dev/lease"
 )
 
-// heardCache is a Cache that records what it is told.
-type heardCache struct{ heard []string }
+// recordingCache is a Cache that records what it is told.
+type recordingCache struct{ calls []string }
 
-func (c *heardCache) Opened(term uint64, err error) {
-	c.heard = append(c.heard, fmt.Sprintf("opened %d %v", term, err))
+func (c *recordingCache) Opened(term uint64, err error) {
+	c.calls = append(c.calls, fmt.Sprintf("opened %d %v", term, err))
 }
 
-func (c *heardCache) Invalidated(i *replica.Invalidation) {
-	c.heard = append(c.heard, fmt.Sprintf("drop %d", i.Seq))
+func (c *recordingCache) Invalidated(i *replica.Invalidation) {
+	c.calls = append(c.calls, fmt.Sprintf("drop %d", i.Seq))
 }
 
-func (c *heardCache) Reopen(term uint64) {
-	c.heard = append(c.heard, fmt.Sprintf("reopen %d", term))
+func (c *recordingCache) Reopen(term uint64) {
+	c.calls = append(c.calls, fmt.Sprintf("reopen %d", term))
 }
 
 // TestOpenCaches: messages go to the place where a cache was last opened, and the cache is
 // reopened, once, when the leader is not the one that knows it.
 func TestOpenCaches(t *testing.T) {
-	old, last, other := &heardCache{}, &heardCache{}, &heardCache{}
-	heir := &heardCache{} // of a later lease with the same ID
+	old, last, other := &recordingCache{}, &recordingCache{}, &recordingCache{}
+	heir := &recordingCache{} // of a later lease with the same ID
 	c := caches{{ID: 7}: {to: last}, {ID: 8}: {to: other}, {ID: 7, Token: 1}: {to: heir, term: 9}}
-	c.tell(&replica.Output{
+	c.deliver(&replica.Output{
 		Opened: []replica.OpenCache{
 			{ID: 7, Owner: old, Err: lease.ErrExpiring}, // from the previous stream
 			{ID: 6, Owner: old, Term: 3},                // closed since
@@ -47,13 +47,13 @@ func TestOpenCaches(t *testing.T) {
 	for _, s := range []replica.Status{
 		{Term: 3, Leader: 1}, {Term: 4}, {Term: 4, Leader: 2}, {Term: 5, Leader: 1},
 	} {
-		before := len(last.heard)
-		if c.follow(&s); s.Leader == 0 && len(last.heard) > before {
-			t.Errorf("without a leader, it heard %q", last.heard[before:])
+		before := len(last.calls)
+		if c.follow(&s); s.Leader == 0 && len(last.calls) > before {
+			t.Errorf("without a leader, it heard %q", last.calls[before:])
 		}
 	}
 	for _, x := range []struct {
-		to   *heardCache
+		to   *recordingCache
 		want []string
 	}{
 		{old, []string{"opened 0 " + lease.ErrExpiring.Error(), "opened 3 <nil>"}},
@@ -61,8 +61,8 @@ func TestOpenCaches(t *testing.T) {
 		{last, []string{"opened 3 <nil>", "drop 1", "reopen 4"}},
 		{other, []string{"opened 0 " + lease.ErrNotFound.Error()}},
 	} {
-		if !slices.Equal(x.to.heard, x.want) {
-			t.Errorf("heard %q, want %q", x.to.heard, x.want)
+		if !slices.Equal(x.to.calls, x.want) {
+			t.Errorf("heard %q, want %q", x.to.calls, x.want)
 		}
 	}
 }
@@ -75,8 +75,8 @@ func TestCacheOfStreamThatWasLeft(t *testing.T) {
 		Terms: lease.Terms{ID: 7, TTL: 60_000}, Holds: []keyrange.Range{{Key: "c", End: "d"}},
 	})
 	info, _ := m.r.Machine().Lessor().Lookup(7)
-	left, last := &heardCache{}, &heardCache{}
-	say := func(from *heardCache, mail CacheMail) {
+	left, last := &recordingCache{}, &recordingCache{}
+	say := func(from *recordingCache, mail CacheMail) {
 		mail.From = from
 		if mail.Of.ID == 0 {
 			mail.Of = fsm.Holding{ID: 7, Token: info.Token}
@@ -89,7 +89,7 @@ func TestCacheOfStreamThatWasLeft(t *testing.T) {
 			ID: 7, Token: info.Token, Term: m.s.Status.Term, Seq: seq, Open: m.s.Status.Term,
 		}}
 	}
-	for _, c := range []*heardCache{left, last} {
+	for _, c := range []*recordingCache{left, last} {
 		say(c, CacheMail{Open: &replica.OpenCache{ID: 7, Token: info.Token}})
 	}
 	say(last, ack(0))
@@ -111,10 +111,10 @@ func TestCacheOfStreamThatWasLeft(t *testing.T) {
 	}
 	say(last, ack(1))
 	if len(m.done) != before+1 {
-		t.Errorf("the write is not done; heard %q", last.heard)
+		t.Errorf("the write is not done; heard %q", last.calls)
 	}
-	if want := []string{"opened 2 <nil>", "drop 1"}; !slices.Equal(last.heard, want) {
-		t.Errorf("heard %q, want %q", last.heard, want)
+	if want := []string{"opened 2 <nil>", "drop 1"}; !slices.Equal(last.calls, want) {
+		t.Errorf("heard %q, want %q", last.calls, want)
 	}
 	if say(last, CacheMail{Closed: true}); m.s.OpenCaches() != 0 {
 		t.Errorf("%d caches are open after the last was closed", m.s.OpenCaches())
@@ -133,14 +133,14 @@ func TestOpenedByLeaderOfBefore(t *testing.T) {
 			replica.OpenCache{ID: 7, Token: token, Term: 3, Owner: to})
 		want = append(want, token)
 	}
-	if s.TellCaches(); !slices.Equal(reopened, want) {
+	if s.DeliverCaches(); !slices.Equal(reopened, want) {
 		t.Errorf("reopened tokens %v, want %v", reopened, want)
 	}
 }
 
 // reopenedCache is a Cache that reports when it is reopened.
 type reopenedCache struct {
-	heardCache
+	recordingCache
 	reopen func()
 }
 

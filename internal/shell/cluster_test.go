@@ -15,7 +15,7 @@ import (
 // names are the names of the actions that are left out of a step without work for them.
 var names = map[Do]string{
 	Advance: "advance", LookAround: "look", Feed: "feed", Send: "send", Save: "save", Show: "show",
-	Follow: "follow", Publish: "publish", TellCaches: "tell", End: "end", Shrink: "shrink",
+	Follow: "follow", Publish: "publish", DeliverCaches: "tell", End: "end", Shrink: "shrink",
 }
 
 // cluster returns three members, the first of which is the leader and known to the others.
@@ -124,15 +124,15 @@ func TestActions(t *testing.T) {
 		before replica.Status
 		want   bool
 	}{
-		{name: "nothing", do: TellCaches},
-		{name: "a cache is open", do: TellCaches, out: opened, want: true},
+		{name: "nothing", do: DeliverCaches},
+		{name: "a cache is open", do: DeliverCaches, out: opened, want: true},
 		{
-			name: "a cache is to drop keys", do: TellCaches, want: true,
+			name: "a cache is to drop keys", do: DeliverCaches, want: true,
 			out: replica.Output{Invalidations: []replica.Invalidation{{}}},
 		},
-		{name: "another leads", do: TellCaches, before: replica.Status{Leader: 2}, want: true},
-		{name: "another term", do: TellCaches, before: replica.Status{Term: 2}, want: true},
-		{name: "it is behind", do: TellCaches, before: replica.Status{Applied: 2}},
+		{name: "another leads", do: DeliverCaches, before: replica.Status{Leader: 2}, want: true},
+		{name: "another term", do: DeliverCaches, before: replica.Status{Term: 2}, want: true},
+		{name: "it is behind", do: DeliverCaches, before: replica.Status{Applied: 2}},
 		{
 			name: "what came after a snapshot, which was told", do: Publish,
 			out: replica.Output{Restored: true, Changes: []fsm.Change{{}}},

@@ -47,8 +47,8 @@ const (
 	// Answer: answer Out.Proposals, Reads, Together, Groups and Renewals. Always. A client that
 	// gets an answer may read at once, and must then see what it was told.
 	Answer
-	// TellCaches: call TellCaches.
-	TellCaches
+	// DeliverCaches: call DeliverCaches.
+	DeliverCaches
 	// End: stop permanently, because of Err or, if that is nil, because the member was removed.
 	End
 	// Delay: if Delayed, have Mail.DelayOver set after the commit delay; otherwise cancel that.
@@ -63,7 +63,7 @@ const (
 // order is the order of actions in a step.
 var order = [...]Do{
 	TakeMail, ReadClock, Advance, LookAround, Feed, Work, Ask,
-	Send, Save, Show, Follow, Publish, Answer, TellCaches,
+	Send, Save, Show, Follow, Publish, Answer, DeliverCaches,
 	End, Delay, Shrink, Sleep,
 }
 
@@ -169,7 +169,7 @@ func (s *Shell) begin(do Do) bool {
 		return s.Before != s.Status
 	case Publish: // after a restore, the hub already has a state that shows the changes
 		return len(s.Out.Changes) > 0 && !s.Out.Restored
-	case TellCaches:
+	case DeliverCaches:
 		return len(s.Out.Opened)+len(s.Out.Invalidations) > 0 ||
 			s.Before.Leader != s.Status.Leader || s.Before.Term != s.Status.Term
 	case End:
@@ -298,10 +298,10 @@ func (s *Shell) Work() {
 	s.Err = s.Out.Failed
 }
 
-// TellCaches delivers the leader's messages to the caches that are open at this member, and tells
-// them about a new leader.
-func (s *Shell) TellCaches() {
-	s.caches.tell(&s.Out)
+// DeliverCaches delivers the leader's messages to the caches that are open at this member, and
+// tells them about a new leader.
+func (s *Shell) DeliverCaches() {
+	s.caches.deliver(&s.Out)
 	s.caches.follow(&s.Status)
 }
 

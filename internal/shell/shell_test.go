@@ -155,8 +155,8 @@ func (m *member) do(do Do) {
 			}
 		}
 		m.done = append(m.done, s.Out.Proposals...)
-	case TellCaches:
-		s.TellCaches()
+	case DeliverCaches:
+		s.DeliverCaches()
 	}
 }
 
@@ -313,8 +313,8 @@ func TestStoodStill(t *testing.T) {
 		m.pass(c.awake)
 		m.clocks.Boot += c.asleep
 		m.step()
-		if told := slices.Contains(m.did, Advance); told != c.refreshes {
-			t.Errorf("%s: reported %v", c.name, told)
+		if advanced := slices.Contains(m.did, Advance); advanced != c.refreshes {
+			t.Errorf("%s: reported %v", c.name, advanced)
 		}
 		if got := m.lives(); got != c.refreshes {
 			t.Errorf("%s: the lease exists: %v", c.name, got)

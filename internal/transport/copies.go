@@ -39,7 +39,7 @@ func (l *link) noteMark(err error) {
 	var marked *markedError
 	if errors.As(err, &marked) {
 		l.mu.Lock()
-		l.heard = marked.mark
+		l.refusedMark = marked.mark
 		l.mu.Unlock()
 	}
 }

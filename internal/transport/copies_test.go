@@ -81,7 +81,7 @@ func testLateIsNoCopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if said := heardFrom(stream); said == nil || said.mark == 0 {
+		if said := refusalFrom(stream); said == nil || said.mark == 0 {
 			t.Errorf("it was not refused with a mark: %v", said)
 		}
 		s.close()
@@ -92,8 +92,8 @@ func testLateIsNoCopy(t *testing.T) {
 }
 
 // heardFrom returns the refusal of a stream.
-func heardFrom(stream grpc.ClientStream) *markedError {
-	err := heard(stream.RecvMsg(new(blob)), stream.Trailer())
+func refusalFrom(stream grpc.ClientStream) *markedError {
+	err := parseRefusal(stream.RecvMsg(new(blob)), stream.Trailer())
 	marked, _ := err.(*markedError)
 	return marked
 }
@@ -142,7 +142,7 @@ func testStrangersAlarm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said := heardFrom(stream); said == nil {
+	if said := refusalFrom(stream); said == nil {
 		t.Error("the stream was let in")
 	}
 	alarm()

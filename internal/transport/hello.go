@@ -217,10 +217,10 @@ func say(s trailing, err error) error {
 	return status.Error(codes.FailedPrecondition, text)
 }
 
-// heard converts the error of a client's stream into ErrRemoved, ErrLost, ErrCopy, an error that
-// wraps errFormats or ErrVersion, or a *remoteError. Any other error means that the connection
+// parseRefusal converts the error of a client's stream into ErrRemoved, ErrLost, ErrCopy, an error
+// that wraps errFormats or ErrVersion, or a *remoteError. Any other error means that the connection
 // broke, and is returned as it is.
-func heard(err error, trailer metadata.MD) error {
+func parseRefusal(err error, trailer metadata.MD) error {
 	said := trailer.Get(keySaid)
 	if len(said) == 0 {
 		return err

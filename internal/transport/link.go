@@ -45,9 +45,9 @@ type link struct {
 	cancel context.CancelFunc
 	signals
 	first int // the URL that worked last; only for run
-	// told has the failures logged since the connection broke: for each kind the last text. Only
-	// run uses it.
-	told map[string]string
+	// logged has the failures that were logged since the connection broke: for each kind the last
+	// text. Only run uses it.
+	logged map[string]string
 	*traffic
 
 	mu    sync.Mutex
@@ -60,7 +60,7 @@ type link struct {
 	process, previous uint64
 	gone, reached     bool
 	mark              uint64    // since process was recorded; see saw
-	heard             uint64    // the mark of the last refusal there
+	refusedMark       uint64    // the mark of the last refusal there
 	out               *outbound // the connection; nil: none
 }
 
@@ -74,7 +74,7 @@ type signals struct {
 // newLink makes a link. old, which may be nil, is the one that it replaces.
 func newLink(t *Transport, p Peer, old *link) *link {
 	l := &link{
-		t: t, id: p.ID, urls: p.URLs, told: make(map[string]string), traffic: new(traffic),
+		t: t, id: p.ID, urls: p.URLs, logged: make(map[string]string), traffic: new(traffic),
 		parted:  time.Now(),
 		signals: signals{make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)},
 	}
@@ -83,7 +83,7 @@ func newLink(t *Transport, p Peer, old *link) *link {
 		l.traffic = old.traffic
 		old.mu.Lock()
 		l.process, l.previous, l.gone = old.process, old.previous, old.gone
-		l.mark, l.heard, l.parted = old.mark, old.heard, old.parted
+		l.mark, l.refusedMark, l.parted = old.mark, old.refusedMark, old.parted
 		old.mu.Unlock()
 	}
 	return l
@@ -224,7 +224,7 @@ func (l *link) connect() (*outbound, error) {
 // try connects to u and opens the stream.
 func (l *link) try(u url.URL) (*outbound, error) {
 	l.mu.Lock()
-	mark, heard := l.mark, l.heard
+	mark, refusedMark := l.mark, l.refusedMark
 	l.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	timer := time.AfterFunc(helloTimeout, func() { cancel(errSilent) })
@@ -234,7 +234,7 @@ func (l *link) try(u url.URL) (*outbound, error) {
 		cancel(nil)
 		return nil, err
 	}
-	stream, other, err := l.t.greet(ctx, s, hello{to: l.id, mark: heard}, &messagesDesc)
+	stream, other, err := l.t.greet(ctx, s, hello{to: l.id, mark: refusedMark}, &messagesDesc)
 	if !timer.Stop() {
 		err = errSilent
 	}
@@ -277,7 +277,7 @@ func (t *Transport) greet(
 		}
 	}
 	if err := stream.RecvMsg(new(blob)); err != nil {
-		return nil, answer{}, heard(err, stream.Trailer())
+		return nil, answer{}, parseRefusal(err, stream.Trailer())
 	}
 	return nil, answer{}, errors.New("transport: the answer contains no process, or no common format")
 }
@@ -344,7 +344,7 @@ func (c *outbound) listen(misses *atomic.Int32) error {
 			if cause := context.Cause(c.ctx); cause != nil {
 				return cause
 			}
-			return heard(err, c.stream.Trailer())
+			return parseRefusal(err, c.stream.Trailer())
 		}
 		misses.Store(0)
 	}

@@ -91,7 +91,7 @@ func pour(
 		return err
 	}
 	if err := stream.RecvMsg(new(blob)); err != nil {
-		return heard(err, stream.Trailer())
+		return parseRefusal(err, stream.Trailer())
 	}
 	return nil
 }

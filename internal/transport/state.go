@@ -24,10 +24,10 @@ func (l *link) connected(c *outbound) {
 	l.since, l.reached, l.out = time.Now(), true, c
 	l.mu.Unlock()
 	wake(l.filled) // with what waited for the connection
-	if l.mayTell("connected") || len(l.told) > 0 {
+	if l.mayLog("connected") || len(l.logged) > 0 {
 		l.t.log.Info("connected to member", "member", l.name())
 	}
-	clear(l.told)
+	clear(l.logged)
 }
 
 // disconnected closes the queue: messages that do not fit into it are lost, and written ones may
@@ -58,9 +58,9 @@ type linePauses struct {
 	of map[string]*rate.Sometimes
 }
 
-// mayTell reports whether a line of a kind about the member may be logged. If so, the next one has
+// mayLog reports whether a line of a kind about the member may be logged. If so, the next one has
 // to wait.
-func (l *link) mayTell(kind string) (may bool) {
+func (l *link) mayLog(kind string) (may bool) {
 	if l.t.isListed(l.id) {
 		kind += l.name()
 	}
@@ -103,8 +103,8 @@ func (l *link) failed(err error, known uint64) {
 	if remote := new(*remoteError); errors.As(err, remote) {
 		text = (*remote).Text
 	}
-	if l.told[line] != text && l.mayTell(line) {
-		l.told[line] = text
+	if l.logged[line] != text && l.mayLog(line) {
+		l.logged[line] = text
 		l.t.log.Log(l.ctx, level, "no connection to member", "member", l.name(),
 			"urls", joinURLs(l.urls), "error", err)
 	}

@@ -37,9 +37,9 @@ const (
 	partListener = "leasehold member that listens"
 )
 
-// toldPause is the least time between two log lines of one kind that any member, or a stranger, can
+// logPause is the least time between two log lines of one kind that any member, or a stranger, can
 // cause.
-const toldPause = 5 * time.Second
+const logPause = 5 * time.Second
 
 var (
 	errNoProof = errors.New("transport: this member requires the token of its cluster and got " +
@@ -246,7 +246,7 @@ func (s session) unary(
 	err := s.Invoke(ctx, "/"+serviceName+"/"+method, ask, answer,
 		append(opts, grpc.Trailer(&trailer))...)
 	if err != nil {
-		return nil, heard(err, trailer)
+		return nil, parseRefusal(err, trailer)
 	}
 	return answer, nil
 }

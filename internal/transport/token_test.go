@@ -33,9 +33,9 @@ func TestStrangerWithoutToken(t *testing.T) { virtual.Test(t, testStrangerWithou
 func testStrangerWithoutToken(t *testing.T) {
 	token, another := []byte("a secret of the cluster"), []byte("another secret")
 	for _, c := range []struct {
-		name             string
-		caller, listener []byte
-		words, heard     string // at the caller, and at the listener
+		name                   string
+		caller, listener       []byte
+		callerErr, listenerLog string // at the caller, and at the listener
 	}{
 		{"none", nil, token, "set --peer-token-file", "set --peer-token-file"},
 		{"another", another, token, "must be the same", "must be the same"},
@@ -44,14 +44,14 @@ func testStrangerWithoutToken(t *testing.T) {
 		virtual.Step(t, c.name, func(t *testing.T) {
 			a := start(t, 1, options{token: c.listener})
 			if _, err := Describe(t.Context(), a.url, inMemory(Way{Token: c.caller})); err == nil ||
-				!strings.Contains(err.Error(), c.words) {
+				!strings.Contains(err.Error(), c.callerErr) {
 				t.Errorf("the caller is told: %v", err)
 			}
 			b := start(t, 2, options{token: c.caller})
 			b.Update([]Peer{a.peer(1), b.peer(2)})
 			b.Send(1, bytesMessage("obey"))
 			until(t, "it is refused", func() bool { // it tries again and again
-				return b.log.Count(c.words) > 0 && (c.heard == "" || a.log.Count(c.heard) > 0)
+				return b.log.Count(c.callerErr) > 0 && (c.listenerLog == "" || a.log.Count(c.listenerLog) > 0)
 			})
 			if len(a.got)+len(a.admits) > 0 {
 				t.Error("the stranger was let in")

@@ -219,8 +219,8 @@ func New(cfg Config) *Transport {
 		cfg: cfg, log: cfg.Logger,
 		links:    make(map[uint64]*link),
 		inbound:  make(map[uint64]*inbound),
-		noProof:  rate.Sometimes{Interval: toldPause},
-		badFrame: rate.Sometimes{Interval: toldPause},
+		noProof:  rate.Sometimes{Interval: logPause},
+		badFrame: rate.Sometimes{Interval: logPause},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.server = grpc.NewServer(t.serverOptions()...)

@@ -341,7 +341,7 @@ func testCorrupt(t *testing.T) {
 		err = stream.RecvMsg(new(blob))
 	}
 	var remote *remoteError
-	if err := heard(err, stream.Trailer()); !errors.As(err, &remote) ||
+	if err := parseRefusal(err, stream.Trailer()); !errors.As(err, &remote) ||
 		!strings.Contains(remote.Text, "corrupt frame") {
 		t.Errorf("the sender got %v", err)
 	}

@@ -92,7 +92,7 @@ func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	if len(b.Events) == 0 {
 		return b, false
 	}
-	w.told = b.Revision
+	w.complete = b.Revision
 	return b, true
 }
 
@@ -140,7 +140,7 @@ func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 		s.asked--
 		b := Batch[E]{Kind: Progress, ID: n.id, Revision: sent}
 		for _, w := range concerned {
-			w.told = sent
+			w.complete = sent
 		}
 		if n.w != nil {
 			b.Tag = n.w.tag

@@ -31,8 +31,8 @@ type watcher[E Event] struct {
 	// lost is the first revision that was dropped because the queue was full; 0 if none. While it
 	// is set, everything offered is dropped.
 	lost int64
-	// told is the latest revision that a batch declared complete. A client may resume after it.
-	told int64
+	// complete is the latest revision that a batch declared complete. A client may resume after it.
+	complete int64
 
 	listed bool // the stream's agenda has an entry for it
 	dead   bool // cancelled, or its stream is closed
@@ -114,7 +114,7 @@ func (w *watcher[E]) sent(live int64) int64 {
 
 // need returns the least revision that a progress batch may report. The client has seen everything
 // below it, or has not requested it.
-func (w *watcher[E]) need() int64 { return max(w.told, w.next-1) }
+func (w *watcher[E]) need() int64 { return max(w.complete, w.next-1) }
 
 // read reads at most one batch of the revisions from..to from history, and returns the revision to
 // continue from. It uses only fields of w that never change, so it needs no lock.

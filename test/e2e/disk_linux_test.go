@@ -158,7 +158,7 @@ func TestFullDisk(t *testing.T) {
 	t.Logf("the refusal: %v", w.untilRefused())
 	t.Logf("%d puts before it", len(w.acked))
 
-	m.tellsWhileFull(c)
+	m.reportsFullDisk(c)
 	m.worksWhileFull(renewals, ttl+time.Second)
 	w.check(c)
 	if got := get(t, c, "alive"); string(got.Value) != "v" {
@@ -208,8 +208,8 @@ func (m *member) fillAtOnce(w *diskWriter, filler string) {
 	m.t.Fatal("with no byte left, writes are neither made nor refused")
 }
 
-// tellsWhileFull asks for the page that says so, and for what makes room.
-func (m *member) tellsWhileFull(c *clientv3.Client) {
+// reportsFullDisk asks for the page that says so, and for what makes room.
+func (m *member) reportsFullDisk(c *clientv3.Client) {
 	m.t.Helper()
 	status, body := fetch(m.t, http.MethodGet, m.url+"/health", "")
 	if status != http.StatusServiceUnavailable || !strings.Contains(body, "NOSPACE") {

@@ -166,8 +166,8 @@ func witnessRestore(t *testing.T, args []string, etcd bool) {
 	}
 	w.sees(ctx, "k/lost", "new")
 	w.sees(ctx, "k/changed", "new")
-	for told := 0; told < 102; {
-		told += len(receive(t, "events", w.etcd).Events)
+	for seen := 0; seen < 102; {
+		seen += len(receive(t, "events", w.etcd).Events)
 	}
 
 	m.kill()

@@ -198,8 +198,8 @@ func (w *groupWorld) tick() {
 	}
 }
 
-// forget clears what can no longer matter, so that equivalent worlds compare equal.
-func (w *groupWorld) forget() {
+// normalize clears what can no longer matter, so that equivalent worlds compare equal.
+func (w *groupWorld) normalize() {
 	for t := range w.lessor[:w.term-1] {
 		led := func(k keeper) bool { return int(k.term) == t+1 }
 		if !slices.ContainsFunc(w.keeper[:], led) {
@@ -282,7 +282,7 @@ func SearchGroups(b GroupBounds, f GroupFault) GroupsFound {
 }
 
 func (s *groupSearch) visit(w groupWorld, text string, at byte) {
-	w.forget()
+	w.normalize()
 	h := maphash.Comparable(s.seed, w)
 	if _, ok := s.seen[h]; ok {
 		return
@@ -426,15 +426,15 @@ func (s *groupSearch) keep(w groupWorld, k byte) {
 // giveUp makes keeper k give the lease up, because the holder released it or fell silent.
 func (s *groupSearch) giveUp(w groupWorld, k byte) {
 	me := &w.keeper[k]
-	as, told := me.counted, me.asked && s.fault != LoseLeave
+	as, sent := me.counted, me.asked && s.fault != LoseLeave
 	if s.fault == ForgetOnLeave {
 		as = 0
 	}
 	if s.fault == LeaveJoined {
-		told = me.joined
+		sent = me.joined
 	}
 	me.wanted, me.asked, me.joined, me.parted, me.counted = false, false, false, me.sent, 0
-	if told && !me.put(message{kind: leave, n: as}) {
+	if sent && !me.put(message{kind: leave, n: as}) {
 		return
 	}
 	if w.request.at == k+1 && s.fault != AnswerAfterLeave {

@@ -168,8 +168,8 @@ func (w *world) early() bool {
 	return false
 }
 
-// forget clears what can no longer matter, so that equivalent worlds compare equal.
-func (w *world) forget() {
+// normalize clears what can no longer matter, so that equivalent worlds compare equal.
+func (w *world) normalize() {
 	if w.valid <= w.now {
 		w.valid = 0
 	}

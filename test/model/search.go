@@ -55,7 +55,7 @@ type search struct {
 // compared by a 64-bit hash: among some million worlds, a collision has a chance of one in a
 // million.
 func (s *search) visit(w world, before int, by step) {
-	w.forget()
+	w.normalize()
 	h := s.hash(&w)
 	if _, ok := s.seen[h]; ok {
 		return

@@ -52,7 +52,7 @@ func (t *thread) cacher() {
 		switch {
 		case x.dead:
 		case w.chance(2): // it is closed
-			x.say(x.set.Close())
+			x.send(x.set.Close())
 			t.revoke(x.s)
 		default: // it is left as it is, and nobody answers
 			x.dead = true
@@ -357,11 +357,11 @@ func (x *cache) opened(request int, term uint64, err error) {
 	switch {
 	case request != x.request || x.set.Open():
 	case x.dead && err == nil:
-		x.say(copies.Report{Open: term}) // it has nothing still
+		x.send(copies.Report{Open: term}) // it has nothing still
 	case err == nil:
 		w.cover["cache opened"]++
 		x.set.Opened(term)
-		x.tell(true)
+		x.sendReport(true)
 	case err == lease.ErrNotFound: //nolint:errorlint // from a member of the world
 		x.end()
 	default:
@@ -382,20 +382,20 @@ func (x *cache) move() {
 // drop drops a range by the cache's own decision, and tells that some time.
 func (x *cache) drop(what keyrange.Range) {
 	x.set.Drop(what)
-	x.tell(!x.c.w.chance(3))
+	x.sendReport(!x.c.w.chance(3))
 }
 
-// tell tells what the cache has dropped.
-func (x *cache) tell(lazy bool) {
-	if told, ok := x.set.TakeReport(lazy); ok {
-		x.say(told)
+// sendReport reports what the cache has dropped.
+func (x *cache) sendReport(lazy bool) {
+	if report, ok := x.set.TakeReport(lazy); ok {
+		x.send(report)
 	}
 }
 
-func (x *cache) say(told copies.Report) {
+func (x *cache) send(report copies.Report) {
 	a := replica.AckCache{
-		ID: x.s.terms.ID, Token: x.s.token, Term: told.Term, Seq: told.Seq, Open: told.Open,
-		Dropped: told.Dropped,
+		ID: x.s.terms.ID, Token: x.s.token, Term: report.Term, Seq: report.Seq, Open: report.Open,
+		Dropped: report.Dropped,
 	}
 	from := x.stream
 	x.post(func(p *process) {
@@ -408,14 +408,14 @@ func (x *cache) say(told copies.Report) {
 func (x *cache) invalidate(n *replica.Invalidation) {
 	x.c.w.cover["invalidation"]++
 	x.set.Invalidate(n.Term, n.Seq, n.Drop)
-	x.tell(true)
+	x.sendReport(true)
 }
 
 // end is the end of the cache's lease.
 func (x *cache) end() {
 	if !x.dead {
 		x.dead, x.over = true, true
-		x.say(x.set.Close())
+		x.send(x.set.Close())
 	}
 }
 

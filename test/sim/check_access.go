@@ -28,7 +28,7 @@ func (f *facts) checkAccess() {
 		}
 	}
 	for _, t := range f.h.Waits {
-		for _, n := range t.Told {
+		for _, n := range t.Notices {
 			r, ok := f.rightsAt(n.Index)
 			end := t.Prefix[:max(len(t.Prefix), 1)-1] + "0" // a prefix ends in a slash
 			if ok && t.Caller.User != "" && !r.may(fresh(t.Caller, r), access.Read, t.Prefix, end) {

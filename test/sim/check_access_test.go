@@ -64,7 +64,7 @@ func TestCheckAccess(t *testing.T) {
 			Key: "r0", Lease: 7, CreateRevision: 2, ModRevision: 2, Version: 1, Value: []byte{},
 		}}}
 	}
-	tells := func(kind opKind, key string, after uint64) func(*hand, uint64) {
+	delivers := func(kind opKind, key string, after uint64) func(*hand, uint64) {
 		return func(b *hand, had uint64) {
 			op := b.op(2, kind, 9_200, 9_500)
 			op.Caller, op.AsOf = b.aliceAt(t, had+after), had+after
@@ -93,11 +93,11 @@ func TestCheckAccess(t *testing.T) {
 		add  func(b *hand, had uint64)
 		want string
 	}{
-		"read with the right":                {tells(opRange, "r0", 0), ""},
-		"read when it is gone":               {tells(opRange, "r0", 1), "A1"},
-		"read that was never allowed":        {tells(opRange, "r1", 0), "A1"},
-		"cached read with the right":         {tells(opCached, "r0", 0), ""},
-		"cached read when it is gone":        {tells(opCached, "r0", 1), "A1"},
+		"read with the right":                {delivers(opRange, "r0", 0), ""},
+		"read when it is gone":               {delivers(opRange, "r0", 1), "A1"},
+		"read that was never allowed":        {delivers(opRange, "r1", 0), "A1"},
+		"cached read with the right":         {delivers(opCached, "r0", 0), ""},
+		"cached read when it is gone":        {delivers(opCached, "r0", 1), "A1"},
 		"watch with the right":               {watched(0), ""},
 		"watch when it is gone":              {watched(1), "A1"},
 		"renewal of a lease of nobody":       {renews(t), "A1"},

@@ -97,23 +97,23 @@ func (f *facts) checkTokens() {
 			last = max(last, token)
 		}
 	}
-	f.checkToldTokens()
+	f.checkReportedTokens()
 	f.checkNames()
 }
 
-// checkToldTokens looks at the tokens as clients were told them.
-func (f *facts) checkToldTokens() {
-	type told struct {
+// checkReportedTokens looks at the tokens as clients were told them.
+func (f *facts) checkReportedTokens() {
+	type reported struct {
 		at    Time
 		token lease.Token
 	}
-	var all []told
+	var all []reported
 	byToken := make(map[lease.Token]given)
 	for _, op := range f.h.Ops {
 		for _, g := range newTokens(op) {
 			if c, ok := op.Command.(*fsm.Grant); !ok || c.Terms.RequestID == "" ||
 				g.id == c.Terms.ID {
-				all = append(all, told{op.End, g.token})
+				all = append(all, reported{op.End, g.token})
 			}
 			if other, twice := byToken[g.token]; twice && (other != g || g.id == 0) {
 				f.violate(op.End, "L5", "%v and %v have one token %d", other, g, g.token)
@@ -121,13 +121,13 @@ func (f *facts) checkToldTokens() {
 			byToken[g.token] = g
 		}
 	}
-	slices.SortStableFunc(all, func(a, b told) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(all, func(a, b reported) int { return cmp.Compare(a.at, b.at) })
 	highest := make([]lease.Token, len(all)+1)
 	for i := range all {
 		highest[i+1] = max(highest[i], all[i].token)
 	}
 	for _, op := range f.h.Ops {
-		n, _ := slices.BinarySearchFunc(all, op.Start, func(t told, at Time) int {
+		n, _ := slices.BinarySearchFunc(all, op.Start, func(t reported, at Time) int {
 			return cmp.Compare(t.at, at)
 		})
 		for _, g := range newTokens(op) {

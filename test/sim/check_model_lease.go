@@ -183,12 +183,12 @@ func (m *model) succeed(
 		l.token, l.request = m.lastToken, ""
 	}
 	x.step(kind, l).by = by
-	x.r.tell(l)
+	x.r.record(l)
 	return nil
 }
 
-// tell notes the lease that a command returns.
-func (r *modelResult) tell(l *modelLease) {
+// record records the lease that a command returns.
+func (r *modelResult) record(l *modelLease) {
 	c := *l
 	r.lease = &c
 }
@@ -262,7 +262,7 @@ func (m *model) grant(x *modelRun, c *fsm.Grant) error {
 		lockDelay: t.LockDelay, keep: t.KeepKeys, bound: t.Bound,
 	})
 	x.step(fsm.LeaseGranted, &m.leases[i])
-	x.r.tell(&m.leases[i])
+	x.r.record(&m.leases[i])
 	return nil
 }
 
@@ -271,7 +271,7 @@ func (m *model) again(x *modelRun, c *fsm.Grant, l *modelLease) {
 	if c.Renew {
 		_ = m.succeed(x, 0, l, func(*modelLease) {}) // it is there
 	}
-	x.r.tell(l)
+	x.r.record(l)
 	x.r.lease.existed = true
 }
 

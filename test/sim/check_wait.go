@@ -21,8 +21,8 @@ func (f *facts) checkWaits() {
 	}
 	queues := f.replayQueues()
 	for _, t := range f.h.Waits {
-		f.checkTold(t, queues[t.Prefix])
-		f.checkUntold(t, queues[t.Prefix])
+		f.checkNotices(t, queues[t.Prefix])
+		f.checkMissedNotices(t, queues[t.Prefix])
 	}
 	f.checkHolders()
 	f.checkTicketTokens()
@@ -107,11 +107,11 @@ func (q *queueState) has(key string) bool {
 	return slices.ContainsFunc(q.keys, func(k modelKey) bool { return k.key == key })
 }
 
-// checkTold checks what a client was told of a ticket.
-func (f *facts) checkTold(t *Wait, queue queueHistory) {
+// checkNotices checks what a client was told of a ticket.
+func (f *facts) checkNotices(t *Wait, queue queueHistory) {
 	last := waitqueue.None
-	for i := range t.Told {
-		n := &t.Told[i]
+	for i := range t.Notices {
+		n := &t.Notices[i]
 		now := queue[queue.at(n.Revision)]
 		is := now.state(t)
 		switch {
@@ -161,13 +161,13 @@ func (f *facts) lookNotice(n *Notice, last waitqueue.State) {
 // key was detached, or if what the member would have had to look at was compacted.
 func (f *facts) checkWhy(t *Wait, n *Notice) {
 	why, id, revision := f.whyGone(t)
-	untold := n.Why == fsm.Deleted && n.Lease == 0
+	unnotified := n.Why == fsm.Deleted && n.Lease == 0
 	switch {
-	case n.Unknown && !untold:
+	case n.Unknown && !unnotified:
 		f.violate(n.At, "Q1", "%v was told that its key is gone for reason %d, and that it is not known",
 			t, n.Why)
-	case untold && revision != 0 && revision <= n.Revision && f.detached(t, n.Revision):
-	case untold && (revision == 0 || revision > n.Revision): // it was detached, and may be there yet
+	case unnotified && revision != 0 && revision <= n.Revision && f.detached(t, n.Revision):
+	case unnotified && (revision == 0 || revision > n.Revision):
 	case n.Unknown && slices.ContainsFunc(f.compacted, func(c compaction) bool {
 		return c.at <= n.At && c.revision >= t.AsOf
 	}):
@@ -205,13 +205,13 @@ func (f *facts) detached(t *Wait, revision int64) bool {
 	})
 }
 
-// checkUntold checks that a waiter is told in time, once nothing is wrong, of what becomes of
-// its ticket: no waiter is ready and does not learn of it.
-func (f *facts) checkUntold(t *Wait, queue queueHistory) {
-	if len(t.Told) == 0 || f.removed[t.Member] {
+// checkMissedNotices checks that a waiter is told in time, once nothing is wrong, of what becomes
+// of its ticket: no waiter is ready and does not learn of it.
+func (f *facts) checkMissedNotices(t *Wait, queue queueHistory) {
+	if len(t.Notices) == 0 || f.removed[t.Member] {
 		return
 	}
-	first := &t.Told[0]
+	first := &t.Notices[0]
 	reached := first.State
 	for i := queue.at(first.Revision) + 1; i < len(queue) && reached != waitqueue.Gone; i++ {
 		is := queue[i].state(t)
@@ -227,7 +227,7 @@ func (f *facts) checkUntold(t *Wait, queue queueHistory) {
 		if !ok {
 			return
 		}
-		if f.seen(seenWaitDue); slices.ContainsFunc(t.Told, func(n Notice) bool {
+		if f.seen(seenWaitDue); slices.ContainsFunc(t.Notices, func(n Notice) bool {
 			return n.State >= is && n.At <= by
 		}) {
 			continue
@@ -335,7 +335,7 @@ func (f *facts) checkTicketTokens() {
 		slices.SortStableFunc(list, func(a, b *Wait) int { return cmp.Compare(a.Made, b.Made) })
 		for i, t := range list[1:] {
 			if was := list[i]; t.Made > was.Made && t.Token <= was.Token {
-				f.violate(t.Told[0].At, "L5", "%v has token %d, and %v before it %d",
+				f.violate(t.Notices[0].At, "L5", "%v has token %d, and %v before it %d",
 					t, t.Token, was, was.Token)
 			}
 		}

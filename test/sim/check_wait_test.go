@@ -18,16 +18,16 @@ func twoWaiters() (*hand, *Wait) {
 	b.entry(Second, put("m/2", "", 2))
 	b.entry(5*Second, &fsm.Revoke{ID: 1})
 	b.entry(15*Second, &fsm.Revoke{ID: 2})
-	told := func(at Time, n waitqueue.News) Notice {
+	notice := func(at Time, n waitqueue.News) Notice {
 		n.Created = 3
 		return Notice{at, 0, n}
 	}
 	t := &Wait{
 		Client: 2, Member: 2, Ask: waitqueue.Ask{Key: "m/2", Prefix: "m/", Permits: 1}, Made: 3,
-		Token: 7, AsOf: 3, Closed: Never, Told: []Notice{
-			told(2*Second, waitqueue.News{State: waitqueue.Waiting, Revision: 3}),
-			told(5100*Millisecond, waitqueue.News{State: waitqueue.Ready, Revision: 4, After: "m/1"}),
-			told(15100*Millisecond, waitqueue.News{
+		Token: 7, AsOf: 3, Closed: Never, Notices: []Notice{
+			notice(2*Second, waitqueue.News{State: waitqueue.Waiting, Revision: 3}),
+			notice(5100*Millisecond, waitqueue.News{State: waitqueue.Ready, Revision: 4, After: "m/1"}),
+			notice(15100*Millisecond, waitqueue.News{
 				State: waitqueue.Gone, Revision: 5, Why: fsm.Revoked, Lease: 2,
 			}),
 		},
@@ -40,7 +40,7 @@ func twoWaiters() (*hand, *Wait) {
 func (b *hand) alone() *Wait {
 	t := &Wait{
 		ID: 1, Client: 1, Member: 1, Ask: waitqueue.Ask{Key: "m/1", Prefix: "m/", Permits: 1}, Made: 2,
-		Token: 5, AsOf: 2, Closed: 4 * Second, Told: []Notice{{
+		Token: 5, AsOf: 2, Closed: 4 * Second, Notices: []Notice{{
 			2 * Second, 0, waitqueue.News{State: waitqueue.Ready, Revision: 3, Created: 2},
 		}},
 	}
@@ -67,32 +67,32 @@ func TestCheckWaits(t *testing.T) {
 			b.has(x, 6*Second, 9*Second)
 		}},
 		{"", "a waiter that leaves before the end", func(_ *hand, x *Wait) {
-			x.Told = x.Told[:2]
+			x.Notices = x.Notices[:2]
 			x.Closed = 5200 * Millisecond
 		}},
-		{"Q1", "ready before it is so", func(_ *hand, x *Wait) { x.Told[1].Revision = 3 }},
+		{"Q1", "ready before it is so", func(_ *hand, x *Wait) { x.Notices[1].Revision = 3 }},
 		{"Q1", "waiting when it is ready", func(_ *hand, x *Wait) {
-			x.Told[0].Revision, x.Told[0].At = 4, 5100*Millisecond
+			x.Notices[0].Revision, x.Notices[0].At = 4, 5100*Millisecond
 		}},
-		{"Q1", "what nobody knows yet", func(_ *hand, x *Wait) { x.Told[1].At = 4 * Second }},
+		{"Q1", "what nobody knows yet", func(_ *hand, x *Wait) { x.Notices[1].At = 4 * Second }},
 		{"Q1", "what was before it was asked for", func(_ *hand, x *Wait) { x.AsOf = 4 }},
-		{"Q1", "ready is never told", func(_ *hand, x *Wait) { x.Told = x.Told[:1] }},
-		{"Q1", "ready is told late", func(_ *hand, x *Wait) { x.Told[1].At = 9 * Second }},
-		{"Q1", "an end is never told", func(_ *hand, x *Wait) { x.Told = x.Told[:2] }},
-		{"Q1", "an end that is none", func(_ *hand, x *Wait) { x.Told[2].Revision = 4 }},
-		{"Q1", "an end by another lease", func(_ *hand, x *Wait) { x.Told[2].Lease = 1 }},
-		{"Q1", "an end for another reason", func(_ *hand, x *Wait) { x.Told[2].Why = fsm.Expired }},
+		{"Q1", "ready is never told", func(_ *hand, x *Wait) { x.Notices = x.Notices[:1] }},
+		{"Q1", "ready is told late", func(_ *hand, x *Wait) { x.Notices[1].At = 9 * Second }},
+		{"Q1", "an end is never told", func(_ *hand, x *Wait) { x.Notices = x.Notices[:2] }},
+		{"Q1", "an end that is none", func(_ *hand, x *Wait) { x.Notices[2].Revision = 4 }},
+		{"Q1", "an end by another lease", func(_ *hand, x *Wait) { x.Notices[2].Lease = 1 }},
+		{"Q1", "an end for another reason", func(_ *hand, x *Wait) { x.Notices[2].Why = fsm.Expired }},
 		{"Q1", "an end for no reason", func(_ *hand, x *Wait) {
-			x.Told[2].Why, x.Told[2].Lease = 0, 0
+			x.Notices[2].Why, x.Notices[2].Lease = 0, 0
 		}},
 		{"Q1", "an end that nobody knows", func(_ *hand, x *Wait) {
-			x.Told[2].Why, x.Told[2].Lease, x.Told[2].Unknown = 0, 0, true
+			x.Notices[2].Why, x.Notices[2].Lease, x.Notices[2].Unknown = 0, 0, true
 		}},
-		{"Q1", "an end that is known and not", func(_ *hand, x *Wait) { x.Told[2].Unknown = true }},
-		{"Q1", "after somebody else", func(_ *hand, x *Wait) { x.Told[1].After = "m/3" }},
-		{"Q1", "of another key", func(_ *hand, x *Wait) { x.Told[1].Created = 2 }},
+		{"Q1", "an end that is known and not", func(_ *hand, x *Wait) { x.Notices[2].Unknown = true }},
+		{"Q1", "after somebody else", func(_ *hand, x *Wait) { x.Notices[1].After = "m/3" }},
+		{"Q1", "of another key", func(_ *hand, x *Wait) { x.Notices[1].Created = 2 }},
 		{"Q1", "ready is told twice", func(_ *hand, x *Wait) {
-			x.Told = append(x.Told[:2:2], x.Told[1], x.Told[2])
+			x.Notices = append(x.Notices[:2:2], x.Notices[1], x.Notices[2])
 		}},
 		{"L4", "two at one time", func(b *hand, x *Wait) {
 			b.has(b.alone(), 2*Second, 7*Second)

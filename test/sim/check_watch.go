@@ -39,16 +39,16 @@ func (f *facts) resumed(w *Watch, reached int64) int64 {
 	if errors.Is(before.Err, mvcc.ErrCompacted) {
 		return w.From - 1 // the watcher knows that it has missed something
 	}
-	if w.From != reached+1 && len(f.told(w, min(w.From, reached+1), max(w.From-1, reached))) > 0 {
+	if w.From != reached+1 && len(f.expected(w, min(w.From, reached+1), max(w.From-1, reached))) > 0 {
 		f.violate(w.At, "W1", "watch %d of client %d goes on from revision %d, and its forerunner %d "+
 			"had got to %d", w.ID, w.Client, w.From, before.ID, reached)
 	}
 	return w.From - 1
 }
 
-// told returns the events that a watcher is to be told of the revisions from and
+// expected returns the events that a watcher must get for the revisions from and
 // to and between.
-func (f *facts) told(w *Watch, from, to int64) []modelEvent {
+func (f *facts) expected(w *Watch, from, to int64) []modelEvent {
 	lo := sort.Search(len(f.events), func(i int) bool { return f.events[i].revision >= from })
 	var out []modelEvent
 	for _, ev := range f.events[lo:] {
@@ -69,7 +69,7 @@ func (f *facts) checkDelivery(w *Watch, d *Delivery, at int64) int64 {
 	for i := range d.Events {
 		got[i] = eventOf(&d.Events[i], d.Events[i].KV.ModRevision)
 	}
-	if want := f.told(w, at+1, d.Revision); !slices.Equal(got, want) {
+	if want := f.expected(w, at+1, d.Revision); !slices.Equal(got, want) {
 		f.violate(d.At, "W1", "watch %d of client %d at member %d, told all up to %d, was then told all "+
 			"up to %d: %v, and should have been %v", w.ID, w.Client, w.Member, at, d.Revision, got, want)
 	}
@@ -104,7 +104,7 @@ func (f *facts) checkClosed(w *Watch, at int64) {
 		return
 	}
 	due := f.revisionOf(f.seenAt(f.h.End - f.l.Lateness))
-	if missing := f.told(w, at+1, due); len(missing) > 0 {
+	if missing := f.expected(w, at+1, due); len(missing) > 0 {
 		f.violate(f.h.End, "W1", "watch %d of client %d at member %d, told all up to %d, was never "+
 			"told %v",
 			w.ID, w.Client, w.Member, at, missing)

@@ -115,17 +115,17 @@ func (c *client) local() Time { return c.clock.local(c.w.now) }
 
 // lostMember tells the client that a process that it may have asked has ended.
 func (c *client) lostMember(p *process, silent bool) {
-	tell := func(q *call) {
+	reset := func(q *call) {
 		if q != nil && q.proc == p && !q.done && !silent {
 			q.op.Answer = Answer{}
 			q.reply(Unknown, errReset)
 		}
 	}
 	for _, t := range c.threads {
-		tell(t.call)
+		reset(t.call)
 	}
 	for _, q := range c.keeper.flying {
-		tell(q)
+		reset(q)
 	}
 	if !silent {
 		c.lostCaches(p)

@@ -60,7 +60,7 @@ func (p *process) hash(image *fsm.Image) {
 		}
 		p.deliver(func() {
 			p.snaps.hashing = false
-			p.r.TellHash(image, sum, nil)
+			p.r.ReportHash(image, sum, nil)
 		})
 	})
 }

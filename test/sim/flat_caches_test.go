@@ -44,7 +44,7 @@ func fillCache(b *testing.B, d *directory.Directory, id lease.ID, key string) {
 }
 
 // write has a key written, and all caches that have it acknowledge that they have dropped it.
-func write(b *testing.B, d *directory.Directory, key string) (told int) {
+func write(b *testing.B, d *directory.Directory, key string) (dropped int) {
 	w := &directory.Write{Touches: []keyrange.Range{{Key: key}}}
 	now, err := d.Admit(w)
 	if err != nil {
@@ -54,7 +54,7 @@ func write(b *testing.B, d *directory.Directory, key string) (told int) {
 		for _, n := range list {
 			d.Ack(directory.Ack{ID: n.ID, Token: n.Token, Term: 1, Seq: n.Seq, Open: 1})
 		}
-		told += len(list)
+		dropped += len(list)
 	}
 	if ready := d.Ready(); !now && len(ready) != 1 {
 		b.Fatal("it waits still")
@@ -62,7 +62,7 @@ func write(b *testing.B, d *directory.Directory, key string) (told int) {
 	d.Finish(w)
 	d.TakeAcknowledged()
 	d.TakeWaits()
-	return told
+	return dropped
 }
 
 // flatCaches are operations beside caches.

@@ -372,8 +372,8 @@ type Wait struct {
 	Token lease.Token
 	// AsOf is the revision as of which the member was asked, 0 until it was.
 	AsOf int64
-	// Told is what the client was told: first the state of the ticket, then what became of it.
-	Told []Notice
+	// Notices is what the client was notified of: the state of the ticket, then its changes.
+	Notices []Notice
 	// Closed is when it ended, Never if it did not.
 	Closed Time
 }

@@ -21,20 +21,20 @@ const hashEvery = 32
 // oracle sees every entry that any member applies, once: it holds the members to
 // one log, and applies it to a state machine of its own.
 type oracle struct {
-	w        *world
-	machine  *fsm.Machine
-	raw      []*raftpb.Entry      // by index in History.Log
-	changes  []*fsm.Change        // by revision, from 2 on
-	events   []fsm.LeaseEvent     // by number, from 1 on
-	revision int64                // after the last command
-	told     []uint64             // the number of the last event, by index in History.Log
-	token    lease.Token          // the last that was given out
-	term     uint64               // the highest in which anybody has led
-	leader   *process             // that did
-	changed  Time                 // when it began
-	restless Time                 // when the cluster version was changed last, or who speaks it
-	members  uint64               // the index of the last change of the membership
-	orphaned map[lease.Token]Time // when each orphan that is left lost its lease
+	w          *world
+	machine    *fsm.Machine
+	raw        []*raftpb.Entry      // by index in History.Log
+	changes    []*fsm.Change        // by revision, from 2 on
+	events     []fsm.LeaseEvent     // by number, from 1 on
+	revision   int64                // after the last command
+	lastEvents []uint64             // the number of the last event, by index in History.Log
+	token      lease.Token          // the last that was given out
+	term       uint64               // the highest in which anybody has led
+	leader     *process             // that did
+	changed    Time                 // when it began
+	restless   Time                 // when the cluster version was changed last, or who speaks it
+	members    uint64               // the index of the last change of the membership
+	orphaned   map[lease.Token]Time // when each orphan that is left lost its lease
 }
 
 func (o *oracle) init(w *world, founders []fsm.Member) {
@@ -98,7 +98,7 @@ func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 		panic(err)
 	}
 	o.events = append(o.events, out.Events...)
-	o.told = append(o.told, uint64(len(o.events)))
+	o.lastEvents = append(o.lastEvents, uint64(len(o.events)))
 	out.Revision = o.machine.View().KV.Revision()
 	if out.Index%hashEvery == 0 {
 		o.w.hash(0, o.machine)
@@ -332,7 +332,7 @@ func (o *oracle) lastEvent(index uint64) uint64 {
 	if index < firstIndex {
 		return 0
 	}
-	return o.told[index-firstIndex]
+	return o.lastEvents[index-firstIndex]
 }
 
 // publishedEvents holds what a member says of leases after number last against what the log

@@ -145,8 +145,8 @@ func (p *process) do(do shell.Do) {
 		p.publish(&s.Out)
 	case shell.Answer:
 		p.answer(&s.Out)
-	case shell.TellCaches:
-		s.TellCaches()
+	case shell.DeliverCaches:
+		s.DeliverCaches()
 	case shell.End:
 		p.end()
 	case shell.Delay:

@@ -274,7 +274,7 @@ func (x *ticket) first(op *Op) {
 
 // arrive is when news come to the client.
 func (x *ticket) arrive(n Notice) {
-	if len(x.rec.Told) == 0 {
+	if len(x.rec.Notices) == 0 {
 		x.early = append(x.early, n)
 		return
 	}
@@ -288,7 +288,7 @@ func (x *ticket) take(n Notice) {
 	w := x.t.c.w
 	w.tracef("client %d: wait %d of %q: told %+v", x.t.c.id, x.rec.ID, x.rec.Key, n.News)
 	n.At = w.now
-	x.rec.Told = append(x.rec.Told, n)
+	x.rec.Notices = append(x.rec.Notices, n)
 	x.state = n.State
 	x.rouse()
 }
@@ -302,9 +302,9 @@ func (x *ticket) rouse() {
 // receive waits for what comes next until a deadline of true time.
 func (x *ticket) receive(deadline Time) {
 	t, w := x.t, x.t.c.w
-	told := len(x.rec.Told)
+	notices := len(x.rec.Notices)
 	x.waiting = true
-	for len(x.rec.Told) == told && !x.closed && w.now < deadline {
+	for len(x.rec.Notices) == notices && !x.closed && w.now < deadline {
 		token := t.token
 		w.at(deadline, func() { t.wake(token) })
 		t.park()

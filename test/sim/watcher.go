@@ -21,12 +21,12 @@ type watcher struct {
 	next   int64
 	still  Time // nothing is taken from the stream before
 	// inbox is what has arrived and the client has not looked at.
-	inbox  []told
+	inbox  []delivery
 	closed bool // the client knows that it ended
 }
 
-// told is a batch with what the member had applied when it told it.
-type told struct {
+// delivery is a batch, with the index that the member had applied when it sent it.
+type delivery struct {
 	watch.Batch[*api.Event]
 	index uint64
 }
@@ -168,7 +168,7 @@ func (x *watcher) send(b watch.Batch[*api.Event]) {
 			x.breakOff(w.now + w.exp(w.p.Timeout))
 			return
 		}
-		x.inbox = append(x.inbox, told{b, index})
+		x.inbox = append(x.inbox, delivery{b, index})
 		x.t.wake(x.t.token)
 	})
 }
@@ -219,7 +219,7 @@ func (x *watcher) receive(deadline Time) {
 	}
 }
 
-func (x *watcher) take(b told) {
+func (x *watcher) take(b delivery) {
 	w := x.t.c.w
 	switch b.Kind {
 	case watch.Changed, watch.Progress:

@@ -180,16 +180,16 @@ type pair struct{ to, from *half }
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.in.read(p)
-	return n, c.told("read", err)
+	return n, c.wrap("read", err)
 }
 
 // Write implements net.Conn.
 func (c *conn) Write(p []byte) (int, error) {
 	n, err := c.out.write(p)
-	return n, c.told("write", err)
+	return n, c.wrap("write", err)
 }
 
-func (c *conn) told(op string, err error) error {
+func (c *conn) wrap(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}

@@ -152,11 +152,11 @@ func (a *App) auth() (*clientv3.AuthConfig, error) {
 // Dial returns a client. It sends nothing before the first call. If the command fails for lack of a
 // connection, the reason is printed.
 func (a *App) Dial(spec *clientv3.ConfigSpec) (*clientv3.Client, error) {
-	return a.DialTelling(spec, &a.DialError)
+	return a.DialReporting(spec, &a.DialError)
 }
 
-// DialTelling is Dial, but stores the reason for a failed connection in why.
-func (a *App) DialTelling(
+// DialReporting is Dial, but stores the reason for a failed connection in why.
+func (a *App) DialReporting(
 	spec *clientv3.ConfigSpec, why *DialError,
 ) (*clientv3.Client, error) {
 	lg, err := a.logger(why)
@@ -227,7 +227,7 @@ func (a *App) Ask(limit func() (context.Context, context.CancelFunc), do call) e
 		return err
 	}
 	defer c.Close()
-	go a.TellLost(c) // there may be no limit
+	go a.ReportLost(c) // there may be no limit
 	ctx, cancel := limit()
 	defer cancel()
 	ans, err := do(ctx, c)

@@ -8,4 +8,4 @@ import (
 
 const LastWord = lastWord
 
-func (a *App) TellOutages(c *client.Client, limit time.Duration) { a.tellOutages(c, limit) }
+func (a *App) ReportOutages(c *client.Client, limit time.Duration) { a.reportOutages(c, limit) }

@@ -36,14 +36,14 @@ func TestGRPCLog(t *testing.T) {
 			}
 			a.StopLogging()
 			grpclog.Error("TestGRPCLog: after the run")
-			var heard []string
+			var lines []string
 			for line := range strings.Lines(errs.String()) {
 				if strings.Contains(line, "TestGRPCLog") {
-					heard = append(heard, line)
+					lines = append(lines, line)
 				}
 			}
-			if !slices.EqualFunc(heard, tt.want, strings.Contains) {
-				t.Errorf("heard %q, want %q", heard, tt.want)
+			if !slices.EqualFunc(lines, tt.want, strings.Contains) {
+				t.Errorf("heard %q, want %q", lines, tt.want)
 			}
 		})
 	}

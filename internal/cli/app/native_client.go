@@ -33,7 +33,7 @@ func (a *App) OpenNative() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	go a.tellOutages(c, a.Flags.CommandTimeout)
+	go a.reportOutages(c, a.Flags.CommandTimeout)
 	return c, nil
 }
 
@@ -80,11 +80,11 @@ func (a *App) OpenStrict() (*client.Client, error) {
 // then.
 const lastWord = time.Second
 
-// tellOutages tells the user when there has been no member, or no answer because the cluster has no
-// leader, for longer than patience (the timeout of a command) and lastWord. It also tells when that
-// is over. It ends when the client is closed. Otherwise, a command that waits forever would do so
-// silently.
-func (a *App) tellOutages(c *client.Client, patience time.Duration) {
+// reportOutages tells the user when there has been no member, or no answer because the cluster has
+// no leader, for longer than patience (the timeout of a command) and lastWord. It also tells when
+// that is over. It ends when the client is closed. Otherwise, a command that waits forever would do
+// so silently.
+func (a *App) reportOutages(c *client.Client, patience time.Duration) {
 	for {
 		now, err := connectionWithin(patience, c)
 		if errors.Is(err, client.ErrUnavailable) {
@@ -102,7 +102,7 @@ func (a *App) tellOutages(c *client.Client, patience time.Duration) {
 		if err != nil {
 			return
 		}
-		a.tellSilence(c, now.Changed, patience+lastWord)
+		a.reportSilence(c, now.Changed, patience+lastWord)
 	}
 }
 
@@ -113,10 +113,10 @@ func connectionWithin(limit time.Duration, c *client.Client) (client.Connection,
 	return c.Connection(ctx)
 }
 
-// tellSilence is tellOutages while there is a connection. A reachable member does not report that
-// it has no leader, and it accepts watches without one, so tellSilence regularly makes a request
-// that needs a leader.
-func (a *App) tellSilence(c *client.Client, changed <-chan struct{}, patience time.Duration) {
+// reportSilence is reportOutages while there is a connection. A reachable member does not report
+// that it has no leader, and it accepts watches without one, so reportSilence regularly makes a
+// request that needs a leader.
+func (a *App) reportSilence(c *client.Client, changed <-chan struct{}, patience time.Duration) {
 	for silent := false; ; {
 		select {
 		case <-changed:
@@ -144,8 +144,8 @@ func (a *App) tellSilence(c *client.Client, changed <-chan struct{}, patience ti
 	}
 }
 
-// TellLost is tellOutages for etcd's client.
-func (a *App) TellLost(c *clientv3.Client) {
+// ReportLost is reportOutages for etcd's client.
+func (a *App) ReportLost(c *clientv3.Client) {
 	conn, ctx := c.ActiveConnection(), c.Ctx()
 	for ctx.Err() == nil {
 		there := readyWithin(ctx, a.Flags.CommandTimeout, conn) || readyWithin(ctx, lastWord, conn)

@@ -56,7 +56,7 @@ func TestOutageMessages(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		a.TellOutages(c, 300*time.Millisecond)
+		a.ReportOutages(c, 300*time.Millisecond)
 	}()
 	errs.Await(t, "away for the test")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -89,7 +89,7 @@ func TestNoOutageForOtherServers(t *testing.T) {
 	defer c.Close()
 	var errs bytes.Buffer
 	a := &app.App{Process: app.Process{Stderr: &errs}}
-	a.TellOutages(c, patience)
+	a.ReportOutages(c, patience)
 	if errs.Len() > 0 {
 		t.Errorf("complained %q", errs.String())
 	}
@@ -112,7 +112,7 @@ func TestNoOutageMessageAtTimeout(t *testing.T) {
 		ended, began := make(chan struct{}), time.Now()
 		go func() {
 			defer close(ended)
-			a.TellOutages(c, patience)
+			a.ReportOutages(c, patience)
 		}()
 		errs.Await(t, "away for the test")
 		if after := time.Since(began); after != patience+app.LastWord {
@@ -185,7 +185,7 @@ func TestDeniedIsNoOutage(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			a.TellOutages(c, patience)
+			a.ReportOutages(c, patience)
 		}()
 		for range 3 {
 			<-asked

@@ -36,14 +36,14 @@ const (
 	ClearLine = "\r\x1b[K"
 )
 
-// TellWaiting shows what the command waits for until end is called, if standard error is a
+// ShowWaiting shows what the command waits for until end is called, if standard error is a
 // terminal. what may query the cluster.
-func (a *App) TellWaiting(what func(ctx context.Context) string) (end func()) {
+func (a *App) ShowWaiting(what func(ctx context.Context) string) (end func()) {
 	f, ok := a.ErrTerminal()
 	if !ok {
 		return func() {}
 	}
-	return a.tellOn(&waitLine{w: f, width: func() int {
+	return a.showWaitingOn(&waitLine{w: f, width: func() int {
 		n, _ := Columns(f)
 		return n
 	}}, what)
@@ -58,8 +58,8 @@ func (a *App) ErrTerminal() (*os.File, bool) {
 	return f, ok
 }
 
-// tellOn is TellWaiting on a given line.
-func (a *App) tellOn(l *waitLine, what func(ctx context.Context) string) (end func()) {
+// showWaitingOn is ShowWaiting on a given line.
+func (a *App) showWaitingOn(l *waitLine, what func(ctx context.Context) string) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	a.Mu.Lock()
 	a.line = l

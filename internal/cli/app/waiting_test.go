@@ -47,7 +47,7 @@ func TestWaitingMessages(t *testing.T) {
 			owner: func(_ context.Context, id lease.ID) string { return owners[id] },
 		}
 		width := 200
-		end := a.tellOn(&waitLine{w: &errs, width: func() int { return width }}, w.Text)
+		end := a.showWaitingOn(&waitLine{w: &errs, width: func() int { return width }}, w.Text)
 		pass := func(d time.Duration) {
 			time.Sleep(d)
 			synctest.Wait()
@@ -91,13 +91,13 @@ func TestNoWaitingMessage(t *testing.T) {
 		var errs bytes.Buffer
 		a := &App{Process: Process{Stderr: &errs}}
 		line := func() *waitLine { return &waitLine{w: &errs, width: func() int { return 80 }} }
-		end := a.tellOn(line(), func(context.Context) string { return "Waiting" })
+		end := a.showWaitingOn(line(), func(context.Context) string { return "Waiting" })
 		time.Sleep(waitQuietly / 2)
 		end()
 		w := &turn{name: "l", own: 3, places: func(context.Context) ([]place, error) {
 			return []place{{ticket.Ticket{Revision: 1, Key: "l/3"}, 3}}, nil
 		}}
-		end = a.tellOn(line(), w.Text)
+		end = a.showWaitingOn(line(), w.Text)
 		time.Sleep(waitQuietly)
 		synctest.Wait()
 		end()
@@ -105,7 +105,7 @@ func TestNoWaitingMessage(t *testing.T) {
 			t.Errorf("it said %q", errs.String())
 		}
 		stuck := make(chan struct{})
-		end = a.tellOn(line(), func(ctx context.Context) string {
+		end = a.showWaitingOn(line(), func(ctx context.Context) string {
 			close(stuck)
 			<-ctx.Done()
 			return "too late"

@@ -56,11 +56,11 @@ func (a commands) saveBundle(path string, profile time.Duration) error {
 	b := &bundle{
 		MemberPages: NewMemberPages(conf, a.Flags.CommandTimeout+profile), profile: profile,
 	}
-	told := a.TellWaiting(func(context.Context) string {
+	stopWaiting := a.ShowWaiting(func(context.Context) string {
 		return fmt.Sprintf("Gathering from %d members", len(s.Members))
 	})
 	b.gather(s)
-	told()
+	stopWaiting()
 	if err := b.save(path); err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (a commands) endpointHealth(cluster *bool) app.Command {
 				return err
 			}
 			list := a.checkAll(spec, eps)
-			tellClustersApart(list)
+			labelClusters(list)
 			if err := a.Show(showHealth(list)); err != nil {
 				return err
 			}
@@ -83,9 +83,9 @@ func (h *health) prefix() string {
 	return "failed to commit proposal: "
 }
 
-// tellClustersApart marks endpoints as unhealthy if they belong to a cluster other than that of the
+// labelClusters marks endpoints as unhealthy if they belong to a cluster other than that of the
 // first endpoint that answers. A client with such a list could find a held lock free.
-func tellClustersApart(list []health) {
+func labelClusters(list []health) {
 	first := slices.IndexFunc(list, func(h health) bool { return h.cluster != 0 })
 	for i := range list {
 		h := &list[i]

@@ -46,7 +46,7 @@ func (l *Lookout) client(endpoint string) (*asker, error) {
 	if endpoint != "" {
 		spec, why = app.Only(l.spec, endpoint), new(app.DialError)
 	}
-	made, err := l.a.DialTelling(spec, why)
+	made, err := l.a.DialReporting(spec, why)
 	if err != nil {
 		return &asker{why: why}, err
 	}

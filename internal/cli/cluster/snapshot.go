@@ -67,11 +67,11 @@ func (a commands) saveSnapshot(path string) (version string, err error) {
 	ctx, cancel := a.PatientContext()
 	defer cancel()
 	var saved countingWriter
-	told := a.TellWaiting(func(context.Context) string {
+	stopWaiting := a.ShowWaiting(func(context.Context) string {
 		return "Saving the snapshot: " + app.SIBytes(saved.n.Load()) + " so far"
 	})
 	version, err = fetchSnapshot(ctx, c, io.MultiWriter(f, &saved))
-	told()
+	stopWaiting()
 	if err != nil {
 		return "", err
 	}

@@ -261,11 +261,11 @@ func (a commands) switchTo(name, id string, w waitFlags) error {
 	defer c.Close()
 	ctx, cancel := a.waitContext(w)
 	defer cancel()
-	told := a.TellWaiting(func(context.Context) string {
+	stopWaiting := a.ShowWaiting(func(context.Context) string {
 		return fmt.Sprintf("Waiting until %q is the primary of %q", id, name)
 	})
 	err = nodes.New(c, name).Switch(ctx, id)
-	told()
+	stopWaiting()
 	if err != nil {
 		return err
 	}

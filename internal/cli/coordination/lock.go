@@ -50,7 +50,7 @@ func (a commands) acquire(
 		return nil, nil, acquireError(ctx, err)
 	}
 	if !f.wait.try {
-		defer a.TellWaiting(app.NewTurn(c, f.name(), l.ID()).Text)()
+		defer a.ShowWaiting(app.NewTurn(c, f.name(), l.ID()).Text)()
 	}
 	if _, shown := a.ErrTerminal(); f.wait == (waitFlags{}) && !shown {
 		defer time.AfterFunc(time.Second, func() {

@@ -115,11 +115,11 @@ func (a commands) holdID(name string, r pool.Request, w waitFlags, program []str
 	if err != nil {
 		return acquireError(ctx, err)
 	}
-	told := a.TellWaiting(func(context.Context) string {
+	stopWaiting := a.ShowWaiting(func(context.Context) string {
 		return fmt.Sprintf("Waiting for an ID of %q: all of them are held", name)
 	})
 	l, err := ids.Acquire(ctx, r)
-	told()
+	stopWaiting()
 	if err != nil {
 		return acquireError(ctx, err, pool.ErrNoneFree)
 	}

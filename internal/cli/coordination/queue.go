@@ -257,11 +257,11 @@ func (a commands) claim(
 		defer done()
 		ctx = short
 	}
-	told := a.TellWaiting(func(context.Context) string {
+	stopWaiting := a.ShowWaiting(func(context.Context) string {
 		return fmt.Sprintf("Waiting for an item of %q", name)
 	})
 	i, err := claim(ctx)
-	told()
+	stopWaiting()
 	switch {
 	case err != nil:
 		return nil, acquireError(ctx, err)

@@ -91,7 +91,7 @@ func (a commands) watch(f watchFlags, w watchArgs) error {
 	if err != nil {
 		return app.WithCode(app.ExitBadArgs, err)
 	}
-	go a.TellLost(c)
+	go a.ReportLost(c)
 	ctx := clientv3.WithRequireLeader(a.Background())
 	if err := a.follow(c, c.Watch(ctx, w.keys[0], opts...), w.exec); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (a commands) watchInteractive(envKeys []string) error {
 		return err
 	}
 	defer c.Close()
-	go a.TellLost(c)
+	go a.ReportLost(c)
 	lines, failed := make(chan string), make(chan error)
 	go func() {
 		in := bufio.NewReader(a.Stdin)

@@ -57,7 +57,7 @@ func (a commands) watchWhy(f watchFlags, w watchArgs) error {
 		if err != nil {
 			return watchEnded(err)
 		}
-		if err := a.tellWhy(u, w.exec); err != nil {
+		if err := a.printReason(u, w.exec); err != nil {
 			return err
 		}
 	}
@@ -71,8 +71,8 @@ func watchEnded(err error) error {
 	return app.WithCode(app.ExitConnection, err)
 }
 
-// tellWhy prints an update of a watch, and runs the user's command for each event.
-func (a commands) tellWhy(u store.Update, command []string) error {
+// printReason prints an update of a watch, and runs the user's command for each event.
+func (a commands) printReason(u store.Update, command []string) error {
 	if len(u.Events) == 0 {
 		a.Say("progress notify: %d\n", u.Revision)
 	}

@@ -69,7 +69,7 @@ func (a commands) eachLease(
 		return err
 	}
 	defer c.Close()
-	go a.TellLost(c) // there may be no limit
+	go a.ReportLost(c) // there may be no limit
 	var failed []error
 	for i, ref := range refs {
 		ctx, cancel := limit()

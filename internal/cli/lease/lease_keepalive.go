@@ -91,7 +91,7 @@ func (a commands) keepAlive(ref *pb.LeaseRef) error {
 		return err
 	}
 	logger.SurviveBrokenPipe()
-	go a.TellLost(c)
+	go a.ReportLost(c)
 	lived := false
 	for lives := true; lives; {
 		renewed, stalled, err := a.renewals(clientv3.NewLease(c), id)

@@ -25,7 +25,7 @@ func (e *ending) KeepAliveOnce(
 }
 
 // A renewal whose stream ended before the request was sent says why, and not "EOF".
-func TestRenewTellsWhyStreamsEnd(t *testing.T) {
+func TestRenewPrintsStreamError(t *testing.T) {
 	if _, err := renew(t.Context(), &ending{}, 77); errors.Is(err, io.EOF) {
 		t.Errorf("it ends with %v", err)
 	}

@@ -24,7 +24,7 @@ const maxEvents = 1000
 // event is a lease's event and the time of its arrival.
 type event struct {
 	leases.Event
-	heard time.Time
+	received time.Time
 }
 
 // Model is the screen. It implements tea.Model.

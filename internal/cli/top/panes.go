@@ -143,7 +143,7 @@ func (m *Model) endRows() (rows [][]string) {
 				what += " (" + table.Readable(v.By) + ")"
 			}
 			rows = append(rows, []string{
-				short(m.now.Sub(v.heard).Truncate(time.Second)) + " ago", what, called(l),
+				short(m.now.Sub(v.received).Truncate(time.Second)) + " ago", what, called(l),
 				table.Readable(l.Owner),
 			})
 		}

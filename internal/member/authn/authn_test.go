@@ -249,13 +249,13 @@ func TestWhoWaits(t *testing.T) {
 }
 
 // A relay that asks whether a caller has logged in is told at once, and not with the first answer.
-func TestRelayIsToldOfLogins(t *testing.T) {
-	var told sentHeader
+func TestRelayLearnsOfLogins(t *testing.T) {
+	var sent sentHeader
 	ctx := grpc.NewContextWithServerTransportStream(
-		metadata.NewIncomingContext(t.Context(), metadata.Pairs(relayed.KeyKnown, "")), &told)
+		metadata.NewIncomingContext(t.Context(), metadata.Pairs(relayed.KeyKnown, "")), &sent)
 	vouch(ctx)
-	if len(told.sent.Get(relayed.KeyKnown)) != 1 {
-		t.Errorf("the relay is told %v", told.sent)
+	if len(sent.sent.Get(relayed.KeyKnown)) != 1 {
+		t.Errorf("the relay is told %v", sent.sent)
 	}
 }
 

@@ -26,11 +26,11 @@ type slowLog struct {
 	after int64 // nanoseconds
 	log   *slog.Logger
 
-	mu    sync.Mutex // guards what follows
-	most  int        // maximum number of lines per window
-	told  int        // lines in this window
-	left  int        // omitted calls in this window
-	timer *time.Timer
+	mu     sync.Mutex // guards what follows
+	most   int        // maximum number of lines per window
+	logged int        // lines in this window
+	left   int        // omitted calls in this window
+	timer  *time.Timer
 }
 
 // newSlowLog returns nil if no calls are to be logged.
@@ -94,11 +94,11 @@ func ms(nanoseconds int64) float64 { return float64(nanoseconds/1000) / 1000 }
 func (s *slowLog) counts() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.told >= s.most {
+	if s.logged >= s.most {
 		s.left++
 		return false
 	}
-	if s.told++; s.told == 1 {
+	if s.logged++; s.logged == 1 {
 		s.timer = time.AfterFunc(slowWindow, s.endWindow)
 	}
 	return true
@@ -117,7 +117,7 @@ func (s *slowLog) endWindow() {
 	if s.left > 0 {
 		s.log.Warn("more calls were slow than are logged", "left-out", s.left)
 	}
-	s.told, s.left, s.timer = 0, 0, nil
+	s.logged, s.left, s.timer = 0, 0, nil
 }
 
 // SlowRequests returns the same for requests of leasehold.v1 streams.

@@ -14,13 +14,13 @@ func (p promises) Emptied() promises { return p[:0] }
 
 // model tracks each promise separately.
 type model struct {
-	t     *testing.T
-	q     Queue[promises]
-	round uint64            // in flight; 0 if none
-	began map[int]uint64    // the round that confirms each promise: the first that began after it
-	index map[uint64]uint64 // by confirmed round
-	made  int               // number of promises made
-	told  int               // number of promises released
+	t        *testing.T
+	q        Queue[promises]
+	round    uint64            // in flight; 0 if none
+	began    map[int]uint64    // the round that confirms each promise: the first that began after it
+	index    map[uint64]uint64 // by confirmed round
+	made     int               // number of promises made
+	released int               // number of promises released
 }
 
 // step takes a random step: a promise, the start of a round, a confirmation of this or another
@@ -32,13 +32,13 @@ func (m *model) step(r *rand.Rand) {
 		m.made++
 	case 1:
 		id, ok := m.q.Begin()
-		if want := m.round == 0 && m.made > len(m.began)+m.told; ok != want {
+		if want := m.round == 0 && m.made > len(m.began)+m.released; ok != want {
 			m.t.Fatalf("round begins: %v, want %v", ok, want)
 		}
 		if !ok {
 			return
 		}
-		for p := m.told; p < m.made; p++ {
+		for p := m.released; p < m.made; p++ {
 			if _, ok := m.began[p]; !ok {
 				m.began[p] = id
 			}
@@ -65,18 +65,18 @@ func (m *model) apply(applied uint64) {
 		}
 		for _, p := range batch {
 			at, confirmed := m.index[m.began[p]]
-			if p != m.told || !confirmed || index != at || at > applied {
+			if p != m.released || !confirmed || index != at || at > applied {
 				m.t.Fatalf("promise %d released at %d, applied %d: want promise %d, confirmed %v at %d",
-					p, index, applied, m.told, confirmed, at)
+					p, index, applied, m.released, confirmed, at)
 			}
 			delete(m.began, p)
-			m.told++
+			m.released++
 		}
 		m.q.Reuse(batch)
 	}
-	if id, ok := m.began[m.told]; ok { // the oldest one waits
+	if id, ok := m.began[m.released]; ok { // the oldest one waits
 		if at, confirmed := m.index[id]; confirmed && at <= applied {
-			m.t.Fatalf("promise %d, confirmed at %d, is not released at %d", m.told, at, applied)
+			m.t.Fatalf("promise %d, confirmed at %d, is not released at %d", m.released, at, applied)
 		}
 	}
 }
@@ -96,14 +96,14 @@ func TestModel(t *testing.T) {
 		for _, b := range m.q.Close() {
 			left = append(left, b...)
 		}
-		for p := m.told; p < m.made; p++ {
+		for p := m.released; p < m.made; p++ {
 			want = append(want, p)
 		}
 		if !slices.Equal(left, want) {
 			t.Fatalf("seed %d: left %v, want %v", seed, left, want)
 		}
-		if m.told == 0 || m.q.HasNext() {
-			t.Errorf("seed %d: %d released; still waiting: %v", seed, m.told, m.q.HasNext())
+		if m.released == 0 || m.q.HasNext() {
+			t.Errorf("seed %d: %d released; still waiting: %v", seed, m.released, m.q.HasNext())
 		}
 	}
 }

@@ -21,14 +21,14 @@ type world struct {
 
 // other is a watched member.
 type other struct {
-	id     uint64
-	beat   lease.Instant // of its next heartbeat
-	answer lease.Instant // of its next answer; 0 if not asked
-	asked  lease.Instant // when it was first asked since its last message; 0 if not asked
-	again  lease.Instant // when it was last asked
-	heard  lease.Instant
-	stops  lease.Instant // it sends nothing until then
-	silent bool
+	id       uint64
+	beat     lease.Instant // of its next heartbeat
+	answer   lease.Instant // of its next answer; 0 if not asked
+	asked    lease.Instant // when it was first asked since its last message; 0 if not asked
+	again    lease.Instant // when it was last asked
+	lastSeen lease.Instant
+	stops    lease.Instant // it sends nothing until then
+	silent   bool
 }
 
 // newWorld returns a world with two others.
@@ -38,7 +38,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		fresh: 1000,
 	}
 	for id := range uint64(2) {
-		v.others = append(v.others, &other{id: id + 2, beat: v.now + 50, heard: v.now})
+		v.others = append(v.others, &other{id: id + 2, beat: v.now + 50, lastSeen: v.now})
 	}
 	v.w.Advance(v.now)
 	v.w.Follow([]uint64{2, 3}, v.now)
@@ -64,7 +64,7 @@ func (v *world) step() {
 	if due, ok := v.w.Next(); ok && at-due > tolerance {
 		v.fresh = at
 		for _, o := range v.others {
-			o.heard, o.asked, o.silent = at, 0, false
+			o.lastSeen, o.asked, o.silent = at, 0, false
 		}
 	}
 	v.now = max(v.now, at)
@@ -92,9 +92,9 @@ func (v *world) speak(o *other) {
 	if o.answer != 0 && o.answer <= v.now {
 		v.w.Answered(o.id, lease.TTL(v.now-o.asked), v.now)
 	} else {
-		v.w.Heard(o.id, v.now)
+		v.w.Received(o.id, v.now)
 	}
-	o.heard, o.asked, o.answer, o.silent = v.now, 0, 0, false
+	o.lastSeen, o.asked, o.answer, o.silent = v.now, 0, 0, false
 	o.beat = v.now + 100 + lease.Instant(v.r.IntN(40))
 	if v.r.IntN(100) == 0 {
 		o.stops = v.now + lease.Instant(v.r.IntN(4000))
@@ -118,7 +118,7 @@ func (v *world) look() {
 	for _, s := range news.Silent {
 		o := v.others[s.Member-2]
 		v.silent++
-		quiet := v.now - o.heard
+		quiet := v.now - o.lastSeen
 		switch {
 		case o.silent:
 			v.t.Fatalf("%d: member %d is silent twice without a message in between", v.now, o.id)
@@ -127,16 +127,16 @@ func (v *world) look() {
 			v.t.Fatalf("%d: member %d was active %d ago: %+v", v.now, o.id, quiet, s)
 		case o.asked == 0 || lease.TTL(v.now-o.asked) < max(leastWait, 2*s.RoundTrip):
 			v.t.Fatalf("%d: member %d had too little time to answer: asked at %d", v.now, o.id, o.asked)
-		case o.stops <= o.heard+150:
-			v.t.Fatalf("%d: member %d is silent, but sent something at %d", v.now, o.id, o.heard)
-		case o.heard < v.fresh && quiet < 300:
+		case o.stops <= o.lastSeen+150:
+			v.t.Fatalf("%d: member %d is silent, but sent something at %d", v.now, o.id, o.lastSeen)
+		case o.lastSeen < v.fresh && quiet < 300:
 			v.t.Fatalf("%d: member %d is silent, but the watching member was late", v.now, o.id)
 		}
 		o.silent = true
 	}
 	for i, s := range v.w.States(v.now) {
 		if o := v.others[i]; !o.silent && s.Quiet > s.Limit+2*tolerance {
-			v.t.Fatalf("%d: member %d last sent at %d, but is not silent: %+v", v.now, o.id, o.heard, s)
+			v.t.Fatalf("%d: member %d last sent at %d, but is not silent: %+v", v.now, o.id, o.lastSeen, s)
 		}
 	}
 	if at, ok := v.w.Next(); ok && at <= v.now {

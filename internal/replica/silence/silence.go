@@ -61,11 +61,11 @@ type Watch struct {
 
 // peer is the state of another member.
 type peer struct {
-	heard  lease.Instant // last message, or when the countdown was restarted
-	asked  lease.Instant // when it was first probed since it was heard from; 0 if it was not
-	again  lease.Instant // time of the next probe
-	silent bool
-	lost   bool
+	lastSeen lease.Instant // last message, or when the countdown was restarted
+	asked    lease.Instant // when it was first probed since it was heard from; 0 if it was not
+	again    lease.Instant // time of the next probe
+	silent   bool
+	lost     bool
 	// missed is when it had last been heard from before it fell silent, whether or not it is still
 	// watched; 0 if it has been heard from since.
 	missed lease.Instant
@@ -147,7 +147,7 @@ func (w *Watch) Forget(but []uint64) {
 func (w *Watch) peer(id uint64, now lease.Instant) *peer {
 	p := w.of[id]
 	if p == nil {
-		p = &peer{heard: now}
+		p = &peer{lastSeen: now}
 		w.of[id] = p
 	}
 	return p
@@ -155,18 +155,18 @@ func (w *Watch) peer(id uint64, now lease.Instant) *peer {
 
 // begin restarts the countdown.
 func (p *peer) begin(now lease.Instant) {
-	p.heard, p.asked, p.silent, p.lost = now, 0, false, false
+	p.lastSeen, p.asked, p.silent, p.lost = now, 0, false, false
 }
 
-// Heard records a message of a member. A pause longer than the longest limit is an outage, not a
-// stutter: no limit could have bridged it, so it is not measured.
-func (w *Watch) Heard(member uint64, now lease.Instant) {
+// Received records a message from a member. A pause longer than the longest limit is an outage, not
+// a stutter: no limit could have bridged it, so it is not measured.
+func (w *Watch) Received(member uint64, now lease.Instant) {
 	p := w.of[member]
 	if p == nil {
 		return
 	}
 	watched := slices.Contains(w.watched, member)
-	pause, most := lease.TTL(now-p.heard), w.cfg.Most
+	pause, most := lease.TTL(now-p.lastSeen), w.cfg.Most
 	switch {
 	case p.missed != 0:
 		pause = lease.TTL(now - p.missed)
@@ -187,7 +187,7 @@ func (w *Watch) Heard(member uint64, now lease.Instant) {
 // delayed, or before an outage ended, does not measure the round trip.
 func (w *Watch) Answered(member uint64, took lease.TTL, now lease.Instant) {
 	p := w.peer(member, now)
-	w.Heard(member, now)
+	w.Received(member, now)
 	if asked := now - lease.Instant(took); took <= w.cfg.Most && asked >= max(w.late, p.back) {
 		p.roundTrip.note(took, now)
 	}
@@ -207,7 +207,7 @@ type News struct {
 func (w *Watch) Look(now lease.Instant) (news News) {
 	for _, id := range w.watched {
 		p := w.of[id]
-		quiet := lease.TTL(now - p.heard)
+		quiet := lease.TTL(now - p.lastSeen)
 		if !p.silent && quiet >= w.askAfter() {
 			if p.asked == 0 {
 				p.asked, p.again = now, now
@@ -218,7 +218,7 @@ func (w *Watch) Look(now lease.Instant) (news News) {
 			}
 		}
 		if !p.silent && p.asked != 0 && now >= w.silentAt(p, now) {
-			p.silent, p.missed = true, p.heard
+			p.silent, p.missed = true, p.lastSeen
 			news.Silent = append(news.Silent, w.state(id, p, now))
 		}
 		if p.silent && !p.lost && quiet >= lostAfter*w.limit(p, now) {
@@ -241,9 +241,9 @@ func (w *Watch) plan(now lease.Instant) (at lease.Instant) {
 		case p.lost:
 			continue
 		case p.silent:
-			next = p.heard + lease.Instant(lostAfter*w.limit(p, now))
+			next = p.lastSeen + lease.Instant(lostAfter*w.limit(p, now))
 		case p.asked == 0:
-			next = p.heard + lease.Instant(w.askAfter())
+			next = p.lastSeen + lease.Instant(w.askAfter())
 		default:
 			next = min(p.again, w.silentAt(p, now))
 		}
@@ -271,7 +271,7 @@ func (w *Watch) limit(p *peer, now lease.Instant) lease.TTL {
 
 // silentAt returns when a probed member becomes silent unless it is heard before.
 func (w *Watch) silentAt(p *peer, now lease.Instant) lease.Instant {
-	return max(p.heard+lease.Instant(w.limit(p, now)), p.asked+lease.Instant(w.wait(p, now)))
+	return max(p.lastSeen+lease.Instant(w.limit(p, now)), p.asked+lease.Instant(w.wait(p, now)))
 }
 
 // Lost reports whether a watched member has been silent for so long that this leader has to do
@@ -294,7 +294,7 @@ type State struct {
 func (w *Watch) state(id uint64, p *peer, now lease.Instant) State {
 	s := State{Member: id, Limit: w.limit(p, now), RoundTrip: p.roundTrip.at(now)}
 	if slices.Contains(w.watched, id) {
-		s.Quiet = lease.TTL(now - p.heard)
+		s.Quiet = lease.TTL(now - p.lastSeen)
 	}
 	return s
 }

@@ -68,7 +68,7 @@ func (p *player) do(words []string) {
 	case "heard", "answered":
 		p.w.Advance(now)
 		if id := uint64(p.number(args[0])); words[1] == "heard" {
-			p.w.Heard(id, now)
+			p.w.Received(id, now)
 		} else {
 			p.w.Answered(id, lease.TTL(p.number(args[1])), now)
 		}
@@ -85,7 +85,7 @@ func (p *player) do(words []string) {
 	case "beats": // a member's heartbeats every 100 ms, up to an instant
 		for at := now + 100; at <= lease.Instant(p.number(args[1])); at += 100 {
 			p.w.Advance(at)
-			p.w.Heard(uint64(p.number(args[0])), at)
+			p.w.Received(uint64(p.number(args[0])), at)
 			p.look(at)
 		}
 	case "forget":
@@ -132,7 +132,7 @@ func TestNobody(t *testing.T) {
 	if at, ok := w.Next(); ok {
 		t.Errorf("next look at %d", at)
 	}
-	if w.Heard(8, 1); len(w.States(1)) != 1 {
+	if w.Received(8, 1); len(w.States(1)) != 1 {
 		t.Errorf("a message of an unknown member was measured: %+v", w.States(1))
 	}
 	if w.Forget(nil); len(w.States(1)) != 0 || w.Lost(7) {
