@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkWaits is Q1: a waiter is told what was so as of a revision that it is told, after it asked
-// and before it is told: the state of its ticket, that it is ready, that its key is gone, and
-// why. It is told in time. And it is L4 and L5 for what is held by permits.
+// checkWaits is Q1: each notice to a waiter is true as of its revision, which is after the question
+// and before the notice: the ticket's state, that it is ready, or that its key is gone, and why.
+// Notices arrive in time. It is also L4 and L5 for permits.
 func (f *facts) checkWaits() {
 	if len(f.h.Waits) == 0 {
 		return
@@ -28,18 +28,18 @@ func (f *facts) checkWaits() {
 	f.checkTicketTokens()
 }
 
-// queueHistory is a wait queue from each revision that changes it to the next.
+// queueHistory has the states of a wait queue, one per change.
 type queueHistory []queueState
 
 type queueState struct {
 	revision int64
-	keys     []modelKey // first come first
+	keys     []modelKey // in order of arrival
 }
 
-// replayQueues makes the wait queues of the model, by their prefixes.
+// replayQueues returns the model's wait queues by prefix.
 func (f *facts) replayQueues() map[string]queueHistory {
 	queues := make(map[string]queueHistory)
-	made := make(map[string]int64) // create revisions of the keys that are there
+	made := make(map[string]int64) // create revisions of existing keys
 	for _, t := range f.h.Waits {
 		if queues[t.Prefix] == nil {
 			queues[t.Prefix] = queueHistory{{}}
@@ -81,12 +81,12 @@ func (f *facts) replayQueues() map[string]queueHistory {
 	return queues
 }
 
-// at returns the index of the state that the wait queue has at a revision.
+// at returns the index of the state at a revision.
 func (l queueHistory) at(revision int64) int {
 	return sort.Search(len(l), func(i int) bool { return l[i].revision > revision }) - 1
 }
 
-// state is the state of a ticket.
+// state returns the state of a ticket.
 func (q *queueState) state(t *Wait) waitqueue.State {
 	before := int64(0)
 	for i := range q.keys {
@@ -138,7 +138,7 @@ func (f *facts) checkNotices(t *Wait, queue queueHistory) {
 	}
 }
 
-// lookNotice counts what a client is told after a state.
+// lookNotice counts a notice after a state.
 func (f *facts) lookNotice(n *Notice, last waitqueue.State) {
 	switch {
 	case n.State == waitqueue.Ready && last == waitqueue.None:
@@ -157,8 +157,8 @@ func (f *facts) lookNotice(n *Notice, last waitqueue.State) {
 	}
 }
 
-// checkWhy checks what a client was told of the end of its key. That may be nothing, if the
-// key was detached, or if what the member would have had to look at was compacted.
+// checkWhy checks the reported reason for the end of a key. There may be none if the key was
+// detached, or if what the member would have to look at was compacted.
 func (f *facts) checkWhy(t *Wait, n *Notice) {
 	why, id, revision := f.whyGone(t)
 	unnotified := n.Why == fsm.Deleted && n.Lease == 0
@@ -177,8 +177,8 @@ func (f *facts) checkWhy(t *Wait, n *Notice) {
 	}
 }
 
-// whyGone returns why the key of a ticket was deleted, the lease that took it, and the
-// revision, 0 if it is there yet.
+// whyGone returns why the key of a ticket was deleted, the lease that it went with, and the
+// revision, 0 if the key still exists.
 func (f *facts) whyGone(t *Wait) (why fsm.Reason, id lease.ID, revision int64) {
 	for _, v := range f.history[t.Key] {
 		if v.deleted && v.mod > t.Made {
@@ -198,7 +198,7 @@ func (f *facts) whyGone(t *Wait) (why fsm.Reason, id lease.ID, revision int64) {
 	return fsm.Deleted, 0, revision
 }
 
-// detached reports whether the key of a ticket was on no lease at a revision, or before.
+// detached reports whether the key of a ticket was on no lease at a revision or before.
 func (f *facts) detached(t *Wait, revision int64) bool {
 	return slices.ContainsFunc(f.history[t.Key], func(v modelVersion) bool {
 		return !v.deleted && v.create == t.Made && v.lease == 0 && v.mod <= revision
@@ -215,7 +215,7 @@ func (f *facts) checkMissedNotices(t *Wait, queue queueHistory) {
 	reached := first.State
 	for i := queue.at(first.Revision) + 1; i < len(queue) && reached != waitqueue.Gone; i++ {
 		is := queue[i].state(t)
-		if is <= reached { // a ticket that is ready stays so
+		if is <= reached { // a ready ticket stays ready
 			continue
 		}
 		reached = is
@@ -238,8 +238,8 @@ func (f *facts) checkMissedNotices(t *Wait, queue queueHistory) {
 	}
 }
 
-// dueBy is by when a waiter is to be told of what happened at an instant: ok is false if
-// something is wrong for too long, or it does not wait for so long.
+// dueBy returns when a waiter must have been notified of an event; ok is false if a fault lasts too
+// long, or it does not wait that long.
 func (f *facts) dueBy(since, until Time) (by Time, ok bool) {
 	for _, s := range f.h.Healthy {
 		by = max(since, s.From+f.l.Recovery) + f.l.Lateness
@@ -250,13 +250,13 @@ func (f *facts) dueBy(since, until Time) (by Time, ok bool) {
 	return 0, false
 }
 
-// held is what a client believes to hold by a permit.
+// held is a client's belief in a permit.
 type held struct {
 	*Belief
 	wait *Wait
 }
 
-// permitsHeld are the beliefs of each wait queue, in order.
+// permitsHeld returns the beliefs of each wait queue, in order.
 func (f *facts) permitsHeld() (prefixes []string, queues map[string][]held) {
 	type ticketKey struct {
 		prefix string
@@ -280,9 +280,9 @@ func (f *facts) permitsHeld() (prefixes []string, queues map[string][]held) {
 	return prefixes, queues
 }
 
-// checkHolders is L4 for wait queues: while a client is sure to hold a permit, fewer holders for
-// which it waits are before it than there are permits. And where there is one permit it is L5:
-// the holders' tokens are in order.
+// checkHolders is L4 for wait queues: while a client believes to hold a permit, it waits for fewer
+// holders before it than there are permits. With one permit it is also L5: the holders' tokens are
+// in order.
 func (f *facts) checkHolders() {
 	if !f.h.InBound {
 		return
@@ -300,7 +300,7 @@ func (f *facts) checkHolders() {
 	}
 }
 
-// checkShared looks at every instant at which others begin, too.
+// checkShared checks every instant at which another belief begins.
 func (f *facts) checkShared(b held, all []held) {
 	for _, instant := range all {
 		at := max(b.From, instant.From)
@@ -309,7 +309,7 @@ func (f *facts) checkShared(b held, all []held) {
 		}
 		before := int64(0)
 		for _, o := range all {
-			skipped := b.wait.Skips && o.wait.Skips // readers skip readers
+			skipped := b.wait.Skips && o.wait.Skips // readers skip each other
 			if o.From <= at && at < o.Until && o.wait.Made < b.wait.Made && !skipped {
 				before++
 			}

@@ -7,9 +7,9 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// twoWaiters is a history of two in a wait queue: lease 1 is ready from the start, and revoked at
-// 5 s, at revision 4; lease 2 waits, is ready then, and is revoked at 15 s, at revision 5.
-// Client 2 is told all that.
+// twoWaiters is a history of two waiters: lease 1 is ready from the start, and revoked at 5 s, at
+// revision 4; lease 2 waits, becomes ready then, and is revoked at 15 s, at revision 5. Client 2 is
+// notified of all that.
 func twoWaiters() (*hand, *Wait) {
 	b := newHand()
 	b.entry(Second, grant(1, 50_000, ""))
@@ -36,7 +36,7 @@ func twoWaiters() (*hand, *Wait) {
 	return b, t
 }
 
-// alone makes another wait in the same wait queue, of lease 1.
+// alone adds another ticket of lease 1 to the same wait queue.
 func (b *hand) alone() *Wait {
 	t := &Wait{
 		ID: 1, Client: 1, Member: 1, Ask: waitqueue.Ask{Key: "m/1", Prefix: "m/", Permits: 1}, Made: 2,
@@ -48,20 +48,20 @@ func (b *hand) alone() *Wait {
 	return t
 }
 
-// has has a client believe that it holds its permit.
+// has makes a client believe that it holds its permit.
 func (b *hand) has(t *Wait, from, until Time) {
 	x := b.believe(t.Client, beliefPermit, t.Prefix, from, until)
 	x.CreateRevision = t.Made
 }
 
-// TestCheckWaits (Q1, L4, L5): each thing that may be wrong with what waiters are told, and
-// with what is made of it, is found, as itself.
+// Each kind of wrong notice, and each misuse of a permit (Q1, L4, L5), is found and attributed to
+// its invariant.
 func TestCheckWaits(t *testing.T) {
 	for _, c := range []struct {
 		want, name string
 		change     func(*hand, *Wait)
 	}{
-		{"", "as it should be", func(b *hand, _ *Wait) { b.alone() }},
+		{"", "correct", func(b *hand, _ *Wait) { b.alone() }},
 		{"", "two, one after the other", func(b *hand, x *Wait) {
 			b.has(b.alone(), 2*Second, 4*Second)
 			b.has(x, 6*Second, 9*Second)
@@ -70,28 +70,28 @@ func TestCheckWaits(t *testing.T) {
 			x.Notices = x.Notices[:2]
 			x.Closed = 5200 * Millisecond
 		}},
-		{"Q1", "ready before it is so", func(_ *hand, x *Wait) { x.Notices[1].Revision = 3 }},
-		{"Q1", "waiting when it is ready", func(_ *hand, x *Wait) {
+		{"Q1", "ready too early", func(_ *hand, x *Wait) { x.Notices[1].Revision = 3 }},
+		{"Q1", "waiting when ready", func(_ *hand, x *Wait) {
 			x.Notices[0].Revision, x.Notices[0].At = 4, 5100*Millisecond
 		}},
-		{"Q1", "what nobody knows yet", func(_ *hand, x *Wait) { x.Notices[1].At = 4 * Second }},
-		{"Q1", "what was before it was asked for", func(_ *hand, x *Wait) { x.AsOf = 4 }},
-		{"Q1", "ready is never told", func(_ *hand, x *Wait) { x.Notices = x.Notices[:1] }},
-		{"Q1", "ready is told late", func(_ *hand, x *Wait) { x.Notices[1].At = 9 * Second }},
-		{"Q1", "an end is never told", func(_ *hand, x *Wait) { x.Notices = x.Notices[:2] }},
-		{"Q1", "an end that is none", func(_ *hand, x *Wait) { x.Notices[2].Revision = 4 }},
+		{"Q1", "a state that no member has applied", func(_ *hand, x *Wait) { x.Notices[1].At = 4 * Second }},
+		{"Q1", "a state from before the question", func(_ *hand, x *Wait) { x.AsOf = 4 }},
+		{"Q1", "no notice of ready", func(_ *hand, x *Wait) { x.Notices = x.Notices[:1] }},
+		{"Q1", "late notice of ready", func(_ *hand, x *Wait) { x.Notices[1].At = 9 * Second }},
+		{"Q1", "no notice of an end", func(_ *hand, x *Wait) { x.Notices = x.Notices[:2] }},
+		{"Q1", "a false notice of an end", func(_ *hand, x *Wait) { x.Notices[2].Revision = 4 }},
 		{"Q1", "an end by another lease", func(_ *hand, x *Wait) { x.Notices[2].Lease = 1 }},
 		{"Q1", "an end for another reason", func(_ *hand, x *Wait) { x.Notices[2].Why = fsm.Expired }},
 		{"Q1", "an end for no reason", func(_ *hand, x *Wait) {
 			x.Notices[2].Why, x.Notices[2].Lease = 0, 0
 		}},
-		{"Q1", "an end that nobody knows", func(_ *hand, x *Wait) {
+		{"Q1", "an end that no member has applied", func(_ *hand, x *Wait) {
 			x.Notices[2].Why, x.Notices[2].Lease, x.Notices[2].Unknown = 0, 0, true
 		}},
-		{"Q1", "an end that is known and not", func(_ *hand, x *Wait) { x.Notices[2].Unknown = true }},
-		{"Q1", "after somebody else", func(_ *hand, x *Wait) { x.Notices[1].After = "m/3" }},
+		{"Q1", "an end that is reported as unknown", func(_ *hand, x *Wait) { x.Notices[2].Unknown = true }},
+		{"Q1", "after another waiter", func(_ *hand, x *Wait) { x.Notices[1].After = "m/3" }},
 		{"Q1", "of another key", func(_ *hand, x *Wait) { x.Notices[1].Created = 2 }},
-		{"Q1", "ready is told twice", func(_ *hand, x *Wait) {
+		{"Q1", "ready twice", func(_ *hand, x *Wait) {
 			x.Notices = append(x.Notices[:2:2], x.Notices[1], x.Notices[2])
 		}},
 		{"L4", "two at one time", func(b *hand, x *Wait) {

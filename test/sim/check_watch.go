@@ -8,17 +8,16 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// checkWatches is W1: a watcher is told every event once, in order, from the
-// revision that it asked for. Watches that go on from one another are one watcher:
-// what the first was told the next is not told again, and nothing is missing
-// between them.
+// checkWatches is W1: a watcher gets every event once, in order, from the revision it requested.
+// Watches that continue one another count as one watcher: nothing is repeated or missing between
+// them.
 func (f *facts) checkWatches() {
 	deliveries := make([][]*Delivery, len(f.h.Watches))
 	for i := range f.h.Deliveries {
 		d := &f.h.Deliveries[i]
 		deliveries[d.Watch] = append(deliveries[d.Watch], d)
 	}
-	reached := make([]int64, len(f.h.Watches)) // events up to it were told
+	reached := make([]int64, len(f.h.Watches)) // the revision up to which events were delivered
 	for _, w := range f.h.Watches {
 		at := w.From - 1
 		if w.Resumes >= 0 {
@@ -32,12 +31,11 @@ func (f *facts) checkWatches() {
 	}
 }
 
-// resumed checks where a watch goes on from an earlier one, and returns what has
-// been told.
+// resumed checks where a watch continues an earlier one, and returns what was delivered before.
 func (f *facts) resumed(w *Watch, reached int64) int64 {
 	before := f.h.Watches[w.Resumes]
 	if errors.Is(before.Err, mvcc.ErrCompacted) {
-		return w.From - 1 // the watcher knows that it has missed something
+		return w.From - 1 // the watcher knows that it missed something
 	}
 	if w.From != reached+1 && len(f.expected(w, min(w.From, reached+1), max(w.From-1, reached))) > 0 {
 		f.violate(w.At, "W1", "watch %d of client %d goes on from revision %d, and its forerunner %d "+
@@ -62,8 +60,7 @@ func (f *facts) expected(w *Watch, from, to int64) []modelEvent {
 	return out
 }
 
-// checkDelivery checks one batch: it has all events after those that have been
-// told, up to its revision.
+// checkDelivery checks that one batch has all events after the earlier ones, up to its revision.
 func (f *facts) checkDelivery(w *Watch, d *Delivery, at int64) int64 {
 	got := make([]modelEvent, len(d.Events))
 	for i := range d.Events {
@@ -84,7 +81,7 @@ func (f *facts) checkDelivery(w *Watch, d *Delivery, at int64) int64 {
 	return max(at, d.Revision)
 }
 
-// checkClosed checks why a watch ended, or that it has caught up if it did not.
+// checkClosed checks why a watch ended, or that it caught up if it did not.
 func (f *facts) checkClosed(w *Watch, at int64) {
 	if errors.Is(w.Err, mvcc.ErrCompacted) {
 		if !slices.ContainsFunc(f.compacted, func(c compaction) bool {

@@ -7,38 +7,38 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// client is one machine with a program that uses the cluster.
+// client is a machine with a program that uses the cluster.
 type client struct {
 	w     *world
 	id    int
 	clock clock
 	// at is the member it is connected to.
 	at uint64
-	// cut says that nothing gets through to it or from it.
+	// cut means that no messages reach it or leave it.
 	cut bool
-	// paused is until when it stands still. Its clock goes on.
+	// paused is the end of its current pause. Its clock continues.
 	paused  Time
 	threads []*thread
-	// caching says that its program is one that caches, and waits that it waits in wait queues.
+	// caching and waits mean that its program caches, or uses wait queues.
 	caching, waits bool
-	// keeper keeps the leases of its process.
+	// keeper keeps the process's leases alive.
 	keeper *keeper
-	// user is the tenant that it is, if it is one, and login the revision of the users and roles
-	// when it logged in.
+	// user is the tenant that it is, if any, and login the revision of users and roles at its
+	// login.
 	user  access.Caller
 	login uint64
 }
 
-// thread is one sequence of a client's operations, a coroutine.
+// thread is a sequence of a client's operations, run as a coroutine.
 type thread struct {
 	c      *client
 	resume func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
-	token  uint64 // of the wait that is under way
+	token  uint64 // of the current wait
 	dead   bool
 	call   *call
-	// watching is the last watch that it opened, and ticket the last ticket in a wait queue.
+	// watching is the last watch that it opened, ticket its last ticket in a wait queue.
 	watching *watcher
 	ticket   *ticket
 }
@@ -64,7 +64,7 @@ func (c *client) spawn(body func(*thread)) *thread {
 	return t
 }
 
-// kill ends the client's process: it forgets everything.
+// kill ends the client's process, which forgets everything.
 func (c *client) kill() {
 	c.hangUp()
 	for _, t := range c.threads {
@@ -81,7 +81,7 @@ func (c *client) kill() {
 	c.keeper.kill()
 }
 
-// wake goes on with a thread that waits with the token, once its client is not paused.
+// wake resumes a thread that waits with the token, once its client is not paused.
 func (t *thread) wake(token uint64) {
 	switch {
 	case t.dead || t.token != token:
@@ -93,27 +93,27 @@ func (t *thread) wake(token uint64) {
 	}
 }
 
-// park waits until wake is called with the present token.
+// park waits until wake is called with the current token.
 func (t *thread) park() {
 	if !t.yield(struct{}{}) {
 		panic(errKilled)
 	}
 }
 
-// sleep waits for as long as the client's clock takes.
+// sleep waits for a duration of the client's clock.
 func (t *thread) sleep(d Time) {
 	token := t.token
 	t.c.w.after(Time(float64(d)/t.c.clock.rate), func() { t.wake(token) })
 	t.park()
 }
 
-// think waits a while.
+// think waits a random time.
 func (t *thread) think() { t.sleep(t.c.w.exp(t.c.w.p.Think)) }
 
 // local reads the client's clock.
 func (c *client) local() Time { return c.clock.local(c.w.now) }
 
-// lostMember tells the client that a process that it may have asked has ended.
+// lostMember notifies the client that a process it may have asked has ended.
 func (c *client) lostMember(p *process, silent bool) {
 	reset := func(q *call) {
 		if q != nil && q.proc == p && !q.done && !silent {
@@ -132,11 +132,11 @@ func (c *client) lostMember(p *process, silent bool) {
 	}
 }
 
-// hangUp ends the client's connection. The member it was to finds that out soon,
-// and which leases were kept alive over it.
+// hangUp ends the client's connection. Its member soon notices, and finds the leases that were kept
+// alive over it.
 func (c *client) hangUp() {
 	if s := c.keeper.stream; s != nil && !s.over && s.via != nil {
-		c.keeper.disconnect() // the relay knows what to do
+		c.keeper.disconnect() // the relay handles this
 		return
 	}
 	c.keeper.disconnect()
@@ -160,7 +160,7 @@ func (t *thread) move() {
 	t.sleep(t.c.w.exp(t.c.w.p.Timeout / 20))
 }
 
-// anyMember returns one that is in the cluster, as far as clients know.
+// anyMember returns a member that clients believe is in the cluster.
 func (w *world) anyMember() uint64 {
 	for range 100 {
 		if m := w.members[w.rng.IntN(len(w.members))]; !m.gone && !m.fresh {
@@ -170,7 +170,7 @@ func (w *world) anyMember() uint64 {
 	return 1
 }
 
-// newClient makes a client without threads.
+// newClient creates a client without threads.
 func (w *world) newClient(at uint64) *client {
 	c := &client{w: w, id: len(w.clients), clock: w.clock(), at: at}
 	c.keeper = newKeeper(c)
@@ -178,10 +178,10 @@ func (w *world) newClient(at uint64) *client {
 	return c
 }
 
-// addClient makes a client with its threads.
+// addClient creates a client with its threads.
 func (w *world) addClient(i int) { w.newClient(uint64(1 + i%w.p.Members)).boot() }
 
-// boot starts the client's program: one or two of the things that clients do.
+// boot starts the client's program: one or two random activities.
 func (c *client) boot() {
 	c.keeper = newKeeper(c)
 	if c.user.User != "" {

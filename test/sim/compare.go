@@ -7,19 +7,19 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// This file has members compare the hashes of their states. None may be taken for damaged but one
-// whose hash is wrong, whatever befalls it, and that one must stop for good.
+// This file makes members compare the hashes of their states. Only a member with a wrong hash may
+// be found damaged, whatever faults happen, and it must stop for good.
 
-// Compare is how members compare their states.
+// Compare says how members compare their states.
 type Compare struct {
-	// Ticks is after how many ticks a leader has the states compared, each time. 0 for never.
+	// Ticks is the leader's interval between comparisons. 0 for none.
 	Ticks uint64
-	// Damage is when a member begins to tell wrong hashes of its state, in a run without other
-	// faults. 0 for never.
+	// Damage is when a member begins to report wrong hashes, in a run without other faults. 0 for
+	// never.
 	Damage Time
 }
 
-// drawCompare draws that for a profile, and fits the profile to it.
+// drawCompare draws a Compare for a profile, and adapts the profile.
 func (w *world) drawCompare(p *Profile) (c Compare) {
 	r := w.source(0xc03a4e)
 	if r.IntN(4) > 0 {
@@ -28,15 +28,15 @@ func (w *world) drawCompare(p *Profile) (c Compare) {
 	c.Ticks = 5 + r.Uint64N(60)
 	if r.IntN(4) == 0 && p.RestartAll == 0 {
 		p.Faults = 0
-		c.Ticks += 20 // all are in time to be compared
-		p.Room = 0    // and no leader refuses a hash: without it nobody might know whose is right
+		c.Ticks += 20 // all members can report in time
+		p.Room = 0    // no leader refuses a hash: without it, it might not be known which one is right
 		c.Damage = w.end/4 + Time(r.Int64N(int64(w.end/4)))
 	}
 	return c
 }
 
-// hash has a process compute the hash of a state beside its core, and tell it, as the server does.
-// It is nil if there is nothing to hash.
+// hash computes the hash of a state beside the core and reports it, as the server does. A nil image
+// means that there is nothing to hash.
 func (p *process) hash(image *fsm.Image) {
 	if image == nil || p.snaps.hashing {
 		return
@@ -65,14 +65,14 @@ func (p *process) hash(image *fsm.Image) {
 	})
 }
 
-// damage lets a member have a wrong hash from now on.
+// damage makes a member report wrong hashes from now on.
 func (n *injector) damage() {
 	m := n.victim()
 	m.damaged = true
 	n.note(Fault{Kind: faultDamaged, Member: m.id})
 }
 
-// compared checks, after an entry, what came of the hashes that members have told.
+// compared checks the result of the reported hashes after an entry.
 func (o *oracle) compared(e *Entry) {
 	for _, c := range e.Commands {
 		if c, ok := c.(*fsm.StateHash); ok && c.Index == o.machine.HashedAt() {
@@ -87,13 +87,13 @@ func (o *oracle) compared(e *Entry) {
 	}
 }
 
-// stopDamaged ends a process that was told that its member is damaged. It is started once more, may
-// not run then either, and is replaced.
+// stopDamaged ends a process that learned that its member is damaged. It is restarted once, must
+// stop again, and is replaced.
 func (p *process) stopDamaged() {
 	m, w := p.m, p.w
 	m.stop(false, false)
 	if !m.damaged {
-		return // the oracle has said so
+		return // the oracle has reported it
 	}
 	if m.condemned {
 		w.cover["damaged member stopped again"]++
@@ -107,7 +107,7 @@ func (p *process) stopDamaged() {
 	w.h.Healthy = append(w.h.Healthy, Stretch{w.now + 2*Second, Never})
 }
 
-// noneDamaged checks that a damaged member does not run any more.
+// noneDamaged checks that no damaged member is running.
 func (w *world) noneDamaged() {
 	if i := slices.IndexFunc(w.members, func(m *member) bool { return m.damaged && !m.gone }); i >= 0 {
 		w.broken("S3", fmt.Sprintf("member %d is damaged, and was let run", w.members[i].id))

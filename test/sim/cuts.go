@@ -1,6 +1,6 @@
 package sim
 
-// This file has the faults of the network between members.
+// This file has network faults between members.
 
 // partition cuts the members into two groups.
 func (n *injector) partition() bool {
@@ -19,7 +19,7 @@ func (n *injector) partition() bool {
 	return true
 }
 
-// cutAll cuts the links for which f holds. heal ends that early.
+// cutAll cuts the links for which f is true. heal ends that early.
 func (n *injector) cutAll(f func(from, to uint64) bool, d Time) (heal func()) {
 	size := uint64(len(n.w.members))
 	type ends struct{ from, to uint64 }

@@ -2,9 +2,9 @@ package sim
 
 import "testing"
 
-// A fault of the network ends for good, also when a member was added while it went on:
-// else what is taken for a healthy stretch is not. Seeds 20385 (L7) and others found
-// leases that ended late because their members' links stayed slow.
+// A network fault ends completely, even if a member was added during it. Otherwise a stretch counts
+// as healthy that is not. Seeds 20385 (L7) and others found leases that ended late because links
+// stayed slow.
 func TestLinksHeal(t *testing.T) {
 	for seed := range uint64(20) {
 		w := newWorld(Options{Seed: seed})

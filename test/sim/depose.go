@@ -1,6 +1,6 @@
 package sim
 
-// deposeOften deposes a leader now and then, if the run's scenario has that.
+// deposeOften deposes leaders at random times, if the run's scenario has that.
 func (n *injector) deposeOften() {
 	if n.w.p.Depose == 0 {
 		return
@@ -14,9 +14,8 @@ func (n *injector) deposeOften() {
 	})
 }
 
-// depose cuts a leader off until another one leads, and no longer: the log that the
-// first one wrote meanwhile, several entries of it, gives way to the second one's while
-// those that asked the first still wait.
+// depose cuts a leader off until another one leads. The new leader's entries then replace several
+// entries of the old one, while the old one's clients still wait.
 func (n *injector) depose() {
 	w := n.w
 	leader := n.victim()
@@ -39,7 +38,7 @@ func (n *injector) depose() {
 	look()
 }
 
-// reelectOften has a leader elected again now and then, if the run's scenario has that.
+// reelectOften re-elects leaders at random times, if the run's scenario has that.
 func (n *injector) reelectOften() {
 	if n.w.p.Reelect == 0 {
 		return
@@ -53,9 +52,9 @@ func (n *injector) reelectOften() {
 	})
 }
 
-// reelect cuts all members off from each other until the leader has given up, and has it elected
-// again then, by the first election timeout that ends. So the log that it wrote meanwhile, for
-// clients that still wait, is committed by itself in a later term, and nobody else led between.
+// reelect cuts all members off from each other until the leader steps down, and re-elects it at the
+// first election timeout. So it commits its own entries in a later term, while clients still wait
+// and no other leader was elected in between.
 func (n *injector) reelect() {
 	w, m := n.w, n.w.leader()
 	if m == nil {

@@ -12,17 +12,17 @@ import (
 	"leasehold.dev/internal/shell"
 )
 
-// content is what a disk holds: a log behind a snapshot.
+// content is the content of a disk: a snapshot and the log after it.
 type content struct {
 	hard    *raftpb.HardState
 	first   uint64 // index of entries[0]; 1 on an empty disk
-	before  uint64 // term of the entry before that
+	before  uint64 // term of the entry before first
 	entries []*raftpb.Entry
 	snap    snapshot
 }
 
-// snapshot is one on a disk, or on its way between two. It is written when it is read
-// first, since most never are.
+// snapshot is a snapshot on a disk or in transit. It is encoded when it is first read, since most
+// never are.
 type snapshot struct {
 	meta   *raftpb.SnapshotMetadata // nil for none
 	image  *fsm.Image
@@ -31,29 +31,29 @@ type snapshot struct {
 
 func (s *snapshot) index() uint64 { return s.meta.GetIndex() }
 
-// disk is one member's. It does what shell.Saver says. What is written is visible at once,
-// through raft.Storage, and durable when a sync has ended; a crash in between leaves some of
-// what was written since the one before, from the oldest on, each write whole.
+// disk is a member's disk. It does what shell.Saver decides. Writes are visible at once through
+// raft.Storage, and durable after a sync. A crash in between keeps the oldest of the writes since
+// the last sync, each of them whole.
 type disk struct {
 	content
 	w           *world
-	p           *process // that writes
+	p           *process // the process that writes
 	saver       shell.Saver
 	queue       []*raftpb.Message
-	todo        []shell.Saving // of those taken from the queue; the first is under way
+	todo        []shell.Saving // taken from the queue; the first is being saved
 	busy        bool
-	incarnation int // of the process that writes
+	incarnation int // of the writing process
 	began       Time
-	// synced is what was there after the last sync, and loose what was written since; nil if
-	// nothing was.
+	// synced is the content after the last sync, and loose the content with later writes; nil if
+	// there are none.
 	synced *content
 	loose  []shell.Saving
-	// arrival is the snapshot that the next message with one asks for.
+	// arrival is the snapshot that the next message with one refers to.
 	arrival *arrival
 
-	slow  Time // how much longer a sync takes
-	stuck Time // no sync ends before
-	full  bool // no append begins
+	slow  Time // additional duration of a sync
+	stuck Time // no sync ends before this
+	full  bool // no append starts
 }
 
 // founded returns the disk of a founding member.
@@ -65,19 +65,19 @@ func founded(w *world, first snapshot) *disk {
 	}}
 }
 
-// start gives the disk to a process.
+// start attaches a process to the disk.
 func (d *disk) start(p *process) {
 	d.p, d.saver, d.arrival = p, shell.Saver{}, nil
 	d.normalize()
 }
 
-// put takes messages of the running process.
+// put accepts messages of the running process.
 func (d *disk) put(messages []*raftpb.Message) {
 	d.queue = append(d.queue, messages...)
 	d.next()
 }
 
-// next begins to save what has gathered, if anybody waits for that.
+// next starts to save what is queued, if anything waits for that.
 func (d *disk) next() {
 	if d.busy || d.full || !slices.ContainsFunc(d.queue, shell.Awaited) {
 		return
@@ -87,7 +87,7 @@ func (d *disk) next() {
 	d.work()
 }
 
-// plan says what is to be done to save what has gathered.
+// plan decides how to save what is queued.
 func (d *disk) plan() {
 	for x := range d.saver.Save(d.queue) {
 		x.Saved = slices.Clone(x.Saved)
@@ -96,7 +96,7 @@ func (d *disk) plan() {
 	d.queue = nil
 }
 
-// work does what is to be done. What takes time ends later.
+// work does what was decided. What takes time ends later.
 func (d *disk) work() {
 	w := d.w
 	for len(d.todo) > 0 {
@@ -114,13 +114,13 @@ func (d *disk) work() {
 	d.next()
 }
 
-// finish is the end of what takes time.
+// finish ends what takes time.
 func (d *disk) finish(at Time, incarnation int) {
 	d.w.at(at, func() {
 		if d.incarnation != incarnation {
 			return
 		}
-		if d.stuck > d.w.now { // it got stuck on the way
+		if d.stuck > d.w.now { // it got stuck meanwhile
 			d.finish(d.stuck, incarnation)
 			return
 		}
@@ -130,7 +130,7 @@ func (d *disk) finish(at Time, incarnation int) {
 	})
 }
 
-// durable makes all that was written durable, and a snapshot the newest.
+// durable makes all writes durable, and a received snapshot the newest.
 func (d *disk) durable(x *shell.Saving) {
 	d.synced, d.loose = nil, nil
 	if x.Install == nil {
@@ -147,7 +147,7 @@ func (d *disk) durable(x *shell.Saving) {
 	}
 }
 
-// stall reports for how long the write under way has taken.
+// stall returns how long the current write has taken.
 func (d *disk) stall() Time {
 	switch {
 	case d.busy:
@@ -159,7 +159,7 @@ func (d *disk) stall() Time {
 	}
 }
 
-// write writes, or says that it was durable.
+// write writes, or completes if the write was durable already.
 func (d *disk) write(x *shell.Saving) {
 	if len(x.Saved) > 0 {
 		d.p.persisted(x.Saved)
@@ -192,14 +192,14 @@ func (d *disk) append(x *shell.Saving) {
 			entries[0].GetIndex(), d.first+uint64(len(d.entries))-1))
 	}
 	if at < uint64(len(d.entries)) {
-		// Readers may hold the old slice, so what is replaced is not written over.
+		// Readers may hold the old slice, so replaced entries are not overwritten.
 		d.w.overwritten(d.entries[at:])
 		d.entries = slices.Clip(d.entries[:at])
 	}
 	d.entries = append(d.entries, entries...)
 }
 
-// install puts a snapshot from another member in the place of log and snapshot.
+// install replaces log and snapshot by a snapshot from another member.
 func (d *disk) install(s *snapshot) {
 	d.snap = *s
 	if t, err := d.Term(s.index()); err == nil && t == s.meta.GetTerm() {
@@ -210,15 +210,14 @@ func (d *disk) install(s *snapshot) {
 	d.raise(s)
 }
 
-// normalize makes the hard state agree with the snapshot, when the disk is opened.
+// normalize makes the hard state agree with the snapshot when the disk is opened.
 func (d *disk) normalize() {
 	if d.snap.meta != nil {
 		d.raise(&d.snap)
 	}
 }
 
-// raise makes the hard state at least as new as a snapshot, in the step in which that
-// becomes the newest.
+// raise makes the hard state at least as new as a snapshot that becomes the newest.
 func (c *content) raise(s *snapshot) {
 	hard := &raftpb.HardState{Term: new(uint64), Commit: new(uint64), Vote: new(uint64)}
 	if c.hard != nil {
@@ -231,9 +230,9 @@ func (c *content) raise(s *snapshot) {
 	c.hard = hard
 }
 
-// commit makes a snapshot of the member's own state the newest, and drops the log
-// up to keep. It reports whether it did, for another member's may be newer. The snapshot is
-// durable at once, and nothing else is: what was written since the last sync can still be lost.
+// commit makes a snapshot of the member's own state the newest, and truncates the log up to keep.
+// It returns false if another member's snapshot is newer. Only the snapshot is durable at once:
+// writes since the last sync can still be lost.
 func (d *disk) commit(s snapshot, keep uint64) bool {
 	if s.index() <= d.snap.index() {
 		return false
@@ -251,7 +250,7 @@ func (c *content) commit(s snapshot, keep uint64) {
 	c.compact(keep)
 }
 
-// compact drops the log up to and including index.
+// compact truncates the log up to and including index.
 func (c *content) compact(index uint64) {
 	if index < c.first {
 		return
@@ -266,7 +265,7 @@ func (c *content) compact(index uint64) {
 	c.first, c.before = index+1, t
 }
 
-// crash loses what was not synced, but for a random number of the oldest writes.
+// crash loses unsynced writes, except for a random number of the oldest.
 func (d *disk) crash() {
 	if d.synced != nil {
 		loose := d.loose
@@ -287,7 +286,7 @@ func (d *disk) crash() {
 	d.stop()
 }
 
-// flush finishes what is under way, for a clean stop.
+// flush completes everything, for a clean stop.
 func (d *disk) flush() {
 	d.plan()
 	for i := range d.todo {
@@ -302,13 +301,13 @@ func (d *disk) flush() {
 	d.stop()
 }
 
-// stop ends what the process did with the disk.
+// stop ends the process's use of the disk.
 func (d *disk) stop() {
 	d.incarnation++
 	d.busy, d.queue, d.todo, d.synced, d.loose = false, nil, nil, nil, nil
 }
 
-// restore builds the state of the newest snapshot.
+// restore builds the state from the newest snapshot.
 func (d *disk) restore(c fsm.Config) *fsm.Machine {
 	if d.snap.meta == nil {
 		return fsm.New(c)

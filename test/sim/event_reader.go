@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// eventReader follows the events of leases, at one member after the other. What is not kept any
-// more it makes up for by looking at the leases, and goes on from there.
+// eventReader follows lease events at changing members. If events were compacted, it reads the
+// leases and continues from there.
 func (t *thread) eventReader() {
 	w := t.c.w
 	after := uint64(0)
@@ -26,7 +26,7 @@ func (t *thread) eventReader() {
 			t.move()
 		}
 		if w.chance(20) {
-			after = 0 // a new one
+			after = 0 // a new member
 		}
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// immortal is what a directory sees of leases without keys that do not end.
+// immortal is a State of leases without keys that never end.
 type immortal struct{}
 
 func (immortal) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(nil)) }
 
 func (immortal) Expiry(lease.ID) (lease.Instant, bool) { return 1 << 40, true }
 
-// newDirectory returns what a leader knows of so many caches that hold the keys of one range.
+// newDirectory returns a leader's directory with n caches that hold the keys of one range.
 func newDirectory(n int) *directory.Directory {
 	d := directory.New(1, immortal{}, directory.Limits{})
 	d.Advance(1)
@@ -39,11 +39,11 @@ func openCache(d *directory.Directory, id lease.ID) {
 func fillCache(b *testing.B, d *directory.Directory, id lease.ID, key string) {
 	fill := directory.Fill{ID: id, Token: lease.Token(id), Ranges: []keyrange.Range{{Key: key}}}
 	if !d.Fill(fill) {
-		b.Fatalf("cache %d may not have %q", id, key)
+		b.Fatalf("cache %d may not keep %q", id, key)
 	}
 }
 
-// write has a key written, and all caches that have it acknowledge that they have dropped it.
+// write writes a key, and all caches that have it acknowledge the invalidation.
 func write(b *testing.B, d *directory.Directory, key string) (dropped int) {
 	w := &directory.Write{Touches: []keyrange.Range{{Key: key}}}
 	now, err := d.Admit(w)
@@ -57,7 +57,7 @@ func write(b *testing.B, d *directory.Directory, key string) (dropped int) {
 		dropped += len(list)
 	}
 	if ready := d.Ready(); !now && len(ready) != 1 {
-		b.Fatal("it waits still")
+		b.Fatal("the write still waits")
 	}
 	d.Finish(w)
 	d.TakeAcknowledged()
@@ -65,7 +65,7 @@ func write(b *testing.B, d *directory.Directory, key string) (dropped int) {
 	return dropped
 }
 
-// flatCaches are operations beside caches.
+// flatCaches has operations beside caches.
 var flatCaches = []flatRow{
 	{name: "caches-of-a-range/open-and-release", make: func(_ *testing.B, n int) func(int) int {
 		d := newDirectory(n)

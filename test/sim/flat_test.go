@@ -14,25 +14,25 @@ import (
 	"leasehold.dev/lease"
 )
 
-// few and many are how many there are of what clients can make many of.
+// few and many are the numbers of objects beside which operations are measured.
 const few, many = 1_000, 100_000
 
-// flatRow is an operation beside so many of something.
+// flatRow is an operation beside many objects of a kind.
 type flatRow struct {
 	name string
-	// most is how many there can be at all, if that is fewer than many.
+	// most limits the number of objects if there cannot be many.
 	most int
-	// make makes what there is, and returns the operation, which leaves all as it was and
-	// returns how many units its cost is shared by.
+	// make creates the objects, and returns the operation. The operation leaves them unchanged, and
+	// returns the number of units that share its cost.
 	make func(b *testing.B, n int) func(i int) (units int)
-	// once says that the operation uses up what was made, and all that it is done to all of it.
+	// once means that the operation uses up the objects, and all that it handles all of them.
 	once, all bool
 }
 
-// BenchmarkFlat shows what operations cost, in nanoseconds a unit, beside 1,000 and beside
-// 100,000 of what clients can make many of: the least of several rounds, without the garbage
-// collector. What a step of the core does must not grow with them by more than what the
-// processor's caches explain. Run it with -benchtime 1x.
+// BenchmarkFlat measures operations, in nanoseconds per unit, beside 1,000 and beside 100,000
+// objects of a kind that clients can create: the minimum of several rounds, without the garbage
+// collector. What a step of the core does must not grow more than the processor's caches explain.
+// Run it with -benchtime 1x.
 func BenchmarkFlat(b *testing.B) {
 	for _, rows := range [][]flatRow{flatLeases, flatKeys, flatCaches, flatRest} {
 		for _, r := range rows {
@@ -51,7 +51,7 @@ func BenchmarkFlat(b *testing.B) {
 	}
 }
 
-// cost returns the least cost of a unit, in nanoseconds, of several rounds.
+// cost returns the minimum cost of a unit over several rounds, in nanoseconds.
 func (r *flatRow) cost(b *testing.B, n int) float64 {
 	const rounds, length = 7, 5 * time.Millisecond
 	var op func(int) int
@@ -79,7 +79,7 @@ func (r *flatRow) cost(b *testing.B, n int) float64 {
 	return least
 }
 
-// between is how many operations lie between two looks at the clock, which take about as long as
+// between returns the number of operations between two clock readings, which take about as long as
 // one.
 func (r *flatRow) between() int {
 	if r.once || r.all {
@@ -88,7 +88,7 @@ func (r *flatRow) between() int {
 	return 32
 }
 
-// flatMachine is a machine of a primary.
+// flatMachine is a primary's machine.
 type flatMachine struct {
 	*fsm.Machine
 	b   *testing.B
@@ -103,7 +103,7 @@ func newFlatMachine(b *testing.B) *flatMachine {
 	return m
 }
 
-// do applies a command in an entry of its own, as the core does.
+// do applies a command in its own entry, as the core does.
 func (m *flatMachine) do(c fsm.Command) any {
 	for m.Ahead(c) {
 		m.View() // a step
@@ -120,7 +120,7 @@ func (m *flatMachine) do(c fsm.Command) any {
 	return r.Value
 }
 
-// load applies a command of many, without what is done after each entry.
+// load applies a command without the work that follows each entry.
 func (m *flatMachine) load(c fsm.Command) any {
 	r := m.Apply(c)
 	if r.Err != nil {
@@ -131,13 +131,12 @@ func (m *flatMachine) load(c fsm.Command) any {
 	return r.Value
 }
 
-// advance lets time pass.
 func (m *flatMachine) advance(by lease.TTL) {
 	m.now += lease.Instant(by)
 	m.Lessor().Advance(m.now)
 }
 
-// scattered are IDs in an order that has nothing to do with that of the leases in memory.
+// scattered returns IDs in an order unrelated to that of the leases in memory.
 func scattered(n int) []lease.ID {
 	ids := make([]lease.ID, n)
 	for i, k := range rand.New(rand.NewPCG(1, 1)).Perm(n) {
@@ -146,7 +145,7 @@ func scattered(n int) []lease.ID {
 	return ids
 }
 
-// newLeases returns a machine with so many leases of a TTL, each with a name if named.
+// newLeases returns a machine with n leases of a TTL, with names if named is set.
 func newLeases(b *testing.B, n int, ttl lease.TTL, named bool) *flatMachine {
 	m := newFlatMachine(b)
 	for i := range n {
@@ -161,8 +160,8 @@ func newLeases(b *testing.B, n int, ttl lease.TTL, named bool) *flatMachine {
 
 const hour lease.TTL = 3600_000
 
-// flatLeases are operations beside the leases of a member, and first what the processor's caches
-// alone do to a look into a map.
+// flatLeases has operations beside leases. The first is a map look-up, which shows the effect of
+// the processor's caches alone.
 var flatLeases = []flatRow{
 	{name: "a-map/look-up", make: func(b *testing.B, n int) func(int) int {
 		ids, m := scattered(n), make(map[lease.ID]*lease.Info)
@@ -264,7 +263,7 @@ var flatLeases = []flatRow{
 	}},
 }
 
-// newAttached returns a machine with a lease that has so many keys, and one that has none.
+// newAttached returns a machine with a lease of n keys, and one without keys.
 func newAttached(b *testing.B, n int, format string) *flatMachine {
 	m := newLeases(b, 2, hour, false)
 	for i := range n {
@@ -273,7 +272,7 @@ func newAttached(b *testing.B, n int, format string) *flatMachine {
 	return m
 }
 
-// flatKeys are operations beside the keys of one lease, and the tickets of one wait queue.
+// flatKeys has operations beside the keys of a lease, and the tickets of a wait queue.
 var flatKeys = []flatRow{
 	{name: "keys-of-a-lease/attach-and-delete", make: func(b *testing.B, n int) func(int) int {
 		m := newAttached(b, n, "k/%08d")
@@ -333,7 +332,7 @@ var flatKeys = []flatRow{
 	}},
 }
 
-// flatEvent is what a hub hands out.
+// flatEvent is an event of a hub.
 type flatEvent struct {
 	key string
 	rev int64
@@ -344,7 +343,7 @@ func (e *flatEvent) Revision() int64 { return e.rev }
 func (e *flatEvent) IsDelete() bool  { return false }
 func (e *flatEvent) Size() int       { return 100 }
 
-// flatHistory is a store of which only the revision is known.
+// flatHistory is a store that has only a revision.
 type flatHistory struct{ rev int64 }
 
 func (h *flatHistory) Events(string, string, int64, int) ([]*flatEvent, int64, error) {
@@ -353,8 +352,8 @@ func (h *flatHistory) Events(string, string, int64, int) ([]*flatEvent, int64, e
 func (h *flatHistory) Revision() int64  { return h.rev }
 func (h *flatHistory) Compacted() int64 { return 0 }
 
-// newWatched returns a function that publishes a put to a key, and reads what the watchers of one
-// stream are told; all but one of them are on other streams.
+// newWatched returns a function that publishes a put and reads the events for the watchers of one
+// stream. All but one of them are on other streams.
 func newWatched(b *testing.B, n int, ask func(i int) watch.Request) func(i int, key string) {
 	h := &flatHistory{rev: 1}
 	hub := watch.New(func() watch.History[*flatEvent] { return h }, watch.Options{})
@@ -365,7 +364,7 @@ func newWatched(b *testing.B, n int, ask func(i int) watch.Request) func(i int, 
 			b.Fatal(err)
 		}
 		if bt, ok := streams[i].Poll(); !ok || bt.Kind == watch.Changed {
-			b.Fatal("it does not watch")
+			b.Fatal("not watching")
 		}
 	}
 	return func(i int, key string) {
@@ -383,7 +382,7 @@ func newWatched(b *testing.B, n int, ask func(i int) watch.Request) func(i int, 
 	}
 }
 
-// flatRest are operations beside watches, sessions and the backlog of a member.
+// flatRest has operations beside watches, sessions and the backlog of a member.
 var flatRest = []flatRow{
 	{name: "watches/of-other-keys", make: func(b *testing.B, n int) func(int) int {
 		key := func(i int) string { return fmt.Sprintf("k/%08d", i) }

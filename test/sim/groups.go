@@ -9,44 +9,43 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the streams over which keepers renew leases in groups, in the runs whose scenario
-// has them.
+// This file has the streams over which keepers renew leases in groups, in runs whose scenario has
+// them.
 
-// stream is one connection of a keeper to a process. Requests arrive in the order in which they
-// were sent; answers may overtake each other. If anything is lost on the way, all that comes later
-// is lost too.
+// stream is one connection of a keeper to a process. Requests stay in order; answers may overtake
+// each other. If a message is lost, so are all later ones.
 type stream struct {
-	id     replica.Keeper // of its own, or of the relay
+	id     replica.Keeper // its own, or its relay's
 	member uint64
 	proc   *process // nil until a request has arrived
-	lag    Time     // mean, on top of the usual delay, in both directions
-	last   Time     // when the last request arrives
-	lost   bool     // nothing gets through any more
+	lag    Time     // mean additional delay, both ways
+	last   Time     // arrival of the last request
+	lost   bool     // all messages are lost
 	over   bool     // the client sends nothing more
-	// via is what a relay carries the stream over, nil for none: kept are the leases that have joined
-	// groups, left says that the relay knows that the stream has ended, and passed is when the last
-	// renewal arrives that was passed on.
+	// via is the relay connection that carries the stream; nil for none. kept has the leases that
+	// joined groups, left means that the relay knows of the stream's end, and passed is when the
+	// last forwarded renewal arrives.
 	via    *uplink
 	kept   []lease.ID
 	left   bool
 	passed Time
 }
 
-// renewedGroups is what a keeper asks about groups, and what it is told.
+// renewedGroups is a keeper's request about groups, and the outcome.
 type renewedGroups struct {
 	holder.Batch
-	// kept are the leases that the client keeps alive.
+	// kept has the leases that the client keeps alive.
 	kept    []lease.ID
 	renewed []holder.RenewedGroup
-	// extended are the leases that the client believes in for longer because of the answer.
+	// extended has the leases that the answer extended for the client.
 	extended []lease.ID
 }
 
-// relayed reports whether a renewal went through a relay, and byRound whether a round answered it.
+// relayed reports whether a renewal went through a relay; byRound, whether a round answered it.
 func (op *Op) relayed() bool { return op.Kind == opRenew && op.Groups != nil }
 func (op *Op) byRound() bool { return op.relayed() && len(op.Groups.extended) > 0 }
 
-// connect returns the stream that batches go over now, nil if the run has none.
+// connect returns the stream for batches; nil if the run has none.
 func (k *keeper) connect() *stream {
 	w := k.c.w
 	if !w.p.Renewing.Groups {
@@ -68,7 +67,7 @@ func (k *keeper) connect() *stream {
 	return k.stream
 }
 
-// disconnect ends the stream. The process learns of it after the last request, or never.
+// disconnect ends the stream. The process is notified after the last request, or never.
 func (k *keeper) disconnect() {
 	s, w := k.stream, k.c.w
 	if s == nil || s.over {
@@ -88,7 +87,7 @@ func (k *keeper) disconnect() {
 	})
 }
 
-// arrives returns when a request arrives over the stream that takes d if it need not wait.
+// arrives returns the arrival of a request over the stream, which takes at least d.
 func (s *stream) arrives(w *world, d Time) Time {
 	if s == nil {
 		return w.now + d
@@ -97,7 +96,7 @@ func (s *stream) arrives(w *world, d Time) Time {
 	return s.last
 }
 
-// lose loses what is on its way, and all that follows.
+// lose loses the messages in flight and all later ones.
 func (s *stream) lose() {
 	if s != nil {
 		s.lost = true
@@ -106,7 +105,7 @@ func (s *stream) lose() {
 
 func (s *stream) isLost() bool { return s != nil && (s.lost || s.via != nil && s.via.over) }
 
-// reaches reports whether a request reaches a process: not one that has started since.
+// reaches reports whether a request reaches a process, which must not have restarted since.
 func (s *stream) reaches(p *process) bool {
 	if s == nil {
 		return true
@@ -117,7 +116,7 @@ func (s *stream) reaches(p *process) bool {
 	return s.proc == p
 }
 
-// failed takes note that a request over the stream has no answer.
+// failed handles a request over the stream that got no answer.
 func (k *keeper) failed(q *call) {
 	s := q.stream
 	switch {
@@ -128,7 +127,7 @@ func (k *keeper) failed(q *call) {
 	}
 }
 
-// admit notes the users and roles by which a renewal is let through, and answers it if it is not.
+// admit records the users and roles that admit a renewal, and answers it if they do not.
 func (q *call) admit(p *process) bool {
 	if q.op.Kind != opRenew || q.admitted {
 		return true
@@ -137,13 +136,13 @@ func (q *call) admit(p *process) bool {
 	return !p.w.p.Users || !q.by.Enabled() || q.mayRenew(p)
 }
 
-// admitEarly is admit in the stream's goroutine, which looks at the state that the member shows.
+// admitEarly is admit in the stream's goroutine, which reads the member's published state.
 func (q *call) admitEarly(p *process) bool {
 	early := q.stream != nil && p.view.Index == p.r.Machine().Index()
 	return !early || q.admit(p)
 }
 
-// newGroupRenewals makes what a keeper asks about groups.
+// newGroupRenewals builds a keeper's request about groups.
 func newGroupRenewals(q *call) *replica.Renewals {
 	r := &replica.Renewals{Owner: renewals{q}}
 	g := q.op.Groups
@@ -154,7 +153,7 @@ func newGroupRenewals(q *call) *replica.Renewals {
 	return r
 }
 
-// accessOf returns the oldest users and roles by which calls were let through.
+// accessOf returns the oldest users and roles that admitted any of the calls.
 func accessOf(calls []*call) *access.State {
 	oldest := calls[0].by
 	for _, q := range calls {
@@ -165,7 +164,7 @@ func accessOf(calls []*call) *access.State {
 	return oldest
 }
 
-// answerGroups answers what a keeper asked about groups.
+// answerGroups answers a keeper's request about groups.
 func answerGroups(b *replica.Renewals) {
 	if r, ok := b.Owner.(*round); ok {
 		r.outcome(b)
@@ -186,7 +185,7 @@ func answerGroups(b *replica.Renewals) {
 	q.reply(Done, nil)
 }
 
-// joined takes note of the group that a lease has joined.
+// joined records the group that a lease has joined.
 func (k *keeper) joined(q *call) {
 	if q.joined != 0 && q.op.Outcome == Done {
 		k.c.w.cover["lease joined a group"]++
@@ -194,7 +193,7 @@ func (k *keeper) joined(q *call) {
 	}
 }
 
-// groupsRenewed takes the outcome of a batch about groups.
+// groupsRenewed handles the outcome of a batch about groups.
 func (k *keeper) groupsRenewed(seq uint64, op *Op) {
 	k.advance()
 	g := op.Groups
@@ -222,8 +221,8 @@ func (k *keeper) groupsRenewed(seq uint64, op *Op) {
 	}
 }
 
-// checkRights is A1 for leases that were renewed with their groups. What depends on the keys
-// of a lease is decided when it joins.
+// checkRights is A1 for leases that were renewed with their groups. What depends on the keys of a
+// lease is decided when it joins.
 func (g *renewedGroups) checkRights(f *facts, op *Op, r *modelRights) {
 	for _, id := range g.extended {
 		l := f.incarnationAt(id, int(op.AsOf)-firstIndex)
@@ -237,10 +236,10 @@ func (g *renewedGroups) checkRights(f *facts, op *Op, r *modelRights) {
 	}
 }
 
-// groupTTLs are the TTLs of leases in a run with groups: few, so that groups have several.
+// groupTTLs has the TTLs of leases in a run with groups: few, so that groups have several leases.
 var groupTTLs = [...]lease.TTL{700, 2500, 9000}
 
-// gather keeps several leases of one TTL, mostly at the leader, and gives one up now and then.
+// gather keeps several leases of one TTL alive, mostly at the leader, and sometimes gives one up.
 func gather(t *thread) {
 	w, ttl := t.c.w, t.c.w.ttl()
 	var held []*session
@@ -250,7 +249,7 @@ func gather(t *thread) {
 		case 0, 1:
 			t.toLeader()
 		case 2:
-			t.c.keeper.disconnect() // what is on its way may arrive after what comes next
+			t.c.keeper.disconnect() // messages in flight may arrive after the next ones
 		}
 		held = slices.DeleteFunc(held, func(s *session) bool { return s.ended || s.quiet })
 		if len(held) < 2 || len(held) < 5 && w.chance(2) {
@@ -261,7 +260,7 @@ func gather(t *thread) {
 		}
 		switch s := held[w.rng.IntN(len(held))]; w.rng.IntN(6) {
 		case 0, 1:
-			s.end() // and nobody is told
+			s.end() // without any notice
 		case 2:
 			t.revoke(s)
 		case 3:

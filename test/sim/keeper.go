@@ -8,20 +8,20 @@ import (
 	"leasehold.dev/lease"
 )
 
-// keeper keeps the leases of one client's process: what package client has around a
-// holder.Set, in virtual time. So the holders that checkers look at are those that ship.
+// keeper keeps the leases of a client's process alive: what package client has around a holder.Set,
+// in virtual time. So the holders that the checkers judge are the real ones.
 type keeper struct {
 	waker
 	c   *client
 	set *holder.Set
-	// sessions are those in set.
+	// sessions has the sessions in set.
 	sessions []*session
-	flying   []*call // renewals without an answer
-	stream   *stream // the last one; nil if there was none
+	flying   []*call // unanswered renewals
+	stream   *stream // the last one; nil before the first
 	dead     bool
 }
 
-// batchMost is how many leases go in one renewal: few, so that there are several.
+// batchMost is the number of leases in one renewal: few, so that there are several renewals.
 const batchMost = 3
 
 func newKeeper(c *client) *keeper {
@@ -53,7 +53,7 @@ func (k *keeper) kept() (ids []lease.ID) {
 	return ids
 }
 
-// kill is the end of the process.
+// kill ends the process.
 func (k *keeper) kill() {
 	k.dead = true
 	for _, s := range k.sessions {
@@ -62,7 +62,7 @@ func (k *keeper) kill() {
 	k.sessions = nil
 }
 
-// step does what is to be done now.
+// step does what is due now.
 func (k *keeper) step() {
 	switch {
 	case k.dead:
@@ -81,13 +81,13 @@ func (k *keeper) step() {
 	}
 }
 
-// advance brings the sessions up to now.
+// advance brings the sessions up to date.
 func (k *keeper) advance() {
 	k.set.Advance(k.c.clock.instant(k.c.w.now))
 	k.changed()
 }
 
-// changed tells the sessions how their states have changed.
+// changed notifies the sessions of their new states.
 func (k *keeper) changed() {
 	for _, ch := range k.set.Changes() {
 		s := k.find(ch.ID)
@@ -106,8 +106,8 @@ func (k *keeper) changed() {
 	}
 }
 
-// send sends a batch, and with it renewals of leases that are not kept here. A member that has
-// not answered the one before is sometimes left.
+// send sends a batch, together with renewals of leases that are not kept here. It sometimes leaves
+// a member that has not answered the previous one.
 func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 	w := k.c.w
 	if b.Waited > 0 && w.chance(k.patience()) {
@@ -115,7 +115,7 @@ func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 		k.c.at = w.anyMember()
 	}
 	var calls []*call
-	over := k.stream // which the batch was made for
+	over := k.stream // that the batch was made for
 	for _, ref := range b.Leases {
 		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, stream: over, op: &Op{
 			Kind: opRenew, Request: Request{Lease: ref.ID, Token: ref.Token},
@@ -138,8 +138,8 @@ func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 	k.c.send(calls...)
 }
 
-// patience is in how many of its batches a keeper finds that the stream may be broken, if an
-// earlier one has no answer. Through a relay answers take longer.
+// patience is the number of batches after which a keeper suspects a broken stream if an earlier one
+// has no answer. Answers take longer through a relay.
 func (k *keeper) patience() int {
 	if s := k.stream; s != nil && s.via != nil {
 		return 16
@@ -174,7 +174,7 @@ func (k *keeper) answered(q *call) {
 	k.step()
 }
 
-// renewed takes the outcome of a renewal.
+// renewed handles the outcome of a renewal.
 func (k *keeper) renewed(seq uint64, op *Op) {
 	k.advance()
 	s := k.find(op.Lease)
@@ -195,7 +195,7 @@ func (k *keeper) renewed(seq uint64, op *Op) {
 	k.settle(op.Lease)
 }
 
-// settle draws from what the set has just been told.
+// settle updates the session after an answer.
 func (k *keeper) settle(id lease.ID) {
 	k.changed()
 	if s := k.find(id); s != nil {
@@ -203,7 +203,7 @@ func (k *keeper) settle(id lease.ID) {
 	}
 }
 
-// add takes a lease in, and returns its session: nil if what was granted is over.
+// add adds a lease and returns its session, or nil if the grant has already ended.
 func (k *keeper) add(s *session, h holder.Held) *session {
 	k.advance()
 	if old := k.find(s.terms.ID); old != nil {

@@ -8,20 +8,20 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the programs of clients that take locks and campaign, by the
-// recipes that etcd's users have.
+// This file has the programs of clients that take locks and campaign, with the recipes of etcd's
+// users.
 
-// locker takes a lock that is one key: who creates it has it.
+// locker takes a lock that is one key: its creator has it.
 func (t *thread) locker() {
 	t.compete(func(s *session) { t.lockKey(s, fmt.Sprintf("lock%d", t.c.w.rng.IntN(2))) })
 }
 
-// candidate campaigns for a role: each candidate has a key, the oldest leads.
+// candidate campaigns for a role: each candidate has a key, and the oldest leads.
 func (t *thread) candidate() {
 	t.compete(func(s *session) { t.campaign(s, fmt.Sprintf("role%d/", t.c.w.rng.IntN(2))) })
 }
 
-// compete has one session after the other, and takes part a few times in each.
+// compete uses one session after the other, a few rounds each.
 func (t *thread) compete(once func(*session)) {
 	w := t.c.w
 	for {
@@ -62,9 +62,8 @@ func (t *thread) lockKey(s *session, key string) {
 	}
 }
 
-// owns looks whether a key is there with a value and the lease of the session, and
-// returns its create revision. After an answer that was lost or late nothing else
-// tells (T16).
+// owns reports the create revision of a key if it exists with a value and the session's lease.
+// After a lost or late answer, this is the only way to know (T16).
 func (t *thread) owns(s *session, key, value string) int64 {
 	op := t.get(key, "", mvcc.RangeOptions{}, false)
 	if op.Outcome != Done || op.Err != nil || len(op.Answer.Range.KVs) == 0 {
@@ -95,7 +94,7 @@ func (t *thread) hold(s *session, claim claim) {
 	if w.p.Oversleep && w.chance(3) {
 		t.oversleep(s)
 	} else if w.chance(4) {
-		return // and leaves the rest to the lease
+		return // the lease does the rest
 	}
 	s.release(claim.kind, claim.what)
 	for range 5 {
@@ -111,8 +110,8 @@ func (t *thread) hold(s *session, claim claim) {
 	}
 }
 
-// oversleep pauses the client until its lease is over, and perhaps another has
-// what it held. It gives that back all the same (T16).
+// oversleep pauses the client until its lease has ended, and perhaps another holds what it held.
+// Then the client gives it back anyway (T16).
 func (t *thread) oversleep(s *session) {
 	w := t.c.w
 	s.rest()
@@ -144,7 +143,7 @@ func (t *thread) campaign(s *session, prefix string) {
 	}
 }
 
-// enrol makes the candidate's key, and returns its create revision.
+// enrol creates the candidate's key, and returns its create revision.
 func (t *thread) enrol(s *session, key string) int64 {
 	for s.alive() {
 		op := t.command(&fsm.Txn{
@@ -167,7 +166,7 @@ func (t *thread) enrol(s *session, key string) int64 {
 	return 0
 }
 
-// created returns the create revision of a key of the session's, 0 if it is gone.
+// created returns the create revision of a key of the session, 0 if it is gone.
 func (t *thread) created(s *session, key string) int64 {
 	for s.alive() {
 		op := t.get(key, "", mvcc.RangeOptions{}, false)

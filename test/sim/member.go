@@ -11,33 +11,33 @@ import (
 	"leasehold.dev/lease"
 )
 
-// member is one machine of the cluster with its disk and its clock. Its process
-// comes and goes.
+// member is one machine of the cluster with its disk and clock. Its process comes and goes.
 type member struct {
 	w     *world
 	id    uint64
 	clock clock
 	disk  *disk
 	proc  *process // nil while it is down
-	// gone says that it was removed, or its disk lost: it never comes back.
+	// gone means that it was removed or lost its disk, and never returns.
 	gone bool
-	// fresh says that it has never started.
+	// fresh means that it has never started.
 	fresh bool
-	// damaged says that the hash of its state is wrong, and condemned that it has stopped for it.
+	// damaged means that the hash of its state is wrong; condemned, that it stopped because of
+	// that.
 	damaged, condemned bool
 }
 
-// mail is what came in since the last step. Those calls that the core does not see yet are
-// still on their way through the member's goroutines.
+// mail is what has arrived since the last step. Calls that the core does not see yet are still in
+// the member's goroutines.
 type mail struct {
 	shell.Mail
 	calls []*call
-	// groups are rounds of relays, and what says that streams have ended, which comes after the calls.
+	// groups has the rounds of relays and the ends of streams, which come after the calls.
 	groups []*replica.Renewals
 }
 
-// process is a member's process: what server/core.go is, in virtual time. What it does, and in
-// which order, is package shell's, which ships.
+// process is a member's process, like server/core.go in virtual time. The real package shell
+// decides what it does, and in which order.
 type process struct {
 	w    *world
 	m    *member
@@ -46,13 +46,13 @@ type process struct {
 	dead bool
 
 	mail    mail
-	calls   []*call // memory to use again
+	calls   []*call // memory to reuse
 	step    stepState
-	wakeAt  Time // when the next step is; Never for none
+	wakeAt  Time // the next step; Never for none
 	alarms  alarms
-	frozen  Time          // it stands still until then
+	frozen  Time          // it is paused until then
 	born    lease.Instant // the clock's reading at the start
-	crashIn int           // crash before this action of a step is done; 0 for no
+	crashIn int           // crash before this action of a step; 0 for no
 
 	view *fsm.View
 	hub  *watch.Hub[*api.Event]
@@ -61,23 +61,23 @@ type process struct {
 
 	role      replica.Status
 	forwarded forwarded
-	event     uint64 // number of the last event of a lease that it has published
+	event     uint64 // the number of the last lease event that it published
 }
 
-// streams are what clients have open at a process.
+// streams has the streams that clients have open at a process.
 type streams struct {
 	watchers []*watcher
 	waitQueues
 }
 
-// snaps is what a process does with snapshots.
+// snaps handles a process's snapshots.
 type snaps struct {
 	shell.Snapshots
-	open    []func(bool) // the streams to it, each to be told how it ended
+	open    []func(bool) // called at the end of each stream to it
 	hashing bool         // a state is being hashed
 }
 
-// addMember makes a member, whose process does not run yet.
+// addMember creates a member whose process does not run yet.
 func (w *world) addMember(id uint64, d *disk) *member {
 	m := &member{w: w, id: id, disk: d, clock: w.clock(), fresh: true}
 	w.members = append(w.members, m)
@@ -85,8 +85,8 @@ func (w *world) addMember(id uint64, d *disk) *member {
 	return m
 }
 
-// clock draws a clock. Each is off by half of the drift at most, since the bound is
-// on the difference between two.
+// clock draws a clock. Each is off by at most half the drift, since the bound is on the difference
+// between two.
 func (w *world) clock() clock {
 	e := (w.rng.Float64() - 0.5) * w.p.RealDrift
 	if w.chance(3) { // at the bound
@@ -122,7 +122,7 @@ func (m *member) start() {
 	}
 	p.view = machine.View()
 	p.snaps.Count, p.snaps.Tail = w.p.SnapshotCount, w.p.Tail
-	p.snaps.Restored(machine.Index(), 0) // of entries, not of bytes
+	p.snaps.Restored(machine.Index(), 0) // counted in entries, not bytes
 	p.event = w.oracle.lastEvent(machine.Index())
 	p.forwarded.now = make(map[fsm.Command]bool)
 	o := watch.Options{
@@ -148,7 +148,7 @@ func (m *member) start() {
 	p.wake(w.now + w.exp(10*Millisecond))
 }
 
-// stop ends the member's process. A crash loses what is not synced.
+// stop ends the member's process. A crash loses unsynced writes.
 func (m *member) stop(crash, silent bool) {
 	w, p := m.w, m.proc
 	if p == nil {
@@ -178,7 +178,7 @@ func (m *member) stop(crash, silent bool) {
 	}
 	w.relays.lost(p, silent)
 	for _, ended := range p.snaps.open {
-		ended(false) // its connection breaks, or times out
+		ended(false) // the connection breaks or times out
 	}
 	if silent {
 		return
@@ -197,9 +197,9 @@ func (m *member) stop(crash, silent bool) {
 // instant reads the clock.
 func (p *process) instant() lease.Instant { return p.m.clock.instant(p.w.now) - p.born }
 
-// refreshed notes that all leases got their full TTL again, if that was asked for and is
-// done. What was decided before comes first: a checkpoint on its way, say, from which
-// the refreshed leases count.
+// refreshed records that all leases got their full TTL again, if that was requested and is
+// complete. Earlier decisions take effect first, such as a checkpoint in flight from which the
+// refreshed leases count.
 func (p *process) refreshed() {
 	s := p.r.Status()
 	if !p.role.Refreshing || s.Refreshing {
@@ -214,10 +214,10 @@ func (p *process) refreshed() {
 		At: p.w.now, Member: p.m.id, Term: s.Term, Leader: s.Leader, Leading: s.Leading,
 		Primary: true, Index: s.Applied, Local: p.instant(), Refresh: true,
 	})
-	p.w.tracef("member %d stood still, and gives all leases their full TTL again", p.m.id)
+	p.w.tracef("member %d was paused, and gives all leases their full TTL again", p.m.id)
 }
 
-// note tells the oracle what was applied.
+// note reports to the oracle what was applied.
 func (p *process) note(out *replica.Output) {
 	p.observe()
 	p.w.cover["member taken for hung"] += len(out.Silent)
@@ -248,7 +248,7 @@ func (p *process) note(out *replica.Output) {
 	}
 }
 
-// snap begins to write a snapshot of the state.
+// snap starts to write a snapshot of the state.
 func (p *process) snap() {
 	image, conf := p.r.Machine().Image(), p.r.ConfState()
 	keep := p.snaps.Begin(image.View.Index, p.snaps.Tail)
@@ -292,7 +292,7 @@ func (p *process) observe() {
 
 func (p *process) answer(out *replica.Output) {
 	for _, q := range out.Proposals {
-		if c, ok := q.Owner.(*call); ok { // a planted fault may answer what nobody asked
+		if c, ok := q.Owner.(*call); ok { // a planted fault may answer what no one asked
 			c.proposed(p, q)
 		}
 	}
@@ -305,7 +305,7 @@ func (p *process) answer(out *replica.Output) {
 	}
 }
 
-// quiet is a raft.Logger that says nothing but panics.
+// quiet is a raft.Logger that logs nothing, but panics.
 type quiet struct{}
 
 func (quiet) Debug(...any)              {}

@@ -8,10 +8,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the programs of clients that hold names, write only as long as they do,
-// and give names with their leases to one another.
+// This file has the programs of clients that hold names, write only while they hold them, and hand
+// over names with their leases.
 
-// lockDelay draws a lock delay: mostly none.
+// lockDelay draws a lock delay, usually none.
 func (w *world) lockDelay() lease.TTL {
 	if !w.chance(3) {
 		return 0
@@ -19,13 +19,13 @@ func (w *world) lockDelay() lease.TTL {
 	return lease.TTL(w.between(100*Millisecond, 4*Second) / Millisecond)
 }
 
-// secret draws one.
+// secret draws a secret.
 func (w *world) secret() (s lease.Secret) {
 	binary.LittleEndian.PutUint64(s[:], w.rng.Uint64()|1)
 	return s
 }
 
-// namer competes for a name, as of a server that registers.
+// namer competes for a name, like a server that registers.
 func (t *thread) namer() {
 	w := t.c.w
 	for {
@@ -45,7 +45,7 @@ func (t *thread) namer() {
 	}
 }
 
-// putByName puts a key on the lease that has a name, whichever client holds it; under a token, if
+// putByName puts a key on the lease that has a name, whichever client holds it, with a token if
 // that is not 0.
 func (t *thread) putByName(name string, token lease.Token) {
 	w := t.c.w
@@ -62,8 +62,8 @@ func (t *thread) putByName(name string, token lease.Token) {
 	}
 }
 
-// holdName holds a name for a while, writes what only its holder may write, and gives it up
-// in one of several ways.
+// holdName holds a name for a while, writes what only its holder may write, and gives it up in one
+// of several ways.
 func (t *thread) holdName(s *session) {
 	w := t.c.w
 	if w.chance(3) {
@@ -86,7 +86,7 @@ func (t *thread) holdName(s *session) {
 	case 4:
 		s.rest()
 		t.renewLate(s)
-	default: // it is renewed now and then
+	default: // it is renewed at random times
 		s.rest()
 		for !s.ended && !w.chance(6) {
 			t.sleep(w.exp(Time(s.terms.TTL) * Millisecond / 2))
@@ -95,16 +95,16 @@ func (t *thread) holdName(s *session) {
 	}
 	if w.chance(2) {
 		t.sleep(w.exp(Time(s.terms.TTL) * Millisecond))
-		t.fenced(s) // it was stopped in the middle of its work, say, and goes on with it
+		t.fenced(s) // it was paused in the middle of its work, for example, and continues
 		t.putByName(s.terms.Name, s.token)
 	}
 	if s.asked != nil && w.chance(2) {
-		t.command(s.asked) // as a try of the request that was held up on its way
+		t.command(s.asked) // like a delayed retry of the request
 	}
 }
 
-// fenced writes what only the holder of a name may write: the condition is looked at when
-// the write is applied, so it does not matter what the client believes (T4).
+// fenced writes what only the holder of a name may write. The condition is checked when the write
+// is applied, whatever the client believes (T4).
 func (t *thread) fenced(s *session) {
 	w := t.c.w
 	value := fmt.Appendf(w.value(), "@%d", s.token)
@@ -127,8 +127,8 @@ func (s *session) holds() fsm.Compare {
 	}
 }
 
-// handOver gives the lease to another owner: one in the same process, which keeps it on, or one
-// that knows the secret already and takes the lease as soon as it may.
+// handOver hands the lease over to an owner in the same process, which keeps it, or to one that
+// knows the secret and resumes the lease as soon as it can.
 func (t *thread) handOver(s *session) {
 	w := t.c.w
 	s.end()
@@ -162,8 +162,8 @@ type abandonedLease struct {
 	secret lease.Secret
 }
 
-// abandon leaves the lease to the client that resumes it, and perhaps goes on with it until it
-// learns that one has.
+// abandon leaves the lease to the client that resumes it, and perhaps continues until it learns of
+// that.
 func (t *thread) abandon(s *session) {
 	w := t.c.w
 	if s.terms.Secret == (lease.Secret{}) {
@@ -171,7 +171,7 @@ func (t *thread) abandon(s *session) {
 	}
 	w.abandoned = append(w.abandoned, abandonedLease{s.terms.ID, s.terms.Secret})
 	w.resumers.notify(w)
-	for range w.rng.IntN(6) { // somebody who knows no tokens keeps it alive, too
+	for range w.rng.IntN(6) { // another client, without tokens, keeps it alive too
 		t.do(&Op{Kind: opRenew, Request: Request{Lease: s.terms.ID}})
 	}
 	for !s.ended && !w.chance(4) {
@@ -192,7 +192,7 @@ func (t *thread) resumer() {
 		}
 		e := w.abandoned[n-1-w.rng.IntN(min(n, 3))]
 		if w.chance(4) {
-			e.secret[8]++ // a thief
+			e.secret[8]++ // with a wrong secret
 		}
 		op := t.command(&fsm.Resume{ID: e.id, Secret: e.secret})
 		if op.Outcome != Done {
@@ -209,7 +209,7 @@ func (t *thread) resumer() {
 	}
 }
 
-// changeTTL asks for another TTL, and perhaps never learns whether the lease has it.
+// changeTTL changes the TTL, and may never learn the outcome.
 func (t *thread) changeTTL(s *session) {
 	w := t.c.w
 	ttl := w.ttl()
@@ -236,7 +236,7 @@ func (t *thread) changeTTL(s *session) {
 			s.terms.TTL = ttl
 			s.k.set.Confirmed(s.terms.ID, ttl, ttl, sent)
 			s.k.settle(s.terms.ID)
-			if w.p.Renewing.Beside && w.chance(2) { // perhaps by a leader that has not applied it yet
+			if w.p.Renewing.Beside && w.chance(2) { // perhaps at a leader that has not applied it yet
 				t.renewBeside(s)
 			} else {
 				t.renew(s)
@@ -248,7 +248,7 @@ func (t *thread) changeTTL(s *session) {
 	w.cover["TTL in doubt"]++
 }
 
-// touch renews the lease with a write, in one transaction.
+// touch renews the lease and writes, in one transaction.
 func (t *thread) touch(s *session, put *fsm.Put) {
 	s.k.advance()
 	b, held := s.k.set.Ask(s.terms.ID)

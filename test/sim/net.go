@@ -8,16 +8,16 @@ import (
 	"leasehold.dev/internal/shell"
 )
 
-// link is the way from one member to another.
+// link is the path from one member to another.
 type link struct {
 	cut   bool
-	clog  Time // nothing arrives before
-	delay Time // mean, on top of the profile's
-	lag   Time // that each message takes longer
-	loss  int  // of a million, on top of the profile's
+	clog  Time // nothing arrives before this
+	delay Time // mean delay, in addition to the profile's
+	lag   Time // additional delay of each message
+	loss  int  // lost messages per million, in addition to the profile's
 }
 
-// link returns the way between two members. It is good until another member is made:
+// link returns the path between two members. It is valid until another member is created, because
 // growLinks moves the links.
 func (w *world) link(from, to uint64) *link { return &w.links[from][to] }
 
@@ -32,12 +32,12 @@ func (w *world) growLinks() {
 	}
 }
 
-// delay draws how long a message takes.
+// arrival draws when a message arrives.
 func (l *link) arrival(w *world) Time {
 	return max(w.now+w.p.Delay/4+w.exp(w.p.Delay+l.delay)+l.lag, l.clog)
 }
 
-// send brings a message from one process to another member's.
+// send sends a message from a process to another member.
 func (w *world) send(p *process, m *replica.Message) {
 	if m.Raft.GetType() == raftpb.MsgSnap {
 		w.stream(p, m)
@@ -68,7 +68,7 @@ func (w *world) send(p *process, m *replica.Message) {
 	w.at(l.arrival(w), func() { w.receive(m) })
 }
 
-// carry brings an encoded message.
+// carry delivers an encoded message.
 func (w *world) carry(l *link, from, to uint64, data []byte) {
 	w.at(l.arrival(w), func() {
 		m, err := replica.DecodeMessage(from, to, data)
@@ -86,9 +86,8 @@ func (w *world) receive(m *replica.Message) {
 	}
 }
 
-// stream brings the present state of a member to another. It takes a while, and
-// ends in nothing if the link is cut or one of the two stops on the way. Until it has
-// ended, the log after that state is kept.
+// stream sends the current state of a member to another. It takes a while, and fails if the link is
+// cut or either process stops. The log after that state is kept until it ends.
 func (w *world) stream(p *process, m *replica.Message) {
 	image, conf := p.r.Machine().Image(), p.r.ConfState()
 	from, to, index := m.From, m.To, image.View.Index
@@ -125,7 +124,8 @@ func (w *world) stream(p *process, m *replica.Message) {
 	})
 }
 
-// arrival is a snapshot that is at a member, and how its sender is told whether it is taken.
+// arrival is a received snapshot, with a function that reports to the sender whether it was
+// accepted.
 type arrival struct {
 	snap  *snapshot
 	ended func(bool)
@@ -135,7 +135,7 @@ type arrival struct {
 func (p *process) arrived(header *raftpb.Message, a *arrival) {
 	if a.snap.index() <= p.view.Index {
 		p.w.cover["snapshot too old when it arrived"]++
-		a.ended(true) // as in server: what it brings is there
+		a.ended(true) // as in the server: its content is already there
 		return
 	}
 	p.mail.Arrivals = append(p.mail.Arrivals, shell.Arrival{
@@ -144,7 +144,7 @@ func (p *process) arrived(header *raftpb.Message, a *arrival) {
 	p.wake(p.w.now)
 }
 
-// watchForward counts what forwarding does.
+// watchForward counts the effects of forwarding.
 func (p *process) watchForward(m *replica.Message) {
 	cover := p.w.cover
 	if r := m.Reply; r != nil {
@@ -191,7 +191,7 @@ func (p *process) watchForward(m *replica.Message) {
 	}
 }
 
-// forwarded is what a process has forwarded to the present and the last leader.
+// forwarded has what a process has forwarded to the current and the previous leader.
 type forwarded struct {
 	next, term  uint64
 	now, before map[fsm.Command]bool

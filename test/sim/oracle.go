@@ -15,11 +15,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// hashEvery is how many entries lie between two indexes at which states are hashed.
+// hashEvery is the number of entries between two hashes of the states.
 const hashEvery = 32
 
-// oracle sees every entry that any member applies, once: it holds the members to
-// one log, and applies it to a state machine of its own.
+// oracle sees every entry that a member applies. It checks that all members apply one log, and
+// applies the log to its own state machine.
 type oracle struct {
 	w          *world
 	machine    *fsm.Machine
@@ -28,18 +28,18 @@ type oracle struct {
 	events     []fsm.LeaseEvent     // by number, from 1 on
 	revision   int64                // after the last command
 	lastEvents []uint64             // the number of the last event, by index in History.Log
-	token      lease.Token          // the last that was given out
-	term       uint64               // the highest in which anybody has led
-	leader     *process             // that did
-	changed    Time                 // when it began
-	restless   Time                 // when the cluster version was changed last, or who speaks it
-	members    uint64               // the index of the last change of the membership
-	orphaned   map[lease.Token]Time // when each orphan that is left lost its lease
+	token      lease.Token          // the last one given out
+	term       uint64               // the highest in which a member led
+	leader     *process             // the member that did
+	changed    Time                 // start of its leadership
+	restless   Time                 // last change of the cluster version, or of what members speak
+	members    uint64               // index of the last membership change
+	orphaned   map[lease.Token]Time // when each remaining orphan lost its lease
 }
 
 func (o *oracle) init(w *world, founders []fsm.Member) {
 	config := w.machine
-	config.LeaseEvents = 0 // it keeps them all
+	config.LeaseEvents = 0 // it keeps all of them
 	o.w, o.machine, o.revision, o.orphaned = w, fsm.New(config), 1, make(map[lease.Token]Time)
 	o.machine.Begin(1, 1)
 	for _, n := range founders {
@@ -47,7 +47,7 @@ func (o *oracle) init(w *world, founders []fsm.Member) {
 	}
 }
 
-// applied notes that a member has applied an entry.
+// applied records that a member applied an entry.
 func (o *oracle) applied(p *process, e *raftpb.Entry) {
 	member := p.m.id
 	at := e.GetIndex() - firstIndex
@@ -106,7 +106,7 @@ func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 	return out
 }
 
-// taken returns when the earliest step began in which an entry may be applied that p applies now.
+// taken returns the start of the earliest step that may apply the entry that p applies now.
 func (o *oracle) taken(p *process) Time {
 	at := p.step.taken
 	for _, m := range o.w.members {
@@ -117,7 +117,7 @@ func (o *oracle) taken(p *process) Time {
 	return at
 }
 
-// groups decodes an entry, and tells the version of its encoding.
+// groups decodes an entry and returns the version of its encoding.
 func groups(e *raftpb.Entry) ([]fsm.Group, byte) {
 	data := e.GetData()
 	switch e.GetType() {
@@ -169,7 +169,7 @@ func endedBy(lessor *lease.Lessor, c fsm.Command) (ids []lease.ID) {
 	return ids
 }
 
-// asker returns for whom a command is, and the command.
+// asker returns a command and its caller.
 func asker(c fsm.Command) (access.Caller, fsm.Command) {
 	if by, ok := c.(*fsm.By); ok {
 		return by.Caller, by.Command
@@ -177,7 +177,7 @@ func asker(c fsm.Command) (access.Caller, fsm.Command) {
 	return access.Caller{}, c
 }
 
-// command applies one command, the whole of it, and notes what it did to leases.
+// command applies a command and records its effects on leases.
 func (o *oracle) command(out *Entry, whole, c fsm.Command) fsm.Result {
 	lessor, version := o.machine.Lessor(), o.machine.Version()
 	last := o.revision
@@ -223,7 +223,7 @@ func (o *oracle) command(out *Entry, whole, c fsm.Command) fsm.Result {
 	return result
 }
 
-// notice counts what is of interest in the log.
+// notice counts interesting events in the log.
 func (o *oracle) notice(out *Entry, c fsm.Command, result fsm.Result) {
 	late := out.Term < o.term
 	cover := o.w.cover
@@ -267,7 +267,7 @@ func (o *oracle) notice(out *Entry, c fsm.Command, result fsm.Result) {
 	}
 }
 
-// removed counts the removal of a member that leads.
+// removed counts the removal of a leader.
 func (o *oracle) removed(c fsm.Command) {
 	r, ok := c.(*fsm.RemoveMember)
 	if !ok {
@@ -278,12 +278,12 @@ func (o *oracle) removed(c fsm.Command) {
 	}
 }
 
-// overwritten notes entries that a disk drops because another leader's take their
-// place: they were never committed.
+// overwritten records entries that a disk drops because another leader's replace them: they were
+// never committed.
 func (w *world) overwritten(entries []*raftpb.Entry) {
 	for _, e := range entries {
 		if at := e.GetIndex() - firstIndex; at < uint64(len(w.oracle.raw)) && w.oracle.raw[at] == e {
-			continue // repeated, and not replaced
+			continue // repeated, not replaced
 		}
 		list, _ := groups(e)
 		for _, g := range list {
@@ -305,8 +305,7 @@ func (w *world) overwritten(entries []*raftpb.Entry) {
 	}
 }
 
-// published compares the changes that a member shows to its watchers with those of
-// the log.
+// published compares the changes that a member shows to its watchers with the log.
 func (o *oracle) published(member uint64, c *fsm.Change) {
 	at := c.Revision - 2
 	if at < 0 || at >= int64(len(o.changes)) {
@@ -327,7 +326,7 @@ func (o *oracle) published(member uint64, c *fsm.Change) {
 	}
 }
 
-// lastEvent is the number of the last event of a lease after the entry at an index.
+// lastEvent returns the number of the last lease event after the entry at an index.
 func (o *oracle) lastEvent(index uint64) uint64 {
 	if index < firstIndex {
 		return 0
@@ -335,9 +334,8 @@ func (o *oracle) lastEvent(index uint64) uint64 {
 	return o.lastEvents[index-firstIndex]
 }
 
-// publishedEvents holds what a member says of leases after number last against what the log
-// says (W1): each event once, in order, as the others say it. If there are more at once than
-// a member keeps, it has the last of them only.
+// publishedEvents checks a member's lease events after number last against the log (W1): each once
+// and in order. If there are more at once than a member keeps, it has only the last ones.
 func (o *oracle) publishedEvents(member, last uint64, all fsm.LeaseEvents) uint64 {
 	if all.Last() > last+uint64(o.w.machine.LeaseEvents) {
 		o.w.cover["more events of leases than are kept"]++
@@ -358,7 +356,7 @@ func (o *oracle) publishedEvents(member, last uint64, all fsm.LeaseEvents) uint6
 	return last
 }
 
-// followOrphans notes since when there are which orphans.
+// followOrphans records which orphans exist, and since when.
 func (o *oracle) followOrphans() {
 	for _, h := range o.machine.TakeHolds() {
 		_, is := o.machine.Orphan(h.Token)
@@ -371,8 +369,8 @@ func (o *oracle) followOrphans() {
 	}
 }
 
-// outlived checks that no orphan is left whose time is over, in a stretch without faults. Leaders
-// that begin, or do not trust their clocks, give it its full time anew.
+// outlived checks that no orphan outlives its time in a stretch without faults. New leaders, and
+// those that distrust their clocks, give it its full time again.
 func (o *oracle) outlived(from Time) {
 	w := o.w
 	for _, r := range w.h.Roles {

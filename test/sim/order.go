@@ -7,19 +7,18 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Any order of the operations that keeps real time and explains every answer proves a
-// history linearizable, wherever the order comes from. The log proposes one for nearly nothing: so
-// it is tried first, and only where it does not do is another one searched for.
+// Any order of the operations that respects real time and explains every answer proves a history
+// linearizable. The log proposes one at almost no cost, so that is tried first, and another one is
+// searched for only if it fails.
 
-// ordering tries the order of the log on a history. It holds the proposal to what the
-// search would hold it to: each step is taken by the model, and after none that it must
-// precede.
+// ordering tries the order of the log on a history. It applies the same rules as the search: the
+// model accepts each step, and no step precedes one that it must follow.
 type ordering struct {
 	m *model
-	// writes are the steps with a position in the log, in that order; free those without
-	// one, which change nothing, by the time of the call.
+	// writes has the steps with a position in the log, in that order; free those without one, which
+	// change nothing, by the time of the call.
 	writes, free []*positioned
-	// byEnd are all, by the time of the return; those in front of it are taken.
+	// byEnd has all steps, by the time of the return; the first ones have been taken.
 	byEnd []*positioned
 	open  []*positioned // of free, those that may be taken now
 }
@@ -28,7 +27,7 @@ type ordering struct {
 type positioned struct {
 	*porcupine.Operation
 	logPosition
-	sub   int // of the leases that one command ends
+	sub   int // among the leases that one command ends
 	taken bool
 }
 
@@ -84,8 +83,8 @@ func (f *facts) endOf(s *step) (at logPosition, sub int, ok bool) {
 	return logPosition{}, 0, false
 }
 
-// explains reports whether the order of the log, with what changes nothing put in
-// between as early as it fits, explains all answers.
+// explains reports whether the order of the log explains all answers, with the steps that change
+// nothing inserted as early as possible.
 func (o *ordering) explains() bool {
 	for _, x := range o.writes {
 		o.takeFree()
@@ -97,8 +96,8 @@ func (o *ordering) explains() bool {
 	return len(o.open)+len(o.free) == 0
 }
 
-// bound is the latest call of a step that may come next: no step that is left has
-// returned before it.
+// bound returns the latest call of a step that may come next: no remaining step has returned before
+// it.
 func (o *ordering) bound() int64 {
 	for len(o.byEnd) > 0 && o.byEnd[0].taken {
 		o.byEnd = o.byEnd[1:]
@@ -109,15 +108,15 @@ func (o *ordering) bound() int64 {
 	return o.byEnd[0].Return
 }
 
-// take takes a step if the model does. If it refuses one that changes something, that
-// is the end.
+// take takes a step if the model accepts it. If it refuses one that changes something, the attempt
+// fails.
 func (o *ordering) take(x *positioned) bool {
 	x.taken = x.Input.(*step).takeIn(o.m)
 	return x.taken
 }
 
-// takeFree takes all steps that change nothing and fit in here. It takes nothing
-// from those that are left to take them as early as that.
+// takeFree takes all steps that change nothing and fit here. Taking them early never blocks a
+// remaining step.
 func (o *ordering) takeFree() {
 	for before := -1; before != len(o.open)+len(o.free); {
 		before = len(o.open) + len(o.free)

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestOrder: the order of the log explains a good history, and none that the search
-// would refuse.
+// The order of the log explains a good history, and none that the search would refuse.
 func TestOrder(t *testing.T) {
 	explains := func(h *History) bool {
 		f := newFacts(h, handLimits)
@@ -16,7 +15,7 @@ func TestOrder(t *testing.T) {
 		return ok && o.explains()
 	}
 	if !explains(good().h) {
-		t.Error("the good history is not explained")
+		t.Error("the good history was not explained")
 	}
 	for _, c := range bad {
 		if c.id != "S1" && c.id != "L3" || strings.Contains(c.name, "in the log") {
