@@ -174,6 +174,7 @@ type Op struct {
 // Ending is how an operation ended.
 type Ending uint8
 
+// The endings.
 const (
 	Unknown Ending = iota
 	Done

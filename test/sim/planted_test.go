@@ -29,12 +29,11 @@ var (
 	patienceFlag = flag.Duration("patience", 10*time.Minute, "TestPlanted: how long to look")
 )
 
-// huntSeeds is how many seeds a planted fault may live through.
+// huntSeeds is the number of seeds a planted fault may survive.
 const huntSeeds = 1000
 
-// panics are the planted faults that show by a panic of the code itself, and what it
-// must say: one of these texts. A panic of any other fault, or with another text, is not a find: it
-// may be the hunt that is broken.
+// panics lists the planted faults that show by a panic of the code itself, with the expected texts.
+// Any other panic may be a bug of the hunt.
 var panics = map[string][]string{
 	"acknowledge before sync": {
 		"Was the raft log corrupted, truncated, or lost?", "sim: a snapshot is newer than the log",
@@ -42,15 +41,14 @@ var panics = map[string][]string{
 	"snapshot restore rewinds tokens":       {"lease: corrupt state: last token"},
 	"entries applied again after a restart": {"is out of range [prevApplied("},
 	"a batch splits a revision":             {"watch: history makes no progress"},
-	// An entry with other commands than those of the proposals.
+	// The entry has other commands than the proposals.
 	"results of another leader's entry": {"slice bounds out of range"},
-	// The lease of a deleted key ends, and would leave the key as it is.
+	// The lease of a deleted key ends, and would keep the key.
 	"a delete does not detach": {"internal/fsm.(*Machine).freeKeys("},
 }
 
-// seldom are the planted faults of which only one run in some hundreds shows anything, each with a
-// seed that did. The hunt for it begins a little before, where it would come anyway; when the world
-// changes that is a place like any other.
+// seldom lists the planted faults that only one in some hundred runs shows, each with a seed that
+// did. The hunt starts a little before that seed.
 var seldom = map[string]uint64{
 	"a key that went while events were missing is forgotten":       380,
 	"caches keep what a lesser permission does not allow":          275,
@@ -58,52 +56,52 @@ var seldom = map[string]uint64{
 	"a cache goes on when its lease, which had lapsed, is renewed": 465,
 }
 
-// edit replaces one text, which occurs once in its file, by another.
+// edit replaces a text that occurs once in its file.
 type edit struct{ file, old, new string }
 
-// planted is one fault that is put into the code of production. The campaign must find it:
-// that is how we know that the checkers can fail.
+// planted is a fault planted in production code. The campaign must find it, which shows that the
+// checkers can fail.
 //
-// Some promises are kept by several walls, one behind the other, and with one
-// wall gone nothing happens. Such a fault takes all walls but those of others away.
+// Some promises are protected by several independent checks, so that removing one has no effect.
+// Such a fault removes all of them.
 type planted struct {
 	name string
-	// breaks is the promise or the trap that it brings back.
+	// breaks is the promise that it breaks or the trap that it reopens.
 	breaks string
 	edits  []edit
 }
 
-// found is what a hunt brought home.
+// found is the result of a hunt.
 type found struct {
-	ID        string  `json:"id"` // of the broken invariant; empty if nothing was found
+	ID        string  `json:"id"` // of the broken invariant; empty if none was found
 	What      string  `json:"what"`
 	Seed      uint64  `json:"seed"`
 	Runs      int     `json:"runs"`
 	Simulated float64 `json:"simulated"` // minutes
 }
 
-// hunter is a package whose TestHunt looks for faults, and what is planted for it.
+// hunter is a package whose TestHunt finds faults, with the faults to plant.
 type hunter struct {
 	dir  string
 	list []planted
 	only string // the flag of TestHunt
 }
 
-// plantedList is everything that is planted.
+// plantedList has all planted faults.
 var plantedList = slices.Concat(
 	plantedCore, plantedShell, plantedAgain, plantedLeases, plantedCaches, plantedWaits, plantedAccess,
 	plantedCompare,
 )
 
-// hunters are all that look for faults. test/bubble has whole members and clients.
+// hunters has all hunters. test/bubble runs whole members and clients.
 var hunters = []hunter{
 	{".", plantedList, ""},
 	{".", plantedRelays, "relays"},
 	{"../bubble", plantedBubble, ""},
 }
 
-// TestPlantedTexts: every planted fault is one that can be planted: each text
-// occurs once in its file, and what comes of it is Go.
+// Every planted fault can be planted: each text occurs once in its file, and the result is valid
+// Go.
 func TestPlantedTexts(t *testing.T) {
 	names := make(map[string]bool)
 	for _, p := range slices.Concat(plantedList, plantedRelays, plantedBubble) {
@@ -124,8 +122,8 @@ func TestPlantedTexts(t *testing.T) {
 	}
 }
 
-// mutate returns the files that edits change, as they are then, by their path from
-// the root of the module.
+// mutate returns the files that edits change, with their new content, by path from the module's
+// root.
 func mutate(edits []edit) (map[string]string, error) {
 	files := make(map[string]string)
 	for _, e := range edits {
@@ -148,7 +146,8 @@ func mutate(edits []edit) (map[string]string, error) {
 	return files, nil
 }
 
-// isCode says why a source is not Go, or why what it has from one place to another changes nothing.
+// isCode returns an error if a source is not valid Go, or if the text between two offsets has no
+// effect.
 func isCode(source string, from, to int) error {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", source, parser.ParseComments)
@@ -166,11 +165,10 @@ func isCode(source string, from, to int) error {
 	return nil
 }
 
-// root is the module's directory, from that of this package.
+// root is the path from this package to the module's root.
 const root = "../.."
 
-// TestHunt runs seeds until one breaks a promise. TestPlanted runs it in a binary
-// that has a fault.
+// TestHunt runs seeds until one breaks a promise. TestPlanted runs it in a binary with a fault.
 func TestHunt(t *testing.T) {
 	if *huntFlag == "" {
 		t.Skip("for TestPlanted")
@@ -199,8 +197,8 @@ func TestHunt(t *testing.T) {
 	}
 }
 
-// TestPlanted plants each fault into the code (the sources stay as they are: go test
-// -overlay compiles the changed copies), and has the campaign look for it.
+// TestPlanted compiles each fault into a binary, with go test -overlay, and the campaign must find
+// it.
 func TestPlanted(t *testing.T) {
 	tier.Campaign(t)
 	only, err := regexp.Compile(*plantFlag)
@@ -219,7 +217,7 @@ func TestPlanted(t *testing.T) {
 				continue
 			}
 			t.Run(p.name, func(t *testing.T) {
-				t.Parallel() // a compiler or a hunt is on one processor for most of its time
+				t.Parallel() // each compiler or hunt mostly uses one processor
 				binary := h.build(t, filepath.Join(dir, t.Name()), p.edits)
 				f := h.hunt(t, binary, p)
 				os.Remove(binary)
@@ -229,7 +227,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// judgeFound says whether a fault was found as one is to be found.
+// judgeFound checks that a fault was found in the expected way.
 func judgeFound(t *testing.T, p planted, f found) {
 	t.Helper()
 	switch texts := panics[p.name]; {
@@ -285,8 +283,8 @@ func (h *hunter) build(t *testing.T, at string, edits []edit) string {
 	return binary
 }
 
-// hunt has a binary look for a violation. One that dies without saying what it found
-// is taken for a panic.
+// hunt runs a binary until it finds a violation. If it dies without a result, that counts as a
+// panic.
 func (h *hunter) hunt(t *testing.T, binary string, p planted) found {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "found.json")
@@ -302,7 +300,7 @@ func (h *hunter) hunt(t *testing.T, binary string, p planted) found {
 	data, readErr := os.ReadFile(out)
 	if readErr != nil {
 		if ctx.Err() != nil {
-			return found{Runs: -1} // no verdict in time
+			return found{Runs: -1} // no result in time
 		}
 		return found{ID: "panic", What: fmt.Sprintf("%v: %.4000s", err, said)}
 	}

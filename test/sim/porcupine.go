@@ -12,34 +12,31 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The witness of checkOps believes the log. The search for a linearization does
-// not: it knows what clients asked and were answered, and when, and that a lease
-// may end by itself. It takes two hints from the log, and both can only make it
-// find more: that a command without an answer never took effect if the log does
-// not have it, and which revision or token the effect of such a command or of an
-// expiry has.
+// checkOps believes the log. The search for a linearization does not: it knows what clients
+// requested and received, and when, and that a lease may end by itself. It takes two hints from the
+// log, which can only make it find more: a command without an answer had no effect if the log does
+// not have it, and the revision or token of such a command's effect or of an expiry is the log's.
 
-// step is one operation of the history that is searched.
+// step is one operation of the searched history.
 type step struct {
 	op *Op // nil for an expiry
-	// expire is the lease that ends, or whose lock delay does if delayed is set; token is its
-	// incarnation's, or what a command without an answer gave out.
+	// expire is the lease that ends, or whose lock delay ends if delayed is set; token is its
+	// incarnation's, or one that an unanswered command returned.
 	expire  lease.ID
 	delayed bool
 	token   lease.Token
-	// revision is the store's after the step; 0 for a step that leaves it alone.
+	// revision is the store's revision after the step; 0 if the step does not change it.
 	revision int64
 	answered bool
 }
 
-// searched reports whether the history of a seed is searched although the order of the
-// log may explain it: one of sixteen is, since both must come to the same. The seeds are
-// mixed, so that the processes that share them share these too.
+// searched reports whether to search the history of a seed although the order of the log may
+// explain it: one in sixteen, since both must agree. Seeds are mixed, so that parallel processes
+// share these, too.
 func searched(seed uint64) bool { return seed*0x9e3779b97f4a7c15>>60 == 0 }
 
-// checkLinearizable is S1, searched for: the operations of clients on the store,
-// with leases and expiry, happened one after the other, each between its start
-// and its answer.
+// checkLinearizable is S1 by search: the operations on the store, with leases and expiry, happened
+// one after another, each between its start and its answer.
 func (f *facts) checkLinearizable() {
 	history := f.steps()
 	if len(history) == 0 {
@@ -65,7 +62,7 @@ func (f *facts) checkLinearizable() {
 	}
 }
 
-// steps makes the history to search.
+// steps builds the history to search.
 func (f *facts) steps() []porcupine.Operation {
 	var out []porcupine.Operation
 	add := func(s *step, client int, from, to Time) {
@@ -84,7 +81,7 @@ func (f *facts) steps() []porcupine.Operation {
 			r := &f.outcomes[p.entry][p.command]
 			if len(r.steps)+len(r.events) == 0 && r.token() == 0 && !numbered(op.Command) &&
 				!aboutRights(op.Command) {
-				continue // it changed nothing and told nobody
+				continue // it changed and returned nothing
 			}
 			s.revision, s.token = r.revision, r.token()
 			add(s, op.Client, op.Start, Never)
@@ -102,7 +99,7 @@ func (f *facts) steps() []porcupine.Operation {
 	return out
 }
 
-// numbered reports whether a command is about what was sent before.
+// numbered reports whether a command is about earlier requests.
 func numbered(c fsm.Command) bool {
 	switch c.(type) {
 	case *fsm.OpenSession, *fsm.Once:
@@ -112,7 +109,7 @@ func numbered(c fsm.Command) bool {
 	}
 }
 
-// endRevision is the store's revision after a lease has ended.
+// endRevision returns the store's revision after a lease has ended.
 func (f *facts) endRevision(l *incarnation) int64 {
 	if _, s := f.endStep(l); s != nil {
 		return s.revision
@@ -120,7 +117,7 @@ func (f *facts) endRevision(l *incarnation) int64 {
 	return 0
 }
 
-// endStep returns the step that ended an incarnation, and where in the log it is.
+// endStep returns the step that ended an incarnation, and its position in the log.
 func (f *facts) endStep(l *incarnation) (at logPosition, s *modelStep) {
 	if l.ended == len(f.outcomes) {
 		return logPosition{}, nil
@@ -137,15 +134,15 @@ func (f *facts) endStep(l *incarnation) (at logPosition, s *modelStep) {
 	return logPosition{}, nil
 }
 
-// searchable reports whether a read is one of the newest state, in full.
+// searchable reports whether a read is a complete one of the newest state.
 func (f *facts) searchable(op *Op) bool {
 	o := op.Request.Range.Options
 	return !op.Serializable && o.Revision == 0 && !o.CountOnly && o.SortBy == mvcc.None &&
 		op.Err == nil
 }
 
-// earliest is the first instant at which a lease may expire: a TTL after the last
-// acknowledged renewal of this incarnation was sent (L1).
+// earliest returns the first instant at which a lease may expire: a TTL after its last acknowledged
+// renewal was sent (L1).
 func (f *facts) earliest(l *incarnation) Time {
 	at := l.from
 	for _, t := range l.terms {
@@ -160,7 +157,7 @@ func (f *facts) earliest(l *incarnation) Time {
 	return at
 }
 
-// storeModel is the model as the search wants it.
+// storeModel adapts the model to porcupine.
 func storeModel() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return newModel() },
@@ -180,7 +177,7 @@ func storeModel() porcupine.Model {
 	}
 }
 
-// take tries a step in a state. The state is not changed.
+// take tries a step in a state, without changing the state.
 func (s *step) take(m *model) (*model, bool) {
 	if s.reads() {
 		return m, s.takeIn(m)
@@ -197,17 +194,16 @@ func (s *step) reads() bool {
 	return s.op != nil && (s.op.Kind != opCommand || operators(s.op.Command))
 }
 
-// far reports whether the revision after the step is not one that it could lead to
-// from here, so that there is no need to try.
+// far reports whether the step cannot lead to its revision from here, so that it need not be tried.
 func (s *step) far(m *model) bool {
 	if s.op != nil && numbered(s.op.Command) {
-		return false // the revision may be that of the first time
+		return false // the revision may be that of the first request
 	}
 	return s.revision != m.revision && s.revision != m.revision+1
 }
 
-// takeIn takes a step in a state, which it changes. The state is of no use any more if
-// one that changes something is refused.
+// takeIn takes a step in a state, and changes the state. If it refuses a step, the state is
+// useless.
 func (s *step) takeIn(m *model) bool {
 	if s.op == nil {
 		i, ok := m.lease(s.expire)

@@ -1,7 +1,7 @@
 package sim
 
-// draw makes a profile from the seed. Runs differ a lot: some are calm, some wild,
-// since what goes wrong only in one scenario is not found in another.
+// draw makes a profile from the seed. Runs differ a lot, because each kind of bug needs its own
+// scenario.
 func (w *world) draw() Profile {
 	r := w.rng
 	p := Profile{

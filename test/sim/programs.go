@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the programs of clients that work on keys and leases. Each
-// thread runs one for ever.
+// This file has the programs of clients that work with keys and leases. Each runs as a thread,
+// without end.
 
 // command performs a command once.
 func (t *thread) command(c fsm.Command) *Op {
@@ -38,7 +38,7 @@ func (t *thread) registers() {
 		case 3:
 			t.command(&fsm.DeleteRange{Key: key, PrevKV: w.chance(2)})
 		case 4:
-			// The end is of no effect, and tells this deletion from all others.
+			// The range's end has no effect, but makes this deletion unique.
 			t.command(&fsm.DeleteRange{Key: "r1", End: "r2~" + string(w.value())})
 		case 5:
 			t.swap(key)
@@ -52,7 +52,7 @@ func (t *thread) registers() {
 	}
 }
 
-// swap writes a key if it is as it was read.
+// swap writes a key if it has not changed since it was read.
 func (t *thread) swap(key string) {
 	op := t.get(key, "", mvcc.RangeOptions{}, t.c.w.chance(4))
 	if op.Outcome != Done || op.Err != nil {
@@ -72,7 +72,7 @@ func (t *thread) swap(key string) {
 	})
 }
 
-// ttl draws a lifetime.
+// ttl draws a TTL.
 func (w *world) ttl() lease.TTL {
 	if w.p.Renewing.Groups {
 		return groupTTLs[w.rng.IntN(len(groupTTLs))]
@@ -101,12 +101,12 @@ func (t *thread) attacher() {
 	}
 }
 
-// attach does something with a key and the lease of a session.
+// attach performs a random operation with a key and a session's lease.
 func (t *thread) attach(s *session, key string) {
 	w := t.c.w
 	switch w.rng.IntN(11) {
 	case 0:
-		t.command(&fsm.Put{Key: key, Value: w.value()}) // detach
+		t.command(&fsm.Put{Key: key, Value: w.value()}) // detaches the key
 	case 1:
 		t.command(&fsm.DeleteRange{Key: key})
 	case 2:
@@ -132,8 +132,8 @@ func (t *thread) attach(s *session, key string) {
 	}
 }
 
-// putBound puts a key with a TTL; sometimes its lease is to take another key, which it must
-// not, or to end in the same step.
+// putBound puts a key with a TTL; sometimes its lease is then asked to take another key, which it
+// must refuse, or to end in the same step.
 func (t *thread) putBound(key string) {
 	w := t.c.w
 	terms := lease.Terms{ID: lease.ID(w.rng.Int64N(1<<40) + 1), TTL: w.ttl(), Bound: true}
@@ -148,8 +148,7 @@ func (t *thread) putBound(key string) {
 	}
 }
 
-// renewLate sometimes renews a lease that has been silent, perhaps for so long that it
-// is checkpointed or about to end.
+// renewLate sometimes renews a silent lease, perhaps one that is checkpointed or about to end.
 func (t *thread) renewLate(s *session) {
 	w := t.c.w
 	for w.chance(2) {
@@ -158,7 +157,7 @@ func (t *thread) renewLate(s *session) {
 	}
 }
 
-// ask asks how long some lease has left.
+// ask asks for the remaining time of a lease.
 func (t *thread) ask() {
 	w := t.c.w
 	if n := len(w.leases); n > 0 {
@@ -167,7 +166,7 @@ func (t *thread) ask() {
 	}
 }
 
-// leaver grants leases with keys and forgets them.
+// leaver grants leases with keys and abandons them.
 func (t *thread) leaver() {
 	w := t.c.w
 	for {
@@ -187,7 +186,7 @@ func (t *thread) leaver() {
 	}
 }
 
-// compactor forgets the past now and then, and reads it.
+// compactor sometimes compacts the store, and reads the past.
 func (t *thread) compactor() {
 	w := t.c.w
 	for {

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/shell"
 )
 
-// showInRace makes the new state readable, while others begin to wait in wait queues.
+// showInRace publishes the new state while waiters enter wait queues.
 func (p *process) showInRace() {
 	out := &p.s.Out
 	if len(p.late) == 0 || len(out.Changes) == 0 && !out.Restored {
@@ -21,7 +21,7 @@ func (p *process) showInRace() {
 	p.someEnter()
 }
 
-// race lets the core go on until it has told of the changes.
+// race lets the core continue until it has published the changes.
 func (p *process) race() {
 	if !p.racing {
 		return
@@ -35,7 +35,7 @@ func (p *process) race() {
 	p.step.ahead = append(p.step.ahead, do)
 }
 
-// show lets all see the new state.
+// show publishes the new state.
 func (p *process) show() {
 	out := &p.s.Out
 	p.view = p.s.View
@@ -45,13 +45,13 @@ func (p *process) show() {
 		p.step.spread = true
 		p.snaps.Restored(p.view.Index, 0)
 	}
-	if p.snaps.Due(p.view.Index, func() uint64 { return 0 }) { // of entries, not of bytes
+	if p.snaps.Due(p.view.Index, func() uint64 { return 0 }) { // counted in entries, not bytes
 		p.snap()
 	}
 }
 
-// publish tells the hub what has changed. A client that is told of a change and reads then must
-// find it.
+// publish passes the changes to the hub. A client that is notified of a change must find it when it
+// reads.
 func (p *process) publish(out *replica.Output) {
 	for i := range out.Changes {
 		c := &out.Changes[i]
@@ -65,7 +65,7 @@ func (p *process) publish(out *replica.Output) {
 	p.step.spread = true
 }
 
-// spread is the hub's goroutine, which may be held up.
+// spread is the hub's goroutine, which may be delayed.
 func (p *process) spread() {
 	if p.w.p.Waiters > 0 && p.w.chance(3) {
 		p.distributeLate()
@@ -74,13 +74,13 @@ func (p *process) spread() {
 	p.distribute()
 }
 
-// distribute is what the hub's goroutine does.
+// distribute is one round of the hub's goroutine.
 func (p *process) distribute() {
 	p.hub.Distribute()
 	p.poll()
 }
 
-// distributeLate is distribute by a goroutine that was held up.
+// distributeLate is distribute by a goroutine that was delayed.
 func (p *process) distributeLate() {
 	p.w.after(p.w.between(Millisecond/10, 200*Millisecond), func() {
 		if !p.dead {
@@ -89,8 +89,7 @@ func (p *process) distributeLate() {
 	})
 }
 
-// publishEvents is for clients that follow what happens to leases. A snapshot has none of
-// what happened before it.
+// publishEvents serves clients that follow lease events. A snapshot has no events from before it.
 func (p *process) publishEvents(out *replica.Output) {
 	o := &p.w.oracle
 	if out.Restored {

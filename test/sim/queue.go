@@ -1,9 +1,9 @@
 package sim
 
-// event is something that happens at an instant of true time.
+// event happens at an instant of true time.
 type event struct {
 	at  Time
-	seq uint64 // of two at one instant, the one that was scheduled first is first
+	seq uint64 // of two at one instant, the first scheduled comes first
 	run func()
 }
 

@@ -5,14 +5,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// regranter has one incarnation of a lease after the other under one ID, and ends each
-// about when it expires: so a decision to expire one incarnation may be applied when the
-// next has begun (T28).
+// regranter grants one incarnation of a lease after another under one ID, and ends each about when
+// it expires. So the decision to expire one incarnation may be applied after the next has begun
+// (T28).
 func (t *thread) regranter() {
 	c, w := t.c, t.c.w
 	const ttl = 600
 	id := 1<<41 + lease.ID(c.id)
-	var ends Time // of the present incarnation, by the client's clock
+	var ends Time // of the current incarnation, by the client's clock
 	near := func(p *thread) {
 		p.sleep(max(ends-c.local(), 0) + w.exp(w.p.Delay+w.p.Sync))
 	}

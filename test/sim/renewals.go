@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// renewals are the renewals of one message of a keeper, which the replica takes together.
+// renewals has the renewals of a keeper's message, which the replica processes together.
 type renewals []*call
 
 // renewalsIn returns how many of the first calls are renewals of one message.
@@ -27,7 +27,7 @@ func renewalsIn(calls []*call) int {
 	return len(calls)
 }
 
-// arrive leaves calls for the core.
+// arrive passes calls to the core.
 func (p *process) arrive(calls []*call) {
 	for calls = p.permit(calls); len(calls) > 0; {
 		n := renewalsIn(calls)
@@ -66,7 +66,7 @@ func newRenewals(calls []*call) *replica.Renewals {
 	return b
 }
 
-// renewed answers the renewals of a step's output.
+// renewed answers the renewals in a step's output.
 func (p *process) renewed(out *replica.Output) {
 	for i := range out.Renewals {
 		n := &out.Renewals[i]

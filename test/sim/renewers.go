@@ -2,15 +2,15 @@ package sim
 
 import "leasehold.dev/lease"
 
-// addRenewers makes the clients of StaleLeader.
+// addRenewers adds the clients of StaleLeader.
 func (w *world) addRenewers() {
 	for range w.p.StaleLeader.Renewers {
 		w.newClient(1).spawn((*thread).renewer)
 	}
 }
 
-// renewer has one lease after the other. Each is renewed for a while, in one of three
-// ways, at a member that leads or believes that it does; and suddenly no more.
+// renewer uses one lease after the other. It renews each for a while, in one of three patterns, at
+// a member that leads or believes so, and then stops.
 func (t *thread) renewer() {
 	ways := [...]func(*thread) pattern{
 		(*thread).together, (*thread).early, (*thread).early, (*thread).late,
@@ -27,7 +27,7 @@ func (t *thread) renewer() {
 		for !s.ended {
 			t.toLeader()
 			called := way.wait()
-			if !called { // else it knows of no other
+			if !called { // otherwise it knows no other
 				t.toLeader()
 			}
 			if !t.renew(s) || called || w.chance(6) {
@@ -38,14 +38,14 @@ func (t *thread) renewer() {
 	}
 }
 
-// pattern is a way to renew a lease: wait waits for the next time, and reports whether that
-// is to be the last.
+// pattern is a way to renew a lease: wait waits for the next renewal, and reports whether it is the
+// last.
 type pattern struct {
 	ttl  Time
 	wait func() bool
 }
 
-// together renews when others do, so that several checkpoints are cleared in a row.
+// together renews at the same time as others, so that several checkpoints are cleared in a row.
 func (t *thread) together() pattern {
 	w, beat := t.c.w, t.c.w.p.StaleLeader.Period
 	ttl := max(500*Millisecond, Time((0.7+0.9*w.rng.Float64())*float64(beat)))
@@ -55,8 +55,7 @@ func (t *thread) together() pattern {
 	}}
 }
 
-// early renews before the lease is silent, and for the last time when there are two
-// leaders.
+// early renews before the lease is silent, and last when there are two leaders.
 func (t *thread) early() pattern {
 	w := t.c.w
 	ttl := w.between(Second, 4*Second)
@@ -65,7 +64,7 @@ func (t *thread) early() pattern {
 	}}
 }
 
-// late renews when the lease should have ended, and nobody knows yet.
+// late renews when the lease should have ended but no member knows that yet.
 func (t *thread) late() pattern {
 	w := t.c.w
 	ttl := w.between(500*Millisecond, 700*Millisecond)
@@ -75,10 +74,10 @@ func (t *thread) late() pattern {
 	}}
 }
 
-// signal wakes the threads that wait for it.
+// signal wakes waiting threads.
 type signal struct{ waiting []func() }
 
-// wait sleeps, and reports whether the thread was called before d was over.
+// wait sleeps, and reports whether notify was called within d.
 func (b *signal) wait(t *thread, d Time) bool {
 	called, token := false, t.token
 	b.waiting = append(b.waiting, func() {
@@ -91,7 +90,7 @@ func (b *signal) wait(t *thread, d Time) bool {
 	return called
 }
 
-// notify wakes the threads that wait, soon.
+// notify wakes the waiting threads soon.
 func (b *signal) notify(w *world) {
 	all := b.waiting
 	b.waiting = nil
@@ -100,7 +99,7 @@ func (b *signal) notify(w *world) {
 	}
 }
 
-// toLeader connects the client to a member that leads, or believes that it does.
+// toLeader connects the client to a member that leads, or believes so.
 func (t *thread) toLeader() {
 	if m := t.c.w.leader(); m != nil {
 		t.c.at = m.id

@@ -7,9 +7,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// retrier writes with idempotency keys, and sends again, perhaps to another member, what has no
-// answer, and now and then what has one. What it gives up it settles; copies of that may
-// still be on their way.
+// retrier writes with idempotency keys. It repeats writes without an answer, sometimes those with
+// one, perhaps at another member. It settles writes that it abandons; copies of them may still be
+// in flight.
 func (t *thread) retrier() {
 	w := t.c.w
 	for {
@@ -24,7 +24,7 @@ func (t *thread) retrier() {
 			t.think()
 			c.Number++
 			c.Command = w.numbered(own)
-			next := c // a command does not change any more when it is proposed
+			next := c // a proposed command must not change any more
 			r, ok := t.insistOnce(&next)
 			if !ok {
 				break
@@ -37,8 +37,8 @@ func (t *thread) retrier() {
 	}
 }
 
-// insistOnce sends a write until there is an answer, which it returns, and sometimes once more.
-// ok is false if the session is not known.
+// insistOnce sends a write until it is answered, sometimes once more, and returns the answer. ok is
+// false if the session is unknown.
 func (t *thread) insistOnce(c *fsm.Once) (r fsm.Result, ok bool) {
 	w := t.c.w
 	for {
@@ -54,15 +54,15 @@ func (t *thread) insistOnce(c *fsm.Once) (r fsm.Result, ok bool) {
 	}
 }
 
-// unrenewed is a lease that nobody renews, for commands about leases; token is 0 while there
-// is none.
+// unrenewed is a lease that is not renewed, for commands about leases; token is 0 while there is
+// none.
 type unrenewed struct {
 	id     lease.ID
 	token  lease.Token
 	secret lease.Secret
 }
 
-// learn takes note of an answer.
+// learn records an answer.
 func (l *unrenewed) learn(r fsm.Result) {
 	switch info, ok := r.Value.(*lease.Info); {
 	case ok && info.ID == l.id:
@@ -72,8 +72,8 @@ func (l *unrenewed) learn(r fsm.Result) {
 	}
 }
 
-// numbered draws a write whose repetition would show: it raises a version or a token, or
-// finds nothing left to delete.
+// numbered draws a write whose repetition would show: it raises a version or a token, or finds
+// nothing left to delete.
 func (w *world) numbered(own *unrenewed) fsm.Command {
 	key := string(rune('0' + w.rng.IntN(3)))
 	put := &fsm.Put{Key: "c" + key, Value: w.value(), PrevKV: w.chance(2)}
@@ -90,7 +90,7 @@ func (w *world) numbered(own *unrenewed) fsm.Command {
 	return put
 }
 
-// succeeding draws a command about a lease, which is granted first.
+// succeeding draws a command about a lease, which it grants first.
 func (w *world) succeeding(own *unrenewed) fsm.Command {
 	if own.token == 0 {
 		own.id, own.secret = lease.ID(w.rng.Int64N(1<<40)+1), w.secret()

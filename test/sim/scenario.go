@@ -2,75 +2,73 @@ package sim
 
 import "math/rand/v2"
 
-// Scenario is what only a part of the runs has, each kind for itself: in all of them it
-// would hide more than it shows.
+// Scenario has features that only some runs have, each independently: in all runs they would hide
+// more than they show.
 type Scenario struct {
-	// Codec passes every message between members through its encoding.
+	// Codec encodes and decodes every message between members.
 	Codec bool
-	// Room is how many bytes of entries may wait for their commit: beyond it a leader
-	// refuses commands, its own expiries too (T12). 0 means so many that nobody meets the
-	// bound.
+	// Room limits the bytes of uncommitted entries: beyond it, a leader refuses commands, including
+	// its own expiries (T12). 0 means a limit that no run reaches.
 	Room uint64
-	// Lag is for how long a watch's stream stands still now and then, in the mean: the client
-	// does not read, and what happens meanwhile piles up behind the stream. 0 for never.
+	// Lag is the mean time for which a watch's stream sometimes blocks because the client does not
+	// read. 0 for never.
 	Lag Time
-	// Depose is the mean time between two faults that depose a leader (injector.depose), beside
-	// all others. 0 for none.
+	// Depose is the mean time between additional faults that depose a leader (injector.depose). 0
+	// for none.
 	Depose Time
-	// Reelect is the mean time between two faults that depose a leader and have it elected again
-	// (injector.reelect). 0 for none.
+	// Reelect is the mean time between faults that depose and re-elect a leader (injector.reelect).
+	// 0 for none.
 	Reelect Time
-	// Sleep is for how long all machines sleep at the end of the faults, as those of one host do
-	// (T10). 0 for not at all.
+	// Sleep is how long all machines are suspended at the end of the faults, as on one host (T10).
+	// 0 for not at all.
 	Sleep Time
-	// RestartAll is when all members die and start again, in a run without other faults. 0 for
-	// never.
+	// RestartAll is when all members crash and restart, in a run without other faults. 0 for never.
 	RestartAll Time
-	// StaleLeader has leaders that are replaced and do not know it, and clients that ask them.
+	// StaleLeader has replaced leaders that do not know it, and clients that ask them.
 	StaleLeader StaleLeader
-	// Caches is how many clients have coherent caches.
+	// Caches is the number of clients with coherent caches.
 	Caches int
-	// Waiters is how many clients wait in wait queues.
+	// Waiters is the number of clients in wait queues.
 	Waiters int
-	// HeldUp is in how many actions of its shell a member's core is held up once, 0 for never.
+	// HeldUp means that one in this many actions of a core's shell is delayed, 0 for none.
 	HeldUp int
-	// Versions is whether members say which cluster versions they speak, and an operator holds
-	// the cluster version and lets it go.
+	// Versions means that members announce their cluster versions, and an operator holds and
+	// releases the cluster version.
 	Versions bool
 	// Renewing is how clients renew leases.
 	Renewing Renewing
-	// Users is whether access control is enabled, and some clients are tenants: others than root,
-	// who may do what an administrator lets them do.
+	// Users means that access control is enabled and some clients are tenants, with the permissions
+	// that an administrator grants.
 	Users bool
-	// Adapt has members that hang or are cut off noticed by package silence.
+	// Adapt means that package silence detects hung and disconnected members.
 	Adapt bool
-	// Unsteady is how members stutter and links change.
+	// Unsteady says how members stutter and links change.
 	Unsteady Unsteady
-	// Compare is how members compare their states.
+	// Compare says how members compare their states.
 	Compare Compare
-	// Oversleep is whether a client that holds a lock or a role is often paused until the lease
-	// is over, and gives the lock back then.
+	// Oversleep means that a client with a lock or role is often paused until its lease has ended,
+	// and gives the lock back then.
 	Oversleep bool
 }
 
 // Renewing is how clients renew leases.
 type Renewing struct {
-	// Beside is whether a client that learns of the new TTL of a lease renews it at once
-	// in one message with another lease.
+	// Beside means that a client that learns of a lease's new TTL renews it at once, in one message
+	// with another lease.
 	Beside bool
-	// Groups is whether keepers renew over streams, in groups if the member has them, and Relays how
-	// many relays there are that carry most of these streams.
+	// Groups means that keepers renew over streams, in groups if the member has them. Relays is the
+	// number of relays that carry most of these streams.
 	Groups bool
 	Relays int
 }
 
-// hasUsers reports whether access control is enabled in the run of a seed.
+// hasUsers reports whether the run of a seed has access control.
 func hasUsers(seed uint64) bool { return rand.New(rand.NewPCG(seed, 0xacce55)).IntN(6) == 0 }
 
 // hasGroups reports whether keepers renew over streams in the run of a seed.
 func hasGroups(seed uint64) bool { return rand.New(rand.NewPCG(seed, 0x9b4fd)).IntN(2) == 0 }
 
-// relaysOf returns how many relays there are in the run of a seed.
+// relaysOf returns the number of relays in the run of a seed.
 func relaysOf(seed uint64) int {
 	if !hasGroups(seed) {
 		return 0
@@ -78,7 +76,7 @@ func relaysOf(seed uint64) int {
 	return max(0, rand.New(rand.NewPCG(seed, 0x4e1a7)).IntN(4)-1)
 }
 
-// drawScenario draws one for a profile, and fits that to it.
+// drawScenario draws a scenario and adapts the profile.
 func (w *world) drawScenario(p *Profile) Scenario {
 	out := Scenario{Codec: w.chance(3)}
 	if w.chance(6) {
@@ -91,7 +89,7 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	if w.chance(6) {
 		out.Depose = w.between(4*Second, 12*Second)
 		p.Think = w.between(50*Millisecond, 500*Millisecond) // it has something to lose
-		p.Timeout = w.between(2*Second, 7*Second)            // and somebody waits for it
+		p.Timeout = w.between(2*Second, 7*Second)            // so that a client waits for it
 	}
 	if w.chance(6) {
 		out.Sleep = w.between(2*Second, w.end/4)
@@ -108,8 +106,8 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	}
 	if r := w.source(0x4e1a); r.IntN(8) == 0 && p.Faults > 0 {
 		out.Reelect = Time(3+r.IntN(6)) * Second
-		p.Think = Time(50+r.IntN(300)) * Millisecond // the log has something of it
-		p.Timeout = Time(3+r.IntN(4)) * Second       // and somebody waits for it
+		p.Think = Time(50+r.IntN(300)) * Millisecond // so that the log has some of it
+		p.Timeout = Time(3+r.IntN(4)) * Second       // so that a client waits for it
 	}
 	if r := w.source(0x4e1d0); r.IntN(3) == 0 {
 		out.HeldUp = 1000 + r.IntN(4000)
@@ -131,7 +129,7 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	out.Oversleep = w.source(0x51ee9).IntN(3) == 0
 	out.Renewing.Groups = hasGroups(w.opt.Seed)
 	if out.Renewing.Relays = relaysOf(w.opt.Seed); out.Renewing.Relays > 0 {
-		// Groups that are renewed less often than that are over.
+		// Groups that are renewed less often end.
 		p.CheckpointInterval = max(p.CheckpointInterval, int64(groupTTLs[2])/2)
 	}
 	out.Renewing.Beside = w.source(0x1b9).IntN(3) == 0

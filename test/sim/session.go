@@ -8,26 +8,26 @@ import (
 	"leasehold.dev/lease"
 )
 
-// session is a lease of one client with what the client believes because of it. Until
-// when it is valid, and what is done about it, the keeper's holder.Set says.
+// session is a lease of a client, with the client's beliefs. The keeper's holder.Set decides how
+// long it is valid, and what to do.
 type session struct {
 	k     *keeper
 	terms lease.Terms
 	token lease.Token
-	ended bool // given up, revoked, past its grace, or known to be gone
-	quiet bool // it is not kept alive any more
-	// bare is one whose renewals tell no token, as those of etcd's clients (T28).
+	ended bool // given up, revoked, past its grace, or known to have ended
+	quiet bool // it is no longer kept alive
+	// bare means that its renewals have no token, like those of etcd's clients (T28).
 	bare    bool
 	beliefs []*Belief
-	// asked is the request that granted the lease, if one did.
+	// asked is the request that granted the lease, if any.
 	asked fsm.Command
-	// doubt says that it is not known which TTL the lease has.
+	// doubt means that the lease's TTL is unknown.
 	doubt bool
-	// cache is the cache of the lease, if it has one.
+	// cache is the lease's cache, if any.
 	cache *cache
 }
 
-// local is an instant of true time by the client's clock, as a holder counts.
+// instant returns the client's clock, as a holder counts.
 func (s *session) instant() lease.Instant { return s.k.c.clock.instant(s.k.c.w.now) }
 
 // alive reports whether the client may rely on the lease now.
@@ -50,7 +50,7 @@ func (s *session) until() Time {
 	return s.k.c.clock.world(Time(state.ValidUntil) * Millisecond)
 }
 
-// refresh notes how long the beliefs are good now.
+// refresh updates how long the beliefs last.
 func (s *session) refresh() {
 	if !s.alive() {
 		return
@@ -61,7 +61,7 @@ func (s *session) refresh() {
 	}
 }
 
-// revive begins the beliefs anew: the lease was in jeopardy, and has not ended.
+// revive renews the beliefs after the lease was in jeopardy and has not ended.
 func (s *session) revive() {
 	w := s.k.c.w
 	for i, old := range s.beliefs {
@@ -72,7 +72,7 @@ func (s *session) revive() {
 	}
 }
 
-// believe notes that the client is sure to hold something from now on.
+// believe records that the client holds something from now on.
 func (s *session) believe(kind beliefKind, what string, create int64) *Belief {
 	w := s.k.c.w
 	if !s.alive() {
@@ -88,8 +88,7 @@ func (s *session) believe(kind beliefKind, what string, create int64) *Belief {
 	return b
 }
 
-// release ends what the client believes to hold of a kind, because it gives that
-// up.
+// release ends the beliefs of a kind, because the client gives the thing up.
 func (s *session) release(kind beliefKind, what string) {
 	rest := s.beliefs[:0]
 	for _, b := range s.beliefs {
@@ -104,7 +103,7 @@ func (s *session) release(kind beliefKind, what string) {
 	s.beliefs = rest
 }
 
-// end gives the lease up with all that hangs on it.
+// end gives up the lease with all its beliefs.
 func (s *session) end() {
 	for len(s.beliefs) > 0 {
 		s.release(s.beliefs[0].Kind, s.beliefs[0].What)
@@ -125,7 +124,7 @@ func (s *session) end() {
 	}
 }
 
-// compareHolders is L1 as it happens: no holder of a lease believes longer than the leader does.
+// compareHolders is L1 during the run: no holder believes in a lease longer than the leader does.
 func compareHolders(w *world, id lease.ID) {
 	p := w.oracle.leader
 	if !w.h.InBound || p == nil || p.dead {
@@ -155,8 +154,8 @@ func compareHolders(w *world, id lease.ID) {
 	}
 }
 
-// lostForNothing is a violation if the lease was kept alive and not renewed in time, though nothing
-// has been wrong for long enough.
+// lostForNothing reports a violation if a lease that was kept alive was not renewed in time
+// although there has been no fault for long enough.
 func (s *session) lostForNothing() {
 	w := s.k.c.w
 	healthy := Never
@@ -173,7 +172,7 @@ func (s *session) lostForNothing() {
 		"renewed in time", s.k.c.id, s.terms.ID, ttl))
 }
 
-// forget is end by the death of the process.
+// forget ends the session because its process died.
 func (s *session) forget() {
 	s.ended = true
 	if s.cache != nil {
@@ -187,7 +186,7 @@ func (s *session) forget() {
 	s.beliefs = nil
 }
 
-// rest lets the lease end by itself: it is renewed no more, but by thread.renew.
+// rest stops renewing the lease, except by thread.renew, so that it expires.
 func (s *session) rest() {
 	s.quiet = true
 	if !s.ended {
@@ -195,8 +194,8 @@ func (s *session) rest() {
 	}
 }
 
-// begin makes a session of a lease that was granted to the client, and that is kept
-// alive from now on. It was first asked for after sent.
+// begin makes a session of a granted lease, which is kept alive from now on. It was first requested
+// after sent.
 func (c *client) begin(info *lease.Info, sent lease.Instant) *session {
 	w := c.w
 	s := &session{k: c.keeper, terms: info.Terms, token: info.Token, bare: w.chance(4)}
@@ -217,15 +216,15 @@ func (c *client) begin(info *lease.Info, sent lease.Instant) *session {
 	return s
 }
 
-// grant gets a lease, with retries that the request ID ties together, by itself or in a
-// transaction. It returns nil if the name is held by another, or after too many tries.
+// grant grants a lease, directly or in a transaction, with retries under one request ID. It returns
+// nil if another holds the name, or after too many attempts.
 func (t *thread) grant(terms lease.Terms) *session {
 	w := t.c.w
 	terms.ID = lease.ID(w.rng.Int64N(1<<40) + 1)
 	terms.RequestID = fmt.Sprintf("r%d", len(w.h.Ops))
 	t.c.owned(&terms)
 	var c fsm.Command = &fsm.Grant{Terms: terms}
-	renews := w.chance(2) // the lease, if it is a repetition
+	renews := w.chance(2) // if the request is a repetition
 	switch {
 	case renews:
 		c = (&fsm.Grant{Terms: terms}).Repeatable()
@@ -235,7 +234,7 @@ func (t *thread) grant(terms lease.Terms) *session {
 	var sent lease.Instant
 	for try := range 8 {
 		op := t.command(c)
-		if try == 0 || renews { // else the countdown goes on (T3)
+		if try == 0 || renews { // otherwise the countdown continues (T3)
 			sent = lease.Instant(op.LocalStart / Millisecond)
 		}
 		if op.Outcome != Done {
@@ -262,8 +261,7 @@ func (t *thread) grant(terms lease.Terms) *session {
 	return nil
 }
 
-// granted returns the lease that a command has given to who sent it, by a grant, a
-// hand-over or a resume, nil if it has not.
+// granted returns the lease that a grant, hand-over or resume gave to the caller, or nil.
 func granted(r *fsm.Result) *lease.Info {
 	if v, ok := r.Value.(*fsm.TxnResult); ok {
 		for _, resp := range v.Responses {
@@ -276,7 +274,7 @@ func granted(r *fsm.Result) *lease.Info {
 	return info
 }
 
-// renew renews the lease once, out of turn, and reports whether there is an answer.
+// renew renews the lease once, out of turn, and reports whether it was answered.
 func (t *thread) renew(s *session) bool {
 	s.k.advance()
 	op := &Op{Kind: opRenew, Request: Request{Lease: s.terms.ID}}
@@ -291,8 +289,8 @@ func (t *thread) renew(s *session) bool {
 	return op.Outcome == Done
 }
 
-// renewBeside renews the lease out of turn, in one message with another, so that the replica
-// takes both as one. The other is anybody's, and mostly gone. It does not wait for the answers.
+// renewBeside renews the lease out of turn, in one message with some other lease, often an ended
+// one, so that the replica processes both as one. It does not wait for the answers.
 func (t *thread) renewBeside(s *session) {
 	w := t.c.w
 	s.k.advance()
@@ -304,11 +302,11 @@ func (t *thread) renewBeside(s *session) {
 	}
 }
 
-// revoke ends the lease on purpose.
+// revoke revokes the lease.
 func (t *thread) revoke(s *session) {
 	s.end()
 	r := &fsm.Revoke{ID: s.terms.ID, Token: s.token, By: "holder"}
-	if s.bare && s.terms.Name == "" { // one with a name may have been resumed by now
+	if s.bare && s.terms.Name == "" { // one with a name may have been resumed meanwhile
 		r.Token = 0
 	}
 	if s.terms.Name != "" && t.c.w.chance(2) {

@@ -7,10 +7,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has what package silence needs of a world, and what is hard for it: members that
-// stutter, and links that become longer and shorter.
+// This file connects package silence to the world, and has the faults that make its task hard:
+// members that stutter, and links whose latency changes.
 
-// silence returns the configuration of members that notice who hangs.
+// silence returns the configuration for members that detect hung members.
 func (p *Profile) silence() silence.Config {
 	if !p.Adapt {
 		return silence.Config{}
@@ -20,7 +20,7 @@ func (p *Profile) silence() silence.Config {
 	}
 }
 
-// askOften asks all others once a second, as the transport does.
+// askOften probes all others once a second, like the transport.
 func (p *process) askOften() {
 	if !p.w.p.Adapt || p.dead {
 		return
@@ -33,8 +33,8 @@ func (p *process) askOften() {
 	p.w.after(Second, p.askOften)
 }
 
-// ask asks the process of a member for an answer. It comes from a process that runs, whatever its
-// core does, and later from one that stands still.
+// ask probes a member's process. A running process answers whatever its core does; a paused one
+// answers later.
 func (p *process) ask(id uint64) {
 	w, began := p.w, p.w.now
 	if id > uint64(len(w.members)) || w.link(p.m.id, id).cut {
@@ -55,7 +55,7 @@ func (p *process) ask(id uint64) {
 				}
 				w.cover["process answered"]++
 				p.deliver(func() {
-					// It is the process that measures, which may stand still meanwhile.
+					// The process itself measures, and may be paused meanwhile.
 					p.r.Answered(id, lease.TTL((max(w.now, p.frozen)-began)/Millisecond)+1)
 				})
 			})
@@ -63,19 +63,19 @@ func (p *process) ask(id uint64) {
 	})
 }
 
-// Unsteady is how members stutter and links change.
+// Unsteady says how members stutter and links change.
 type Unsteady struct {
-	// Stutter is the mean time between two short pauses of a member, and Swing between two changes
-	// of how far a member is from the others. 0 for none.
+	// Stutter is the mean time between short pauses of a member, and Swing between changes of a
+	// member's distance. 0 for none.
 	Stutter, Swing Time
-	// Pause is the longest stutter, and Far the most that a swing makes the way longer.
+	// Pause is the longest stutter, and Far the largest additional latency.
 	Pause, Far Time
 }
 
 // shortStutter is the shortest stutter.
 const shortStutter = 50 * Millisecond
 
-// stutterOften lets a member stand still for a moment now and then, if the run's scenario has that.
+// stutterOften pauses a member briefly at random times, if the run's scenario has that.
 func (n *injector) stutterOften() {
 	if n.w.p.Unsteady.Stutter == 0 {
 		return
@@ -96,8 +96,8 @@ func (n *injector) stutterOften() {
 	})
 }
 
-// swingOften changes the way between a member and all others now and then, if the run's scenario
-// has that.
+// swingOften changes the latency between a member and all others at random times, if the run's
+// scenario has that.
 func (n *injector) swingOften() {
 	if n.w.p.Unsteady.Swing == 0 {
 		return

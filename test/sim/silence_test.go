@@ -5,11 +5,11 @@ import (
 	"testing/cryptotest"
 )
 
-// unsteady is a profile of a good network without other faults than stutters and swings.
+// unsteady is a profile without faults other than stutters and swings.
 func unsteady(seed uint64, end Time, s Scenario) *Profile {
 	p := newWorld(Options{Seed: seed}).p
 	p.Members, p.Clients, p.Tick, p.ElectionTicks = 3, 2, 100*Millisecond, 10
-	p.Faults, p.Calm = 1000*end, 5*Second // the first fault is after the end
+	p.Faults, p.Calm = 1000*end, 5*Second // after the end
 	p.Delay, p.Sync, p.Think = Millisecond/2, Millisecond, 5*Second
 	p.Loss, p.Repeat = 0, 0
 	s.Adapt = true
@@ -17,7 +17,7 @@ func unsteady(seed uint64, end Time, s Scenario) *Profile {
 	return &p
 }
 
-// elections returns how many leaders were elected after the first.
+// elections returns the number of elections after the first.
 func elections(h *History) int {
 	terms := make(map[uint64]bool)
 	for _, r := range h.Roles {
@@ -28,9 +28,9 @@ func elections(h *History) int {
 	return len(terms) - 1
 }
 
-// TestNeedlessElections: however often members stutter, and links become longer and shorter, they
-// are seldom replaced for it as leaders, and all promises hold. Pauses of up to 300 ms are within
-// the limit of a member that has seen none. Longer ones are bridged once they have been seen.
+// Members that stutter, and links whose latency changes, rarely cost an election, and all promises
+// hold. Pauses of up to 300 ms are within the limit of a member that has seen none; longer ones are
+// tolerated once they have been seen.
 func TestNeedlessElections(t *testing.T) {
 	const end = 3 * Minute
 	often := Scenario{Unsteady: Unsteady{Stutter: Second, Swing: 2 * Second}}

@@ -1,24 +1,23 @@
 package sim
 
-// This file has the faults that are aimed at rule 4: a leader goes on for a while
-// when another one has been elected, because what would tell it comes late; and
-// clients ask that leader just then (renewers.go).
+// This file has the faults for rule 4: a leader continues for a while after another was elected,
+// because the news is delayed, and clients ask it just then (renewers.go).
 
-// StaleLeader says how much of this a run has. The zero value is none of it.
+// StaleLeader configures these faults. The zero value has none.
 type StaleLeader struct {
 	// Every is the mean time between two attempts.
 	Every Time
-	// AtClear: one of so many entries that clear a checkpoint costs its leader the lead as
-	// soon as it is applied there, and before the others know that it is committed; 0
-	// for none.
+	// AtClear: one in this many entries that clear a checkpoint isolates its leader right after it
+	// applies the entry, before the others know that it is committed; 0 for none.
 	AtClear int
-	// Renewers is how many clients renew their leases together, and Period how often.
+	// Renewers is the number of clients that renew their leases together, and Period their
+	// interval.
 	Renewers int
 	Period   Time
 }
 
-// drawStaleLeader draws that, in a part of the runs, from a source of its own: the other runs
-// stay as they were.
+// drawStaleLeader draws these faults for some runs, from a random source of its own, so that the
+// other runs do not change.
 func (w *world) drawStaleLeader() {
 	r := w.source(0xc0)
 	if r.IntN(5) > 1 {
@@ -50,13 +49,12 @@ func (n *injector) staleLeaders() {
 	})
 }
 
-// cutShort is d, or less at the end of the faults.
+// cutShort limits d to the end of the faults.
 func (n *injector) cutShort(d Time) Time {
 	return max(1, min(d, n.w.end-n.w.p.Calm-n.w.now))
 }
 
-// replaceLeader lets all that the others send to the leader come late, and then makes one of
-// them take the lead.
+// replaceLeader delays everything that the others send to the leader, and then elects one of them.
 func (n *injector) replaceLeader() {
 	w, m := n.w, n.w.leader()
 	if m == nil {
@@ -83,7 +81,7 @@ func (n *injector) replaceLeader() {
 	})
 }
 
-// whenTwoLead notifies the clients when two members time leases.
+// whenTwoLead notifies the clients when two members are primary.
 func (n *injector) whenTwoLead(until Time) {
 	primaries := 0
 	for _, m := range n.w.members {
@@ -99,8 +97,8 @@ func (n *injector) whenTwoLead(until Time) {
 	}
 }
 
-// isolate lets nothing more of a member reach the others. If dead, they take its
-// process for one that has ended, as when its listener is gone.
+// isolate drops everything that a member sends. With dead, the others consider its process ended,
+// as if its listener were gone.
 func (n *injector) isolate(m *member, d Time, dead bool) {
 	n.cutAll(func(from, _ uint64) bool { return from == m.id }, d)
 	if !dead {
@@ -113,7 +111,7 @@ func (n *injector) isolate(m *member, d Time, dead bool) {
 	}
 }
 
-// deposeAtApply may isolate a leader that has just applied an entry.
+// deposeAtApply may isolate a leader that just applied an entry.
 func (n *injector) deposeAtApply(member uint64) {
 	w := n.w
 	m := w.members[member-1]
@@ -127,7 +125,7 @@ func (n *injector) deposeAtApply(member uint64) {
 	n.isolate(m, d, true)
 }
 
-// slowAllDisks makes all disks slow, as when they share one machine.
+// slowAllDisks makes all disks slow, as if they shared a machine.
 func (n *injector) slowAllDisks() {
 	w, d := n.w, n.length()
 	n.note(Fault{Kind: faultCongestion, Until: w.now + d})
@@ -138,8 +136,7 @@ func (n *injector) slowAllDisks() {
 	}
 }
 
-// leader returns the member that leads, or takes itself for one that does: of several
-// any.
+// leader returns a member that leads, or believes so; any of them if there are several.
 func (w *world) leader() *member {
 	var out []*member
 	for _, m := range w.members {

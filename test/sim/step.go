@@ -11,21 +11,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file drives the shell that ships through virtual time.
+// This file runs the real shell in virtual time.
 
-// stepState is how far a process has come in a step.
+// stepState is the progress of a process in a step.
 type stepState struct {
-	ahead  []shell.Do // what is next, if it is known already
-	within bool       // it is in the middle of a step
+	ahead  []shell.Do // the next actions, if known already
+	within bool       // in the middle of a step
 	taken  Time       // when the step took the mail
 	rung   bool       // it was to wake up meanwhile
 	spread bool       // the hub has something to distribute
-	worked int        // how many steps it has taken
-	// delaying says that commands wait for others, and will soon have waited long enough.
+	worked int        // number of steps so far
+	// delaying means that commands are in the commit delay, which ends soon.
 	delaying bool
 }
 
-// next returns what is to be done next.
+// next returns the next action.
 func (p *process) next() shell.Do {
 	if n := len(p.step.ahead); n > 0 {
 		do := p.step.ahead[n-1]
@@ -35,8 +35,8 @@ func (p *process) next() shell.Do {
 	return p.s.Next()
 }
 
-// run does a step, or what is left of one. A process with crashIn set dies between two
-// actions, one that is held up goes on later.
+// run runs a step, or the rest of one. A process with crashIn set dies between two actions; a
+// delayed one continues later.
 func (p *process) run() {
 	for p.step.within = true; p.step.within; {
 		do := p.next()
@@ -58,7 +58,7 @@ func (p *process) run() {
 	}
 }
 
-// dies reports whether the process has died before an action.
+// dies reports whether the process died before an action.
 func (p *process) dies(do shell.Do) bool {
 	out := &p.s.Out
 	if p.crashIn == 0 || do < shell.Send || do > shell.Sleep || len(out.Append)+len(out.Send) == 0 {
@@ -73,8 +73,8 @@ func (p *process) dies(do shell.Do) bool {
 	return true
 }
 
-// heldUp reports whether the goroutine of the core is held up, while the process's others go
-// on: then the step goes on later.
+// heldUp reports whether the core's goroutine is delayed while the process's others run: then the
+// step continues later.
 func (p *process) heldUp() bool {
 	w := p.w
 	if w.p.HeldUp == 0 || w.injector.calm {
@@ -89,7 +89,7 @@ func (p *process) heldUp() bool {
 	return true
 }
 
-// resume goes on with a step at t.
+// resume continues a step at t.
 func (p *process) resume(t Time) {
 	p.w.at(t, func() {
 		switch {
@@ -102,7 +102,7 @@ func (p *process) resume(t Time) {
 	})
 }
 
-// do does one action of the shell.
+// do performs one action of the shell.
 func (p *process) do(do shell.Do) {
 	s := p.s
 	switch do {
@@ -158,10 +158,10 @@ func (p *process) do(do shell.Do) {
 	}
 }
 
-// checkEvery is how many steps of a process lie between two walks through its state.
+// checkEvery is the number of a process's steps between two checks of its state.
 const checkEvery = 256
 
-// checkState walks through the state of the process every so many steps.
+// checkState checks the invariants of the process's state every checkEvery steps.
 func (p *process) checkState() {
 	if p.step.worked++; p.step.worked%checkEvery != 0 {
 		return
@@ -172,13 +172,13 @@ func (p *process) checkState() {
 	}
 }
 
-// take gives the shell what came in.
+// take passes what arrived to the shell.
 func (p *process) take() {
 	m := p.mail
 	p.mail = mail{Mail: p.s.Mail.Emptied(), calls: p.calls[:0]}
 	p.afterPause(&m)
 	p.s.Mail = m.Mail
-	rounds := 0 // that come before the calls
+	rounds := 0 // which come before the calls
 	for rounds < len(m.groups) && m.groups[rounds].Owner != nil && p.w.chance(2) {
 		rounds++
 	}
@@ -194,11 +194,11 @@ func (p *process) take() {
 	p.calls = m.calls
 }
 
-// refuse tells what the replica did not take.
+// refuse reports the messages that the replica refused.
 func (p *process) refuse() {
 	for _, m := range p.s.Refused {
 		if errors.Is(m.Err, replica.ErrMessage) {
-			p.w.broken("messages", m.Err.Error()) // no member has a fault
+			p.w.broken("messages", m.Err.Error()) // members are correct, so this is a violation
 		}
 		p.w.cover["message refused"]++
 	}
@@ -208,7 +208,7 @@ func (p *process) refuse() {
 	}
 }
 
-// save gives the disk what is to be saved.
+// save passes to the disk what is to be saved.
 func (p *process) save() {
 	if a, ok := p.s.Arrived.(*arrival); ok {
 		p.m.disk.arrival = a
@@ -216,20 +216,20 @@ func (p *process) save() {
 	p.m.disk.put(p.s.Out.Append)
 }
 
-// persisted takes messages that are durable.
+// persisted processes messages that are durable.
 func (p *process) persisted(messages []*raftpb.Message) {
 	p.mail.Persisted = append(p.mail.Persisted, messages...)
 	p.wake(p.w.now)
 }
 
-// end is the process's last action.
+// end is the last action of a process.
 func (p *process) end() {
 	if errors.Is(p.s.Err, replica.ErrDamaged) {
 		p.stopDamaged()
 		return
 	}
 	if p.s.Err != nil {
-		panic(p.s.Err) // no disk is rolled back here, and members propose every entry
+		panic(p.s.Err) // disks are not rolled back here, and members can propose every entry
 	}
 	p.w.tracef("member %d learns that it was removed", p.m.id)
 	p.w.cover["member learned of its removal"]++
@@ -237,7 +237,7 @@ func (p *process) end() {
 	p.m.stop(false, false)
 }
 
-// delayCommit bounds how long commands wait for others, as the server's does.
+// delayCommit limits the commit delay, like the server's.
 func (p *process) delayCommit() {
 	if !p.s.Delayed || p.step.delaying {
 		return

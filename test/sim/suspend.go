@@ -7,10 +7,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the sleep of machines: their boot clocks go on, and a machine that wakes up as
-// the leader has measured nothing of what was due meanwhile (T10).
+// This file suspends machines: their boot clocks continue, and a machine that wakes up as the
+// leader has not noticed what became due meanwhile (T10).
 
-// suspend lets one machine sleep, or all of them.
+// suspend suspends one machine or all.
 func (n *injector) suspend() bool {
 	if n.w.chance(4) {
 		return n.sleepAll(n.length())
@@ -19,8 +19,8 @@ func (n *injector) suspend() bool {
 	return m != nil && n.freeze(m, faultSuspend, d)
 }
 
-// sleepAll lets all machines sleep at once, as those that share a host do. Nobody is awake to
-// elect another leader, so the one that sleeps leads on when it wakes up.
+// sleepAll suspends all machines at once, as on one host. No other leader can be elected, so the
+// leader still leads when it wakes up.
 func (n *injector) sleepAll(d Time) bool {
 	slept := false
 	for _, m := range n.w.members {
@@ -32,7 +32,7 @@ func (n *injector) sleepAll(d Time) bool {
 	return slept
 }
 
-// sleepAtEnd lets all machines sleep just before everything is healed.
+// sleepAtEnd suspends all machines just before everything is healed.
 func (n *injector) sleepAtEnd() {
 	w := n.w
 	if w.p.Sleep > 0 {
@@ -40,8 +40,8 @@ func (n *injector) sleepAtEnd() {
 	}
 }
 
-// granter grants leases with a long TTL and never renews them: each is to end on
-// time, whichever machine slept meanwhile.
+// granter grants leases with a long TTL and never renews them. Each must end on time, whatever was
+// suspended.
 func (t *thread) granter() {
 	w := t.c.w
 	for {

@@ -11,17 +11,17 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the clients that are not root, and who lets them do what.
+// This file has the clients other than root, and the administrator of their permissions.
 
-// tenants are callers that are not root. One is bound to a role by somebody outside.
+// tenants has the callers other than root. One is bound to a role from outside.
 var tenants = [...]access.Caller{
 	{User: "alice"}, {User: "bob"}, {User: "carol", Bound: &access.Bound{Roles: []string{"app"}}},
 }
 
-// tenantRoles are the roles that there are for them.
+// tenantRoles has their roles.
 var tenantRoles = [...]string{"app", "ops"}
 
-// permitted is what roles are allowed to do, for keys of all kinds of program; the kind is drawn.
+// permitted has the ranges of permissions, for keys of all programs.
 var permitted = [...]keyrange.Range{
 	{Key: "r", End: "s"},
 	{Key: "r", End: "s"},
@@ -34,10 +34,10 @@ var permitted = [...]keyrange.Range{
 	{Key: "m", End: "n"},
 }
 
-// tenantName is the name of a lease for which tenants contend.
+// tenantName is a lease name for which tenants compete.
 const tenantName = "tenants"
 
-// caller returns who a client is to a member that it asks. A tenant may have logged in a while ago.
+// caller returns the client's caller at a member. A tenant may have logged in a while ago.
 func (c *client) caller(p *process) access.Caller {
 	w := c.w
 	switch {
@@ -54,8 +54,8 @@ func (c *client) caller(p *process) access.Caller {
 	return who
 }
 
-// guard returns what ships to guard what a client has open at a process: as one with a certificate,
-// which needs no log-in.
+// guard returns the real guard for what a client has open at a process, as for one with a
+// certificate, which needs no login.
 func (c *client) guard(p *process) *api.Guard {
 	return api.NewGuard(func() (access.Caller, *access.State) {
 		by := p.view.Access
@@ -66,21 +66,21 @@ func (c *client) guard(p *process) *api.Guard {
 	})
 }
 
-// certified is who the client is to a member by its certificate.
+// certified returns the client's caller by its certificate.
 func (c *client) certified(by *access.State) access.Caller {
 	who := c.user
 	who.Revision = by.Revision()
 	return who
 }
 
-// identify notes who asks, when a request is at a member.
+// identify records the caller when a request is at a member.
 func (q *call) identify(p *process) {
 	if q.op.Caller == (access.Caller{}) {
 		q.op.Caller = q.c.caller(p)
 	}
 }
 
-// permit leaves out renewals of callers that may not hold their leases.
+// permit removes renewals whose callers may not hold their leases.
 func (p *process) permit(calls []*call) []*call {
 	kept := calls[:0]
 	for _, q := range calls {
@@ -95,8 +95,8 @@ func (p *process) permit(calls []*call) []*call {
 	return kept
 }
 
-// mayRenew reports whether the caller may hold the lease that it wants to renew, and answers if it
-// may not. What the member cannot decide by itself is not decided: the client tries again.
+// mayRenew reports whether the caller may hold the lease that it renews, and answers if not. If the
+// member cannot decide that, the client tries again.
 func (q *call) mayRenew(p *process) bool {
 	q.op.AsOf = p.view.Index
 	decided, err := fsm.Asker{By: q.by, Who: q.op.Caller}.MayRenew(p.r.Machine().Lessor(), q.op.Lease)
@@ -112,7 +112,7 @@ func (q *call) mayRenew(p *process) bool {
 	return false
 }
 
-// mayRead says why who asks may not be told a range, by the state that the process shows.
+// mayRead returns an error if the caller may not read a range, according to the published state.
 func (q *call) mayRead(p *process, key, end string) error {
 	q.op.AsOf = p.view.Index
 	err := p.view.Access.Check(q.op.Caller, access.Read, keyrange.Range{Key: key, End: end})
@@ -122,7 +122,7 @@ func (q *call) mayRead(p *process, key, end string) error {
 	return err
 }
 
-// addTenants makes the tenants, and who lets them do what.
+// addTenants adds the tenants and the administrator.
 func (w *world) addTenants() {
 	w.newClient(w.anyMember()).spawn((*thread).administrator)
 	for _, who := range tenants {
@@ -132,7 +132,7 @@ func (w *world) addTenants() {
 	}
 }
 
-// bootTenant starts the program of a tenant.
+// bootTenant starts a tenant's program.
 func (c *client) bootTenant() {
 	c.spawn((*thread).tenant)
 	switch c.w.rng.IntN(3) {
@@ -146,7 +146,7 @@ func (c *client) bootTenant() {
 	}
 }
 
-// administrator enables access control, and gives and takes rights for ever.
+// administrator enables access control, and then grants and removes permissions without end.
 func (t *thread) administrator() {
 	w := t.c.w
 	for _, c := range []fsm.Command{
@@ -168,7 +168,7 @@ func (t *thread) administrator() {
 	}
 }
 
-// changeOfRights draws one.
+// changeOfRights draws a change of permissions.
 func (w *world) changeOfRights() fsm.Command {
 	role := tenantRoles[w.rng.IntN(len(tenantRoles))]
 	of := permitted[w.rng.IntN(len(permitted))]
@@ -248,7 +248,7 @@ func (t *thread) tenant() {
 	}
 }
 
-// anyLease returns one of those that clients were granted last.
+// anyLease returns one of the most recently granted leases.
 func (t *thread) anyLease() lease.ID {
 	w := t.c.w
 	if n := len(w.leases); n > 0 {
@@ -257,8 +257,8 @@ func (t *thread) anyLease() lease.ID {
 	return 1
 }
 
-// stray returns a lease that nobody relies on, perhaps one of another tenant: a client that holds
-// more by a lease than keys could not know that somebody else has ended it.
+// stray returns a lease that no client relies on, perhaps another tenant's: a client that holds
+// more than keys could not know that another has ended its lease.
 func (t *thread) stray() lease.ID {
 	w := t.c.w
 	if n := len(w.strays); n > 0 && !w.chance(3) {
@@ -271,7 +271,7 @@ func (t *thread) stray() lease.ID {
 	return terms.ID
 }
 
-// tend does something with the tenant's lease, and gets one if there is none.
+// tend performs a random operation with the tenant's lease, and grants one if there is none.
 func (t *thread) tend(s *session, key string) *session {
 	w := t.c.w
 	switch {
@@ -292,8 +292,8 @@ func (t *thread) tend(s *session, key string) *session {
 	return s
 }
 
-// owned makes a lease that is to be granted that of the tenant who asks, mostly: over etcd's API
-// it would be nobody's.
+// owned usually makes the tenant the owner of a lease that it grants; over etcd's API, the lease
+// would have none.
 func (c *client) owned(terms *lease.Terms) {
 	if c.user.User != "" && !c.w.chance(3) {
 		terms.Principal = c.user.User

@@ -10,14 +10,13 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// waitQueues are the wait queues of a process: what ships (package waitqueue), on the
-// process's own hub.
+// waitQueues has a process's wait queues: the real package waitqueue, on the process's hub.
 type waitQueues struct {
 	queues  *waitqueue.Queues
 	tickets []*ticket
-	// racing says that the core is about to show a new state.
+	// racing means that the core is about to publish a new state.
 	racing bool
-	// late are the waiters that begin to wait, on goroutines of their own.
+	// late has the waiters that are about to wait, on their own goroutines.
 	late []func()
 }
 
@@ -32,7 +31,7 @@ func (l *waitQueues) init(p *process) {
 	})
 }
 
-// someEnter lets some of the late waiters begin to wait.
+// someEnter lets some of the late waiters start to wait.
 func (p *process) someEnter() {
 	for i := 0; i < len(p.late); i++ {
 		if p.w.chance(2) {
@@ -44,7 +43,7 @@ func (p *process) someEnter() {
 	}
 }
 
-// allEnter lets all late waiters begin to wait.
+// allEnter lets all late waiters start to wait.
 func (p *process) allEnter() {
 	for _, f := range p.late {
 		f()
@@ -59,9 +58,9 @@ func (p *process) leftBehind() {
 	}
 }
 
-// ticket is one wait of a client in a wait queue of a process: at the member's side
-// what internal/api/native has around waitqueue.Queues, at the client's what client.Ticket has, and
-// what is on the way between them. What is sent arrives in order, or the connection breaks.
+// ticket is one wait of a client in a wait queue of a process: what internal/api/native has around
+// waitqueue.Queues at the member, what client.Ticket has at the client, and the messages in
+// between, which stay in order unless the connection breaks.
 type ticket struct {
 	t   *thread
 	rec *Wait
@@ -73,16 +72,16 @@ type ticket struct {
 	news   waitqueue.News // to be sent
 	queued bool
 	ended  bool // nothing more is sent
-	last   Time // when the last message arrives
+	last   Time // arrival of the last message
 
 	// At the client.
 	state   waitqueue.State
-	early   []Notice // that came before the client had looked at the first answer
+	early   []Notice // that arrived before the client had processed the first answer
 	waiting bool     // the thread waits for news
 	closed  bool     // it knows that the connection has ended, or has given up
 }
 
-// newTicket is for a client that is about to wait at the client's member.
+// newTicket is for a client that is about to wait at its member.
 func (t *thread) newTicket(a waitqueue.Ask) *ticket {
 	c, w := t.c, t.c.w
 	x := &ticket{t: t, rec: &Wait{
@@ -93,7 +92,7 @@ func (t *thread) newTicket(a waitqueue.Ask) *ticket {
 	return x
 }
 
-// entered reports whether the conditions of the transaction held that puts a key into a wait queue.
+// entered reports whether the conditions held of a transaction that puts a key into a wait queue.
 func entered(r *fsm.Result) bool {
 	txn, ok := r.Value.(*fsm.TxnResult)
 	return ok && r.Err == nil && txn.Succeeded
@@ -104,8 +103,8 @@ func (x *ticket) isIn(r *mvcc.RangeResult) bool {
 	return len(r.KVs) > 0 && r.KVs[0].CreateRevision == x.rec.Made
 }
 
-// beginWait begins to wait for a key as it was at a revision, when the operation is done: at
-// once, or a little later, as the goroutine that answers comes to it.
+// beginWait starts to wait for a key as of a revision, when the operation is done: at once, or a
+// little later, when the answering goroutine runs.
 func (q *call) beginWait(p *process, asOf int64) {
 	begin := func() { q.ticket.begin(q, p, asOf) }
 	if p.w.chance(3) {
@@ -132,14 +131,14 @@ func (x *ticket) begin(q *call, p *process, asOf int64) {
 		x.ended = true
 		w.cover["wait denied"]++
 		if q.op.Kind == opCommand {
-			q.reply(Done, nil) // it is done, and nobody waits
+			q.reply(Done, nil) // done, without a waiter
 		} else {
 			q.reply(Failed, err)
 		}
 		return
 	}
 	if by := p.view.Access; q.op.Kind == opRange && q.op.Caller.User != "" && by.Enabled() {
-		q.op.Caller = x.t.c.certified(by) // whom the guard has let in; a command was decided before
+		q.op.Caller = x.t.c.certified(by) // whom the guard admitted; a command was checked before
 	}
 	entry, news := p.queues.Wait(x.rec.Ask, asOf, x)
 	p.w.tracef("client %d: wait %d of %q at member %d: as of %d: %+v", x.t.c.id, x.rec.ID, x.rec.Key,
@@ -170,7 +169,7 @@ func (x *ticket) Notify(news waitqueue.News) {
 	}
 }
 
-// flush sends what there is to tell.
+// flush sends pending notices.
 func (x *ticket) flush() {
 	w := x.p.w
 	switch {
@@ -193,7 +192,7 @@ func (x *ticket) flush() {
 	x.send(news)
 }
 
-// leave ends the waiting at the member.
+// leave ends the wait at the member.
 func (x *ticket) leave() {
 	x.ended = true
 	if x.entry == nil || x.p.dead {
@@ -204,7 +203,7 @@ func (x *ticket) leave() {
 	x.p.tickets = slices.DeleteFunc(x.p.tickets, func(y *ticket) bool { return y == x })
 }
 
-// send brings news to the client.
+// send delivers news to the client.
 func (x *ticket) send(news waitqueue.News) {
 	w := x.t.c.w
 	if x.t.c.cut || x.closed {
@@ -231,7 +230,7 @@ func (x *ticket) breakOff(at Time) {
 	})
 }
 
-// broken is when the member's process has ended.
+// broken is called when the member's process has ended.
 func (x *ticket) broken(silent bool) {
 	w := x.t.c.w
 	at := w.now + w.exp(w.p.Delay)
@@ -241,8 +240,8 @@ func (x *ticket) broken(silent bool) {
 	x.breakOff(max(at, x.last+1))
 }
 
-// close is when the client knows that the connection has ended, or gives the waiting up. The
-// member learns of that, later if the client is cut off.
+// close is called when the client knows that the connection has ended, or gives up. The member
+// learns of that, later if the client is cut off.
 func (x *ticket) close() {
 	if x.closed {
 		return
@@ -263,7 +262,7 @@ func (x *ticket) close() {
 	})
 }
 
-// first is when the client looks at the answer that says the state of the ticket.
+// first is called when the client processes the answer with the ticket's state.
 func (x *ticket) first(op *Op) {
 	x.take(Notice{Index: op.AsOf, News: *op.Answer.News})
 	for _, n := range x.early {
@@ -272,7 +271,7 @@ func (x *ticket) first(op *Op) {
 	x.early = nil
 }
 
-// arrive is when news come to the client.
+// arrive is called when news arrives at the client.
 func (x *ticket) arrive(n Notice) {
 	if len(x.rec.Notices) == 0 {
 		x.early = append(x.early, n)
@@ -299,7 +298,7 @@ func (x *ticket) rouse() {
 	}
 }
 
-// receive waits for what comes next until a deadline of true time.
+// receive waits for the next notice, until a deadline of true time.
 func (x *ticket) receive(deadline Time) {
 	t, w := x.t, x.t.c.w
 	notices := len(x.rec.Notices)

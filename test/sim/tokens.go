@@ -7,10 +7,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the tokens that transactions draw, and what clients are told of tokens.
+// This file has transactions that draw tokens, and the tokens that clients receive.
 
-// draw draws tokens in a transaction that has nothing else, or also a put on a lease that may
-// be gone: then there is no token either.
+// draw draws tokens in a transaction with nothing else, or with a put on a lease that may be gone,
+// in which case there is no token either.
 func (t *thread) draw(key string) {
 	w := t.c.w
 	ops := []fsm.Op{{Draw: true}, {Draw: true}}
@@ -19,7 +19,7 @@ func (t *thread) draw(key string) {
 		ops[1] = fsm.Op{Put: &fsm.Put{Key: key, Value: w.value(), Lease: id}}
 	}
 	t.command(&fsm.Txn{
-		// It tells this transaction from all others; which branch is taken is all the same.
+		// It makes this transaction unique, whichever branch is taken.
 		Compare: []fsm.Compare{{
 			Key: key, Target: fsm.TargetValue, Relation: fsm.NotEqual, Value: w.value(),
 		}},
@@ -27,7 +27,7 @@ func (t *thread) draw(key string) {
 	})
 }
 
-// maybeDraw sometimes has a transaction draw a token, as a lock of client/lock does.
+// maybeDraw sometimes lets a transaction draw a token, like a lock of client/lock.
 func (t *thread) maybeDraw(ops ...fsm.Op) []fsm.Op {
 	if t.c.w.chance(2) {
 		ops = append(ops, fsm.Op{Draw: true})
@@ -35,7 +35,7 @@ func (t *thread) maybeDraw(ops ...fsm.Op) []fsm.Op {
 	return ops
 }
 
-// drawn returns the tokens that a transaction drew, in order, if v is what one returned.
+// drawn returns the tokens that a transaction drew, in order, if v is the result of one.
 func drawn(v any) (tokens []lease.Token) {
 	switch v := v.(type) {
 	case lease.Token:
@@ -48,7 +48,7 @@ func drawn(v any) (tokens []lease.Token) {
 	return tokens
 }
 
-// drawnIn returns the tokens that the commands of an entry drew now.
+// drawnIn returns the tokens that the commands of an entry drew.
 func drawnIn(e *Entry) (tokens []lease.Token) {
 	for i := range e.Results {
 		if !e.Results[i].Repeated {
@@ -58,13 +58,13 @@ func drawnIn(e *Entry) (tokens []lease.Token) {
 	return tokens
 }
 
-// given is a token that a client was given: that of a lease or, if id is 0, a drawn one.
+// given is a token that a client received: a lease's or, if id is 0, a drawn one.
 type given struct {
 	id    lease.ID
 	token lease.Token
 }
 
-// String says what has the token.
+// String describes what has the token.
 func (g given) String() string {
 	if g.id == 0 {
 		return "what was drawn"
@@ -72,8 +72,8 @@ func (g given) String() string {
 	return fmt.Sprintf("lease %d", g.id)
 }
 
-// newTokens returns the tokens that an operation gave to who asked: that of a lease that it
-// granted, handed over or resumed, and those that it drew.
+// newTokens returns the tokens that an operation gave to its client: that of a granted, handed-over
+// or resumed lease, and drawn ones.
 func newTokens(op *Op) (list []given) {
 	if op.Kind != opCommand || op.Outcome != Done || op.Fsm.Err != nil {
 		return nil
@@ -96,8 +96,8 @@ func newTokens(op *Op) (list []given) {
 	return list
 }
 
-// retried reports whether an operation was given the token of a lease because an earlier
-// request had made the lease.
+// retried reports whether an operation returned the token of a lease that an earlier request had
+// granted.
 func (f *facts) retried(op *Op, g given) bool {
 	if g.id == 0 {
 		return false

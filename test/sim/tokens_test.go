@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// draws is a history in which tokens are drawn: with a grant in between, and by a
-// transaction that is refused.
+// draws is a history in which tokens are drawn, with a grant in between, and by a refused
+// transaction.
 func draws() *hand {
 	b := newHand()
 	draw := fsm.Op{Draw: true}
@@ -24,15 +24,14 @@ func draws() *hand {
 	return b
 }
 
-// spoil has the transaction of an operation, and its entry, say that it drew a token.
+// spoil changes the token that an operation's transaction, and its entry, drew.
 func (b *hand) spoil(op int, token lease.Token) {
 	was := b.h.Ops[op].Fsm.Value.(*fsm.TxnResult)
 	r := &fsm.TxnResult{Succeeded: true, Responses: append([]any{token}, was.Responses[1:]...)}
 	b.h.Ops[op].Fsm.Value, b.h.Log[op].Results[0].Value = r, r
 }
 
-// TestCheckDrawn: tokens that are drawn rise, with those of leases, and one that was drawn or
-// granted before is found.
+// Drawn tokens rise, together with those of leases. A repeated one is found.
 func TestCheckDrawn(t *testing.T) {
 	r := Check(draws().h, handLimits)
 	for _, v := range r.Violations {
@@ -63,8 +62,8 @@ func TestCheckDrawn(t *testing.T) {
 	}
 }
 
-// TestSearchDrawn: a transaction without an answer that drew tokens, and did nothing else, has a
-// place in the order that explains the others' tokens; those that no order gives are found.
+// An unanswered transaction that only drew tokens gets a place in the order that explains the
+// others' tokens. Tokens that no order explains are found.
 func TestSearchDrawn(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		b := draws()

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// This file has the cluster version: which member speaks which, and a client that holds it and lets
-// it go.
+// This file has the cluster version: the versions that members speak, and a client that holds and
+// releases the cluster version.
 
 // speaks is the range of cluster versions that a member announces. One member claims to be of a
 // later release, so that the version can be held and let go. It is never raised, because the other
@@ -27,7 +27,7 @@ func (w *world) speaks(id uint64) version.Range {
 	}
 }
 
-// announce says what a new member speaks, as the member itself does once it has caught up.
+// announce announces the versions of a new member, as the member itself does once it has caught up.
 func (t *thread) announce(id uint64) {
 	speaks := t.c.w.speaks(id)
 	t.insist(&fsm.SetMember{Member: fsm.Member{ID: id, Versions: speaks}}, func(v *fsm.View) bool {
@@ -36,7 +36,7 @@ func (t *thread) announce(id uint64) {
 	})
 }
 
-// versionOperator holds the cluster version now and then, and lets it go again.
+// versionOperator sometimes holds the cluster version, and releases it again.
 func (t *thread) versionOperator() {
 	w := t.c.w
 	for {
@@ -67,16 +67,16 @@ func (o *oracle) versioned(before fsm.ClusterVersion) {
 	}
 }
 
-// unfit checks that a command was not refused for what it is: no client asks for anything that is
-// too large, or that the oldest cluster version lacks.
+// unfit checks that a command was not refused as such: clients request nothing too large, and
+// nothing that the oldest cluster version lacks.
 func (q *call) unfit(r *replica.Proposal) {
 	if errors.Is(r.Err, replica.ErrVersion) || errors.Is(r.Err, replica.ErrTooLarge) {
 		q.c.w.broken("V1", fmt.Sprintf("member %d refuses %s: %v", q.op.Member, show(r.Command), r.Err))
 	}
 }
 
-// settled checks that the cluster version is what all members speak, if nobody has changed it for a
-// while.
+// settled checks that the cluster version is the one that all members speak, if nothing has changed
+// it for a while.
 func (w *world) settled() {
 	if c := w.oracle.machine.DueVersion(); c != nil && w.oracle.restless+2*Second < w.now {
 		w.broken("V1", fmt.Sprintf("the cluster version is %d, and nobody raises it to %d",
@@ -84,15 +84,15 @@ func (w *world) settled() {
 	}
 }
 
-// versions is what is known of the cluster version from the log alone.
+// versions tracks the cluster version from the log alone.
 type versions struct {
 	number  byte
 	held    bool
 	members map[uint64]version.Range
 }
 
-// checkVersions is V1: the cluster version changes by its rules, and every entry is of the version
-// that the cluster has where the entry stands.
+// checkVersions is V1: the cluster version changes by its rules, and every entry has the cluster
+// version at its place in the log.
 func (f *facts) checkVersions() {
 	r := versions{number: version.Oldest, members: make(map[uint64]version.Range)}
 	maps.Copy(r.members, f.h.Speak)
@@ -110,7 +110,7 @@ func (f *facts) checkVersions() {
 	}
 }
 
-// apply follows a command, and tells what is wrong with its outcome.
+// apply follows a command and returns what is wrong with its outcome.
 func (r *versions) apply(c fsm.Command, err error) (why string) {
 	switch c := c.(type) {
 	case *fsm.SetVersion:
@@ -136,9 +136,9 @@ func (r *versions) apply(c fsm.Command, err error) (why string) {
 	return ""
 }
 
-// may reports whether the cluster version may be changed so: it is held, at the same number or
-// below, while some member speaks a newer one; let go where it is; and raised while nothing holds
-// it, to what every member has said that it speaks. No member may be left that does not speak it.
+// may reports whether a change of the cluster version is allowed: it is held, at the same number or
+// below, while some member speaks a newer one; released unchanged; and raised while nothing holds
+// it, to what every member has announced. Every member must speak it.
 func (r *versions) may(c *fsm.SetVersion) bool {
 	newer, unknown := false, false
 	for _, n := range r.members {

@@ -9,9 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestCheckVersions: each way in which the cluster version may go wrong is found, and what is right
-// is not. Method: changes with an outcome, one after the other, of three members; and entries that
-// say of which version they are.
+// Every wrong change of the cluster version is found, and no correct one. The test has changes by
+// three members with their outcomes, and entries with their versions.
 func TestCheckVersions(t *testing.T) {
 	one, two := version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2}
 	raise, hold := &fsm.SetVersion{Version: 2}, &fsm.SetVersion{Version: 1, Hold: true}
@@ -64,7 +63,7 @@ func TestCheckVersions(t *testing.T) {
 	}
 }
 
-// TestOutlivedOrphan: an orphan that is left after its time is found, and one that is not is not.
+// An orphan that outlives its time is found, and no other.
 func TestOutlivedOrphan(t *testing.T) {
 	for end, bad := range map[Time]int{10 * Second: 0, 40 * Second: 1} {
 		w := newWorld(Options{Seed: 1})

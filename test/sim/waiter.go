@@ -9,19 +9,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the program of clients that wait in wait queues: locks, semaphores and locks of
-// readers and writers, as client/lock has them.
+// This file has the program of clients in wait queues: locks, semaphores and read/write locks, as
+// client/lock has them.
 
-// idempotency has the idempotency keys of a thread's writes, as those of a client.
+// idempotency has the idempotency keys of a thread's writes.
 type idempotency struct {
-	once fsm.Once // the last
+	once fsm.Once // the last one
 	open bool
 }
 
 // reader is the value of a reader's key.
 const reader = "r"
 
-// wanted draws what to wait for: the key is to follow.
+// wanted draws what to wait for. The key is added later.
 func (w *world) wanted() (a waitqueue.Ask, value string) {
 	switch w.rng.IntN(6) {
 	case 0:
@@ -35,7 +35,7 @@ func (w *world) wanted() (a waitqueue.Ask, value string) {
 	}
 }
 
-// waiter waits in wait queues, with one lease after the other.
+// waiter waits in wait queues, using one lease after the other.
 func (t *thread) waiter() {
 	w := t.c.w
 	var n idempotency
@@ -52,7 +52,7 @@ func (t *thread) waiter() {
 		case w.chance(2):
 			t.revoke(s)
 		case w.chance(2):
-			s.end() // of what it leaves nothing is believed
+			s.end() // it believes nothing of what remains
 		default:
 			s.rest()
 		}
@@ -69,7 +69,7 @@ func (t *thread) waitInQueue(n *idempotency, s *session, i int) {
 	}
 	x := t.enter(n, s, a, value)
 	if x == nil {
-		s.rest() // perhaps the key is there all the same
+		s.rest() // the key may exist anyway
 		return
 	}
 	defer func() { t.ticket.close() }()
@@ -98,8 +98,8 @@ func (t *thread) waitInQueue(n *idempotency, s *session, i int) {
 	t.follow(s, w.now+Second, waitqueue.Gone)
 }
 
-// enter puts a key into a wait queue, and waits there: by one transaction, which also draws the
-// ticket's token. It returns nil if the key may not be there.
+// enter puts a key into a wait queue and waits there, by one transaction that also draws the
+// ticket's token. It returns nil if the key may not exist.
 func (t *thread) enter(n *idempotency, s *session, a waitqueue.Ask, value string) *ticket {
 	c := &fsm.Txn{
 		Compare: []fsm.Compare{{Key: a.Key, Target: fsm.TargetCreate, Relation: fsm.Equal}},
@@ -119,8 +119,8 @@ func (t *thread) enter(n *idempotency, s *session, a waitqueue.Ask, value string
 	return x
 }
 
-// onceOnly sends a write with an idempotency key until there is an answer, and then waits if
-// it is to. It returns nil if it gives up.
+// onceOnly sends a write with an idempotency key until it is answered, and then waits if requested.
+// It returns nil if it gives up.
 func (t *thread) onceOnly(n *idempotency, c fsm.Command, a *waitqueue.Ask) *Op {
 	w := t.c.w
 	for !n.open {
@@ -134,7 +134,7 @@ func (t *thread) onceOnly(n *idempotency, c fsm.Command, a *waitqueue.Ask) *Op {
 		}
 	}
 	n.once.Number++
-	n.once.Settled = n.once.Number // what came before has its answer, or was given up
+	n.once.Settled = n.once.Number // earlier numbers were answered or abandoned
 	once := n.once
 	once.Command = c
 	for range 6 {
@@ -156,11 +156,11 @@ func (t *thread) onceOnly(n *idempotency, c fsm.Command, a *waitqueue.Ask) *Op {
 	return nil
 }
 
-// follow waits until the ticket has come to a state, or is gone, or the session's lease has
-// ended, or a deadline. It returns the state.
+// follow waits until the ticket reaches a state or is gone, the session's lease has ended, or a
+// deadline. It returns the state.
 func (t *thread) follow(s *session, until Time, state waitqueue.State) waitqueue.State {
 	w := t.c.w
-	// The key goes with the lease, which the process learns for itself.
+	// The key goes with the lease, which the process finds out on its own.
 	give := w.now + 3*Time(s.terms.TTL)*Millisecond + 20*Second
 	move := w.now + w.exp(60*w.p.Think)
 	for t.ticket.state < state && w.now < min(until, give) {
@@ -181,7 +181,7 @@ func (t *thread) follow(s *session, until Time, state waitqueue.State) waitqueue
 	return t.ticket.state
 }
 
-// again waits at the client's member with a ticket with which it has waited at another.
+// again waits at the client's member with a ticket that has waited at another.
 func (t *thread) again(old *ticket) {
 	x := t.newTicket(old.rec.Ask)
 	x.rec.Made, x.rec.Token, x.state = old.rec.Made, old.rec.Token, old.state
@@ -200,7 +200,7 @@ func (t *thread) again(old *ticket) {
 }
 
 // holdPermit holds a permit for a while, if the session's lease is still valid: the process may
-// have been paused since it was told (T16).
+// have been paused since the notice (T16).
 func (t *thread) holdPermit(s *session, x *ticket) {
 	w := t.c.w
 	kind := beliefLock
@@ -216,7 +216,7 @@ func (t *thread) holdPermit(s *session, x *ticket) {
 	s.release(kind, x.rec.Prefix)
 }
 
-// leaveQueue deletes the key, and reports whether that is known.
+// leaveQueue deletes the key, and reports whether that is certain.
 func (t *thread) leaveQueue(n *idempotency, x *ticket) bool {
 	return t.onceOnly(n, &fsm.Txn{
 		Compare: []fsm.Compare{{

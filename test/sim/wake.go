@@ -8,8 +8,8 @@ func (p *process) deliver(task func()) {
 	p.wake(p.w.now)
 }
 
-// wake makes the process work, a little after t so that what arrives together
-// is taken together.
+// wake makes the process work a little after t, so that what arrives together is processed
+// together.
 func (p *process) wake(t Time) {
 	t = max(t, p.frozen)
 	if t <= p.w.now {
@@ -39,14 +39,14 @@ func (p *process) alarm() {
 	}
 }
 
-// waker makes a step happen.
+// waker schedules a step.
 type waker struct {
 	of   *world
-	next Time // when the next step is; Never for none
+	next Time // the next step; Never for none
 	step func()
 }
 
-// wake makes a step happen at an instant, or earlier.
+// wake schedules a step at an instant, or earlier.
 func (a *waker) wake(at Time) {
 	at = max(at, a.of.now)
 	if at >= a.next {
@@ -61,8 +61,8 @@ func (a *waker) wake(at Time) {
 	})
 }
 
-// alarms are the instants at which the queue calls a process, which works then if that is
-// when it is to wake. So a step that is put off because mail came first has its event already.
+// alarms has the instants at which the queue calls a process, which works only if it is due to
+// wake. So a step that is postponed, because mail came first, already has its event.
 type alarms struct {
 	ring func()
 	at   []Time

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// A run ends by itself after a simulated minute. With a fault in the code it may not: events
-// bring up events for ever, or one step never ends and takes all memory. Then it is to fail
-// with its seed, before the machine that it runs on does.
+// A run ends by itself after a simulated minute. With a bug it may not: events may create events
+// without end, or one step may never end and take all memory. Then the run must fail with its seed
+// before the machine does.
 const (
 	// maxSteps is a hundred times what a run takes.
 	maxSteps = 10_000_000
 	// maxHeap is four times what a process of a campaign has at most.
 	maxHeap = 2 << 30
-	// maxStacks is a quarter of the stack at which Go ends a process without a word of the seed.
+	// maxStacks is a quarter of the stack size at which Go ends a process without printing the
+	// seed.
 	maxStacks = 256 << 20
-	// maxReal is for runs of a second on a machine that has little time for them.
+	// maxReal allows for runs of a second on a very busy machine.
 	maxReal = 5 * time.Minute
 )
 
-// bounds are what a run may take.
+// bounds limits the resources of a run.
 type bounds struct {
 	heap, stacks uint64 // bytes
 	real         time.Duration
 }
 
-// guard calls fail if a run is not over, by release, within its bounds.
+// guard calls fail if a run does not end, by release, within its bounds.
 func guard(seed uint64, most bounds, fail func(string)) (release func()) {
 	over := make(chan struct{})
 	go func() {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A run that takes too many steps fails, and does not go on.
+// A run that takes too many steps fails.
 func TestTooManySteps(t *testing.T) {
 	cryptotest.SetGlobalRandom(t, 1)
 	r := Run(Options{Seed: 1, Steps: 1000})
@@ -17,7 +17,7 @@ func TestTooManySteps(t *testing.T) {
 	}
 }
 
-// A step that does not end, takes all memory, or calls itself for ever, fails with the seed.
+// A step that never ends, takes all memory, or recurses without end, fails with the seed.
 func TestGuard(t *testing.T) {
 	for _, c := range []struct {
 		most bounds
@@ -38,7 +38,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// descend calls f from so many frames of half a kibibyte each.
+// descend calls f below many frames of half a kibibyte each.
 func descend(frames int, f func()) (sum byte) {
 	if frames == 0 {
 		f()

@@ -7,20 +7,19 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// watcher is one watch of a client at a process: the stream at the member's side,
-// and what is on the way to the client. What is sent arrives in order, or the
-// connection breaks.
+// watcher is one watch of a client at a process: the stream at the member, and the messages to the
+// client, which stay in order unless the connection breaks.
 type watcher struct {
 	p      *process
 	t      *thread
 	rec    *Watch
 	stream *watch.Stream[*api.Event]
 	guard  *api.Guard
-	last   Time // when the last batch arrives
+	last   Time // arrival of the last batch
 	ended  bool // nothing more is sent
 	next   int64
-	still  Time // nothing is taken from the stream before
-	// inbox is what has arrived and the client has not looked at.
+	still  Time // nothing is read from the stream before this
+	// inbox has what arrived and the client has not processed.
 	inbox  []delivery
 	closed bool // the client knows that it ended
 }
@@ -31,12 +30,12 @@ type delivery struct {
 	index uint64
 }
 
-// needed is what a watch needs.
+// needed returns the permission that a watch needs.
 func needed(key, end string) *api.Need {
 	return &api.Need{Reads: []keyrange.Range{{Key: key, End: end}}}
 }
 
-// refuse ends the watch because the client has no right to it.
+// refuse ends the watch because the client lacks the permission.
 func (x *watcher) refuse(why error) {
 	w := x.t.c.w
 	if x.ended {
@@ -52,7 +51,7 @@ func (x *watcher) refuse(why error) {
 	})
 }
 
-// watch opens a watch at the client's member. It returns nil if it cannot.
+// watch opens a watch at the client's member, or returns nil.
 func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
 	c, w := t.c, t.c.w
 	x := &watcher{t: t, next: from, rec: &Watch{
@@ -95,7 +94,7 @@ func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
 	return x
 }
 
-// poll sends what streams have to tell.
+// poll sends what streams have ready.
 func (p *process) poll() {
 	live := p.watchers[:0]
 	for _, x := range p.watchers {
@@ -114,7 +113,7 @@ func (p *process) poll() {
 	p.watchers = live
 }
 
-// drain sends what the stream has to tell, until that stands still.
+// drain sends what the stream has ready, until it blocks.
 func (x *watcher) drain() {
 	w := x.p.w
 	for !x.ended && x.still <= w.now {
@@ -134,8 +133,8 @@ func (x *watcher) drain() {
 	}
 }
 
-// stand lets the stream stand still: the client does not read, and the connection is
-// full. The member goes on, and what there is to tell piles up.
+// stand blocks the stream: the client does not read, and the connection is full. The member
+// continues, and events accumulate.
 func (x *watcher) stand(d Time) {
 	w := x.p.w
 	x.still = w.now + d
@@ -147,7 +146,7 @@ func (x *watcher) stand(d Time) {
 	})
 }
 
-// send brings a batch to the client.
+// send delivers a batch to the client.
 func (x *watcher) send(b watch.Batch[*api.Event]) {
 	w := x.t.c.w
 	if x.t.dead {
@@ -187,7 +186,7 @@ func (x *watcher) breakOff(at Time) {
 	})
 }
 
-// broken is when the member's process has ended.
+// broken is called when the member's process has ended.
 func (x *watcher) broken(silent bool) {
 	w := x.t.c.w
 	at := w.now + w.exp(w.p.Delay)
@@ -197,14 +196,13 @@ func (x *watcher) broken(silent bool) {
 	x.breakOff(max(at, x.last+1))
 }
 
-// close is when the client knows that the watch has ended, or gives it up.
+// close is called when the client knows that the watch has ended, or gives up.
 func (x *watcher) close() {
 	x.closed, x.ended = true, true
 	x.rec.Closed = x.t.c.w.now
 }
 
-// receive waits for what comes next until a deadline of true time, and notes it in the
-// history.
+// receive waits for the next batch, until a deadline of true time, and records it in the history.
 func (x *watcher) receive(deadline Time) {
 	t, w := x.t, x.t.c.w
 	for len(x.inbox) == 0 && !x.closed && w.now < deadline {
@@ -237,7 +235,7 @@ func (x *watcher) take(b delivery) {
 	}
 }
 
-// observer watches a range for ever, across breaks and compactions.
+// observer watches a range without end, across breaks and compactions.
 func (t *thread) observer() {
 	c, w := t.c, t.c.w
 	key, end := "", "\x00"
@@ -281,5 +279,5 @@ func (t *thread) observer() {
 	}
 }
 
-// old returns a revision of the past, perhaps one that has been compacted.
+// old returns a past revision, perhaps a compacted one.
 func (c *client) old() int64 { return 1 + c.w.rng.Int64N(c.w.oracle.machine.View().KV.Revision()) }

@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// world is one run: everything in it happens in one goroutine, in the order of
-// its queue. (Clients' programs are coroutines, which run one at a time.)
+// world is one run. Everything in it happens in one goroutine, in the order of its queue. (Clients'
+// programs are coroutines.)
 type world struct {
 	opt Options
 	p   Profile
@@ -32,7 +32,7 @@ type world struct {
 	timeline []string
 
 	machine  fsm.Config
-	members  []*member // all that ever were, in ID order: ID i is at i-1
+	members  []*member // all that ever existed, in ID order: ID i is at i-1
 	links    [][]link  // [from][to], by ID
 	clients  []*client
 	relays   relays
@@ -40,10 +40,10 @@ type world struct {
 	injector injector
 	givenLeases
 	resumers  signal           // for clients that may resume leases
-	abandoned []abandonedLease // leases that clients have left to others, newest last
+	abandoned []abandonedLease // left to other clients, newest last
 }
 
-// givenLeases are leases that clients were granted, newest last.
+// givenLeases has leases that clients were granted, newest last.
 type givenLeases struct {
 	leases []lease.ID
 	strays []lease.ID // of tenants that do not rely on them
@@ -71,7 +71,7 @@ func Run(o Options) *Result {
 	}
 }
 
-// caught makes a panic of anybody's a violation.
+// caught turns any panic into a violation.
 func (w *world) caught() {
 	if r := recover(); r != nil {
 		w.broken("panic", fmt.Sprintf("%v\n%s", r, debug.Stack()))
@@ -121,13 +121,13 @@ func (w *world) at(t Time, run func()) {
 
 func (w *world) after(d Time, run func()) { w.at(w.now+d, run) }
 
-// source returns one of its own for something that is drawn in part of the runs.
+// source returns a separate random source for something that only some runs draw.
 func (w *world) source(what uint64) *rand.Rand { return rand.New(rand.NewPCG(w.opt.Seed, what)) }
 
 // chance is true once in n.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
-// exp draws from the exponential distribution with a mean, cut at ten times it.
+// exp draws from the exponential distribution with a given mean, limited to ten times the mean.
 func (w *world) exp(mean Time) Time {
 	if mean <= 0 {
 		return 0
@@ -135,8 +135,8 @@ func (w *world) exp(mean Time) Time {
 	return Time(min(w.rng.ExpFloat64(), 10) * float64(mean))
 }
 
-// between draws evenly from [a, b], by the magnitude: as often between 1 and 10 as
-// between 10 and 100.
+// between draws from [a, b], uniformly by magnitude: as often between 1 and 10 as between 10 and
+// 100.
 func (w *world) between(a, b Time) Time {
 	lo, hi := math.Log(float64(a)), math.Log(float64(b))
 	return Time(math.Exp(lo + w.rng.Float64()*(hi-lo)))
@@ -190,7 +190,7 @@ func named(id uint64) fsm.Member {
 	return fsm.Member{ID: id, Name: fmt.Sprintf("m%d", id), PeerURLs: []string{fmt.Sprintf("p%d", id)}}
 }
 
-// finish looks at the state in which the run ended.
+// finish checks the state in which the run ended.
 func (w *world) finish() {
 	w.now = max(w.now, w.end)
 	w.h.End = w.now
@@ -216,8 +216,7 @@ func (w *world) finish() {
 	}
 }
 
-// alive checks that a cluster in which nothing has been wrong for long enough has one
-// leader, and that nobody lags.
+// alive checks that a cluster without recent faults has one leader, and that no member lags.
 func (w *world) alive() {
 	n := len(w.h.Healthy)
 	if n == 0 || w.now-w.h.Healthy[n-1].From < 10*Second+10*w.p.Tick*Time(w.p.ElectionTicks) {
@@ -244,7 +243,7 @@ func (w *world) alive() {
 	w.oracle.outlived(w.h.Healthy[n-1].From)
 }
 
-// hash records the hash of a state (S3), and compares it with the world's own.
+// hash records the hash of a state (S3), and compares it with the world's.
 func (w *world) hash(member uint64, machine *fsm.Machine) {
 	sum, err := machine.Image().Hash()
 	if err != nil {
@@ -262,8 +261,8 @@ func (w *world) broken(id, what string) {
 	w.tracef("VIOLATION of %s: %s", id, what)
 }
 
-// tracing reports whether a timeline is kept. The caller that finds a violation
-// runs the seed again with one, so that the other seeds need not pay for it.
+// tracing reports whether a timeline is kept. Try repeats a seed that has a violation with a
+// timeline, so that other seeds need not pay for it.
 func (w *world) tracing() bool { return w.opt.Timeline > 0 }
 
 func (w *world) tracef(format string, args ...any) {

@@ -15,7 +15,7 @@ func play(t *testing.T, o Options) *Result {
 	return Run(o)
 }
 
-// A seed gives the same run again, to the last event.
+// A seed reproduces a run to the last event.
 func TestRepeats(t *testing.T) {
 	for seed := uint64(1); seed <= 2; seed++ {
 		var sums [2]uint64
