@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/internal/host"
 	"leasehold.dev/server"
 	"leasehold.dev/test/virtual"
 )
@@ -50,7 +51,8 @@ func Start(t testing.TB) *Server {
 		runtime.GC() // a pool keeps its content for one more collection
 	}
 	cfg := server.DefaultConfig()
-	cfg.Name, cfg.DataDir, cfg.Host = "test", s.path, virtual.Host()
+	cfg.Name, cfg.DataDir = "test", s.path
+	host.Use(&cfg, virtual.Host())
 	socket := func(end string) []url.URL { return []url.URL{{Scheme: "unix", Path: s.path + end}} }
 	cfg.URLs.ListenClient, cfg.URLs.AdvertiseClient = socket("/client"), socket("/client")
 	cfg.URLs.ListenPeer, cfg.URLs.AdvertisePeer = socket("/peer"), socket("/peer")

@@ -14,7 +14,7 @@ func newKeeper(cfg Config, n *node) (*keeper.Keeper, error) {
 	if cfg.Backup.To == "" {
 		return nil, nil
 	}
-	c, err := cfg.Backup.Config()
+	c, err := keeper.Settings(cfg.Backup).Config()
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func causeOf(err error) cause.Code {
 // noteRun records in the data directory which process uses it: no other process can read the data
 // meanwhile. The returned function records how the run ended.
 func (s *Server) noteRun() (end func(error)) {
-	if s.cfg.Host.Files() != nil {
+	if s.cfg.host.Files() != nil {
 		return func(error) {} // no other process can read the disk
 	}
 	id, _ := s.core.disk.Identity()
@@ -102,7 +102,7 @@ func withCause(err error) error {
 // Nothing is recorded while another process uses the directory.
 func (c Config) NotStarted(err error) error {
 	code := causeOf(err)
-	if c.Host.Files() == nil && code != cause.InUse && code != cause.ForeignData {
+	if c.host.Files() == nil && code != cause.InUse && code != cause.ForeignData {
 		if err := storage.NoteFailedStart(c.DataDir, code, err.Error()); err != nil {
 			c.Logger.Warn("cannot record the failed start in run.json", "error", err)
 		}

@@ -92,7 +92,7 @@ func testForeignDataDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	configs[2].DataDir, configs[2].Host = other[2].DataDir, other[2].Host
+	configs[2].DataDir, configs[2].host = other[2].DataDir, other[2].host
 	var log harness.Log
 	configs[0].Logger = slog.New(slog.NewTextHandler(&log, nil))
 	stranger := begin(t, configs[2])

@@ -348,7 +348,7 @@ func testJoin(t *testing.T) {
 	}
 	members := runAll(t, founders...)
 	members[0].put(t, "k", "v")
-	joins.Cluster.State = ExistingCluster
+	joins.Cluster.State = "existing"
 	unknown := "has no member with the peer URLs"
 	if _, err := New(joins); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), unknown) {
 		t.Errorf("a member that nobody has added: %v", err)

@@ -89,9 +89,9 @@ func (c *Compaction) on() bool { return c.every() > 0 }
 // every returns how often to look for revisions to compact, 0 for never.
 func (c *Compaction) every() time.Duration {
 	switch {
-	case c.Mode == RevisionCompaction && c.Revisions > 0:
+	case c.Mode == "revision" && c.Revisions > 0:
 		return revisionCompactionEvery
-	case c.Mode == PeriodicCompaction && c.Period > 0:
+	case c.Mode == "periodic" && c.Period > 0:
 		return lookEvery(c.Period)
 	default:
 		return 0
@@ -107,7 +107,7 @@ func lookEvery(period time.Duration) time.Duration {
 // period, and returns the one that was current a period ago.
 func (a *compactor) due(revision int64) int64 {
 	kept := revision - a.cfg.Revisions
-	if a.cfg.Mode == RevisionCompaction {
+	if a.cfg.Mode == "revision" {
 		return kept
 	}
 	a.seen = append(a.seen, revision)

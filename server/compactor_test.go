@@ -62,7 +62,7 @@ func TestRelief(t *testing.T) {
 // Periodic compaction removes what is older than a period, but keeps the least number of revisions;
 // compaction by revision keeps so many.
 func TestDue(t *testing.T) {
-	periodic := Compaction{Mode: PeriodicCompaction, Period: time.Hour}
+	periodic := Compaction{Mode: "periodic", Period: time.Hour}
 	least := periodic
 	least.Revisions = 500
 	for _, c := range []struct {
@@ -71,7 +71,7 @@ func TestDue(t *testing.T) {
 	}{
 		{periodic, [12]int64{10: 100, 11: 200}},
 		{least, [12]int64{10: 100, 11: 200}},
-		{Compaction{Mode: RevisionCompaction, Revisions: 1000}, [12]int64{
+		{Compaction{Mode: "revision", Revisions: 1000}, [12]int64{
 			-900, -800, -700, -600, -500, -400, -300, -200, -100, 0, 100, 200,
 		}},
 	} {
@@ -91,7 +91,7 @@ func TestDue(t *testing.T) {
 		t.Errorf("%d, but the newest 500 are kept", got)
 	}
 	for _, off := range []Compaction{
-		{Mode: PeriodicCompaction, Revisions: 5}, {Mode: RevisionCompaction, Period: time.Hour},
+		{Mode: "periodic", Revisions: 5}, {Mode: "revision", Period: time.Hour},
 	} {
 		if off.on() {
 			t.Errorf("%+v compacts", off)

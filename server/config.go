@@ -17,7 +17,6 @@ import (
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/member/identity"
-	"leasehold.dev/internal/version"
 )
 
 // ErrConfig is wrapped by every error of [Config.Validate].
@@ -54,8 +53,8 @@ type Config struct {
 	// Compaction configures when old revisions are dropped. Default: after an hour, except the
 	// newest 10,000.
 	Compaction Compaction
-	// Backup configures where backups are kept, and when they are made. Default: no backups.
-	Backup keeper.Settings
+	// Backup configures backups. Default: none.
+	Backup Backup
 	// WatchProgressInterval is how often a quiet watch gets a progress notification, if it asked
 	// for them. Default 10 minutes.
 	WatchProgressInterval time.Duration
@@ -66,12 +65,12 @@ type Config struct {
 	// Logger receives the member's log. Default: no log. Its handler must not block: the member
 	// waits for it.
 	Logger *slog.Logger
-	// Host is for tests of this module that run members on simulated machines. Default: this
-	// machine.
-	Host *host.Host
-	// Versions is for such tests, too: the cluster versions that the member supports. Default:
-	// those of this release.
-	Versions version.Range
+
+	host *host.Host // a simulated machine, for tests: see [host.Use]
+}
+
+func init() {
+	host.Use = func(config any, h *host.Host) { config.(*Config).host = h }
 }
 
 // URLs says where a member listens, and which URLs it advertises. Lists from the command line are
@@ -96,15 +95,6 @@ type URLs struct {
 	ListenMetrics []url.URL
 }
 
-// ClusterState says whether a member founds a cluster or joins one.
-type ClusterState string
-
-// The cluster states.
-const (
-	NewCluster      ClusterState = "new"
-	ExistingCluster ClusterState = "existing"
-)
-
 // Cluster says which cluster a member belongs to. It counts at the first start; later starts read
 // it from DataDir.
 type Cluster struct {
@@ -114,8 +104,9 @@ type Cluster struct {
 	// Token goes into the cluster's ID, so that members of two clusters with the same URLs do not
 	// mix. Default "etcd-cluster", as in etcd.
 	Token string
-	// State is NewCluster or ExistingCluster. Default NewCluster.
-	State ClusterState
+	// State is "new" if the member is a founder of the cluster, or "existing" if it joins it. Default
+	// "new".
+	State string
 	// FoundersWait is how long a founder waits for unreachable founders before it founds the
 	// cluster with a majority. An absent founder may belong to a cluster whose data the others have
 	// lost. 0: forever. Default 30 s.
@@ -209,25 +200,34 @@ type GRPC struct {
 	WarnAfter time.Duration
 }
 
-// CompactionMode says how [Compaction] counts.
-type CompactionMode string
-
-// The compaction modes.
-const (
-	PeriodicCompaction CompactionMode = "periodic"
-	RevisionCompaction CompactionMode = "revision"
-)
-
 // Compaction says how much history is kept. 0 in the field of the mode keeps all. Otherwise,
 // history is also dropped when the quota is almost used up.
 type Compaction struct {
-	// Mode is PeriodicCompaction or RevisionCompaction. Default periodic.
-	Mode CompactionMode
+	// Mode is "periodic" or "revision". Default "periodic".
+	Mode string
 	// Period is how long revisions are kept. Default an hour.
 	Period time.Duration
 	// Revisions is how many revisions are kept; in periodic mode at least, however old they
 	// are. Default 10,000.
 	Revisions int64
+}
+
+// Backup configures where and when backups are made. All members have the same settings; the
+// leader makes the backups.
+type Backup struct {
+	// To is a directory (a path, or file:///path) or a bucket with the S3 protocol
+	// (s3://bucket/prefix?endpoint=https://host:port&region=name). Default: no backups.
+	To string
+	// Schedule is when full backups are made, in cron syntax and UTC. Default @daily.
+	Schedule string
+	// Keep is how many full backups are kept, along with the log since the oldest. Default 7.
+	Keep int
+	// Interval is how often the log is copied. Default 500 ms.
+	Interval time.Duration
+	// CredentialsFile contains the credentials for a bucket, like ~/.aws/credentials. By default
+	// they are taken from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or from the
+	// machine's role.
+	CredentialsFile string
 }
 
 // maxElectionTimeout is etcd's: with a longer one, a dead leader goes unnoticed for so long that a
@@ -256,7 +256,7 @@ func DefaultConfig() Config {
 			ListenPeer: peer, AdvertisePeer: slices.Clone(peer),
 		},
 		Cluster: Cluster{
-			Token: "etcd-cluster", State: NewCluster, StrictReconfigCheck: true, MaxLearners: 1,
+			Token: "etcd-cluster", State: "new", StrictReconfigCheck: true, MaxLearners: 1,
 			FoundersWait: 30 * time.Second,
 		},
 		Limits: Limits{
@@ -290,8 +290,8 @@ func DefaultConfig() Config {
 			SpreadRate:         100_000,
 			MaxKeys:            10_000,
 		},
-		Compaction:            Compaction{Mode: PeriodicCompaction, Period: time.Hour, Revisions: 10_000},
-		Backup:                keeper.DefaultSettings(),
+		Compaction:            Compaction{Mode: "periodic", Period: time.Hour, Revisions: 10_000},
+		Backup:                Backup(keeper.DefaultSettings()),
 		WatchProgressInterval: 10 * time.Minute,
 		HTTP:                  defaultHTTP(),
 		Logger:                slog.New(slog.DiscardHandler),
@@ -319,7 +319,7 @@ func (c Config) Validate() error {
 	var errs []error
 	for _, check := range []func() error{
 		c.checkNames, c.checkURLs, c.checkTLS, c.checkNumbers, c.Limits.check, c.checkCompaction,
-		c.Access.check, c.HTTP.check, c.Backup.Check,
+		c.Access.check, c.HTTP.check, keeper.Settings(c.Backup).Check,
 	} {
 		errs = append(errs, check())
 	}
@@ -353,7 +353,7 @@ func (c Config) checkNames() error {
 		rule{strings.ContainsAny(c.Name, ",="), fmt.Sprintf("name %q holds ',' or '=', which separate "+
 			"members in --initial-cluster; choose another --name", c.Name)},
 		rule{c.DataDir == "", "the data directory is empty; set --data-dir"},
-		rule{state != NewCluster && state != ExistingCluster, fmt.Sprintf("cluster state %q is not "+
+		rule{state != "new" && state != "existing", fmt.Sprintf("cluster state %q is not "+
 			"one of new, existing; set --initial-cluster-state", state)},
 	)
 }
@@ -432,7 +432,7 @@ func (c Config) checkNumbers() error {
 func (c Config) checkCompaction() error {
 	a := c.Compaction
 	return broken(
-		rule{a.Mode != PeriodicCompaction && a.Mode != RevisionCompaction, fmt.Sprintf("compaction "+
+		rule{a.Mode != "periodic" && a.Mode != "revision", fmt.Sprintf("compaction "+
 			"mode %q is not one of periodic, revision; set --auto-compaction-mode", a.Mode)},
 		rule{a.Period < 0 || a.Revisions < 0, "--auto-compaction-retention must not be negative"},
 	)

@@ -51,7 +51,7 @@ func TestValidate(t *testing.T) {
 		{"choose another --name", func(c *Config) { c.Name = "a,b" }},
 		{"set --data-dir", func(c *Config) { c.DataDir = "" }},
 		{"set --initial-cluster-state", func(c *Config) { c.Cluster.State = "" }},
-		{"", func(c *Config) { c.Cluster.State = ExistingCluster }},
+		{"", func(c *Config) { c.Cluster.State = "existing" }},
 		{"set --listen-client-urls", func(c *Config) { c.URLs.ListenClient = nil }},
 		{"set --advertise-client-urls", func(c *Config) { c.URLs.AdvertiseClient = nil }},
 		{"set --initial-advertise-peer-urls", func(c *Config) { c.URLs.AdvertisePeer = nil }},

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"io"
 	"net/url"
 
@@ -140,18 +139,15 @@ func (c Config) identity() identity.Config {
 	return identity.Config{
 		Name: c.Name, DataDir: c.DataDir, Initial: c.InitialMembers(),
 		AdvertisePeer: c.URLs.AdvertisePeer, Token: c.Cluster.Token,
-		Existing: c.Cluster.State == ExistingCluster,
-		Files:    c.Host.Files(), Logger: c.Logger, Machine: machineConfig(c),
+		Existing: c.Cluster.State == "existing",
+		Files:    c.host.Files(), Logger: c.Logger, Machine: machineConfig(c),
 	}
 }
-
-// versions returns the cluster versions that the member supports.
-func (c Config) versions() version.Range { return cmp.Or(c.Versions, version.Spoken) }
 
 // machineConfig leaves out the shortest TTL and the most keys: apply would depend on them, and
 // members may be configured differently. The API checks them.
 func machineConfig(c Config) fsm.Config {
-	return fsm.Config{Versions: c.versions(), Beside: identity.Beside, Lease: lease.Config{
+	return fsm.Config{Versions: version.Spoken, Beside: identity.Beside, Lease: lease.Config{
 		CheckpointInterval: lease.TTL(c.Lease.CheckpointInterval.Milliseconds()),
 		Untended:           lease.TTL(c.Lease.Untended.Milliseconds()),
 		SpreadRate:         c.Lease.SpreadRate,

@@ -79,7 +79,7 @@ func ExampleConfig() {
 	cfg.Name, cfg.DataDir = "a", "/var/lib/leasehold"
 	cfg.URLs.ListenClient, cfg.URLs.AdvertiseClient = at("10.0.0.1", 2379), at("10.0.0.1", 2379)
 	cfg.URLs.ListenPeer, cfg.URLs.AdvertisePeer = at("10.0.0.1", 2380), at("10.0.0.1", 2380)
-	cfg.Cluster.State = server.NewCluster
+	cfg.Cluster.State = "new"
 	cfg.Cluster.Initial = map[string][]url.URL{
 		"a": at("10.0.0.1", 2380), "b": at("10.0.0.2", 2380), "c": at("10.0.0.3", 2380),
 	}
@@ -90,7 +90,7 @@ func ExampleConfig() {
 	cfg.GRPC.KeepAliveInterval = time.Minute
 	cfg.Raft.ElectionTimeout = 2 * time.Second
 	cfg.Lease.MaxKeys = 1000
-	cfg.Compaction.Mode, cfg.Compaction.Period = server.PeriodicCompaction, 24*time.Hour
+	cfg.Compaction.Mode, cfg.Compaction.Period = "periodic", 24*time.Hour
 	cfg.HTTP.Pprof = true
 	fmt.Println("it can be run:", cfg.Validate() == nil)
 	cfg.Raft.Heartbeat = time.Second

@@ -32,7 +32,7 @@ func TestLeaderWithFailedDisk(t *testing.T) {
 		}
 		c := &configs[i]
 		failed[c.Name], logs[c.Name] = fails, new(harness.Log)
-		c.Host = withFiles(files)
+		c.host = withFiles(files)
 		c.Logger = slog.New(slog.NewTextHandler(logs[c.Name], nil))
 	}
 	first, others := runLed(t, configs...)

@@ -33,7 +33,7 @@ func testFullDisk(t *testing.T) {
 	c := testConfig(t.TempDir())
 	var log harness.Log
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	c.Host = withFiles(files)
+	c.host = withFiles(files)
 	m := run(t, c)
 	m.put(t, "a", string(make([]byte, 1<<20)))
 	m.put(t, "b", "v")
@@ -115,7 +115,7 @@ func testFollowerWithFullDisk(t *testing.T) {
 	for i := range configs {
 		files := crashfs.New()
 		disks[configs[i].Name] = files
-		configs[i].Host = withFiles(files)
+		configs[i].host = withFiles(files)
 	}
 	first, others := leader(t, runAll(t, configs...))
 	full := others[0]
@@ -167,7 +167,7 @@ func onDisks(t *testing.T) ([]Config, map[string]*crashfs.FS) {
 	disks := make(map[string]*crashfs.FS)
 	for i := range configs {
 		disks[configs[i].Name] = crashfs.New()
-		configs[i].Host = withFiles(disks[configs[i].Name])
+		configs[i].host = withFiles(disks[configs[i].Name])
 	}
 	return configs, disks
 }
@@ -252,7 +252,7 @@ func TestRepeatedOnFullDisk(t *testing.T) { virtual.Test(t, testRepeatedOnFullDi
 func testRepeatedOnFullDisk(t *testing.T) {
 	files := crashfs.New()
 	c := testConfig(t.TempDir())
-	c.Host = withFiles(files)
+	c.host = withFiles(files)
 	m := run(t, c)
 	opened, err := m.node.Propose(t.Context(), &fsm.OpenSession{Nonce: 7})
 	if err != nil {

@@ -60,6 +60,6 @@ func founded(t *testing.T, n int) ([]*running, []Config, []harness.Log) {
 		identity.URLStrings(configs[n].URLs.AdvertisePeer)); err != nil {
 		t.Fatal(err)
 	}
-	configs[n].Cluster.State = ExistingCluster
+	configs[n].Cluster.State = "existing"
 	return append(members, begin(t, configs[n]).await(t)), configs, logs
 }

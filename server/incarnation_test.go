@@ -103,10 +103,10 @@ func testLostData(t *testing.T) {
 func (m *running) joining(t *testing.T, others []Config) Config {
 	t.Helper()
 	c := testConfig(shortDir(t))
-	if m.cfg.Host.FS == nil {
+	if m.cfg.host.FS == nil {
 		onDisk(c)
 	}
-	c.Name, c.Cluster.State = "joins", ExistingCluster
+	c.Name, c.Cluster.State = "joins", "existing"
 	c.Cluster.Initial = map[string][]url.URL{c.Name: c.URLs.AdvertisePeer}
 	for _, o := range others {
 		c.Cluster.Initial[o.Name] = o.URLs.AdvertisePeer

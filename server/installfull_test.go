@@ -117,7 +117,7 @@ func testSnapshotsAreResent(t *testing.T) {
 			}
 			return nil
 		}
-		c.Host = withFiles(files)
+		c.host = withFiles(files)
 	}
 	first, others := runLed(t, configs...) // another leader tries at once
 	late, stays := others[0], others[1]

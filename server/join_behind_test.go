@@ -23,7 +23,7 @@ func testJoinWhileOneIsBehind(t *testing.T) {
 		founders[i].Cluster.StrictReconfigCheck = false
 	}
 	members := runAll(t, founders...)
-	joins.Cluster.State = ExistingCluster
+	joins.Cluster.State = "existing"
 	var before uint64
 	for _, what := range []string{"the first", "in its place"} {
 		joins.DataDir = t.TempDir()

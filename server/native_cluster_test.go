@@ -146,7 +146,7 @@ func testNativeOnLearner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	joins.Cluster.State = ExistingCluster
+	joins.Cluster.State = "existing"
 	joins.Cluster.Initial = map[string][]url.URL{
 		configs[0].Name: configs[0].URLs.AdvertisePeer, joins.Name: {peer},
 	}

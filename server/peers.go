@@ -26,6 +26,7 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -78,13 +79,13 @@ func newPeers(
 		resends: make(map[uint64]time.Duration),
 		Peers: identity.NewPeers(identity.PeersConfig{
 			Disk: c.disk, Dir: cfg.DataDir, Logger: cfg.Logger, View: c.view.Load,
-			Versions: cfg.versions(), Stop: stop,
+			Versions: version.Spoken, Stop: stop,
 		}),
 		undecodable: rate.Sometimes{Interval: time.Second},
 	}
 	p.Transport = transport.New(transport.Config{
 		Cluster: id.Cluster, Self: p.member, Process: rand.Uint64() | 1,
-		Incarnation: p.Incarnation(), Formats: transport.Formats(cfg.versions()),
+		Incarnation: p.Incarnation(), Formats: transport.Formats(version.Spoken),
 		Version: p.clusterVersion, Way: o.way,
 		Handler: p, Logger: cfg.Logger, Panics: o.panics,
 		RoundTrip: p.answered,
@@ -195,7 +196,7 @@ func (p *peers) clusterVersion() (number uint8, decided uint64) {
 
 // peerWay returns the TLS configuration for listening, nil for none, and how to reach others.
 func peerWay(c Config) (accept *tls.Config, way transport.Way, err error) {
-	way.Dial = c.Host.Dialer()
+	way.Dial = c.host.Dialer()
 	if way.Token, err = c.peerToken(); err != nil {
 		return nil, way, err
 	}

@@ -89,7 +89,7 @@ func (s *Server) openPorts(
 ) ([]port, error) {
 	var all []port
 	for _, u := range urls {
-		l, err := s.cfg.Host.Open(ctx, u)
+		l, err := s.cfg.host.Open(ctx, u)
 		if err != nil {
 			return nil, errors.Join(err, closeAll(all))
 		}

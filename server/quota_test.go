@@ -121,7 +121,7 @@ func testQuotaInAWay(t *testing.T, name string) {
 	const quota = 1 << 20
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = quota
-	c.Compaction = Compaction{Mode: PeriodicCompaction} // never: the room is made by hand
+	c.Compaction = Compaction{Mode: "periodic"} // never: the room is made by hand
 	r := run(t, c)
 	do := func(c fsm.Command) (any, error) {
 		res, err := r.node.Propose(t.Context(), c)
@@ -217,7 +217,7 @@ func testQuotaOverStreams(t *testing.T) {
 	const quota, puts = 1 << 20, 300
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = quota
-	c.Compaction = Compaction{Mode: PeriodicCompaction} // never
+	c.Compaction = Compaction{Mode: "periodic"} // never
 	r := run(t, c)
 	to := make(answered, puts)
 	var list []native.Submission

@@ -18,7 +18,7 @@ func testReliefBesideLeases(t *testing.T) {
 	const quota = 4 << 20
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = quota
-	c.Compaction = Compaction{Mode: PeriodicCompaction, Period: time.Hour, Revisions: 10_000}
+	c.Compaction = Compaction{Mode: "periodic", Period: time.Hour, Revisions: 10_000}
 	r := run(t, c)
 	for i := 0; r.node.View().Bytes.Leases < quota/5*4; i++ {
 		res, err := r.node.Propose(t.Context(), &fsm.Grant{Terms: lease.Terms{

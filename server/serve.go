@@ -310,7 +310,7 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 				Storage: version.Semantic(s.node.storageVersion()),
 				Leasehold: web.Leasehold{
 					Release: version.Version, Cluster: version.Name(v.Number), Held: v.Held,
-					Speaks: s.cfg.versions().String(), WaitsFor: names(view, view.Behind()),
+					Speaks: version.Spoken.String(), WaitsFor: names(view, view.Behind()),
 				},
 			}
 		},

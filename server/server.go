@@ -28,6 +28,7 @@ import (
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
@@ -137,7 +138,7 @@ func (s *Server) equip(cfg Config) (err error) {
 		CommonNames:  cfg.ClientTLS.ClientCertAuth,
 		BindingsFile: cfg.Access.BindingsFile,
 		Certificates: cfg.ClientTLS.TrustedCAFile != "" || cfg.ClientTLS.ClientCertAuth,
-		Dial:         cfg.Host.Dialer(), Logger: cfg.Logger, Metrics: s.core.metrics.Registry,
+		Dial:         cfg.host.Dialer(), Logger: cfg.Logger, Metrics: s.core.metrics.Registry,
 	}, s.node, s.core.Changes)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
@@ -156,7 +157,7 @@ func newCore(
 	cfg Config, b identity.Booted, o others, expel func(error),
 ) (*core, error) {
 	disk, machine := b.Disk, b.Machine
-	clock, err := newClock(cfg.Host)
+	clock, err := newClock(cfg.host)
 	if err != nil {
 		return nil, err
 	}
@@ -201,11 +202,11 @@ func newCore(
 		return api.NewHistory(c.view.Load().KV)
 	}, watch.Options{})
 	c.waitQueues = waitqueue.New(c.hub, func() *mvcc.View { return c.view.Load().KV })
-	if c.commitDelay, err = newCommitDelay(cfg.Host, c.endDelay); err != nil {
+	if c.commitDelay, err = newCommitDelay(cfg.host, c.endDelay); err != nil {
 		return nil, err
 	}
 	c.snap = &snapshotter{
-		disk: disk, log: cfg.Logger, metrics: c.metrics, speaks: cfg.versions(),
+		disk: disk, log: cfg.Logger, metrics: c.metrics, speaks: version.Spoken,
 		Snapshots: shell.Snapshots{
 			Count: cfg.Raft.SnapshotCount, Tail: cfg.Raft.SnapshotCatchUpEntries,
 		},
@@ -473,7 +474,7 @@ func (s *Server) comparePeerURLs() {
 func (s *Server) published() bool {
 	self, ok := s.node.View().Member(s.node.member)
 	return ok && self.Name == s.cfg.Name && self.Incarnation == s.peers.Incarnation() &&
-		self.Versions == s.cfg.versions() && self.Quota == s.cfg.Limits.quota() &&
+		self.Versions == version.Spoken && self.Quota == s.cfg.Limits.quota() &&
 		slices.Equal(self.ClientURLs, identity.URLStrings(s.cfg.URLs.AdvertiseClient))
 }
 
@@ -481,7 +482,7 @@ func (s *Server) published() bool {
 func (s *Server) publish(ctx context.Context) error {
 	self := &fsm.SetMember{Member: fsm.Member{
 		ID: s.node.member, Name: s.cfg.Name, Incarnation: s.peers.Incarnation(),
-		ClientURLs: identity.URLStrings(s.cfg.URLs.AdvertiseClient), Versions: s.cfg.versions(),
+		ClientURLs: identity.URLStrings(s.cfg.URLs.AdvertiseClient), Versions: version.Spoken,
 		Quota: s.cfg.Limits.quota(),
 	}}
 	for {

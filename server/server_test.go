@@ -33,7 +33,7 @@ type running struct {
 
 func testConfig(dir string) Config {
 	c := DefaultConfig()
-	c.Host = virtual.Host()
+	c.host = virtual.Host()
 	c.DataDir = filepath.Join(dir, "data")
 	c.Cluster.FoundersWait = time.Second // no test wants one that is away to be waited for
 	c.Raft.Adaptive = false              // nor elections because all of this machine is busy
@@ -47,7 +47,7 @@ func testConfig(dir string) Config {
 // onDisk gives members real disks, for tests that look at the files.
 func onDisk(configs ...Config) {
 	for _, c := range configs {
-		c.Host.FS = nil
+		c.host.FS = nil
 	}
 }
 
@@ -155,7 +155,7 @@ func TestNewRefusesBadConfig(t *testing.T) {
 		t.Errorf("no name: %v", err)
 	}
 	c = testConfig(t.TempDir())
-	c.Cluster.State = ExistingCluster
+	c.Cluster.State = "existing"
 	if _, err := New(c); !errors.Is(err, ErrConfig) {
 		t.Errorf("existing cluster, empty directory: %v", err)
 	}

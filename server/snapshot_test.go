@@ -37,7 +37,7 @@ func testSnapshotsThatFail(t *testing.T) {
 	}
 	c := testConfig(t.TempDir())
 	c.Raft.SnapshotCount = 5
-	c.Host = withFiles(files)
+	c.host = withFiles(files)
 	var log harness.Log
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	m := run(t, c)
@@ -78,7 +78,7 @@ func testSnapshotIsOneCommit(t *testing.T) {
 	}
 	c := testConfig(t.TempDir())
 	c.Raft.SnapshotCount, c.Raft.SnapshotCatchUpEntries = 20, 5
-	c.Host = withFiles(files)
+	c.host = withFiles(files)
 	m := run(t, c)
 	type state struct{ snapshot, first uint64 }
 	look := func(d *storage.Disk) state {

@@ -27,7 +27,7 @@ func testLeaderWhoJoinedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	joins := configs[3]
-	joins.Cluster.State = ExistingCluster
+	joins.Cluster.State = "existing"
 	joins.Cluster.Initial = map[string][]url.URL{joins.Name: joins.URLs.AdvertisePeer}
 	for name, urls := range initial {
 		joins.Cluster.Initial[name] = urls

@@ -25,6 +25,9 @@ type Host struct {
 	FS storage.FS
 }
 
+// Use makes a member run on a host. The configuration is a *server.Config. Package server sets Use.
+var Use func(config any, h *Host)
+
 // Dial opens a connection, as [net.Dialer.DialContext] does.
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 

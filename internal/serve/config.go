@@ -16,7 +16,7 @@ func (f *flags) config(hostname string) (server.Config, []string, error) {
 	if c.DataDir == "" {
 		c.DataDir = c.Name + ".leasehold"
 	}
-	c.Cluster.State = server.ClusterState(f.state)
+	c.Cluster.State = f.state
 	defaults := server.DefaultConfig()
 	var err error
 	if c.Compaction, err = f.compaction(); err != nil {

@@ -98,7 +98,7 @@ func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config,
 	if err != nil {
 		return cfg, err
 	}
-	cfg.Cluster.State = server.ExistingCluster
+	cfg.Cluster.State = "existing"
 	have, err := look(cfg.DataDir)
 	if err != nil {
 		return cfg, err

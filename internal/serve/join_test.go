@@ -172,7 +172,7 @@ func TestJoin(t *testing.T) {
 		want := "2=http://127.0.0.1:2,3=http://127.0.0.1:3,4=http://127.0.0.1:4," +
 			"4=http://127.0.0.1:5,new=" + newURL + ",one=http://127.0.0.1:1"
 		if got := (members{&cfg.Cluster.Initial}).String(); got != want ||
-			cfg.Cluster.State != server.ExistingCluster {
+			cfg.Cluster.State != "existing" {
 			t.Errorf("%s: %s, want %s", cfg.Cluster.State, got, want)
 		}
 		ready := make(chan struct{})

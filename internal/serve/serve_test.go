@@ -142,17 +142,17 @@ func TestSyntax(t *testing.T) {
 		{"--quota-backend-bytes=-1", quota, int64(-1)},
 		{"--quota-backend-bytes=100000", quota, int64(100_000)},
 		{"", retained, server.Compaction{
-			Mode: server.PeriodicCompaction, Period: time.Hour, Revisions: 10_000,
+			Mode: "periodic", Period: time.Hour, Revisions: 10_000,
 		}},
 		{"--auto-compaction-retention 3", retained, server.Compaction{
-			Mode: server.PeriodicCompaction, Period: 3 * time.Hour,
+			Mode: "periodic", Period: 3 * time.Hour,
 		}},
-		{"--auto-compaction-retention 0", retained, server.Compaction{Mode: server.PeriodicCompaction}},
+		{"--auto-compaction-retention 0", retained, server.Compaction{Mode: "periodic"}},
 		{"--auto-compaction-mode revision", retained, server.Compaction{
-			Mode: server.RevisionCompaction, Revisions: 10_000,
+			Mode: "revision", Revisions: 10_000,
 		}},
 		{"--auto-compaction-mode revision --auto-compaction-retention 0", retained, server.Compaction{
-			Mode: server.RevisionCompaction,
+			Mode: "revision",
 		}},
 		{
 			"--snapshot-count=0", func(c server.Config) any { return c.Raft.SnapshotCount },
@@ -170,7 +170,7 @@ func TestSyntax(t *testing.T) {
 		}, "a+b"},
 		{
 			"--initial-cluster-state existing", func(c server.Config) any { return c.Cluster.State },
-			server.ExistingCluster,
+			"existing",
 		},
 		{
 			"--tls-min-version TLS1.3", func(c server.Config) any { return c.PeerTLS.MinVersion },

@@ -219,7 +219,7 @@ func (f *flags) compaction() (server.Compaction, error) {
 		return c, err
 	}
 	c.Revisions = server.DefaultConfig().Compaction.Revisions
-	if c.Mode == server.PeriodicCompaction {
+	if c.Mode == "periodic" {
 		c.Period = server.DefaultConfig().Compaction.Period
 	}
 	return c, nil
@@ -229,7 +229,7 @@ func (f *flags) compaction() (server.Compaction, error) {
 // hours, or revisions. Unlike etcd, it refuses durations for the revision mode, which etcd would
 // take for nanoseconds.
 func parseCompaction(mode, retention string) (server.Compaction, error) {
-	c := server.Compaction{Mode: server.CompactionMode(mode)}
+	c := server.Compaction{Mode: mode}
 	n, err := strconv.ParseInt(retention, 10, 64)
 	bare := err == nil
 	bad := func(why string) (server.Compaction, error) {
@@ -237,11 +237,11 @@ func parseCompaction(mode, retention string) (server.Compaction, error) {
 			retention, why)
 	}
 	switch {
-	case c.Mode == server.RevisionCompaction && bare && n >= 0:
+	case c.Mode == "revision" && bare && n >= 0:
 		c.Revisions = n
-	case c.Mode == server.RevisionCompaction:
+	case c.Mode == "revision":
 		return bad("with --auto-compaction-mode=revision it is a number of revisions")
-	case c.Mode != server.PeriodicCompaction:
+	case c.Mode != "periodic":
 		return server.Compaction{}, fmt.Errorf("invalid value %q for --auto-compaction-mode: "+
 			"it is not one of periodic, revision", mode)
 	case bare && n > int64(math.MaxInt64/time.Hour):

@@ -57,7 +57,7 @@ func (m *member) config(on *host.Host) server.Config {
 	c.Access.BcryptCost = 4                // the least, for it takes real time
 	c.Raft.CompareEvery = 20 * time.Second // often, so that a healthy member taken for damaged shows
 	c.Logger = slog.New(m.w.logs(m.name))
-	c.Host = on
+	host.Use(&c, on)
 	return c
 }
 

@@ -19,6 +19,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/client"
+	"leasehold.dev/internal/host"
 	"leasehold.dev/server"
 	"leasehold.dev/test/virtual"
 )
@@ -91,7 +92,7 @@ func Config(dir, name string) server.Config {
 func Start(t testing.TB, c server.Config) *Member {
 	t.Helper()
 	if h := Host(t); h != nil {
-		c.Host = h
+		host.Use(&c, h)
 	}
 	m := &Member{t: t, cfg: c}
 	m.Start()

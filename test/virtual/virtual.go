@@ -3,7 +3,7 @@
 //
 //	func TestX(t *testing.T) {
 //		virtual.Test(t, func(t *testing.T) {
-//			cfg.Host = virtual.Host()
+//			host.Use(&cfg, virtual.Host())
 //			…
 //		})
 //	}

@@ -8,23 +8,11 @@ import (
 	"leasehold.dev/internal/backup/target"
 )
 
-// Settings configure where and when backups are made. All members have the same settings; the
-// leader makes the backups.
+// Settings are those of server.Backup.
 type Settings struct {
-	// To is a directory (a path, or file:///path) or a bucket with the S3 protocol
-	// (s3://bucket/prefix?endpoint=https://host:port&region=name). The default is no backups.
-	To string
-	// Schedule determines when full backups are made, in cron syntax and UTC. The default is
-	// @daily.
-	Schedule string
-	// Keep is how many full backups are kept, along with the log since the oldest. The default is
-	// 7.
-	Keep int
-	// Interval is how often the log is copied. The default is 500 ms.
-	Interval time.Duration
-	// CredentialsFile contains the credentials for a bucket, like ~/.aws/credentials. By default
-	// they are taken from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or from the
-	// machine's role.
+	To, Schedule    string
+	Keep            int
+	Interval        time.Duration
 	CredentialsFile string
 }
 

@@ -20,25 +20,13 @@ import (
 // ErrNotEmpty means that the directory into which a backup should be restored is not empty.
 var ErrNotEmpty = errors.New("server: the data directory is not empty")
 
-// RestoreOptions change how a backup is restored.
+// RestoreOptions are those of package server.
 type RestoreOptions struct {
-	// SkipHash accepts a backup whose SHA-256 is missing or wrong. The checksums of its chunks
-	// are checked anyway.
-	SkipHash bool
-	// BumpRevision is added to the revision of the backup. It must exceed the number of revisions
-	// after the backup. 0 raises the revision beyond anything that the old cluster can have
-	// reported, whatever it did after the backup (T34). History up to the new revision is marked as
-	// compacted, so that older watches must start over.
+	SkipHash     bool
 	BumpRevision int64
-	// KeepRevision continues with the revision and the history of the backup. Use it only if the
-	// cluster made no revision after the backup, or reported none to a client: otherwise older
-	// watches wait for revisions that are used a second time.
 	KeepRevision bool
-	// Removed are the IDs of earlier members that no longer belong to the cluster. If such a member
-	// returns, it is rejected and stops, instead of forming a second cluster. It looks for Member,
-	// the ID that this member keeps; 0 for a new ID.
-	Removed []uint64
-	Member  uint64
+	Removed      []uint64
+	Member       uint64
 }
 
 // revisions decides what happens to the revision of a backup.
