@@ -7,10 +7,11 @@ import (
 
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/backup/keeper"
+	"leasehold.dev/internal/storage"
 )
 
 // newKeeper returns the keeper of a member's backups, nil if it makes none.
-func newKeeper(cfg Config, n *node) (*keeper.Keeper, error) {
+func newKeeper(cfg Config, core *core, id storage.Identity) (*keeper.Keeper, error) {
 	if cfg.Backup.To == "" {
 		return nil, nil
 	}
@@ -18,12 +19,15 @@ func newKeeper(cfg Config, n *node) (*keeper.Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Source, c.Member, c.Logger = kept{n}, n.member, cfg.Logger
+	c.Source, c.Member, c.Logger = kept{core, id.Cluster}, id.Member, cfg.Logger
 	return keeper.New(c), nil
 }
 
 // kept implements keeper.Source for a member.
-type kept struct{ *node }
+type kept struct {
+	*core
+	cluster uint64
+}
 
 var _ keeper.Source = kept{}
 

@@ -18,6 +18,7 @@ import (
 	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/member/timing"
+	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
@@ -47,9 +48,10 @@ type core struct {
 	next        next
 	began       beginning
 
-	view   atomic.Pointer[fsm.View]
-	status statusBoard
-	stats  atomic.Pointer[metrics.State]
+	view    atomic.Pointer[fsm.View]
+	status  statusBoard
+	stopped chan struct{} // closed when the core has stopped
+	stats   atomic.Pointer[metrics.State]
 }
 
 // beginning is the state of a member when it started, and whether it has caught up since.
@@ -66,6 +68,18 @@ type waiting struct {
 	waitQueues     *waitqueue.Queues
 	*authn.Changes // of users, roles and bindings
 }
+
+func newWaiting(view func() *fsm.View) waiting {
+	hub := watch.New(func() watch.History[*api.Event] { return api.NewHistory(view().KV) },
+		watch.Options{})
+	return waiting{
+		news: newLeaseNews(), hub: hub, Changes: authn.NewChanges(),
+		waitQueues: waitqueue.New(hub, func() *mvcc.View { return view().KV }),
+	}
+}
+
+// View implements etcd.Reader.
+func (c *core) View() *fsm.View { return c.view.Load() }
 
 // next has the times at which the core's rare tasks are due.
 type next struct {
@@ -366,11 +380,24 @@ func (c *core) logLeader(old, s *replica.Status) {
 	}
 }
 
-// endDelay reports that the commit delay is over.
-func (c *core) endDelay() { c.inbox.put(func(box *mail) { box.DelayOver = true }) }
+// image returns an immutable view of the applied state, leases included.
+func (c *core) image(ctx context.Context) (*fsm.Image, error) {
+	got := make(chan *fsm.Image, 1)
+	if !c.inbox.task(func() { got <- c.replica.Machine().Image() }) {
+		return nil, api.ErrStopped
+	}
+	select {
+	case im := <-got:
+		return im, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.stopped:
+		return nil, api.ErrStopped
+	}
+}
 
 // stop rejects all requests in the inbox. Callers whose commands are in the log are woken by
-// node.stopped.
+// core.stopped.
 func (c *core) stop() {
 	m := c.inbox.close()
 	for _, a := range m.Arrivals {

@@ -80,6 +80,9 @@ func (b *inbox) ask(used func(*mail) int, add func(*mail)) error {
 	}
 }
 
+// delayOver reports that the commit delay is over.
+func (b *inbox) delayOver() { b.put(func(box *mail) { box.DelayOver = true }) }
+
 // put adds work. It returns false if the core has stopped.
 func (b *inbox) put(add func(*mail)) bool {
 	b.mu.Lock()

@@ -39,7 +39,6 @@ type node struct {
 	keeper          *keeper.Keeper  // nil if no backups are made
 	alarmed         atomic.Bool     // this member, not a client, raised the NOSPACE alarm
 	short           chan struct{}   // capacity 1: a command was rejected for lack of room
-	stopped         <-chan struct{} // closed when the core has stopped
 	expelled        <-chan struct{} // of Server.expelled
 	calls           sync.Pool       // of *call
 }
@@ -378,9 +377,6 @@ func (n *node) read(ctx context.Context, c *call) error {
 	return c.read.Err
 }
 
-// View implements etcd.Reader.
-func (n *node) View() *fsm.View { return n.view.Load() }
-
 // Renew implements etcd.Renewer.
 func (n *node) Renew(id lease.ID, by *access.State, to api.Renewed) error {
 	return n.inbox.ask(func(m *mail) int { return m.renewing + 1 }, func(m *mail) {
@@ -476,22 +472,6 @@ func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	return backup.Write(ctx, w, n.cluster, image.Encode)
-}
-
-// image returns an immutable view of the applied state, leases included.
-func (n *node) image(ctx context.Context) (*fsm.Image, error) {
-	got := make(chan *fsm.Image, 1)
-	if !n.inbox.task(func() { got <- n.replica.Machine().Image() }) {
-		return nil, api.ErrStopped
-	}
-	select {
-	case im := <-got:
-		return im, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-n.stopped:
-		return nil, api.ErrStopped
-	}
 }
 
 // Defragment implements etcd.Maintainer. The state lives in memory and its snapshots are written as

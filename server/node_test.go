@@ -14,7 +14,7 @@ import (
 func TestLastAnswerCounts(t *testing.T) {
 	stopped := make(chan struct{})
 	close(stopped)
-	n := &node{stopped: stopped}
+	n := &node{core: &core{stopped: stopped}}
 	for range 100 { // a select among what is ready is random
 		c := &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		c.done <- struct{}{}

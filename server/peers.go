@@ -41,15 +41,9 @@ type others struct {
 // transport's goroutines, and leave their input in the core's inbox.
 type peers struct {
 	*transport.Transport
-	inbox   *inbox
-	replica *replica.Replica // for tasks, and for calls by the core
-	snap    *snapshotter
-	disk    *storage.Disk
-	view    func() *fsm.View
-	metrics *metrics.Metrics
-	tracer  *timing.Tracer
-	member  uint64
 	*identity.Peers
+	coreParts
+	member        uint64
 	machineConfig fsm.Config // for received snapshots
 	log           *slog.Logger
 	// known are the members that this one learned of when it joined, until it has a state with
@@ -68,17 +62,26 @@ type peers struct {
 
 var _ transport.Handler = (*peers)(nil)
 
+// coreParts are what the peers use of the core.
+type coreParts struct {
+	inbox   *inbox
+	replica *replica.Replica // for tasks, and for calls by the core
+	snap    *snapshotter
+	disk    *storage.Disk
+	view    func() *fsm.View
+	metrics *metrics.Metrics
+	tracer  *timing.Tracer
+}
+
 // newPeers returns the connections of a member; none is open yet. stop stops the member for good.
 func newPeers(
-	cfg Config, c *core, id storage.Identity, o others, stop func(error),
+	cfg Config, id storage.Identity, o others, c coreParts, stop func(error),
 ) *peers {
 	p := &peers{
-		inbox: c.inbox, replica: c.replica, snap: c.snap, disk: c.disk, view: c.view.Load,
-		metrics: c.metrics, tracer: c.tracer,
-		machineConfig: machineConfig(cfg), member: id.Member, log: cfg.Logger, known: o.known,
-		resends: make(map[uint64]time.Duration),
+		coreParts: c, machineConfig: machineConfig(cfg), member: id.Member, log: cfg.Logger,
+		known: o.known, resends: make(map[uint64]time.Duration),
 		Peers: identity.NewPeers(identity.PeersConfig{
-			Disk: c.disk, Dir: cfg.DataDir, Logger: cfg.Logger, View: c.view.Load,
+			Disk: c.disk, Dir: cfg.DataDir, Logger: cfg.Logger, View: c.view,
 			Versions: version.Spoken, Stop: stop,
 		}),
 		undecodable: rate.Sometimes{Interval: time.Second},

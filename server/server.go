@@ -15,7 +15,6 @@ import (
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
@@ -25,11 +24,9 @@ import (
 	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/member/timing"
-	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/version"
-	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
 
@@ -62,7 +59,6 @@ type Server struct {
 	logins   *authn.Logins
 	audit    *audit.Recorder // nil if there is no audit log
 	ready    chan struct{}
-	stopped  chan struct{}
 	// expelled ends, with the reason, when other members report that this one must stop.
 	expelled context.Context
 	once     sync.Once
@@ -96,40 +92,51 @@ func newServer(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	disk := b.Disk
-	s := &Server{
-		cfg: cfg, peerTLS: accept, limits: limits,
-		panics: listen.NewPanics(cfg.Logger),
-		ready:  make(chan struct{}), stopped: make(chan struct{}),
-	}
+	panics := listen.NewPanics(cfg.Logger)
 	expelled, expel := context.WithCancelCause(context.Background())
-	s.expelled = expelled
-	s.core, err = newCore(cfg, b, others{way, b.Known, s.panics}, expel)
+	c, err := newCore(cfg, b, others{way, b.Known, panics}, expel)
 	if err != nil {
-		return nil, errors.Join(err, disk.Close())
+		return nil, errors.Join(err, b.Disk.Close())
 	}
-	s.peers = s.core.peers
-	id, _ := disk.Identity()
-	s.node = &node{
-		core: s.core, cluster: id.Cluster, member: id.Member,
-		short: make(chan struct{}, 1), stopped: s.stopped, expelled: s.expelled.Done(),
+	s := &Server{
+		cfg: cfg, core: c, peers: c.peers, peerTLS: accept, limits: limits, panics: panics,
+		ready: make(chan struct{}), expelled: expelled,
 	}
-	s.node.limits = api.NewRateLimiter(func() *access.State { return s.node.View().Access },
-		cfg.Access.MetricsPrincipals)
-	if err := s.equip(cfg); err != nil {
+	if s.node, err = newNode(cfg, c, expelled.Done()); err == nil {
+		s.logins, err = newLogins(cfg, s.node)
+	}
+	if err == nil {
+		s.audit, err = newAudit(cfg, s.node)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.release())
 	}
 	s.entrance = newEntrance(s.node)
-	s.core.metrics.Register(s.measured())
+	c.metrics.Registry.MustRegister(s.audit.Collectors()...)
+	c.metrics.Register(s.measured())
 	return s, nil
 }
 
-// equip creates the node's other parts, and its observers.
-func (s *Server) equip(cfg Config) (err error) {
-	s.logins, err = authn.New(authn.Config{
-		MemberID: s.node.member,
+func newNode(cfg Config, c *core, expelled <-chan struct{}) (*node, error) {
+	id, _ := c.disk.Identity()
+	k, err := newKeeper(cfg, c, id)
+	if err != nil {
+		return nil, err
+	}
+	return &node{
+		core: c, cluster: id.Cluster, member: id.Member, keeper: k,
+		limits: api.NewRateLimiter(
+			func() *access.State { return c.View().Access }, cfg.Access.MetricsPrincipals,
+		),
+		short: make(chan struct{}, 1), expelled: expelled,
+	}, nil
+}
+
+func newLogins(cfg Config, n *node) (*authn.Logins, error) {
+	l, err := authn.New(authn.Config{
+		MemberID: n.member,
 		Tokens: login.Options{
-			Token: cfg.Access.Token, TTL: cfg.Access.TokenTTL, Member: s.node.member,
+			Token: cfg.Access.Token, TTL: cfg.Access.TokenTTL, Member: n.member,
 		},
 		Passwords: login.PasswordOptions{
 			Cost: cfg.Access.BcryptCost, Least: cfg.Access.MinPassword,
@@ -138,18 +145,21 @@ func (s *Server) equip(cfg Config) (err error) {
 		CommonNames:  cfg.ClientTLS.ClientCertAuth,
 		BindingsFile: cfg.Access.BindingsFile,
 		Certificates: cfg.ClientTLS.TrustedCAFile != "" || cfg.ClientTLS.ClientCertAuth,
-		Dial:         cfg.host.Dialer(), Logger: cfg.Logger, Metrics: s.core.metrics.Registry,
-	}, s.node, s.core.Changes)
+		Dial:         cfg.host.Dialer(), Logger: cfg.Logger, Metrics: n.metrics.Registry,
+	}, n, n.Changes)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
+		return l, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	s.audit, err = audit.NewRecorder(audit.Options(cfg.Access.Audit), s.node, cfg.Logger)
+	return l, nil
+}
+
+// newAudit returns the recorder of the audit log, nil if there is none.
+func newAudit(cfg Config, n *node) (*audit.Recorder, error) {
+	a, err := audit.NewRecorder(audit.Options(cfg.Access.Audit), n, cfg.Logger)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	s.core.metrics.Registry.MustRegister(s.audit.Collectors()...)
-	s.node.keeper, err = newKeeper(cfg, s.node)
-	return err
+	return a, nil
 }
 
 // newCore returns the core of a member and its parts. expel stops the member for good.
@@ -181,39 +191,39 @@ func newCore(
 	}
 	// The log may extend beyond what is committed: entries that others still add are excluded, too.
 	machine.CountAfter(logged)
-	c := &core{
-		replica: r, dir: cfg.DataDir, disk: disk,
-		inbox: box, clock: clock, log: cfg.Logger,
-		metrics: measured, tracer: tracer, writer: w,
-		began:    beginning{voters: r.ConfState().GetVoters(), logged: logged},
-		election: cfg.Raft.ElectionTimeout,
-	}
-	c.shell = shell.New(shell.Config{
-		Replica: r, Start: c.clock.read(),
-		Heartbeat: lease.TTL(cfg.Raft.Heartbeat.Milliseconds()),
-		Election:  lease.TTL(cfg.Raft.ElectionTimeout.Milliseconds()),
-	})
-	c.clock.start.Store(int64(c.shell.Epoch()))
-	c.view.Store(machine.View())
-	c.news, c.Changes = newLeaseNews(), authn.NewChanges()
-	c.status.put(new(r.Status()))
-	c.stats.Store(&metrics.State{})
-	c.hub = watch.New(func() watch.History[*api.Event] {
-		return api.NewHistory(c.view.Load().KV)
-	}, watch.Options{})
-	c.waitQueues = waitqueue.New(c.hub, func() *mvcc.View { return c.view.Load().KV })
-	if c.commitDelay, err = newCommitDelay(cfg.host, c.endDelay); err != nil {
+	commitDelay, err := newCommitDelay(cfg.host, box.delayOver)
+	if err != nil {
 		return nil, err
 	}
-	c.snap = &snapshotter{
-		disk: disk, log: cfg.Logger, metrics: c.metrics, speaks: version.Spoken,
+	snap := &snapshotter{
+		disk: disk, log: cfg.Logger, metrics: measured, speaks: version.Spoken,
 		Snapshots: shell.Snapshots{
 			Count: cfg.Raft.SnapshotCount, Tail: cfg.Raft.SnapshotCatchUpEntries,
 		},
 	}
-	c.snap.Restored(machine.Index(), disk.Usage().SnapshotBytes)
-	c.snap.newest(machine.Version().Number, machine.Index())
-	c.peers = newPeers(cfg, c, id, o, expel)
+	snap.Restored(machine.Index(), disk.Usage().SnapshotBytes)
+	snap.newest(machine.Version().Number, machine.Index())
+	c := &core{
+		replica: r, dir: cfg.DataDir, disk: disk,
+		shell: shell.New(shell.Config{
+			Replica: r, Start: clock.read(),
+			Heartbeat: lease.TTL(cfg.Raft.Heartbeat.Milliseconds()),
+			Election:  lease.TTL(cfg.Raft.ElectionTimeout.Milliseconds()),
+		}),
+		inbox: box, clock: clock, log: cfg.Logger, snap: snap, commitDelay: commitDelay,
+		metrics: measured, tracer: tracer, writer: w,
+		began:    beginning{voters: r.ConfState().GetVoters(), logged: logged},
+		election: cfg.Raft.ElectionTimeout, stopped: make(chan struct{}),
+	}
+	c.clock.start.Store(int64(c.shell.Epoch()))
+	c.view.Store(machine.View())
+	c.waiting = newWaiting(c.View)
+	c.status.put(new(r.Status()))
+	c.stats.Store(&metrics.State{})
+	c.peers = newPeers(cfg, id, o, coreParts{
+		inbox: box, replica: r, snap: snap, disk: disk, view: c.View,
+		metrics: measured, tracer: tracer,
+	}, expel)
 	return c, nil
 }
 
@@ -287,7 +297,7 @@ func (s *Server) run(ctx context.Context) error {
 	defer stopWriter()
 
 	g.start(fail, func() error { return s.core.writer.run(writerCtx) })
-	g.start(fail, func() error { defer close(s.stopped); return s.core.run(coreCtx) })
+	g.start(fail, func() error { defer close(s.core.stopped); return s.core.run(coreCtx) })
 	g.start(fail, func() error { _ = s.core.hub.Run(coreCtx); return nil })
 	g.start(fail, func() error { s.core.news.run(coreCtx); return nil })
 	peerMux := listen.NewMux(listen.MuxOptions{Logger: s.cfg.Logger})
@@ -301,7 +311,7 @@ func (s *Server) run(ctx context.Context) error {
 	s.handOver(ctx)
 
 	stopCore()
-	<-s.stopped
+	<-s.core.stopped
 	_ = peerMux.Close()
 	s.peers.close()
 	s.core.snap.wg.Wait()
@@ -338,7 +348,7 @@ func (s *Server) lead() error {
 	select {
 	case err := <-failed:
 		return err
-	case <-s.stopped:
+	case <-s.core.stopped:
 		return nil
 	}
 }
@@ -374,7 +384,7 @@ func (s *Server) yields(ctx context.Context) bool {
 	case ok := <-yields:
 		return ok
 	case <-ctx.Done():
-	case <-s.stopped:
+	case <-s.core.stopped:
 	}
 	return false
 }
@@ -391,7 +401,7 @@ func (s *Server) checkpointAll(ctx context.Context) {
 	select {
 	case <-done:
 	case <-wait.Done():
-	case <-s.stopped:
+	case <-s.core.stopped:
 	}
 }
 
