@@ -54,10 +54,7 @@ func (s *authService) AuthEnable(
 	ctx context.Context, _ *pb.AuthEnableRequest,
 ) (*pb.AuthEnableResponse, error) {
 	h, err := s.change(ctx, &fsm.AuthEnable{})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AuthEnableResponse{Header: h}, nil
+	return &pb.AuthEnableResponse{Header: h}, err
 }
 
 // AuthDisable implements pb.AuthServer.
@@ -65,10 +62,7 @@ func (s *authService) AuthDisable(
 	ctx context.Context, _ *pb.AuthDisableRequest,
 ) (*pb.AuthDisableResponse, error) {
 	h, err := s.change(ctx, &fsm.AuthDisable{})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AuthDisableResponse{Header: h}, nil
+	return &pb.AuthDisableResponse{Header: h}, err
 }
 
 // AuthStatus implements pb.AuthServer. As in etcd no login is required.
@@ -119,10 +113,7 @@ func (s *authService) UserAdd(
 		}
 	}
 	h, err := s.change(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AuthUserAddResponse{Header: h}, nil
+	return &pb.AuthUserAddResponse{Header: h}, err
 }
 
 // UserGet implements pb.AuthServer. Users may get themselves.
@@ -162,10 +153,7 @@ func (s *authService) UserDelete(
 	ctx context.Context, r *pb.AuthUserDeleteRequest,
 ) (*pb.AuthUserDeleteResponse, error) {
 	h, err := s.change(ctx, &fsm.UserDelete{Name: r.Name})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AuthUserDeleteResponse{Header: h}, nil
+	return &pb.AuthUserDeleteResponse{Header: h}, err
 }
 
 // UserChangePassword implements pb.AuthServer. An empty password disables logins by password, as in
@@ -181,10 +169,7 @@ func (s *authService) UserChangePassword(
 		}
 	}
 	h, err := s.change(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AuthUserChangePasswordResponse{Header: h}, nil
+	return &pb.AuthUserChangePasswordResponse{Header: h}, err
 }
 
 // UserGrantRole implements pb.AuthServer.
@@ -192,10 +177,7 @@ func (s *authService) UserGrantRole(
 	ctx context.Context, r *pb.AuthUserGrantRoleRequest,
 ) (*pb.AuthUserGrantRoleResponse, error) {
 	h, err := s.change(ctx, &fsm.UserGrantRole{User: r.User, Role: r.Role})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AuthUserGrantRoleResponse{Header: h}, nil
+	return &pb.AuthUserGrantRoleResponse{Header: h}, err
 }
 
 // UserRevokeRole implements pb.AuthServer.
@@ -203,10 +185,7 @@ func (s *authService) UserRevokeRole(
 	ctx context.Context, r *pb.AuthUserRevokeRoleRequest,
 ) (*pb.AuthUserRevokeRoleResponse, error) {
 	h, err := s.change(ctx, &fsm.UserRevokeRole{User: r.Name, Role: r.Role})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AuthUserRevokeRoleResponse{Header: h}, nil
+	return &pb.AuthUserRevokeRoleResponse{Header: h}, err
 }
 
 // RoleAdd implements pb.AuthServer.
@@ -214,10 +193,7 @@ func (s *authService) RoleAdd(
 	ctx context.Context, r *pb.AuthRoleAddRequest,
 ) (*pb.AuthRoleAddResponse, error) {
 	h, err := s.change(ctx, &fsm.RoleAdd{Name: r.Name})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AuthRoleAddResponse{Header: h}, nil
+	return &pb.AuthRoleAddResponse{Header: h}, err
 }
 
 // RoleGet implements pb.AuthServer. Users may get their own roles.
@@ -269,10 +245,7 @@ func (s *authService) RoleDelete(
 	ctx context.Context, r *pb.AuthRoleDeleteRequest,
 ) (*pb.AuthRoleDeleteResponse, error) {
 	h, err := s.change(ctx, &fsm.RoleDelete{Name: r.Role})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AuthRoleDeleteResponse{Header: h}, nil
+	return &pb.AuthRoleDeleteResponse{Header: h}, err
 }
 
 // RoleGrantPermission implements pb.AuthServer.
@@ -289,10 +262,7 @@ func (s *authService) RoleGrantPermission(
 	h, err := s.change(ctx, &fsm.RoleGrant{Role: r.Name, Permission: access.Permission{
 		Kind: access.Kind(p.PermType), Key: string(p.Key), End: string(p.RangeEnd),
 	}})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AuthRoleGrantPermissionResponse{Header: h}, nil
+	return &pb.AuthRoleGrantPermissionResponse{Header: h}, err
 }
 
 // RoleRevokePermission implements pb.AuthServer.
@@ -302,8 +272,5 @@ func (s *authService) RoleRevokePermission(
 	h, err := s.change(ctx, &fsm.RoleRevoke{
 		Role: r.Role, Key: string(r.Key), End: string(r.RangeEnd),
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AuthRoleRevokePermissionResponse{Header: h}, nil
+	return &pb.AuthRoleRevokePermissionResponse{Header: h}, err
 }

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -39,54 +38,22 @@ func wanted(ctx context.Context) bool {
 
 func (g *leaderGuard) leaderless() bool { return g.node.Status().Leader == 0 }
 
-// guard returns the service with a check before each of its methods, inside the interceptors, which
-// see what is refused. A call that does not require a leader costs one look-up in its metadata.
+// guard returns the service with a check before each of its methods. A call that does not require a
+// leader costs one look-up in its metadata.
 func (g *leaderGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
-	d.Methods = slices.Clone(d.Methods)
-	for i := range d.Methods {
-		d.Methods[i].Handler = g.unary(d.Methods[i].Handler)
-	}
-	d.Streams = slices.Clone(d.Streams)
-	for i := range d.Streams {
-		d.Streams[i].Handler = intercept.Stream(g.stream).Around(d.Streams[i].Handler)
-	}
-	return &d
+	return intercept.Inside(d, g.unary, g.stream)
 }
 
-func (g *leaderGuard) unary(next grpc.MethodHandler) grpc.MethodHandler {
-	return func(
-		srv any, ctx context.Context, dec func(any) error, i grpc.UnaryServerInterceptor,
-	) (any, error) {
-		if wanted(ctx) && g.leaderless() {
-			i = refuse(i)
-		}
-		return next(srv, ctx, dec, i)
+func (g *leaderGuard) unary(ctx context.Context) grpc.UnaryServerInterceptor {
+	if wanted(ctx) && g.leaderless() {
+		return refuse
 	}
+	return nil
 }
 
-// refuse returns an interceptor that fails the call for lack of a leader, within the outer one, if
-// any.
-func refuse(outer grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
-	return within(outer, func(
-		context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler,
-	) (any, error) {
-		return nil, rpctypes.ErrGRPCNoLeader
-	})
-}
-
-// within returns the interceptor inner inside the interceptor outer, which may be
-// nil.
-func within(outer, inner grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
-	if outer == nil {
-		return inner
-	}
-	return func(
-		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-	) (any, error) {
-		return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) {
-			return inner(ctx, req, info, next)
-		})
-	}
+// refuse fails a call for lack of a leader.
+func refuse(context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler) (any, error) {
+	return nil, rpctypes.ErrGRPCNoLeader
 }
 
 // stream is an intercept.Stream.

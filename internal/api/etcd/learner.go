@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -27,32 +26,20 @@ func (g learnerGuard) learning() bool {
 
 // guard returns the service with a check before each of its methods, inside the interceptors.
 func (g learnerGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
-	d.Methods = slices.Clone(d.Methods)
-	for i := range d.Methods {
-		d.Methods[i].Handler = g.unary(d.Methods[i].Handler)
+	out := intercept.Inside(d, g.unary, g.stream)
+	if d.ServiceName == pb.Maintenance_ServiceDesc.ServiceName {
+		out.Streams = d.Streams // a snapshot is the one stream that a learner serves
 	}
-	d.Streams = slices.Clone(d.Streams)
-	for i, s := range d.Streams {
-		// A snapshot is the one stream that a learner serves.
-		if d.ServiceName != pb.Maintenance_ServiceDesc.ServiceName || s.StreamName != "Snapshot" {
-			d.Streams[i].Handler = intercept.Stream(g.stream).Around(s.Handler)
-		}
-	}
-	return &d
+	return out
 }
 
-func (g learnerGuard) unary(next grpc.MethodHandler) grpc.MethodHandler {
-	return func(
-		srv any, ctx context.Context, dec func(any) error, i grpc.UnaryServerInterceptor,
-	) (any, error) {
-		if g.learning() {
-			i = within(i, voterOnly)
-		}
-		return next(srv, ctx, dec, i)
+func (g learnerGuard) unary(context.Context) grpc.UnaryServerInterceptor {
+	if g.learning() {
+		return voterOnly
 	}
+	return nil
 }
 
-// voterOnly is an interceptor that passes only what a learner serves.
 func voterOnly(
 	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {

@@ -151,45 +151,24 @@ var reads = []string{
 // explained returns the service with methods that return errors as statuses with a reason. The
 // interceptors of the server see these statuses.
 func explained(d *grpc.ServiceDesc) *grpc.ServiceDesc {
-	out := *d
-	out.Methods = slices.Clone(d.Methods)
-	for i := range out.Methods {
-		next := out.Methods[i].Handler
-		out.Methods[i].Handler = func(
-			srv any, ctx context.Context, dec func(any) error, outer grpc.UnaryServerInterceptor,
-		) (any, error) {
-			return next(srv, ctx, dec, explain(outer))
-		}
-	}
-	return &out
+	return intercept.Inside(
+		*d, func(context.Context) grpc.UnaryServerInterceptor { return explain }, nil,
+	)
 }
 
-// explain returns an interceptor that adds reasons to errors and runs inside outer, which may be
-// nil.
-func explain(outer grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
-	inner := func(
-		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-	) (any, error) {
-		resp, err := next(ctx, req)
-		if err == nil {
-			return resp, nil
-		}
-		reason := api.Reason(err)
-		if slices.Contains(reads, info.FullMethod) {
-			reason = api.ReadReason(err)
-		}
-		return nil, api.NativeError(err, reason)
+// explain is an interceptor that adds reasons to errors.
+func explain(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	resp, err := next(ctx, req)
+	if err == nil {
+		return resp, nil
 	}
-	if outer == nil {
-		return inner
+	reason := api.Reason(err)
+	if slices.Contains(reads, info.FullMethod) {
+		reason = api.ReadReason(err)
 	}
-	return func(
-		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-	) (any, error) {
-		return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) {
-			return inner(ctx, req, info, next)
-		})
-	}
+	return nil, api.NativeError(err, reason)
 }
 
 // ended returns the status of a read-only stream that has ended with err. If the client canceled
