@@ -21,6 +21,7 @@ type Rest struct {
 
 	mu     sync.Mutex // guards what follows
 	wake   func()     // nil unless the stream rests
+	known  bool       // to the poller
 	closed bool
 }
 
@@ -78,7 +79,7 @@ func (r *Rest) Begin(wake func()) bool {
 		return false
 	}
 	r.wake = wake
-	if r.poller.add(r) != nil {
+	if r.poller.arm(r) != nil {
 		r.wake = nil
 	}
 	return r.wake != nil
@@ -88,12 +89,10 @@ func (r *Rest) Begin(wake func()) bool {
 func (r *Rest) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.wake == nil {
-		return
+	if r.wake != nil {
+		go r.wake()
+		r.wake = nil
 	}
-	r.poller.remove(r)
-	go r.wake()
-	r.wake = nil
 }
 
 // close ends all rests, because the stream ends.
@@ -105,6 +104,7 @@ func (r *Rest) close() {
 	r.closed = true
 	r.mu.Unlock()
 	r.end()
+	r.poller.forget(r)
 }
 
 // await implements [Rest.Await]. If d has already passed, it only checks what has been read before,
@@ -131,18 +131,18 @@ func (g *serverStream) readBy(at time.Time) bool {
 	return g.ctx.Err() == nil && g.c.SetReadDeadline(at) == nil
 }
 
-// poller waits for the connections of all streams at rest. It has its own epoll instance, for which
-// Go's poller waits as for any file: one goroutine waits, and no thread. Each connection has a
-// number that is never reused, so that an event of a closed connection is never taken for one of
-// the next with the same file descriptor.
+// poller waits for the connections of all streams at rest, once for each rest. It has its own epoll
+// instance, for which Go's poller waits as for any file: one goroutine waits, and no thread. Each
+// connection has a number that is never reused, so that an event of a closed connection is never
+// taken for one of the next with the same file descriptor.
 type poller struct {
 	file   *os.File
 	raw    syscall.RawConn
 	events [64]syscall.EpollEvent
 	wg     sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
-	rests map[uint64]*Rest
+	mu    sync.Mutex       // guards what follows
+	rests map[uint64]*Rest // that have rested and are not closed
 	last  uint64
 }
 
@@ -208,20 +208,17 @@ func (p *poller) newID() uint64 {
 	return p.last
 }
 
-func (p *poller) add(r *Rest) error {
-	p.mu.Lock()
-	p.rests[r.id] = r
-	p.mu.Unlock()
-	err := p.control(r, syscall.EPOLL_CTL_ADD, syscall.EPOLLIN|syscall.EPOLLRDHUP|syscall.EPOLLONESHOT)
-	if err != nil {
-		p.forget(r)
+// arm waits for a connection, which the kernel forgets when it is closed. The first event disarms
+// it, so the next rest takes one system call.
+func (p *poller) arm(r *Rest) error {
+	op := syscall.EPOLL_CTL_MOD
+	if !r.known {
+		r.known, op = true, syscall.EPOLL_CTL_ADD
+		p.mu.Lock()
+		p.rests[r.id] = r
+		p.mu.Unlock()
 	}
-	return err
-}
-
-func (p *poller) remove(r *Rest) {
-	p.forget(r)
-	_ = p.control(r, syscall.EPOLL_CTL_DEL, 0) // if it is closed, the kernel has removed it
+	return p.control(r, op, syscall.EPOLLIN|syscall.EPOLLRDHUP|syscall.EPOLLONESHOT)
 }
 
 func (p *poller) forget(r *Rest) {
