@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// In some runs access control is on. The clients then are a user who may do everything, and tenants
-// come and go: users who may read the registers until that right is taken from them.
+// In some runs access control is on. The clients then are a user with full access, and tenants,
+// which come and go: users who may read the registers until that permission is removed.
 
 // The users of a run.
 const (
@@ -26,10 +26,10 @@ const (
 	relayUser  = "relay"
 )
 
-// hasUsers decides by the seed, apart from all else, whether access control is on.
+// hasUsers decides by the seed alone whether access control is on.
 func hasUsers(seed uint64) bool { return rand.New(rand.NewPCG(seed, 6)).IntN(3) == 0 }
 
-// login returns the password of a user, or no user and none without access control.
+// login returns a user and its password, both empty without access control.
 func (w *World) login(user string) (name, password string) {
 	if !w.users {
 		return "", ""
@@ -37,7 +37,7 @@ func (w *World) login(user string) (name, password string) {
 	return user, "password of " + user
 }
 
-// steps does one after the other until one fails.
+// steps runs the functions in order until one fails.
 func steps(list ...func() error) error {
 	for _, step := range list {
 		if err := step(); err != nil {
@@ -47,13 +47,13 @@ func steps(list ...func() error) error {
 	return nil
 }
 
-// addUsers turns access control on.
+// addUsers enables access control.
 func (w *World) addUsers() error {
 	if !w.users {
 		return nil
 	}
-	w.users = false                          // nobody logs in yet
-	p, err := w.begin(auditorName, rootUser) // relays do not run yet
+	w.users = false                          // login is not possible yet
+	p, err := w.begin(auditorName, rootUser) // relays are not running yet
 	w.users = true
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (w *World) addUsers() error {
 	)
 }
 
-// addUser makes a user, and a role of the same name that it has.
+// addUser creates a user, and a role of the same name for it.
 func (w *World) addUser(ctx context.Context, p *process, name string) error {
 	_, password := w.login(name)
 	return steps(
@@ -90,7 +90,7 @@ func (w *World) addUser(ctx context.Context, p *process, name string) error {
 	)
 }
 
-// permit lets a role do something with keys.
+// permit grants a role permission for keys.
 func (p *process) permit(
 	ctx context.Context, role string, keys store.KeyRange, to int32,
 ) error {
@@ -99,8 +99,8 @@ func (p *process) permit(
 	return err
 }
 
-// tenants lets a user read the registers for a while and takes that right away. The user goes on
-// for a while, and is to be told nothing more.
+// tenants gives a user permission to read the registers for a while and then removes it. The user
+// continues for a while, and must receive nothing more.
 func tenants(p *process) error {
 	ctx, cancel := p.within(30 * time.Second)
 	defer cancel()
@@ -122,13 +122,13 @@ func tenants(p *process) error {
 	hands(watch, watch, storeKeys, storeEtcd, cached)(tenant)
 	p.sleep(time.Second, time.Minute)
 	if err := p.take(name); err != nil {
-		return err // it may have the right still
+		return err // it may still have the permission
 	}
 	p.sleep(time.Second, 20*time.Second)
 	return nil
 }
 
-// take takes from a tenant what it may do, in one of the ways there are.
+// take removes a tenant's permission in one of several ways.
 func (p *process) take(name string) (err error) {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
@@ -157,13 +157,13 @@ func (p *process) take(name string) (err error) {
 	return err
 }
 
-// taken is a moment at which the right to read the registers was gone.
+// taken is a moment at which the permission to read the registers was gone.
 type taken struct {
 	revision int64 // of the store
 	at       int64
 }
 
-// take notes that a client may read nothing any more.
+// take records that a client may no longer read.
 func (h *record) take(name string, revision int64) {
 	h.Count("rights taken away")
 	h.mu.Lock()
@@ -171,14 +171,14 @@ func (h *record) take(name string, revision int64) {
 	h.taken[name] = taken{revision, h.Stamp()}
 }
 
-// checkRights is A1: what a tenant has lost the right to is not told to it any more, and it never
-// changes anything.
+// checkRights is A1: a tenant without the permission receives nothing more, and it never changes
+// anything.
 func (h *record) checkRights() {
 	for _, v := range h.Watches() {
 		lost, ok := h.taken[v.By]
 		for at, text := range v.Changes {
 			if ok && at > lost.revision {
-				h.Violate("A1", "the watch of %s was told %s at revision %d; its right ended at %d",
+				h.Violate("A1", "the watch of %s got %s at revision %d; its permission ended at %d",
 					v.By, text, at, lost.revision)
 			}
 		}
@@ -186,13 +186,13 @@ func (h *record) checkRights() {
 	for _, o := range h.Ops() {
 		who, _, _ := strings.Cut(o.By, "/")
 		if lost, ok := h.taken[who]; ok && o.Done() && (o.Kind != history.Get || o.CallStamp() > lost.at) {
-			h.Violate("A1", "%s may not have done that; its right to read ended at revision %d: %v",
+			h.Violate("A1", "%s had no permission for this; its read permission ended at revision %d: %v",
 				who, lost.revision, o)
 		}
 	}
 }
 
-// refuse notes that somebody was refused what it always may do.
+// refuse records that a client was refused something it may always do.
 func (h *record) refuse(p *process, err error) {
 	if p.user == workerUser && errors.Is(err, client.ErrPermissionDenied) {
 		h.Violate("A1", "%s was refused what it may do: %v", p.on.Name, err)

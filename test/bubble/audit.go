@@ -12,16 +12,16 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// lateness is for how long after the last fault a lease of nobody may be there, beside its TTL.
+// lateness is how long after the last fault, beyond its TTL, an abandoned lease may exist.
 const lateness = 30 * time.Second
 
-// audit looks, when all is well again, for what was lost.
+// audit checks, once the cluster is healthy again, whether anything was lost.
 func (w *World) audit(p *process) {
 	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Minute)
 	defer cancel()
 	if err := errors.Join(w.readAll(ctx, p), w.drain(ctx, p), w.forgotten(ctx, p),
 		w.hashes(ctx, p)); err != nil {
-		w.h.Violate("live", "the cluster is well and does not answer: %v", err)
+		w.h.Violate("live", "the healthy cluster does not answer: %v", err)
 	}
 }
 
@@ -45,7 +45,7 @@ func (w *World) readAll(ctx context.Context, p *process) error {
 	return nil
 }
 
-// drain does what is left in the queue, and sees that nothing is missing then.
+// drain processes the rest of the queue, and checks that nothing is missing.
 func (w *World) drain(ctx context.Context, p *process) error {
 	q := p.queue()
 	for {
@@ -69,7 +69,7 @@ func (w *World) drain(ctx context.Context, p *process) error {
 	return nil
 }
 
-// forgotten checks that the leases of clients that have ended are gone.
+// forgotten checks that the leases of ended clients are gone.
 func (w *World) forgotten(ctx context.Context, p *process) error {
 	time.Sleep(10*time.Second + lateness)
 	r, err := p.c.Range(ctx, store.Prefix(leased).Range())
@@ -77,13 +77,13 @@ func (w *World) forgotten(ctx context.Context, p *process) error {
 		return err
 	}
 	for _, kv := range r.KVs {
-		w.h.Violate("L2", "%s of %s is there, and nobody keeps lease %x alive", kv.Key, kv.Value,
+		w.h.Violate("L2", "%s of %s still exists although nothing keeps lease %x alive", kv.Key, kv.Value,
 			kv.Lease)
 	}
 	return nil
 }
 
-// hashes compares what the members have.
+// hashes compares the members' states.
 func (w *World) hashes(ctx context.Context, p *process) error {
 	r, err := p.etcd.Get(ctx, "none")
 	if err != nil {

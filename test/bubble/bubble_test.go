@@ -17,20 +17,20 @@ import (
 var (
 	seedFlag    = flag.Uint64("seed", 0, "run this seed alone")
 	fromFlag    = flag.Uint64("from", 1, "the first seed")
-	seedsFlag   = flag.Int("seeds", 1, "how many seeds to run")
-	minutesFlag = flag.Int("minutes", 0, "how long faults go on, in the minutes of the run")
-	huntFlag    = flag.String("hunt", "", "look for a violation; write what was found to this file")
+	seedsFlag   = flag.Int("seeds", 1, "number of seeds to run")
+	minutesFlag = flag.Int("minutes", 0, "minutes of faults, in the run's time")
+	huntFlag    = flag.String("hunt", "", "search for a violation, and write the result to this file")
 	logFlag     = flag.Bool("log", false, "print what members and clients log")
 )
 
-// A planted fault may live through so many seeds with so many minutes of faults each.
+// A planted fault may survive this many seeds, with this many minutes of faults each.
 const (
 	huntSeeds   = 200
 	huntMinutes = 5
 )
 
-// TestBubble runs whole clusters with whole clients in virtual time, a run for each seed, and
-// holds what happened against what is promised.
+// TestBubble runs whole clusters and clients in virtual time, one run per seed, and checks the
+// history against the promises.
 func TestBubble(t *testing.T) {
 	from, n := *fromFlag, *seedsFlag
 	if *seedFlag != 0 {
@@ -41,10 +41,11 @@ func TestBubble(t *testing.T) {
 	}
 }
 
-// try runs a seed. What it returns says how long the run took in its own time.
+// try runs a seed, and returns how long it took in the run's time.
 func try(t *testing.T, seed uint64) (w *World, took time.Duration) {
 	cryptotest.SetGlobalRandom(t, seed) // the Raft library draws from it
-	// Twice, for pools keep what they have for one more: channels of an earlier bubble.
+	// Twice, because pools keep objects for one more cycle, among them channels of an earlier
+	// bubble.
 	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(*testing.T) {
@@ -57,7 +58,7 @@ func try(t *testing.T, seed uint64) (w *World, took time.Duration) {
 	return w, took
 }
 
-// report runs a seed and tells what it saw.
+// report runs a seed and logs the results.
 func report(t *testing.T, seed uint64) {
 	began := time.Now()
 	w, took := try(t, seed)
@@ -78,8 +79,8 @@ func report(t *testing.T, seed uint64) {
 	}
 }
 
-// TestHunt runs seeds until one breaks a promise. TestPlanted of test/sim runs it in a
-// binary that has a fault.
+// TestHunt runs seeds until one breaks a promise. TestPlanted of test/sim runs it in a binary with
+// a fault.
 func TestHunt(t *testing.T) {
 	if *huntFlag == "" {
 		t.Skip("for TestPlanted of test/sim")

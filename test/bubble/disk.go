@@ -12,17 +12,17 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// disk is a file system in memory whose syncs take time, and that loses what was not synced.
+// disk is a file system in memory with slow syncs, which loses unsynced data.
 type disk struct {
 	storage.FS
 	mem *crashfs.FS
 	on  *virtual.Machine
 
-	// slow is how long a sync of the log takes, at most. It is 0 while the member starts and
-	// stops: then a sync is waited for under a lock, and a goroutine that waits for a lock does not
-	// let time pass. So it is with all other files.
+	// slow is the longest duration of a log sync. It is 0 while the member starts and stops,
+	// because it then waits for syncs under a lock, and virtual time does not advance while a
+	// goroutine waits for a lock. Other files always sync at once.
 	slow atomic.Int64
-	rush chan struct{} // closed when no sync is to take time any more
+	rush chan struct{} // closed when syncs become fast
 
 	mu  sync.Mutex // guards rng
 	rng *rand.Rand
@@ -32,7 +32,7 @@ func newDisk(mem *crashfs.FS, on *virtual.Machine, rng *rand.Rand) *disk {
 	return &disk{FS: mem, mem: mem, on: on, rng: rng, rush: make(chan struct{})}
 }
 
-// sync does what it does after a while.
+// sync calls do after a random delay.
 func (d *disk) sync(do func() error) error {
 	if most := d.slow.Load(); most > 0 {
 		d.mu.Lock()
@@ -49,7 +49,7 @@ func (d *disk) sync(do func() error) error {
 	return do()
 }
 
-// hurry ends the time of slow syncs.
+// hurry makes syncs fast from now on.
 func (d *disk) hurry() {
 	d.slow.Store(0)
 	close(d.rush)

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// faults breaks things until a time, and then mends all. What is broken, when and for how long
-// follows from the seed alone.
+// faults injects faults until a given time, and then heals everything. The seed alone decides what
+// happens, when and for how long.
 type faults struct {
 	w   *World
 	rng *rand.Rand
@@ -19,7 +19,7 @@ func (f *faults) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(f.rng.Int64N(int64(most-least)+1))
 }
 
-// run breaks things until the world's time is up.
+// run injects faults until the world's time is up.
 func (f *faults) run(until time.Duration) {
 	for f.w.h.Now() < until {
 		time.Sleep(f.between(500*time.Millisecond, 2*f.w.calm))
@@ -27,7 +27,7 @@ func (f *faults) run(until time.Duration) {
 	}
 }
 
-// later does what mends a fault after a while.
+// later heals a fault after a delay.
 func (f *faults) later(d time.Duration, mend func()) {
 	f.w.mends.Go(func() {
 		t := time.NewTimer(d)
@@ -48,7 +48,7 @@ type kind struct {
 	do   func()
 }
 
-// one breaks one thing.
+// one injects one fault.
 func (f *faults) one() {
 	kinds := []kind{
 		{"crash", func() { f.crash(f.member()) }},
@@ -66,7 +66,7 @@ func (f *faults) one() {
 		{"clock jump", f.jump},
 		{"death of a client", f.killClient},
 		{"isolated leader with clients", f.split},
-		{"client that hears late, then nobody", func() { f.eclipse(f.w.someone(f.rng).on) }},
+		{"client that gets answers late, then none", func() { f.eclipse(f.w.someone(f.rng).on) }},
 		{"crash with late last words", f.ghost},
 	}
 	if len(f.w.relays) > 0 {
@@ -99,7 +99,7 @@ func (f *faults) crashAll() {
 	}
 }
 
-// ends draws the two ends of a way: members mostly, or a client, a relay, or one of each.
+// ends draws the two ends of a path: usually members, otherwise a client, a relay, or one of each.
 func (f *faults) ends() (a, b *virtual.Machine) {
 	a, b = f.member().machine(), f.member().machine()
 	if f.rng.IntN(3) == 0 {
@@ -130,7 +130,7 @@ func (f *faults) cut() {
 	})
 }
 
-// isolate cuts a machine off from all others, in one direction or in both.
+// isolate cuts a machine off from all others, in one direction or both.
 func (f *faults) isolate(a *virtual.Machine) {
 	if a == nil {
 		return
@@ -145,8 +145,8 @@ func (f *faults) isolate(a *virtual.Machine) {
 	f.part([]*virtual.Machine{a}, in, out)
 }
 
-// split parts the leader, some clients and relays from all others, so that it can go on to answer
-// these clients while another member is elected.
+// split separates the leader, with some clients and relays, from the others, so that it still
+// answers these clients while another member is elected.
 func (f *faults) split() {
 	leader := f.w.leader().machine()
 	if leader == nil {
@@ -161,12 +161,12 @@ func (f *faults) split() {
 	f.part(side, true, true)
 }
 
-// part cuts the ways between some machines and all others: into the side, and out of it.
+// part cuts the paths between some machines and all others, in, out or both ways.
 func (f *faults) part(side []*virtual.Machine, in, out bool) {
 	f.partFrom(side, f.w.machines(), in, out)
 }
 
-// partFrom is part for the ways between some machines and some others.
+// partFrom is part for the paths between some machines and some others.
 func (f *faults) partFrom(side, others []*virtual.Machine, in, out bool) {
 	var ways [][2]*virtual.Machine
 	for _, a := range side {
@@ -192,8 +192,8 @@ func (f *faults) partFrom(side, others []*virtual.Machine, in, out bool) {
 	})
 }
 
-// eclipse lets a client, or a relay, hear late what members and relays answer, and then nothing:
-// what it was promised last is old when it hears of it.
+// eclipse delays the answers to a client or a relay, and then drops them, so that its last promise
+// is old when it arrives.
 func (f *faults) eclipse(on *virtual.Machine) {
 	if on == nil {
 		return
@@ -204,14 +204,14 @@ func (f *faults) eclipse(on *virtual.Machine) {
 		f.w.net.Set(from, on, late)
 	}
 	f.later(f.between(time.Second, 5*time.Second), func() {
-		for _, from := range others { // also those that are down now
+		for _, from := range others { // including those that are down now
 			f.w.net.Set(from, on, nil)
 		}
 		f.part([]*virtual.Machine{on}, true, true)
 	})
 }
 
-// ghost crashes a member whose last messages arrive when its next process speaks already.
+// ghost crashes a member whose last messages arrive after its next process has sent some.
 func (f *faults) ghost() {
 	m := f.member()
 	on := m.machine()
@@ -264,11 +264,11 @@ func (f *faults) slowDisk() {
 	})
 }
 
-// leastJump is more than a member takes for a delay of its own: a smaller jump of its clock it does
-// not see.
+// leastJump is more than a member attributes to a delay of its own. It does not detect smaller
+// clock jumps.
 const leastJump = 500 * time.Millisecond
 
-// jump sets a clock forward, or that of a member back or forward, although no time has passed.
+// jump moves a clock forward, or a member's clock back or forward.
 func (f *faults) jump() {
 	by := f.between(leastJump, 10*time.Second)
 	if f.rng.IntN(2) == 0 {

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// member is one member, in one process after another.
+// member is one member, with one process after another.
 type member struct {
 	w    *World
 	name string
@@ -25,13 +25,13 @@ type member struct {
 	on   *virtual.Machine // nil while it is down
 	last *virtual.Machine
 	disk *disk
-	mem  *crashfs.FS   // what the disk of a process that is down has
-	end  chan struct{} // closed when Run of the last process has returned
+	mem  *crashfs.FS   // the disk of a process that is down
+	end  chan struct{} // closed when Run of the last process returns
 	off  context.CancelFunc
 	srv  *server.Server
 }
 
-// ip returns where a member is, or a relay: m3 at 10.0.0.3, r1 at 10.0.1.1.
+// ip returns the address of a member or relay: m3 is at 10.0.0.3, r1 at 10.0.1.1.
 func ip(name string) string {
 	if name[0] == 'r' {
 		return "10.0.1." + name[1:]
@@ -54,14 +54,14 @@ func (m *member) config(on *host.Host) server.Config {
 	for _, o := range m.w.members {
 		c.Cluster.Initial[o.name] = httpURL(peerAddr(o.name))
 	}
-	c.Access.BcryptCost = 4                // the least, for it takes real time
-	c.Raft.CompareEvery = 20 * time.Second // often, so that a healthy member taken for damaged shows
+	c.Access.BcryptCost = 4                // the minimum, because it takes real time
+	c.Raft.CompareEvery = 20 * time.Second // often, to catch false reports of damage
 	c.Logger = slog.New(m.w.logs(m.name))
 	host.Use(&c, on)
 	return c
 }
 
-// start starts the member on what is left of its disk.
+// start starts the member on its disk.
 func (m *member) start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,20 +97,20 @@ func (m *member) start() error {
 	return nil
 }
 
-// preserve copies what a process that could not start has found on its disk to where it can be
-// looked at, and says where.
+// preserve copies the disk of a process that failed to start to a real directory, and returns a
+// text that names it.
 func preserve(found *crashfs.FS, from string) string {
 	to, err := os.MkdirTemp("", "bubble")
 	if err == nil {
 		err = found.CopyTo(to, from)
 	}
 	if err != nil {
-		return fmt.Sprintf("what it found is lost: %v", err)
+		return fmt.Sprintf("its disk could not be copied: %v", err)
 	}
-	return "what it found is in " + to
+	return "its disk is in " + to
 }
 
-// crash ends the process, wherever it is.
+// crash kills the process.
 func (m *member) crash(silent bool, rng *rand.Rand) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,14 +120,14 @@ func (m *member) crash(silent bool, rng *rand.Rand) {
 	m.on = nil
 }
 
-// machine returns what the member runs on, nil while it is down.
+// machine returns the member's machine, nil while it is down.
 func (m *member) machine() *virtual.Machine {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.on
 }
 
-// close stops the member as an operator does.
+// close stops the member cleanly.
 func (m *member) close() {
 	if on := m.machine(); on != nil {
 		on.Resume()
@@ -144,7 +144,7 @@ func (m *member) restart() {
 	}
 }
 
-// hasDisk returns the disk of a member that runs.
+// hasDisk returns the disk of a running member.
 func (m *member) hasDisk() *disk {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,7 +154,7 @@ func (m *member) hasDisk() *disk {
 	return m.disk
 }
 
-// place returns the machine that the member runs on, or has run on last.
+// place returns the machine on which the member runs or last ran.
 func (m *member) place() *virtual.Machine {
 	m.mu.Lock()
 	defer m.mu.Unlock()

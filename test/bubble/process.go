@@ -19,12 +19,12 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// driftBound is the default of client.Config. Clocks are off by half of it at most, so that two
-// differ by it at most.
+// driftBound is the default of client.Config. Each clock is off by at most half of it, so that two
+// differ by at most all of it.
 const driftBound = 1e-3
 
-// process is a client's process: a machine, the clients of both kinds, and programs that use
-// them until it ends.
+// process is a client's process: a machine, clients of both kinds, and the programs that use them
+// until it ends.
 type process struct {
 	w    *World
 	on   *virtual.Machine
@@ -45,7 +45,7 @@ func (p *process) Name() string { return p.on.Name }
 // IsDead implements history.Program.
 func (p *process) IsDead() bool { return p.on.IsDead() }
 
-// begin starts a client's process, which logs in as a user if there are users.
+// begin starts a client's process. It logs in as a user, if there are users.
 func (w *World) begin(name, user string) (*process, error) {
 	seed := w.draw().Uint64()
 	on := w.net.Machine(name)
@@ -79,11 +79,11 @@ func (w *World) begin(name, user string) (*process, error) {
 		case user == "":
 			return nil, errors.Join(err, p.c.Close())
 		}
-		time.Sleep(time.Second) // it logs in at once, and no member may be there for that
+		time.Sleep(time.Second) // it logs in at once, and no member may be reachable
 	}
 }
 
-// run runs a program, again and again until the process ends.
+// run repeats a program until the process ends.
 func (p *process) run(program func(*process) error) {
 	p.wg.Go(func() {
 		for p.ctx.Err() == nil {
@@ -96,14 +96,14 @@ func (p *process) run(program func(*process) error) {
 	})
 }
 
-// end ends the process, as by SIGKILL, or cleanly.
+// end ends the process, by SIGKILL or cleanly.
 func (p *process) end(killed bool) {
 	if killed {
 		p.on.Kill(false)
 	}
 	p.on.Resume()
 	p.stop()
-	_ = p.etcd.Close() // its lock gives up its place by a call that only this ends
+	_ = p.etcd.Close() // its lock leaves its queue by a call that only this ends
 	p.wg.Wait()
 	_ = p.c.Close()
 }
@@ -120,12 +120,12 @@ func (p *process) float() float64 {
 	return p.rng.Float64()
 }
 
-// between draws a time.
+// between draws a duration.
 func (p *process) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(p.float()*float64(most-least))
 }
 
-// sleep waits, or for the end of the process.
+// sleep waits a random time, at most until the process ends.
 func (p *process) sleep(least, most time.Duration) {
 	p.wait(p.ctx, p.between(least, most))
 }
@@ -144,7 +144,7 @@ func (p *process) within(most time.Duration) (context.Context, context.CancelFun
 	return context.WithTimeout(p.ctx, p.between(most/10, most))
 }
 
-// unique returns a text that no other call returns in a run.
+// unique returns a text that is unique in a run.
 func (w *World) unique() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,10 +12,10 @@ import (
 	"leasehold.dev/client/lock"
 )
 
-// permits is how many the semaphore has, and loans how many IDs the pool.
+// permits is the number of permits of the semaphore, loans the number of IDs in the pool.
 const permits, loans = 2, 2
 
-// share takes a place in a semaphore, or reads or writes under a lock for that.
+// share acquires a permit of a semaphore, or a read/write lock.
 func share(p *process) error {
 	ctx, cancel := p.within(30 * time.Second)
 	defer cancel()
@@ -42,7 +42,7 @@ func share(p *process) error {
 	return h.Release(p.ctx)
 }
 
-// borrow takes an ID of a pool.
+// borrow borrows an ID from a pool.
 func borrow(p *process) error {
 	ctx, cancel := p.within(30 * time.Second)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 
 const leased = "l/"
 
-// keep keeps leases alive for a while, with a key each, and some with a name.
+// keep keeps leases alive for a while, each with a key, some with a name.
 func keep(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
@@ -49,15 +49,15 @@ func keep(p *process) error {
 	b.Release()
 	held.Release()
 	if p.intn(2) == 0 {
-		l.Close() // the lease ends by itself
+		l.Close() // the lease expires
 		return nil
 	}
 	return l.Revoke(ctx)
 }
 
-// believe notes that a lease was granted with a key. A grant whose answer was lost may have been
-// done before: that lease has expired, and the client has granted it once more. So what is believed
-// is of the key as it is now.
+// believe records that a lease was granted with a key. An earlier grant without an answer may have
+// succeeded too: its lease has expired, and the client granted the lease again. So the belief is
+// about the key as it is now.
 func (p *process) believe(
 	ctx context.Context, l *client.Lease, key string,
 ) (*history.Belief, error) {
@@ -72,7 +72,7 @@ func (p *process) believe(
 	return b, nil
 }
 
-// leave grants a lease that nobody keeps alive.
+// leave grants a lease that is not kept alive.
 func leave(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
@@ -91,7 +91,7 @@ func leave(p *process) error {
 	return err
 }
 
-// observe sees keys of leases go.
+// observe watches the deletion of keys on leases.
 func observe(p *process) error {
 	w, err := p.c.Watch(p.ctx, store.Watch{Key: leased, End: store.Prefix(leased).End, NoPut: true})
 	if err != nil {
@@ -109,7 +109,7 @@ func observe(p *process) error {
 	}
 }
 
-// locks has locks and roles, one after another, on one session.
+// locks takes locks and roles, one after another, on one session.
 func locks(p *process) error {
 	ctx, cancel := context.WithCancel(p.ctx)
 	defer cancel()
@@ -152,8 +152,8 @@ func (p *process) lockOnce(ctx context.Context, s *client.Session, what string) 
 	return h.Release(ctx)
 }
 
-// lockEtcd has a lock by the recipe of etcd's client. That knows no time until which it is
-// sure, so only the order of the locks is looked at.
+// lockEtcd takes a lock with etcd's client, which does not say how long it is valid, so only the
+// order of locks is checked.
 func lockEtcd(p *process) error {
 	s, err := concurrency.NewSession(p.etcd, concurrency.WithTTL(3), concurrency.WithContext(p.ctx))
 	if err != nil {
@@ -170,7 +170,7 @@ func lockEtcd(p *process) error {
 		}
 		r, err := p.etcd.Get(p.ctx, m.Key())
 		if err == nil && len(r.Kvs) > 0 {
-			lost := func() error { return client.ErrLost } // it says nothing of others
+			lost := func() error { return client.ErrLost } // it reports no loss
 			p.w.h.Hold("etcd-lock", p, uint64(r.Kvs[0].CreateRevision), lost)
 		}
 		p.sleep(0, time.Second)
@@ -184,7 +184,7 @@ func lockEtcd(p *process) error {
 	return nil
 }
 
-// keepEtcd keeps a lease alive by etcd's client.
+// keepEtcd keeps a lease alive with etcd's client.
 func keepEtcd(p *process) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.between(time.Second, time.Minute))
 	defer cancel()

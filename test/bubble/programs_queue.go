@@ -30,7 +30,7 @@ func push(p *process) error {
 	return nil
 }
 
-// work does items, and gives some back.
+// work processes items, and returns some of them.
 func work(p *process) error {
 	ctx, cancel := p.within(time.Minute)
 	defer cancel()

@@ -14,13 +14,13 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// epoch is how long a register is in use: the search for an order of its operations takes the
-// longer the more there are.
+// epoch is how long a register is in use: the search for a linearization takes longer with more
+// operations.
 const epoch = time.Minute
 
 const registers = "r/"
 
-// register draws one of those in use.
+// register returns a random register in use.
 func (p *process) register() string {
 	return fmt.Sprintf("%s%d/%d", registers, p.w.h.Now()/epoch, p.intn(3))
 }
@@ -36,7 +36,7 @@ func outcomeOf(err error) history.Outcome {
 	}
 }
 
-// store reads and writes registers by the client of leasehold.v1.
+// storeKeys reads and writes registers with the client of leasehold.v1.
 func storeKeys(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
@@ -67,7 +67,7 @@ func storeKeys(p *process) error {
 	return err
 }
 
-// swap reads a register and puts another value in its place.
+// swap reads a register and replaces its value.
 func (p *process) swap(ctx context.Context, o *history.Op) error {
 	kv, err := p.c.Get(ctx, o.Key)
 	if err != nil && !errors.Is(err, client.ErrKeyNotFound) {
@@ -97,7 +97,7 @@ func (p *process) swap(ctx context.Context, o *history.Op) error {
 	return nil
 }
 
-// storeEtcd reads and writes the same registers by etcd's client.
+// storeEtcd reads and writes the same registers with etcd's client.
 func storeEtcd(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
@@ -149,7 +149,7 @@ func cached(p *process) error {
 	return c.Close(ctx)
 }
 
-// watch follows all registers, and goes on where it was in a new watch now and then.
+// watch watches all registers, and sometimes resumes with a new watch.
 func watch(p *process) error {
 	v := history.NewWatch(p.on.Name)
 	w, err := p.c.Watch(p.ctx, store.Watch{

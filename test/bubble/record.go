@@ -7,12 +7,12 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// record is the history of a run, and what only the bubble checks.
+// record is the history of a run, with the checks that only test/bubble has.
 type record struct {
 	*history.History
 
 	mu     sync.Mutex      // guards what follows
-	pushed map[string]bool // items: true once they were worked on
+	pushed map[string]bool // items, true once processed
 	taken  map[string]taken
 }
 
@@ -22,13 +22,13 @@ func newRecord() *record {
 	}
 }
 
-// check checks all that can be seen only at the end.
+// check returns the violations that only show at the end.
 func (h *record) check() []history.Violation {
 	h.checkRights()
 	return h.Check()
 }
 
-// push notes that an item was pushed, and done that it was worked on.
+// push records that an item was pushed; done, that it was processed.
 func (h *record) push(item string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -43,14 +43,14 @@ func (h *record) done(item string) {
 	h.pushed[item] = true
 }
 
-// checkItems is S2 for items of a queue that is empty.
+// checkItems is S2 for the items of an empty queue.
 func (h *record) checkItems() {
 	h.mu.Lock()
 	items := maps.Clone(h.pushed)
 	h.mu.Unlock()
 	for item, worked := range items {
 		if !worked {
-			h.Violate("S2", "item %s was pushed, and nobody has had it", item)
+			h.Violate("S2", "item %s was pushed and never processed", item)
 		}
 	}
 }

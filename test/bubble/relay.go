@@ -12,7 +12,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// relayer is one relay, in one process after another. It has no disk, and no clock that matters.
+// relayer is one relay, with one process after another. It has no disk, and its clock does not
+// matter.
 type relayer struct {
 	w    *World
 	name string
@@ -21,20 +22,20 @@ type relayer struct {
 	on   *virtual.Machine // nil while it is down
 	last *virtual.Machine
 	off  context.CancelFunc
-	end  chan struct{} // closed when Run of the last process has returned
+	end  chan struct{} // closed when Run of the last process returns
 }
 
-// addRelays makes up to two relays, which the seed decides apart from all else.
+// addRelays adds up to two relays, as the seed decides.
 func (w *World) addRelays(rng *rand.Rand) {
 	for i := range rng.IntN(3) {
 		w.relays = append(w.relays, &relayer{w: w, name: fmt.Sprint("r", i+1)})
 	}
 }
 
-// auditorName is the name of the client that asks each member, and so goes by no relay.
+// auditorName is the name of the client that asks each member directly.
 const auditorName = "auditor"
 
-// endpoints draws what a client is told: members, relays, or both.
+// endpoints draws a client's endpoints: members, relays, or both.
 func (w *World) endpoints(p *process) (list []string) {
 	way := p.intn(4)
 	if len(w.relays) == 0 || way < 2 || p.on.Name == auditorName {
@@ -84,7 +85,7 @@ func (r *relayer) start() error {
 	return nil
 }
 
-// crash ends the process, wherever it is.
+// crash kills the process.
 func (r *relayer) crash(silent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +101,7 @@ func (r *relayer) restart() {
 	}
 }
 
-// close stops the relay as an operator does.
+// close stops the relay cleanly.
 func (r *relayer) close() {
 	if on := r.machine(); on != nil {
 		on.Resume()
@@ -109,34 +110,34 @@ func (r *relayer) close() {
 	<-r.end
 }
 
-// machine returns what the relay runs on, nil while it is down.
+// machine returns the relay's machine, nil while it is down.
 func (r *relayer) machine() *virtual.Machine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.on
 }
 
-// place returns the machine that the relay runs on, or has run on last.
+// place returns the machine on which the relay runs or last ran.
 func (r *relayer) place() *virtual.Machine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
 }
 
-// ofRelays are the faults of relays.
+// ofRelays returns the faults of relays.
 func (f *faults) ofRelays() []kind {
 	return []kind{
 		{"crash of a relay", f.crashRelay},
 		{"pause of a relay", func() { f.pause(f.relay().machine()) }},
 		{"isolated relay", func() { f.isolate(f.relay().machine()) }},
 		{"relay cut from clients or members", f.partRelay},
-		{"relay that hears late, then nobody", func() { f.eclipse(f.relay().machine()) }},
+		{"relay that gets answers late, then none", func() { f.eclipse(f.relay().machine()) }},
 	}
 }
 
 func (f *faults) relay() *relayer { return f.w.relays[f.rng.IntN(len(f.w.relays))] }
 
-// crashRelay ends a relay for a while.
+// crashRelay crashes a relay and restarts it later.
 func (f *faults) crashRelay() {
 	r := f.relay()
 	if r.machine() == nil {
@@ -146,8 +147,8 @@ func (f *faults) crashRelay() {
 	f.later(f.between(time.Millisecond, 10*time.Second), r.restart)
 }
 
-// partRelay cuts a relay off from all members, or from all clients, so that those behind it reach
-// it and it reaches nobody, or the other way round.
+// partRelay cuts a relay off from all members or from all clients, so that it is reachable from one
+// side only.
 func (f *faults) partRelay() {
 	on := f.relay().machine()
 	if on == nil {

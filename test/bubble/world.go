@@ -15,16 +15,16 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Options says what a run is.
+// Options configures a run.
 type Options struct {
 	Seed uint64
-	// Minutes is how long faults go on, in the time of the run.
+	// Minutes is the duration of the faults, in the run's time.
 	Minutes int
 	// Log prints what members and clients log, and the faults.
 	Log bool
 }
 
-// World is a run: members and clients, and what lies between them.
+// World is a run: members, clients, and the network between them.
 type World struct {
 	opts    Options
 	h       *record
@@ -32,19 +32,19 @@ type World struct {
 	members []*member
 	relays  []*relayer
 	users   bool          // access control is on
-	syncs   time.Duration // how long a sync takes, at most, when nothing is wrong
-	calm    time.Duration // between two faults, on average
-	pace    time.Duration // between two things that a program does, at most
+	syncs   time.Duration // longest sync without faults
+	calm    time.Duration // mean time between faults
+	pace    time.Duration // longest pause of a program between two actions
 
-	heal  chan struct{}  // closed when the faults are over
-	mends sync.WaitGroup // of faults that last
+	heal  chan struct{}  // closed when the faults end
+	mends sync.WaitGroup // of lasting faults
 
 	mu      sync.Mutex // guards what follows
 	rng     *rand.Rand
-	others  map[string]*virtual.Machine // where nobody is
+	others  map[string]*virtual.Machine // machines at addresses without a process
 	clients []*process
 	roles   []func(*process)
-	lead    string // name of the member that has come to lead last
+	lead    string // the member that became leader last
 	last    int
 	ended   sync.WaitGroup
 }
@@ -71,7 +71,7 @@ func newWorld(o Options) *World {
 	return w
 }
 
-// draw returns a source of numbers of its own.
+// draw returns a new random source.
 func (w *World) draw() *rand.Rand {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +99,7 @@ func (w *World) find(at string) *virtual.Machine {
 	return w.others[host]
 }
 
-// machines returns all that run.
+// machines returns all running machines.
 func (w *World) machines() []*virtual.Machine {
 	return slices.Concat(w.memberMachines(), w.relayMachines(), w.clientMachines())
 }
@@ -131,7 +131,7 @@ func (w *World) clientMachines() (all []*virtual.Machine) {
 	return all
 }
 
-// leader returns the member that leads, as far as the world knows.
+// leader returns the last known leader.
 func (w *World) leader() *member {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,14 +143,14 @@ func (w *World) leader() *member {
 	return w.members[0]
 }
 
-// someone draws a client's process.
+// someone returns a random client process.
 func (w *World) someone(rng *rand.Rand) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.clients[rng.IntN(len(w.clients))]
 }
 
-// join starts the process of a client with a role, or of one that follows another.
+// join starts a client's process, new or in place of another, with one of the roles.
 func (w *World) join(place int) error {
 	p, err := w.begin(fmt.Sprint("c", place+1), workerUser)
 	if err != nil {
@@ -167,7 +167,7 @@ func (w *World) join(place int) error {
 	return nil
 }
 
-// replace ends a client's process, if it is not another yet, and starts one in its place.
+// replace ends a client's process, unless it was replaced already, and starts another.
 func (w *World) replace(p *process, killed bool) {
 	w.mu.Lock()
 	place := slices.Index(w.clients, p)
@@ -181,7 +181,7 @@ func (w *World) replace(p *process, killed bool) {
 	}
 }
 
-// hands are what programs do for a client each.
+// hands combines programs of a client.
 func hands(list ...func(*process) error) func(*process) {
 	return func(p *process) {
 		for _, program := range list {
@@ -190,7 +190,7 @@ func hands(list ...func(*process) error) func(*process) {
 	}
 }
 
-// run is the whole run.
+// run performs the whole run.
 func (w *World) run() error {
 	for _, m := range w.members {
 		if err := m.start(); err != nil {
@@ -246,18 +246,18 @@ func (w *World) run() error {
 	}
 	w.ended.Wait()
 	w.h.End()
-	time.Sleep(time.Minute) // some goroutines look once more before they end
+	time.Sleep(time.Minute) // some goroutines check once more before they end
 	return nil
 }
 
-// say prints what happens, if that is asked for.
+// say logs an event of the run, if Options.Log is set.
 func (w *World) say(format string, args ...any) {
 	if w.opts.Log {
 		fmt.Fprintf(os.Stderr, "%v ======== %s\n", w.h.Now(), fmt.Sprintf(format, args...))
 	}
 }
 
-// logs is what a process logs to.
+// logs returns the log handler of a process.
 func (w *World) logs(name string) slog.Handler {
 	h := slog.Handler(slog.DiscardHandler)
 	if w.opts.Log {
@@ -266,7 +266,7 @@ func (w *World) logs(name string) slog.Handler {
 	return &ear{Handler: h, w: w, name: name}
 }
 
-// ear hears in a member's log that it has come to lead.
+// ear finds in a member's log that it became the leader.
 type ear struct {
 	slog.Handler
 	w    *World

@@ -25,16 +25,16 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// acked is what a writer was told: the revision of each value that it wrote, in order.
+// acked is an acknowledged write: a value and its revision.
 type acked struct {
 	revision int64
 	value    string
 	at       time.Time
 }
 
-// TestBackups is the life of a cluster with backups: members write, leaders change, all are killed
-// under load, and the newest state and that of a revision are restored, and with -long that of a
-// time. Each is a state that the cluster had, according to the writers.
+// Members with backups write, change leaders, and are all killed under load. Then the newest state
+// and that of a revision are restored, with -long also that of a time. Each must be a state that
+// the cluster had, according to the writers.
 func TestBackups(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestBackups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "there is a backup of the whole state", func() error {
+	harness.Eventually(t, "a full backup exists", func() error {
 		if len(listBackups(t, target).Fulls) == 0 {
 			return errors.New("none")
 		}
@@ -74,7 +74,7 @@ func TestBackups(t *testing.T) {
 	isCopied(t, target, middle.revision)
 	copied := time.Now()
 	w.more100()
-	isCopied(t, target, w.last().revision) // so something is that is later than copied
+	isCopied(t, target, w.last().revision) // so that something is newer than the copy
 	for _, m := range c.members {
 		m.signal(syscall.SIGKILL)
 	}
@@ -90,14 +90,14 @@ func TestBackups(t *testing.T) {
 		got = restoreBackup(t, target, 0, "--to-time", copied.UTC().Format(time.RFC3339Nano))
 		if newest := w.at(copied) + int64(len(w.of)+w.failed); got.revision < middle.revision ||
 			got.revision > newest {
-			t.Errorf("restored revision %d for a time when %d was copied, and %d could be the newest",
+			t.Errorf("restored revision %d for a time when %d was copied and at most %d existed",
 				got.revision, middle.revision, newest)
 		}
 		w.was(t, got, got.revision)
 	}
 	out, _, err := ourCommand(t, "backup", "verify", "--from", target)
 	for line := range strings.Lines(out) {
-		// The last backup of the whole state may have come before the last copy of the log.
+		// The last full backup may be older than the last copy of the log.
 		if strings.HasPrefix(line, "bad") && !strings.Contains(line, "the log after it ends") {
 			t.Errorf("verify: %v\n%s", err, out)
 		}
@@ -107,10 +107,10 @@ func TestBackups(t *testing.T) {
 	}
 }
 
-// isCopied waits until all up to a revision can be restored.
+// isCopied waits until everything up to a revision can be restored.
 func isCopied(t *testing.T, target string, revision int64) {
 	t.Helper()
-	harness.Eventually(t, "the log is copied", func() error {
+	harness.Eventually(t, "the log has been copied", func() error {
 		if got := listBackups(t, target); got.newest() < revision {
 			return fmt.Errorf("until revision %d, not %d", got.newest(), revision)
 		}
@@ -118,12 +118,12 @@ func isCopied(t *testing.T, target string, revision int64) {
 	})
 }
 
-// leasesFlag makes TestLostAndRestored run, which takes minutes.
+// leasesFlag enables TestLostAndRestored, which takes minutes.
 var leasesFlag = flag.Int("leases", 0, "leases in TestLostAndRestored (default: skip it)")
 
-// TestLostAndRestored measures what is lost when all members are killed at once, and how long until
-// one serves again, with many leases and the default flags. The newest full backup has at least
-// half of the leases, and the log the others.
+// Measures the loss when all members are killed at once, and the time until one serves again, with
+// many leases and default flags. The newest full backup has at least half of the leases, and the
+// log the others.
 func TestLostAndRestored(t *testing.T) {
 	tier.Campaign(t)
 	if *leasesFlag == 0 {
@@ -159,7 +159,7 @@ func TestLostAndRestored(t *testing.T) {
 	w.lost(t, restoreBackup(t, target, lease.ID), middle)
 }
 
-// grantMany grants leases, many at a time.
+// grantMany grants many leases in parallel.
 func grantMany(t *testing.T, c *cluster, n int) {
 	t.Helper()
 	begin, cl := time.Now(), c.leader().admin
@@ -180,7 +180,7 @@ func grantMany(t *testing.T, c *cluster, n int) {
 	t.Logf("granted %d leases in %v", n, time.Since(begin))
 }
 
-// startBackups starts a cluster whose members make backups.
+// startBackups starts a cluster with backups.
 func startBackups(t *testing.T, target string, args ...string) *cluster {
 	t.Helper()
 	list := make([]*member, 3)
@@ -191,14 +191,14 @@ func startBackups(t *testing.T, target string, args ...string) *cluster {
 	return startCluster(t, list)
 }
 
-// writers put numbers, each under a key of its own, one after the other.
+// writers put numbers, each under its own key, one after another.
 type writers struct {
 	mu     sync.Mutex
 	of     [][]acked
-	failed int // how often a writer was told nothing
+	failed int // writes without an answer
 
 	stop func()
-	more chan struct{} // capacity 1: something was acknowledged
+	more chan struct{} // capacity 1: a write was acknowledged
 	t    *testing.T
 }
 
@@ -218,7 +218,7 @@ func startWriters(t *testing.T, c *cluster, n int) *writers {
 				cancel()
 				w.mu.Lock()
 				if err != nil {
-					w.failed++ // it may have been done
+					w.failed++ // it may have succeeded
 					w.mu.Unlock()
 					continue
 				}
@@ -234,7 +234,7 @@ func startWriters(t *testing.T, c *cluster, n int) *writers {
 	return w
 }
 
-// more100 waits until a hundred more writes are acknowledged.
+// more100 waits for a hundred more acknowledged writes.
 func (w *writers) more100() {
 	w.t.Helper()
 	n := w.count() + 100
@@ -257,7 +257,7 @@ func (w *writers) count() (n int) {
 	return n
 }
 
-// last returns the newest write that is acknowledged.
+// last returns the newest acknowledged write.
 func (w *writers) last() (last acked) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,7 +269,7 @@ func (w *writers) last() (last acked) {
 	return last
 }
 
-// at returns the newest revision that was acknowledged by a time.
+// at returns the newest revision acknowledged by a given time.
 func (w *writers) at(t time.Time) (revision int64) {
 	for _, list := range w.of {
 		for _, a := range list {
@@ -281,7 +281,7 @@ func (w *writers) at(t time.Time) (revision int64) {
 	return revision
 }
 
-// was fails unless a state is that of a revision, as far as what was acknowledged tells.
+// was checks that a state is that of a revision, as far as acknowledged writes show.
 func (w *writers) was(t *testing.T, s restored, revision int64) {
 	t.Helper()
 	if s.revision != revision {
@@ -292,9 +292,9 @@ func (w *writers) was(t *testing.T, s restored, revision int64) {
 		for _, a := range list {
 			switch {
 			case a.revision == kv.revision && a.value != kv.value:
-				t.Errorf("writer %d was told %v, and %v is restored", i, a, kv)
+				t.Errorf("writer %d: %v was acknowledged, %v restored", i, a, kv)
 			case a.revision <= revision && a.revision > kv.revision:
-				t.Errorf("writer %d was told %v, and revision %d has only %v", i, a, revision, kv)
+				t.Errorf("writer %d: %v was acknowledged, and revision %d has only %v", i, a, revision, kv)
 			}
 		}
 		if kv.revision > revision {
@@ -303,12 +303,12 @@ func (w *writers) was(t *testing.T, s restored, revision int64) {
 	}
 }
 
-// lost fails if what was acknowledged by a moment, which was copied, is not restored.
+// lost fails the test if a write that was acknowledged and copied by a moment is missing.
 func (w *writers) lost(t *testing.T, s restored, by acked) {
 	t.Helper()
 	w.was(t, s, s.revision)
 	if s.revision < by.revision {
-		t.Errorf("restored revision %d, and %d was copied", s.revision, by.revision)
+		t.Errorf("restored revision %d, but %d was copied", s.revision, by.revision)
 	}
 	lost := 0
 	var age time.Duration
@@ -321,17 +321,17 @@ func (w *writers) lost(t *testing.T, s restored, by acked) {
 			}
 		}
 	}
-	t.Logf("of %d writes that were acknowledged %d are lost, the oldest %v before the end",
+	t.Logf("of %d acknowledged writes, %d were lost, the oldest %v before the end",
 		w.count(), lost, age)
 }
 
-// restored is what a member has that was started from a backup.
+// restored is the state of a member started from a backup.
 type restored struct {
 	revision int64
 	keys     map[string]acked
 }
 
-// restoreBackup restores with the revisions of before, starts a member of it, and reads.
+// restoreBackup restores a backup, starts a member, and reads its state.
 func restoreBackup(
 	t *testing.T, target string, lease clientv3.LeaseID, args ...string,
 ) (r restored) {
@@ -368,7 +368,7 @@ func restoreBackup(
 	return r
 }
 
-// cpu is how much CPU time the member has taken since its start.
+// cpu returns the CPU time of the member since its start.
 func (m *member) cpu() time.Duration {
 	m.t.Helper()
 	r, err := http.NewRequestWithContext(m.t.Context(), http.MethodGet, m.url+"/metrics", http.NoBody)
@@ -388,12 +388,12 @@ func (m *member) cpu() time.Duration {
 	value, _, _ := strings.Cut(after, "\n")
 	seconds, err := strconv.ParseFloat(value, 64)
 	if err != nil {
-		m.t.Fatalf("its metrics do not tell its CPU time: %v", err)
+		m.t.Fatalf("its metrics do not have its CPU time: %v", err)
 	}
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// backupList is what "leasehold backup list" prints.
+// backupList is the output of "leasehold backup list".
 type backupList struct {
 	Fulls []struct {
 		Revision   int64 `json:"revision"`
@@ -401,7 +401,7 @@ type backupList struct {
 	} `json:"fulls"`
 }
 
-// newest is up to which revision the log goes on without a gap from the first backup.
+// newest returns the revision up to which the log continues without a gap from the first backup.
 func (l *backupList) newest() int64 {
 	if len(l.Fulls) == 0 {
 		return 0
@@ -421,7 +421,7 @@ func listBackups(t *testing.T, target string) (l backupList) {
 	return l
 }
 
-// ourCommand runs a command of the binary and returns what it printed, and what CPU time it took.
+// ourCommand runs the binary, and returns its output and CPU time.
 func ourCommand(t *testing.T, args ...string) (string, time.Duration, error) {
 	t.Helper()
 	var out, log strings.Builder

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// A cluster is the members of one cluster.
+// A cluster has the members of one cluster.
 type cluster struct {
 	t       *testing.T
 	token   string
@@ -32,7 +32,7 @@ func newCluster(t *testing.T, n int) *cluster {
 	return startCluster(t, list)
 }
 
-// startCluster starts these members as a new cluster.
+// startCluster starts the members as a new cluster.
 func startCluster(t *testing.T, list []*member) *cluster {
 	t.Helper()
 	c := &cluster{t: t, token: strings.ReplaceAll(t.Name(), "/", "-"), members: list}
@@ -46,7 +46,7 @@ func startCluster(t *testing.T, list []*member) *cluster {
 	return c
 }
 
-// initial is the value of --initial-cluster.
+// initial returns the value of --initial-cluster.
 func (c *cluster) initial() string {
 	var parts []string
 	for _, m := range c.members {
@@ -63,7 +63,7 @@ func (c *cluster) serves() {
 	}
 }
 
-// wait lets time pass: faults have to last.
+// wait sleeps, to let a fault last.
 func (c *cluster) wait(d time.Duration) {
 	c.t.Helper()
 	select {
@@ -72,8 +72,8 @@ func (c *cluster) wait(d time.Duration) {
 	}
 }
 
-// leader returns the leader, as it says itself: a member that was cut off may
-// take another for it. Of two that say so, the one of the later term is it.
+// leader returns the member that reports itself as leader: a member that was cut off may name
+// another. Of two, the one with the later term counts.
 func (c *cluster) leader() *member {
 	c.t.Helper()
 	var leader *member
@@ -89,14 +89,14 @@ func (c *cluster) leader() *member {
 			}
 		}
 		if leader == nil {
-			return fmt.Errorf("none says so: %w", failed)
+			return fmt.Errorf("no member reports to lead: %w", failed)
 		}
 		return nil
 	})
 	return leader
 }
 
-// status asks a member for its own view, and does not wait for long.
+// status returns a member's own status, with a short timeout.
 func (m *member) status() (*pb.StatusResponse, error) {
 	if m.Ended() {
 		return nil, errors.New(m.name + " has ended")
@@ -106,14 +106,14 @@ func (m *member) status() (*pb.StatusResponse, error) {
 	return pb.NewMaintenanceClient(m.admin.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
 }
 
-// followers returns the members that do not lead.
+// followers returns the other members than the leader.
 func (c *cluster) followers() []*member {
 	c.t.Helper()
 	leader := c.leader()
 	return slices.DeleteFunc(slices.Clone(c.members), func(m *member) bool { return m == leader })
 }
 
-// moveLeader makes another member the leader.
+// moveLeader transfers the leadership to another member.
 func (c *cluster) moveLeader() {
 	c.t.Helper()
 	harness.Eventually(c.t, "the leader hands over", func() error {
@@ -128,12 +128,12 @@ func (c *cluster) moveLeader() {
 			cancel()
 			return err
 		}
-		return errors.New("nobody to hand over to")
+		return errors.New("no member to hand over to")
 	})
 }
 
-// writes waits until a write through one of the members is acknowledged, and
-// returns how long that took.
+// writes waits until a write through one of the members is acknowledged, and returns the time it
+// took.
 func (c *cluster) writes(through ...*member) time.Duration {
 	c.t.Helper()
 	began := now()

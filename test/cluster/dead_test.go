@@ -15,24 +15,23 @@ import (
 const (
 	deadTTL = 8 * time.Second
 
-	// lateness is how long after its TTL a dead holder's lease may stay, beside
-	// the time without a leader.
+	// lateness is how late a dead holder's lease may end, besides the time without a leader.
 	lateness = 500 * time.Millisecond
 
-	// scheduling is what a busy machine may add: it is no promise of the service.
-	// What was measured is logged. A leader that forgot the silence would give a
-	// lease its full time again when six tenths of it are over, and more than this.
+	// scheduling allows for a busy machine; it is not a promise of the service. The measured value
+	// is logged. A leader that forgot the silence would give a lease its full TTL again after six
+	// tenths of it, which is more than this.
 	scheduling = deadTTL * 4 / 10
 )
 
-// A dead lease is one whose holder sent its last renewal and is gone.
+// A deadLease is a lease whose holder has sent its last renewal.
 type deadLease struct {
 	key         string
 	sent, acked time.Duration // of the last renewal
 }
 
-// leaveLeases grants n leases with a key each and renews each once more through
-// another member than that which granted it; nobody will renew them again.
+// leaveLeases grants n leases with a key each, and renews each once through another member. They
+// are not renewed again.
 func leaveLeases(t *testing.T, c *cluster, n int) []deadLease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -58,13 +57,13 @@ func leaveLeases(t *testing.T, c *cluster, n int) []deadLease {
 	return list
 }
 
-// buried waits until the keys of all are gone and returns how late the last of
-// them was, beside the earliest instant at which any may be. It fails the test
-// if one is gone before the service may end it (L1).
+// buried waits until all keys are gone, and returns the delay of the last one after the earliest
+// instant at which any may end. A key that is gone before the service may end its lease fails the
+// test (L1).
 func buried(t *testing.T, c *cluster, list []deadLease) (late time.Duration) {
 	t.Helper()
 	for _, d := range list {
-		var last time.Duration // when the key was last asked for and there
+		var last time.Duration // when the key was last requested and found
 		harness.Eventually(t, d.key+" is gone", func() error {
 			for _, m := range c.members {
 				if m.Ended() {
@@ -79,7 +78,7 @@ func buried(t *testing.T, c *cluster, list []deadLease) (late time.Duration) {
 					continue
 				case len(r.Kvs) > 0:
 					last = asked
-					return fmt.Errorf("it is there at %v, renewed at %v", last, d.sent)
+					return fmt.Errorf("it exists at %v, renewed at %v", last, d.sent)
 				}
 				if at := now(); at < d.sent+deadTTL {
 					t.Errorf("%s is gone at %v (L1), renewed at %v", d.key, at, d.sent)
@@ -93,8 +92,8 @@ func buried(t *testing.T, c *cluster, list []deadLease) (late time.Duration) {
 	return late
 }
 
-// TestDead (L2, L7, T9): leases of dead holders expire within TTL + 0.5 s + the time without a
-// leader, although the leader changes.
+// Leases of dead holders end within TTL + 0.5 s + the time without a leader, through leader changes
+// (L2, L7, T9).
 func TestDead(t *testing.T) {
 	tier.Campaign(t)
 	c := newCluster(t, 3)
@@ -104,12 +103,12 @@ func TestDead(t *testing.T) {
 		disturb func(t *testing.T, c *cluster) (leaderless time.Duration)
 	}{
 		{"undisturbed", true, func(*testing.T, *cluster) time.Duration { return 0 }},
-		{"leader killed in the middle", false, killInTheMiddle},
+		{"leader killed midway", false, killInTheMiddle},
 		{"five leader changes in a row", false, changeFiveTimes},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			if x.quiet && !*longFlag {
-				t.Skip("the others say more in the same time: -long")
+				t.Skip("the other cases cover more in the same time; run it with -long")
 			}
 			within := *c
 			within.t = t
@@ -118,7 +117,7 @@ func TestDead(t *testing.T) {
 			leaderless := x.disturb(t, &within)
 			late := buried(t, &within, list)
 			stood := stalled() - before
-			t.Logf("the last is %v late; %v without a leader; the machine stood still for %v",
+			t.Logf("the last lease ended %v late; %v without a leader; the machine stalled for %v",
 				late.Round(time.Millisecond), leaderless.Round(time.Millisecond), stood)
 			if limit := lateness + leaderless + scheduling + stood; late > limit && !*foreignFlag {
 				t.Errorf("%v late, want at most %v (L7)", late, limit)
@@ -133,8 +132,7 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// killInTheMiddle kills the leader when the leases have been silent for long
-// enough that this is checkpointed.
+// killInTheMiddle kills the leader after the silence of the leases has been checkpointed.
 func killInTheMiddle(_ *testing.T, c *cluster) time.Duration {
 	c.wait(deadTTL * 6 / 10)
 	leader := c.leader()
@@ -142,8 +140,8 @@ func killInTheMiddle(_ *testing.T, c *cluster) time.Duration {
 	return c.writes(c.others(leader)...)
 }
 
-// changeFiveTimes hands the leadership over five times, from when the silence is
-// checkpointed until the leases should end.
+// changeFiveTimes transfers the leadership five times, from the checkpoint of the leases until they
+// should end.
 func changeFiveTimes(_ *testing.T, c *cluster) (leaderless time.Duration) {
 	c.wait(deadTTL * 6 / 10)
 	for range 5 {
@@ -157,14 +155,14 @@ func changeFiveTimes(_ *testing.T, c *cluster) (leaderless time.Duration) {
 }
 
 // Repeated kills of the leader lose no lease that is kept alive. The time to the first write is
-// logged; the benchmarks judge it.
+// only logged.
 func TestKills(t *testing.T) {
 	tier.Campaign(t)
 	c := newCluster(t, 3)
 	stop := []func(){keep(t, c, 3, keeperTTL)}
 	if !*foreignFlag {
-		// A shorter one than this is not sure to outlive an election timeout; and on a
-		// machine that stands still for seconds, this is not.
+		// A shorter TTL may not outlive an election, nor does this one on a machine that stalls for
+		// seconds.
 		stop = append(stop, keep(t, c, 3, 3*time.Second))
 	}
 	for i := range *killsFlag {

@@ -11,14 +11,13 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A fault disturbs the cluster for a while and sets it right again. No fault
-// here takes a majority away for long, so that what was kept alive must live.
+// A fault disturbs the cluster for a while and heals. None removes a majority for long, so leases
+// that are kept alive must survive.
 type fault struct {
 	name string
 	run  func(c *cluster, rng *rand.Rand)
 }
 
-// processFaults happen to processes.
 var processFaults = []fault{
 	{"the leader is killed", func(c *cluster, rng *rand.Rand) {
 		c.kill(c.leader(), between(rng, 500, 1500))
@@ -41,16 +40,15 @@ var processFaults = []fault{
 	}},
 }
 
-// linkFaults happen to the cables between members, and to the clients' with
-// the last.
+// linkFaults cut links between members; the last also cuts those to clients.
 var linkFaults = []fault{
 	{"the leader is cut off", func(c *cluster, rng *rand.Rand) {
 		c.partition(pause(rng), c.around(c.leader(), true, true))
 	}},
-	{"nobody hears the leader", func(c *cluster, rng *rand.Rand) {
+	{"no member hears the leader", func(c *cluster, rng *rand.Rand) {
 		c.partition(pause(rng), c.around(c.leader(), true, false))
 	}},
-	{"the leader hears nobody", func(c *cluster, rng *rand.Rand) {
+	{"the leader hears no member", func(c *cluster, rng *rand.Rand) {
 		c.partition(pause(rng), c.around(c.leader(), false, true))
 	}},
 	{"a follower is cut off", func(c *cluster, rng *rand.Rand) {
@@ -60,7 +58,7 @@ var linkFaults = []fault{
 		a, b := c.index(c.leader()), c.index(c.followers()[rng.IntN(2)])
 		c.partition(pause(rng), [][2]int{{a, b}, {b, a}})
 	}},
-	{"the leader's cable is out", func(c *cluster, rng *rand.Rand) {
+	{"the leader is unplugged", func(c *cluster, rng *rand.Rand) {
 		i := c.index(c.leader())
 		c.links.unplug(i)
 		c.wait(pause(rng))
@@ -72,8 +70,8 @@ func between(rng *rand.Rand, low, high int) time.Duration {
 	return time.Duration(low+rng.IntN(high-low)) * time.Millisecond
 }
 
-// A leader that is stopped for a minute, longer than any lease it knew, must not expire one by its
-// own clock when it continues (T1, T4).
+// A leader that was stopped for a minute, longer than any lease's TTL, must not expire leases by
+// its own clock when it continues (T1, T4).
 func TestLongStop(t *testing.T) {
 	tier.Campaign(t)
 	if !*longFlag {
@@ -88,7 +86,7 @@ func TestLongStop(t *testing.T) {
 	stop()
 }
 
-// pause is how long something is away: longer than an election takes.
+// pause returns how long a fault lasts: longer than an election.
 func pause(rng *rand.Rand) time.Duration {
 	if *longFlag {
 		return between(rng, 1000, 10_000)
@@ -126,7 +124,7 @@ func (c *cluster) around(m *member, from, to bool) (list [][2]int) {
 	return list
 }
 
-// partition cuts these directions for a while.
+// partition cuts the given directions for a while.
 func (c *cluster) partition(away time.Duration, directions [][2]int) {
 	c.t.Helper()
 	for _, d := range directions {
@@ -138,8 +136,8 @@ func (c *cluster) partition(away time.Duration, directions [][2]int) {
 	}
 }
 
-// Clients work while processes are killed and stopped, and everything they saw is checked: S1, S2,
-// S3, L1, L3, L4, L5, W1.
+// Clients work while processes are killed and stopped, and their history is checked: S1, S2, S3,
+// L1, L3, L4, L5, W1.
 func TestFaults(t *testing.T) {
 	tier.Campaign(t)
 	underFaults(t, newCluster(t, 3), processFaults)
@@ -161,13 +159,13 @@ func underFaults(t *testing.T, c *cluster, faults []fault) {
 			f.run(c, rng)
 			c.serves()
 			took := (now() - began).Round(time.Millisecond)
-			t.Logf("round %d: %s; all serve after %v", i+1, f.name, took)
+			t.Logf("round %d: %s; all members serve after %v", i+1, f.name, took)
 			c.wait(500 * time.Millisecond)
 		}
 	})
 }
 
-// underWork has clients at work while something happens to a cluster, and judges all that they saw.
+// underWork runs clients during a fault, and checks their history.
 func underWork(t *testing.T, c *cluster, happens func(*rand.Rand)) {
 	t.Helper()
 	rng := choices(t)
@@ -188,7 +186,7 @@ func underWork(t *testing.T, c *cluster, happens func(*rand.Rand)) {
 	sameHash(t, c)
 }
 
-// revision returns the store's revision now.
+// revision returns the store's current revision.
 func (c *cluster) revision() (revision int64) {
 	c.t.Helper()
 	harness.Eventually(c.t, "a read", func() error {

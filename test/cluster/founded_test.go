@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// flags are the member's without those that say which cluster it is in.
+// flags returns the member's flags except those that name its cluster.
 func (m *member) flags() []string {
 	return []string{
 		"--name", m.name, "--data-dir", m.data,
@@ -22,7 +22,7 @@ func (m *member) flags() []string {
 	}
 }
 
-// command runs a command of the binary, and returns all that it wrote.
+// command runs the binary, and returns its output.
 func command(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -33,7 +33,7 @@ func command(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// fails runs a command that is to fail, with these words.
+// fails runs a command that must fail, with these words in its output.
 func fails(t *testing.T, words []string, args ...string) {
 	t.Helper()
 	out, err := command(t, args...)
@@ -42,14 +42,14 @@ func fails(t *testing.T, words []string, args ...string) {
 	}
 	for _, w := range words {
 		if !strings.Contains(out, w) {
-			t.Errorf("%v does not say %q: %s", args, w, out)
+			t.Errorf("%v: %q is missing in: %s", args, w, out)
 		}
 	}
 }
 
-// A cluster is set up as documented, the first host loses its disk, and is started again: as
-// documented, and as a founder with an empty directory. Neither hands out a lock that is held,
-// clients that know the cluster's ID reject another cluster, and the health check reveals one.
+// After the first founder of a documented set-up loses its disk, it is started again as documented,
+// and as a founder with an empty directory. Neither grants a lock that is held, clients that know
+// the cluster's ID reject another cluster, and the health check detects one.
 func TestFoundedOnce(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -78,7 +78,7 @@ func TestFoundedOnce(t *testing.T) {
 	harness.Eventually(t, "all vote", func() error {
 		for _, m := range c.list() {
 			if m.IsLearner {
-				return fmt.Errorf("%s does not", m.Name)
+				return fmt.Errorf("%s does not vote", m.Name)
 			}
 		}
 		return nil
@@ -113,7 +113,7 @@ func TestFoundedOnce(t *testing.T) {
 	first.wipe()
 	fails(t, []string{"a cluster answers there"}, founding...)
 	first.args = append([]string{"serve"}, first.flags()...)
-	first.launch() // as one that founds
+	first.launch() // as a founder
 	first.refusesToServe()
 	fails(t, []string{"locked"}, "--endpoints", all, "--cluster-id", id,
 		"run", "--lock", "l", "--try", "--", "true")

@@ -24,10 +24,10 @@ type guide struct {
 	t           *testing.T
 	binary, dir string
 	env         []string
-	replace     *strings.Replacer // addresses and paths of the document, by those of the test
+	replace     *strings.Replacer // replaces the document's addresses and paths by the test's
 }
 
-// A step is one command of a document, and the exit code that its comment announces.
+// A step is a command of a document, and the exit code that its comment announces.
 type step struct {
 	command string
 	code    int
@@ -35,7 +35,8 @@ type step struct {
 
 var endsWith = regexp.MustCompile(`: ends with (\d+)$`)
 
-// steps returns the commands of a block. A comment that ends in ": ends with 9" is the exit code.
+// steps returns the commands of a block. A comment that ends in ": ends with 9" gives the exit
+// code.
 func (g *guide) steps(block string) (list []step) {
 	g.t.Helper()
 	block = regexp.MustCompile(` *\\\n *`).ReplaceAllString(strings.TrimSpace(block), " ")
@@ -50,8 +51,8 @@ func (g *guide) steps(block string) (list []step) {
 	return list
 }
 
-// runs runs the commands of a block, and repeats each until it ends with its exit code: a member
-// that has just started may not know everything yet.
+// runs runs the commands of a block, each until it ends with its exit code, because a member that
+// just started may not know everything yet.
 func (g *guide) runs(block string) {
 	g.t.Helper()
 	for _, s := range g.steps(block) {
@@ -78,7 +79,7 @@ func (g *guide) run(s step) {
 	})
 }
 
-// shell returns a shell command in which leasehold is the binary under test.
+// shell returns a shell command with leasehold as the binary under test.
 func (g *guide) shell(command string) *exec.Cmd {
 	const call = `leasehold() { "$GUIDE_BINARY" "$@"; }; `
 	cmd := exec.CommandContext(g.t.Context(), "sh", "-c", call+command)
@@ -91,7 +92,7 @@ func (g *guide) shell(command string) *exec.Cmd {
 func (g *guide) serves(s step) {
 	g.t.Helper()
 	log := filepath.Join(g.t.TempDir(), "log")
-	// exec replaces the shell by the member, so that the signal reaches the member.
+	// exec replaces the shell by the member, so that the member gets the signal.
 	command := strings.Replace(s.command, "leasehold", `exec "$GUIDE_BINARY"`, 1)
 	p, err := process.Start(g.shell(command), log, "")
 	if err != nil {
@@ -103,7 +104,7 @@ func (g *guide) serves(s step) {
 			g.t.Fatalf("%s has ended: %v\n%s", s.command, p.Wait(), text)
 		}
 		if err == nil && !strings.Contains(string(text), "ready to serve") {
-			err = errors.New("it is not ready")
+			err = errors.New("not ready")
 		}
 		return err
 	})
@@ -112,7 +113,7 @@ func (g *guide) serves(s step) {
 	}
 }
 
-// blocks returns the blocks of code of a document below a comment that says that test runs them.
+// blocks returns a document's code blocks below a comment that says that the test runs them.
 func blocks(t *testing.T, document, test string) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile(document)
@@ -126,8 +127,8 @@ func blocks(t *testing.T, document, test string) (list []string) {
 	return list
 }
 
-// TestOperationsGuide runs the commands of docs/operations.md that are marked with its name: on a
-// configuration file, a cluster of three, the same with one member stopped, and its backups.
+// Runs the commands of docs/operations.md that are marked with the test's name: on a configuration
+// file, a cluster of three, the same with one member stopped, and its backups.
 func TestOperationsGuide(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -164,7 +165,7 @@ func TestOperationsGuide(t *testing.T) {
 
 	g.settings(file, settings)
 
-	harness.Eventually(t, "there is a backup of the whole state", func() error {
+	harness.Eventually(t, "a full backup exists", func() error {
 		if len(listBackups(t, target).Fulls) == 0 {
 			return errors.New("none")
 		}
@@ -178,7 +179,7 @@ func TestOperationsGuide(t *testing.T) {
 	g.runs(restore)
 }
 
-// settings runs the commands on a configuration file.
+// settings runs the commands for a configuration file.
 func (g *guide) settings(file, commands string) {
 	g.t.Helper()
 	dir := g.t.TempDir()

@@ -16,27 +16,26 @@ import (
 // keeperTTL leaves time for an election and a holder's retries.
 const keeperTTL = 5 * time.Second
 
-// A keeper is a holder that keeps a lease alive, with a key on it, and a reader
-// that looks whether the key is there. It begins with one member and goes to the
-// next when it gets no answer, as clients do that know them all.
+// A keeper keeps a lease with a key alive, and reads the key. It starts at one member and moves to
+// the next when it gets no answer, like clients that know all members.
 type keeper struct {
 	name    string
 	ttl     time.Duration
-	clients []*clientv3.Client // of one member each
+	clients []*clientv3.Client // each of one member
 	lease   int64
 
 	mu      sync.Mutex
-	until   time.Duration // the holder's validity, from before the send
+	until   time.Duration // of the holder, counted from before sending
 	renewed int
 	slowest time.Duration // longest time between two renewals
-	stalled time.Duration // as the meter told before the last renewal that was answered
-	early   []error       // the lease or its key went while the holder was valid
-	lost    error         // the lease went since no renewal was answered in time
-	stood   error         // the same, when the machine stood still
+	stalled time.Duration // stallMeter's value before the last answered renewal
+	early   []error       // the lease or its key ended while the holder was valid
+	lost    error         // the lease ended because no renewal was answered in time
+	stood   error         // the same, but the machine had stalled
 }
 
-// keep starts a keeper for each member, each beginning with another, that keep
-// leases alive until stop is called, which fails the test if one was lost.
+// keep starts keepers at different members that keep leases alive until stop is called, which fails
+// the test if one was lost.
 func keep(t *testing.T, c *cluster, n int, ttl time.Duration) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -64,7 +63,7 @@ func keep(t *testing.T, c *cluster, n int, ttl time.Duration) (stop func()) {
 	}
 }
 
-// report says how the keeper fared.
+// report logs the keeper's results.
 func (k *keeper) report(t *testing.T) {
 	t.Helper()
 	t.Logf("%s: %d renewals, at most %v apart", k.name, k.renewed,
@@ -87,7 +86,7 @@ func (k *keeper) report(t *testing.T) {
 // key is attached to the lease.
 func (k *keeper) key() string { return fmt.Sprintf("held/%x", k.lease) }
 
-// begin grants the lease and attaches the key. Nothing is broken yet.
+// begin grants the lease and attaches the key, before any fault.
 func (k *keeper) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -101,11 +100,10 @@ func (k *keeper) begin(ctx context.Context) error {
 	return err
 }
 
-// errGone is the answer that there is no such lease.
+// errGone means that the lease does not exist.
 var errGone = errors.New("the lease is gone")
 
-// hold renews five times in a TTL, and at once through the next member if one
-// does not answer.
+// hold renews five times per TTL, and at once through the next member if one does not answer.
 func (k *keeper) hold(ctx context.Context) {
 	tick := time.NewTicker(k.ttl / 5)
 	defer tick.Stop()
@@ -129,7 +127,7 @@ func (k *keeper) hold(ctx context.Context) {
 			s.close()
 			s = nil
 			at++
-			select { // a refused connection costs no time
+			select { // a refused connection takes no time
 			case <-time.After(20 * time.Millisecond):
 			case <-ctx.Done():
 			}
@@ -148,8 +146,8 @@ func (k *keeper) hold(ctx context.Context) {
 	}
 }
 
-// gone records that the service said so. A machine that stood still for the time of a renewal
-// may have kept the holder, or a member, from it.
+// gone records that the service reported the lease as gone. A stall of the machine as long as a
+// renewal may have delayed the holder or a member.
 func (k *keeper) gone(last time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -158,15 +156,14 @@ func (k *keeper) gone(last time.Duration) {
 	case at <= k.until:
 		k.early = append(k.early, fmt.Errorf("gone at %v, valid until %v", at, k.until))
 	case stood >= k.ttl/5:
-		k.stood = fmt.Errorf("gone at %v, last renewal answered at %v: the machine stood still for %v",
+		k.stood = fmt.Errorf("gone at %v, last renewal answered at %v: the machine stalled for %v",
 			at, last, stood)
 	default:
 		k.lost = fmt.Errorf("gone at %v, last renewal answered at %v", at, last)
 	}
 }
 
-// look reads the key through each member in turn. As long as the holder is
-// valid the key must be there.
+// look reads the key through each member in turn. It must exist while the holder is valid.
 func (k *keeper) look(ctx context.Context) {
 	tick := time.NewTicker(40 * time.Millisecond)
 	defer tick.Stop()
@@ -184,13 +181,13 @@ func (k *keeper) look(ctx context.Context) {
 			continue
 		}
 		k.mu.Lock()
-		// A renewal that was answered since proves as much.
+		// A renewal answered since then proves the same.
 		early := at <= k.until
 		if early {
 			k.early = append(k.early, fmt.Errorf("its key is gone at %v, valid until %v", at, k.until))
 		}
 		k.mu.Unlock()
-		return // hold finds out whether the lease is gone, and how
+		return // hold finds out how the lease ended
 	}
 }
 
@@ -202,8 +199,7 @@ type renewals struct {
 	err     error                           // why it could not be opened
 }
 
-// openRenewals opens a stream. A member that does not answer costs no more than
-// the wait for a renewal.
+// openRenewals opens a stream. It waits no longer for a member than for a renewal.
 func openRenewals(ctx context.Context, c *clientv3.Client) *renewals {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &renewals{cancel: cancel, answers: make(chan *pb.LeaseKeepAliveResponse)}

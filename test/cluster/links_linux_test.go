@@ -14,13 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// links are the cables of a cluster in network namespaces: one namespace a
-// member, and one with a bridge that joins them, where the clients are.
+// links connects a cluster in network namespaces: one per member, and one with a bridge for the
+// clients.
 //
-// A direction between two members is cut at its sender, by a neighbour entry
-// with an address that no card has: the packets leave and nobody takes them, so
-// that the sender notices nothing but silence, and the other direction works.
-// This needs nothing but the ip command.
+// A direction between two members is cut at its sender, by a neighbour entry with an address that
+// no card has. The packets leave and no one receives them, so the sender sees only silence, and the
+// other direction works. This needs only the ip command.
 type links struct {
 	t   *testing.T
 	hub string
@@ -29,8 +28,7 @@ type links struct {
 
 const netnsDir = "/var/run/netns/"
 
-// newNetCluster starts n members, each in a network namespace of its own, and
-// waits until each serves.
+// newNetCluster starts n members, each in its own network namespace, and waits until each serves.
 func newNetCluster(t *testing.T, n int) *cluster {
 	t.Helper()
 	l := newLinks(t, n)
@@ -50,7 +48,7 @@ func address(i int) string { return fmt.Sprintf("10.77.0.%d", i+1) }
 func card(i int) string    { return fmt.Sprintf("02:00:00:00:00:%02x", i+1) }
 func noCard(i int) string  { return fmt.Sprintf("02:00:00:00:ff:%02x", i+1) }
 
-// newLinks makes the namespaces, and skips the test where it may not.
+// newLinks creates the namespaces, and skips the test where that is not allowed.
 func newLinks(t *testing.T, n int) *links {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -82,7 +80,7 @@ func newLinks(t *testing.T, n int) *links {
 	return l
 }
 
-// plug makes a member's namespace and its cable to the bridge.
+// plug creates a member's namespace and its link to the bridge.
 func (l *links) plug(prefix string, i int) {
 	l.t.Helper()
 	ns := prefix + strconv.Itoa(i+1)
@@ -98,7 +96,7 @@ func (l *links) plug(prefix string, i int) {
 
 func (l *links) port(i int) string { return "v" + strconv.Itoa(i+1) }
 
-// cut lets nothing through from one member to another.
+// cut drops everything from one member to another.
 func (l *links) cut(from, to int) { l.neighbour(from, to, noCard(to)) }
 
 // join undoes cut.
@@ -113,7 +111,7 @@ func (l *links) neighbour(from, to int, card string) {
 		"dev", "eth0", "nud", "permanent")
 }
 
-// unplug takes a member's whole cable out: to the others and to the clients.
+// unplug cuts all links of a member, to the others and to the clients.
 func (l *links) unplug(i int) { l.ip("-n", l.hub, "link", "set", l.port(i), "down") }
 
 // replug undoes unplug.
@@ -131,20 +129,19 @@ func (l *links) try(args ...string) ([]byte, error) {
 	return exec.Command("ip", args...).CombinedOutput()
 }
 
-// remove deletes the namespaces; the cables and the bridge go with them.
+// remove deletes the namespaces, with the links and the bridge.
 func (l *links) remove() {
 	for _, ns := range append(l.ns, l.hub) {
 		if _, err := os.Stat(netnsDir + ns); err != nil {
 			continue // not made
 		}
 		if out, err := l.try("netns", "del", ns); err != nil {
-			l.t.Errorf("network namespace %s stays: %v: %s", ns, err, out)
+			l.t.Errorf("network namespace %s remains: %v: %s", ns, err, out)
 		}
 	}
 }
 
-// removeStale deletes the namespaces of test processes that were killed before
-// they could.
+// removeStale deletes the namespaces of killed test processes.
 func removeStale(t *testing.T) {
 	t.Helper()
 	entries, err := os.ReadDir(netnsDir)
@@ -158,13 +155,13 @@ func removeStale(t *testing.T) {
 			continue
 		}
 		if out, err := exec.Command("ip", "netns", "del", e.Name()).CombinedOutput(); err != nil {
-			t.Logf("network namespace %s of a test that was killed stays: %v: %s", e.Name(), err, out)
+			t.Logf("network namespace %s of a killed test remains: %v: %s", e.Name(), err, out)
 		}
 	}
 }
 
-// dial connects from the clients' namespace: a socket belongs for ever to the
-// namespace in which its thread was when it made it.
+// dial connects from the clients' namespace. A socket stays in the namespace of the thread that
+// created it.
 func (l *links) dial(ctx context.Context, addr string) (net.Conn, error) {
 	home, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -183,7 +180,7 @@ func (l *links) dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
-		return nil, back // still locked, so that the lost thread ends with its goroutine
+		return nil, back // still locked, so that the thread ends with its goroutine
 	}
 	runtime.UnlockOSThread()
 	return conn, err

@@ -15,11 +15,10 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// lockTTL is short, so that the locks of dead holders are free again soon.
+// lockTTL is short, so that the locks of dead holders are soon free.
 const lockTTL = 2 * time.Second
 
-// A contender takes a lock again and again, holds it for a while, and lets go or
-// dies.
+// A contender takes a lock repeatedly, holds it for a while, and releases it or dies.
 type contender struct {
 	name    string
 	lock    string
@@ -35,15 +34,15 @@ func (x *contender) Name() string { return x.name }
 // IsDead implements history.Program.
 func (*contender) IsDead() bool { return false }
 
-// A hold is a lock that was taken: its token and how to give it back.
+// A hold is a lock that was taken: its token and how to release it.
 type hold struct {
 	token   int64
 	release func(context.Context) error
 	abandon func()
 }
 
-// contend has three contenders for a lock made of one transaction and three for
-// clientv3's own mutex, until stop is called (L4, L5).
+// contend runs three contenders for a lock made of one transaction and three for clientv3's mutex,
+// until stop is called (L4, L5).
 func contend(t *testing.T, c *cluster, rng *rand.Rand, h *history.History) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -68,7 +67,7 @@ func contend(t *testing.T, c *cluster, rng *rand.Rand, h *history.History) (stop
 func (x *contender) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := x.turn(ctx); err != nil {
-			select { // its member may be gone
+			select { // its member may be down
 			case <-time.After(50 * time.Millisecond):
 			case <-ctx.Done():
 			}
@@ -85,7 +84,7 @@ func (x *contender) turn(ctx context.Context) error {
 	}
 	h, err := x.acquire(ctx, x, id)
 	if err != nil {
-		return err // the lease ends by itself
+		return err // the lease expires
 	}
 	b := x.h.Hold(x.lock, x, uint64(h.token), v.Err)
 	v.hold(ctx, x.c, id, lockTTL, now()+between(x.rng, 50, 700))
@@ -101,7 +100,7 @@ func (x *contender) turn(ctx context.Context) error {
 
 var errTaken = errors.New("the lock is taken")
 
-// acquireByTxn creates the lock's key, if there is none.
+// acquireByTxn creates the lock's key if it does not exist.
 func acquireByTxn(ctx context.Context, x *contender, id clientv3.LeaseID) (hold, error) {
 	const key = "lock/txn"
 	ctx, cancel := context.WithTimeout(ctx, opPatience)
@@ -125,7 +124,7 @@ func acquireByTxn(ctx context.Context, x *contender, id clientv3.LeaseID) (hold,
 	return hold{token, release, func() {}}, nil
 }
 
-// acquireMutex takes a concurrency.Mutex, whose session renews by itself too.
+// acquireMutex takes a concurrency.Mutex, whose session also renews itself.
 func acquireMutex(ctx context.Context, x *contender, id clientv3.LeaseID) (hold, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lockTTL)
 	defer cancel()

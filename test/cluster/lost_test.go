@@ -10,17 +10,17 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// log returns all that the member wrote.
+// wrote reports whether the member's output contains a text.
 func (m *member) wrote(text string) bool { return strings.Contains(process.Tail(m.log), text) }
 
-// refusesToServe waits until a member has ended with words about data that are lost.
+// refusesToServe waits until a member has ended with an error about lost data.
 func (m *member) refusesToServe() {
 	m.t.Helper()
 	if err := m.wait(); err == nil {
-		m.t.Errorf("%s ended as if all were well\n%s", m.name, m.Tail())
+		m.t.Errorf("%s ended without an error\n%s", m.name, m.Tail())
 	}
 	if !m.wrote("--join ADDRESS --replace") {
-		m.t.Errorf("%s does not say what to do:\n%s", m.name, m.Tail())
+		m.t.Errorf("the error of %s does not say what to do:\n%s", m.name, m.Tail())
 	}
 }
 
@@ -51,7 +51,7 @@ func TestLostFounder(t *testing.T) {
 			t.Errorf("through %s: %v, %v", m.name, r, err)
 		}
 	}
-	first.launch() // with the empty directory of before, beside the others
+	first.launch() // with an empty directory, beside the others
 	first.refusesToServe()
 
 	first.wipe()
@@ -69,8 +69,8 @@ func TestLostFounder(t *testing.T) {
 	}
 }
 
-// Two of three founders that lost their disks do not found another cluster while the third
-// remembers this one, whose data can be read.
+// Two of three founders that lost their disks do not found another cluster while the third knows
+// this one. Its data can be read.
 func TestTwoLostFounders(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -13,17 +13,16 @@ import (
 var (
 	serveFlag   = flag.String("serve", "serve", "`arguments` that make the binary serve")
 	foreignFlag = flag.Bool("foreign", false, "the binary is not leasehold")
-	roundsFlag  = flag.Int("rounds", 3, "faults in each of the fault tests")
-	killsFlag   = flag.Int("kills", 5, "leaders killed in TestKills")
-	longFlag    = flag.Bool("long", false, "run at full size what is small by default")
+	roundsFlag  = flag.Int("rounds", 3, "number of faults in each fault test")
+	killsFlag   = flag.Int("kills", 5, "number of leaders killed in TestKills")
+	longFlag    = flag.Bool("long", false, "run the full-size versions of tests that are small by default")
 	seedFlag    = flag.Uint64("seed", 0, "seed of the choices (default: from the clock)")
 )
 
-// server is what is tested. It is built when the first test asks for it, so that
-// the tests of the checkers need none.
+// server is the binary under test. It is built when the first test asks for it.
 var server harness.Binary
 
-// TestMain removes what the tests share. The workers of TestRun are this binary, too.
+// TestMain removes shared files. This binary is also the worker of TestRun.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(workEnv); url != "" {
 		toil(url)
@@ -42,11 +41,10 @@ func choices(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// patience is how long anything may take before a test gives up on it.
+// patience is how long anything may take before a test fails.
 const patience = harness.Patience
 
-// start is when the tests began. All instants are counted from it by the
-// monotonic clock, which holders and checkers share: they are one process.
+// start is when the tests began. All instants count from it by the monotonic clock.
 var start = time.Now()
 
 // now returns the current instant.

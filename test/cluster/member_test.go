@@ -20,28 +20,28 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// A member is a server process and what it keeps.
+// A member is a server process with its files.
 type member struct {
 	t         *testing.T
 	name      string
 	data      string // data directory
-	log       string // file with all that it wrote
-	url, peer string // of the clients' port, of the members' port
+	log       string // file with its output
+	url, peer string // of the client port, of the peer port
 	ns        string // network namespace, or "" on loopback
 	dial      dialer // how clients reach it; nil on loopback
 	args      []string
-	extra     []string         // arguments beside those that all members have
-	binary    string           // of another release than the one that is tested; or ""
-	admin     *clientv3.Client // of the tests themselves
+	extra     []string         // beyond the common arguments
+	binary    string           // of another release, or "" for the one under test
+	admin     *clientv3.Client // the test's own
 
 	*process.Process // of the last launch; nil before
 }
 
-// A dialer connects to an address, as grpc.WithContextDialer wants it.
+// A dialer connects to an address, for grpc.WithContextDialer.
 type dialer func(ctx context.Context, addr string) (net.Conn, error)
 
-// newMember makes a member on free ports of loopback and a new directory, not
-// yet started and not yet told of its cluster.
+// newMember returns a member with free loopback ports and a new directory. It is not configured
+// yet.
 func newMember(t *testing.T, name string) *member {
 	t.Helper()
 	return &member{
@@ -52,7 +52,7 @@ func newMember(t *testing.T, name string) *member {
 	}
 }
 
-// configure sets what the member is started with.
+// configure sets the member's command line.
 func (m *member) configure(cluster, state, token string) {
 	m.args = append(strings.Fields(*serveFlag),
 		"--name", m.name, "--data-dir", m.data,
@@ -63,7 +63,7 @@ func (m *member) configure(cluster, state, token string) {
 	m.args = append(m.args, m.extra...)
 }
 
-// launch starts the process and does not wait for anything.
+// launch starts the process, and returns at once.
 func (m *member) launch() {
 	m.t.Helper()
 	binary := m.binary
@@ -72,7 +72,7 @@ func (m *member) launch() {
 	}
 	cmd := exec.Command(binary, m.args...)
 	if m.ns != "" {
-		// ip replaces itself by the program, so the process id is the member's.
+		// ip replaces itself by the program, so the process ID is the member's.
 		cmd = exec.Command("ip", append([]string{"netns", "exec", m.ns, binary}, m.args...)...)
 	}
 	p, err := process.Start(cmd, m.log, fmt.Sprintf("--- launched at %v", now()))
@@ -87,7 +87,7 @@ func (m *member) serves() {
 	m.t.Helper()
 	harness.Eventually(m.t, m.name+" serves", func() error {
 		if m.Ended() {
-			m.t.Fatalf("%s ended at its start: %v\n%s", m.name, m.Wait(), m.Tail())
+			m.t.Fatalf("%s ended at startup: %v\n%s", m.name, m.Wait(), m.Tail())
 		}
 		ctx, cancel := context.WithTimeout(m.t.Context(), time.Second)
 		defer cancel()
@@ -97,7 +97,7 @@ func (m *member) serves() {
 }
 
 // kill ends the process as a power cut would.
-func (m *member) kill() { _ = m.end(syscall.SIGKILL) } // killed is the only outcome
+func (m *member) kill() { _ = m.end(syscall.SIGKILL) } // it always ends as killed
 
 // end sends a signal and returns how the process ended.
 func (m *member) end(sig syscall.Signal) error {
@@ -118,8 +118,7 @@ func (m *member) wait() error {
 	}
 }
 
-// pause stops the process until resume, as a machine that is suspended or much
-// too busy.
+// pause stops the process until resume, like a suspended machine.
 func (m *member) pause()  { m.signal(syscall.SIGSTOP) }
 func (m *member) resume() { m.signal(syscall.SIGCONT) }
 
@@ -130,7 +129,7 @@ func (m *member) signal(sig syscall.Signal) {
 	}
 }
 
-// wipe takes the data away, as a lost disk does.
+// wipe deletes the data, like a lost disk.
 func (m *member) wipe() {
 	m.t.Helper()
 	if err := os.RemoveAll(m.data); err != nil {
@@ -147,8 +146,7 @@ func (m *member) cleanup() {
 	}
 }
 
-// keepLog copies the whole log to where it outlives the test, and returns the
-// place.
+// keepLog copies the log to a place that outlives the test, and returns it.
 func (m *member) keepLog() string {
 	text, err := os.ReadFile(m.log)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// soon is a context for calls that need nothing but a healthy cluster.
+// soon returns a context for calls to a healthy cluster.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -23,7 +23,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// id returns the member's id, as it says itself.
+// id returns the member's ID, as it reports it.
 func (m *member) id() (id uint64) {
 	m.t.Helper()
 	harness.Eventually(m.t, "the status of "+m.name, func() error {
@@ -36,8 +36,8 @@ func (m *member) id() (id uint64) {
 	return id
 }
 
-// change tries a change of the membership until it is allowed: members that have
-// just started are not trusted at once.
+// change retries a membership change until it is allowed: members that just started are not trusted
+// at once.
 func (c *cluster) change(what string, f func(ctx context.Context, a *clientv3.Client) error) {
 	c.t.Helper()
 	harness.Eventually(c.t, what, func() error {
@@ -47,7 +47,7 @@ func (c *cluster) change(what string, f func(ctx context.Context, a *clientv3.Cl
 	})
 }
 
-// add makes a new member known to the cluster and does not start it.
+// add adds a new member to the cluster without starting it.
 func (c *cluster) add(name string, learner bool) *member {
 	c.t.Helper()
 	m := newMember(c.t, name)
@@ -69,7 +69,7 @@ func (c *cluster) join(m *member, learner bool) {
 			_, err = a.MemberAdd(ctx, urls)
 		}
 		if errors.Is(err, rpctypes.ErrPeerURLExist) {
-			return nil // the try before this one, of which no answer came
+			return nil // an earlier attempt, whose answer was lost
 		}
 		return err
 	})
@@ -77,7 +77,7 @@ func (c *cluster) join(m *member, learner bool) {
 	m.configure(c.initial(), "existing", c.token)
 }
 
-// remove takes a member out of the cluster.
+// remove removes a member from the cluster.
 func (c *cluster) remove(m *member, id uint64) {
 	c.t.Helper()
 	c.members = c.others(m)
@@ -90,7 +90,7 @@ func (c *cluster) remove(m *member, id uint64) {
 	})
 }
 
-// stopsItself waits until a member that was removed has ended.
+// stopsItself waits until a removed member has ended.
 func (m *member) stopsItself() {
 	m.t.Helper()
 	if err := m.wait(); err != nil && !*foreignFlag {
@@ -98,8 +98,7 @@ func (m *member) stopsItself() {
 	}
 }
 
-// agrees writes through each member and reads it through each: at once through
-// the same, without asking the leader.
+// agrees writes through each member and reads through each: serializably through the same one.
 func (c *cluster) agrees() {
 	c.t.Helper()
 	for _, m := range c.members {
@@ -123,7 +122,8 @@ func (c *cluster) agrees() {
 	}
 }
 
-// Members are added, promoted, removed and replaced while leases are kept alive, and all survive.
+// Members are added, promoted, removed and replaced while leases are kept alive, and all leases
+// survive.
 func TestMembership(t *testing.T) {
 	tier.Campaign(t)
 	c := newCluster(t, 3)
@@ -163,7 +163,7 @@ func TestMembership(t *testing.T) {
 	stop()
 }
 
-// checkLearner starts a learner and promotes it, with what is refused meanwhile.
+// checkLearner starts and promotes a learner, and checks what is refused meanwhile.
 func checkLearner(t *testing.T, c *cluster, learner *member) {
 	t.Helper()
 	id := uint64(0)
@@ -207,7 +207,7 @@ func checkLearner(t *testing.T, c *cluster, learner *member) {
 		harness.Eventually(t, x.what, func() error {
 			err := x.call(soon(t))
 			if errors.Is(err, rpctypes.ErrUnhealthy) || errors.Is(err, rpctypes.ErrNotLeader) {
-				return err // another has come to lead
+				return err // another became leader
 			}
 			if !errors.Is(err, x.want) {
 				t.Errorf("%s: %v, want %v", x.what, err, x.want)
@@ -221,12 +221,12 @@ func checkLearner(t *testing.T, c *cluster, learner *member) {
 		defer cancel()
 		r, err := learner.admin.Get(ctx, "through/m1", clientv3.WithSerializable())
 		if err == nil && len(r.Kvs) == 0 {
-			err = errors.New("not yet there")
+			err = errors.New("still behind")
 		}
 		return err
 	})
 	if _, err := learner.admin.Put(soon(t), "k", ""); err == nil {
-		t.Error("a learner took a put")
+		t.Error("a learner accepted a put")
 	}
 	c.change("promoting", func(ctx context.Context, a *clientv3.Client) error {
 		_, err := a.MemberPromote(ctx, id)
@@ -240,7 +240,7 @@ func checkLearner(t *testing.T, c *cluster, learner *member) {
 
 func errOf(_ any, err error) error { return err }
 
-// list returns the members as the first one has them.
+// list returns the members as reported by the first one.
 func (c *cluster) list() []*pb.Member {
 	c.t.Helper()
 	r, err := c.members[0].admin.MemberList(soon(c.t))
@@ -250,7 +250,7 @@ func (c *cluster) list() []*pb.Member {
 	return r.Members
 }
 
-// Of two members left of three, the live one cannot be removed; the dead one can.
+// Of two members left of three, the live one cannot be removed, but the dead one can.
 func TestQuorumIsKept(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -22,17 +22,17 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// recovers runs "leasehold recover". It must end with the code, and say all of want.
+// recovers runs "leasehold recover", which must end with the code and print all of want.
 func recovers(t *testing.T, code int, args []string, want ...string) {
 	t.Helper()
-	// Where nobody leads, the time passes twice.
+	// Without a leader, the timeout passes twice.
 	if err := tryRecover(t, "5s", code, args, want); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// recoversServed is recovers of a cluster that serves, of which these members run. While they elect
-// a leader something else is right: if they have, it is done once more.
+// recoversServed is recovers for a serving cluster of these running members. An election changes
+// the result: after one, it tries once more.
 func recoversServed(t *testing.T, running []*member, code int, args []string, want ...string) {
 	t.Helper()
 	for {
@@ -48,15 +48,15 @@ func recoversServed(t *testing.T, running []*member, code int, args []string, wa
 	}
 }
 
-// terms waits until members serve, and so until an election has ended that has to come because the
-// leader has left. It returns the sum of their terms, which grows with each election.
+// terms waits until members serve, and so until a pending election has ended. It returns the sum of
+// their terms, which grows with each election.
 func terms(t *testing.T, list []*member) (sum uint64) {
 	t.Helper()
 	for _, m := range list {
 		m.serves()
 	}
 	for _, m := range list {
-		harness.Eventually(t, m.name+" tells its term", func() error {
+		harness.Eventually(t, m.name+" reports its term", func() error {
 			s, err := m.status()
 			sum += s.GetRaftTerm()
 			return err
@@ -65,7 +65,7 @@ func terms(t *testing.T, list []*member) (sum uint64) {
 	return sum
 }
 
-// tryRecover runs "leasehold recover", and says what is wrong with how it ends, or what it says.
+// tryRecover runs "leasehold recover", and returns an error if its code or output is wrong.
 func tryRecover(t *testing.T, within string, code int, args, want []string) error {
 	t.Helper()
 	limits := []string{"recover", "--dial-timeout=" + patience.String(), "--command-timeout=" + within}
@@ -80,13 +80,13 @@ func tryRecover(t *testing.T, within string, code int, args, want []string) erro
 	}
 	for _, w := range want {
 		if !strings.Contains(string(out), w) {
-			return fmt.Errorf("recover %q does not say %q:\n%s", args, w, out)
+			return fmt.Errorf("recover %q: %q is missing in:\n%s", args, w, out)
 		}
 	}
 	return nil
 }
 
-// joins makes the member one that joins the cluster of another.
+// joins makes the member join another member's cluster.
 func (m *member) joins(other *member) {
 	m.configure("", "", "")
 	args := m.args[:0]
@@ -100,7 +100,7 @@ func (m *member) joins(other *member) {
 	m.args = append(args, "--join", other.url)
 }
 
-// has waits until a value can be read through the member, from its own state.
+// has waits until a value can be read from the member's own state.
 func (m *member) has(key, value string) {
 	m.t.Helper()
 	r, err := m.admin.Get(soon(m.t), key)
@@ -109,7 +109,7 @@ func (m *member) has(key, value string) {
 	}
 }
 
-// kept wants the directory of before beside the one of now, and returns it.
+// kept returns the old directory, which must exist beside the current one.
 func (m *member) kept() string {
 	m.t.Helper()
 	found, err := filepath.Glob(m.data + ".before-recovery-*")
@@ -119,9 +119,9 @@ func (m *member) kept() string {
 	return found[0]
 }
 
-// A majority lost for good is given up only by name and with --yes, never while it may return. The
-// cluster then has everything that was acknowledged, and lost members that return do not continue
-// beside it.
+// A majority that is lost for good is given up only by name and with --yes, and never while it may
+// return. The cluster keeps everything that was acknowledged, and lost members that return do not
+// continue beside it.
 func TestRecoverMajority(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -160,7 +160,7 @@ func TestRecoverMajority(t *testing.T) {
 	recovers(t, 9, lost[:len(lost)-1], "(--yes does it)")
 	recovers(t, 0, lost, "done: made a cluster of one member")
 	if _, err := os.Stat(filepath.Join(rest.kept(), "identity")); err != nil {
-		t.Errorf("the data of before: %v", err)
+		t.Errorf("the old data: %v", err)
 	}
 	rest.launch()
 	rest.serves()
@@ -173,7 +173,7 @@ func TestRecoverMajority(t *testing.T) {
 	}
 	for _, m := range others {
 		if err := m.wait(); err != nil || !m.wrote("removed from the cluster") {
-			t.Errorf("%s, which was given up, ends with %v\n%s", m.name, err, m.Tail())
+			t.Errorf("%s, which was given up, ended with %v\n%s", m.name, err, m.Tail())
 		}
 	}
 	recovers(t, 9, []string{"--data-dir", others[0].data, "--endpoints", rest.url}, "was removed")
@@ -184,8 +184,8 @@ func TestRecoverMajority(t *testing.T) {
 	others[0].has("k", "v")
 }
 
-// recover recognises a directory in use, and by which member, and changes neither it nor an
-// unrelated cluster.
+// recover recognizes a directory in use and its member, and changes neither it nor an unrelated
+// cluster.
 func TestRecoverInUse(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -202,7 +202,7 @@ func TestRecoverInUse(t *testing.T) {
 	recoversServed(t, c.members, 9, append(slices.Clone(to), "-o", "json"), `"cause":"OTHER_CLUSTER"`)
 	recoversServed(t, c.members, 128, append(slices.Clone(to), "--member", "m7"),
 		"is the data directory of "+other.name, "and not of m7")
-	// Its own cluster is asked without being named: where that is says the directory.
+	// Its cluster is found through the directory, without an address.
 	recoversServed(t, alone.members, 0, to[2:], "nothing to recover", "note: ", used, process)
 	recovers(t, 128, []string{
 		"--data-dir", other.data, "--endpoints", "127.0.0.1:1", "--lost", "m2",
@@ -214,7 +214,7 @@ func TestRecoverInUse(t *testing.T) {
 	other.serves()
 }
 
-// recover detects a member whose data are lost, damaged or rolled back, and restores it from the
+// recover detects lost, damaged or rolled-back data of a member, and restores the member from the
 // others without destroying what is left.
 func TestRecoverMember(t *testing.T) {
 	tier.Campaign(t)
@@ -247,7 +247,7 @@ func TestRecoverMember(t *testing.T) {
 		other := append(slices.Clone(flags), "--member", first.name, "--yes")
 		if name == "identity" {
 			recoversServed(t, left, 128, other, "is the data directory of "+bad.name)
-		} else { // what cannot be read does not say whose it is
+		} else { // unreadable data does not name its member
 			recoversServed(t, left, 1, other, "a process answers at")
 			recoversServed(t, left, 9, append(slices.Clone(flags), "--yes"), x.want,
 				"only if it is that of "+bad.name)
@@ -307,8 +307,8 @@ func damageLog(t *testing.T, _ *cluster, m *member) string {
 	return name
 }
 
-// rollBack puts an older copy back, and sees the leader find it out. A leader that was elected
-// meanwhile does not know what the member had: then it is done again.
+// rollBack restores an older copy, and waits until the leader detects it. A newly elected leader
+// does not know what the member had; then it tries again.
 func rollBack(t *testing.T, c *cluster, m *member) string {
 	t.Helper()
 	for !rolledBack(t, c, m) {
@@ -330,7 +330,7 @@ func rolledBack(t *testing.T, c *cluster, m *member) (foundOut bool) {
 	for range 20 {
 		c.writes(c.members[0])
 	}
-	m.serves() // it has them
+	m.serves() // it has the writes
 	m.kill()
 	m.wipe()
 	if err := os.CopyFS(m.data, os.DirFS(copied)); err != nil {
@@ -360,14 +360,14 @@ func rolledBack(t *testing.T, c *cluster, m *member) (foundOut bool) {
 	return true
 }
 
-// greets checks that a server of HTTP/2 answers. That it takes a connection would not do: at its
-// start a member tries its ports, and opens and closes them.
+// greets checks that an HTTP/2 server answers. A successful connection is not enough: at startup, a
+// member opens and closes its ports to test them.
 func greets(addr string) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // all was read
+	defer conn.Close() //nolint:errcheck // everything was read
 	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return err
 	}

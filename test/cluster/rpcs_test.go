@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// check fails the test unless a condition of an answer holds.
+// check fails the test unless ok is set.
 func check(t *testing.T, ok bool, what string, args ...any) {
 	t.Helper()
 	if !ok {
@@ -18,7 +18,7 @@ func sameHash(t *testing.T, c *cluster) {
 	revision := c.revision()
 	var first uint32
 	for i, m := range c.members {
-		m.serves() // and so it has applied the revision
+		m.serves() // so it has applied the revision
 		r, err := m.admin.HashKV(soon(t), m.url, revision)
 		if err != nil {
 			t.Errorf("hash of %s: %v", m.name, err)

@@ -21,16 +21,15 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// workEnv names the variable that makes this binary a worker instead of a test: its
-// value is where to write.
+// workEnv is the variable that makes this binary a worker: its value is the URL of the resource.
 const workEnv = "LEASEHOLD_TEST_WORK"
 
-// toil writes to the resource again and again, for as long as it lives, each time with the
-// token that it was given: what a program under "leasehold run" does.
+// toil writes to the resource without end, each time with the token that it was given, like a
+// program under "leasehold run".
 func toil(url string) {
 	url += "?token=" + os.Getenv("LEASEHOLD_TOKEN") + "&pid=" + strconv.Itoa(os.Getpid())
 	for range time.Tick(2 * time.Millisecond) {
-		// What the resource says does not matter to a worker that has nothing else to do.
+		// The worker ignores the resource's answer.
 		if resp, err := http.Post(url, "text/plain", strings.NewReader("work")); err == nil {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
@@ -38,15 +37,15 @@ func toil(url string) {
 	}
 }
 
-// resource is what the lock protects: it takes the writes of the highest token that
-// it has seen, and refuses those of smaller ones.
+// resource is protected by the lock: it accepts writes of the highest token so far, and refuses
+// those of smaller ones.
 type resource struct {
 	mu     sync.Mutex
 	token  uint64 // the highest so far
-	pid    string // who has it
-	writes int    // that were taken
+	pid    string // the process with that token
+	writes int    // accepted
 	terms  int    // tokens seen
-	late   int    // writes with a smaller token: what would have been taken without fencing
+	late   int    // writes with a smaller token, which would succeed without fencing
 	sinned map[string]bool
 	wrong  []string
 }
@@ -58,17 +57,17 @@ func (r *resource) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	defer r.mu.Unlock()
 	switch {
 	case err != nil || token == 0:
-		r.wrong = append(r.wrong, fmt.Sprintf("worker %s has the token %q", pid, req.FormValue("token")))
+		r.wrong = append(r.wrong, fmt.Sprintf("worker %s has token %q", pid, req.FormValue("token")))
 	case token < r.token:
 		r.late++
 		r.sinned[pid] = true
-		http.Error(w, "there was a higher token", http.StatusConflict)
+		http.Error(w, "a higher token was seen", http.StatusConflict)
 	case token > r.token:
 		r.token, r.pid = token, pid
 		r.terms++
 		r.writes++
 	case pid != r.pid:
-		r.wrong = append(r.wrong, fmt.Sprintf("%s and %s have the token %d", r.pid, pid, token))
+		r.wrong = append(r.wrong, fmt.Sprintf("%s and %s have token %d", r.pid, pid, token))
 	default:
 		r.writes++
 	}
@@ -77,11 +76,11 @@ func (r *resource) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (r *resource) holder() (pid, terms int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pid, _ = strconv.Atoi(r.pid) // 0 for nobody yet
+	pid, _ = strconv.Atoi(r.pid) // 0 for none yet
 	return pid, r.terms
 }
 
-// runner is "leasehold run" in a process, started anew whenever it ends.
+// runner is a process of "leasehold run", restarted whenever it ends.
 type runner struct {
 	command func() *exec.Cmd
 	log     string
@@ -90,7 +89,7 @@ type runner struct {
 	now *process.Process
 }
 
-// keep starts the process again and again until stop is closed.
+// keep restarts the process until stop is closed.
 func (r *runner) keep(t *testing.T, stop <-chan struct{}) {
 	for {
 		p, err := process.Start(r.command(), r.log, fmt.Sprintf("--- launched at %v", now()))
@@ -105,14 +104,14 @@ func (r *runner) keep(t *testing.T, stop <-chan struct{}) {
 		case <-p.Done():
 		case <-stop:
 			_ = p.Signal(syscall.SIGCONT)
-			_ = p.Signal(syscall.SIGKILL) // the worker goes with it
+			_ = p.Signal(syscall.SIGKILL) // the worker ends with it
 			<-p.Done()
 			return
 		}
 	}
 }
 
-// signal sends a signal to the process that there is.
+// signal sends a signal to the current process.
 func (r *runner) signal(s syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,12 +125,11 @@ func (r *runner) pid() int {
 	return r.now.PID()
 }
 
-// TestRun has many workers under "leasehold run --lock", of one lock, and writes of each
-// to a resource that knows fencing tokens. Workers and members are killed and stopped all
-// the time. The resource never sees one token in two hands, nor takes a write with a
-// smaller token than it has seen. How many such writes came is told: that is what a
-// lock without fencing lets through (rule 2: a process may be stopped between looking
-// and acting).
+// Many workers run under "leasehold run --lock" with one lock, and write to a resource that checks
+// fencing tokens, while workers and members are killed and stopped. The resource never gets one
+// token from two processes, and accepts no write with a smaller token than it has seen. The number
+// of such writes is logged: they would succeed without fencing (rule 2: a process may be stopped
+// between checking and acting).
 func TestRun(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -166,9 +164,9 @@ func TestRun(t *testing.T) {
 		runners[i] = r
 		all.Go(func() { r.keep(t, stop) })
 	}
-	harness.Eventually(t, "somebody works", func() error {
+	harness.Eventually(t, "a worker is active", func() error {
 		if _, terms := res.holder(); terms == 0 {
-			return fmt.Errorf("nobody does: %s", process.Tail(runners[0].log))
+			return fmt.Errorf("no worker is active: %s", process.Tail(runners[0].log))
 		}
 		return nil
 	})
@@ -179,10 +177,10 @@ func TestRun(t *testing.T) {
 	}
 	c.serves()
 	_, before := res.holder()
-	harness.Eventually(t, "the lock goes on to somebody else when its worker dies", func() error {
+	harness.Eventually(t, "the lock moves on when its worker dies", func() error {
 		runFaults[1].run(c, &scene{runners: runners, resource: res, rng: rng})
 		if _, terms := res.holder(); terms == before {
-			return fmt.Errorf("after %d it does not", terms)
+			return fmt.Errorf("it does not after %d", terms)
 		}
 		return nil
 	})
@@ -193,18 +191,18 @@ func TestRun(t *testing.T) {
 	for _, w := range res.wrong {
 		t.Error(w)
 	}
-	t.Logf("%d holders wrote %d times. %d writes came from %d holders whose time was over: "+
-		"without fencing they would have been taken", res.terms, res.writes, res.late, len(res.sinned))
+	t.Logf("%d holders wrote %d times. %d writes came from %d holders after their leases: "+
+		"without fencing they would have succeeded", res.terms, res.writes, res.late, len(res.sinned))
 }
 
-// scene is what happens in TestRun.
+// scene is the state of TestRun.
 type scene struct {
 	runners  []*runner
 	resource *resource
 	rng      *rand.Rand
 }
 
-// holding returns the runner of who holds the lock, or any if nobody seems to.
+// holding returns the runner that holds the lock, or any if none seems to.
 func (s *scene) holding() (r *runner, worker int) {
 	worker, _ = s.resource.holder()
 	for _, r := range s.runners {
@@ -215,7 +213,7 @@ func (s *scene) holding() (r *runner, worker int) {
 	return s.runners[s.rng.IntN(len(s.runners))], 0
 }
 
-// parent returns the ID of a process's parent, 0 if it is gone.
+// parent returns the ID of a process's parent, 0 if the process is gone.
 func parent(pid int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -230,7 +228,7 @@ func parent(pid int) int {
 	return id
 }
 
-// runFaults are what happens to the holders of a lock of a second, and to the cluster.
+// runFaults are faults of the holders of a one-second lock, and of the cluster.
 var runFaults = []struct {
 	name string
 	run  func(*cluster, *scene)
@@ -262,7 +260,7 @@ var runFaults = []struct {
 		_, worker := s.holding()
 		s.stopped(c, worker, between(s.rng, 500, 2000))
 	}},
-	{"somebody who waits is stopped", func(c *cluster, s *scene) {
+	{"a waiting runner is stopped", func(c *cluster, s *scene) {
 		r := s.runners[s.rng.IntN(len(s.runners))]
 		r.signal(syscall.SIGSTOP)
 		c.wait(between(s.rng, 100, 2000))

@@ -11,9 +11,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Three real members: the leader is killed and a write succeeds without it, then all are killed,
-// and everything acknowledged is there after they restart (S2). If etcdctl is installed, it reads
-// the same.
+// With three real members, a write succeeds after the leader is killed. Then all are killed and
+// restarted, and everything acknowledged is there (S2). etcdctl, if installed, reads the same.
 func TestSmoke(t *testing.T) {
 	tier.RealTime(t)
 	c := newCluster(t, 3)

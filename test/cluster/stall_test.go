@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// A stallMeter adds up for how long this process has stood still, each time for longer than
-// stallLeast. The servers run on the same machine: where this process does not get on in time, they
-// do not either, and what is late then is not late because of them.
+// A stallMeter sums the stalls of this process that are longer than stallLeast. The servers run on
+// the same machine, so they stall too, and are not to blame for the delay.
 type stallMeter struct {
 	mu    sync.Mutex
 	last  time.Duration // when it was last known to run
@@ -21,7 +20,7 @@ const (
 	stallLeast = 200 * time.Millisecond
 )
 
-// look notes that the process runs, and returns the sum.
+// look records that the process runs, and returns the sum.
 func (m *stallMeter) look() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -33,25 +32,23 @@ func (m *stallMeter) look() time.Duration {
 	return m.total
 }
 
-// run looks again and again.
+// run calls look without end.
 func (m *stallMeter) run() {
 	for range time.Tick(stallTick) {
 		m.look()
 	}
 }
 
-// meter is that of the process.
 var meter = sync.OnceValue(func() *stallMeter {
 	m := &stallMeter{last: now()}
 	go m.run()
 	return m
 })
 
-// stalled returns for how long this process has stood still since it was first asked: of two
-// answers the difference counts.
+// stalled returns the total stall of this process so far; use the difference of two calls.
 func stalled() time.Duration { return meter().look() }
 
-// The meter counts stalls, also when it is read before anything else has run, and not mere
+// The meter counts stalls, even if it is read first thing after one, and does not count mere
 // slowness.
 func TestStallMeter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -21,12 +21,11 @@ type watcher struct {
 	view *history.Watch
 
 	mu   sync.Mutex
-	next int64 // revision that it has not seen yet
+	next int64 // first revision not seen yet
 }
 
-// watchAll follows the whole store from every member, each by a client that
-// knows only this member, until stop is called with the revision up to which
-// all must have come.
+// watchAll watches the whole store from every member, each by its own client, until stop is called
+// with the last revision that must arrive.
 func watchAll(t *testing.T, c *cluster, h *history.History, first int64) (stop func(last int64)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -60,7 +59,7 @@ func watchAll(t *testing.T, c *cluster, h *history.History, first int64) (stop f
 	}
 }
 
-// follow watches from where it was, until the watch ends.
+// follow watches from where it stopped, until the watch ends.
 func (w *watcher) follow(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -84,7 +83,7 @@ func (w *watcher) follow(ctx context.Context) {
 		w.next = last + 1
 		w.mu.Unlock()
 	}
-	select { // the watch was refused: the member has perhaps just started
+	select { // the watch was refused, perhaps by a member that just started
 	case <-time.After(50 * time.Millisecond):
 	case <-ctx.Done():
 	}

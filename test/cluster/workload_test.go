@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// A worker reads and writes registers, and has leases, and records what it was told.
+// A worker uses registers and leases, and records the answers.
 type worker struct {
 	name string
 	c    *clientv3.Client
@@ -35,17 +35,16 @@ func (*worker) IsDead() bool { return false }
 const (
 	// workPrefix begins the registers, leasedPrefix the keys on leases.
 	workPrefix, leasedPrefix = "work/", "leased/"
-	// workEpoch is how long a register is in use: the search for an order of its operations takes the
-	// longer the more there are.
+	// workEpoch is how long a register is in use: the search for a linearization takes longer with
+	// more operations.
 	workEpoch = 5 * time.Second
-	// opPatience is how long a call may take. A member that is stopped or cut off does not answer.
+	// opPatience is the timeout of a call to a member that may be stopped or cut off.
 	opPatience = 2 * time.Second
-	// workTTL is short, so that leases expire while the faults last.
+	// workTTL is short, so that leases expire during the faults.
 	workTTL = 3 * time.Second
 )
 
-// work starts one worker for each member, that knows only this one, and one
-// that knows all, until stop is called.
+// work starts one worker for each member, and one that knows all members, until stop is called.
 func work(t *testing.T, c *cluster, rng *rand.Rand, h *history.History) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -96,7 +95,7 @@ func (w *worker) unique() string {
 	return fmt.Sprint(w.name, "-", w.last)
 }
 
-// register does something with a register.
+// register performs a random operation on a register.
 func (w *worker) register(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, opPatience)
 	defer cancel()
@@ -106,7 +105,8 @@ func (w *worker) register(ctx context.Context) {
 	err := w.operate(ctx, o)
 	f := history.Done
 	if err != nil {
-		// Not even a refusal by a member that has no leader says that the call's first try had no effect.
+		// Even if a member without a leader refuses the call, an earlier attempt may have
+		// succeeded.
 		f = history.Unknown
 	}
 	w.h.Return(o, f)
@@ -137,7 +137,7 @@ func (w *worker) operate(ctx context.Context, o *history.Op) error {
 	}
 }
 
-// valueOf returns the value of the only pair of an answer, "" if there is none.
+// valueOf returns the value of the only pair in a response, "" if there is none.
 func valueOf(r *clientv3.GetResponse) string {
 	if r == nil || len(r.Kvs) == 0 {
 		return ""
@@ -145,7 +145,7 @@ func valueOf(r *clientv3.GetResponse) string {
 	return string(r.Kvs[0].Value)
 }
 
-// swap reads a register and puts another value in its place.
+// swap reads a register and replaces its value.
 func (w *worker) swap(ctx context.Context, o *history.Op) error {
 	r, err := w.c.Get(ctx, o.Key)
 	if err != nil {
@@ -171,7 +171,7 @@ func (w *worker) swap(ctx context.Context, o *history.Op) error {
 	return nil
 }
 
-// lease has a lease with a key, which it renews for a while, and revokes or leaves (L1, L3).
+// lease grants a lease with a key, renews it for a while, and revokes or abandons it (L1, L3).
 func (w *worker) lease(ctx context.Context) {
 	v := newValidity()
 	g, err := v.grant(ctx, w.c, workTTL)
@@ -200,8 +200,8 @@ func (w *worker) lease(ctx context.Context) {
 	}
 }
 
-// validity is until when a holder may rely on a lease, by its own clock: a TTL after it has sent the
-// last renewal that was acknowledged.
+// validity is until when a holder may rely on a lease by its own clock: a TTL after it sent the
+// last acknowledged renewal.
 type validity struct {
 	mu    sync.Mutex
 	until time.Duration

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// witnesses are the packages that are changed, and who should notice besides their own tests.
+// witnesses has the packages to mutate, each with the tests of others that should notice a mutant.
 var witnesses = map[string][]Witness{
 	"lease":                    {simulator},
 	"internal/holder":          {simulator},
@@ -43,8 +43,8 @@ var witnesses = map[string][]Witness{
 	"client/contrib/nodes":     {},
 }
 
-// finished are the packages that were gone through: of these all mutants but 3% die or stand in
-// known.txt, whatever -least says.
+// finished has the packages that were gone through: all but 3% of their mutants must die or be
+// listed in known.txt, whatever -least says.
 var finished = []string{
 	"client/cache", "client/lock", "client/members", "client/contrib/nodes", "client/contrib/pool",
 	"client/queue",
@@ -55,7 +55,7 @@ var finished = []string{
 	"internal/watch", "internal/wheel", "lease", "plan",
 }
 
-// all lists the packages that are changed.
+// all lists the packages to mutate.
 func all() []string { return slices.Sorted(maps.Keys(witnesses)) }
 
 // simulator runs a few seeds.
@@ -68,9 +68,9 @@ type campaign struct {
 	match       *regexp.Regexp
 	part, parts int
 	procs       int
-	own         bool           // no other witnesses
-	tests       *regexp.Regexp // those of the package itself that are run
-	least       float64        // per cent that must die, of packages that are not finished
+	own         bool           // only the package's own tests
+	tests       *regexp.Regexp // which of its own tests to run
+	least       float64        // percentage that must die, in packages that are not finished
 	limit       time.Duration
 	verbose     bool
 	known       map[string]string
@@ -80,10 +80,10 @@ type campaign struct {
 
 	mu    sync.Mutex
 	fates map[int]Fate   // by number
-	by    map[int]string // which witness noticed
+	by    map[int]string // the witness that noticed
 }
 
-// run tries the mutants of packages, or of all.
+// run tries the mutants of the given packages, or of all.
 func (c *campaign) run(ctx context.Context, dirs []string) error {
 	if len(dirs) == 0 {
 		dirs = all()
@@ -113,13 +113,13 @@ func (c *campaign) run(ctx context.Context, dirs []string) error {
 		return err
 	}
 	if len(c.fates) == 0 && len(chosen) > 0 {
-		return fmt.Errorf("-limit %v: after %v, in which the tests ran without a mutant, no time is left",
+		return fmt.Errorf("-limit %v: no time left after %v of tests without mutants",
 			c.limit, time.Since(c.began).Round(time.Second))
 	}
 	return c.report(code.Mutants, chosen)
 }
 
-// choose returns the numbers of those that are tried. Equal ones are not: they change nothing.
+// choose returns the numbers of the mutants to try. Equivalent ones are left out.
 func (c *campaign) choose(all []Mutant) []int {
 	var chosen []int
 	for i, m := range all {
@@ -131,7 +131,7 @@ func (c *campaign) choose(all []Mutant) []int {
 	return chosen
 }
 
-// prepare compiles the witnesses of those that are chosen, and runs them without a mutant.
+// prepare compiles the witnesses of the chosen mutants, and runs them without a mutant.
 func (c *campaign) prepare(
 	ctx context.Context, code *Code, chosen []int, work string,
 ) error {
@@ -162,7 +162,7 @@ func (c *campaign) prepare(
 	return nil
 }
 
-// witnesses are those of a package, its own tests first.
+// witnesses returns the witnesses of a package, its own tests first.
 func (c *campaign) witnesses(dir string) []Witness {
 	own := []Witness{{Dir: dir, Tests: c.tests}}
 	if c.own {
@@ -171,7 +171,7 @@ func (c *campaign) witnesses(dir string) []Witness {
 	return append(own, witnesses[dir]...)
 }
 
-// tryAll tries the chosen ones, several at a time.
+// tryAll tries the chosen mutants, several in parallel.
 func (c *campaign) tryAll(ctx context.Context, all []Mutant, chosen []int) {
 	c.fates, c.by = make(map[int]Fate), make(map[int]string)
 	next := make(chan int)
@@ -192,7 +192,7 @@ func (c *campaign) tryAll(ctx context.Context, all []Mutant, chosen []int) {
 	wg.Wait()
 }
 
-// tryOne asks one witness after another until one notices.
+// tryOne runs one witness after another until one notices the mutant.
 func (c *campaign) tryOne(ctx context.Context, m Mutant, n int) {
 	fate, by := Unreached, ""
 	for _, w := range c.witnesses(m.Dir()) {

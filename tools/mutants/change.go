@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// runtime is the package that changed code calls, and the name that it has there.
+// The package that mutated code calls, and its name there.
 const (
 	runtime     = "leasehold.dev/internal/mutant"
 	runtimeName = "mutant__"
 )
 
-// A Mutant is one change of one place.
+// A Mutant is one change at one place.
 type Mutant struct {
-	// Name tells the change, and stays the same while the code there does: package, function,
-	// text, what becomes of it, and #2 if there is another like it.
+	// Name identifies the change, and is stable while the code is: package, function, source text,
+	// change, and #2 for another like it.
 	Name string
 	Pos  token.Position
 }
@@ -30,17 +30,17 @@ func (m Mutant) Dir() string {
 	return dir
 }
 
-// An insertion puts text in the place of the next cut bytes of a file.
+// An insertion replaces the next cut bytes of a file by text.
 type insertion struct {
 	offset, cut int
-	// order sorts those at one offset. It is below 0 for what ends an expression, so that this
-	// comes first, the innermost before all.
+	// order sorts the insertions at one offset. It is negative for the end of an expression, which
+	// comes first, innermost first.
 	order int
 	text  string
 }
 
-// A changer makes the mutants of one file. It goes from the outside to the inside, and puts
-// calls of the runtime around what is there, so that mutants can stand in each other.
+// A changer makes the mutants of one file. It works from the outside in, and wraps the code in
+// calls of the runtime, so that mutants can be nested.
 type changer struct {
 	dir    string
 	fset   *token.FileSet
@@ -48,18 +48,18 @@ type changer struct {
 	source []byte
 	// first is the number of the file's first mutant.
 	first int
-	// names tells how many mutants of the package have a name.
+	// names counts the mutants of the package by name.
 	names map[string]int
 
-	function string // of which declared function the body is being changed
-	// marks tells for expressions further in what is done with them.
+	function string // the declared function being changed
+	// marks has the treatment of inner expressions.
 	marks   map[ast.Expr]mark
 	mutants []Mutant
 	inserts []insertion
 }
 
-// A mark tells what is done with a boolean expression. The zero mark leaves that to the
-// expression itself.
+// A mark is the treatment of a boolean expression. The zero mark leaves it to the expression
+// itself.
 type mark int
 
 const (
@@ -67,10 +67,10 @@ const (
 	alwaysTrue                  // operand of &&
 	alwaysFalse                 // operand of ||, or the condition of a loop
 	negated                     // a result
-	spared                      // nothing: what is around it was changed in the same way
+	spared                      // none: the code around it was changed in the same way
 )
 
-// change returns the file with all its mutants in it, or nil if there are none.
+// change returns the file with all its mutants, or nil if there are none.
 func (c *changer) change(f *ast.File) []byte {
 	c.marks = make(map[ast.Expr]mark)
 	for _, d := range f.Decls {
@@ -98,12 +98,12 @@ func functionName(d *ast.FuncDecl) string {
 
 func (c *changer) offset(p token.Pos) int { return c.fset.Position(p).Offset }
 
-// sourceOf returns the text of a node as it stands.
+// sourceOf returns the source text of a node.
 func (c *changer) sourceOf(n ast.Node) string {
 	return string(c.source[c.offset(n.Pos()):c.offset(n.End())])
 }
 
-// add takes a mutant in, and returns its number.
+// add adds a mutant and returns its number.
 func (c *changer) add(n ast.Node, becomes string) int {
 	const most = 80
 	text := []rune(strings.Join(strings.Fields(c.sourceOf(n)), " "))
@@ -119,7 +119,7 @@ func (c *changer) add(n ast.Node, becomes string) int {
 	return c.first + len(c.mutants) - 1
 }
 
-// around puts text in front of a node and behind it.
+// around puts text before and after a node.
 func (c *changer) around(n ast.Node, before, after string) {
 	order := len(c.inserts) + 1
 	c.inserts = append(c.inserts,
@@ -132,7 +132,7 @@ func (c *changer) call(n ast.Node, function string, number int) {
 	c.around(n, fmt.Sprintf("%s.%s(%d, ", runtimeName, function, number), ")")
 }
 
-// text returns the file with all that is inserted.
+// text returns the file with all insertions.
 func (c *changer) text() []byte {
 	slices.SortFunc(c.inserts, func(a, b insertion) int {
 		return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(a.order, b.order))
@@ -147,7 +147,7 @@ func (c *changer) text() []byte {
 	return append(out, c.source[at:]...)
 }
 
-// inside changes what is inside a function, whose results its signature tells.
+// inside changes the body of a function with the given signature.
 func (c *changer) inside(body *ast.BlockStmt, of *types.Signature) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -180,8 +180,7 @@ func (c *changer) inside(body *ast.BlockStmt, of *types.Signature) {
 	})
 }
 
-// isAssertion says whether an if does nothing but panic: to take an assertion away breaks
-// nothing.
+// isAssertion reports whether an if statement only panics: removing an assertion breaks nothing.
 func isAssertion(n *ast.IfStmt) bool {
 	return len(n.Body.List) == 1 && n.Else == nil && isPanic(n.Body.List[0])
 }
@@ -211,10 +210,10 @@ func (c *changer) cases(n *ast.SwitchStmt) {
 	}
 }
 
-// results changes what a function returns: an error is forgotten, a boolean negated.
+// results changes what a function returns: it drops an error or negates a boolean.
 func (c *changer) results(n *ast.ReturnStmt, of *types.Signature) {
 	if len(n.Results) != of.Results().Len() {
-		return // the results of another function, or of names
+		return // the results of another function, or named ones
 	}
 	for i, e := range n.Results {
 		t := of.Results().At(i).Type()

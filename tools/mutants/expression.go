@@ -7,7 +7,7 @@ import (
 	"go/types"
 )
 
-// comparisons tells for each the function of the runtime, and what the mutant makes of it.
+// comparisons has the runtime's function for each comparison, and the mutant's operator.
 var comparisons = map[token.Token]struct{ function, becomes string }{
 	token.LSS: {"Less", "with <="},
 	token.LEQ: {"LessEqual", "with <"},
@@ -15,7 +15,7 @@ var comparisons = map[token.Token]struct{ function, becomes string }{
 	token.GEQ: {"GreaterEqual", "with >"},
 }
 
-// expression makes the mutants of one expression, not of those in it.
+// expression makes the mutants of one expression, without its parts.
 func (c *changer) expression(e ast.Expr) {
 	t := c.info.Types[e]
 	if !t.IsValue() {
@@ -35,7 +35,7 @@ func (c *changer) expression(e ast.Expr) {
 	}
 }
 
-// boolean makes of a boolean expression what its mark says.
+// boolean changes a boolean expression according to its mark.
 func (c *changer) boolean(e ast.Expr, constant bool) {
 	m := c.marks[e]
 	if p, ok := e.(*ast.ParenExpr); ok {
@@ -68,7 +68,7 @@ func (c *changer) boolean(e ast.Expr, constant bool) {
 	}
 }
 
-// isDecision says whether a boolean is decided just here.
+// isDecision reports whether a boolean is decided by this expression.
 func isDecision(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.BinaryExpr:
@@ -92,12 +92,12 @@ func (c *changer) binary(e *ast.BinaryExpr) {
 	if isSum && c.marks[e] != spared && isBasic(c.info.TypeOf(e), types.IsInteger) {
 		c.call(e, "OneMore", c.add(e, "is one more"))
 		for _, part := range []ast.Expr{e.X, e.Y} {
-			c.marks[ast.Unparen(part)] = spared // one more of a part is one more of the sum
+			c.marks[ast.Unparen(part)] = spared // adding one to a part equals adding one to the sum
 		}
 	}
 }
 
-// extreme changes the least or greatest of two numbers to one of them.
+// extreme replaces min or max by one of its arguments.
 func (c *changer) extreme(e *ast.CallExpr) {
 	id, ok := e.Fun.(*ast.Ident)
 	if !ok || len(e.Args) != 2 {
@@ -120,7 +120,7 @@ func (c *changer) extreme(e *ast.CallExpr) {
 
 func isBoolean(t types.Type) bool { return isBasic(t, types.IsBoolean) }
 
-// isBasic says whether t is, under its name, a basic type of a kind.
+// isBasic reports whether the underlying type of t is a basic type of a kind.
 func isBasic(t types.Type, kind types.BasicInfo) bool {
 	b, ok := t.Underlying().(*types.Basic)
 	return ok && b.Info()&kind != 0

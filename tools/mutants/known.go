@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// readKnown reads the mutants that live, each a line: its name, a tab and the reason.
+// readKnown reads the known surviving mutants. Each line has a name, a tab and a reason.
 func readKnown(path string) (map[string]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -29,5 +29,5 @@ func readKnown(path string) (map[string]string, error) {
 	return known, s.Err()
 }
 
-// isEqual says whether the reason is that the mutant does what the code does.
+// isEqual reports whether the reason is that the mutant is equivalent to the code.
 func isEqual(reason string) bool { return strings.HasPrefix(reason, "equal: ") }

@@ -20,16 +20,16 @@ import (
 	"strings"
 )
 
-// module is what is changed.
+// module is the module to mutate.
 const module = "leasehold.dev"
 
-// A goPackage is what the go command tells of a package.
+// A goPackage is a package as listed by the go command.
 type goPackage struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
 
-// list asks the go command for packages and all that they import.
+// list returns packages and all that they import.
 func list(dirs []string) (map[string]goPackage, error) {
 	args := []string{"list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles"}
 	for _, d := range dirs {
@@ -54,13 +54,13 @@ func list(dirs []string) (map[string]goPackage, error) {
 	}
 }
 
-// Code is packages with all their mutants.
+// Code has packages with all their mutants.
 type Code struct {
 	Mutants []Mutant // the number of the first is 1
 	Files   map[string][]byte
 }
 
-// Load makes the mutants of the packages in directories of the module.
+// Load makes the mutants of the packages in these directories of the module.
 func Load(dirs []string) (*Code, error) {
 	all, err := list(dirs)
 	if err != nil {
@@ -101,7 +101,7 @@ func (code *Code) add(fset *token.FileSet, im types.Importer, dir string, p goPa
 	for _, f := range files {
 		path := fset.Position(f.Package).Filename
 		if filepath.Base(path) == "invariants.go" {
-			continue // checks for tests and the simulator, which find nothing as long as all is well
+			continue // checks for tests and the simulator, which find nothing in correct code
 		}
 		source, err := os.ReadFile(path)
 		if err != nil {
@@ -125,13 +125,13 @@ func (code *Code) add(fset *token.FileSet, im types.Importer, dir string, p goPa
 //go:embed mutant/mutant.go
 var runtimeSource []byte
 
-// moduleRoot returns the directory of the module that is changed.
+// moduleRoot returns the directory of the module to mutate.
 func moduleRoot() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	return strings.TrimSpace(string(out)), err
 }
 
-// Overlay writes the changed files into dir and returns the path of the file for the go command's
+// Overlay writes the changed files into dir, and returns the path of the file for the go command's
 // -overlay flag.
 func (code *Code) Overlay(dir string) (string, error) {
 	root, err := moduleRoot()

@@ -1,19 +1,19 @@
-// Command mutants changes the code in one small place after another, and tells which changes no
-// test notices: a promise that no test keeps.
+// Command mutants makes small changes to the code, one at a time, and reports those that no test
+// notices: they show promises that are not tested.
 //
 //	go run -C tools/mutants . lease internal/holder   # all mutants of these packages
-//	go run -C tools/mutants . -part 3/90              # each 90th of all, from the fourth
+//	go run -C tools/mutants . -part 3/90              # every 90th, starting with the fourth
 //	go run -C tools/mutants . -only Advance lease     # those whose name or file matches
 //	go run -C tools/mutants . -only writer.go -run Writer server   # with a few of the tests
 //
-// All mutants are compiled into one binary for each package of tests, and switched on one at a
-// time (package mutant). A mutant is tried on the tests of its own package that reach it, and,
-// if it lives, on the other witnesses of its package. It is reached only where it changes what
-// comes out of the expression or statement that it stands in.
+// All mutants are compiled into one binary per package of tests, and activated one at a time
+// (package mutant). A mutant is tried on the tests of its own package that reach it, and, if it
+// survives, on the other witnesses of its package. It counts as reached only where it changes the
+// result of the expression or statement around it.
 //
-// Those that change nothing that anybody could see, and those that are known to live, stand in
-// known.txt with the reason. The exit code is 1 if too many live that do not stand there: of a
-// package that was gone through (finished) more than 3%, of another more than -least allows.
+// Mutants that change nothing observable, and known survivors, are listed in known.txt with the
+// reason. The exit code is 1 if too many others survive: more than 3% of a finished package, or
+// more than -least allows of another one.
 package main
 
 import (
@@ -35,22 +35,22 @@ func main() {
 }
 
 func run() error {
-	part := flag.String("part", "0/1", "only each nth mutant, beginning with the ith")
+	part := flag.String("part", "0/1", "only every nth mutant, starting with the ith")
 	only := flag.String("only", "", "only mutants whose name or file matches this regular expression")
-	procs := flag.Int("procs", 2, "how many are tried at a time")
-	least := flag.Float64("least", 100, "how many per cent must die, or stand in known.txt")
-	limit := flag.Duration("limit", 0, "begin no more mutants so long after the start; 0: never")
+	procs := flag.Int("procs", 2, "number of mutants to try in parallel")
+	least := flag.Float64("least", 100, "percentage that must die or be listed in known.txt")
+	limit := flag.Duration("limit", 0, "start no more mutants after this time; 0 for no limit")
 	own := flag.Bool("own", false, "run only the tests of the mutant's own package")
 	names := flag.String("run", "", "run only those tests of the mutant's own package whose name "+
 		"matches this regular expression: more mutants live than with all")
-	verbose := flag.Bool("v", false, "tell of each mutant what became of it")
+	verbose := flag.Bool("v", false, "print the outcome of each mutant")
 	packages := flag.Bool("packages", false, "list the packages, and do nothing")
 	flag.Parse()
 	known, err := readKnown("known.txt")
 	if err != nil {
 		return err
 	}
-	if err := os.Chdir("../.."); err != nil { // to the module that is changed
+	if err := os.Chdir("../.."); err != nil { // to the module to mutate
 		return err
 	}
 	if *packages {

@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the golden file anew")
+var update = flag.Bool("update", false, "rewrite the golden file")
 
 const sample = "sample"
 
-// fates tries all mutants of the sample and tells in a line what becomes of each.
+// fates tries all mutants of the sample, and returns a line with the outcome of each.
 func fates(t *testing.T) []string {
 	t.Helper()
 	t.Chdir("testdata")
@@ -37,8 +37,8 @@ func fates(t *testing.T) []string {
 	return lines
 }
 
-// TestSample changes a small package in all ways, and compares with a golden file what its tests
-// notice: each mutant dies but those of what they do not ask for.
+// Every mutant of a small package dies, except those that its tests do not cover. A golden file has
+// the outcomes.
 func TestSample(t *testing.T) {
 	golden, err := filepath.Abs("testdata/sample.golden")
 	if err != nil {
@@ -59,8 +59,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestJudge: of a finished package 3% may live, of another as much as was asked for, and more of a
-// few: 3 and 5.1 of 100; 20 and 12 of 100, 2 and 3.79 of 10.
+// Of a finished package 3% may survive, of another as many as allowed, and more in a small sample:
+// 3 and 5.1 of 100; 20 and 12 of 100, 2 and 3.79 of 10.
 func TestJudge(t *testing.T) {
 	for _, x := range []struct {
 		dir          string
@@ -82,19 +82,19 @@ func TestJudge(t *testing.T) {
 	}
 	for _, dir := range finished {
 		if _, ok := witnesses[dir]; !ok {
-			t.Errorf("%s is finished, and is not changed", dir)
+			t.Errorf("%s is listed as finished, but is not mutated", dir)
 		}
 	}
 }
 
-// TestKnown: a line of known.txt needs a reason, and the mutants that it names are there.
+// Every line of known.txt has a reason and names an existing mutant.
 func TestKnown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "known.txt")
 	if err := os.WriteFile(path, []byte("# comment\n\na: b\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := readKnown(path); err == nil {
-		t.Error("a mutant without a reason is taken")
+		t.Error("a mutant without a reason is accepted")
 	}
 	known, err := readKnown("known.txt")
 	if err != nil {
@@ -117,6 +117,6 @@ func TestKnown(t *testing.T) {
 		delete(known, m.Name)
 	}
 	for name := range known {
-		t.Errorf("known.txt names a mutant that is not there any more: %s", name)
+		t.Errorf("known.txt names a mutant that no longer exists: %s", name)
 	}
 }

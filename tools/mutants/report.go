@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// A row counts the mutants of a package by what became of them.
+// A row counts the mutants of a package by outcome.
 type row struct{ tried, own, others, hung, known, lived int }
 
-// report prints a table, and then those that live: what became of them, name and place.
+// report prints a table, and then the survivors: outcome, name and place.
 func (c *campaign) report(all []Mutant, chosen []int) error {
 	rows := make(map[string]*row)
 	var lived []string
@@ -19,7 +19,7 @@ func (c *campaign) report(all []Mutant, chosen []int) error {
 		m := all[n-1]
 		fate, ok := c.fates[n]
 		if !ok {
-			continue // there was no time for it
+			continue // not tried for lack of time
 		}
 		r := rows[m.Dir()]
 		if r == nil {
@@ -44,9 +44,9 @@ func (c *campaign) report(all []Mutant, chosen []int) error {
 	return c.judge(rows)
 }
 
-// judge says of which packages too many live. Of a few that were drawn more may live than of all by
-// chance: what counts is three standard deviations above what is allowed, of a binomial
-// distribution. Of a finished package 3% may.
+// judge returns an error for packages with too many survivors. A sample may have more by chance:
+// only three standard deviations of a binomial distribution above the limit count. The limit of a
+// finished package is 3%.
 func (c *campaign) judge(rows map[string]*row) error {
 	var errs []error
 	for _, dir := range slices.Sorted(maps.Keys(rows)) {
@@ -56,14 +56,14 @@ func (c *campaign) judge(rows map[string]*row) error {
 		}
 		mean := share * float64(r.tried)
 		if most := mean + 3*math.Sqrt(mean*(1-share)); float64(r.lived) > most {
-			errs = append(errs, fmt.Errorf("%s: %d of %d live that known.txt does not name, "+
-				"and at most %d may", dir, r.lived, r.tried, int(most)))
+			errs = append(errs, fmt.Errorf("%s: %d of %d survive that known.txt does not name, "+
+				"at most %d may", dir, r.lived, r.tried, int(most)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// count counts a mutant, and says whether it lives and should not.
+// count counts a mutant, and reports whether it survives although it should not.
 func (r *row) count(fate Fate, own, known bool) bool {
 	r.tried++
 	switch {

@@ -21,31 +21,31 @@ import (
 	"leasehold.dev/tools/mutants/mutant"
 )
 
-// A Witness is tests of a package that should notice a mutant.
+// A Witness is a set of tests that should notice a mutant.
 type Witness struct {
 	Dir string
-	// Args are for the test binary. If there are none, the tests are looked at one by one, and of
-	// each mutant only those are run that reach it.
+	// Args are for the test binary. Without Args, each test is explored, and a mutant runs only the
+	// tests that reach it.
 	Args []string
-	// Tests matches those that are looked at, if there are no Args; nil is for all.
+	// Tests selects the tests to explore without Args; nil means all.
 	Tests *regexp.Regexp
 }
 
-// A bench is a witness's binary, and what was learned of it without any mutant.
+// A bench is a witness's binary, and the results of its tests without mutants.
 type bench struct {
 	Witness
 	binary string
 	tests  []test
 }
 
-// A test is one test, or all of a witness with arguments.
+// A test is one test, or all tests of a witness with arguments.
 type test struct {
 	name    string
 	took    time.Duration
 	reaches map[int]bool
 }
 
-// most is how much memory a test may take, in KiB; a mutant may want all there is.
+// most limits the memory of a test, in KiB, because a mutant may use all there is.
 const most = 6 << 20
 
 // compile builds a witness's binary with all mutants.
@@ -58,7 +58,7 @@ func compile(w Witness, overlay, dir string) (*bench, error) {
 	return &bench{Witness: w, binary: binary}, nil
 }
 
-// explore runs the tests without a mutant, several at a time. They must pass.
+// explore runs the tests without a mutant, several in parallel. They must pass.
 func (b *bench) explore(ctx context.Context, dir string, procs int) error {
 	names := []string{""}
 	if len(b.Args) == 0 {
@@ -89,7 +89,7 @@ func (b *bench) explore(ctx context.Context, dir string, procs int) error {
 	return errors.Join(errs...)
 }
 
-// visit runs a test without a mutant. It leaves the mutants that it reached in a file.
+// visit runs a test without a mutant, and records which mutants it reaches.
 func (b *bench) visit(ctx context.Context, name, reached string) (test, error) {
 	cmd := b.command(ctx, b.args([]string{name})...)
 	cmd.Env = append(os.Environ(), mutant.Reached+"="+reached)
@@ -102,7 +102,7 @@ func (b *bench) visit(ctx context.Context, name, reached string) (test, error) {
 	return test{name: name, took: took, reaches: reaches}, err
 }
 
-// args are those for the tests with these names.
+// args returns the arguments for the tests with these names.
 func (b *bench) args(names []string) []string {
 	if len(b.Args) > 0 {
 		return b.Args
@@ -114,7 +114,7 @@ func (b *bench) args(names []string) []string {
 	return []string{"-test.short", "-test.failfast", "-test.run", run}
 }
 
-// command runs the binary where its package is.
+// command runs the binary in its package's directory.
 func (b *bench) command(ctx context.Context, args ...string) *exec.Cmd {
 	limited := fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, most)
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limited, b.binary}, args...)...)
@@ -143,15 +143,14 @@ func readReached(path string) (map[int]bool, error) {
 	return reached, os.Remove(path)
 }
 
-// A Fate is what became of a mutant.
+// A Fate is the outcome of a mutant.
 type Fate int
 
-// What becomes of a mutant.
 const (
-	Unreached Fate = iota // no test asks for what it changes
+	Unreached Fate = iota // no test reaches it
 	Lived                 // it is reached, and no test fails
 	Died                  // a test fails
-	Hung                  // the tests take five times as long as without it
+	Hung                  // the tests take five times as long
 )
 
 // String returns the fate's name.
@@ -159,8 +158,8 @@ func (f Fate) String() string {
 	return [...]string{"unreached", "lived", "died", "hung"}[f]
 }
 
-// try lets the witness look for mutant n: first those tests that take little time, since most
-// mutants die by one of them, and one that makes all tests hang does it soon.
+// try runs the witness with mutant n: the quick tests first, since they kill most mutants, and a
+// mutant that makes every test hang is found soon.
 func (b *bench) try(ctx context.Context, n int) Fate {
 	fate := Unreached
 	for _, tests := range b.quickFirst(n) {
@@ -171,8 +170,8 @@ func (b *bench) try(ctx context.Context, n int) Fate {
 	return fate
 }
 
-// quickFirst returns the tests that reach mutant n, the quickest first, in three parts: up to a
-// fiftieth of the time, up to a fifth, and the others.
+// quickFirst returns the tests that reach mutant n, quickest first, in three parts: up to a
+// fiftieth of the time, up to a fifth, and the rest.
 func (b *bench) quickFirst(n int) [][]test {
 	var tests []test
 	var all, took time.Duration
@@ -210,11 +209,11 @@ func (b *bench) run(ctx context.Context, n int, tests []test) Fate {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*took+5*time.Second)
 	defer cancel()
-	// What a test that is killed leaves behind goes with the directory; its name is short, because
-	// that of a socket in it has a bound.
+	// The directory is removed with whatever a killed test leaves. Its name is short, because the
+	// path of a socket in it has a limit.
 	temp, err := os.MkdirTemp("", "m")
 	if err != nil {
-		return Lived // nothing has noticed it
+		return Lived // no test noticed it
 	}
 	defer os.RemoveAll(temp)
 	cmd := b.command(ctx, b.args(names)...)

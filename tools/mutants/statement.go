@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// statements leaves out each statement of a list that can be left out, and swaps neighbours.
+// statements makes mutants that leave out a statement of a list, or swap two neighbors.
 func (c *changer) statements(list []ast.Stmt) {
 	swapped := false // the statement before this one, with this one
 	for i, s := range list {
@@ -24,7 +24,7 @@ func (c *changer) statements(list []ast.Stmt) {
 	}
 }
 
-// canGo says whether code without the statement compiles, and may do something else.
+// canGo reports whether the code compiles without a statement, and may behave differently.
 func (c *changer) canGo(s ast.Stmt) bool {
 	switch s := s.(type) {
 	case *ast.ExprStmt:
@@ -41,13 +41,13 @@ func (c *changer) canGo(s ast.Stmt) bool {
 	return false
 }
 
-// isBlank says whether an assignment has only the blank name on its left.
+// isBlank reports whether an assignment has only blank names on its left.
 func isBlank(s *ast.AssignStmt) bool {
 	id, ok := s.Lhs[0].(*ast.Ident)
 	return ok && len(s.Lhs) == 1 && id.Name == "_"
 }
 
-// isLog says whether a call only writes to the log, or only checks an invariant.
+// isLog reports whether a call only logs or checks an invariant.
 func (c *changer) isLog(e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {
@@ -62,8 +62,8 @@ func (c *changer) isLog(e ast.Expr) bool {
 		strings.Contains(strings.ToLower(f.Sel.Name), "invariant")
 }
 
-// swaps says whether the first two statements of a list are swapped. A statement is swapped with
-// one neighbour, rather with a call.
+// swaps reports whether to swap the first two statements of a list. A statement is swapped with one
+// neighbor, preferably a call.
 func (c *changer) swaps(list []ast.Stmt) bool {
 	if len(list) < 2 || !c.canSwap(list[0], list[1]) {
 		return false
@@ -72,8 +72,8 @@ func (c *changer) swaps(list []ast.Stmt) bool {
 	return isCall || len(list) < 3 || !c.canSwap(list[1], list[2])
 }
 
-// canSwap says whether two statements, each in a line, may matter in their order: one is a
-// call, the other a call or an assignment.
+// canSwap reports whether the order of two one-line statements may matter: one is a call, the other
+// a call or an assignment.
 func (c *changer) canSwap(a, b ast.Stmt) bool {
 	if !c.canGo(b) || strings.Contains(c.sourceOf(a)+c.sourceOf(b), "\n") {
 		return false

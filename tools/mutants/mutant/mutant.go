@@ -1,9 +1,9 @@
-// Package mutant is called by code that the mutation tool has changed, and by nothing else. Each
-// call does what the code did before, unless the mutant with its number is switched on by the
-// environment variable [Active]. So one binary holds all mutants, and is compiled once.
+// Package mutant is called only by code that the mutation tool has changed. Each call does what the
+// original code did, unless the environment variable [Active] has the number of its mutant. So one
+// binary, compiled once, has all mutants.
 //
-// With the variable [Reached] each mutant that is reached is written to the file of that name,
-// as a number in a line. All functions may be called concurrently.
+// With the variable [Reached], the number of each mutant that is reached is written to the file of
+// that name, one per line. All functions may be called concurrently.
 package mutant
 
 import (
@@ -14,16 +14,16 @@ import (
 	"sync"
 )
 
-// These environment variables say what to do.
+// These environment variables control the package.
 const (
 	Active  = "LEASEHOLD_MUTANT"
 	Reached = "LEASEHOLD_MUTANTS_REACHED"
 )
 
-// active is the number of the mutant that is switched on; they begin at 1.
+// active is the number of the active mutant; numbers begin at 1.
 var active = number(os.Getenv(Active))
 
-// reached is nil unless the mutants that are reached are wanted.
+// reached is nil unless Reached is set.
 var reached = open(os.Getenv(Reached))
 
 // A record writes each number once.
@@ -55,7 +55,7 @@ func open(path string) *record {
 	return &record{seen: make(map[int]bool), file: f}
 }
 
-// on says whether mutant n is switched on.
+// on reports whether mutant n is active.
 func on(n int) bool {
 	if reached != nil {
 		reached.add(n)
@@ -80,8 +80,8 @@ type Integer interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
-// A mutant that would make no difference where it stands is not reached there: each function
-// asks whether it is switched on only if the outcome depends on it.
+// A mutant that would make no difference here does not count as reached: each function calls on
+// only if the result depends on it.
 
 // Condition is c; mutant n makes it true, mutant n+1 false.
 func Condition[T ~bool](n int, c T) T {
@@ -140,7 +140,7 @@ func pick[T comparable](n int, a, b T, first bool) T {
 // Keep is true; mutant n leaves out the statements that depend on it.
 func Keep(n int) bool { return !on(n) }
 
-// NoError is err; mutant n forgets it.
+// NoError is err; mutant n drops it.
 func NoError(n int, err error) error {
 	if err == nil || on(n) {
 		return nil
