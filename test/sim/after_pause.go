@@ -6,15 +6,14 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// afterPause leaves part of the mail for later if the process was paused: its sockets
-// are drained in any order then, and a request may well be looked at before the news
-// that somebody else leads.
+// afterPause leaves part of the mail for later if the process was paused: its sockets are then read
+// in any order, so a request may be processed before the news of a new leader.
 func (p *process) afterPause(mail *mail) {
 	if p.frozen == 0 || p.frozen > p.w.now {
 		return
 	}
 	if p.frozen < p.w.now-20*Millisecond {
-		p.frozen = 0 // all of it has been read
+		p.frozen = 0 // everything was read
 		return
 	}
 	later := func() bool { return p.w.chance(2) }

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// An answer that is none to what was asked is a violation, and the client survives it. Each
-// case runs a client's own code without a cluster, and answers its requests by hand.
+// An answer of the wrong kind is a violation, and the client survives it. Each case runs a client's
+// code without a cluster and answers by hand.
 func TestAnswerOfAnotherKind(t *testing.T) {
 	enter := func(t *thread) {
 		terms := lease.Terms{ID: 7, TTL: 1000}
@@ -33,30 +33,30 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 		answer  Answer
 		err     error
 	}{
-		"a transaction, the result of another": {
+		"transaction, result of another": {
 			enter, Answer{Fsm: txn(&fsm.PutResult{}), News: &waitqueue.News{}}, nil,
 		},
-		"a transaction, a lease": {
+		"transaction, lease": {
 			enter, Answer{Fsm: txn(&fsm.PutResult{}, info), News: &waitqueue.News{}}, nil,
 		},
-		"a session, a put": {
+		"session, put": {
 			func(t *thread) { t.onceOnly(&idempotency{}, &fsm.Put{Key: "k"}, nil) },
 			Answer{Fsm: fsm.Result{Value: &fsm.PutResult{}}},
 			nil,
 		},
-		"a session of numbers, nothing": {(*thread).retrier, Answer{}, nil},
-		"a cache's lease, a delete": {
+		"session of numbers, nothing": {(*thread).retrier, Answer{}, nil},
+		"cache's lease, delete": {
 			func(t *thread) { t.openCache() },
 			Answer{Fsm: fsm.Result{Value: &fsm.DeleteResult{}}},
 			nil,
 		},
-		"a compaction, a lease": {
+		"compaction, lease": {
 			func(t *thread) { t.command(&fsm.Compact{Revision: 1}) },
 			Answer{Fsm: fsm.Result{Value: info}},
 			nil,
 		},
-		"the present, that it is compacted": {lock, Answer{}, mvcc.ErrCompacted},
-		"a range, nothing":                  {lock, Answer{}, nil},
+		"read of the present, compacted": {lock, Answer{}, mvcc.ErrCompacted},
+		"range, nothing":                 {lock, Answer{}, nil},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 			x.call.op.Answer = c.answer
 			x.call.end(Done, c.err)
 			if len(w.h.Broken) != 1 || w.h.Broken[0].ID != "S1" ||
-				!strings.Contains(w.h.Broken[0].What, "no answer to") {
+				!strings.Contains(w.h.Broken[0].What, "answer of the wrong kind") {
 				t.Errorf("violations: %v", w.h.Broken)
 			}
 		})

@@ -5,9 +5,8 @@ import (
 	"testing/cryptotest"
 )
 
-// A member that is down for most of a run, while the others are replaced one by one, has
-// caught up soon after it is back, and ends and holds leases like the others. The
-// finish of each run checks that nobody lags.
+// A member that is down while the others are replaced one by one catches up after its return, and
+// ends and holds leases like the others. Each run ends with a check that no member lags.
 func TestAwayWhileOthersAreReplaced(t *testing.T) {
 	replaced := 0
 	for seed := range uint64(3) {
@@ -44,6 +43,6 @@ func TestAwayWhileOthersAreReplaced(t *testing.T) {
 		}
 	}
 	if replaced < 6 {
-		t.Errorf("only %d others were replaced in all runs: the test tests nothing", replaced)
+		t.Errorf("only %d other members were replaced in all runs: the test proves nothing", replaced)
 	}
 }

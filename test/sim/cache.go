@@ -14,29 +14,28 @@ import (
 	"leasehold.dev/lease"
 )
 
-// cache is a coherent cache of a client: what package cache has around a copies.Set, in
-// virtual time. Its lease is a session's, and has no grace: past its validity nothing of
-// the cache counts.
+// cache is a client's coherent cache: what package cache has around a copies.Set, in virtual time.
+// Its lease belongs to a session and has no grace: once it is invalid, the cache is empty.
 type cache struct {
 	c      *client
 	s      *session
 	holds  []keyrange.Range
 	set    *copies.Set[mvcc.KeyValue]
-	at     uint64   // the member to which its stream is
-	proc   *process // likewise, once something has arrived
-	due    Time     // what is sent arrives in order: not before
+	at     uint64   // the member with its stream
+	proc   *process // the process with its stream, once something has arrived
+	due    Time     // earliest arrival of the next message, since messages stay in order
 	stream *cacheStream
-	// request is the number of the last request to open it.
+	// request is the number of the last opening request.
 	request int
 	dead    bool
-	// over says that it is dead because its lease is over: it has nothing, and says so.
+	// over means that its lease has ended: it is empty, and reports so.
 	over bool
 }
 
-// cached are the ranges that caches hold, and that clients' programs write.
+// cached has the ranges that caches hold and programs write.
 var cached = [...]keyrange.Range{{Key: "r", End: "s"}, {Key: "k0", End: "k5"}}
 
-// cacher has one cache after the other, reads through it, and writes.
+// cacher uses one cache after the other, reads through it, and writes.
 func (t *thread) cacher() {
 	w := t.c.w
 	for {
@@ -54,14 +53,14 @@ func (t *thread) cacher() {
 		case w.chance(2): // it is closed
 			x.send(x.set.Close())
 			t.revoke(x.s)
-		default: // it is left as it is, and nobody answers
+		default: // it is abandoned, and answers nothing
 			x.dead = true
 			x.s.rest()
 		}
 	}
 }
 
-// openCache gets a lease that holds some ranges, and opens its cache.
+// openCache gets a lease with holds, and opens its cache.
 func (t *thread) openCache() *cache {
 	w := t.c.w
 	holds := slices.Clone(cached[w.rng.IntN(len(cached)):])
@@ -98,15 +97,15 @@ func (t *thread) openCache() *cache {
 	return x
 }
 
-// maxCacheTTL bounds for how long a cache that does not answer holds up the others.
+// maxCacheTTL limits how long an unresponsive cache delays others.
 const maxCacheTTL = 4 * Second
 
-// useCache does one of the things that are done with a cache.
+// useCache performs a random operation with a cache.
 func (t *thread) useCache(x *cache) {
 	w := t.c.w
 	what := x.somewhere()
 	if p := w.members[x.at-1].proc; p != x.proc && x.proc != nil && w.chance(4) {
-		x.move() // it finds out that its member has begun anew
+		x.move() // it finds that its member has restarted
 		return
 	}
 	switch w.rng.IntN(40) {
@@ -121,14 +120,14 @@ func (t *thread) useCache(x *cache) {
 		}
 	case 4:
 		if other := w.someCache(); w.chance(4) && other != nil {
-			t.command(&fsm.Revoke{ID: other.s.terms.ID}) // somebody takes it away
+			t.command(&fsm.Revoke{ID: other.s.terms.ID}) // another client takes it away
 		}
 	default:
 		t.readCached(x, what)
 	}
 }
 
-// write writes a key, in one way or another.
+// write writes a key in a random way.
 func (t *thread) write(key string) {
 	put := &fsm.Put{Key: key, Value: t.c.w.value()}
 	if t.c.w.chance(2) {
@@ -139,7 +138,7 @@ func (t *thread) write(key string) {
 	t.command(&fsm.Txn{Compare: []fsm.Compare{never}, Else: []fsm.Op{{Put: put}}})
 }
 
-// someCache returns a cache that is in use, or nil.
+// someCache returns a cache in use, or nil.
 func (w *world) someCache() *cache {
 	c := w.clients[w.rng.IntN(len(w.clients))]
 	for _, s := range c.keeper.sessions {
@@ -150,8 +149,7 @@ func (w *world) someCache() *cache {
 	return nil
 }
 
-// peeker reads what the client's caches have, and nothing else: also while they wait for
-// answers that do not come.
+// peeker only reads from the client's caches, even while they wait for answers.
 func (t *thread) peeker() {
 	w := t.c.w
 	for {
@@ -165,7 +163,7 @@ func (t *thread) peeker() {
 	}
 }
 
-// somewhere draws a range of those that the cache holds, mostly one key.
+// somewhere returns a random range within the cache's holds, mostly one key.
 func (x *cache) somewhere() keyrange.Range {
 	w := x.c.w
 	what := x.holds[w.rng.IntN(len(x.holds))]
@@ -175,7 +173,7 @@ func (x *cache) somewhere() keyrange.Range {
 	return what
 }
 
-// hit reads a range from the cache, and reports whether it is there.
+// hit reads a range from the cache and reports whether it is there.
 func (t *thread) hit(x *cache, what keyrange.Range) bool {
 	w := t.c.w
 	values, revision, gaps := x.set.Range(what)
@@ -188,7 +186,7 @@ func (t *thread) hit(x *cache, what keyrange.Range) bool {
 		Start:   w.now, LocalStart: t.c.local(), Caller: t.c.user,
 	}
 	w.h.Ops = append(w.h.Ops, op)
-	if w.chance(8) { // it is stopped between the look at the copy and that at the clock
+	if w.chance(8) { // a pause between reading the copy and the clock
 		t.sleep(w.exp(100 * Millisecond))
 	}
 	op.End, op.Outcome = w.now, Failed
@@ -207,7 +205,7 @@ func (t *thread) hit(x *cache, what keyrange.Range) bool {
 	return true
 }
 
-// readCached reads a range from the cache, or past it so that it is there next time.
+// readCached reads a range from the cache, or through it so that it is cached.
 func (t *thread) readCached(x *cache, what keyrange.Range) {
 	w := t.c.w
 	if t.hit(x, what) {
@@ -238,7 +236,7 @@ func (t *thread) readCached(x *cache, what keyrange.Range) {
 	}
 }
 
-// through is do over the stream of a cache.
+// through is do over a cache's stream.
 func (t *thread) through(x *cache, op *Op) *Op {
 	w := t.c.w
 	q := &call{op: op, c: t.c, who: t, token: t.token}
@@ -260,8 +258,7 @@ func (t *thread) through(x *cache, op *Op) *Op {
 	return op
 }
 
-// post sends something to the cache's member; what is sent over one stream arrives in
-// order.
+// post sends something to the cache's member. Messages of one stream stay in order.
 func (x *cache) post(f func(*process)) {
 	w := x.c.w
 	if x.c.cut || x.dead && !x.over {
@@ -280,7 +277,7 @@ func (x *cache) post(f func(*process)) {
 	})
 }
 
-// receive is when something arrives at the cache, once its client does not stand still.
+// receive delivers something to the cache, once its client is not paused.
 func (x *cache) receive(f func()) {
 	w := x.c.w
 	switch {
@@ -292,7 +289,7 @@ func (x *cache) receive(f func()) {
 	}
 }
 
-// answer brings something from a member to the cache, late, or not at all.
+// answer delivers something from a member to the cache, late or not at all.
 func (x *cache) answer(f func()) {
 	w := x.c.w
 	if w.rng.IntN(1e6) < w.p.Loss {
@@ -302,7 +299,7 @@ func (x *cache) answer(f func()) {
 	w.after(w.p.Delay/4+w.exp(w.p.Delay), func() { x.receive(f) })
 }
 
-// open says what the cache has, and where it is.
+// open reports what the cache has, and its member.
 func (x *cache) open() {
 	w := x.c.w
 	x.request++
@@ -326,7 +323,7 @@ func (x *cache) open() {
 type cacheStream struct {
 	x       *cache
 	request int
-	p       *process // nil until the request is there
+	p       *process // nil until the request arrives
 }
 
 var _ shell.Cache = (*cacheStream)(nil)
@@ -351,13 +348,13 @@ func (s *cacheStream) Reopen(uint64) {
 	})
 }
 
-// opened takes the answer to a request to open. Only that to the last one counts.
+// opened processes the answer to an opening request. Only the answer to the last one counts.
 func (x *cache) opened(request int, term uint64, err error) {
 	w := x.c.w
 	switch {
 	case request != x.request || x.set.Open():
 	case x.dead && err == nil:
-		x.send(copies.Report{Open: term}) // it has nothing still
+		x.send(copies.Report{Open: term}) // it is still empty
 	case err == nil:
 		w.cover["cache opened"]++
 		x.set.Opened(term)
@@ -369,7 +366,7 @@ func (x *cache) opened(request int, term uint64, err error) {
 	}
 }
 
-// move opens the cache anew, through another member perhaps.
+// move opens the cache again, perhaps through another member.
 func (x *cache) move() {
 	if x.dead {
 		return
@@ -379,7 +376,7 @@ func (x *cache) move() {
 	x.open()
 }
 
-// drop drops a range by the cache's own decision, and tells that some time.
+// drop drops a range by the cache's own decision, and reports that later.
 func (x *cache) drop(what keyrange.Range) {
 	x.set.Drop(what)
 	x.sendReport(!x.c.w.chance(3))
@@ -404,14 +401,14 @@ func (x *cache) send(report copies.Report) {
 	})
 }
 
-// invalidate drops what the cluster says, and acknowledges it.
+// invalidate drops what the invalidation names, and acknowledges it.
 func (x *cache) invalidate(n *replica.Invalidation) {
 	x.c.w.cover["invalidation"]++
 	x.set.Invalidate(n.Term, n.Seq, n.Drop)
 	x.sendReport(true)
 }
 
-// end is the end of the cache's lease.
+// end ends the cache's lease.
 func (x *cache) end() {
 	if !x.dead {
 		x.dead, x.over = true, true
@@ -419,7 +416,7 @@ func (x *cache) end() {
 	}
 }
 
-// lostCaches is called when a process has ended, and its connections have.
+// lostCaches is called when a process and its connections have ended.
 func (c *client) lostCaches(p *process) {
 	for _, s := range c.keeper.sessions {
 		if x := s.cache; x != nil && x.proc == p {

@@ -10,33 +10,33 @@ import (
 	"leasehold.dev/lease"
 )
 
-// call is an operation on its way.
+// call is an operation in flight.
 type call struct {
 	op   *Op
 	c    *client
 	who  caller
-	proc *process // where it has arrived
-	done bool     // there is an answer, or who waited gave up
-	// token is that of the thread's wait, or the number of the keeper's batch.
+	proc *process // where it arrived
+	done bool     // it was answered, or its caller gave up
+	// token is the token of the thread's wait, or the number of the keeper's batch.
 	token uint64
-	// beside says that it renews a lease which its keeper does not keep.
+	// beside means that it renews a lease that its keeper does not keep.
 	beside bool
-	// stream is what the call goes over, nil for a connection of its own.
+	// stream carries the call; nil for a connection of its own.
 	stream *stream
-	// by are the users and roles by which it was admitted, if it was.
+	// by has the users and roles that admitted it, if any.
 	by       *access.State
 	admitted bool
-	// joined is the group that a lease which was renewed is in, 0 for none.
+	// joined is the group that a renewed lease is in; 0 for none.
 	joined lease.GroupID
-	// ticket is where the client waits once the operation is done, nil for nowhere.
+	// ticket is where the client waits after the operation; nil for nowhere.
 	ticket *ticket
 }
 
 // caller waits for the answer to a call.
 type caller interface {
-	// gone reports whether nobody waits any more, because the process has ended.
+	// gone reports whether the caller's process has ended.
 	gone() bool
-	// answered says that the call is done.
+	// answered is called when the call is done.
 	answered(q *call)
 }
 
@@ -52,11 +52,10 @@ var (
 	errFull    = errors.New("sim: the member's disk is full")
 )
 
-// do performs an operation at the member that the client is connected to, and
-// returns when it has an answer or gives up.
+// do performs an operation at the client's member, and returns when it is answered or times out.
 func (t *thread) do(op *Op) *Op { return t.doAndWait(op, nil) }
 
-// doAndWait is do for a client that waits in a wait queue once the operation is done.
+// doAndWait is do for a client that then waits in a wait queue.
 func (t *thread) doAndWait(op *Op, x *ticket) *Op {
 	q := &call{op: op, c: t.c, who: t, token: t.token, ticket: x}
 	t.call = q
@@ -72,7 +71,7 @@ func (t *thread) doAndWait(op *Op, x *ticket) *Op {
 	return op
 }
 
-// send sends operations in one message to the member that the client is connected to.
+// send sends operations to the client's member in one message.
 func (c *client) send(calls ...*call) {
 	w := c.w
 	for _, q := range calls {
@@ -110,7 +109,7 @@ func (c *client) send(calls ...*call) {
 	})
 }
 
-// vanishes reports whether what is on its way from the client, or to it, gets lost.
+// vanishes reports whether a message from or to the client gets lost.
 func (q *call) vanishes() bool {
 	if q.c.cut {
 		q.stream.lose()
@@ -118,8 +117,8 @@ func (q *call) vanishes() bool {
 	return q.c.cut || q.stream.isLost()
 }
 
-// finish notes when the client has looked at the outcome. An answer to something else is a
-// violation, and to the client no answer.
+// finish runs when the client has seen the outcome. An answer of the wrong kind is a violation, and
+// counts as no answer.
 func (q *call) finish() {
 	q.done = true
 	op := q.op
@@ -128,18 +127,17 @@ func (q *call) finish() {
 		return
 	}
 	q.c.w.broken("S1", fmt.Sprintf("operation %d of client %d (%s) was answered by member %d with "+
-		"%s, which is no answer to it", op.ID, op.Client, op.asks(), op.Member, op.says()))
+		"%s, which is an answer of the wrong kind", op.ID, op.Client, op.asks(), op.Member, op.says()))
 	op.Outcome, op.Err, op.Answer = Unknown, errAnswer, Answer{}
 }
 
-// answers reports whether the answer of an operation that is done is of the kind that was asked
-// for.
+// answers reports whether an operation was answered with the right kind of answer.
 func (op *Op) answers() bool {
 	switch {
 	case op.Kind == opCommand:
 		return op.Fsm.Err != nil || fsm.Fits(op.Command, op.Fsm.Value)
 	case op.Kind == opRange && op.Err != nil:
-		return op.Request.Range.Options.Revision != 0 // the present is always there
+		return op.Request.Range.Options.Revision != 0 // the present is never compacted
 	case op.Kind == opRange:
 		return op.Answer.Range != nil
 	default:
@@ -147,7 +145,7 @@ func (op *Op) answers() bool {
 	}
 }
 
-// asks tells what a command or a read asked for.
+// asks describes the request.
 func (op *Op) asks() string {
 	if op.Kind == opRange {
 		r := op.Request.Range
@@ -156,7 +154,7 @@ func (op *Op) asks() string {
 	return show(op.Command)
 }
 
-// says tells of which kind the answer is.
+// says describes the answer.
 func (op *Op) says() string {
 	switch v := op.Fsm.Value.(type) {
 	case *fsm.TxnResult:
@@ -175,7 +173,7 @@ func (op *Op) says() string {
 	}
 }
 
-// end gives the client an outcome, unless it has one.
+// end sets the client's outcome, unless it has one.
 func (q *call) end(o Ending, err error) {
 	if q.done || q.who.gone() {
 		return
@@ -185,7 +183,7 @@ func (q *call) end(o Ending, err error) {
 	q.who.answered(q)
 }
 
-// request is when the request arrives at the member.
+// request is called when the request arrives at the member.
 func (q *call) request() {
 	w := q.c.w
 	p := w.members[q.op.Member-1].proc
@@ -205,8 +203,8 @@ func (q *call) request() {
 	p.wake(w.now)
 }
 
-// reply brings an outcome to the client. The answers to what came in one message go
-// each by itself, in any order.
+// reply returns an outcome to the client. Requests of one message are answered separately, in any
+// order.
 func (q *call) reply(o Ending, err error) {
 	w, d := q.c.w, q.c.w.p.Delay/4+q.c.w.exp(q.c.w.p.Delay)
 	if q.stream != nil {
@@ -226,7 +224,7 @@ func (q *call) reply(o Ending, err error) {
 	q.replyIn(d, o, err)
 }
 
-// replyIn is reply over a connection that takes so long.
+// replyIn is reply over a connection with a given delay.
 func (q *call) replyIn(d Time, o Ending, err error) {
 	w := q.c.w
 	if q.op.Answered == 0 {
@@ -243,7 +241,7 @@ func (q *call) replyIn(d Time, o Ending, err error) {
 	})
 }
 
-// look answers a request that needs no more than the state that the member shows.
+// look answers a request that needs only the member's published state.
 func (q *call) look(p *process) bool {
 	q.identify(p)
 	switch {
@@ -257,7 +255,7 @@ func (q *call) look(p *process) bool {
 	return true
 }
 
-// arrive leaves the request for the core.
+// arrive passes the request to the core.
 func (q *call) arrive(p *process) {
 	mail := &p.s.Mail
 	switch op := q.op; op.Kind {
@@ -338,7 +336,7 @@ func (q *call) readRange(p *process) {
 	q.reply(Done, err)
 }
 
-// readEvents reads events of leases as far as the member has come.
+// readEvents reads the lease events that the member has.
 func (q *call) readEvents(p *process) {
 	all := p.view.LeaseEvents
 	q.op.Answer.Last = all.Last()
@@ -351,7 +349,7 @@ func (q *call) readEvents(p *process) {
 	q.reply(Done, err)
 }
 
-// eventsAfter returns all events of leases after a number.
+// eventsAfter returns all lease events after a number.
 func eventsAfter(all fsm.LeaseEvents, seq uint64) (out []fsm.LeaseEvent, err error) {
 	for {
 		events, err := all.After(seq)

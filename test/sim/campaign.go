@@ -11,13 +11,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Trial is a run with what the checkers say of it.
+// Trial is a run with the findings of the checkers.
 type Trial struct {
 	*Result
 	*Report
 }
 
-// Try runs a seed and checks what happened. It panics if that does not come to an end.
+// Try runs a seed and checks the history. It panics if the run does not end.
 func Try(o Options) *Trial {
 	most := bounds{maxHeap, maxStacks, maxReal}
 	defer guard(o.Seed, most, func(what string) { panic("sim: " + what) })()
@@ -25,7 +25,7 @@ func Try(o Options) *Trial {
 	return &Trial{Result: r, Report: Check(r.History, r.Profile.Limits())}
 }
 
-// Limits are the bounds that a run of this profile is held to.
+// Limits returns the bounds that the checkers apply to a run with this profile.
 func (p *Profile) Limits() Limits {
 	election := p.Tick * Time(p.ElectionTicks)
 	return Limits{
@@ -40,7 +40,7 @@ func (p *Profile) Limits() Limits {
 // Failed reports whether a promise was broken.
 func (o *Trial) Failed() bool { return len(o.Violations) > 0 }
 
-// String tells what is wrong, and how to see it again.
+// String describes the violations and how to reproduce them.
 func (o *Trial) String() string {
 	var b strings.Builder
 	for _, v := range o.Violations {
@@ -50,7 +50,7 @@ func (o *Trial) String() string {
 	return b.String()
 }
 
-// Story is the timeline of a run, a line each, with the violations in their places.
+// Story is the timeline of a run with the violations in their places, one line each.
 func (o *Trial) Story() string {
 	return strings.Join(o.Timeline, "\n")
 }
@@ -70,7 +70,7 @@ type Campaign struct {
 	Failed    []uint64       `json:"failed"`
 }
 
-// Add counts a run that took so long.
+// Add counts a run and its duration.
 func (c *Campaign) Add(o *Trial, took time.Duration) {
 	if c.Seen == nil {
 		c.Seen = make(map[string]int)
@@ -100,7 +100,7 @@ func (c *Campaign) Add(o *Trial, took time.Duration) {
 	}
 }
 
-// Merge adds another campaign, which ran beside this one.
+// Merge adds another campaign that ran in parallel.
 func (c *Campaign) Merge(o *Campaign) {
 	if c.Seen == nil {
 		c.Seen = make(map[string]int)
@@ -120,14 +120,14 @@ func (c *Campaign) Merge(o *Campaign) {
 	c.Failed = append(c.Failed, o.Failed...)
 }
 
-// A campaign of so many runs sees all that a campaign must see. A smaller one may miss what is
-// rare, and a few runs may miss anything.
+// A campaign with this many runs must see every required event. A smaller one may miss rare events,
+// and a few runs may miss any.
 const (
 	enough = 400
 	some   = 40
 )
 
-// rare are the events that less than one in ten runs sees.
+// rare lists events that fewer than one run in ten sees.
 var rare = []string{
 	"clearing entry lost with its leader",
 	"expiry lost with its leader", "member learned of its removal",
@@ -136,7 +136,7 @@ var rare = []string{
 	"state shown while a wait queue was read", seenReady, seenRestarted,
 }
 
-// Unseen lists what a campaign must see and this one has not.
+// Unseen lists the required events that this campaign has not seen.
 func (c *Campaign) Unseen() []string {
 	var out []string
 	if c.Runs < some {
@@ -150,7 +150,7 @@ func (c *Campaign) Unseen() []string {
 	return out
 }
 
-// required lists the faults and events that a campaign must have seen.
+// required lists the faults and events that a campaign must see.
 func required() []string {
 	var out []string
 	for _, k := range faultKinds {
@@ -159,7 +159,7 @@ func required() []string {
 	return append(append(out, interesting...), counted...)
 }
 
-// counted are the events that the world itself counts and a campaign must see.
+// counted lists the events that the world counts and a campaign must see.
 var counted = []string{
 	"AddMember", "RemoveMember", "PromoteMember", "checkpoint lost with its leader",
 	"checkpointed lease renewed", "clearing entry in flight at a leader change",
@@ -187,7 +187,7 @@ var counted = []string{
 	"groups of a follower ended",
 }
 
-// String sums a campaign up.
+// String summarizes a campaign.
 func (c *Campaign) String() string {
 	var b strings.Builder
 	rate := float64(c.Simulated) / float64(Minute) / max(c.Real.Minutes(), 1e-9)
@@ -199,7 +199,7 @@ func (c *Campaign) String() string {
 	return b.String()
 }
 
-// Coverage lists how often each fault and event was seen, the rarest first.
+// Coverage lists how often each fault and event was seen, rarest first.
 func (c *Campaign) Coverage() string {
 	names := slices.SortedFunc(maps.Keys(c.Seen), func(a, b string) int {
 		return cmp.Or(cmp.Compare(c.Seen[a], c.Seen[b]), cmp.Compare(a, b))

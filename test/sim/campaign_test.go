@@ -16,22 +16,21 @@ import (
 )
 
 var (
-	seedFlag    = flag.Uint64("seed", 0, "run this seed alone, and tell its story")
-	seedsFlag   = flag.Int("seeds", 0, "how many seeds to run (default: a fixed few)")
+	seedFlag    = flag.Uint64("seed", 0, "run only this seed, and print its timeline")
+	seedsFlag   = flag.Int("seeds", 0, "number of seeds to run (default: a fixed few)")
 	fromFlag    = flag.Uint64("from", 1, "the first seed")
-	minutesFlag = flag.Float64("minutes", 0, "run seeds for so many real minutes")
-	procsFlag   = flag.Int("procs", 1, "how many processes share the seeds")
-	strideFlag  = flag.Uint64("stride", 1, "run every so many-th seed only")
+	minutesFlag = flag.Float64("minutes", 0, "run seeds for this many real minutes")
+	procsFlag   = flag.Int("procs", 1, "number of processes that share the seeds")
+	strideFlag  = flag.Uint64("stride", 1, "run only every n-th seed")
 	onlyFlag    = flag.String("only", "", "run only seeds with access control (users), or with relays")
-	sumFlag     = flag.String("sum", "", "write what was counted to this file, and judge nothing")
+	sumFlag     = flag.String("sum", "", "write the counts to this file, without judging them")
 )
 
-// fewSeeds is how many seeds a plain go test runs.
+// fewSeeds is the number of seeds in a plain go test.
 const fewSeeds = 10
 
-// TestSim runs seeds: each is a cluster with its clients and its faults, checked for every
-// invariant when it ends. A campaign that is large enough also fails if it never saw one of the
-// faults or events that required lists.
+// TestSim runs seeds. Each is a cluster with clients and faults, checked for every invariant at the
+// end. A large campaign also fails if it never saw one of the required faults or events.
 func TestSim(t *testing.T) {
 	switch {
 	case *seedFlag != 0:
@@ -76,7 +75,7 @@ func campaign(t *testing.T) *Campaign {
 	return c
 }
 
-// chosen reports whether a seed is to be run.
+// chosen reports whether to run a seed.
 func chosen(seed uint64) bool {
 	switch *onlyFlag {
 	case "":
@@ -90,8 +89,8 @@ func chosen(seed uint64) bool {
 	}
 }
 
-// trySeed runs one seed as a test of its own. The Raft library draws from the
-// global random source, which is made to repeat itself here.
+// trySeed runs one seed as a subtest. The Raft library draws from the global random source, which
+// is seeded here.
 func trySeed(t *testing.T, c *Campaign, seed uint64) {
 	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, seed)
@@ -108,10 +107,9 @@ func trySeed(t *testing.T, c *Campaign, seed uint64) {
 	})
 }
 
-// spareGarbage leaves it to trySeed when the garbage collector runs, until the test has ended.
-// A run makes tens of megabytes of garbage, and keeps little else until its end: there is not
-// much to gain while it goes on, and next to nothing to mark when it has ended. One that needs
-// more than the limit is collected on the way.
+// spareGarbage lets trySeed decide when the garbage collector runs, until the test ends. A run
+// makes tens of megabytes of garbage and keeps most of it until its end, so collecting earlier
+// gains little. A run that exceeds the limit is still collected.
 func spareGarbage(t *testing.T) {
 	limit := debug.SetMemoryLimit(512 << 20)
 	percent := debug.SetGCPercent(-1)
@@ -121,7 +119,7 @@ func spareGarbage(t *testing.T) {
 	})
 }
 
-// judge says what a whole campaign saw, and what it did not.
+// judge reports what a whole campaign has seen and has not.
 func judge(t *testing.T, c *Campaign) {
 	t.Log(c.String())
 	if *minutesFlag > 0 || testing.Verbose() {
@@ -135,8 +133,7 @@ func judge(t *testing.T, c *Campaign) {
 	}
 }
 
-// fanOut shares the seeds among processes: the global random source of a process
-// can serve one run at a time only.
+// fanOut divides the seeds among processes, because a process has only one global random source.
 func fanOut(t *testing.T) *Campaign {
 	dir := t.TempDir()
 	type child struct {

@@ -6,11 +6,10 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// checkAccess is A1 for what is told, and for renewals, which are not in the log. (For commands it
-// is the model that says who may do what.) A client that is told something had the right to it by
-// the state that decided, which was no older than what is told. A cached read is as one of the
-// cluster: the reader had the right at some time while it read. What was refused the caller had no
-// right to.
+// checkAccess is A1 for returned data and for renewals, which are not in the log. (The model checks
+// commands.) A client that received something had the permission at the state that decided, which
+// was no older than the data. A cached read is like one at the cluster: the reader had the
+// permission at some time during the read. Refused callers had no permission.
 func (f *facts) checkAccess() {
 	for _, op := range f.h.Ops {
 		if op.Caller.User != "" {
@@ -39,7 +38,7 @@ func (f *facts) checkAccess() {
 	}
 }
 
-// rightsAt returns who may do what after the entry at an index; ok is false for 0, no index.
+// rightsAt returns the permissions after the entry at an index; ok is false for index 0.
 func (f *facts) rightsAt(index uint64) (r *modelRights, ok bool) {
 	switch {
 	case index == 0:
@@ -50,7 +49,7 @@ func (f *facts) rightsAt(index uint64) (r *modelRights, ok bool) {
 	return f.rights[min(index-firstIndex, uint64(len(f.rights)-1))], true
 }
 
-// revisionAt is the store's revision after the entry at an index.
+// revisionAt returns the store's revision after the entry at an index.
 func (f *facts) revisionAt(index uint64) int64 {
 	return f.revisionOf(int(min(max(index, firstIndex-1)-firstIndex+1, uint64(len(f.revisions)))))
 }
@@ -86,7 +85,7 @@ func (f *facts) checkRights(op *Op) {
 	}
 }
 
-// checkCachedRight: before a right is taken away, caches have dropped what they were told by it.
+// checkCachedRight: before a permission is removed, caches have dropped what they got through it.
 func (f *facts) checkCachedRight(op *Op) {
 	if !f.h.InBound {
 		return
@@ -98,11 +97,12 @@ func (f *facts) checkCachedRight(op *Op) {
 			return
 		}
 	}
-	f.violate(op.End, "A1", "operation %d of client %d (%s) read [%s,%s) from its cache, and had no "+
-		"right to it any more", op.ID, op.Client, op.Caller.User, c.Key, c.End)
+	f.violate(op.End, "A1", "operation %d of client %d (%s) read [%s,%s) from its cache, without "+
+		"permission to read it any more", op.ID, op.Client, op.Caller.User, c.Key, c.End)
 }
 
-// mayRenew reports whether a caller may renew a lease, by what the member had applied.
+// mayRenew reports whether a caller may renew a lease, according to the state that the member had
+// applied.
 func (f *facts) mayRenew(op *Op, r *modelRights) bool {
 	l := f.incarnationAt(op.Lease, int(op.AsOf)-firstIndex)
 	if !r.enabled || l == nil {
@@ -111,13 +111,13 @@ func (f *facts) mayRenew(op *Op, r *modelRights) bool {
 	return r.holds(op.Caller, &l.modelLease, true, f.scanAt("", "\x00", f.revisionAt(op.AsOf)))
 }
 
-// denial reports whether an error is about who asks.
+// denial reports whether an error is about the caller.
 func denial(err error) bool {
 	return errors.Is(err, access.ErrPermissionDenied) || errors.Is(err, access.ErrOldRevision) ||
 		errors.Is(err, access.ErrUserEmpty)
 }
 
-// fresh returns a caller that has logged in by now.
+// fresh returns the caller as of a new login.
 func fresh(who access.Caller, r *modelRights) access.Caller {
 	who.Revision = r.revision
 	return who

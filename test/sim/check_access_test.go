@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// administered is a history in which access control is enabled, and alice, who may read r0, loses
-// that with the last entry. It returns the index at which she still had it.
+// administered returns a history with access control, in which alice, who may read r0, loses the
+// permission with the last entry, and the last index at which she had it.
 func administered(t *testing.T) (b *hand, had uint64) {
 	t.Helper()
 	b = newHand()
@@ -40,7 +40,7 @@ func administered(t *testing.T) (b *hand, had uint64) {
 	return b, had
 }
 
-// aliceAt is alice, who has just logged in to the state after an index.
+// aliceAt returns alice after logging in at the state of an index.
 func (b *hand) aliceAt(t *testing.T, index uint64) access.Caller {
 	t.Helper()
 	r := newRights()
@@ -56,8 +56,8 @@ func (b *hand) aliceAt(t *testing.T, index uint64) access.Caller {
 	return access.Caller{User: "alice", Revision: r.revision}
 }
 
-// Goal: A1 is decided by the state in which the caller was told. Method: what alice is told before
-// she loses a right, and after it; what she never had a right to; what she is refused.
+// A1 is decided by the state at which the caller was answered: before and after alice loses a
+// permission, for what she never could read, and for refusals.
 func TestCheckAccess(t *testing.T) {
 	pair := func() *mvcc.RangeResult {
 		return &mvcc.RangeResult{Revision: 2, Count: 1, KVs: []*mvcc.KeyValue{{
@@ -93,17 +93,17 @@ func TestCheckAccess(t *testing.T) {
 		add  func(b *hand, had uint64)
 		want string
 	}{
-		"read with the right":                {delivers(opRange, "r0", 0), ""},
-		"read when it is gone":               {delivers(opRange, "r0", 1), "A1"},
-		"read that was never allowed":        {delivers(opRange, "r1", 0), "A1"},
-		"cached read with the right":         {delivers(opCached, "r0", 0), ""},
-		"cached read when it is gone":        {delivers(opCached, "r0", 1), "A1"},
-		"watch with the right":               {watched(0), ""},
-		"watch when it is gone":              {watched(1), "A1"},
-		"renewal of a lease of nobody":       {renews(t), "A1"},
-		"refusal of what was allowed":        {refuses(t, 0), "A1"},
-		"refusal when the right is gone":     {refuses(t, 1), ""},
-		"command that was done all the same": {does(t), "A1"},
+		"read with permission":                    {delivers(opRange, "r0", 0), ""},
+		"read after losing the permission":        {delivers(opRange, "r0", 1), "A1"},
+		"read without permission":                 {delivers(opRange, "r1", 0), "A1"},
+		"cached read with permission":             {delivers(opCached, "r0", 0), ""},
+		"cached read after losing the permission": {delivers(opCached, "r0", 1), "A1"},
+		"watch with permission":                   {watched(0), ""},
+		"watch after losing the permission":       {watched(1), "A1"},
+		"renewal of a lease without an owner":     {renews(t), "A1"},
+		"refusal despite permission":              {refuses(t, 0), "A1"},
+		"refusal after losing the permission":     {refuses(t, 1), ""},
+		"command executed without permission":     {does(t), "A1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, had := administered(t)
@@ -119,7 +119,7 @@ func TestCheckAccess(t *testing.T) {
 	}
 }
 
-// renews has alice renew the lease of r0, which she may not write.
+// renews makes alice renew the lease of r0, which she may not write.
 func renews(t *testing.T) func(*hand, uint64) {
 	return func(b *hand, had uint64) {
 		op := b.op(2, opRenew, 9_200, 9_500)
@@ -127,7 +127,7 @@ func renews(t *testing.T) func(*hand, uint64) {
 	}
 }
 
-// refuses has alice be refused r0.
+// refuses makes the cluster refuse r0 to alice.
 func refuses(t *testing.T, after uint64) func(*hand, uint64) {
 	return func(b *hand, had uint64) {
 		op := b.op(2, opRange, 9_200, 9_500)
@@ -137,7 +137,7 @@ func refuses(t *testing.T, after uint64) func(*hand, uint64) {
 	}
 }
 
-// does has the state machine do for alice what she has no right to.
+// does makes the state machine execute a command for which alice has no permission.
 func does(t *testing.T) func(*hand, uint64) {
 	return func(b *hand, had uint64) {
 		root := access.Caller{User: access.Root, Revision: 1 << 62}

@@ -1,8 +1,8 @@
 package sim
 
-// checkCached is C1: what a cache answered was so, key by key, at some time between the
-// start and the end of the read. The revision that it names is an older one. Beyond the
-// bound of the clocks it is not promised, since the cache goes by the validity of its lease.
+// checkCached is C1: what a cache returned was current, key by key, at some time during the read.
+// The revision that it names is an older one. If clocks exceed their bound, nothing is promised,
+// because the cache depends on its lease's validity.
 func (f *facts) checkCached(op *Op, from, to int) {
 	if !f.h.InBound {
 		return

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// TestCachesBeyondBound: clocks that are further off than caches reckon with break C1, and
-// the checker sees it; and it is not held against such clocks.
+// Clocks beyond the bound break C1, the checker finds it, and it does not count as a violation for
+// such clocks.
 func TestCachesBeyondBound(t *testing.T) {
 	broken := 0
 	for seed := uint64(1); seed <= 12 && broken == 0; seed++ {
@@ -18,14 +18,14 @@ func TestCachesBeyondBound(t *testing.T) {
 			p := Run(Options{Seed: seed, Duration: Millisecond}).Profile
 			p.Drift, p.RealDrift, p.Margin, p.Calm = 1e-3, 0.4, 0, 5*Second
 			p.Caches, p.Faults, p.Think = 4, 2*Second, 200*Millisecond
-			for i := range p.Weights { // a cache must be cut off while somebody writes
+			for i := range p.Weights { // a cache must be cut off during a write
 				p.Weights[i] = 0
 				if faults[i].kind == faultClientCut {
 					p.Weights[i] = 1
 				}
 			}
 			r := Run(Options{Seed: seed, Duration: 40 * Second, Profile: &p})
-			check := func() string { // nothing but reads, of the many promises that are broken
+			check := func() string { // only reads, of all the promises that are broken
 				f := newFacts(r.History, p.Limits())
 				f.replayLog()
 				f.matchOps()
@@ -33,7 +33,7 @@ func TestCachesBeyondBound(t *testing.T) {
 				return firstOf(f.report, "C1")
 			}
 			if id := check(); id != "" {
-				t.Errorf("%s is held against clocks that are beyond the bound", id)
+				t.Errorf("%s counts as a violation although the clocks exceed the bound", id)
 			}
 			r.InBound = true
 			if check() != "" {
@@ -42,12 +42,12 @@ func TestCachesBeyondBound(t *testing.T) {
 		})
 	}
 	if broken == 0 {
-		t.Error("clocks that are 40 percent apart broke nothing")
+		t.Error("clocks 40 percent apart broke nothing")
 	}
 }
 
-// TestCheckCached (C1): a cached read is right if the keys were so at some time while it
-// was under way, whatever revision it names; and wrong if they had changed before.
+// C1: a cached read is right if the keys were current at some time during the read, whatever
+// revision it names, and wrong if they had changed before.
 func TestCheckCached(t *testing.T) {
 	put := func(value string) *fsm.Put { return &fsm.Put{Key: "r", Value: []byte(value)} }
 	for _, c := range []struct {
@@ -58,12 +58,12 @@ func TestCheckCached(t *testing.T) {
 		want       string
 	}{
 		{"before any write", 5, 6, "", 0, ""},
-		{"what is there", 15, 16, "a", 2, ""},
-		{"what was there when it began", 15, 25, "a", 2, ""},
-		{"what came meanwhile", 15, 25, "b", 3, ""},
-		{"what was overwritten", 25, 26, "a", 2, "C1"},
-		{"what is not there yet", 15, 16, "b", 3, "C1"},
-		{"absence that has passed", 15, 16, "", 0, "C1"},
+		{"current value", 15, 16, "a", 2, ""},
+		{"value at the start", 15, 25, "a", 2, ""},
+		{"value written meanwhile", 15, 25, "b", 3, ""},
+		{"overwritten value", 25, 26, "a", 2, "C1"},
+		{"value not written yet", 15, 16, "b", 3, "C1"},
+		{"absence of a key that exists", 15, 16, "", 0, "C1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := &History{InBound: true, End: 100}

@@ -5,10 +5,8 @@ import (
 	"testing/cryptotest"
 )
 
-// TestDriftBeyondBound: clocks that are further off than the holders reckon with
-// break L1, and the checkers see it. It is the same kind of proof as the planted
-// faults: that the promise hangs on the bound, and on nothing that hides the
-// clocks.
+// Clocks beyond the bound of the holders break L1, and the checkers find it. Like planted faults,
+// this proves that the promise depends on the bound.
 func TestDriftBeyondBound(t *testing.T) {
 	broken := 0
 	for seed := uint64(1); seed <= 6 && broken == 0; seed++ {
@@ -18,12 +16,12 @@ func TestDriftBeyondBound(t *testing.T) {
 			p.Drift, p.RealDrift, p.Margin, p.Calm = 1e-3, 0.2, 0, 20*Second
 			r := Run(Options{Seed: seed, Duration: 40 * Second, Profile: &p})
 			if r.InBound {
-				t.Fatal("the run takes its clocks for good")
+				t.Fatal("the run considers its clocks within the bound")
 			}
 			limits := p.Limits()
 			limits.Search = 0
 			if id := firstOf(Check(r.History, limits), "L1", "L4"); id != "" {
-				t.Errorf("%s is held against clocks that are beyond the bound", id)
+				t.Errorf("%s counts as a violation although the clocks exceed the bound", id)
 			}
 			r.InBound = true
 			if firstOf(Check(r.History, limits), "L1", "L4") != "" {
@@ -32,11 +30,11 @@ func TestDriftBeyondBound(t *testing.T) {
 		})
 	}
 	if broken == 0 {
-		t.Error("clocks that are 20 percent apart broke nothing")
+		t.Error("clocks 20 percent apart broke nothing")
 	}
 }
 
-// firstOf returns the first of some invariants that a report says is broken.
+// firstOf returns the first of the given invariants that a report says is broken.
 func firstOf(r *Report, ids ...string) string {
 	for _, v := range r.Violations {
 		for _, id := range ids {

@@ -12,36 +12,33 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Limits are the bounds that checkers hold a run to.
+// Limits are the bounds that the checkers apply to a run.
 type Limits struct {
-	// Lateness is how late a lease may end in a healthy stretch (L2, L7), and a
-	// watcher may be told.
+	// Lateness is how late a lease may end in a healthy stretch (L2, L7), and a watcher may get an
+	// event.
 	Lateness Time
-	// Recovery is how long after the last fault is healed a cluster may take until it
-	// commits again.
+	// Recovery is how long a cluster may take to commit again after the last fault is healed.
 	Recovery Time
-	// Linger is how long after its start a renewal without an answer may still
-	// reach a leader.
+	// Linger is how long after its start an unanswered renewal may still reach a leader.
 	Linger Time
-	// Silence is how long a lease may be silent before it is checkpointed, if half of
-	// its TTL is not less; 0 leaves that unchecked.
+	// Silence is how long a lease may be silent before it is checkpointed, unless half its TTL is
+	// less; 0 disables the check.
 	Silence lease.TTL
-	// Search bounds the search for a linearization in real time; 0 leaves it out.
+	// Search limits the search for a linearization in real time; 0 disables it.
 	Search int64 // milliseconds
 }
 
-// Report is what the checkers found in a history.
+// Report has the findings of the checkers.
 type Report struct {
 	Violations []Violation
-	// Explained says how many histories the order of the log explains (0 or 1), Searched how
-	// many were searched for a linearization, and Undecided how many of those that the
-	// log does not explain took too long.
+	// Explained is 1 if the order of the log explains the history. Searched counts the histories
+	// for which a linearization was searched, Undecided those that took too long.
 	Explained, Searched, Undecided int
 	// Seen counts events of interest, by name.
 	Seen map[string]int
 }
 
-// Check holds a history against every invariant.
+// Check checks a history for every invariant.
 func Check(h *History, l Limits) *Report {
 	f := newFacts(h, l)
 	f.report.Violations = append(f.report.Violations, h.Broken...)
@@ -71,13 +68,13 @@ func Check(h *History, l Limits) *Report {
 	return f.report
 }
 
-// facts are what several checkers need to know of a history.
+// facts has what several checkers need to know about a history.
 type facts struct {
 	h      *History
 	l      Limits
 	report *Report
-	// outcomes[i] is what the model says of h.Log[i], a result a command; revisions[i]
-	// is its revision after it.
+	// outcomes[i] has the model's results for the commands of h.Log[i]; revisions[i] is its
+	// revision afterwards.
 	outcomes  [][]modelResult
 	revisions []int64
 	rights    []*modelRights // after each entry
@@ -85,18 +82,18 @@ type facts struct {
 	compacted []compaction
 	// history has every version of every key, oldest first.
 	history      map[string][]modelVersion
-	keys         []string       // of history, in order
+	keys         []string       // the keys of history, in order
 	incarnations []*incarnation // of leases, by grant
 	byID         map[lease.ID][]*incarnation
-	// entryOf says where in the log the command of an operation is.
+	// entryOf is the position in the log of an operation's command.
 	entryOf map[int]logPosition
 	// leaseEvents are the events of leases, in order.
 	leaseEvents []*modelStep
-	// removed are the members that were: one that was cut off then does not learn of it.
+	// removed has the former members: one that was cut off may not learn of its removal.
 	removed map[uint64]bool
-	// cached is how long an expiry may wait for a cache that does not answer.
+	// cached is how long an expiry may wait for an unresponsive cache.
 	cached Time
-	// renewals are those of each lease, by start.
+	// renewals has those of each lease, by start.
 	renewals map[lease.ID][]*Op
 }
 
@@ -112,31 +109,29 @@ type modelVersion struct {
 	deleted bool
 }
 
-// incarnation is one lease under one token, from the grant, hand-over or resume that gave the
-// token to its end; or the lock delay after it, which is as a lease of which nobody can do
-// anything.
+// incarnation is one lease under one token, from the grant, hand-over or resume that gave the token
+// to its end; or the lock delay afterwards, which counts as a lease that no one can use.
 type incarnation struct {
 	modelLease
 	granted      int // position in the log
-	ended        int // likewise, or the log's length
+	ended        int // position in the log, or its length
 	from, until  Time
-	began        fsm.LeaseEventKind // by what it began; LeaseExpired for a lock delay
+	began        fsm.LeaseEventKind // how it began; LeaseExpired for a lock delay
 	expired      bool
-	succeeded    *incarnation // the next incarnation of the lease, if another holder took it over
-	most         lease.TTL    // the longest TTL that it may have been given
+	succeeded    *incarnation // the lease's next incarnation, if another holder took it over
+	most         lease.TTL    // the longest TTL that it may have had
 	terms        []term
 	checkpointed []checkpointed
 }
 
-// term is an instant from which on a TTL ran anew, because the log says so. It is promised
-// from taken on, see Entry.Taken.
+// term is an instant at which the log restarted the TTL. The promise counts from Entry.Taken.
 type term struct {
 	entry     int
 	taken, at Time
 	ttl       lease.TTL
 }
 
-// checkpointed is a checkpoint that was set; remaining 0 is one that was cleared.
+// checkpointed is a checkpoint that was set, or cleared if remaining is 0.
 type checkpointed struct {
 	entry     int
 	at        Time
@@ -169,15 +164,14 @@ func newFacts(h *History, l Limits) *facts {
 }
 
 func (f *facts) violate(at Time, id, format string, args ...any) {
-	const enough = 20 // the first ones tell the story
+	const enough = 20 // the first ones are enough
 	if len(f.report.Violations) < enough {
 		f.report.Violations = append(f.report.Violations,
 			Violation{At: at, ID: id, What: fmt.Sprintf(format, args...)})
 	}
 }
 
-// replayLog applies the log to the model, and compares what the state machine
-// said.
+// replayLog applies the log to the model and compares the results with the state machine's.
 func (f *facts) replayLog() {
 	m := newModel()
 	for i, e := range f.h.Log {
@@ -199,7 +193,7 @@ func (f *facts) replayLog() {
 	f.keys = slices.Sorted(maps.Keys(f.history))
 }
 
-// callerOf returns for whom a command of the entry is.
+// callerOf returns the caller of a command.
 func (e *Entry) callerOf(k int) (who access.Caller) {
 	if k < len(e.Callers) {
 		who = e.Callers[k]
@@ -207,7 +201,7 @@ func (e *Entry) callerOf(k int) (who access.Caller) {
 	return who
 }
 
-// note gathers what a command did.
+// note collects the effects of a command.
 func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 	at := f.h.Log[i].At
 	for _, ev := range r.events {
@@ -243,7 +237,7 @@ func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 	}
 }
 
-// noteStep gathers what became of a lease.
+// noteStep collects what happened to a lease.
 func (f *facts) noteStep(i int, s *modelStep) {
 	taken, at := f.h.Log[i].Taken, f.h.Log[i].At
 	l := f.incarnationAt(s.id, i)
@@ -262,7 +256,7 @@ func (f *facts) noteStep(i int, s *modelStep) {
 	switch {
 	case !s.ends():
 		l.succeeded = f.begin(i, s)
-		l.succeeded.most = max(l.most, s.ttl) // nothing is taken back from who held it
+		l.succeeded.most = max(l.most, s.ttl) // the former holder keeps its promise
 		l.succeeded.terms = []term{{i, taken, at, s.ttl}}
 	case !s.leaves():
 		d := f.begin(i, s)
@@ -281,11 +275,10 @@ func (f *facts) begin(i int, s *modelStep) *incarnation {
 	return l
 }
 
-// incarnationAt returns the incarnation of a lease after the entry at a position of the log, as
-// far as is known.
+// incarnationAt returns the incarnation of a lease after the entry at a position, as far as known.
 func (f *facts) incarnationAt(id lease.ID, entry int) *incarnation {
 	lives := f.byID[id]
-	for i := len(lives) - 1; i >= 0; i-- { // what ends and begins in one entry has begun
+	for i := len(lives) - 1; i >= 0; i-- { // of two that end and begin in one entry, the second
 		if l := lives[i]; l.granted <= entry && entry < l.ended {
 			return l
 		}
@@ -293,13 +286,13 @@ func (f *facts) incarnationAt(id lease.ID, entry int) *incarnation {
 	return nil
 }
 
-// seenAt returns the number of entries that some member had applied by t.
-// Whatever is linearizable and starts later sees them.
+// seenAt returns the number of entries that some member had applied by t. Every linearizable
+// operation that starts later sees them.
 func (f *facts) seenAt(t Time) int {
 	return sort.Search(len(f.h.Log), func(i int) bool { return f.h.Log[i].At > t })
 }
 
-// revisionOf is the store's revision after the first n entries.
+// revisionOf returns the store's revision after the first n entries.
 func (f *facts) revisionOf(n int) int64 {
 	if n == 0 {
 		return 1
@@ -307,25 +300,25 @@ func (f *facts) revisionOf(n int) int64 {
 	return f.revisions[n-1]
 }
 
-// at returns the version of a key at a revision, ok=false if there was none.
+// at returns the version of a key at a revision; ok is false if there was none.
 func (f *facts) at(key string, revision int64) (modelKey, bool) {
 	versions := f.history[key]
 	i := sort.Search(len(versions), func(i int) bool { return versions[i].mod > revision })
-	// Of two versions of one revision the last one counts.
+	// The last of two versions at one revision counts.
 	if i == 0 || versions[i-1].deleted {
 		return modelKey{}, false
 	}
 	return versions[i-1].modelKey, true
 }
 
-// span is how long a lease's TTL is in true time at least and at most, by
-// clocks that keep to the bound: each is off by half of it at most.
+// span returns the least and the most true time that a TTL can last by clocks within the bound.
+// Each is off by at most half of it.
 func (f *facts) span(ttl lease.TTL) (least, most Time) {
 	t, off := float64(ttl)*float64(Millisecond), f.h.Drift/2
 	return Time(t / (1 + off)), Time(t/(1-off)) + Millisecond
 }
 
-// healthy returns the healthy stretch that an instant is in.
+// healthy returns the healthy stretch that contains an instant.
 func (f *facts) healthy(at Time) (Stretch, bool) {
 	for _, s := range f.h.Healthy {
 		if s.From <= at && at <= s.To {

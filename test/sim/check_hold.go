@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkBeliefs is L4: no two holders are sure to hold the same thing at one time.
+// checkBeliefs is L4: no two holders believe to hold the same thing at the same time.
 func (f *facts) checkBeliefs() {
 	if !f.h.InBound {
 		return
@@ -21,10 +21,9 @@ func (f *facts) checkBeliefs() {
 	}
 }
 
-// sure is until when a belief counts. A process that resumes a lease puts the one that
-// held it out, who learns of that at its next renewal: only the token tells the two apart
-// until then, so what the first one still believes is not held against anybody. A hand-over is
-// different: who hands over has stopped before.
+// sure returns until when a belief counts. A process that resumes a lease displaces the former
+// holder, which learns that at its next renewal. Until then only the token tells them apart, so the
+// former one's belief is no violation. In a hand-over, the former holder has stopped before.
 func (f *facts) sure(b *Belief) Time {
 	if l := f.byToken(b.Lease, b.Token); l != nil && l.succeeded != nil &&
 		l.succeeded.began == fsm.LeaseResumed {
@@ -33,8 +32,7 @@ func (f *facts) sure(b *Belief) Time {
 	return b.Until
 }
 
-// conflicts returns the pairs of beliefs in one thing that overlap, the earlier
-// one first.
+// conflicts returns the pairs of overlapping beliefs in one thing, the earlier one first.
 func (f *facts) conflicts() [][2]*Belief {
 	type thing struct {
 		kind beliefKind
@@ -43,7 +41,7 @@ func (f *facts) conflicts() [][2]*Belief {
 	things := make(map[thing][]*Belief)
 	var order []thing
 	for _, b := range f.h.Beliefs {
-		if b.From >= f.sure(b) || b.Kind == beliefPermit { // that is checkHolders' business
+		if b.From >= f.sure(b) || b.Kind == beliefPermit { // checkHolders checks these
 			continue
 		}
 		t := thing{b.Kind, b.What}
@@ -70,8 +68,8 @@ func (f *facts) conflicts() [][2]*Belief {
 	return out
 }
 
-// checkTokens is L5: in the log tokens rise with every grant and every draw, and no client is
-// told a token that is not above those that were told before it asked.
+// checkTokens is L5: in the log, tokens rise with every grant and draw. A client only gets tokens
+// above those returned before its request.
 func (f *facts) checkTokens() {
 	last := lease.Token(0)
 	seen := make(map[lease.Token]lease.ID)
@@ -80,7 +78,7 @@ func (f *facts) checkTokens() {
 		for i := range e.Granted {
 			g := &e.Granted[i]
 			if seen[g.Token] == g.ID {
-				continue // the grant was repeated (T3)
+				continue // a repeated grant (T3)
 			}
 			seen[g.Token] = g.ID
 			if g.Token <= last {
@@ -101,7 +99,7 @@ func (f *facts) checkTokens() {
 	f.checkNames()
 }
 
-// checkReportedTokens looks at the tokens as clients were told them.
+// checkReportedTokens checks the tokens that clients received.
 func (f *facts) checkReportedTokens() {
 	type reported struct {
 		at    Time
@@ -149,14 +147,14 @@ func (f *facts) byToken(id lease.ID, token lease.Token) *incarnation {
 	return nil
 }
 
-// checkNames looks for two live leases of one name in the log.
+// checkNames finds two live leases with one name in the log.
 func (f *facts) checkNames() {
 	held := make(map[string]lease.Info)
 	end := func(e *Entry) {
 		for i := range e.Ended {
 			l := &e.Ended[i]
 			if l.Delayed && !l.Gone {
-				continue // the name stays with it for its lock delay
+				continue // the lease keeps the name during its lock delay
 			}
 			if h, ok := held[l.Name]; ok && h.ID == l.ID && h.Token == l.Token {
 				delete(held, l.Name)
@@ -176,7 +174,7 @@ func (f *facts) checkNames() {
 			}
 			held[g.Name] = *g
 		}
-		end(e) // what was granted and ended in one entry
+		end(e) // granted and ended in one entry
 	}
 }
 
@@ -186,8 +184,7 @@ func (f *facts) endedWithin(e *Entry, id lease.ID) bool {
 	})
 }
 
-// checkEnds is L6 once more, from the keys' side: no key outlives the lease that it
-// is attached to.
+// checkEnds is L6 from the side of the keys: no key outlives its lease.
 func (f *facts) checkEnds() {
 	for _, key := range f.keys {
 		versions := f.history[key]

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// String describes an incarnation in a violation.
+// String describes an incarnation for a violation.
 func (l *incarnation) String() string {
 	out := fmt.Sprintf("lease %d (token %d, ttl %d ms) was %s at %v",
 		l.id, l.token, l.ttl, beginnings[l.began], l.from)
@@ -30,9 +30,8 @@ var beginnings = map[fsm.LeaseEventKind]string{
 	fsm.LeaseHandedOver: "handed over", fsm.LeaseResumed: "resumed",
 }
 
-// checkExpiry is L1: no lease expires before a TTL has passed since the
-// grant or the last acknowledged renewal was sent, by any clock within the bound;
-// and every holder has stopped to believe by then.
+// checkExpiry is L1: no lease expires before a TTL has passed since its grant or last acknowledged
+// renewal was sent, by any clock within the bound, and its holder has stopped by then.
 func (f *facts) checkExpiry() {
 	if !f.h.InBound {
 		return
@@ -58,8 +57,8 @@ func (f *facts) checkExpiry() {
 	f.checkValid()
 }
 
-// kept is until when a promise of a TTL from an instant has to be kept. Another TTL that
-// was asked for later takes its place, if it is shorter: it runs anew too.
+// kept returns until when a promise of a TTL counts. A shorter TTL that was requested later
+// replaces it, and starts again.
 func (f *facts) kept(l *incarnation, from Time, ttl lease.TTL) Time {
 	least, _ := f.span(ttl)
 	until := from + least
@@ -71,7 +70,7 @@ func (f *facts) kept(l *incarnation, from Time, ttl lease.TTL) Time {
 	return until
 }
 
-// promises are the acknowledged renewals of an incarnation.
+// promises returns the acknowledged renewals of an incarnation.
 func (f *facts) promises(l *incarnation) (out []*Op) {
 	for _, op := range f.renewals[l.id] {
 		if op.Kind == opRenew && op.Outcome == Done && op.Err == nil && f.certain(l, op) {
@@ -81,16 +80,15 @@ func (f *facts) promises(l *incarnation) (out []*Op) {
 	return out
 }
 
-// may reports whether a renewal may be of an incarnation at all.
+// may reports whether a renewal can be for an incarnation.
 func (l *incarnation) may(op *Op) bool {
 	return !l.delayed && (op.Request.Token == 0 || op.Request.Token == l.token) &&
 		l.from <= op.Answered && op.Start <= l.until
 }
 
-// certain reports whether an acknowledged renewal can only have been of this incarnation. Another
-// one of the same ID may have been there between its start and its answer: a request that
-// waited at a member that stood still may find what a late try of the grant, which waited
-// there too, has made just before it (T28).
+// certain reports whether an acknowledged renewal can only be for this incarnation. Another one of
+// the same ID may have existed between its start and its answer: a renewal that waited at a paused
+// member may find the lease that a late repetition of its grant has just made (T28).
 func (f *facts) certain(l *incarnation, op *Op) bool {
 	for _, other := range f.byID[l.id] {
 		if other.may(op) != (other == l) {
@@ -100,7 +98,7 @@ func (f *facts) certain(l *incarnation, op *Op) bool {
 	return true
 }
 
-// checkValid holds the beliefs of holders against the ends of their leases.
+// checkValid compares the beliefs of holders with the ends of their leases.
 func (f *facts) checkValid() {
 	for _, b := range f.h.Beliefs {
 		for _, l := range f.byID[b.Lease] {
@@ -112,15 +110,14 @@ func (f *facts) checkValid() {
 	}
 }
 
-// name says what is believed to be held.
+// name describes what is believed to be held.
 func (b *Belief) name() string {
 	kinds := [...]string{"lease ", "name ", "lock ", "role ", "permit of "}
 	return kinds[b.Kind] + b.What
 }
 
-// touched is the last instant of a healthy stretch at which a renewal of a lease
-// may have reached a leader. One that nobody answered may have been held up by a
-// fault until the stretch began.
+// touched returns the last instant of a healthy stretch at which a renewal may have reached a
+// leader. A fault before the stretch may have delayed an unanswered one.
 func (f *facts) touched(l *incarnation, s Stretch) Time {
 	last := l.from
 	for _, t := range l.terms {
@@ -138,8 +135,8 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 		at := op.End
 		users := op.Caller != access.Caller{}
 		if op.relayed() && (op.End < s.From || f.l.Silence < l.most/5*2 || users) {
-			// The relay may have died, or its group may have ended for another reason, before the
-			// lease left as of this renewal.
+			// The relay may have died, or its group may have ended otherwise, before the lease left
+			// as of this renewal.
 			_, later := f.span(l.most / 5 * 2)
 			at += later
 		}
@@ -151,9 +148,9 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 	return last
 }
 
-// begun is when the primary of a reign began to count a lease: when it applied the grant,
-// or what let the TTL run anew before an instant, which may be later than others did, if
-// its own disk took no entries.
+// begun returns when the primary of a reign began to count a lease: when it applied the grant, or
+// the last restart of its TTL before an instant. That may be later than on other members if its
+// disk took no entries.
 func (f *facts) begun(l *incarnation, r reign, until Time) Time {
 	entry := l.granted
 	for _, t := range l.terms {
@@ -169,14 +166,14 @@ func (f *facts) begun(l *incarnation, r reign, until Time) Time {
 	return l.from
 }
 
-// holdName is a stretch in which one member times leases without a break.
+// reign is a stretch in which one member times leases without interruption.
 type reign struct {
 	member   uint64
 	from, to Time
 }
 
-// reigns are the stretches in which one member is primary, each ended by a crash,
-// a loss of leadership, a jump of the clock, or the end of the run.
+// reigns returns the stretches in which one member is primary, each ended by a crash, a loss of
+// leadership, a clock jump, or the end of the run.
 func (f *facts) reigns() []reign {
 	var out []reign
 	open := make(map[uint64]int)
@@ -208,10 +205,9 @@ func (f *facts) reigns() []reign {
 	return out
 }
 
-// checkLateness is L2 and L7. In a healthy stretch a primary ends each lease by
-// its expiry and a bound: its TTL after it was last renewed, or after the member was
-// promoted; and what was checkpointed and is silent since by the remaining time
-// after the member applied that, promoted or not.
+// checkLateness is L2 and L7. In a healthy stretch, a primary ends each lease within a bound of its
+// expiry: a TTL after its last renewal or the promotion. A lease that was checkpointed and is still
+// silent ends by the remaining time after the member applied the checkpoint.
 func (f *facts) checkLateness() {
 	for _, r := range f.reigns() {
 		for _, s := range f.h.Healthy {
@@ -257,14 +253,14 @@ func (f *facts) checkLate(l *incarnation, r reign, s Stretch) {
 	}
 }
 
-// checkSilent: a lease that is silent is checkpointed, or L7 would promise nothing.
+// checkSilent: a silent lease is checkpointed, or L7 would promise nothing.
 func (f *facts) checkSilent(l *incarnation, r reign, s Stretch) {
 	if f.l.Silence == 0 {
 		return
 	}
 	_, silence := f.span(min(l.most/2, f.l.Silence))
 	if slices.ContainsFunc(f.renewals[l.id], (*Op).relayed) {
-		_, silence = f.span(l.most / 2) // which is when it leaves, and more than that
+		_, silence = f.span(l.most / 2) // it leaves the group then at the latest
 	}
 	touch := f.touched(l, s)
 	due := max(touch+silence, r.from+silence, s.From) + f.l.Lateness
@@ -272,7 +268,7 @@ func (f *facts) checkSilent(l *incarnation, r reign, s Stretch) {
 		return
 	}
 	if least, _ := f.span(l.most); f.cached > 0 && touch+least <= due {
-		return // its end may be decided by then, and wait for a cache
+		return // its expiry may be decided by then, and wait for a cache
 	}
 	set, last := false, 0
 	for i, c := range l.checkpointed {
@@ -288,14 +284,14 @@ func (f *facts) checkSilent(l *incarnation, r reign, s Stretch) {
 	f.checkAgain(l, l.checkpointed[last:], s)
 }
 
-// again is how long after a checkpoint of a lease the next is due.
+// again returns how long after a checkpoint the next one is due.
 func (f *facts) again(l *incarnation) Time {
 	_, again := f.span(min(max(l.most/5*2, 1000), f.l.Silence))
 	return again
 }
 
-// checkAgain: a lease that stays silent is checkpointed again in time, since only what is
-// replicated outlives a restart of all members. Its end may come first.
+// checkAgain: a lease that stays silent is checkpointed again in time, because only that outlives a
+// restart of all members. Its end may come first.
 func (f *facts) checkAgain(l *incarnation, list []checkpointed, s Stretch) {
 	for i, c := range list {
 		due := max(c.at, s.From) + f.again(l) + f.l.Lateness
@@ -311,8 +307,8 @@ func (f *facts) checkAgain(l *incarnation, list []checkpointed, s Stretch) {
 	}
 }
 
-// checkRestarts is L7 when all members restart at once, between two healthy stretches: a
-// silent lease has no more left than before, but for what was not checkpointed yet.
+// checkRestarts is L7 for a restart of all members between two healthy stretches: a silent lease
+// has no more time left than before, except for what was not checkpointed yet.
 func (f *facts) checkRestarts() {
 	reigns := f.reigns()
 	for i := 1; i < len(f.h.Healthy) && f.l.Silence > 0; i++ {
@@ -331,8 +327,8 @@ func (f *facts) checkRestarts() {
 	}
 }
 
-// checkRestarted checks one lease in one reign after a restart. Before, the last reign of
-// the healthy stretch had begun at some instant.
+// checkRestarted checks one lease in one reign after a restart. began is when the last reign before
+// it began.
 func (f *facts) checkRestarted(l *incarnation, began Time, before, reign Stretch) {
 	until := min(l.until, reign.To)
 	touch := f.touched(l, Stretch{before.From, until})
@@ -350,16 +346,16 @@ func (f *facts) checkRestarted(l *incarnation, began Time, before, reign Stretch
 	}
 }
 
-// counted finds the last checkpoint of a lease that the member of a reign had
-// when that began, and from when on it counted: from when it applied it, or, if it
-// recovered it, from its promotion; or from when its clock jumped.
+// counted returns the last checkpoint of a lease that the member had when its reign began, and the
+// start of its countdown: when it applied the checkpoint, at its promotion if it recovered it, or
+// at its last clock jump.
 func (f *facts) counted(l *incarnation, r reign) (checkpoint int, at Time, ok bool) {
 	applied, started := f.appliedAt(r)
 	for c := len(l.checkpointed) - 1; c >= 0; c-- {
 		p := l.checkpointed[c]
 		t, had := applied(p.entry)
 		if !had || t > r.from {
-			continue // it was not yet there
+			continue // not granted yet
 		}
 		if p.remaining == 0 {
 			return 0, 0, false
@@ -372,7 +368,7 @@ func (f *facts) counted(l *incarnation, r reign) (checkpoint int, at Time, ok bo
 	return 0, 0, false
 }
 
-// recounted returns when the member of a reign began to count for the last time, if it did at t.
+// recounted returns when the member of a reign last restarted its countdowns before t.
 func (f *facts) recounted(r reign, t Time) Time {
 	for _, j := range f.h.Jumps {
 		if j.Member == r.member && j.At <= r.from {
@@ -382,9 +378,8 @@ func (f *facts) recounted(r reign, t Time) Time {
 	return t
 }
 
-// appliedAt returns when the member that led had applied an entry, in the run
-// of its process that the reign is in; what it had from a snapshot it had when it
-// started.
+// appliedAt returns when the leading member applied an entry in the process of this reign. Entries
+// in its snapshot count from its start.
 func (f *facts) appliedAt(r reign) (applied func(entry int) (Time, bool), started Time) {
 	for _, l := range f.h.Restarts {
 		if l.Member == r.member && l.Up && l.At <= r.from {

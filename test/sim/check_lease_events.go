@@ -11,9 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkLeaseEvents is W1 for the events of leases: what the log says of them is what the
-// model says, numbered without gaps. (What members and clients are told is held against
-// that as it happens, and by checkEvents.)
+// checkLeaseEvents is W1 for lease events: those of the log equal those of the model, numbered
+// without gaps. (checkEvents and the oracle check what members and clients get.)
 func (f *facts) checkLeaseEvents() {
 	n := 0
 	for _, e := range f.h.Log {
@@ -21,18 +20,18 @@ func (f *facts) checkLeaseEvents() {
 			ev := &e.Events[i]
 			n++
 			if n > len(f.leaseEvents) {
-				f.violate(e.At, "W1", "entry %d tells of %d events of leases, there are %d",
+				f.violate(e.At, "W1", "entry %d has lease events up to %d, want %d",
 					e.Index, n, len(f.leaseEvents))
 				return
 			}
 			if want := f.leaseEvents[n-1]; ev.Seq != uint64(n) || !sameEvent(ev, want) {
-				f.violate(e.At, "W1", "entry %d: event %d of leases is %+v, not number %d: %+v",
+				f.violate(e.At, "W1", "entry %d: lease event %d is %+v, want number %d: %+v",
 					e.Index, ev.Seq, *ev, n, *want)
 			}
 		}
 	}
 	if n < len(f.leaseEvents) {
-		f.violate(f.h.End, "W1", "the log tells of %d events of leases, there are %d",
+		f.violate(f.h.End, "W1", "the log has %d lease events, want %d",
 			n, len(f.leaseEvents))
 	}
 }
@@ -42,8 +41,8 @@ func sameEvent(got *fsm.LeaseEvent, want *modelStep) bool {
 		differsLease(&got.Info, &want.modelLease) == ""
 }
 
-// checkEvents checks what a client was told of leases: the events after the one it knew, each
-// once and in order, and none of which nobody knew. They need not be the newest.
+// checkEvents checks the lease events that a client received: those after the last one it knew,
+// each once and in order, and all of them applied. They need not be the newest.
 func (f *facts) checkEvents(op *Op, to int) {
 	if op.Err != nil {
 		if !errors.Is(op.Err, fsm.ErrEventsCompacted) {
@@ -75,9 +74,9 @@ func (f *facts) checkEvents(op *Op, to int) {
 	}
 }
 
-// checkFenced is L5 from the side of what a token protects: a client that writes on the
-// condition that its token holds a name has the name when that is applied, and after a write no
-// smaller token writes.
+// checkFenced is L5 from the side of the protected resource: a client that writes on condition that
+// its token holds a name holds it when the write is applied, and no smaller token writes
+// afterwards.
 func (f *facts) checkFenced() {
 	for _, key := range f.keys {
 		name, fenced := strings.CutPrefix(key, "f/")

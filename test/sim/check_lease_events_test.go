@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// fenced is the write of a token's holder.
+// fenced returns the write of a token's holder.
 func fenced(name string, token lease.Token) *fsm.Txn {
 	return &fsm.Txn{
 		Compare: []fsm.Compare{{Key: name, Target: fsm.TargetNameToken, Number: int64(token)}},
@@ -18,9 +18,9 @@ func fenced(name string, token lease.Token) *fsm.Txn {
 	}
 }
 
-// resumed is a history in which everything is as it should be: lease 7, with a lock delay, is
-// handed over, gets a shorter TTL, is resumed by another process, and expires at 13 s; each of
-// its holders writes on the condition that it holds the name, and the first writes late.
+// resumed is a correct history: lease 7, with a lock delay, is handed over, gets a shorter TTL, is
+// resumed by another process, and expires at 13 s. Each holder writes on condition that it holds
+// the name; the first writes too late.
 func resumed() *hand {
 	b := newHand()
 	ms := func(at Time) (Time, Time) { return at * Millisecond, at*Millisecond + 4*Millisecond }
@@ -40,7 +40,7 @@ func resumed() *hand {
 	op = b.renew(2, 8100*Millisecond, 8102*Millisecond, 7)
 	op.Request.Token, op.TTL, op.Err = 2, 0, lease.ErrNotFound
 	b.expire(13100*Millisecond, 7)
-	do(4, 13500, grant(8, 4000, "n")) // its lock delay runs
+	do(4, 13500, grant(8, 4000, "n")) // its lock delay is running
 	b.expire(15200*Millisecond, 7)
 	do(4, 15500, grant(8, 4000, "n"))
 	do(4, 15600, fenced("n", 4))
@@ -55,9 +55,8 @@ func resumed() *hand {
 	return b
 }
 
-// TestCheckHeirs: nothing is found in a history that keeps every promise. Of three
-// holders the second goes on until it learns that the third has resumed the lease: that is no
-// violation.
+// A correct history has no violations. The second of three holders continues until it learns that
+// the third has resumed the lease, which is allowed.
 func TestCheckHeirs(t *testing.T) {
 	r := Check(resumed().h, handLimits)
 	for _, v := range r.Violations {
@@ -72,7 +71,7 @@ func TestCheckHeirs(t *testing.T) {
 	}
 }
 
-// TestCheckHeirsBad: each broken promise is found, as itself.
+// Each broken promise is found and attributed to its invariant.
 func TestCheckHeirsBad(t *testing.T) {
 	for _, c := range []struct {
 		id, name string

@@ -8,10 +8,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A renewal that began in one incarnation of a lease and is acknowledged in the next one of its ID
-// promised nothing about the first (T28); without the second it did. Seed 60294 of commit
-// 0571f21 had a member that stood still, and then granted again what had expired
-// before it looked at the renewal.
+// A renewal that began in one incarnation of a lease and was acknowledged in the next promised
+// nothing about the first (T28). Seed 60294 of commit 0571f21 had a paused member that granted an
+// expired ID again before it processed the renewal.
 func TestRenewalOfNextIncarnation(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		b := newHand()
@@ -31,14 +30,13 @@ func TestRenewalOfNextIncarnation(t *testing.T) {
 			}
 		}
 		if early == again {
-			t.Errorf("granted again: %t; found to be early: %t", again, early)
+			t.Errorf("granted again: %t; reported as early: %t", again, early)
 		}
 	}
 }
 
-// A renewal that is answered while an entry is applied may promise the TTL that the lease
-// had between two commands of that entry, which came by different members; another one it
-// may not. Seed 701695 of commit b4c7869.
+// A renewal that is answered while an entry is applied may promise the TTL between two commands of
+// that entry from different members, but no other. Seed 701695 of commit b4c7869.
 func TestRenewalWithinEntry(t *testing.T) {
 	for ttl, want := range map[lease.TTL]bool{5000: true, 9000: true, 2000: true, 8000: false} {
 		b := newHand()
@@ -64,9 +62,9 @@ func TestRenewalWithinEntry(t *testing.T) {
 	}
 }
 
-// A member that is held up between the reading of its clock and the applying of a grant counts
-// the TTL from the reading, which comes after it has taken the mail that made it apply: that is
-// what the grant promises, and not less. Seed 304 had a core held up so for 156 ms.
+// A member that is delayed between reading its clock and applying a grant counts the TTL from the
+// reading, which follows the mail that made it apply the grant. Seed 304 had a core that was
+// delayed by 156 ms.
 func TestPromisedFromTheMail(t *testing.T) {
 	const taken, applied = Second, Second + 150*Millisecond
 	for until, early := range map[Time]bool{
@@ -83,19 +81,19 @@ func TestPromisedFromTheMail(t *testing.T) {
 			found = found || v.ID == "L1"
 		}
 		if found != early {
-			t.Errorf("expired at %v: found to be early: %t", until, found)
+			t.Errorf("expired at %v: reported as early: %t", until, found)
 		}
 	}
 }
 
-// checkpoint has lease 7 checkpointed at an instant.
+// checkpoint adds a checkpoint of lease 7.
 func (b *hand) checkpoint(at Time, remaining lease.TTL) {
 	b.entry(at, &fsm.Checkpoint{
 		Term: b.term, Leases: []lease.Checkpoint{{ID: 7, Token: 1, Remaining: remaining}},
 	})
 }
 
-// TestCheckSilent: a lease that is silent has to be checkpointed in time, and then again.
+// A silent lease must be checkpointed in time, and then again.
 func TestCheckSilent(t *testing.T) {
 	l := handLimits
 	l.Silence = 8000
@@ -117,8 +115,8 @@ func TestCheckSilent(t *testing.T) {
 	}
 }
 
-// TestCheckRestarts: after a restart of all members a silent lease has no more left than
-// before and the time since its last checkpoint.
+// After a restart of all members, a silent lease has no more time left than before plus the time
+// since its last checkpoint.
 func TestCheckRestarts(t *testing.T) {
 	l := handLimits
 	l.Silence = 8000

@@ -12,20 +12,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// model is what the service promises, said as simply as it can be: leases with
-// their keys in plain sorted slices, and no clock at all. When a lease ends is the
-// checkers' business; here expiry is an operation like any other.
+// model is what the service promises, in the simplest form: leases and keys in sorted slices,
+// without a clock. The checkers judge when a lease ends; here an expiry is an operation like any
+// other.
 //
-// It shares no code with fsm, lease and mvcc, only the types of commands, so that
-// a mistake there is not repeated here. A model is small and is copied whole:
-// linearizability is searched for with it.
+// It shares no code with fsm, lease and mvcc, only the types of commands, so that it does not
+// repeat their mistakes. A model is small and copied whole for the search for a linearization.
 type model struct {
 	revision  int64
 	compacted int64
 	lastToken lease.Token
 	keys      []modelKey   // by key
 	leases    []modelLease // by ID
-	alarms    []fsm.Alarm  // that nothing may grow
+	alarms    []fsm.Alarm  // no operation may grow the state
 	sessions  []modelSession
 	rights    *modelRights
 }
@@ -47,9 +46,9 @@ type modelEvent struct {
 
 // modelResult is the outcome of a command.
 type modelResult struct {
-	// repeated says that nothing was done now, because it was before.
+	// repeated means that the command had no effect, because it was done before.
 	repeated bool
-	// void are leases whose checkpoints came too late: they have changed since.
+	// void has leases whose checkpoints came too late.
 	void     []lease.ID
 	revision int64
 	err      error
@@ -59,7 +58,7 @@ type modelResult struct {
 	txn      *modelTxn
 }
 
-// token is that of the lease that the command returns, or the last that it drew, 0 for none.
+// token is the token of the returned lease, or the last that the command drew; 0 for none.
 func (r *modelResult) token() lease.Token {
 	switch {
 	case r.lease != nil:
@@ -71,8 +70,7 @@ func (r *modelResult) token() lease.Token {
 	}
 }
 
-// modelTxn is the outcome of a transaction: the branch taken, and what its ranges
-// found, in order.
+// modelTxn is the outcome of a transaction: the branch, and the results of its ranges, in order.
 type modelTxn struct {
 	succeeded bool
 	ranges    [][]modelKey
@@ -90,7 +88,7 @@ func (m *model) clone() *model {
 	return &c
 }
 
-// equal says whether two models cannot be told apart by any later operation.
+// equal reports whether no later operation can distinguish two models.
 func (m *model) equal(o *model) bool {
 	return m.revision == o.revision && m.compacted == o.compacted &&
 		m.lastToken == o.lastToken && slices.Equal(m.alarms, o.alarms) &&
@@ -122,7 +120,7 @@ func (m *model) lease(id lease.ID) (int, bool) {
 	})
 }
 
-// between says whether a key is in [from, end), by etcd's convention for end.
+// between reports whether a key is in [from, end), by etcd's convention for end.
 func between(key, from, end string) bool {
 	switch end {
 	case "":
@@ -145,7 +143,7 @@ func (m *model) scan(from, end string) []modelKey {
 	return out
 }
 
-// apply does what one command of an entry of term asks.
+// apply applies one command of an entry in a term.
 func (m *model) apply(term uint64, c fsm.Command) modelResult {
 	var r modelResult
 	switch c := c.(type) {
@@ -196,8 +194,7 @@ func (m *model) compact(r *modelResult, revision int64) {
 	}
 }
 
-// change runs a transaction; all that it changes is one revision, and one that
-// cannot be carried out as a whole changes nothing.
+// change runs a transaction. All its changes have one revision. If it fails, it changes nothing.
 func (m *model) change(r *modelResult, c *fsm.Txn) {
 	ops, succeeded := m.branch(c)
 	r.txn = &modelTxn{succeeded: succeeded}
@@ -236,8 +233,8 @@ func fallible(op fsm.Op) bool {
 			op.Put.IgnoreValue || op.Put.IgnoreLease)
 }
 
-// branch evaluates a transaction's conditions, those of nested ones too, against
-// the state before it, and returns the operations that will run, flat.
+// branch evaluates a transaction's conditions, including those of nested ones, against the state
+// before it, and returns the operations to run, flattened.
 func (m *model) branch(c *fsm.Txn) (ops []fsm.Op, succeeded bool) {
 	succeeded = true
 	for i := range c.Compare {
@@ -258,7 +255,7 @@ func (m *model) branch(c *fsm.Txn) (ops []fsm.Op, succeeded bool) {
 	return ops, succeeded
 }
 
-// run carries out an operation; before is the state before the transaction.
+// run performs an operation; before is the state before the transaction.
 func (m *model) run(x *modelRun, before *model, op fsm.Op) error {
 	r := x.r
 	switch {
@@ -342,8 +339,8 @@ func (m *model) put(r *modelResult, c *fsm.Put) (prev *modelKey) {
 	return prev
 }
 
-// holds evaluates one condition by etcd's rules: over every key of a range, and
-// over a pair of zeros if there is none, except by value.
+// holds evaluates one condition by etcd's rules: for every key of a range, or for a pair of zeros
+// if there is none, except by value.
 func (m *model) holds(c *fsm.Compare) bool {
 	switch c.Target {
 	case fsm.TargetLeaseAlive:
@@ -398,7 +395,7 @@ func related(r fsm.Relation, order int) bool {
 	}
 }
 
-// String shows the model for the report of a violation.
+// String describes the model for a violation.
 func (m *model) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "revision %d", m.revision)

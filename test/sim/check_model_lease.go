@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file is the model's leases. None of it knows what time it is.
+// This file has the model's leases. They know no time.
 
 type modelLease struct {
 	id        lease.ID
@@ -23,38 +23,38 @@ type modelLease struct {
 	remaining lease.TTL
 	stamp     uint64
 	lockDelay lease.TTL
-	keep      bool // its keys, when it expires
+	keep      bool // keep its keys when it expires
 	bound     bool // to its only key
-	delayed   bool // it is over, and its lock delay runs
-	existed   bool // in a result: it was there when it was to be granted
+	delayed   bool // it has ended, and its lock delay is running
+	existed   bool // in a result: it existed before the grant
 }
 
-// modelStep is something that happens to a lease: an event, or a renewal through the log,
-// whose kind is 0.
+// modelStep is something that happened to a lease: an event, or a renewal through the log, with
+// kind 0.
 type modelStep struct {
-	modelLease // after it, or as it was last
+	modelLease // afterwards, or its last state
 	kind       fsm.LeaseEventKind
 	by         string
 	revision   int64
-	keys       []string // that went, or were let go
+	keys       []string // that were deleted or detached
 }
 
-// ends reports whether the step ends a lease, or begins its lock delay.
+// ends reports whether the step ends a lease or begins its lock delay.
 func (s *modelStep) ends() bool {
 	return s.kind == fsm.LeaseExpired || s.kind == fsm.LeaseReleased || s.kind == fsm.LeaseRevoked
 }
 
-// leaves reports whether the step leaves nothing of the lease.
+// leaves reports whether the step removes the lease.
 func (s *modelStep) leaves() bool {
 	return s.ends() && (s.kind != fsm.LeaseExpired || !s.delayed)
 }
 
-// modelRun is a command that is being carried out: what it has done to leases, and which
-// lease an ID means that a repeated grant has asked for.
+// modelRun is a command in progress: its effects on leases, and the lease that a repeated grant
+// found.
 type modelRun struct {
 	r     *modelResult
 	alias map[lease.ID]lease.ID
-	// fresh are the bound leases that it has granted, with their keys, "" for none yet.
+	// fresh has the bound leases that it granted, with their keys, "" for none yet.
 	fresh map[lease.ID]string
 	grows bool // it has put or granted something
 }
@@ -71,7 +71,7 @@ func (x *modelRun) step(kind fsm.LeaseEventKind, l *modelLease) *modelStep {
 	return &x.r.steps[len(x.r.steps)-1]
 }
 
-// live finds a lease that is not over, by its token if that is not 0.
+// live finds a live lease, by its token if that is not 0.
 func (m *model) live(id lease.ID, token lease.Token) *modelLease {
 	i, ok := m.lease(id)
 	if !ok || m.leases[i].delayed || token != 0 && m.leases[i].token != token {
@@ -91,8 +91,7 @@ func (m *model) named(name string) *modelLease {
 	return &m.leases[i]
 }
 
-// meant returns the lease that is named by an ID or a name, or by both; 0, which is no lease, if
-// there is none.
+// meant returns the lease given by an ID, a name or both; 0 if there is none.
 func (m *model) meant(x *modelRun, id lease.ID, name string) lease.ID {
 	id = x.actual(id)
 	if name == "" {
@@ -105,7 +104,7 @@ func (m *model) meant(x *modelRun, id lease.ID, name string) lease.ID {
 	return l.id
 }
 
-// leaseCommand carries out a command on leases alone.
+// leaseCommand performs a command on leases alone.
 func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 	x := &modelRun{r: r}
 	switch c := c.(type) {
@@ -142,8 +141,8 @@ func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 	x.date(m.revision)
 }
 
-// forget drops what became of leases that were granted and ended within the command, which
-// began when a token was the last: nobody is told of them.
+// forget drops the steps of leases that were granted and ended within the command. last is the last
+// token before it. No one is notified of them.
 func (x *modelRun) forget(last lease.Token) {
 	var gone []lease.Token
 	for i := range x.r.steps {
@@ -156,15 +155,14 @@ func (x *modelRun) forget(last lease.Token) {
 	})
 }
 
-// date says which revision the steps are of.
+// date sets the revision of the steps.
 func (x *modelRun) date(revision int64) {
 	for i := range x.r.steps {
 		x.r.steps[i].revision = revision
 	}
 }
 
-// succeed changes a lease whose time runs anew then; with another token if another holds
-// it from now on.
+// succeed changes a lease and restarts its TTL, with a new token if another holder takes it over.
 func (m *model) succeed(
 	x *modelRun, kind fsm.LeaseEventKind, l *modelLease, change func(*modelLease),
 ) error {
@@ -193,7 +191,7 @@ func (r *modelResult) record(l *modelLease) {
 	r.lease = &c
 }
 
-// takesMore reports whether a lease takes more room when it is handed over.
+// takesMore reports whether a hand-over makes a lease larger.
 func (l *modelLease) takesMore(c *fsm.HandOver) bool {
 	before := lease.Terms{
 		Name: l.name, Owner: l.owner, RequestID: l.request, Secret: l.secret,
@@ -207,7 +205,7 @@ func (l *modelLease) takesMore(c *fsm.HandOver) bool {
 	return after.Bytes() > before.Bytes()
 }
 
-// repeatedBy reports whether a grant is the request that the lease was made for.
+// repeatedBy reports whether a grant is the request that made the lease.
 func (l *modelLease) repeatedBy(t *lease.Terms) bool {
 	return t.RequestID != "" && l.request == t.RequestID && l.owner == t.Owner &&
 		l.name == t.Name && !l.delayed
@@ -266,24 +264,24 @@ func (m *model) grant(x *modelRun, c *fsm.Grant) error {
 	return nil
 }
 
-// again is a grant that finds the lease that it made before.
+// again handles a grant that finds the lease it made before.
 func (m *model) again(x *modelRun, c *fsm.Grant, l *modelLease) {
 	if c.Renew {
-		_ = m.succeed(x, 0, l, func(*modelLease) {}) // it is there
+		_ = m.succeed(x, 0, l, func(*modelLease) {}) // it exists
 	}
 	x.r.record(l)
 	x.r.lease.existed = true
 }
 
-// labels makes one text of a lease's labels.
+// labels returns a lease's labels as one text.
 func labels(t *lease.Terms) string {
 	if len(t.Labels) == 0 {
 		return ""
 	}
-	return fmt.Sprint(t.Labels) // in the order of the keys
+	return fmt.Sprint(t.Labels) // sorted by key
 }
 
-// revoke ends a lease that may be over, and its keys with it.
+// revoke ends a lease, which may be in its lock delay, and deletes its keys.
 func (m *model) revoke(x *modelRun, c *fsm.Revoke) error {
 	i, ok := m.lease(m.meant(x, c.ID, c.Name))
 	if !ok || c.Token != 0 && c.Token != m.leases[i].token {
@@ -296,7 +294,7 @@ func (m *model) revoke(x *modelRun, c *fsm.Revoke) error {
 	return nil
 }
 
-// remove takes a lease away: its keys are deleted or, if they are to stay, detached.
+// remove removes a lease. Its keys are deleted, or detached if they are to stay.
 func (m *model) remove(x *modelRun, i int, keep bool) (keys []string) {
 	id := m.leases[i].id
 	m.leases = slices.Delete(m.leases, i, i+1)
@@ -320,7 +318,7 @@ func (m *model) remove(x *modelRun, i int, keep bool) (keys []string) {
 	return keys
 }
 
-// bind says whether a bound lease takes a key, which a put of this run puts on it.
+// bind checks whether a bound lease accepts a key that this run attaches.
 func (m *model) bind(x *modelRun, before *model, id lease.ID, key string) bool {
 	only, fresh := x.fresh[id]
 	if !fresh {
@@ -331,7 +329,7 @@ func (m *model) bind(x *modelRun, before *model, id lease.ID, key string) bool {
 	return only == "" || only == key
 }
 
-// settle ends bound leases whose key has gone, or moved.
+// settle ends bound leases whose key is gone or attached elsewhere.
 func (m *model) settle(x *modelRun) {
 	for i := 0; i < len(m.leases); i++ {
 		l := m.leases[i]
@@ -344,8 +342,8 @@ func (m *model) settle(x *modelRun) {
 	}
 }
 
-// expire ends one lease by expiry, or begins its lock delay: each is a revision, or none
-// if there is no key.
+// expire expires one lease, or begins its lock delay. Each expiry is a revision, unless there is no
+// key.
 func (m *model) expire(r *modelResult, i int) {
 	x, l := &modelRun{r: r}, &m.leases[i]
 	before, first := len(r.events), len(r.steps)

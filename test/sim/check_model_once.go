@@ -7,15 +7,14 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// modelSession is what is known of a client whose writes have numbers. It is found by its
-// nonce, which no two clients of a run share. The bounds of what is remembered are not
-// in the model; no run comes near them.
+// modelSession is the state of a client whose writes are numbered. It is found by its nonce, which
+// is unique in a run. The limits on what is remembered are not in the model; no run reaches them.
 type modelSession struct {
 	nonce, settled uint64
 	answers        []modelAnswer // by number, none below settled
 }
 
-// modelAnswer is the result of a number, without what happened.
+// modelAnswer is the result of a number, without its effects.
 type modelAnswer struct {
 	number uint64
 	result modelResult
@@ -43,8 +42,8 @@ func (m *model) openSession(c *fsm.OpenSession) {
 	}
 }
 
-// once does a command unless its number was done. Other models may share the sessions, so
-// they are replaced, not changed.
+// once performs a command unless its number was used. Models share sessions, so they are replaced,
+// not changed.
 func (m *model) once(term uint64, c *fsm.Once) modelResult {
 	i, ok := m.session(c.Session.Nonce)
 	if !ok {

@@ -10,10 +10,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// matchOps finds, for every command that a client sent, the entry that carries it.
-// A command that is certain to have failed is in none (S1), one that was
-// acknowledged in one (S2), one of unknown outcome in one at most; and the log has
-// nothing that nobody asked for.
+// matchOps finds the entry of every command that a client sent. A command that certainly failed has
+// none (S1), an acknowledged one has one (S2), one of unknown outcome at most one; and the log has
+// nothing that was not requested.
 func (f *facts) matchOps() {
 	type class struct {
 		ops    []*Op
@@ -61,8 +60,8 @@ func (f *facts) matchOps() {
 	}
 }
 
-// operators reports whether a command comes from operators, members or leaders rather
-// than from clients.
+// operators reports whether a command comes from operators, members or leaders rather than from
+// clients.
 func operators(c fsm.Command) bool {
 	switch c.(type) {
 	case *fsm.SetMember, *fsm.SetAlarm, *fsm.SetVersion, *fsm.Compact, *fsm.StateHash:
@@ -72,9 +71,9 @@ func operators(c fsm.Command) bool {
 	}
 }
 
-// match assigns equal commands in the log to the operations that may have sent
-// them. Of the acknowledged ones that fit a position the one that was answered first
-// takes it, so that as many as possible find one; the others take what is left.
+// match assigns equal commands in the log to the operations that may have sent them. Among the
+// acknowledged ones that fit a position, it picks the one answered first, so that as many as
+// possible find one.
 func (f *facts) match(ops []*Op, places []logPosition) {
 	var left []logPosition
 	for _, p := range places {
@@ -103,8 +102,8 @@ func (f *facts) match(ops []*Op, places []logPosition) {
 	}
 }
 
-// first returns the operation with an outcome, and without a position, that fits a
-// position and ended first.
+// first returns, of the operations with an outcome and without a position that fit p, the one that
+// ended first.
 func (f *facts) first(ops []*Op, p logPosition, outcome Ending) *Op {
 	var best *Op
 	for _, op := range ops {
@@ -118,8 +117,8 @@ func (f *facts) first(ops []*Op, p logPosition, outcome Ending) *Op {
 	return best
 }
 
-// fits reports whether an operation's command may be the one at a position of the
-// log: it came after the start, before the answer, and gave that answer.
+// fits reports whether an operation's command may be the one at a position: after its start, before
+// its answer, and with that answer.
 func (f *facts) fits(op *Op, p logPosition) bool {
 	e := f.h.Log[p.entry]
 	if e.At < op.Start {
@@ -131,10 +130,9 @@ func (f *facts) fits(op *Op, p logPosition) bool {
 	return e.At <= op.End && differs(&op.Fsm, &f.outcomes[p.entry][p.command]) == ""
 }
 
-// checkOps is the witness of S1: every linearizable operation takes effect, in the
-// order of the log, between its start and its answer. What some member had applied
-// when it started it sees; what nobody had applied when it was answered it
-// cannot have seen.
+// checkOps proves S1: every linearizable operation takes effect in the order of the log, between
+// its start and its answer. It sees what any member had applied at its start, and nothing that no
+// member had applied at its answer.
 func (f *facts) checkOps() {
 	for _, op := range f.h.Ops {
 		if op.Outcome != Done {
@@ -164,9 +162,8 @@ func (f *facts) checkOps() {
 	}
 }
 
-// checkRange checks one read: of a state that was the newest at some time while it
-// was under way, or, if it is serializable, at some time before. Either way it is
-// the whole state of one revision.
+// checkRange checks one read: it returns one whole revision, which was the newest at some time
+// during the read or, if the read is serializable, at any time before.
 func (f *facts) checkRange(op *Op, from, to int) {
 	if op.Err != nil {
 		f.checkRangeError(op, to)
@@ -196,8 +193,7 @@ func (f *facts) checkRange(op *Op, from, to int) {
 	}
 }
 
-// checkRangeError: a read is refused only if it asks for what was compacted, or is
-// not there yet.
+// checkRangeError: a read is refused only if its revision was compacted or is in the future.
 func (f *facts) checkRangeError(op *Op, to int) {
 	revision := op.Request.Range.Options.Revision
 	ok := true
@@ -246,15 +242,15 @@ func (f *facts) scanAt(from, end string, revision int64) []modelKey {
 	return out
 }
 
-// alive reports whether a lease was there, under a token if that is not 0, and whether it
-// was not, at some time between the first from and the first to entries.
+// alive reports whether a lease existed, under a token if that is not 0, and whether it did not, at
+// some time between the first from and the first to entries.
 func (f *facts) alive(id lease.ID, token lease.Token, from, to int) (was, wasNot bool) {
 	covered := from
 	for _, l := range f.byID[id] {
 		if l.delayed || token != 0 && l.token != token {
 			continue
 		}
-		// It is there after the first n entries for n in (granted, ended].
+		// It exists after the first n entries for n in (granted, ended].
 		lo, hi := max(l.granted+1, from), min(l.ended, to)
 		if lo > hi {
 			continue
@@ -268,10 +264,9 @@ func (f *facts) alive(id lease.ID, token lease.Token, from, to int) (was, wasNot
 	return was, wasNot || covered <= to
 }
 
-// checkRenew is L3: once a lease has ended anywhere no renewal that starts
-// later succeeds; and "not found" is said of no lease that was there all the
-// time (T7). With a token that is of the lease under this token (T28). The TTL that is
-// told is one that the lease had meanwhile.
+// checkRenew is L3: once a lease has ended anywhere, no renewal that starts later succeeds, and a
+// lease that existed all the time is never reported as not found (T7). A token counts only for the
+// lease with that token (T28). The returned TTL is one that the lease had meanwhile.
 func (f *facts) checkRenew(op *Op, from, to int) {
 	was, wasNot := f.alive(op.Lease, op.Request.Token, from, to)
 	switch {
@@ -290,9 +285,8 @@ func (f *facts) checkRenew(op *Op, from, to int) {
 	}
 }
 
-// had reports whether a lease had the TTL that a renewal promises at some time between the
-// first from and the first to entries. That includes the time within an entry: commands
-// that came by different members are answered one member's after the other's.
+// had reports whether a lease had the promised TTL at some time between the first from and the
+// first to entries, including times within an entry, whose commands are answered member by member.
 func (f *facts) had(op *Op, from, to int) bool {
 	for _, l := range f.byID[op.Lease] {
 		for i, t := range l.terms {

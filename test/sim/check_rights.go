@@ -11,12 +11,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// modelRights is who may do what, said as simply as it can be. It shares no code with package
-// access but errors and the types that commands have. Models share it, so a change makes another.
+// modelRights has the permissions, in the simplest form. It shares no code with package access
+// except for errors and the types of commands. Models share it, so a change makes a copy.
 type modelRights struct {
 	enabled  bool
 	revision uint64
-	users    map[string][]string // and their roles
+	users    map[string][]string // with their roles
 	roles    map[string][]access.Permission
 }
 
@@ -24,7 +24,7 @@ func newRights() *modelRights { return &modelRights{revision: 1} }
 
 func (r *modelRights) equal(o *modelRights) bool { return r == o || reflect.DeepEqual(r, o) }
 
-// next returns a copy to be changed.
+// next returns a copy to change.
 func (r *modelRights) next() *modelRights {
 	c := &modelRights{
 		enabled: r.enabled, revision: r.revision + 1,
@@ -36,7 +36,7 @@ func (r *modelRights) next() *modelRights {
 	return c
 }
 
-// rolesOf returns the roles of a caller that counts as somebody, or why it does not.
+// rolesOf returns the roles of an authenticated caller, or why it is not.
 func (r *modelRights) rolesOf(who access.Caller) ([]string, error) {
 	roles, user := r.users[who.User]
 	switch {
@@ -53,7 +53,7 @@ func (r *modelRights) rolesOf(who access.Caller) ([]string, error) {
 	}
 }
 
-// allows reports whether a permission is for something.
+// allows reports whether a permission includes an operation.
 func allows(p access.Permission, what access.Kind) bool {
 	names := func(k access.Kind) bool { return k >= access.See }
 	if names(p.Kind) || names(what) {
@@ -62,8 +62,8 @@ func allows(p access.Permission, what access.Kind) bool {
 	return p.Kind == what || p.Kind == access.ReadWrite
 }
 
-// may reports whether a caller may do something with all keys, or names, of [key, end). What it
-// may changes only where a permission begins or ends, so that it is asked at these places.
+// may reports whether a caller may do something with all keys, or names, in [key, end). The answer
+// changes only where a permission begins or ends, so it checks there.
 func (r *modelRights) may(who access.Caller, what access.Kind, key, end string) bool {
 	if !r.enabled {
 		return true
@@ -103,7 +103,7 @@ func (r *modelRights) may(who access.Caller, what access.Kind, key, end string) 
 	return true
 }
 
-// change is a command that changes users and roles. ok is false for any other command.
+// change performs a command that changes users and roles; ok is false for any other command.
 func (r *modelRights) change(c fsm.Command) (next *modelRights, err error, ok bool) {
 	n := r.next()
 	switch c := c.(type) {
@@ -212,7 +212,7 @@ func (r *modelRights) changePermission(n *modelRights, c fsm.Command) (*modelRig
 	return n, nil, true
 }
 
-// do does what a command of an entry asks for a caller, if it may have that now.
+// do performs a caller's command, if the caller has the permission now.
 func (m *model) do(term uint64, who access.Caller, c fsm.Command) modelResult {
 	if err := m.denies(who, c); err != nil {
 		return modelResult{err: err, revision: m.revision}
@@ -220,7 +220,7 @@ func (m *model) do(term uint64, who access.Caller, c fsm.Command) modelResult {
 	return m.apply(term, c)
 }
 
-// changeRights does a command that changes users and roles, if it is one.
+// changeRights performs a command if it changes users and roles.
 func (m *model) changeRights(r *modelResult, c fsm.Command) {
 	next, err, ok := m.rights.change(c)
 	if !ok {
@@ -228,7 +228,7 @@ func (m *model) changeRights(r *modelResult, c fsm.Command) {
 	}
 	switch c.(type) {
 	case *fsm.UserAdd, *fsm.UserGrantRole, *fsm.RoleAdd, *fsm.RoleGrant:
-		if len(m.alarms) > 0 { // it would take room
+		if len(m.alarms) > 0 { // it would use space
 			r.err = fsm.ErrNoSpace
 			return
 		}
@@ -236,7 +236,7 @@ func (m *model) changeRights(r *modelResult, c fsm.Command) {
 	m.rights, r.err = next, err
 }
 
-// denies says why a caller may not do a command now, nil if it may.
+// denies returns why a caller may not perform a command now, or nil.
 func (m *model) denies(who access.Caller, c fsm.Command) error {
 	if !m.rights.enabled || who == (access.Caller{}) && (operators(c) || fsm.Internal(c)) {
 		return nil
@@ -265,7 +265,7 @@ func (m *model) denies(who access.Caller, c fsm.Command) error {
 	return nil
 }
 
-// mayDo reports whether a caller that has logged in may do a command.
+// mayDo reports whether an authenticated caller may perform a command.
 func (m *model) mayDo(who access.Caller, c fsm.Command) bool {
 	may := func(what access.Kind, key, end string) bool { return m.rights.may(who, what, key, end) }
 	switch c := c.(type) {
@@ -288,7 +288,7 @@ func (m *model) mayDo(who access.Caller, c fsm.Command) bool {
 		return m.mayHold(who, c.ID, c.Name, true)
 	case *fsm.ChangeTTL:
 		return m.mayHold(who, c.ID, c.Name, false)
-	case *fsm.HandOver: // to whom, no program says
+	case *fsm.HandOver: // programs do not name the new owner's principal
 		return m.mayHold(who, c.ID, c.Name, false)
 	case *fsm.Resume:
 		return m.mayHold(who, c.ID, c.Name, false)
@@ -299,7 +299,7 @@ func (m *model) mayDo(who access.Caller, c fsm.Command) bool {
 	}
 }
 
-// mayRun is mayDo for a transaction: for all that it might do.
+// mayRun is mayDo for a transaction, for all operations that it might perform.
 func (m *model) mayRun(who access.Caller, c *fsm.Txn) bool {
 	for _, k := range c.Compare {
 		read := k.Target != fsm.TargetLeaseAlive && k.Target != fsm.TargetNameToken
@@ -333,8 +333,8 @@ func (m *model) mayRun(who access.Caller, c *fsm.Txn) bool {
 	return true
 }
 
-// mayHold reports whether a caller may do something with a lease, if it is there. byKeys says that
-// of one without a name that belongs to nobody its keys decide.
+// mayHold reports whether a caller may do something with a lease, if it exists. With byKeys, the
+// keys of a lease without name and owner decide.
 func (m *model) mayHold(who access.Caller, id lease.ID, name string, byKeys bool) bool {
 	l := m.named(name)
 	if i, ok := m.lease(id); name == "" && ok {
@@ -346,7 +346,7 @@ func (m *model) mayHold(who access.Caller, id lease.ID, name string, byKeys bool
 	return m.rights.holds(who, l, byKeys, m.keys)
 }
 
-// holds is mayHold for a lease that is there, with all keys that there are.
+// holds is mayHold for an existing lease.
 func (r *modelRights) holds(who access.Caller, l *modelLease, byKeys bool, keys []modelKey) bool {
 	own := l.principal != "" && l.principal == who.User
 	switch {

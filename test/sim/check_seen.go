@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The events of interest that the checkers count in a history. Together with the
-// kinds of fault they are what a campaign must have seen.
+// The events that the checkers count in a history. A campaign must see all of them, like the kinds
+// of faults.
 const (
 	seenExpired         = "a lease expired"
 	seenExpiredKeys     = "a lease expired with two keys or more"
@@ -67,7 +67,7 @@ const (
 	seenWaitDue         = "a waiter had to be told in time"
 )
 
-// interesting lists the events that a campaign must have seen.
+// interesting lists the events that a campaign must see.
 var interesting = []string{
 	seenExpired, seenExpiredKeys, seenRevoked, seenCheckpoint, seenCleared, seenCheckpointEnd,
 	seenInFlight, seenLeaders, seenRefresh, seenUnknown, seenLost, seenForwarded,
@@ -80,7 +80,7 @@ var interesting = []string{
 	seenWaitDue, seenRestarted,
 }
 
-// look counts the events of interest.
+// look counts the events.
 func (f *facts) look() {
 	f.lookLog()
 	f.lookLeaseEvents()
@@ -116,7 +116,7 @@ func (f *facts) lookLog() {
 				f.seenIf(p.Lease != 0 && errors.Is(r.err, lease.ErrNotFound), seenPutLate)
 			}
 			if x, ok := c.(*fsm.Expire); ok {
-				// Its entry was cut in its leader's term and applied first in a later one.
+				// Its entry was made in its leader's term and first applied in a later one.
 				f.seenIf(x.Term == e.Term && f.termAt(e.At) > e.Term, seenInFlight)
 				f.seenIf(len(r.steps) < len(x.Leases), seenStale)
 			}
@@ -133,8 +133,8 @@ func (f *facts) lookLog() {
 	}
 }
 
-// lookOnce counts what came of a write with a number; first has the terms in which the
-// numbers of each session were done.
+// lookOnce counts the outcomes of a numbered write; first has the terms in which each session's
+// numbers were first done.
 func (f *facts) lookOnce(first map[[2]uint64]uint64, c *fsm.Once, e *Entry, r *modelResult) {
 	number := [2]uint64{c.Session.Nonce, c.Number}
 	switch {
@@ -152,7 +152,7 @@ func (f *facts) lookOnce(first map[[2]uint64]uint64, c *fsm.Once, e *Entry, r *m
 	}
 }
 
-// termAt is the highest term in which some member led at an instant.
+// termAt returns the highest term in which some member led at an instant.
 func (f *facts) termAt(at Time) (term uint64) {
 	for _, r := range f.h.Roles {
 		if r.At > at {
@@ -165,7 +165,7 @@ func (f *facts) termAt(at Time) (term uint64) {
 	return term
 }
 
-// lookFates counts what became of leases but for their ends.
+// lookLeaseEvents counts events of leases other than their ends.
 func (f *facts) lookLeaseEvents() {
 	for _, s := range f.leaseEvents {
 		f.seenIf(s.kind == fsm.LeaseHandedOver, seenHandedOver)
@@ -264,14 +264,14 @@ func (f *facts) lookMembers() {
 	}
 }
 
-// lookInFlight looks for a new leader that comes while the decision of an earlier
-// one to expire is in the log, or lost with it.
+// lookInFlight finds a new leader elected while an earlier leader's expiry decision is in the log,
+// or lost with it.
 func (f *facts) lookInFlight(r Role) {
 	if !r.Promoted {
 		return
 	}
-	// The decision of an earlier term that is applied just before the promotion,
-	// or the lease that was due before it and ends after it.
+	// An earlier term's decision that is applied just before the promotion, or a lease that was due
+	// before it and ends after it.
 	n := f.seenAt(r.At)
 	for i := n - 1; i >= max(0, n-3); i-- {
 		e := f.h.Log[i]

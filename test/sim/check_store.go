@@ -10,11 +10,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// compare holds the state machine's result of one command against the model's.
+// compare compares the state machine's result for one command with the model's.
 func (f *facts) compare(e *Entry, c fsm.Command, got *fsm.Result, want *modelResult) {
 	switch c.(type) {
 	case *fsm.AddMember, *fsm.RemoveMember, *fsm.PromoteMember, *fsm.SetMember, *fsm.SetVersion:
-		return // the model knows of no members, and no versions
+		return // the model has no members and no versions
 	}
 	if why := differs(got, want); why != "" {
 		id := idOf(c)
@@ -25,7 +25,7 @@ func (f *facts) compare(e *Entry, c fsm.Command, got *fsm.Result, want *modelRes
 	}
 }
 
-// idOf is the invariant that a wrong outcome of a command breaks first.
+// idOf returns the invariant that a wrong outcome of a command breaks first.
 func idOf(c fsm.Command) string {
 	switch c.(type) {
 	case *fsm.Expire:
@@ -37,7 +37,7 @@ func idOf(c fsm.Command) string {
 	}
 }
 
-// differs says how a result is not what the model says.
+// differs describes how a result differs from the model's.
 func differs(got *fsm.Result, want *modelResult) string {
 	if (got.Err == nil) != (want.err == nil) {
 		return fmt.Sprintf("the result is error %v, not %v", got.Err, want.err)
@@ -74,8 +74,8 @@ func differs(got *fsm.Result, want *modelResult) string {
 	return ""
 }
 
-// fits reports whether a result has as many parts of each kind as the model's; one that
-// is of no transaction does.
+// fits reports whether a result has as many parts of each kind as the model's, or is not of a
+// transaction.
 func (m *modelTxn) fits(result any) bool {
 	ranges, deletes, puts, leases, tokens := 0, 0, 0, 0, 0
 	var count func(v any)
@@ -107,7 +107,7 @@ func (m *modelTxn) fits(result any) bool {
 		puts == len(m.prev) && leases == len(m.leases) && tokens == len(m.tokens)
 }
 
-// differsLease compares what is told of a lease.
+// differsLease compares the result about a lease.
 func differsLease(result any, want *modelLease) string {
 	got, existed := fsm.GrantResult(result)
 	if want == nil || existed != want.existed ||
@@ -195,7 +195,7 @@ func samePair(a *mvcc.KeyValue, b *modelKey) bool {
 		a.ModRevision == b.mod && a.CreateRevision == b.create && a.Version == b.version
 }
 
-// compareEntry holds the events and ends of a whole entry against the model's (L6).
+// compareEntry compares the events and ends of a whole entry with the model's (L6).
 func (f *facts) compareEntry(e *Entry, results []modelResult, m *model) {
 	var want []modelEvent
 	var ended []*modelStep
@@ -251,7 +251,7 @@ func eventOf(ev *mvcc.Event, revision int64) modelEvent {
 	return out
 }
 
-// checkHashes is S3: equal index, equal state, which takes equally much.
+// checkHashes is S3: equal index, equal state and equal size.
 func (f *facts) checkHashes() {
 	first := make(map[uint64]Hash)
 	for _, h := range f.h.Hashes {
@@ -271,7 +271,7 @@ func (f *facts) checkHashes() {
 	}
 }
 
-// by is the name by which a command names a lease, if it does.
+// by describes the name by which a command names a lease, if any.
 func by(name string) string {
 	if name == "" {
 		return ""

@@ -15,13 +15,12 @@ var handLimits = Limits{
 	Lateness: Second, Recovery: 3 * Second, Linger: 5 * Second, Search: 10_000,
 }
 
-// hand makes a history by hand. Its log is applied to a state machine, as the
-// world does it.
+// hand builds a history by hand, and applies its log to a state machine as the world does.
 type hand struct {
 	h    *History
 	m    *fsm.Machine
 	term uint64
-	// events is how many events of leases there have been.
+	// events is the number of lease events so far.
 	events uint64
 }
 
@@ -43,7 +42,7 @@ func (b *hand) role(at Time, member uint64, primary bool) {
 	})
 }
 
-// entry has member 1 apply one entry.
+// entry makes member 1 apply one entry.
 func (b *hand) entry(at Time, commands ...fsm.Command) *Entry {
 	e := &Entry{
 		Index: uint64(len(b.h.Log) + firstIndex), Term: b.term, At: at, Taken: at, Member: 1,
@@ -70,7 +69,7 @@ func (b *hand) entry(at Time, commands ...fsm.Command) *Entry {
 	return e
 }
 
-// note notes what a command did to the leases that there were before.
+// note records what a command did to existing leases.
 func (b *hand) note(
 	e *Entry, c fsm.Command, before []lease.Info, keys map[lease.ID][]string,
 ) {
@@ -108,7 +107,7 @@ func (b *hand) op(client int, kind opKind, start, end Time) *Op {
 	return op
 }
 
-// do has a client send a command that is applied in the middle of [start, end].
+// do makes a client send a command, which is applied in the middle of [start, end].
 func (b *hand) do(client int, start, end Time, c fsm.Command) *Op {
 	op := b.op(client, opCommand, start, end)
 	op.Command = c
@@ -169,7 +168,7 @@ func (b *hand) watch(at Time, from int64) *Watch {
 	return w
 }
 
-// deliver tells a watch of the changes of an entry.
+// deliver delivers the changes of an entry to a watch.
 func (b *hand) deliver(at Time, w *Watch, e *Entry) *Delivery {
 	d := Delivery{At: at, Watch: w.ID, Revision: e.Revision}
 	for _, c := range e.Changes {
@@ -187,9 +186,8 @@ func put(key, value string, id lease.ID) *fsm.Put {
 	return &fsm.Put{Key: key, Value: []byte(value), Lease: id}
 }
 
-// good is a history in which everything is as it should be: lease 7 of 5 s is
-// granted at 1 s, renewed at 3 s, and expires at 8.1 s with two keys; lease 8 of 4 s is
-// revoked; the name goes from one to the other.
+// good is a correct history: lease 7 of 5 s is granted at 1 s, renewed at 3 s, and expires at 8.1 s
+// with two keys; lease 8 of 4 s is revoked; the name moves from one to the other.
 func good() *hand {
 	b := newHand()
 	w := b.watch(0, 1)
@@ -200,7 +198,7 @@ func good() *hand {
 	b.do(2, 1300*Millisecond, 1304*Millisecond, put("c", "1", 0))
 	b.deliver(1400*Millisecond, w, b.h.Log[2])
 	b.deliver(1500*Millisecond, w, b.h.Log[3])
-	b.do(2, 1600*Millisecond, 1604*Millisecond, grant(8, 4000, "n")) // the name is held
+	b.do(2, 1600*Millisecond, 1604*Millisecond, grant(8, 4000, "n")) // the name is taken
 	b.read(2, 2*Second, 2*Second+2*Millisecond, "a")
 	b.renew(1, 3*Second, 3*Second+2*Millisecond, 7)
 	b.ttl(2, 4*Second, 4*Second+2*Millisecond, 7)
@@ -217,8 +215,7 @@ func good() *hand {
 	return b
 }
 
-// TestCheckGood: nothing is found in a history that keeps every promise, and the
-// search for a linearization ends.
+// A correct history has no violations, and the search for a linearization ends.
 func TestCheckGood(t *testing.T) {
 	r := Check(good().h, handLimits)
 	for _, v := range r.Violations {
@@ -237,7 +234,7 @@ func TestCheckGood(t *testing.T) {
 	}
 }
 
-// bad histories, each with what it breaks. They begin like good.
+// bad has incorrect histories with the invariant that each breaks. They begin like good.
 var bad = []struct {
 	id, name string
 	make     func() *hand
@@ -419,7 +416,7 @@ var bad = []struct {
 	}},
 }
 
-// TestCheckBad: each broken promise is found, as itself.
+// Each broken promise is found and attributed to its invariant.
 func TestCheckBad(t *testing.T) {
 	for _, c := range bad {
 		t.Run(c.id+" "+c.name, func(t *testing.T) {
@@ -436,8 +433,7 @@ func TestCheckBad(t *testing.T) {
 	}
 }
 
-// TestSearch: the search for a linearization finds by itself, without the log,
-// what no order explains.
+// The search for a linearization finds, without the log, what no order explains.
 func TestSearch(t *testing.T) {
 	search := func(h *History) *Report {
 		f := newFacts(h, handLimits)
@@ -460,8 +456,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchUnknown: what became of a command without an answer the search is to
-// find out: it may take effect long after its client gave up, or never.
+// The search must find out what happened to an unanswered command: it may take effect long after
+// its client gave up, or never.
 func TestSearchUnknown(t *testing.T) {
 	b := good()
 	late := b.op(4, opCommand, 500*Millisecond, 700*Millisecond)
