@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -79,6 +80,9 @@ type Hub[E Event] struct {
 	interest atomic.Int64
 	back     backlog[E]
 	kick     chan struct{} // capacity 1: the backlog needs distributing
+	// reading has a token for each stream that reads history. They are fewer than the processors:
+	// reading takes nothing else, and everybody would wait behind hundreds of readers.
+	reading chan struct{}
 
 	tap func(events []E, revision int64, gap bool) // see Tap
 
@@ -107,7 +111,10 @@ func New[E Event](current func() History[E], o Options) *Hub[E] {
 	o.Backlog = o.Backlog.or(Limit{Events: 1 << 16, Bytes: 64 << 20})
 	o.Queue = o.Queue.or(Limit{Events: 4096, Bytes: 4 << 20})
 	o.Batch = o.Batch.or(Limit{Events: 1024, Bytes: 1 << 20})
-	h := &Hub[E]{current: current, opts: o, kick: make(chan struct{}, 1)}
+	h := &Hub[E]{
+		current: current, opts: o, kick: make(chan struct{}, 1),
+		reading: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
+	}
 	h.index.init()
 	h.back.limit = o.Backlog
 	h.back.rev = current().Revision()

@@ -96,14 +96,25 @@ func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	return b, true
 }
 
+// fewEvents is how many events are read at once while other streams wait to read history.
+const fewEvents = 128
+
 // readUnlocked reads without mu, and locks it again even after a panic, because the caller may
-// recover.
+// recover. Streams take turns.
 func (s *Stream[E]) readUnlocked(
 	w *watcher[E], view History[E], from, to int64,
 ) ([]E, int64, error) {
 	s.mu.Unlock()
 	defer s.mu.Lock()
-	return w.read(view, from, to, s.h.opts.Batch)
+	limit := s.h.opts.Batch
+	select {
+	case s.h.reading <- struct{}{}:
+	default:
+		s.h.reading <- struct{}{}
+		limit.Events = min(limit.Events, fewEvents)
+	}
+	defer func() { <-s.h.reading }()
+	return w.read(view, from, to, limit)
 }
 
 // failLocked ends a watcher whose history read failed. It unlocks mu, because the hub's lock comes
