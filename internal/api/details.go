@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/login"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
@@ -31,40 +32,63 @@ func NotReady(why cause.Code, text string) error {
 // leader or an empty queue takes less than that.
 const retrySoon lease.TTL = 100
 
-// facts returns the data of an error as metadata for programs, or nil if the reason says it all.
-// Names are left out: they can be long, and the caller has them.
-func facts(err error) map[string]string {
+// data is what an error carries besides its text.
+type data struct {
+	reason pb.Reason         // unspecified if the table has it
+	facts  map[string]string // metadata for programs; nil if the reason says it all
+	holder *lease.Info       // the lease that has what was requested; may be nil
+	retry  lease.TTL         // delay before a retry, 0 if unknown
+}
+
+// dataOf returns the data of an error. Names are not among the facts: they can be long, and the
+// caller has them.
+func dataOf(err error) (d data) {
 	var (
 		ttl    *lease.TTLError
 		keys   *lease.KeyLimitError
 		long   *fsm.CacheTTLError
+		short  *login.TooShortError
 		late   *TimeoutError
 		holder *HolderError
 		name   *lease.NameError
 		limit  *access.LimitError
+		often  *RateError
 	)
 	switch {
 	case errors.As(err, &limit):
-		return limitFacts(limit)
+		d.reason, d.facts = limited, limitFacts(limit)
 	case errors.As(err, &ttl):
-		return map[string]string{
+		d.reason, d.facts = invalid, map[string]string{
 			"ttl_ms": number(ttl.Got), "min_ttl_ms": number(ttl.Min), "max_ttl_ms": number(ttl.Max),
 		}
 	case errors.As(err, &long):
-		return map[string]string{"ttl_ms": number(long.Got), "max_ttl_ms": number(long.Max)}
+		d.reason = invalid
+		d.facts = map[string]string{"ttl_ms": number(long.Got), "max_ttl_ms": number(long.Max)}
+	case errors.As(err, &short):
+		d.reason = invalid
 	case errors.As(err, &keys):
-		return map[string]string{"lease": number(keys.ID), "limit": number(keys.Limit)}
+		d.reason = pb.Reason_REASON_TOO_MANY_KEYS
+		d.facts = map[string]string{"lease": number(keys.ID), "limit": number(keys.Limit)}
 	case errors.Is(err, replica.ErrNoLeader):
-		return map[string]string{cause.Key: string(cause.NoLeader)}
+		d.facts = map[string]string{cause.Key: string(cause.NoLeader)}
 	case errors.As(err, &late):
-		return late.facts()
-	case errors.As(err, &holder):
-		return heldBy(&holder.Holder)
+		d.facts = late.facts()
 	case errors.As(err, &name):
-		return heldBy(&name.Holder)
-	default:
-		return nil
+		d.reason, d.holder = pb.Reason_REASON_NAME_TAKEN, &name.Holder
 	}
+	if errors.As(err, &holder) {
+		d.holder = &holder.Holder
+	}
+	if d.holder != nil {
+		d.facts = heldBy(d.holder)
+		if d.holder.Delayed { // then it becomes free, at the latest
+			d.retry = d.holder.LockDelay
+		}
+	}
+	if errors.As(err, &often) {
+		d.retry = often.Retry
+	}
+	return d
 }
 
 // limitFacts returns which limit was reached, and how much is used unless that must not be
@@ -90,22 +114,8 @@ func heldBy(i *lease.Info) map[string]string {
 
 func number[T ~int | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
 
-// retryAfter returns the delay before a retry, or 0 if unknown. What a delayed lease holds becomes
-// free once its lock delay is over, at the latest.
-func retryAfter(err error) lease.TTL {
-	var (
-		holder *HolderError
-		name   *lease.NameError
-	)
-	if often := new(RateError); errors.As(err, &often) {
-		return often.Retry
-	}
-	switch {
-	case errors.As(err, &holder) && holder.Holder.Delayed:
-		return holder.Holder.LockDelay
-	case errors.As(err, &name) && name.Holder.Delayed:
-		return name.Holder.LockDelay
-	}
+// usualRetry returns the delay of the table before a retry, or 0 if unknown.
+func usualRetry(err error) lease.TTL {
 	for i := range wire {
 		if w := &wire[i]; w.retry > 0 && (errors.Is(err, w.from) || errors.Is(err, w.to)) {
 			return w.retry
@@ -137,7 +147,7 @@ func withDetails(s *status.Status, list ...protoadapt.MessageV1) error {
 // withFacts adds the metadata of err to an error of the etcd API. Most errors have none: they are
 // returned unchanged, and Inform adds their reason.
 func withFacts(sent, err error) error {
-	if facts(err) == nil {
+	if dataOf(err).facts == nil {
 		return sent
 	}
 	return withDetails(status.Convert(sent), googleDetails(ErrorMessage(err, Reason(err)))...)
@@ -150,7 +160,7 @@ var informed = func() map[string]error {
 		w := &wire[i]
 		s := status.Convert(w.to)
 		if _, ok := all[s.Message()]; !ok {
-			e := &pb.Error{Reason: w.reason, RetryAfterMs: int64(w.retry), Metadata: facts(w.from)}
+			e := &pb.Error{Reason: w.reason, RetryAfterMs: int64(w.retry), Metadata: dataOf(w.from).facts}
 			all[s.Message()] = withDetails(s, googleDetails(e)...)
 		}
 	}

@@ -270,7 +270,7 @@ func translated(err error) error {
 // refusal returns the code of an error that carries data. Such errors keep their text, because etcd
 // has no equivalent.
 func refusal(err error) codes.Code {
-	if r := dataReason(err); r != pb.Reason_REASON_UNSPECIFIED {
+	if r := dataOf(err).reason; r != pb.Reason_REASON_UNSPECIFIED {
 		return nativeCodes[r]
 	}
 	return codes.Unknown

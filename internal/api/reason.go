@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -9,9 +10,6 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/access"
-	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/login"
 	"leasehold.dev/lease"
 )
 
@@ -77,7 +75,7 @@ func Reason(err error) pb.Reason {
 			return wire[i].reason
 		}
 	}
-	if r := dataReason(err); r != pb.Reason_REASON_UNSPECIFIED {
+	if r := dataOf(err).reason; r != pb.Reason_REASON_UNSPECIFIED {
 		return r
 	}
 	switch s, _ := status.FromError(err); s.Code() {
@@ -98,45 +96,16 @@ func ReadReason(err error) pb.Reason {
 	return unavailable
 }
 
-// dataReason returns the reason of an error that carries data.
-func dataReason(err error) pb.Reason {
-	var (
-		ttl   *lease.TTLError
-		name  *lease.NameError
-		keys  *lease.KeyLimitError
-		long  *fsm.CacheTTLError
-		short *login.TooShortError
-		limit *access.LimitError
-	)
-	switch {
-	case errors.As(err, &ttl), errors.As(err, &long), errors.As(err, &short):
-		return invalid
-	case errors.As(err, &name):
-		return pb.Reason_REASON_NAME_TAKEN
-	case errors.As(err, &limit):
-		return limited
-	case errors.As(err, &keys):
-		return pb.Reason_REASON_TOO_MANY_KEYS
-	default:
-		return pb.Reason_REASON_UNSPECIFIED
-	}
-}
-
 // ErrorMessage returns the leasehold.v1 message of an error with the given reason, and with the
 // holder if the error has one.
 func ErrorMessage(err error, reason pb.Reason) *pb.Error {
+	d := dataOf(err)
 	detail := &pb.Error{
-		Reason: reason, Message: text(err), Metadata: facts(err), RetryAfterMs: int64(retryAfter(err)),
+		Reason: reason, Message: text(err), Metadata: d.facts,
+		RetryAfterMs: int64(cmp.Or(d.retry, usualRetry(err))),
 	}
-	var (
-		name   *lease.NameError
-		holder *HolderError
-	)
-	switch {
-	case errors.As(err, &holder):
-		detail.Holder = LeaseMessage(&holder.Holder)
-	case errors.As(err, &name):
-		detail.Holder = LeaseMessage(&name.Holder)
+	if d.holder != nil {
+		detail.Holder = LeaseMessage(d.holder)
 	}
 	return detail
 }
