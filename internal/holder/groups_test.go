@@ -112,7 +112,7 @@ func TestGroupEnds(t *testing.T) {
 			t.Errorf("lease %d is %+v", c.ID, c.State)
 		}
 	}
-	if s.len() != 0 || len(s.groups)+len(s.turns.items)+len(s.ends.items) != 0 {
+	if len(s.leases) != 0 || len(s.groups)+len(s.turns.items)+len(s.ends.items) != 0 {
 		t.Error("something is left")
 	}
 }

@@ -80,9 +80,6 @@ func New(c Config, now lease.Instant) *Set {
 	}
 }
 
-// len returns the number of held leases, including those in jeopardy.
-func (s *Set) len() int { return len(s.leases) }
-
 // Add adds a lease, and returns its state: Ended if the answer to the grant came too late.
 // Otherwise it replaces a lease with the same ID.
 func (s *Set) Add(h Held) State {

@@ -38,7 +38,7 @@ func TestLateGrant(t *testing.T) {
 	if got := s.Add(Held{ID: 1, TTL: ttl}); got.Status != Ended || got.Reason != Expired {
 		t.Errorf("state %+v", got)
 	}
-	if s.len() != 0 {
+	if len(s.leases) != 0 {
 		t.Error("it is held")
 	}
 	if got := s.Add(Held{ID: 1, TTL: ttl, Grace: 1}); got.Status != Jeopardy {
@@ -95,7 +95,7 @@ func TestStates(t *testing.T) {
 	expect(t, s, Change{1, State{Status: Ended, Reason: Expired, ValidUntil: 11999}})
 	s.Renewed(b.Seq, 1, ttl)
 	expect(t, s)
-	if _, ok := s.State(1); ok || s.len() != 0 {
+	if _, ok := s.State(1); ok || len(s.leases) != 0 {
 		t.Error("a lease that has ended is held")
 	}
 }
@@ -228,7 +228,7 @@ func TestTries(t *testing.T) {
 			s := New(Config{}, 0)
 			s.Add(Held{ID: 1, TTL: ttl, Grace: 5000})
 			tries, last, late := 0, lease.Instant(-1), 0
-			for s.len() > 0 {
+			for len(s.leases) > 0 {
 				at, _ := s.Next()
 				s.Advance(at)
 				b, ok := s.Due(1)
@@ -376,8 +376,8 @@ func (m *model) compare(t *testing.T) {
 			t.Fatalf("at %d lease %d is %+v, want %+v", m.now, id, got, want)
 		}
 	}
-	if m.s.len() != held {
-		t.Fatalf("%d leases, want %d", m.s.len(), held)
+	if len(m.s.leases) != held {
+		t.Fatalf("%d leases, want %d", len(m.s.leases), held)
 	}
 	m.s.Changes()
 }

@@ -89,8 +89,10 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	return g
 }
 
-// MaxGroups bounds the groups of a keeper. Groups that have ended count until their place is
-// needed.
+// MaxGroups bounds the groups of a keeper: each costs memory here, and a round names all of them.
+// All clients of a follower share its groups. If they use more TTLs than that, the other leases are
+// renewed individually, which costs more but keeps every promise. Groups that have ended count
+// until their place is needed.
 const MaxGroups = 64
 
 // prune removes groups that have ended, and reports whether there were any.

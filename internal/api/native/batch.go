@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"sync"
-	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
@@ -23,7 +22,6 @@ type batch struct {
 	tell func()
 
 	mu   sync.Mutex    // guards the fields below
-	late *time.Timer   // calls wait later; may be nil
 	done chan struct{} // closed when all outcomes are known or the batch is cut; nil before wait
 	open int           // number of leases without an outcome
 	over bool          // no response will follow
@@ -161,9 +159,6 @@ func (b *batch) settle(n int) {
 
 // finish wakes the waiter, or else calls tell.
 func (b *batch) finish() {
-	if b.late != nil {
-		b.late.Stop()
-	}
 	if b.done != nil {
 		close(b.done)
 	} else {
@@ -187,20 +182,6 @@ func (b *batch) waits() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.open > 0 && !b.over
-}
-
-// waitAfter calls f after d if there is something to wait for then.
-func (b *batch) waitAfter(d time.Duration, f func(done <-chan struct{})) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.open == 0 || b.over {
-		return
-	}
-	b.late = time.AfterFunc(d, func() {
-		if done := b.wait(); done != nil {
-			f(done)
-		}
-	})
 }
 
 // cut stops waiting. Unknown outcomes stay unknown.

@@ -159,7 +159,11 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 		return err
 	}
 	// From here on q may be reused for another request, unless there is something to wait for.
-	wait := func(done <-chan struct{}) {
+	look := func() {
+		done := b.wait()
+		if done == nil {
+			return
+		}
 		t.run(q, func(ctx context.Context) (proto.Message, error) {
 			ctx, cancel := patient(ctx)
 			defer cancel()
@@ -168,19 +172,18 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 			return t.gather(ctx, b, done, part), nil
 		}, true)
 	}
-	if soon == partly && b.waits() {
-		t.lates.add(func() {
-			if done := b.wait(); done != nil {
-				wait(done)
-			}
-		})
-	} else {
-		b.waitAfter(soon, wait)
+	switch {
+	case soon < partly:
+		time.AfterFunc(soon, look)
+	case b.waits():
+		t.lates.add(look)
 	}
 	return nil
 }
 
-// renewSlowly is renew in a goroutine.
+// renewSlowly is renew in a goroutine. Its leases join no group, so whether the caller may renew
+// them is checked for each renewal: for leases without a token, and for those without a name and a
+// principal, whose keys decide.
 func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 	t.run(q, func(ctx context.Context) (proto.Message, error) {
 		return t.leases.renew(ctx, r, t.renewable, func(m *pb.RenewResponse) { t.part(q, m) })
