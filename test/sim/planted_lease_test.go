@@ -123,6 +123,13 @@ var plantedLeases = []planted{
 	{"a leave is lost", "L2", []edit{
 		{"internal/replica/groups.go", "range r.Leave {", "range r.Leave[:0] {"},
 	}},
+	{"groups have the IDs of an earlier term", "L1", []edit{
+		{
+			leaderGo, "\tl.m.lessor.Promote(l.m.now)\n",
+			"\tl.m.lessor.Promote(l.m.now)\n\tl.m.lastGroup = 0\n",
+		},
+		{"lease/groups.go", "if g <= l.lastGroup {", "if g == 0 {"},
+	}},
 
 	{"a grant that is repeated renews nothing", "T3", []edit{
 		{leasesGo, "case info.Token <= last && c.Renew:", "case false:"},

@@ -41,4 +41,19 @@ var plantedRelays = []planted{
 			"t.part(slot, false)\n\t}\n\tt.wheel.Remove(slot)",
 		},
 	}},
+	{"a join counts although a later outcome has revoked it", "L1", []edit{
+		{agentGo, "j.Rounds < a.answered || leaves && j.Rounds < a.sent {", "leaves && false {"},
+	}},
+	{"a lease is in two groups", "L1, L2", []edit{
+		{
+			leaseGroupsGo, "\tcase k.group != 0:\n\t\tt.part(slot, true)\n",
+			"\tcase false:\n\t\tt.part(slot, true)\n",
+		},
+	}},
+	{"a relay loses leaves", "L2", []edit{
+		{
+			agentGo, "a.toLeave(Leaving{id, k.group.id, k.asOf})\n\treturn true",
+			"return true",
+		},
+	}},
 }
