@@ -171,6 +171,9 @@ type marshaler struct{ runtime.JSONPb }
 
 // Marshal implements runtime.Marshaler.
 func (m *marshaler) Marshal(v any) ([]byte, error) {
+	if p, ok := v.(proto.Message); ok {
+		defer listen.Turn(jsonCost * proto.Size(p))()
+	}
 	data, err := m.JSONPb.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -192,6 +195,9 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	}
 	return runtime.DecoderFunc(func(v any) error { return b.decode(dec, v) })
 }
+
+// jsonCost is what a byte of JSON costs, compared with one of a binary message.
+const jsonCost = 8
 
 // ours is the prefix of the packages of leasehold.v1's messages.
 const ours = "leasehold."
@@ -219,6 +225,7 @@ func (d *decoder) Decode(v any) error {
 	}
 	m := p.ProtoReflect().Descriptor()
 	options.DiscardUnknown = !strings.HasPrefix(string(m.FullName()), ours)
+	defer listen.Turn(jsonCost * len(text))()
 	err := options.Unmarshal(text, p)
 	if err == nil || options.DiscardUnknown {
 		return err
