@@ -8,6 +8,5 @@
 //		Then: []store.Op{store.Put{Key: "primary", Value: []byte("a"), Lease: id}},
 //	})
 //
-// A value may be used any number of times, from any goroutine, as long as it is not changed. The
-// methods Fill, Message and Op make messages of leasehold.v1; package client calls them.
+// A value may be used any number of times, from any goroutine, as long as it is not changed.
 package store
