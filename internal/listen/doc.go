@@ -26,6 +26,6 @@
 //   - Calls and connections that begin at the same time: new connections, and those that open many
 //     calls, wait for their turn while too many goroutines are ready to run. Messages of open
 //     streams do not wait.
-//   - Long requests ([Turn]): fewer are decoded at a time than there are processors.
+//   - TLS handshakes and long requests ([Turn]): fewer compute at a time than there are processors.
 //   - Resets: a connection is read more slowly if its Site resets thousands of calls a second.
 package listen

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -61,6 +62,9 @@ type Mux struct {
 
 	refusals *refusals
 	pace     *pace // of the connections that are handed over
+	// handshakes has a token for each TLS handshake that does not wait for its client: fewer than
+	// there are processors, because each takes a millisecond of CPU time.
+	handshakes chan struct{}
 
 	mu      sync.Mutex
 	closed  bool
@@ -78,9 +82,10 @@ func NewMux(opts MuxOptions) *Mux {
 	}
 	m := &Mux{
 		opts: opts, refusals: newRefusals(opts.Logger), pace: starts,
-		done:    make(chan struct{}),
-		sources: make(map[net.Listener]struct{}),
-		pending: make(map[net.Conn]struct{}),
+		handshakes: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
+		done:       make(chan struct{}),
+		sources:    make(map[net.Listener]struct{}),
+		pending:    make(map[net.Conn]struct{}),
 	}
 	m.grpc = &queue{conns: make(chan net.Conn), done: m.done, addr: addr("grpc")}
 	m.direct = &queue{conns: make(chan net.Conn), done: m.done, addr: addr("direct")}
@@ -121,7 +126,7 @@ func (m *Mux) ServeHTTP(l net.Listener, conf *tls.Config) error {
 	}
 	conf = withALPN(conf, []string{"h2", "http/1.1"})
 	return m.serve(l, func(c net.Conn) {
-		if t, ok := m.handshake(c, conf); ok {
+		if t, ok := m.handshake(&offer{Conn: c, turns: m.handshakes}, conf); ok {
 			m.give(m.http, c, t)
 		}
 	})
@@ -217,7 +222,7 @@ func (m *Mux) route(c net.Conn) {
 // serves JSON, and passes gRPC requests to grpc.Server.ServeHTTP: slower, but right for the few
 // gRPC clients that offer both.
 func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
-	o := &offer{Conn: c}
+	o := &offer{Conn: c, turns: m.handshakes}
 	t, ok := m.handshake(o, conf)
 	if !ok {
 		return
@@ -233,10 +238,34 @@ func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	m.give(m.http, c, t)
 }
 
-// offer is a connection during a TLS handshake, with what its client offered.
+// offer is a connection during a TLS handshake, with what its client offered. The handshake has a
+// turn whenever it does not wait for the client.
 type offer struct {
 	net.Conn
 	onlyH2 bool
+	turns  chan struct{}
+	over   bool // the handshake has ended
+}
+
+// Read implements net.Conn.
+func (o *offer) Read(p []byte) (int, error) {
+	defer o.pause()()
+	return o.Conn.Read(p)
+}
+
+// Write implements net.Conn.
+func (o *offer) Write(p []byte) (int, error) {
+	defer o.pause()()
+	return o.Conn.Write(p)
+}
+
+// pause ends the turn of the handshake. It returns a function that waits for another turn.
+func (o *offer) pause() (resume func()) {
+	if o.over {
+		return func() {}
+	}
+	<-o.turns
+	return func() { o.turns <- struct{}{} }
 }
 
 // withALPN returns a copy of conf that accepts these protocols, and records what a client offered.
@@ -263,9 +292,12 @@ func withALPN(conf *tls.Config, protocols []string) *tls.Config {
 	return conf
 }
 
-func (m *Mux) handshake(c net.Conn, conf *tls.Config) (*tls.Conn, bool) {
+func (m *Mux) handshake(c *offer, conf *tls.Config) (*tls.Conn, bool) {
 	t := tls.Server(c, conf)
+	c.turns <- struct{}{}
 	err := t.HandshakeContext(context.Background()) // c has a deadline
+	<-c.turns
+	c.over = true
 	switch {
 	case err == nil:
 		return t, true
