@@ -2,6 +2,7 @@ package replica
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"leasehold.dev/internal/holder"
@@ -33,13 +34,15 @@ type asker struct {
 	agent      holder.Agent[struct{}, Renewal]
 	round      []Ask
 	roundAt    uint64 // the tick at which it was sent
+	rounds     uint64 // number of rounds sent
 	firstRound uint64
 	done       []confirmed
 	// abandoned are leases to report in the next message, if there still is a leader then; this is
 	// best effort.
 	abandoned []lease.ID
-	// gone are abandoned leases that may be about to join a group: those that join leave again.
-	gone   map[lease.ID]struct{}
+	// gone are abandoned leases that may be about to join a group, each with the last round with
+	// which it can. They leave again.
+	gone   map[lease.ID]uint64
 	caches cacheRelay
 	last   uint64 // last number assigned to a round, a renewal or a cache message
 	idle   int    // ticks since current was sent
@@ -116,6 +119,7 @@ func (a *asker) fillRenewals(m *Forward, now uint64) {
 	if !ok {
 		return
 	}
+	a.rounds = r.Number
 	r.Number += a.firstRound
 	m.Groups, m.Access = r, versionOf(a.m.machine.Access())
 	for _, n := range a.renewals {
@@ -227,9 +231,9 @@ func (a *asker) abandon(ids []lease.ID) {
 		}
 		if len(a.renewals)+len(a.round) > 0 && len(a.gone) < maxForwarded {
 			if a.gone == nil {
-				a.gone = make(map[lease.ID]struct{})
+				a.gone = make(map[lease.ID]uint64)
 			}
-			a.gone[id] = struct{}{}
+			a.gone[id] = a.rounds + 1 // with which the waiting ones join
 		}
 	}
 }
@@ -327,9 +331,8 @@ func (a *asker) renewed(m *Reply) {
 	}
 	a.sweep()
 	if joins {
-		if a.round = nil; len(a.renewals) == 0 {
-			a.gone = nil
-		}
+		a.round = nil
+		maps.DeleteFunc(a.gone, func(_ lease.ID, last uint64) bool { return last <= a.rounds })
 	}
 }
 

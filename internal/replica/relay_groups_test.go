@@ -162,6 +162,11 @@ func TestFollowerAbandonsJoining(t *testing.T) {
 		if sent.left != tt.left {
 			t.Errorf("%s: %d leases left, want %d", name, sent.left, tt.left)
 		}
+		c.renewed(p, "ttl 9000", 2)
+		c.renewed(p, "ttl 9000", 2)
+		if n := len(p.r.relay.asks.gone); n > 0 {
+			t.Errorf("%s: %d abandoned leases are remembered", name, n)
+		}
 	}
 }
 
