@@ -18,28 +18,28 @@ type testCase struct {
 	Given given
 	// Clients are the clients by name, with arguments of connect; if there are none, "a".
 	Clients map[string]args
-	// Fast cases take less than a second or two, and run before every change lands.
+	// Fast cases take at most a second or two, and run before every change lands.
 	Fast bool
-	// Without says why a client does not support the case, by language.
+	// Without gives the reason why a language's client does not support the case.
 	Without map[string]string
 	Steps   []args
 }
 
-// given is the cluster of a case. Cases with the same one share it, unless it is their own.
+// given is the cluster of a case. Cases with the same one share it unless they need their own.
 type given struct {
 	Members int
 	Relay   bool
 	TLS     bool
 	Users   bool
 	Own     bool
-	// Flags are more flags of the members.
+	// Flags are additional flags of the members.
 	Flags []string
 }
 
-// args is a step, or what a client is asked.
+// args has the arguments of a step or a request.
 type args map[string]any
 
-// text returns an argument as text, "" if there is none.
+// text returns an argument as text, "" if it is missing.
 func (a args) text(key string) string {
 	if a[key] == nil {
 		return ""
@@ -47,7 +47,7 @@ func (a args) text(key string) string {
 	return fmt.Sprint(a[key])
 }
 
-// list returns an argument as a list of texts. One text is a list of one.
+// list returns an argument as a list of texts.
 func (a args) list(key string) []string {
 	switch v := a[key].(type) {
 	case nil:
@@ -63,7 +63,7 @@ func (a args) list(key string) []string {
 	}
 }
 
-// loadCases reads the cases of a directory whose names match.
+// loadCases reads the matching cases of a directory.
 func loadCases(dir string, match *regexp.Regexp) ([]*testCase, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
@@ -87,7 +87,7 @@ func loadCases(dir string, match *regexp.Regexp) ([]*testCase, error) {
 				return nil, fmt.Errorf("%s: %w", c.Name, err)
 			}
 			if slices.ContainsFunc(out, func(o *testCase) bool { return o.Name == c.Name }) {
-				return nil, fmt.Errorf("%s: the name is taken", c.Name)
+				return nil, fmt.Errorf("%s: duplicate name", c.Name)
 			}
 			out = append(out, c)
 		}
@@ -95,10 +95,10 @@ func loadCases(dir string, match *regexp.Regexp) ([]*testCase, error) {
 	return slices.DeleteFunc(out, func(c *testCase) bool { return !match.MatchString(c.Name) }), nil
 }
 
-// ownKeys are what a step has for the runner. The rest is for the driver.
+// ownKeys are the keys of a step for the runner. All others are for the driver.
 var ownKeys = []string{"do", "want", "error", "text", "save", "later", "within_ms"}
 
-// verbs are the steps beside requests, with the arguments that each may have.
+// verbs are the steps other than requests, with their arguments.
 var verbs = map[string][]string{
 	"await":   {"want", "error", "text", "save", "within_ms"},
 	"pending": {"for_ms"},
@@ -108,7 +108,7 @@ var verbs = map[string][]string{
 	"compare": {"want"},
 }
 
-// complete sets defaults, and checks what can be checked without running the case.
+// complete sets defaults and validates the case as far as possible without running it.
 func (c *testCase) complete() error {
 	if c.Given.Members == 0 {
 		c.Given.Members = 1
@@ -132,7 +132,7 @@ func (c *testCase) complete() error {
 	return nil
 }
 
-// dies reports whether a step asks a client that is killed later, so that no answer may come.
+// dies reports whether a step's client is killed later, so that there may be no answer.
 func (c *testCase) dies(s args) bool {
 	client, _, _ := strings.Cut(s.text("do"), ".")
 	return slices.ContainsFunc(c.Steps, func(x args) bool {
@@ -165,7 +165,7 @@ func (c *testCase) checkStep(s args) error {
 	return fmt.Errorf("unknown: %v", s)
 }
 
-// ops are what drivers are asked.
+// ops are the operations of drivers.
 var ops = []string{
 	"connect", "clock", "put", "get", "range", "delete", "txn", "grant", "renew", "revoke",
 	"describe", "leases", "check_token", "session", "check", "wait_ended", "release", "run", "runs",

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// certificate is what members show, and what clients trust: it signs itself. Its files are
+// certificate is the self-signed certificate that members present and clients trust. Its files are
 // server.pem and server.key.
 type certificate struct {
 	dir string

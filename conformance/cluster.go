@@ -18,10 +18,10 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// patience is how long anything may take.
+// patience is the timeout for everything.
 const patience = 60 * time.Second
 
-// cluster is what a case is given: members, and perhaps a relay.
+// cluster is the cluster of a case: members, and perhaps a relay.
 type cluster struct {
 	given   given
 	dir     string
@@ -32,7 +32,7 @@ type cluster struct {
 	admin   *clientv3.Client
 }
 
-// member is a process of the binary: a member, or a relay.
+// member is a process of the binary: a member or a relay.
 type member struct {
 	args []string
 	addr string // for clients
@@ -115,7 +115,7 @@ func (c *cluster) configure() {
 	}
 }
 
-// connect makes the client of the runner itself.
+// connect creates the runner's own client.
 func (c *cluster) connect() error {
 	cfg := clientv3.Config{DialTimeout: 5 * time.Second, Logger: zap.NewNop()}
 	for _, m := range c.members {
@@ -135,7 +135,7 @@ func (c *cluster) connect() error {
 	return err
 }
 
-// ready waits until the cluster reads and writes.
+// ready waits until the cluster accepts reads and writes.
 func (c *cluster) ready(ctx context.Context) error {
 	return eventually(ctx, "the cluster serves", func(ctx context.Context) error {
 		_, err := c.admin.Put(ctx, "ready", "")
@@ -151,7 +151,7 @@ func (c *cluster) ready(ctx context.Context) error {
 	})
 }
 
-// eventually repeats what fails.
+// eventually retries f until it succeeds.
 func eventually(ctx context.Context, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -170,7 +170,7 @@ func eventually(ctx context.Context, what string, f func(context.Context) error)
 	}
 }
 
-// The users of a cluster that has users: app may do everything below app/, and reader may read it.
+// The users of a cluster with users: app may read and write below app/, and reader may read it.
 const (
 	rootPassword = "root-password"
 	appPassword  = "app-password"

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestCases: all files can be read, and have enough cases, of which a few are fast.
+// All files can be read, and there are enough cases, some of them fast.
 func TestCases(t *testing.T) {
 	cases, err := loadCases("cases", regexp.MustCompile(""))
 	if err != nil {
@@ -76,7 +76,7 @@ func TestVariables(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if _, err := v.expand("$unset"); err == nil {
-		t.Error("a variable that is not set was expanded")
+		t.Error("an unset variable was expanded")
 	}
 }
 
@@ -90,16 +90,16 @@ func TestSteps(t *testing.T) {
 		{"do": "a.get", "later": "x", "want": 1},
 	} {
 		if c.checkStep(wrong) == nil {
-			t.Errorf("%v was taken", wrong)
+			t.Errorf("%v was accepted", wrong)
 		}
 	}
 	forgotten := &testCase{Steps: []args{{"do": "a.get", "later": "x"}, {"pending": "x"}}}
 	if forgotten.complete() == nil {
-		t.Error("an answer that is never awaited was taken")
+		t.Error("an answer that is never awaited was accepted")
 	}
 	broken := &testCase{Steps: []args{{"fault": "kill", "member": 0}}}
 	if err := broken.complete(); err != nil || !broken.Given.Own {
-		t.Errorf("a case that breaks members shares them: %v", err)
+		t.Errorf("a case that breaks members does not get its own: %v", err)
 	}
 }
 

@@ -1,8 +1,8 @@
-// Command conformance holds clients in several languages to one suite. A case in cases/*.yaml has
-// steps: requests to clients, faults, and what is expected. A driver is a small program that wraps
-// the client of one language; it reads requests and writes answers, a line of JSON each. The
-// command runs members and relays of the real binary on loopback, and puts a proxy of its own
-// between each client and each member, which delays and cuts connections.
+// Command conformance runs one suite against clients in several languages. A case in cases/*.yaml
+// has steps: requests to clients, faults, and expected results. A driver is a small program that
+// wraps the client of one language; it reads requests and writes answers as lines of JSON. The
+// command runs members and relays of the real binary on loopback, and puts a proxy between each
+// client and each member, which delays and cuts connections.
 //
 //	go run ./conformance                          all cases, with the Go client
 //	go run ./conformance -driver python=python3   the Python client, too

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// failure is an error that a client has reported.
+// failure is an error reported by a client.
 type failure struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -20,14 +20,14 @@ type failure struct {
 
 func (f *failure) Error() string { return f.Code + ": " + f.Message }
 
-// answer is what a driver writes, a line each.
+// answer is a line written by a driver.
 type answer struct {
 	ID    int      `json:"id"`
 	OK    any      `json:"ok"`
 	Error *failure `json:"error"`
 }
 
-// driver is a process that has a client.
+// driver is a process with a client.
 type driver struct {
 	cmd *exec.Cmd
 
@@ -81,7 +81,7 @@ func (d *driver) read(out io.Reader) {
 	}
 }
 
-// end fails what waits for an answer.
+// end fails the requests that wait for an answer.
 func (d *driver) end(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,7 +92,7 @@ func (d *driver) end(err error) {
 	}
 }
 
-// send asks, and returns a channel for the answer.
+// send sends a request, and returns a channel for the answer.
 func (d *driver) send(op string, a args) (<-chan *answer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

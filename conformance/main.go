@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// command runs what the flags say, and returns an error if anything failed.
+// command runs the suite as the flags say, and returns an error if anything failed.
 func command(ctx context.Context) error {
 	s := settings{drivers: map[string][]string{}}
 	flag.Func("driver", "a driver: `LANGUAGE=COMMAND` (default: go)", func(text string) error {
@@ -55,11 +55,11 @@ func command(ctx context.Context) error {
 	flag.StringVar(&s.cases, "cases", "conformance/cases", "`directory` with the cases")
 	flag.StringVar(&s.match, "run", "", "only the cases that match this `expression`")
 	flag.BoolVar(&s.fast, "fast", false, "only the fast cases")
-	flag.StringVar(&s.binary, "server", "", "`binary` to test (default: built now)")
+	flag.StringVar(&s.binary, "server", "", "`binary` to test (default: build it)")
 	flag.StringVar(&s.table, "table", "", "write the table of cases and languages to this `file`")
 	flag.BoolVar(&s.verbose, "v", false, "print each case that passes")
-	flag.IntVar(&s.retries, "retries", 0, "repeat a failed case so often; it is FLAKY if it passes")
-	flag.DurationVar(&s.mixed, "mixed", 0, "run no cases: all languages contend for this `time`")
+	flag.IntVar(&s.retries, "retries", 0, "`number` of times to retry a failed case; it is FLAKY if it passes")
+	flag.DurationVar(&s.mixed, "mixed", 0, "run no cases; let all languages contend for this `time`")
 	flag.Uint64Var(&s.seed, "seed", 1, "seed of the faults of -mixed")
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "leasehold-conformance-")
@@ -76,7 +76,7 @@ func command(ctx context.Context) error {
 	return runCases(ctx, &s, dir)
 }
 
-// build builds what is not given.
+// build builds the binaries that are not given.
 func (s *settings) build(ctx context.Context, dir string) (err error) {
 	if s.binary == "" {
 		if s.binary, err = process.Build(ctx, dir); err != nil {

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// match compares a value with what is expected: of an object the fields that are named, of a list
-// all elements, of anything else the text. An object whose only key is a comparison compares.
-// It returns what differs, "" for nothing.
+// match compares a value with an expected one: the named fields of an object, all elements of a
+// list, and the text of anything else. An object whose only key is a comparison compares. It
+// returns a description of the difference, or "".
 func match(want, got any) string {
 	if w, ok := fields(want); ok {
 		return matchFields(w, got)
@@ -39,7 +39,7 @@ func match(want, got any) string {
 	return ""
 }
 
-// fields returns an object of a case or of an answer.
+// fields returns an object of a case or an answer.
 func fields(x any) (args, bool) {
 	switch x := x.(type) {
 	case args:
@@ -74,7 +74,7 @@ func matchFields(want args, got any) string {
 	return ""
 }
 
-// compare does one comparison. It reports false in known if there is none of that name.
+// compare performs a comparison; known is false if there is none of that name.
 func compare(op string, got, with any) (holds, known bool) {
 	c, ok := order(got, with)
 	switch op {
@@ -108,12 +108,12 @@ func order(a, b any) (int, bool) {
 	return x.Cmp(y), true
 }
 
-// variables are what steps have saved.
+// variables has the values that steps have saved.
 type variables map[string]string
 
 var variable = regexp.MustCompile(`\$\{?\w+\}?`)
 
-// expand puts variables into the texts of a value, and returns an error for one that is not set.
+// expand replaces variables in the texts of a value. It returns an error for one that is not set.
 func (v variables) expand(x any) (any, error) {
 	if f, ok := fields(x); ok {
 		return v.expandFields(f)
@@ -153,7 +153,7 @@ func (v variables) expandFields(x args) (args, error) {
 	return out, nil
 }
 
-// save notes fields of an answer; a name has dots, and numbers for elements: "kvs.0.lease".
+// save saves fields of an answer. Names have dots, and numbers for elements: "kvs.0.lease".
 func (v variables) save(names, answer any) error {
 	list, ok := fields(names)
 	if !ok {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What clients contend for in the mixed campaign, and how many workers each client has.
+// What clients contend for in the mixed campaign, and the number of workers per client.
 var contended = []string{"lock/1", "lock/2", "lock/3", "lead/1", "lead/2"}
 
 const (
@@ -24,7 +24,7 @@ const (
 	mixedWorkers = 3
 )
 
-// mixed is a campaign in which clients of all languages contend for the same locks and leads.
+// mixed is a campaign in which clients of all languages contend for the same locks and elections.
 type mixed struct {
 	*run
 	until   time.Time
@@ -32,16 +32,16 @@ type mixed struct {
 
 	mu      sync.Mutex // guards what follows, and the drivers of the clients
 	holds   []*hold
-	highest map[string]uint64 // of the store outside: the highest token of each name
+	highest map[string]uint64 // of the external store: the highest token of each name
 	writes  int
 	refused int
 	commits []commit
-	failed  map[string]int   // requests by the code of their error
+	failed  map[string]int   // requests by error code
 	pauses  map[string][]gap // when clients were stopped
 	faults  map[string]int
 }
 
-// hold is what a client reported of a lock or a lead. Times are the machine's, in milliseconds.
+// hold is a lock or lead as reported by a client. Times are the machine's, in milliseconds.
 type hold struct {
 	client, name string
 	token        uint64
@@ -58,7 +58,7 @@ type commit struct {
 	revision uint64
 }
 
-// gap is a time in which a client was stopped.
+// gap is a period in which a client was stopped.
 type gap struct{ from, to float64 }
 
 // monotonic is the clock that all processes of the machine share, in milliseconds.
@@ -106,7 +106,7 @@ func runMixed(ctx context.Context, s *settings, dir string) error {
 	return m.verdict()
 }
 
-// start starts a client's process, or a new one after the last was killed.
+// start starts a client's process, again if the last one was killed.
 func (m *mixed) start(name string) error {
 	c := m.clients[name]
 	d, err := startDriver(c.command)
@@ -119,7 +119,7 @@ func (m *mixed) start(name string) error {
 	return m.connect(name, args{"call_ms": 10000})
 }
 
-// play runs the workers and the faults until the time is over.
+// play runs the workers and the faults until the time is up.
 func (m *mixed) play(seed uint64) {
 	var all sync.WaitGroup
 	for _, name := range slices.Sorted(maps.Keys(m.clients)) {
@@ -137,7 +137,7 @@ func (m *mixed) play(seed uint64) {
 
 func (m *mixed) over() bool { return m.ctx.Err() != nil || time.Now().After(m.until) }
 
-// send asks a driver, and returns a channel for the answer.
+// send sends a request to a driver, and returns a channel for the answer.
 func (m *mixed) send(name, op string, a args) (<-chan *answer, error) {
 	m.mu.Lock()
 	d := m.clients[name].driver
@@ -145,7 +145,7 @@ func (m *mixed) send(name, op string, a args) (<-chan *answer, error) {
 	return d.send(op, a)
 }
 
-// ask asks a driver, and waits for its answer.
+// ask sends a request to a driver, and returns its answer.
 func (m *mixed) ask(name, op string, a args) (args, error) {
 	c, err := m.send(name, op, a)
 	if err != nil {
@@ -170,13 +170,13 @@ func (m *mixed) wait(c <-chan *answer) (args, error) {
 	}
 }
 
-// number is a number of an answer.
+// number returns a number of an answer.
 func number[T float64 | uint64](a args, key string) (n T) {
-	_, _ = fmt.Sscan(a.text(key), &n) // 0 if it is none
+	_, _ = fmt.Sscan(a.text(key), &n) // 0 if there is none
 	return n
 }
 
-// worker has one session of a client after the other.
+// worker uses one session of a client after another.
 type worker struct {
 	*mixed
 	client, session string
@@ -197,7 +197,8 @@ func (w *worker) work() {
 	}
 }
 
-// once takes something, works with it, and releases it. It reports false if the session is over.
+// once takes a lock or lead, works with it, and releases it. It returns false if the session has
+// ended.
 func (w *worker) once() bool {
 	w.n++
 	name := contended[w.random.IntN(len(contended))]
@@ -224,7 +225,7 @@ func (w *worker) once() bool {
 		got, err := w.ask(w.client, "check", args{"of": as})
 		if err != nil {
 			time.Sleep(time.Duration(w.random.IntN(2000)) * time.Millisecond)
-			w.write(h) // a late write, which the store refuses if there is a later holder's
+			w.write(h) // a late write, which the store refuses after a later holder's
 			return false
 		}
 		// Validity was read after the check was sent, so the client claims at least this.
@@ -253,7 +254,7 @@ func (m *mixed) claim(h *hold, until float64) {
 	h.until = max(h.until, until)
 }
 
-// await notes when a client reports that a hold is over.
+// await records when a client reports that a hold has ended.
 func (m *mixed) await(h *hold, c <-chan *answer) {
 	got, err := m.wait(c)
 	m.mu.Lock()
@@ -264,7 +265,7 @@ func (m *mixed) await(h *hold, c <-chan *answer) {
 	h.killed = errors.As(err, new(*failure))
 }
 
-// write is a write to a store that refuses smaller tokens than it has seen.
+// write writes to a store that refuses smaller tokens than it has seen.
 func (m *mixed) write(h *hold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -276,7 +277,7 @@ func (m *mixed) write(h *hold) {
 	m.writes++
 }
 
-// injure injects faults one after the other, and ends each.
+// injure injects faults one after another, and ends each.
 func (m *mixed) injure(random *rand.Rand) {
 	names := slices.Sorted(maps.Keys(m.clients))
 	for !m.over() {
@@ -328,7 +329,7 @@ func (m *mixed) pair(long time.Duration, begin, end args) {
 	}
 }
 
-// slack is by how much a timer of a client may be late, in milliseconds: machines are busy.
+// slack is how late a client's timer may be on a busy machine, in milliseconds.
 const slack = 1000
 
 // verdict prints the counts, and returns an error if a promise was broken.
@@ -380,8 +381,8 @@ func (m *mixed) verdict() error {
 	return nil
 }
 
-// due is when a client must have reported a loss that happened before an instant. While it is
-// stopped it cannot.
+// due returns when a client must have reported a loss that happened before an instant, allowing for
+// the time it was stopped.
 func (m *mixed) due(name string, at float64) float64 {
 	for _, g := range m.pauses[name] {
 		if g.from < at+slack {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// proxy passes the connections of one client to one member. What is in flight when a fault
-// begins may still arrive.
+// proxy forwards the connections of one client to one member. Data in flight when a fault begins
+// may still arrive.
 type proxy struct {
 	target string
 	l      net.Listener
@@ -26,7 +26,7 @@ const (
 	down        // to the client
 )
 
-// way is what happens in one direction.
+// way is the condition of one direction.
 type way struct {
 	delay time.Duration
 	hold  bool // nothing arrives until the fault ends
@@ -49,7 +49,7 @@ func (p *proxy) close() {
 	p.set(func() { p.cut = true })
 }
 
-// set changes what happens. A cut ends all connections, and refuses new ones.
+// set changes the conditions. A cut ends all connections and refuses new ones.
 func (p *proxy) set(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,13 +109,13 @@ func (p *proxy) remove(c net.Conn) {
 	delete(p.conns, c)
 }
 
-// piece is what was read, and when.
+// piece is data that was read, and when.
 type piece struct {
 	bytes []byte
 	at    time.Time
 }
 
-// pump passes what one side sends to the other, each piece with the delay that is set then.
+// pump forwards data from one side to the other, each piece with the current delay.
 func (p *proxy) pump(direction int, from io.Reader, to io.Writer) {
 	pieces := make(chan piece, 1024)
 	go func() {
@@ -143,7 +143,7 @@ func (p *proxy) pump(direction int, from io.Reader, to io.Writer) {
 	}
 }
 
-// wait waits until what was read then may pass. It reports false if the proxy was cut.
+// wait waits until data read at a given time may pass. It returns false if the proxy was cut.
 func (p *proxy) wait(direction int, at time.Time) bool {
 	for {
 		p.mu.Lock()

@@ -24,7 +24,7 @@ type run struct {
 	later   map[string]<-chan *answer
 }
 
-// client is a driver in a case, and its ways to the members.
+// client is a driver in a case, with its proxies.
 type client struct {
 	*driver
 	command []string // starts the driver
@@ -32,7 +32,7 @@ type client struct {
 	stopped bool
 }
 
-// play does the steps of the case.
+// play runs the steps of the case.
 func (r *run) play() error {
 	for name, with := range r.Clients {
 		if with["idle"] == nil {
@@ -57,7 +57,7 @@ func brief(s args) string {
 	return string(text)
 }
 
-// connect asks a driver to connect through its proxies.
+// connect makes a driver connect through its proxies.
 func (r *run) connect(name string, with args) error {
 	c := r.clients[name]
 	a := args{}
@@ -121,7 +121,7 @@ func (r *run) step(s args) error {
 	}
 }
 
-// ms is an argument in milliseconds.
+// ms returns an argument in milliseconds.
 func (a args) ms(key string, otherwise int) time.Duration {
 	n := otherwise
 	if text := a.text(key); text != "" {
@@ -158,7 +158,7 @@ func (r *run) do(s args) error {
 	return r.judge(s, answer)
 }
 
-// judge waits for an answer, and compares it with what is expected.
+// judge waits for an answer and compares it with the expected one.
 func (r *run) judge(s args, c <-chan *answer) error {
 	var a *answer
 	limit := s.ms("within_ms", int(patience.Milliseconds()))
@@ -192,7 +192,7 @@ func (r *run) judge(s args, c <-chan *answer) error {
 	return nil
 }
 
-// pending expects that there is no answer yet, nor for a while.
+// pending checks that there is no answer yet, nor within a short time.
 func (r *run) pending(s args) error {
 	name := s.text("pending")
 	select {
@@ -203,7 +203,7 @@ func (r *run) pending(s args) error {
 	}
 }
 
-// admin does something at the cluster itself.
+// admin performs a step at the cluster itself.
 func (r *run) admin(s args) error {
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
 	defer cancel()
@@ -237,7 +237,7 @@ func (r *run) admin(s args) error {
 	return err
 }
 
-// fault does something to processes or links. Without a client it is about members.
+// fault injects a fault into processes or links. Without a client it affects members.
 func (r *run) fault(s args) error {
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
 	defer cancel()
@@ -304,7 +304,7 @@ func (r *run) clientFault(ctx context.Context, kind string, s args) error {
 		switch kind {
 		case "cut":
 			p.set(func() { p.cut = true })
-		case "break": // and new connections may be made
+		case "break": // new connections are allowed
 			p.set(func() { p.cut = true })
 			p.set(func() { p.cut = false })
 		case "hold", "delay":
@@ -320,7 +320,7 @@ func (r *run) clientFault(ctx context.Context, kind string, s args) error {
 	return nil
 }
 
-// decodeNumbers decodes an answer. Numbers stay as they are written.
+// decodeNumbers decodes an answer and keeps the spelling of numbers.
 func decodeNumbers(line []byte, a *answer) error {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.UseNumber()

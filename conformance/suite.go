@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// suite runs cases in one language. It keeps clusters and drivers from one case to the next.
+// suite runs cases in one language. It reuses clusters and drivers between cases.
 type suite struct {
 	*settings
 	language string
@@ -35,7 +35,7 @@ func (u *suite) play(ctx context.Context, cases []*testCase) {
 	}
 }
 
-// tries runs a case, and again if it failed and the flags say so.
+// tries runs a case, and retries it if it failed and the flags say so.
 func (u *suite) tries(ctx context.Context, c *testCase) outcome {
 	for n := 0; ; n++ {
 		began := time.Now()
@@ -83,7 +83,7 @@ func (u *suite) one(ctx context.Context, c *testCase) error {
 	return err
 }
 
-// cleanUp leaves nothing of a case to the next.
+// cleanUp removes everything of a case before the next.
 func (u *suite) cleanUp(r *run, cl *cluster) {
 	for name, c := range r.clients {
 		if c.stopped {
@@ -105,7 +105,7 @@ func (u *suite) cleanUp(r *run, cl *cluster) {
 	}
 }
 
-// reset has a driver close everything. It reports false if the driver does not.
+// reset makes a driver close everything, and reports whether it did.
 func (c *client) reset() bool {
 	answer, err := c.send("reset", nil)
 	if err != nil {
@@ -155,7 +155,7 @@ func (u *suite) close() {
 	}
 }
 
-// table is what became of each case in each language.
+// table has the outcome of each case in each language.
 type table struct {
 	cases     []string
 	languages []string
@@ -183,7 +183,7 @@ func (t *table) add(name, language string, o outcome) {
 	t.cells[[2]string{name, language}] = o
 }
 
-// markdown is the table for people, and then why cases are not supported.
+// markdown returns the table for people, and the reasons why cases are not supported.
 func (t *table) markdown() string {
 	head, rule := "| case |", "|---|"
 	for _, l := range t.languages {

@@ -36,7 +36,6 @@ func TestMayBeLarge(t *testing.T) {
 	}
 }
 
-// Goal: KeysReturned counts the keys of all ranges of a transaction.
 func TestKeysReturned(t *testing.T) {
 	all := counting(func(string, string, int64) int64 { return 100 })
 	wide := fsm.Op{Range: &fsm.Range{Key: "a", End: "b"}}

@@ -42,9 +42,9 @@ type bytesConn struct {
 // Read implements net.Conn.
 func (c bytesConn) Read(p []byte) (int, error) { return c.Reader.Read(p) }
 
-// Goal: however many calls clients open at once, few goroutines are ready to run, so that nothing
-// waits behind them. Method: connections whose clients have sent the headers of 1,000 calls each,
-// and a reader for each that starts a goroutine for each call, as gRPC does.
+// However many calls clients open at once, only a few goroutines are runnable, so that nothing
+// waits behind them. Each reader starts a goroutine per call, as gRPC does, for 1,000 calls per
+// connection.
 func TestCallsOpenedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const conns, calls = 10, 1000
@@ -81,7 +81,7 @@ func TestCallsOpenedAtOnce(t *testing.T) {
 	})
 }
 
-// Goal: the same for connections.
+// The same holds for connections.
 func TestConnectionsOpenedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := muxed(t, MuxOptions{})

@@ -150,9 +150,8 @@ func TestSmallMessagesAreCounted(t *testing.T) {
 	})
 }
 
-// Goal: an answer that waits occupies about as much memory as is counted for it, whatever buffer it
-// was encoded into. Method: messages of several sizes are encoded by gRPC's codec, which takes
-// buffers of 1 MiB for some.
+// An unread response uses about as much memory as is counted for it, whatever buffer it was encoded
+// into: for some sizes, gRPC's codec takes buffers of 1 MiB.
 func TestUnreadAnswersOccupyWhatIsCounted(t *testing.T) {
 	all := newAnswers()
 	codec := all.Codec(encoding.GetCodecV2(proto.Name))
@@ -177,8 +176,8 @@ func TestUnreadAnswersOccupyWhatIsCounted(t *testing.T) {
 	}
 }
 
-// Goal: few answers of many keys are made at a time, as each takes much more memory than a guess.
-// Method: connections that ask for one each, before any is made.
+// Only a few responses with many keys are built at a time, because each takes much more memory than
+// a guess. Each connection asks for one before any is built.
 func TestGuessesGrowWithKeys(t *testing.T) {
 	for _, c := range []struct {
 		keys        int64

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Goal: pictures have the lines of a Prometheus with their names, what has none is told unless it
-// need have none, and an error of Prometheus is told. Method: one that knows a single metric.
+// Pictures have the named lines of a Prometheus that knows a single metric. Missing data is
+// reported unless it is optional, and so is an error of Prometheus.
 func TestPictures(t *testing.T) {
 	fail := false
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// args are those of a request.
+// args has the arguments of a request.
 type args map[string]any
 
 func (a args) has(key string) bool { return a[key] != nil }
@@ -66,7 +66,7 @@ func (a args) labels() map[string]string {
 	return out
 }
 
-// keys is the range that a request names.
+// keys returns the range of a request.
 func (a args) keys() store.KeyRange {
 	if a.is("prefix") {
 		return store.Prefix(a.text("key"))
@@ -109,7 +109,7 @@ func (a args) ref() leases.Ref {
 	}
 }
 
-// condition is a condition of a transaction.
+// condition returns a condition of a transaction.
 func (d *driver) condition(a args) store.Compare {
 	is := map[string]store.Relation{
 		"": store.Equal, "eq": store.Equal, "ne": store.NotEqual, "gt": store.Greater, "lt": store.Less,
@@ -142,7 +142,7 @@ func (d *driver) condition(a args) store.Compare {
 	}
 }
 
-// operation is an operation of a transaction.
+// operation returns an operation of a transaction.
 func (d *driver) operation(a args) store.Op {
 	for kind, x := range a {
 		of, _ := x.(map[string]any)

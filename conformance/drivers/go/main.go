@@ -1,4 +1,4 @@
-// Command go does what the conformance suite asks of the Go client: see conformance/README.md.
+// Command go is the conformance suite's driver for the Go client: see conformance/README.md.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/client/members"
 )
 
-// request is what the suite asks, a line each.
+// request is a line from the suite.
 type request struct {
 	ID   int    `json:"id"`
 	Op   string `json:"op"`
@@ -28,7 +28,7 @@ type request struct {
 // object is an answer.
 type object map[string]any
 
-// codes are the names of errors in the suite. The first that matches counts.
+// codes has the suite's names of errors. The first match counts.
 var codes = []struct {
 	err  error
 	code string
@@ -90,8 +90,8 @@ func main() {
 	}
 }
 
-// answer does a request. A request that makes no sense, such as for something that was made before
-// the driver started, is an error of the driver.
+// answer handles a request. An invalid request, such as for an object from before the driver
+// started, is an error of the driver.
 func (d *driver) answer(r *request) (answer object) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -112,7 +112,7 @@ func (d *driver) answer(r *request) (answer object) {
 	return object{"id": r.ID, "ok": ok}
 }
 
-// monotonic is the clock that all processes of the machine share, in milliseconds.
+// monotonic returns the clock that all processes of the machine share, in milliseconds.
 func monotonic() float64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -121,7 +121,7 @@ func monotonic() float64 {
 	return float64(t.Nano()) / 1e6
 }
 
-// limit is how long a request may take: those that wait for others have no limit of their own.
+// limit returns the timeout of a request; requests that wait for others have none.
 func (d *driver) limit(a args) time.Duration {
 	if a.has("timeout_ms") {
 		return a.ms("timeout_ms")

@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// driver is a client, and what the suite has made with it.
+// driver is a client, and the objects that the suite has created with it.
 type driver struct {
 	jump atomic.Int64 // of the clock, in nanoseconds
 
@@ -39,7 +39,6 @@ func (d *driver) keep(name string, thing any) {
 	d.things[name] = thing
 }
 
-// c is the client.
 func (d *driver) c() *client.Client {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,7 +91,7 @@ func (d *driver) reset(ctx context.Context, _ args) (object, error) {
 	for _, x := range things {
 		switch x := x.(type) {
 		case *client.Session:
-			_ = x.Release(ctx) // it may be over
+			_ = x.Release(ctx) // it may have ended
 		case *runs:
 			x.stop()
 		case *changes:
@@ -130,13 +129,13 @@ func (d *driver) connect(ctx context.Context, a args) (object, error) {
 	return nil, nil
 }
 
-// clock has the clock jump.
+// clock makes the client's clock jump.
 func (d *driver) clock(_ context.Context, a args) (object, error) {
 	d.jump.Add(int64(a.ms("jump_ms")))
 	return nil, nil
 }
 
-// busy does nothing: no goroutine keeps the others from running.
+// busy does nothing, since no goroutine can keep the others from running.
 func (d *driver) busy(_ context.Context, a args) (object, error) {
 	time.Sleep(a.ms("ms"))
 	return nil, nil
@@ -182,7 +181,7 @@ func (d *driver) watch(ctx context.Context, a args) (object, error) {
 	return nil, err
 }
 
-// watch gives out the revisions of an update one by one.
+// watch delivers the revisions of an update one by one.
 type watch struct {
 	*client.Watcher
 	rest []store.Event
@@ -219,7 +218,7 @@ func (d *driver) next(ctx context.Context, a args) (object, error) {
 		l, err, _ := x.next()
 		return object{"leader": plainLeader(l)}, err
 	}
-	return nil, errors.New("there is nothing of that name")
+	return nil, errors.New("there is no object of that name")
 }
 
 func (d *driver) grant(ctx context.Context, a args) (object, error) {
@@ -276,7 +275,7 @@ func (d *driver) session(ctx context.Context, a args) (object, error) {
 	return out, nil
 }
 
-// held is what a hold says.
+// held describes a hold.
 func (d *driver) held(h client.Hold) object {
 	left := time.Until(h.ValidUntil()) - time.Duration(d.jump.Load())
 	out := object{"token": h.Token(), "valid_ms": float64(left) / 1e6}
@@ -322,7 +321,7 @@ func (d *driver) release(ctx context.Context, a args) (object, error) {
 	return nil, h.Release(ctx)
 }
 
-// runs are the sessions of a program that continues with a new one after each loss.
+// runs has the sessions of a program that starts a new one after each loss.
 type runs struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -350,7 +349,7 @@ func (d *driver) run(_ context.Context, a args) (object, error) {
 	return nil, nil
 }
 
-// work is done in each session, until that is lost.
+// work runs in each session until the session is lost.
 func (r *runs) work(ctx context.Context, s *client.Session, a args) error {
 	if a.has("register") {
 		r.mu.Lock()
@@ -441,7 +440,7 @@ func (d *driver) leader(ctx context.Context, a args) (object, error) {
 	return object{"leader": plainLeader(l)}, err
 }
 
-// changes are those of a leader.
+// changes has the changes of a leader.
 type changes struct {
 	next func() (lock.LeaderInfo, error, bool)
 	stop func()

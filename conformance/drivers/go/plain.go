@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// The functions below make results what JSON has, under the names of the suite.
+// The functions below convert results to JSON values with the suite's names.
 
 func plainKV(kv *store.KV) any {
 	if kv == nil {

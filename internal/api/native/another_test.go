@@ -32,9 +32,9 @@ func asks(t *testing.T, n *fakeNode, user string, of *pb.SessionRef, r *pb.Reque
 	}
 }
 
-// Goal: nothing is done or told under the name of another principal: by its session and a number of
-// it, by its request ID, by a principal that a grant or a transaction names, or by a hand-over to a
-// user that may not hold the name. Method: another user says the same as the owner did.
+// Nothing can be done or learned under another principal's name: by its session and a number of it,
+// by its request ID, by a principal that a grant or a transaction names, or by a hand-over to a
+// user that may not hold the name.
 func TestNameOfAnother(t *testing.T) {
 	n := guarded(t)
 	reason := func(what string, r *pb.Response, want pb.Reason) {

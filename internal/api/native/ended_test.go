@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// Goal: a stream is Canceled if its client has ended it, and only then: not if the member stops,
-// without a leader, or with a refusal that came first.
+// A stream ends with Canceled only if its client has ended it, not if the member stops, has no
+// leader, or refused something first.
 func TestEnded(t *testing.T) {
 	stopped := make(chan struct{})
 	close(stopped)

@@ -27,8 +27,8 @@ func (s *saying) next() *pb.Response {
 	return r
 }
 
-// Goal: what a feed has at hand when a right is taken away is told no more. Method: a stream with a
-// feed that has something to say of two watches, to one of which its user has no right any more.
+// A feed does not deliver what it has ready after the permission is removed. The stream watches
+// twice, and its user loses the permission for one of them.
 func TestNothingIsToldOfARefusedRequest(t *testing.T) {
 	n := guarded(t)
 	ctx := api.WithIdentity(t.Context(), login{n, "reader"})
@@ -58,8 +58,8 @@ func TestNothingIsToldOfARefusedRequest(t *testing.T) {
 	}
 }
 
-// Goal: a stream of events goes on by the roles of now. Method: its user has lost the role with
-// which it began, and has another; of two leases that are granted then it may see the second.
+// A stream of events follows the current roles. Its user has lost the role with which it began and
+// has another, which allows it to see only the second of two new leases.
 func TestEventsByTheRolesOfNow(t *testing.T) {
 	n := guarded(t)
 	s, err := serve(t, n, Options{}).Events(as(t.Context(), "reader"), &pb.EventsRequest{})

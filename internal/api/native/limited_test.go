@@ -59,8 +59,8 @@ func watchRequest(id uint64, key string) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte(key)}}}
 }
 
-// Goal: renewals over a stream are never refused, nor is the session that a client begins with; of
-// all else there is no more than the limit. Method: a rate of one request.
+// Renewals over a stream are never refused, nor is a client's first session. Everything else is
+// limited, here to one request at a time.
 func TestLimitedStreamRenews(t *testing.T) {
 	session := func(id uint64) *pb.Request {
 		return &pb.Request{Id: id, Body: &pb.Request_Session{Session: &pb.SessionRequest{Nonce: id}}}

@@ -98,7 +98,7 @@ func TestPageToken(t *testing.T) {
 	}
 }
 
-// Goal: no page token makes the server do anything but refuse or go on.
+// Every page token is either refused or continues a list.
 func FuzzPageToken(f *testing.F) {
 	f.Add("n", cursor{name: "n1"}.token(&pb.ListRequest{NamePrefix: "n"}))
 	f.Add("", cursor{id: 7}.token(&pb.ListRequest{}))

@@ -10,8 +10,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Goal: a caller whose login has ended is refused, and not answered like an anonymous caller; and
-// it adds nothing to the log.
+// A caller whose login has ended is refused, not treated as anonymous, and adds nothing to the log.
 func TestEndedLoginIsNotAnonymous(t *testing.T) {
 	s := service(guarded(t), Options{})
 	ctx := api.WithCaller(t.Context(), access.InvalidLogin)

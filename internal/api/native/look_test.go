@@ -9,9 +9,9 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Goal: a stream that waits for nothing never wakes, nor does it after a request was answered, and
-// one that waits for a watch alone wakes when that is due. Method: whenever a stream wakes it asks
-// for the view, and that is counted while an hour goes by.
+// An idle stream never wakes up, not even after a request was answered, and one that only waits for
+// a watch wakes when that is due. Each wake-up asks for the view, so the test counts those during
+// an hour.
 func TestIdleStreamSleeps(t *testing.T) {
 	onStream(t, func(b *bench) {
 		go func() { _ = b.node.hub.Run(b.ctx) }()
@@ -45,8 +45,8 @@ func TestIdleStreamSleeps(t *testing.T) {
 	})
 }
 
-// Goal: what is due late does not hold up what is due soon. Method: a stream that has to look in
-// ten minutes gets a request whose time is over in a second.
+// A late deadline does not delay an earlier one: a stream that is due in ten minutes gets a request
+// that times out in a second.
 func TestSoonerLookCounts(t *testing.T) {
 	onStream(t, func(b *bench) {
 		go func() { _ = b.node.hub.Run(b.ctx) }()

@@ -137,9 +137,9 @@ func (n openNode) OpenCache(_ replica.OpenCache, to Cache) error {
 	return nil
 }
 
-// T22: access control is passed by. Goal: each request is refused to exactly the callers that do
-// not have what it declares to need, whichever way it comes, and what was refused has changed
-// nothing. Method: all requests of the descriptors, by each principal and each way.
+// T22: access control must not be bypassed. Every request of the descriptors is refused to exactly
+// those principals that lack its declared permissions, through every API, and a refused request
+// changes nothing.
 func TestMatrix(t *testing.T) {
 	ways := map[string]way{
 		"gRPC": byGRPC, "gateway": byGateway, "stream": byStream, "direct": byDirect,

@@ -50,9 +50,9 @@ func byID() map[string]*pb.Request {
 	}
 }
 
-// Goal: a caller that knows no more of a lease than its ID learns neither its name nor its keys nor
-// what it holds by being refused. Method: all requests about the leases of another tenant, whose
-// answers are searched for what all of its keys and names begin with.
+// A caller that knows only a lease's ID learns neither its name, its keys nor what it holds from a
+// refusal. The test searches the answers to all requests for the prefix of the owner's keys and
+// names.
 func TestRefusalsTellNothing(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.Put{Key: "a/3", Lease: 3})
@@ -88,9 +88,8 @@ func TestRefusalsTellNothing(t *testing.T) {
 	}
 }
 
-// Goal: a caller that may not see a name does not learn by a renewal whether somebody has it.
-// Method: the answers about a name that another tenant has and about one that nobody has, which are
-// the same.
+// A caller that may not see a name gets the same answer to a renewal whether another tenant has the
+// name or no one does.
 func TestRenewalByNameTellsNothing(t *testing.T) {
 	n := guarded(t)
 	conn := connected(t, n, Options{})

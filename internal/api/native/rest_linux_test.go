@@ -169,8 +169,8 @@ func (p *pausing) renew() {
 	}
 }
 
-// Goal: a stream that pauses is resumed by another leader, by other users or rights, by renewals
-// and by other requests, and pauses again.
+// A paused stream resumes for a new leader, for changes of users or permissions, for renewals and
+// for other requests, and pauses again.
 func TestPauses(t *testing.T) {
 	n := live(guarded(t))
 	go func() { _ = n.hub.Run(t.Context()) }()
@@ -193,8 +193,8 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// Goal: a stream that pauses may ask for a watch, and be told by it. Method: nothing else happens
-// that could resume the stream. When the watch is given up it pauses again.
+// A paused stream can have a watch. The watch's event resumes the stream although nothing else
+// happens, and the stream pauses again after the watch is canceled.
 func TestPausedStreamWatches(t *testing.T) {
 	n := live(guarded(t))
 	go func() { _ = n.hub.Run(t.Context()) }()
@@ -218,9 +218,8 @@ func TestPausedStreamWatches(t *testing.T) {
 	p.renew()
 }
 
-// Goal: a stream that pauses ends, and leaves nothing, when its server stops, when its caller is no
-// user any more, and when its client sends nothing more. Method: nothing else happens that could
-// resume the stream.
+// A paused stream ends and leaves nothing when its server stops, when its user is deleted, and when
+// its client half-closes.
 func TestPausedStreamsEnd(t *testing.T) {
 	for name, end := range map[string]struct {
 		by   func(p *pausing, n *fakeNode, stop chan struct{})

@@ -8,9 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Goal: what is open ends when the right to it is taken away, with a refusal, and the stream and
-// what its user may still do go on. Method: a watch, a wait for a turn and a cache of one user,
-// whose role is taken from it.
+// A user loses a role: its watch, wait and cache end with a permission error, and the stream and
+// its other requests continue.
 func TestRightTakenAway(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.Put{Key: "a/q/1", Lease: 1})
@@ -90,9 +89,8 @@ func (x takenFirst) Answered(res fsm.Result, err error) {
 	x.to.Answered(res, err)
 }
 
-// Goal: a caller who has lost the right to a queue by the time that its wait begins is told what
-// its transaction has done, and that the wait is denied; nothing else of the queue. Method: a
-// transaction puts a key into a queue, and its user loses the role between this and the wait.
+// If a caller loses the permission for a queue between its transaction and the wait, it gets the
+// transaction's result and a permission error for the wait, and nothing else about the queue.
 func TestRightTakenBeforeTheWait(t *testing.T) {
 	n := guarded(t)
 	s, err := pb.NewStreamServiceClient(connected(t, takingNode{openNode{n}, t}, Options{})).
@@ -141,9 +139,8 @@ func (n fillingNode) Submit(list []Submission) {
 // CloseCache implements Cacher. Several streams end together.
 func (fillingNode) CloseCache(fsm.Holding, Cache) {}
 
-// Goal: only the holder of a cache says what that has: a reader who names the lease of another as
-// its cache could let writes wait for that one. Method: reads that are to be cached, by whom has
-// opened the cache of the lease, and by two who may read as much and have not.
+// Only the holder of a cache can add to what it has: otherwise a reader could name another's lease
+// as its cache and make writes wait for it. Two other users with the same permissions try.
 func TestReadForTheCacheOfAnother(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.Grant{Terms: lease.Terms{ID: 4, TTL: 5000, Principal: "reader"}})

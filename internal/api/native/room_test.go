@@ -20,9 +20,9 @@ type unread int
 
 func (n unread) Size() int { return int(n) }
 
-// Goal: a call whose answer has leases, or the keys of one, waits for room before it makes that;
-// one with little to tell does not. Method: the connection has an answer unread that takes all of
-// its room.
+// A call whose response has leases, or the keys of one, waits for memory before it builds the
+// response; a call with a small response does not. An unread response takes all memory of the
+// connection.
 func TestLeasesAskForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service(newNode(), Options{})

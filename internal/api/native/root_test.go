@@ -34,8 +34,8 @@ func (n *followerBehind) Uses() []fsm.Use {
 	return n.fakeNode.Uses()
 }
 
-// Goal: what root alone is told is decided by the users and roles of now, also at a member that is
-// behind, and nothing is counted for others. Method: a caller is given the role root, and loses it.
+// What only root may see is decided by the current users and roles, also at a member that lags, and
+// is not computed for others. A caller gets the role root and loses it.
 func TestRootOfNow(t *testing.T) {
 	n := &followerBehind{fakeNode: guarded(t)}
 	n.known = n.fakeNode.View()

@@ -136,8 +136,8 @@ func methodsTo(t *testing.T, o Options, d grpc.ServiceDesc, f func(*testing.T, *
 	})
 }
 
-// Goal: how a call has ended can always be told, or the stream of all clients would end. Method:
-// calls whose errors have texts that the protocol has no room for.
+// A call's status can always be encoded, even if the error's text cannot: otherwise the stream of
+// all clients would end.
 func TestStrangeError(t *testing.T) {
 	serve := func(grpc.ServerStream) error { return status.Error(codes.NotFound, "no key \xff") }
 	relayedTo(t, Options{}, serve, func(t *testing.T, w *wire) {
@@ -153,8 +153,8 @@ func TestStrangeError(t *testing.T) {
 
 var errTaken = errors.New("the role was taken")
 
-// Goal: a relay whose role is taken carries nothing more, even if it reads nothing. Method: the
-// stream is held up by what the relay does not read; calls of it are under way, and another comes.
+// A relay whose role is removed carries nothing more, even while its stream is blocked because it
+// does not read, with calls in flight and another to come.
 func TestRoleTakenUnread(t *testing.T) {
 	var changed chan struct{}
 	var may error
@@ -198,8 +198,8 @@ func TestRoleTakenUnread(t *testing.T) {
 	})
 }
 
-// Goal: the answer of a call is whole: its header, also without a message, its trailer, and the
-// details of its error.
+// A call's response is complete: its header, even without a message, its trailer, and its error
+// details.
 func TestAnswer(t *testing.T) {
 	failed, err := status.New(codes.NotFound, "why").WithDetails(&pb.RelayHeader{})
 	if err != nil {
@@ -228,7 +228,7 @@ func TestAnswer(t *testing.T) {
 	})
 }
 
-// Goal: a call ends when its time is over, and when its client gives it up.
+// A call ends at its deadline, and when its client cancels it.
 func TestCallsEnd(t *testing.T) {
 	ended := 0
 	serve := func(s grpc.ServerStream) error {
@@ -254,8 +254,7 @@ func TestCallsEnd(t *testing.T) {
 	})
 }
 
-// Goal: a member that stops answers the calls that have begun, begins no others, and then ends the
-// stream.
+// A member that stops answers the calls in flight, accepts no others, and then ends the stream.
 func TestStop(t *testing.T) {
 	var answer chan struct{}
 	serve := func(grpc.ServerStream) error {
@@ -282,9 +281,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Goal: large answers that one client of a relay does not read take bounded memory, are not even
-// made beyond that, and do not keep the room of others for ever. Method: a client with many calls,
-// and then others with one each; nothing is read.
+// Large responses that one client of a relay does not read take bounded memory, are not built
+// beyond the limit, and do not use up the others' memory.
 func TestLargeUnread(t *testing.T) {
 	answers := listen.NewAnswers(slog.New(slog.DiscardHandler))
 	o := Options{
