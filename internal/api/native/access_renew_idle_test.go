@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A stream that was idle since users changed keeps the users of before no longer in memory.
+// A stream that was idle during a change of users does not keep the old users in memory.
 func TestIdleRenewableKeepsNoUsers(t *testing.T) {
 	r := new(renewable)
 	known := func() weak.Pointer[access.State] {
@@ -33,7 +33,7 @@ func TestIdleRenewableKeepsNoUsers(t *testing.T) {
 		}
 	}
 	if before.Value() != nil {
-		t.Error("the users of before are kept")
+		t.Error("the old users are still in memory")
 	}
 	runtime.KeepAlive(r)
 }

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// login is who calls in tests: a user that has just logged in, or nobody.
+// login is the caller in tests: a user that has just logged in, or an anonymous one.
 type login struct {
 	node Node
 	user string
@@ -34,12 +34,12 @@ func (l login) Caller() access.Caller {
 	return who
 }
 
-// The principal "bound" is no user, and has the role of the writer.
+// The principal "bound" is not a user, and has the writer's role.
 const boundName = "spiffe://d/bound"
 
 var boundRoles = &access.Bound{Roles: []string{"writer"}}
 
-// asCallers makes calls those of the user that their metadata name.
+// asCallers makes the user in a call's metadata its caller.
 func asCallers(n Node) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.UnaryInterceptor(func(
@@ -51,7 +51,7 @@ func asCallers(n Node) []grpc.ServerOption {
 	}
 }
 
-// streamOf returns what makes the caller of a stream the user that its metadata names.
+// streamOf returns an interceptor that makes the user in a stream's metadata its caller.
 func streamOf(n Node) intercept.Stream {
 	return func(
 		s grpc.ServerStream, _ *grpc.StreamServerInfo,
@@ -78,14 +78,14 @@ type calledBy struct {
 // Context implements grpc.ServerStream.
 func (s *calledBy) Context() context.Context { return s.ctx }
 
-// as returns the context of calls by a user.
+// as returns a context for calls by a user.
 func as(ctx context.Context, user string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "user", user)
 }
 
-// guarded returns a node with access control, whose keys and names are below "a/" for all but the
-// other. The owner has lease 1, without a name, and 2 of the name "a/2", which holds "a/"; and
-// lease 3 belongs to nobody. Their tokens are their IDs.
+// guarded returns a node with access control. All users but the other have access below "a/". The
+// owner has lease 1, without a name, and lease 2, named "a/2", which holds "a/"; lease 3 has no
+// principal. Their tokens are their IDs.
 func guarded(t testing.TB) *fakeNode {
 	t.Helper()
 	n := newNode()
@@ -110,7 +110,7 @@ func guarded(t testing.TB) *fakeNode {
 	return n
 }
 
-// mustDo does a command by a user.
+// mustDo performs a command as a user.
 func (n *fakeNode) mustDo(t testing.TB, user string, c fsm.Command) {
 	t.Helper()
 	ctx := api.WithIdentity(context.Background(), login{n, user})

@@ -8,7 +8,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// asks sends one request of a user over a stream of its own, and returns the answer.
+// asks sends a user's request over a new stream, and returns the answer.
 func asks(t *testing.T, n *fakeNode, user string, of *pb.SessionRef, r *pb.Request) *pb.Response {
 	t.Helper()
 	s, err := pb.NewStreamServiceClient(connected(t, openNode{n}, Options{})).
@@ -59,7 +59,7 @@ func TestNameOfAnother(t *testing.T) {
 	second := asks(t, n, "writer", nil, requestOf(grant)).GetGrant()
 	if second == nil || second.Existed || second.Lease.GetId() == first.Lease.GetId() ||
 		second.Lease.GetPrincipal() != "writer" {
-		t.Errorf("by the owner's request ID the writer gets %v", second)
+		t.Errorf("with the owner's request ID, the writer gets %v", second)
 	}
 	if again := asks(t, n, "owner", nil, requestOf(grant)).GetGrant(); !again.GetExisted() {
 		t.Errorf("the owner gets %v", again)
@@ -73,12 +73,12 @@ func TestNameOfAnother(t *testing.T) {
 	give := func(to string) *pb.Request {
 		return requestOf(&pb.HandOverRequest{Lease: lease2(), Principal: to})
 	}
-	reason("to one that may not hold it", asks(t, n, "owner", nil, give("other")), denied)
-	reason("to nobody that is there", asks(t, n, "owner", nil, give("gone")), denied)
-	reason("to oneself, of another's", asks(t, n, "writer", nil, give("writer")), denied)
-	reason("to one that may", asks(t, n, "owner", nil, give("writer")), denied)
+	reason("to a user that may not hold it", asks(t, n, "owner", nil, give("other")), denied)
+	reason("to an unknown user", asks(t, n, "owner", nil, give("gone")), denied)
+	reason("of another's lease, to oneself", asks(t, n, "writer", nil, give("writer")), denied)
+	reason("to a user that may", asks(t, n, "owner", nil, give("writer")), denied)
 	reason("by root", asks(t, n, "root", nil, give("writer")), 0)
-	reason("what was its own", asks(t, n, "owner", nil, requestOf(&pb.ResumeRequest{
+	reason("of its own lease", asks(t, n, "owner", nil, requestOf(&pb.ResumeRequest{
 		Name: "a/2", Secret: secretBytesOf(2),
 	})), denied)
 }

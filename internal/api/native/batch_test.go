@@ -24,8 +24,8 @@ func notFound(id int64) *pb.RenewResult {
 	return &pb.RenewResult{Id: id, Reason: pb.Reason_REASON_LEASE_NOT_FOUND}
 }
 
-// Columns: the TTLs are in the order of the IDs, and only those that were not renewed have a
-// result. A token goes with its ID (T28), 0 with any; tokens may be left out.
+// In columns, TTLs are in the order of the IDs, and only failed renewals have a result. Tokens, if
+// present, match the IDs (T28); 0 stands for any.
 func TestRenewColumns(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -58,7 +58,7 @@ func TestRenewColumns(t *testing.T) {
 	}
 }
 
-// columnsOf is a stream that has asked for four leases in columns.
+// columnsOf opens a stream and renews four leases in columns.
 func columnsOf(b *bench) (to RenewedAll, asks *replica.Renewals) {
 	b.send(&pb.Request{Id: 1, TimeoutMs: 5000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
 		Ids: []int64{11, 12, 13, 14},
@@ -67,7 +67,7 @@ func columnsOf(b *bench) (to RenewedAll, asks *replica.Renewals) {
 	return asks.Owner.(RenewedAll), asks
 }
 
-// keep answers some places together, as the core does.
+// keep renews some places together, as the core does.
 func keep(r *replica.Renewals, places ...int) {
 	for _, i := range places {
 		r.TTLs[i] = 900
@@ -85,8 +85,8 @@ func (b *bench) wantRenewed(more bool, want *pb.RenewResponse) {
 	}
 }
 
-// T15: over a stream columns come in parts, too: the TTLs that are known soon, and then
-// results, about each lease once.
+// T15: over a stream, columns come in parts: the TTLs that are known soon, and then results, once
+// per lease.
 func TestColumnsInParts(t *testing.T) {
 	onStream(t, func(b *bench) {
 		to, asks := columnsOf(b)
@@ -104,8 +104,8 @@ func TestColumnsInParts(t *testing.T) {
 	})
 }
 
-// T15: nothing is known soon where the confirm round takes long; then what is known later is
-// told as soon as it is, all the same, and so is what comes after that.
+// T15: if the confirm round takes long, the outcomes that arrive later are sent as soon as they are
+// known.
 func TestLatePartsAreTold(t *testing.T) {
 	onStream(t, func(b *bench) {
 		to, asks := columnsOf(b)
@@ -132,8 +132,7 @@ func TestLatePartsAreTold(t *testing.T) {
 	})
 }
 
-// Columns that are cancelled say what is known, and nothing of the rest; what comes then
-// disturbs nobody.
+// Canceled columns return the outcomes known so far. Later outcomes are ignored.
 func TestColumnsCancelled(t *testing.T) {
 	cancel := &pb.Request{Body: &pb.Request_Cancel{Cancel: 1}}
 	onStream(t, func(b *bench) {
@@ -157,16 +156,15 @@ func TestColumnsCancelled(t *testing.T) {
 	})
 }
 
-// requestGoroutines returns how many requests of streams have a goroutine.
+// requestGoroutines returns the number of requests with a goroutine.
 func requestGoroutines() int {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	return bytes.Count(stacks, []byte("native.(*stream).run.func1("))
 }
 
-// TestRenewalsTakeNoGoroutine: renewals over a stream have no goroutine while their outcomes may
-// come soon; after partly they have, unless they were answered. One that has to look up a name has
-// one at once.
+// A renewal over a stream has no goroutine until partly has passed without all outcomes. One that
+// has to look up a name has one at once.
 func TestRenewalsTakeNoGoroutine(t *testing.T) {
 	onStream(t, func(b *bench) {
 		list := make([]*pb.Request, 100)
@@ -205,8 +203,8 @@ func TestRenewalsTakeNoGoroutine(t *testing.T) {
 	})
 }
 
-// TestHastyRenewal: a renewal whose time is over before others take long is answered within its
-// time; what was not known then is said to be unknown, though nobody leads.
+// A renewal with a deadline before partly is answered in time, with unknown outcomes, even without
+// a leader.
 func TestHastyRenewal(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(&pb.Request{Id: 1, TimeoutMs: 10, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
@@ -226,8 +224,8 @@ func TestHastyRenewal(t *testing.T) {
 	})
 }
 
-// TestLostLeaseIsExplained: a stream says why a lease is gone also when that has to be looked up,
-// and tells others of the same message meanwhile.
+// A stream reports why a lease is gone even if that must be looked up, and answers the message's
+// other renewals meanwhile.
 func TestLostLeaseIsExplained(t *testing.T) {
 	onStream(t, func(b *bench) {
 		renew := func(id uint64) *pb.Request {
@@ -246,8 +244,8 @@ func TestLostLeaseIsExplained(t *testing.T) {
 	})
 }
 
-// TestRefusedRenewalCancelled: a renewal that was refused, and is cancelled before that was told,
-// has no second answer: its request may be that of a put by then.
+// If a refused renewal is canceled before the refusal was sent, it has no second answer: its ID may
+// belong to a put by then.
 func TestRefusedRenewalCancelled(t *testing.T) {
 	s, p := passing(t)
 	n := s.node.(*stuckNode)
@@ -278,8 +276,7 @@ func TestRefusedRenewalCancelled(t *testing.T) {
 	}
 }
 
-// TestBatchEndsOnce: whatever comes at one time, the last outcome, the end of the wait for it, or
-// that nobody waits any more, a batch ends once.
+// A batch ends once, even if the last outcome, the timeout and the cancellation coincide.
 func TestBatchEndsOnce(t *testing.T) {
 	for i := range 500 {
 		b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
@@ -312,9 +309,8 @@ func TestBatchEndsOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkRenew answers renewals of 5,000 leases with a core that renews at once; an
-// operation is the renewal of one lease, from the request as it was decoded to the
-// response before it is encoded.
+// BenchmarkRenew answers renewals of 5,000 leases with a core that renews at once. An operation is
+// the renewal of one lease, from the decoded request to the response before encoding.
 func BenchmarkRenew(b *testing.B) {
 	const batch = 5000
 	columns, leases := &pb.RenewRequest{}, &pb.RenewRequest{}
@@ -342,7 +338,7 @@ func BenchmarkRenew(b *testing.B) {
 	}
 }
 
-// The last outcomes are left to the last response, which would have nothing to tell otherwise.
+// The last outcomes are sent with the final response, which would be empty otherwise.
 func TestRestIsToldLast(t *testing.T) {
 	b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
 	b.wait()
@@ -362,8 +358,8 @@ func TestRestIsToldLast(t *testing.T) {
 	}
 }
 
-// TestLateJoins: leases join groups however long the confirm round takes, and whichever part of the
-// answer says so.
+// Leases join groups however long the confirm round takes, and whichever part of the answer has
+// them.
 func TestLateJoins(t *testing.T) {
 	for name, first := range map[string]func(b *bench, to RenewedAll){
 		"at once": func(*bench, RenewedAll) {},

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestPutTTL: a put with a TTL makes a lease that is bound to the key, by itself and in
-// transactions; done again, it leaves nothing of the lease before.
+// A put with a TTL makes a lease bound to the key, also in transactions. A second put leaves
+// nothing of the first lease.
 func TestPutTTL(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{}).leases, node: n}}
@@ -61,8 +61,7 @@ func TestPutTTL(t *testing.T) {
 	}
 }
 
-// TestPutTTLRefused: the bounds are those of grants (T24), and what contradicts itself is
-// refused.
+// The TTL's limits are those of grants (T24), and contradictory requests are refused.
 func TestPutTTLRefused(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{}).leases, node: n}}

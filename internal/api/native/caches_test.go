@@ -15,14 +15,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// fakeCaches is the part of a fake node that caches talk to: it takes note.
+// fakeCaches is the part of a fake node that serves caches. It records the calls.
 type fakeCaches struct {
 	refusal error // of every opening
 	opened  []replica.OpenCache
-	open    []Cache // where they are
+	open    []Cache // caches by member
 	acks    []string
 	closed  []fsm.Holding
-	opening func() // if not nil, called when one is about to be opened
+	opening func() // if not nil, called before one is opened
 }
 
 func (n *fakeCaches) OpenCache(o replica.OpenCache, to Cache) error {
@@ -50,7 +50,7 @@ func cacheRequest(id uint64, has ...string) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Cache{Cache: m}}
 }
 
-// shown is what a response tells a cache.
+// shown formats a response to a cache.
 func shown(r *pb.Response) string {
 	m := r.GetCache()
 	return fmt.Sprintf("%d.%d %v drops %d", m.GetTerm(), m.GetSeq(), m.GetReopen(), len(m.GetDrop()))
@@ -71,8 +71,8 @@ func drop(seq uint64, keys ...string) *replica.Invalidation {
 	return i
 }
 
-// TestCacheFeed: a cache is opened, told what to drop, and made to open anew; what it
-// acknowledges is passed on, until it is closed.
+// A cache is opened, gets invalidations, and is asked to reopen; its acknowledgements are passed on
+// until it is closed.
 func TestCacheFeed(t *testing.T) {
 	onStream(t, func(b *bench) {
 		n := b.node
@@ -80,7 +80,7 @@ func TestCacheFeed(t *testing.T) {
 			Lease: &pb.LeaseRef{Id: 11, Token: 7}, Term: 3, Seq: 4, OpenTerm: 3,
 			Dropped: []*pb.KeyRange{{Key: []byte("x")}},
 		}}}
-		b.send(ack) // of a cache that is not open here
+		b.send(ack) // from a cache that is not open here
 		b.send(cacheRequest(3, "a", "b"))
 		if o := n.opened[0]; o.ID != 11 || o.Token != 7 || len(o.Has) != 2 || len(n.acks) != 0 {
 			t.Fatalf("opened %+v, acknowledged %v", o, n.acks)
@@ -119,7 +119,7 @@ func TestCacheFeed(t *testing.T) {
 	})
 }
 
-// all returns the responses that have come, and those that waited for them to be read.
+// all returns the responses that have arrived, and those that were waiting to be read.
 func (b *bench) all() (out []*pb.Response) {
 	for list := b.got(); len(list) > 0; list = b.got() {
 		out = append(out, list...)
@@ -127,8 +127,7 @@ func (b *bench) all() (out []*pb.Response) {
 	return out
 }
 
-// TestCacheWithoutReader: what a client does not read costs no more than a bound, and
-// nobody waits for it.
+// A client that does not read uses bounded memory, and nothing waits for it.
 func TestCacheWithoutReader(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(cacheRequest(1))
@@ -162,7 +161,7 @@ func TestCacheWithoutReader(t *testing.T) {
 	})
 }
 
-// TestFills: a read that may be cached asks for that, and its answer says in which term.
+// A read with Cache asks the leader whether it may be cached, and its answer has the term.
 func TestFills(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.node.put(&fsm.Put{Key: "k", Value: []byte("v")})
@@ -206,11 +205,11 @@ func TestFills(t *testing.T) {
 		Key: []byte("k"), Cache: &pb.LeaseRef{Id: 1, Token: 1},
 	})
 	if err == nil {
-		t.Error("a call by itself may be cached")
+		t.Error("a unary read may be cached")
 	}
 }
 
-// TestHolds: a lease holds what its grant says, also in a transaction, and tells it.
+// A lease holds the ranges in its grant, also in a transaction, and the answer has them.
 func TestHolds(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -244,8 +243,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestCacheTTL: no lease that holds something gets a TTL beyond the limit, by a grant, in a
-// transaction or by a change; what holds nothing may live on.
+// No lease with holds gets a TTL above the limit, by a grant, a transaction or a change. A lease
+// without holds can.
 func TestCacheTTL(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{MaxCacheTTL: 3000})
@@ -282,8 +281,8 @@ func TestCacheTTL(t *testing.T) {
 	}
 }
 
-// TestCacheOpenedLate: no cache stays open after its stream has ended, whenever who receives
-// the request learns of that.
+// No cache stays open after its stream has ended, whenever the receiver of the request learns of
+// the end.
 func TestCacheOpenedLate(t *testing.T) {
 	n := newNode()
 	c := newCaches(n, func() {})
@@ -291,7 +290,7 @@ func TestCacheOpenedLate(t *testing.T) {
 	if err := c.begin(1, cacheRequest(1).GetCache()); err != nil {
 		t.Error(err)
 	}
-	// The stream closed it before it was open, and again when it was.
+	// The stream closed it before it was open, and again afterwards.
 	if len(n.opened) != 1 || len(n.closed) != 2 {
 		t.Errorf("opened %v, closed %v", n.opened, n.closed)
 	}
@@ -300,8 +299,8 @@ func TestCacheOpenedLate(t *testing.T) {
 	}
 }
 
-// TestFirstFeedAfterTheEnd: what receives learns late that its stream has ended. What it begins
-// then is refused, also if it is the first: nobody would end it.
+// A receiver may learn late that its stream has ended. What it begins then is refused, even as the
+// first feed, because nothing would end it.
 func TestFirstFeedAfterTheEnd(t *testing.T) {
 	n := newNode()
 	s := &stream{

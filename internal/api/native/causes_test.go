@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// behind is a member that learns in a confirm round what the others have applied.
+// behind is a lagging member that catches up in a confirm round.
 type behind struct {
 	*fakeNode
 	view *fsm.View
@@ -27,7 +27,7 @@ func (b *behind) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	return err
 }
 
-// ended makes leases that have ended in all ways, each under the token that is told.
+// ended makes leases that have ended in every way, and returns their tokens.
 func ended(t *testing.T, n *fakeNode, s unary) (refs []*pb.LeaseRef) {
 	t.Helper()
 	for _, owner := range []string{"expires", "is revoked", "is handed over", "is resumed"} {
@@ -54,9 +54,8 @@ func ended(t *testing.T, n *fakeNode, s unary) (refs []*pb.LeaseRef) {
 	return refs
 }
 
-// TestRenewTellsCause: a renewal of a lease that is gone says how it has ended, under the token
-// of the request, also at a member that is behind the one that leads, and after the lease has
-// ended in another way since; without a token, how it has ended in the end.
+// A renewal of an ended lease reports how it ended under the request's token, also at a lagging
+// member, and after the lease ended again in another way. Without a token, it reports the last end.
 func TestRenewTellsCause(t *testing.T) {
 	n := newNode()
 	late := &behind{n, n.View()}
@@ -70,10 +69,10 @@ func TestRenewTellsCause(t *testing.T) {
 		{Cause: pb.LeaseEvent_KIND_HANDED_OVER, By: "next"},
 		{Cause: pb.LeaseEvent_KIND_RESUMED, By: "is resumed"},
 		{Cause: pb.LeaseEvent_KIND_EXPIRED},            // without a token
-		{Cause: pb.LeaseEvent_KIND_REVOKED, By: "bob"}, // likewise, of one that was handed over before
-		{}, // likewise, of one that never was
+		{Cause: pb.LeaseEvent_KIND_REVOKED, By: "bob"}, // without a token too; handed over before
+		{}, // without a token too; it never existed
 		{}, // with the token of another lease
-		{}, // with a token that no lease had
+		{}, // with an unknown token
 	}
 	refs = append(refs,
 		&pb.LeaseRef{Id: refs[0].Id}, &pb.LeaseRef{Id: refs[2].Id}, &pb.LeaseRef{Id: 7},
@@ -82,7 +81,7 @@ func TestRenewTellsCause(t *testing.T) {
 		w.Id, w.Reason = refs[i].Id, pb.Reason_REASON_LEASE_NOT_FOUND
 	}
 	s := service(late, Options{})
-	for range 2 { // the second time it is known already
+	for range 2 { // the second time from memory
 		resp, err := s.Renew(t.Context(), &pb.RenewRequest{Leases: refs})
 		if err != nil {
 			t.Fatal(err)
@@ -96,8 +95,8 @@ func TestRenewTellsCause(t *testing.T) {
 	}
 }
 
-// TestCausesAreForgotten: of a lease that ended before the events that are kept nobody knows why,
-// and what is remembered of the others is bounded.
+// The cause is unknown for leases that ended before the retained events. The number of remembered
+// causes is limited.
 func TestCausesAreForgotten(t *testing.T) {
 	n := newNode()
 	n.machine = fsm.New(fsm.Config{LeaseEvents: 1})

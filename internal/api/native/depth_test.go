@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// TestTxnTooDeep: what the log would not take is refused before it is proposed, also if a put
-// with a TTL is one level more than it seems.
+// A transaction too deep for the log is refused before it is proposed. A put with a TTL counts as
+// one level more.
 func TestTxnTooDeep(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{}).leases, node: n}}

@@ -19,8 +19,8 @@ func TestEnded(t *testing.T) {
 	refusal := api.NativeError(invalid("no"), api.Reason(invalid("no")))
 	for _, x := range []struct {
 		name string
-		why  error // the context's; nil if it goes on
-		err  error // the context's if nil
+		why  error // of the context; nil if it is not canceled
+		err  error // that the handler returns; why if nil
 		stop chan struct{}
 		want codes.Code
 	}{

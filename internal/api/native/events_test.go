@@ -15,13 +15,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// follower follows events in a bubble of synctest.
+// follower follows lease events in a bubble of synctest.
 type follower struct {
 	t      *testing.T
 	node   *fakeNode
 	cancel context.CancelFunc
 	got    []*pb.EventsResponse
-	slow   chan struct{} // capacity 1: send waits while there is something in it
+	slow   chan struct{} // capacity 1: send blocks while it is full
 	ended  chan error
 }
 
@@ -54,7 +54,7 @@ func (f *follower) stop() error {
 	return <-f.ended
 }
 
-// take returns what was told since the last call.
+// take returns the responses since the last call.
 func (f *follower) take() []string {
 	synctest.Wait()
 	var out []string
@@ -88,10 +88,10 @@ func (f *follower) tells(want ...string) {
 	}
 }
 
-// pass lets time pass, for the node and for timers.
+// pass advances the time of the node and of timers.
 func (f *follower) pass(d time.Duration) {
 	f.node.advance(lease.Instant(d.Milliseconds()))
-	<-time.After(d) // of the bubble
+	<-time.After(d) // in virtual time
 	synctest.Wait()
 }
 
@@ -112,7 +112,7 @@ func (n *fakeNode) grants(t *testing.T, terms lease.Terms) lease.Token {
 	return n.do(t, &fsm.Grant{Terms: terms}).Value.(*lease.Info).Token
 }
 
-// checkpoint says how much is left of a silent lease, or, with 0, that it was heard.
+// checkpoint records the remaining time of a silent lease, or, with 0, that it was renewed.
 func (n *fakeNode) checkpoint(t *testing.T, id lease.ID, left lease.TTL) {
 	t.Helper()
 	info, _ := n.machine.Lessor().Lookup(id)
@@ -121,7 +121,7 @@ func (n *fakeNode) checkpoint(t *testing.T, id lease.ID, left lease.TTL) {
 	}})
 }
 
-// What happens is told as it happens, to each client what it asked for, and from where it was.
+// Each client gets the events it asked for, from its position on, as they happen.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -156,9 +156,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// Caches for which writes wait are told of to those whom their leases concern, once, and then
-// that it has ended; after all that has a number. A client that begins to follow meanwhile
-// is told, with the first response, which are slow now.
+// A client gets CACHE_SLOW for caches of the leases it follows, once, and CACHE_SLOW_ENDED later,
+// after all numbered events. A new follower gets the current ones with its first response.
 func TestEventsCacheSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(id lease.ID, owner string, since lease.Instant) SlowCache {
@@ -189,12 +188,12 @@ func TestEventsCacheSlow(t *testing.T) {
 		all.tells("CACHE_SLOW_ENDED 1 of ann after 1600")
 		anns.tells("CACHE_SLOW_ENDED 1 of ann after 1600")
 		again := one
-		again.Lease.Token++ // in the hands of another
+		again.Lease.Token++ // a new token
 		n.waitsFor(two, one)
 		all.tells("CACHE_SLOW 1 of ann after 1600")
 		n.waitsFor(two, again)
 		all.tells("CACHE_SLOW_ENDED 1 of ann after 1600", "CACHE_SLOW 1 of ann after 1600")
-		all.slow <- struct{}{} // who reads slowly gets what has come of it
+		all.slow <- struct{}{} // a slow reader gets only the result
 		n.grants(t, lease.Terms{ID: 4})
 		synctest.Wait()
 		n.waitsFor()
@@ -205,7 +204,7 @@ func TestEventsCacheSlow(t *testing.T) {
 	})
 }
 
-// A client that follows little is told now and then how far it is, so that it can go on elsewhere.
+// A client with few events sometimes gets a progress notification, so that it can resume elsewhere.
 func TestEventsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -229,8 +228,8 @@ func TestEventsProgress(t *testing.T) {
 	})
 }
 
-// A reader that is too slow holds nobody up and nothing gathers for it: it is told in the
-// end that events are gone. Of what is still there it gets all, in order.
+// A slow reader delays no other and uses no growing memory. In the end it gets an error that events
+// are gone. It gets the remaining ones in order.
 func TestEventsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -243,7 +242,7 @@ func TestEventsSlow(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(f.got) != 1 {
-			t.Errorf("%d responses while the first is on its way", len(f.got))
+			t.Errorf("%d responses while the first is in flight", len(f.got))
 		}
 		<-f.slow
 		seen := f.take()
@@ -256,13 +255,13 @@ func TestEventsSlow(t *testing.T) {
 		}
 		<-f.slow
 		if err := <-f.ended; !errors.Is(err, fsm.ErrEventsCompacted) {
-			t.Errorf("who came too late is told %v", err)
+			t.Errorf("late reader: %v", err)
 		}
 	})
 }
 
-// A client that was told more elsewhere than this member knows waits for it; one that asks for
-// what is gone, or never was, is told so.
+// A client that has seen later events elsewhere waits for this member. One that asks for compacted
+// or unknown events gets an error.
 func TestEventsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -290,9 +289,8 @@ func TestEventsBegin(t *testing.T) {
 	})
 }
 
-// TestEventsResume: a client that was told of no event, since there was none, goes on with the
-// first, at any time; unless that is not kept, or was before a restore. One that only says 0
-// begins now.
+// A client that has seen no event yet resumes with the first one, at any time, unless it is no
+// longer kept or was before a restore. One that asks from 0 starts now.
 func TestEventsResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -321,8 +319,8 @@ func TestEventsResume(t *testing.T) {
 	})
 }
 
-// Notice is given of leases that nobody renews, of those that were silent before too, once,
-// and not of leases that are heard again in time.
+// A client gets one notice for each lease that is not renewed, including those already silent, and
+// none for those renewed in time.
 func TestExpiring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -347,7 +345,7 @@ func TestExpiring(t *testing.T) {
 		f.tells()
 		f.pass(time.Millisecond)
 		f.tells("EXPIRING 5 in 2000")
-		n.checkpoint(t, 5, 1900) // still silent: nothing new
+		n.checkpoint(t, 5, 1900) // still silent: no news
 		f.tells()
 		n.checkpoint(t, 5, 0)
 		f.tells("RENEWED 5")
@@ -361,7 +359,7 @@ func TestExpiring(t *testing.T) {
 	})
 }
 
-// A stream that has missed who fell silent looks at all leases, and finds what changed.
+// A stream that missed silences scans all leases, and finds what has changed.
 func TestExpiringMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -374,12 +372,12 @@ func TestExpiringMissed(t *testing.T) {
 		f := follow(t, n, &pb.EventsRequest{ExpiringWithinMs: 2000})
 		f.tells("EXPIRING 1 in 1000", "EXPIRING 2 in 1000", "EXPIRING 3 in 1000", "EXPIRING 4 in 1000")
 		f.slow <- struct{}{}
-		n.grants(t, lease.Terms{ID: 6}) // its event is on its way
+		n.grants(t, lease.Terms{ID: 6}) // its event is in flight
 		synctest.Wait()
 		n.checkpoint(t, 1, 0)
 		n.do(t, &fsm.Revoke{ID: 2})
 		n.do(t, &fsm.Revoke{ID: 3})
-		n.grants(t, lease.Terms{ID: 3, TTL: 60_000}) // another incarnation of it
+		n.grants(t, lease.Terms{ID: 3, TTL: 60_000}) // another incarnation
 		n.checkpoint(t, 3, 500)
 		n.checkpoint(t, 5, 1500)
 		for range 5000 {
@@ -392,15 +390,14 @@ func TestExpiringMissed(t *testing.T) {
 	})
 }
 
-// However many leases are silent, a stream keeps some thousands of them in mind, and misses
-// none.
+// However many leases are silent, a stream remembers only some thousands of them, and misses none.
 func TestExpiringMany(t *testing.T) {
 	const many = 3 * maxSilent
 	n := newNode()
 	c := &fsm.Checkpoint{Term: 2}
 	for id := lease.ID(1); id <= many; id++ {
 		token := n.grants(t, lease.Terms{ID: id, TTL: 600_000})
-		left := lease.TTL(1000 + 10*(id*7919%many)) // each at another time
+		left := lease.TTL(1000 + 10*(id*7919%many)) // each at a different time
 		if id > many-100 {
 			left = 1000 + 10*many // but some together
 		}
@@ -436,7 +433,7 @@ func TestExpiringMany(t *testing.T) {
 	if e.sweep < 3 {
 		t.Errorf("only %d scans: the bound was not met", e.sweep)
 	}
-	for i := range c.Leases { // they are silent still, and there is nothing new
+	for i := range c.Leases { // still silent, so there is nothing new
 		c.Leases[i].Remaining = 300
 		n.do(t, &fsm.Checkpoint{Term: 2, Leases: c.Leases[i : i+1]})
 		if err := e.follow(t.Context(), n.View()); err != nil {

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// saying is a feed that has something at hand, whatever is refused.
+// saying is a feed that always has something ready.
 type saying struct{ list []*pb.Response }
 
 func (*saying) end(uint64)           {}
@@ -54,7 +54,7 @@ func TestNothingIsToldOfARefusedRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(m.Responses) != 1 || m.Responses[0].Id != 2 {
-		t.Errorf("told %v", m.Responses)
+		t.Errorf("received %v", m.Responses)
 	}
 }
 
@@ -81,13 +81,13 @@ func TestEventsByTheRolesOfNow(t *testing.T) {
 		}
 		for _, e := range m.Events {
 			if told++; e.Lease.Name != "b/9" {
-				t.Errorf("told of %s", e.Lease.Name)
+				t.Errorf("received %s", e.Lease.Name)
 			}
 		}
 	}
 }
 
-// changing is a node at which users and roles change when the leader is asked.
+// changing is a node whose users and roles change while the leader is asked.
 type changing struct {
 	*fakeNode
 	t *testing.T
@@ -99,8 +99,8 @@ func (n changing) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	return n.fakeNode.Inspect(ctx, f)
 }
 
-// A change of users and roles that comes while a renewal is under way refuses the call, so that its
-// client asks again. It does not refuse the leases: their holder would stop.
+// If users or roles change during a renewal, the call is refused, so that its client retries. It
+// must not refuse the leases, because their holder would stop.
 func TestRenewalDuringAChange(t *testing.T) {
 	n := guarded(t)
 	s := service(n, Options{})
@@ -114,7 +114,7 @@ func TestRenewalDuringAChange(t *testing.T) {
 	}
 }
 
-// A list has what its caller may see when it is told, and not when its leases were chosen.
+// A list has what its caller may see when it is sent, not when its leases were chosen.
 func TestListAfterARightIsTaken(t *testing.T) {
 	for _, r := range []*pb.ListRequest{{}, {Ids: []int64{1, 2, 3, 4}}} {
 		listAfterARightIsTaken(t, r)
@@ -139,12 +139,12 @@ func listAfterARightIsTaken(t *testing.T, r *pb.ListRequest) {
 		n.mustDo(t, "root", &fsm.UserRevokeRole{User: "reader", Role: "reader"})
 	}
 	if got := list(); got != 0 {
-		t.Errorf("%d leases are told to who may see none", got)
+		t.Errorf("%d leases are listed for a user that may see none", got)
 	}
 }
 
-// A stream that has renewed a lease renews it no more once its user may not hold the name, whatever
-// the stream remembers.
+// A stream that has renewed a lease stops renewing it once its user may not hold the name, whatever
+// it has cached.
 func TestRenewalAfterARightIsTaken(t *testing.T) {
 	n := guarded(t)
 	ctx := api.WithIdentity(t.Context(), login{n, "owner"})
@@ -169,7 +169,7 @@ func TestRenewalAfterARightIsTaken(t *testing.T) {
 	}
 }
 
-// Why a lease is gone, and who has ended it, is told to callers that could see the lease.
+// Only callers that could see a lease learn why it is gone, and who ended it.
 func TestCauseIsToldToWhoMaySee(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "owner", &fsm.Revoke{ID: 1, By: "owner"})
@@ -185,7 +185,7 @@ func TestCauseIsToldToWhoMaySee(t *testing.T) {
 		r := m.Results[0]
 		gone := r.Reason == pb.Reason_REASON_LEASE_NOT_FOUND
 		if !gone || r.Cause != want || (r.By != "") != (want != 0) {
-			t.Errorf("%s is told %v", user, r)
+			t.Errorf("%s receives %v", user, r)
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestRepeatedGrant: T3, rule 6. What a repetition tells is kept by every leader: the lease's
-// time runs anew through the log, and a checkpoint, which another may have counted from for
-// longer, is cleared. A lease whose end is decided lives on.
+// T3, rule 6: every leader keeps the promise of a repeated grant. The TTL restarts through the log,
+// and a checkpoint, from which another member may have counted, is cleared. A lease whose end is
+// decided survives.
 func TestRepeatedGrant(t *testing.T) {
 	for _, r := range []*pb.GrantRequest{
 		{TtlMs: 5000, RequestId: "r"},
@@ -57,7 +57,7 @@ func TestRepeatedGrant(t *testing.T) {
 	}
 }
 
-// TestRepeatedGrantRefused: who asks for what is another's renews nothing.
+// A grant that another principal made is not renewed by a repetition.
 func TestRepeatedGrantRefused(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -85,8 +85,8 @@ func TestRepeatedGrantRefused(t *testing.T) {
 
 var drawOp = &pb.Op{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}}
 
-// TestTxnDraw: a draw tells the next fencing token, of one sequence with those of leases; it
-// counts as an operation, and one that says nothing is none.
+// A draw returns the next fencing token, from the same sequence as leases. It counts as an
+// operation; an empty one does not.
 func TestTxnDraw(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{MaxTxnOps: 3}).leases, node: n}}
@@ -119,9 +119,9 @@ func TestTxnDraw(t *testing.T) {
 	}
 }
 
-// TestTxnGrantTold: a grant in a transaction tells what one by itself does: whether the lease
-// was there, and what remains, which is its TTL, since a repetition renews it (T3). A lease
-// whose name the transaction itself frees was not there.
+// A grant in a transaction returns what a separate one does: whether the lease existed, and its
+// remaining time, which is its TTL, since a repetition renews it (T3). A lease whose name the
+// transaction frees did not exist.
 func TestTxnGrantTold(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{}).leases, node: n}}
@@ -167,8 +167,8 @@ func TestTxnGrantTold(t *testing.T) {
 	}
 }
 
-// BenchmarkGrant makes the command of a grant that may be repeated, and the response of it: all
-// that a stream does for one but reading and writing.
+// BenchmarkGrant builds the command of a repeatable grant, and its response: everything that a
+// stream does except reading and writing.
 func BenchmarkGrant(b *testing.B) {
 	n := newNode()
 	s := service(n, Options{})

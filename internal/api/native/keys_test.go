@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A lease takes as many keys as it may, and no more: at its grant, and later.
+// A lease accepts as many keys as its limit, at its grant and later.
 func TestKeyLimit(t *testing.T) {
 	n := newNode()
 	c := serve(t, n, Options{MaxKeys: 2})
@@ -53,9 +53,9 @@ func TestKeyLimit(t *testing.T) {
 	}
 }
 
-// TestPutLimit: puts and transactions attach no more keys to a lease than it may have, which is
-// found out where they are applied: two that were asked at once do not pass the bound together
-// (T14). Keys that the lease has are no others, and etcd's commands know no bound.
+// The limit on a lease's keys is checked when a put or transaction is applied, so two concurrent
+// ones cannot exceed it together (T14). Existing keys do not count twice, and etcd's commands have
+// no limit.
 func TestPutLimit(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{MaxKeys: 2}).leases, node: n}}

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// lateNode is a member that looks at the leases when the call that asked is over.
+// lateNode is a member that inspects the leases after the call has returned.
 type lateNode struct {
 	*fakeNode
 	looks sync.WaitGroup
@@ -32,8 +32,8 @@ func (n *lateNode) InspectLeases(
 	return n.Inspect(ctx, func(l *lease.Lessor) { f(l, make([]replica.Left, len(ids))) })
 }
 
-// TestLateLook: a call whose caller has gone away shares nothing any more with the function that it
-// gave the member to look at the leases. Only the race detector sees if it does.
+// A call whose caller has gone shares nothing with the function that it passed to Inspect. Only the
+// race detector notices otherwise.
 func TestLateLook(t *testing.T) {
 	n := &lateNode{fakeNode: newNode()}
 	s := service(n, Options{})

@@ -12,13 +12,13 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// fakeLeader says who leads: nobody, or who the test says.
+// fakeLeader reports the leader that the test sets, or none.
 type fakeLeader struct {
 	leaderMu      sync.Mutex // guards what follows
 	leader        uint64
 	leaderChanged chan struct{}
 	outage        string
-	accessChanged chan struct{} // nil until somebody asks
+	accessChanged chan struct{} // nil until it is requested
 }
 
 // AccessChanged implements api.Guarded.
@@ -31,7 +31,7 @@ func (n *fakeLeader) AccessChanged() <-chan struct{} {
 	return n.accessChanged
 }
 
-// changeAccess says that users or roles have changed.
+// changeAccess signals that users or roles have changed.
 func (n *fakeLeader) changeAccess() {
 	n.leaderMu.Lock()
 	defer n.leaderMu.Unlock()
@@ -68,16 +68,15 @@ func (n *fakeLeader) lead(id uint64) {
 	n.leaderChanged = nil
 }
 
-// TestLeadership: the first message of a stream says who leads, before anything was asked, and
-// another one says it whenever it changes, with where the leader serves clients if the
-// state has that.
+// The first message of a stream has the leader, and another follows whenever it changes, with the
+// leader's client URLs if the state has them.
 func TestLeadership(t *testing.T) {
 	onStream(t, func(b *bench) {
 		if want := (&pb.Leadership{MemberId: 5}); !equal(b.hello.Leadership, want) {
 			t.Errorf("at first it said %v, want %v", b.hello, want)
 		}
 		urls := []string{"http://a:1", "http://b:1"}
-		b.node.mu.Lock() // the stream may be looking
+		b.node.mu.Lock() // the stream may be reading
 		b.node.machine.AddMember(fsm.Member{ID: 7, ClientURLs: urls})
 		b.node.mu.Unlock()
 		said := func() (out []*pb.Leadership) {

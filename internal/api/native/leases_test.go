@@ -23,7 +23,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// service returns the services themselves, without gRPC around them.
+// service returns the services without gRPC.
 func service(n leaseNode, o Options) unary {
 	return unary{&store{leases: &leases{node: n, o: o.withDefaults()}}}
 }
@@ -37,12 +37,11 @@ func grant(t *testing.T, s unary, r *pb.GrantRequest) *pb.GrantResponse {
 	return resp
 }
 
-// T15: a lease whose renewal has no outcome delays nothing but the answer, and that until
-// just before the call's deadline; it is then not known. What becomes known later disturbs
-// nobody.
+// T15: a lease whose renewal has no outcome delays only the answer, until just before the call's
+// deadline, and is then reported as unknown. A later outcome is ignored.
 func TestRenewAnswersBeforeDeadline(t *testing.T) {
 	for _, tt := range []struct {
-		deadline, answered time.Duration // 0: none
+		deadline, answered time.Duration // 0 means none
 	}{
 		{time.Second, 900 * time.Millisecond},
 		{5 * time.Second, 4750 * time.Millisecond},
@@ -84,7 +83,7 @@ func TestRenewAnswersBeforeDeadline(t *testing.T) {
 	}
 }
 
-// The end of the service ends the wait; and what a renewal fails with is its reason.
+// The end of the service ends the wait, and a failed renewal has its reason.
 func TestRenewEnds(t *testing.T) {
 	n := newNode()
 	stop := make(chan struct{})
@@ -115,8 +114,8 @@ func TestRenewEnds(t *testing.T) {
 	}
 }
 
-// Every error, whichever part refuses, has details; what a read fails with can be asked again,
-// what became of a command may be open.
+// Every error has details, whichever part refuses. A failed read can be retried; the outcome of a
+// command may be unknown.
 func TestEveryErrorHasDetails(t *testing.T) {
 	guard := func(refusal error) func(grpc.ServiceDesc) *grpc.ServiceDesc {
 		return func(d grpc.ServiceDesc) *grpc.ServiceDesc {
@@ -160,10 +159,10 @@ func TestEveryErrorHasDetails(t *testing.T) {
 	}
 }
 
-// Requests that make no sense are refused before anything is asked or proposed.
+// Invalid requests are refused before anything is read or proposed.
 func TestInvalidRequests(t *testing.T) {
 	n := newNode()
-	n.fail = errors.New("it was asked")
+	n.fail = errors.New("the leader was asked")
 	c := serve(t, n, Options{MinTTL: 200, MaxKeys: 3})
 	long := strings.Repeat("x", 1025)
 	key := func(keys ...string) (out [][]byte) {
@@ -276,7 +275,7 @@ func TestInvalidRequests(t *testing.T) {
 	}
 }
 
-// What the leader says of a lease decides, whatever this member still has of it.
+// The leader's state of a lease counts, whatever this member has.
 func TestLeaderDecides(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -306,14 +305,14 @@ func TestLeaderDecides(t *testing.T) {
 			}
 		}
 		list, err := s.List(t.Context(), &pb.ListRequest{})
-		if err != nil || len(list.Leases) != 1 || // it was there when the page was chosen
+		if err != nil || len(list.Leases) != 1 || // it existed when the page was chosen
 			list.Leases[0].RemainingMs != int64(tt.left.TTL) || list.Leases[0].Delayed != tt.delayed {
 			t.Errorf("%+v: %v, %v", tt, list, err)
 		}
 	}
 }
 
-// A name that changes hands while its lease is described: the answer is about the next.
+// If a name moves while its lease is described, the answer is about the new lease.
 func TestDescribeNameThatMoves(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -335,7 +334,7 @@ func TestDescribeNameThatMoves(t *testing.T) {
 	}
 }
 
-// The secret is drawn here, and only its hash goes into the log.
+// The secret is drawn by the member, and only its hash goes into the log.
 func TestSecretStaysHere(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -352,7 +351,7 @@ func TestSecretStaysHere(t *testing.T) {
 	if !again.Existed || again.Secret != nil {
 		t.Errorf("repeated: %v", again)
 	}
-	// The remedy: a hand-over to the same owner.
+	// The remedy is a hand-over to the same owner.
 	over, err := s.HandOver(t.Context(), &pb.HandOverRequest{
 		Lease: &pb.LeaseRef{Id: resp.Lease.Id, Token: resp.Lease.Token}, Resumable: true,
 	})
@@ -365,8 +364,7 @@ func TestSecretStaysHere(t *testing.T) {
 	}
 }
 
-// A lease of somebody else's that happens to have the ID that the server chose does not
-// stand in the way.
+// A grant retries if the ID that the server chose is in use.
 func TestChosenIDInUse(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// limited returns what refuses alice's requests, of which she may make so many a second.
+// limited returns a rate limiter for alice.
 func limited(t *testing.T, most int64) *api.RateLimiter {
 	t.Helper()
 	s := (*access.State)(nil)
@@ -30,7 +30,7 @@ func limited(t *testing.T, most int64) *api.RateLimiter {
 	return api.NewRateLimiter(func() *access.State { return s }, 9)
 }
 
-// onStreamOf is onStream with a stream of a caller, whose requests admit refuses.
+// onStreamOf is onStream for a caller's stream with an admission function.
 func onStreamOf(
 	t *testing.T, who access.Caller, admit func(context.Context) error, test func(*bench),
 ) {

@@ -9,7 +9,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestProgressMany: of many watches that began together each is told.
+// Each of many watches that began together gets progress notifications.
 func TestProgressMany(t *testing.T) {
 	onStream(t, func(b *bench) {
 		var list []*pb.Request
@@ -34,8 +34,8 @@ func TestProgressMany(t *testing.T) {
 	})
 }
 
-// TestCancelsGather: a client that cancels a request again and again, and reads nothing, costs no
-// more than one that does it once.
+// A client that cancels one request repeatedly, and does not read, uses no more memory than one
+// that cancels it once.
 func TestCancelsGather(t *testing.T) {
 	s := &stream{
 		store: &store{node: newNode()}, lasting: lasting{waker: newWaker(nil)},
@@ -51,8 +51,8 @@ func TestCancelsGather(t *testing.T) {
 	}
 }
 
-// TestFollowAgain: a client that follows as much as it may, and cancels one request for events,
-// may begin another at once.
+// A client that follows as many events as allowed, and cancels one request for events, may start
+// another at once.
 func TestFollowAgain(t *testing.T) {
 	follow := func(id uint64) *pb.Request {
 		return &pb.Request{Id: id, Body: &pb.Request_Events{Events: &pb.EventsRequest{}}}
@@ -79,8 +79,7 @@ func TestFollowAgain(t *testing.T) {
 	})
 }
 
-// TestEndWhileRequestsLast: a stream whose client breaks its rules ends, though a request has a
-// goroutine that would go on.
+// A stream whose client violates the protocol ends, even if a request still has a goroutine.
 func TestEndWhileRequestsLast(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(&pb.Request{Id: 1, Body: &pb.Request_Events{Events: &pb.EventsRequest{}}})
@@ -93,7 +92,7 @@ func TestEndWhileRequestsLast(t *testing.T) {
 			}
 			b.ended <- nil
 		default:
-			t.Error("the stream goes on")
+			t.Error("the stream did not end")
 		}
 	})
 }

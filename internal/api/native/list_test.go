@@ -15,8 +15,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// A page has as many keys, and as many bytes, as a message may have; the rest comes on the
-// next ones. A lease that has more than that alone is a page.
+// A page has as many keys and bytes as fit into a message. A larger lease gets a page of its own.
 func TestPageBounds(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -66,7 +65,7 @@ func pageSizes(t *testing.T, s unary, r *pb.ListRequest) string {
 	}
 }
 
-// A page token continues its own query only, and is found out if it was changed.
+// A page token continues only its own query, and a changed one is detected.
 func TestPageToken(t *testing.T) {
 	queries := []*pb.ListRequest{
 		{},
@@ -111,8 +110,8 @@ func FuzzPageToken(f *testing.F) {
 	})
 }
 
-// TestListsUnread: of the lists that are asked for on a stream only a few are made before the
-// client has read those before them, and all come in the end.
+// Of the lists requested on a stream, only a few are built before the client reads, and all arrive
+// in the end.
 func TestListsUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -127,7 +126,7 @@ func TestListsUnread(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- (&streams{store: &store{leases: leases.leases, node: n}}).Open(w) }()
-		<-w.answers // who leads
+		<-w.answers // the leader
 		var m pb.ClientMessage
 		for i := range all {
 			m.Requests = append(m.Requests, &pb.Request{
@@ -137,7 +136,7 @@ func TestListsUnread(t *testing.T) {
 		w.requests <- &m
 		synctest.Wait()
 		if made := made.Load(); made > 2*maxPages {
-			t.Errorf("%d lists were made for a client that reads nothing", made)
+			t.Errorf("%d lists were built for a client that does not read", made)
 		}
 		got := 0
 		for got < all {
@@ -153,8 +152,8 @@ func TestListsUnread(t *testing.T) {
 	})
 }
 
-// TestListTheseLeases: a list by IDs has those that are there, each once and in order, also over
-// several pages, and meets the other conditions.
+// A list by IDs has the existing leases, once and in order, over several pages, and obeys the other
+// conditions.
 func TestListTheseLeases(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})

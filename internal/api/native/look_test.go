@@ -16,13 +16,13 @@ func TestIdleStreamSleeps(t *testing.T) {
 	onStream(t, func(b *bench) {
 		go func() { _ = b.node.hub.Run(b.ctx) }()
 		wakes := func() int64 {
-			b.pass(lookEvery) // what was there to be done is done
+			b.pass(lookEvery) // everything due is done
 			before := b.node.views.Load()
 			b.pass(time.Hour)
 			return b.node.views.Load() - before
 		}
 		if n := wakes(); n != 0 {
-			t.Errorf("a new stream has woken %d times", n)
+			t.Errorf("a new stream woke up %d times", n)
 		}
 		b.send(putRequest(1, 0))
 		b.answer()
@@ -30,17 +30,17 @@ func TestIdleStreamSleeps(t *testing.T) {
 		b.send(&pb.Request{Id: 2, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte("k")}}})
 		b.only()
 		if n := wakes(); n != 0 {
-			t.Errorf("a stream with a watch has woken %d times", n)
+			t.Errorf("a stream with a watch woke up %d times", n)
 		}
 		b.send(&pb.Request{Id: 3, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
 			Key: []byte("k"), ProgressMs: (10 * time.Minute).Milliseconds(),
 		}}})
 		b.only()
 		if n := wakes(); n < 6 || n > 60 {
-			t.Errorf("a stream that is told of progress six times has woken %d times", n)
+			t.Errorf("a stream with six progress notifications woke up %d times", n)
 		}
 		if list := b.got(); len(list) != 6 {
-			t.Errorf("told %d times of progress", len(list))
+			t.Errorf("%d progress notifications", len(list))
 		}
 	})
 }

@@ -29,22 +29,22 @@ import (
 	"leasehold.dev/lease"
 )
 
-// secretBytesOf and secretOf are the secret of a lease of these tests, and its hash.
+// secretBytesOf returns a lease's secret, secretOf its hash.
 func secretBytesOf(n byte) []byte           { return bytes.Repeat([]byte{n}, secretBytes) }
 func secretOf(n byte) lease.Secret          { return sha256.Sum256(secretBytesOf(n)) }
 func lease2() *pb.LeaseRef                  { return &pb.LeaseRef{Id: 2, Token: 2} }
 func key(k string) []byte                   { return []byte(k) }
 func requestOf(m proto.Message) *pb.Request { return nativetest.OnStream(m) }
 
-// A way is how a request comes to the member.
+// A way sends a request to the member.
 type way func(t *testing.T, n Node, user string, c nativetest.Request) (bool, error)
 
-// byGRPC makes a call by itself.
+// byGRPC makes a unary call.
 func byGRPC(t *testing.T, n Node, user string, c nativetest.Request) (bool, error) {
 	return nativetest.Refused(c.Call(as(t.Context(), user), connected(t, n, Options{})))
 }
 
-// byStream makes a request of a stream.
+// byStream makes a request on a stream.
 func byStream(t *testing.T, n Node, user string, c nativetest.Request) (bool, error) {
 	ctx, cancel := context.WithCancel(as(t.Context(), user))
 	defer cancel()
@@ -55,7 +55,7 @@ func byStream(t *testing.T, n Node, user string, c nativetest.Request) (bool, er
 	return askOn(s, c)
 }
 
-// byDirect makes a request of a stream without HTTP/2.
+// byDirect makes a request on a stream without HTTP/2.
 func byDirect(t *testing.T, n Node, user string, c nativetest.Request) (bool, error) {
 	ctx, cancel := context.WithCancel(as(t.Context(), user))
 	defer cancel()
@@ -85,14 +85,14 @@ func byDirect(t *testing.T, n Node, user string, c nativetest.Request) (bool, er
 	return askOn(&grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, c)
 }
 
-// askOn makes the first request of a stream.
+// askOn makes the first request on a stream.
 func askOn(s pb.StreamService_OpenClient, c nativetest.Request) (bool, error) {
 	r := requestOf(c.Body)
 	r.Id = 1
 	return nativetest.Refused(nativetest.Ask(s, &pb.ClientMessage{Requests: []*pb.Request{r}}))
 }
 
-// firstWrite ends a request when something of the answer is there.
+// firstWrite cancels a request at the first byte of the response.
 type firstWrite struct {
 	*httptest.ResponseRecorder
 	cancel context.CancelFunc
@@ -104,7 +104,7 @@ func (w *firstWrite) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// byGateway makes a call as JSON.
+// byGateway makes a JSON call.
 func byGateway(t *testing.T, n Node, user string, c nativetest.Request) (bool, error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -171,7 +171,7 @@ func TestMatrix(t *testing.T) {
 						continue
 					}
 					if want := !slices.Contains(may, user); refused != want {
-						t.Errorf("%q: refused %v, and should be %v", user, refused, want)
+						t.Errorf("%q: refused %v, want %v", user, refused, want)
 					}
 					if refused {
 						unchanged(t, n, before, leases)
@@ -182,16 +182,16 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// unchanged looks whether the state is as it was.
+// unchanged checks that the state is unchanged.
 func unchanged(t *testing.T, n *fakeNode, before *fsm.View, leases lease.View) {
 	t.Helper()
 	after := n.View()
 	if after.KV.Revision() != before.KV.Revision() || after.Access != before.Access {
-		t.Error("what was refused has changed keys or roles")
+		t.Error("a refused request changed keys or roles")
 	}
 	same := func(a, b lease.Info) bool { return a.Token == b.Token && a.TTL == b.TTL }
 	got := slices.Collect(n.machine.Leases().All())
 	if !slices.EqualFunc(got, slices.Collect(leases.All()), same) {
-		t.Errorf("what was refused has changed leases: %+v", got)
+		t.Errorf("a refused request changed leases: %+v", got)
 	}
 }

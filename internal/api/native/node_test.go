@@ -23,17 +23,17 @@ import (
 	"leasehold.dev/lease"
 )
 
-// fakeNode is a member without a log: the real state machine behind a mutex. What its
-// tests want to go wrong is set in its fields before it is used.
+// fakeNode is a member without a log: the real state machine behind a mutex. Tests set its fields
+// to inject failures.
 type fakeNode struct {
 	mu       sync.Mutex // guards what follows
 	machine  *fsm.Machine
 	now      lease.Instant
 	fail     error                          // of every proposal and every confirm round
 	refuse   error                          // of every batch of renewals
-	held     map[lease.ID][]func(lease.TTL) // renewals of these leases are kept here
-	left     func(lease.ID) replica.Left    // what the leader says, if that is another
-	between  func()                         // called before each question to the leader
+	held     map[lease.ID][]func(lease.TTL) // renewals of these leases wait here
+	left     func(lease.ID) replica.Left    // replaces the leader's answer if not nil
+	between  func()                         // called before each request to the leader
 	commands []fsm.Command                  // all that were proposed
 	outcome  func(fsm.Command, *Outcome)    // changes the outcomes of ProposeAll
 	applied  func()                         // called after each command; may be nil
@@ -43,7 +43,7 @@ type fakeNode struct {
 	fakeLeader
 }
 
-// Holds implements Holding.
+// Uses implements Holding.
 func (n *fakeNode) Uses() []fsm.Use { return slices.Collect(n.machine.Uses()) }
 
 func (n *fakeNode) Holds(id lease.ID) []keyrange.Range { return n.machine.Holds(id) }
@@ -100,7 +100,7 @@ func (n *fakeNode) SlowCaches() *SlowCaches {
 	return n.slow
 }
 
-// waitsFor says that writes wait for caches.
+// waitsFor sets the caches for which writes wait.
 func (n *fakeNode) waitsFor(list ...SlowCache) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -213,7 +213,7 @@ func (n *fakeNode) RenewAll(r *replica.Renewals) error {
 	return nil
 }
 
-// join has a lease join the only group of its keeper.
+// join adds a lease to the only group of its keeper.
 func (n *fakeNode) join(r *replica.Renewals, i int) {
 	if r.Keeper == 0 {
 		return
@@ -251,7 +251,7 @@ func (n *fakeNode) EndKeeper(by replica.Keeper) {
 	n.machine.Lessor().EndGroup(lease.GroupID(by), true)
 }
 
-// serve runs the service on a connection in memory.
+// serve runs the service on an in-memory connection.
 func serve(t *testing.T, n Node, o Options) pb.LeaseServiceClient {
 	t.Helper()
 	return pb.NewLeaseServiceClient(connected(t, n, o))

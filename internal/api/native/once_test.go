@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// onNewStream sends messages over a stream of their own and returns all that is answered.
+// onNewStream sends messages over a new stream and returns all responses.
 func onNewStream(t *testing.T, n Node, messages ...*pb.ClientMessage) (out []*pb.Response) {
 	t.Helper()
 	w := &pipe{
@@ -41,8 +41,8 @@ func openSession(t *testing.T, n Node, nonce uint64) *pb.SessionRef {
 	return r[0].GetSession().GetSession()
 }
 
-// TestOnce: a write that is sent again with its number, on another stream, takes effect
-// once, and the answer is that of the first time.
+// A write that is repeated with its number, on another stream, takes effect once and returns the
+// first answer.
 func TestOnce(t *testing.T) {
 	n := newNode()
 	s := openSession(t, n, 1<<63)
@@ -109,8 +109,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestOnceRefused: what is not of a session that is known is not done; and a number that
-// was another request's is no way to make the member read one answer as another.
+// A write of an unknown session is refused, and the number of a different request never makes the
+// member misread an answer.
 func TestOnceRefused(t *testing.T) {
 	n := newNode()
 	s := openSession(t, n, 5)
@@ -147,8 +147,8 @@ func TestOnceRefused(t *testing.T) {
 	}
 }
 
-// numbered returns a request of every kind that can have a number, and of every form in which
-// its outcome differs from that of the others.
+// numbered returns a request of every kind that can have a number, in every form with a different
+// kind of outcome.
 func numbered() map[string]*pb.Request {
 	key := []byte("k")
 	put := &pb.PutRequest{Key: key, PrevKv: true}
@@ -196,8 +196,8 @@ func numbered() map[string]*pb.Request {
 	}
 }
 
-// TestOnceOtherRequest: whatever a number was used for, another request with it has an answer:
-// that of the first, as far as it can be read as one, or that the session has none.
+// If another request reuses a number, it gets the first answer if that fits, or an error that the
+// session has none.
 func TestOnceOtherRequest(t *testing.T) {
 	for one, first := range numbered() {
 		for two, second := range numbered() {

@@ -11,7 +11,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestBackPressure: a client that sends without end is not read without end.
+// A client that sends without end is eventually not read.
 func TestBackPressure(t *testing.T) {
 	onStream(t, func(b *bench) {
 		many := &pb.ClientMessage{}
@@ -20,7 +20,7 @@ func TestBackPressure(t *testing.T) {
 		}
 		b.requests <- many
 		synctest.Wait()
-		b.stop() // the receiver waits for room, and gives up
+		b.stop() // the receiver blocks, and gives up
 		if err := <-b.ended; err == nil {
 			t.Error("the stream ended without an error")
 		}
@@ -32,9 +32,8 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-// TestNoRoom: a stream that more is asked of than it has room for ends if nothing is answered in a
-// while, as one does whose client is gone; and not before. Method: watches, and a put that ends in
-// that time.
+// A stream with more requests than it has room for ends if nothing is answered for a while, and not
+// before. It has watches, and a put that ends in that time.
 func TestNoRoom(t *testing.T) {
 	onStream(t, func(b *bench) {
 		many := &pb.ClientMessage{Requests: []*pb.Request{putRequest(1, 0)}}
@@ -60,6 +59,6 @@ func TestNoRoom(t *testing.T) {
 				b.pass(time.Second)
 			}
 		}
-		t.Fatal("the stream does not end")
+		t.Fatal("the stream did not end")
 	})
 }

@@ -9,10 +9,10 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// TestOperations: a member knows every request of a stream that has one response.
+// Every request of a stream with a single response is in the table of operations.
 func TestOperations(t *testing.T) {
 	s := service(newNode(), Options{})
-	others := "renew watch events cache cache_ack cancel" // a stream serves these by itself
+	others := "renew watch events cache cache_ack cancel" // served by the stream itself
 	fields := new(pb.Request).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
 	for i := range fields.Len() {
 		field, r := fields.Get(i), new(pb.Request)

@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// passing returns a stream with three open requests, and where it sends.
+// passing returns a stream with three open requests, and its output.
 func passing(t *testing.T) (*stream, *pipe) {
 	p := &pipe{ctx: t.Context(), answers: make(chan *pb.ServerMessage, 10)}
 	n := newStuckNode()
@@ -35,8 +35,8 @@ func passing(t *testing.T) (*stream, *pipe) {
 	return s, p
 }
 
-// TestPartsKeepTheirOrder: a part of a renewal's answer does not pass a part before it that is too
-// large to pass: after the last of them nothing more would be told.
+// A part of a renewal's answer does not overtake an earlier part that is too large to overtake
+// others: after the last part nothing more would be sent.
 func TestPartsKeepTheirOrder(t *testing.T) {
 	many := &pb.RenewResponse{Results: make([]*pb.RenewResult, maxUrgent/8)}
 	for i := range many.Results {
@@ -63,12 +63,12 @@ func TestPartsKeepTheirOrder(t *testing.T) {
 		t.Errorf("these pass: %v", m.Responses)
 	}
 	if len(large.Responses) != 1 || rest[0] == nil || rest[2] == nil || rest[4] == nil {
-		t.Errorf("%d responses and %v stay", len(large.Responses), rest)
+		t.Errorf("%d responses and %v left", len(large.Responses), rest)
 	}
 }
 
-// TestNothingStays: a large message all of which passes leaves no empty one behind, for which the
-// answers after it would have to wait.
+// A large message that is overtaken completely leaves no empty one behind, for which later answers
+// would wait.
 func TestNothingStays(t *testing.T) {
 	s, p := passing(t)
 	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {
@@ -94,7 +94,7 @@ func TestNothingStays(t *testing.T) {
 	}
 }
 
-// afterFirst does something when the first message was sent.
+// afterFirst calls a function after the first message was sent.
 type afterFirst struct {
 	*pipe
 	do func()
@@ -109,10 +109,8 @@ func (p *afterFirst) Send(m *pb.ServerMessage) error {
 	return err
 }
 
-// TestUrgentOnesPassLargeAnswers: what a cache has to drop, and a renewal, do not wait for large
-// answers that are ready before them, be they in the same message or the next ones; a cache is
-// told to drop everything if it would take long to say what. Method: large answers of two reads
-// with a short and a long invalidation before them, and others after the first.
+// Invalidations and renewals do not wait for large responses that are ready before them, in the
+// same message or later ones. A cache is told to drop everything if the list would be long.
 func TestUrgentOnesPassLargeAnswers(t *testing.T) {
 	s, p := passing(t)
 	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {
@@ -156,7 +154,7 @@ func TestUrgentOnesPassLargeAnswers(t *testing.T) {
 	}
 }
 
-// contextStream is a stream that has only a context.
+// contextStream is a stream with only a context.
 type contextStream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -164,8 +162,8 @@ type contextStream struct {
 
 func (s contextStream) Context() context.Context { return s.ctx }
 
-// TestManyKeysAskForRoom: a response of many keys is not made before the connection has room for it,
-// and renewals pass it meanwhile.
+// A response with many keys is not built before the connection has memory for it, and renewals
+// overtake it meanwhile.
 func TestManyKeysAskForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := listen.NewAnswers(slog.New(slog.DiscardHandler))
@@ -198,7 +196,7 @@ func TestManyKeysAskForRoom(t *testing.T) {
 		}()
 		synctest.Wait()
 		if len(p.answers) != 1 || (<-p.answers).Responses[0].GetRenew() == nil || made {
-			t.Errorf("the renewal did not pass, or the response was made: %v", made)
+			t.Errorf("the renewal did not overtake, or the response was built: %v", made)
 		}
 		cancel()
 		if err := <-sent; !errors.Is(err, context.Canceled) {

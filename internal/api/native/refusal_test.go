@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// byID are requests about leases that are another's, by their IDs: 2, whose name begins with "a/"
-// and which holds keys that do, and 3, which has such a key. They name nothing else that does.
+// byID has requests about another's leases by ID: 2, whose name begins with "a/" and which holds
+// keys that do, and 3, which has such a key. They mention nothing else that does.
 func byID() map[string]*pb.Request {
 	three := &pb.LeaseRef{Id: 3, Token: 3}
 	onto := func(id int64) *pb.Op {
@@ -21,32 +21,32 @@ func byID() map[string]*pb.Request {
 	}
 	txn := func(ops ...*pb.Op) *pb.Request { return requestOf(&pb.TxnRequest{Success: ops}) }
 	return map[string]*pb.Request{
-		"describe":             requestOf(&pb.DescribeRequest{Id: 2, Keys: true}),
-		"describe nobody's":    requestOf(&pb.DescribeRequest{Id: 3, Keys: true}),
-		"check a token":        requestOf(&pb.CheckTokenRequest{Id: 2, Token: 2}),
-		"check nobody's":       requestOf(&pb.CheckTokenRequest{Id: 3, Token: 3}),
-		"change the TTL":       requestOf(&pb.ChangeTTLRequest{Lease: lease2(), TtlMs: 4000}),
-		"change nobody's":      requestOf(&pb.ChangeTTLRequest{Lease: three, TtlMs: 4000}),
-		"hand over":            requestOf(&pb.HandOverRequest{Lease: lease2(), Owner: "x"}),
-		"hand over to other":   requestOf(&pb.HandOverRequest{Lease: lease2(), Principal: "other"}),
-		"resume":               requestOf(&pb.ResumeRequest{Id: 2, Secret: secretBytesOf(2)}),
-		"attach":               requestOf(&pb.AttachRequest{Lease: lease2(), Keys: [][]byte{key("b/k")}}),
-		"attach to nobody's":   requestOf(&pb.AttachRequest{Lease: three, Keys: [][]byte{key("b/k")}}),
-		"cache":                requestOf(&pb.CacheRequest{Lease: lease2()}),
-		"put":                  requestOf(&pb.PutRequest{Key: key("b/k"), Lease: 2}),
-		"put on nobody's":      requestOf(&pb.PutRequest{Key: key("b/k"), Lease: 3}),
-		"put in it":            txn(onto(2)),
-		"put on nobody's, too": txn(onto(3)),
-		"renew in it":          txn(&pb.Op{Op: &pb.Op_Renew{Renew: lease2()}}),
-		"revoke in it":         txn(&pb.Op{Op: &pb.Op_Revoke{Revoke: lease2()}}),
-		"renew nobody's in it": txn(&pb.Op{Op: &pb.Op_Renew{Renew: three}}),
-		"revoke nobody's":      txn(&pb.Op{Op: &pb.Op_Revoke{Revoke: three}}),
-		"revoke":               requestOf(&pb.RevokeRequest{Leases: []*pb.LeaseRef{lease2(), three}}),
-		"renew":                requestOf(&pb.RenewRequest{Leases: []*pb.LeaseRef{lease2()}}),
-		"renew nobody's":       requestOf(&pb.RenewRequest{Leases: []*pb.LeaseRef{three}}),
-		"renew in columns":     requestOf(&pb.RenewRequest{Ids: []int64{3}}),
-		"grant":                requestOf(&pb.GrantRequest{Id: 2, TtlMs: 5000}),
-		"list":                 requestOf(&pb.ListRequest{Keys: true}),
+		"describe":           requestOf(&pb.DescribeRequest{Id: 2, Keys: true}),
+		"describe 3":         requestOf(&pb.DescribeRequest{Id: 3, Keys: true}),
+		"check a token":      requestOf(&pb.CheckTokenRequest{Id: 2, Token: 2}),
+		"check 3":            requestOf(&pb.CheckTokenRequest{Id: 3, Token: 3}),
+		"change the TTL":     requestOf(&pb.ChangeTTLRequest{Lease: lease2(), TtlMs: 4000}),
+		"change 3":           requestOf(&pb.ChangeTTLRequest{Lease: three, TtlMs: 4000}),
+		"hand over":          requestOf(&pb.HandOverRequest{Lease: lease2(), Owner: "x"}),
+		"hand over to other": requestOf(&pb.HandOverRequest{Lease: lease2(), Principal: "other"}),
+		"resume":             requestOf(&pb.ResumeRequest{Id: 2, Secret: secretBytesOf(2)}),
+		"attach":             requestOf(&pb.AttachRequest{Lease: lease2(), Keys: [][]byte{key("b/k")}}),
+		"attach to 3":        requestOf(&pb.AttachRequest{Lease: three, Keys: [][]byte{key("b/k")}}),
+		"cache":              requestOf(&pb.CacheRequest{Lease: lease2()}),
+		"put":                requestOf(&pb.PutRequest{Key: key("b/k"), Lease: 2}),
+		"put on 3":           requestOf(&pb.PutRequest{Key: key("b/k"), Lease: 3}),
+		"put in it":          txn(onto(2)),
+		"put on 3 in it":     txn(onto(3)),
+		"renew in it":        txn(&pb.Op{Op: &pb.Op_Renew{Renew: lease2()}}),
+		"revoke in it":       txn(&pb.Op{Op: &pb.Op_Revoke{Revoke: lease2()}}),
+		"renew 3 in it":      txn(&pb.Op{Op: &pb.Op_Renew{Renew: three}}),
+		"revoke 3":           txn(&pb.Op{Op: &pb.Op_Revoke{Revoke: three}}),
+		"revoke":             requestOf(&pb.RevokeRequest{Leases: []*pb.LeaseRef{lease2(), three}}),
+		"renew":              requestOf(&pb.RenewRequest{Leases: []*pb.LeaseRef{lease2()}}),
+		"renew 3":            requestOf(&pb.RenewRequest{Leases: []*pb.LeaseRef{three}}),
+		"renew in columns":   requestOf(&pb.RenewRequest{Ids: []int64{3}}),
+		"grant":              requestOf(&pb.GrantRequest{Id: 2, TtlMs: 5000}),
+		"list":               requestOf(&pb.ListRequest{Keys: true}),
 	}
 }
 
@@ -79,11 +79,11 @@ func TestRefusalsTellNothing(t *testing.T) {
 		}
 		text := prototext.Format(answer)
 		if strings.Contains(text, "a/") {
-			t.Errorf("%s tells %s", name, text)
+			t.Errorf("%s: the answer reveals %s", name, text)
 		}
 		denied := strings.Contains(text, pb.Reason_REASON_PERMISSION_DENIED.String())
 		if taken := name == "list" || name == "grant"; denied == taken {
-			t.Errorf("%s is answered %s", name, text)
+			t.Errorf("%s: answer %s", name, text)
 		}
 	}
 }
@@ -106,26 +106,26 @@ func TestRenewalByNameTellsNothing(t *testing.T) {
 	for _, name := range []string{"a/2", "a/none"} {
 		for _, user := range []string{"other", "none"} {
 			if r := answer(user, name); !proto.Equal(r, denied) {
-				t.Errorf("%s by %s is answered %v", name, user, r)
+				t.Errorf("%s by %s: answer %v", name, user, r)
 			}
 		}
 	}
 	if r := answer("reader", "a/none"); r.Reason != pb.Reason_REASON_LEASE_NOT_FOUND {
-		t.Errorf("whoever may see the name is answered %v", r)
+		t.Errorf("a user that may see the name gets %v", r)
 	}
 	if r := answer("owner", "a/2"); r.Id != 2 || r.TtlMs == 0 {
-		t.Errorf("its owner is answered %v", r)
+		t.Errorf("its owner gets %v", r)
 	}
 }
 
-// unheard is a node that does not tell when users or roles change.
+// unheard is a node that does not signal changes of users or roles.
 type unheard struct{ openNode }
 
 // AccessChanged implements api.Guarded.
 func (unheard) AccessChanged() <-chan struct{} { return nil }
 
-// What somebody asks for over a stream of before access control was enabled, and has not logged in,
-// does not come into the log, though the stream has not ended yet.
+// An anonymous request over a stream from before access control was enabled is not appended to the
+// log, even if the stream has not ended yet.
 func TestNobodyWritesNoLog(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.AuthDisable{})
@@ -134,7 +134,7 @@ func TestNobodyWritesNoLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Recv(); err != nil { // who leads: the stream is open
+	if _, err := s.Recv(); err != nil { // the leader: the stream is open
 		t.Fatal(err)
 	}
 	n.mustDo(t, "", &fsm.AuthEnable{})
@@ -146,9 +146,9 @@ func TestNobodyWritesNoLog(t *testing.T) {
 	}
 	m, err := s.Recv()
 	if refused, err := nativetest.Refused(nil, err); len(m.GetResponses()) == 0 && !refused {
-		t.Errorf("the stream ends with %v", err)
+		t.Errorf("the stream ended with %v", err)
 	}
 	if more := len(n.commands) - commands; more != 0 {
-		t.Errorf("%d commands of nobody are in the log; answered %v", more, m)
+		t.Errorf("%d anonymous commands are in the log; answers %v", more, m)
 	}
 }

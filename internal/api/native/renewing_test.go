@@ -19,8 +19,8 @@ func renewMany(id uint64, leases int) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Renew{Renew: r}}
 }
 
-// A stream with renewals of many leases that have no answer is not read on until they have, also if
-// the client reads no answers. In the end nothing of it counts for its caller.
+// A stream with unanswered renewals of many leases is not read until they are answered, even if the
+// client does not read. In the end, none of them counts for its caller.
 func TestUnansweredRenewalsStopTheStream(t *testing.T) {
 	alice := access.Caller{User: "alice", Revision: 9}
 	for _, reads := range []bool{true, false} {
@@ -46,11 +46,11 @@ func TestUnansweredRenewalsStopTheStream(t *testing.T) {
 			}()
 			b.pass(0)
 			if n := taken.Load(); n != 2 {
-				t.Errorf("%d renewals were taken", n)
+				t.Errorf("%d renewals were accepted", n)
 			}
 			b.pass(20 * patience)
 			if n := int(taken.Load()); reads && n != many || !reads && n > 6 {
-				t.Errorf("%d renewals were taken in the end; the client reads: %v", n, reads)
+				t.Errorf("%d renewals were accepted in the end; the client reads: %v", n, reads)
 			}
 			b.stop()
 			b.pass(0)
@@ -60,14 +60,14 @@ func TestUnansweredRenewalsStopTheStream(t *testing.T) {
 				t.Errorf("leases count after the end of their stream: %v", err)
 			}
 			if _, err := b.renewals.Enter(soon, "alice", 1); err == nil {
-				t.Error("there is no bound")
+				t.Error("there is no limit")
 			}
 		})
 	}
 }
 
-// One lease whose renewal takes long, because of a cache, say, holds back no other renewals of its
-// stream (T15).
+// A slow renewal, for example because of a cache, does not delay other renewals of its stream
+// (T15).
 func TestSlowLeaseHoldsBackNoRenewals(t *testing.T) {
 	onStream(t, func(b *bench) {
 		var taken atomic.Int32
@@ -88,7 +88,7 @@ func TestSlowLeaseHoldsBackNoRenewals(t *testing.T) {
 			b.pass(2 * partly)
 		}
 		if n := taken.Load(); n != many {
-			t.Errorf("%d renewals were taken, want %d", n, many)
+			t.Errorf("%d renewals were accepted, want %d", n, many)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// registrar registers services. It notes that of streams.
+// registrar registers services, and keeps the one for streams.
 type registrar struct {
 	*direct.Server
 	*streams
@@ -34,7 +34,7 @@ func (r *registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 	r.Server.RegisterService(d, impl)
 }
 
-// overTCP opens a stream without HTTP/2 over a connection that has a socket.
+// overTCP opens a stream without HTTP/2 over a real socket.
 func overTCP(t *testing.T, n Node, user string, o Options) (
 	pb.StreamService_OpenClient, *direct.Rest, *registrar,
 ) {
@@ -81,7 +81,7 @@ func overTCP(t *testing.T, n Node, user string, o Options) (
 	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, <-rests, r
 }
 
-// pausing is a client of one stream, which pauses whenever it can.
+// pausing is a client of one stream that pauses whenever it can.
 type pausing struct {
 	*testing.T
 	pb.StreamService_OpenClient
@@ -93,12 +93,12 @@ func pauseOverTCP(t *testing.T, n Node, o Options) *pausing {
 	t.Helper()
 	s, rest, server := overTCP(t, n, "owner", o)
 	if rest == nil {
-		t.Fatal("the stream cannot rest")
+		t.Fatal("the stream cannot pause")
 	}
 	return &pausing{t, s, server, 0}
 }
 
-// ask sends a request, and returns its answer. What else comes before it is not looked at.
+// ask sends a request and returns its answer, skipping other responses.
 func (p *pausing) ask(r *pb.Request) *pb.Response {
 	p.Helper()
 	p.id++
@@ -128,10 +128,10 @@ func (p *pausing) recv() *pb.ServerMessage {
 	return m
 }
 
-// pauses waits until the stream pauses.
+// pauses waits until the stream has paused.
 func (p *pausing) pauses() {
 	for !p.paused() {
-		runtime.Gosched() // the test ends if it never does
+		runtime.Gosched() // otherwise the test times out
 	}
 }
 
@@ -152,7 +152,7 @@ func (p *pausing) paused() bool {
 
 // gone waits until there are no streams.
 func (p *pausing) gone() {
-	for some := true; some; runtime.Gosched() { // the test ends if there always are
+	for some := true; some; runtime.Gosched() { // otherwise the test times out
 		p.server.pauses.mu.Lock()
 		some = len(p.server.pauses.streams) > 0 || p.server.pauses.empty != nil
 		p.server.pauses.mu.Unlock()
@@ -175,12 +175,12 @@ func TestPauses(t *testing.T) {
 	n := live(guarded(t))
 	go func() { _ = n.hub.Run(t.Context()) }()
 	p := pauseOverTCP(t, n, Options{})
-	p.recv() // who leads
+	p.recv() // the leader
 	for leader := range uint64(3) {
 		p.pauses()
 		n.lead(leader + 1)
 		if m := p.recv(); m.Leadership.GetLeaderId() != leader+1 {
-			t.Fatalf("told %v of leader %d", m, leader+1)
+			t.Fatalf("got %v for leader %d", m, leader+1)
 		}
 		for range 5 {
 			p.pauses()
@@ -199,7 +199,7 @@ func TestPausedStreamWatches(t *testing.T) {
 	n := live(guarded(t))
 	go func() { _ = n.hub.Run(t.Context()) }()
 	p := pauseOverTCP(t, n, Options{})
-	p.recv() // who leads
+	p.recv() // the leader
 	p.pauses()
 	p.ask(&pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte("a/k")}}})
 	n.mustDo(t, "root", &fsm.Put{Key: "a/k", Value: []byte("new")})
@@ -236,13 +236,13 @@ func TestPausedStreamsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n, stop := guarded(t), make(chan struct{})
 			p := pauseOverTCP(t, openNode{n}, Options{Stop: stop})
-			p.recv() // who leads
+			p.recv() // the leader
 			p.renew()
 			p.pauses()
 			end.by(p, n, stop)
 			switch _, err := p.Recv(); {
 			case err == nil:
-				t.Error("the stream goes on")
+				t.Error("the stream did not end")
 			case end.want != "" && !strings.Contains(status.Convert(err).Message(), end.want):
 				t.Errorf("ended by %v", err)
 			}

@@ -57,13 +57,12 @@ func TestRightTakenAway(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	await(func(r *pb.Response) bool { // a lease without a name is the user's as before
+	await(func(r *pb.Response) bool { // a lease without a name still belongs to the user
 		return r.GetRevoke().GetResults()[0].Reason == pb.Reason_REASON_UNSPECIFIED
 	}, 4)
 }
 
-// takingNode is a node at which the owner loses its role when a transaction was done, and before
-// that is answered.
+// takingNode is a node whose owner loses its role between a transaction and its answer.
 type takingNode struct {
 	openNode
 	t *testing.T
@@ -77,7 +76,7 @@ func (n takingNode) Submit(list []Submission) {
 	n.openNode.Submit(list)
 }
 
-// takenFirst takes the role away before it passes an answer on.
+// takenFirst removes the role before it passes an answer on.
 type takenFirst struct {
 	n  takingNode
 	to Answered
@@ -117,13 +116,13 @@ func TestRightTakenBeforeTheWait(t *testing.T) {
 		r, made := m.Responses[0], m.Responses[0].GetTxn()
 		denied := made.GetWaitRefused().GetReason() == pb.Reason_REASON_PERMISSION_DENIED
 		if len(m.Responses) > 1 || r.More || !made.GetSucceeded() || !denied || made.Ticket != nil {
-			t.Errorf("told %v", m.Responses)
+			t.Errorf("received %v", m.Responses)
 		}
 		return
 	}
 }
 
-// fillingNode is a node whose leader lets every read be cached that asks for it, in term 9.
+// fillingNode is a node whose leader allows every read to be cached, in term 9.
 type fillingNode struct{ openNode }
 
 // Submit implements Node.
@@ -136,7 +135,7 @@ func (n fillingNode) Submit(list []Submission) {
 	n.openNode.Submit(list)
 }
 
-// CloseCache implements Cacher. Several streams end together.
+// CloseCache implements Cacher, for streams that end together.
 func (fillingNode) CloseCache(fsm.Holding, Cache) {}
 
 // Only the holder of a cache can add to what it has: otherwise a reader could name another's lease

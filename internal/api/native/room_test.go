@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// unread is an answer that its client has not read.
+// unread is a response that its client has not read.
 type unread int
 
 func (n unread) Size() int { return int(n) }

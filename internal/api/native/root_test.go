@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// followerBehind is a member that knows of nothing new until it asks the leader.
+// followerBehind is a member that lags until it asks the leader.
 type followerBehind struct {
 	*fakeNode
 	known   *fsm.View
@@ -63,10 +63,10 @@ func TestRootOfNow(t *testing.T) {
 		n.mustDo(t, "root", &fsm.UserRevokeRole{User: "reader", Role: "root"})
 		before := n.counted
 		if err := ask(); status.Code(err) != codes.PermissionDenied {
-			t.Errorf("%s by root of before: %v", name, err)
+			t.Errorf("%s by a former root: %v", name, err)
 		}
 		if n.counted != before {
-			t.Errorf("%s counts for others than root", name)
+			t.Errorf("%s was computed for a caller other than root", name)
 		}
 	}
 }

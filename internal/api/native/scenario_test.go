@@ -46,8 +46,8 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// liveNode is a fakeNode whose watchers are told, once all requests of a message are done: so it is
-// not by chance how many messages they get.
+// liveNode is a fakeNode that notifies watchers once all requests of a message are done, so that
+// the number of their messages is deterministic.
 type liveNode struct {
 	*fakeNode
 	hub    *watch.Hub[*api.Event]
@@ -56,7 +56,7 @@ type liveNode struct {
 
 func newLiveNode() *liveNode { return live(newNode()) }
 
-// live makes a live node of one whose watchers were not told so far.
+// live wraps a node whose watchers were not notified so far.
 func live(f *fakeNode) *liveNode {
 	n := &liveNode{fakeNode: f}
 	n.machine.TakeChanges()
@@ -72,7 +72,7 @@ func (n *liveNode) Watches() *watch.Hub[*api.Event] { return n.hub }
 
 func (n *liveNode) WaitQueues() *waitqueue.Queues { return n.queues }
 
-// expire ends the leases that are due, as a leader does.
+// expire ends the leases that are due, like a leader.
 func (n *liveNode) expire(t *testing.T) {
 	n.mu.Lock()
 	due := n.machine.Lessor().Due(100)
@@ -85,7 +85,7 @@ func (n *liveNode) expire(t *testing.T) {
 	}
 }
 
-// scenario is a member, and streams of clients by name.
+// scenario has a member, and the streams of clients by name.
 type scenario struct {
 	node     *liveNode
 	streams  map[string]*pipe
@@ -123,7 +123,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	return s.answers(t)
 }
 
-// step is how many milliseconds pass at once.
+// step is the time that passes at once, in milliseconds.
 const step = 100
 
 func text(t *testing.T, d *datadriven.TestData, name string) (v string) {
@@ -150,7 +150,7 @@ func (s *scenario) send(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-// open opens a stream. Its first message is the member's.
+// open opens a stream. Its first message comes from the member.
 func (s *scenario) open(t *testing.T) *pipe {
 	w := &pipe{
 		ctx: s.ctx, requests: make(chan *pb.ClientMessage),
@@ -168,8 +168,8 @@ func (s *scenario) open(t *testing.T) *pipe {
 	return w
 }
 
-// shownText is a response in the text format, whose spaces are single here. Of the header only the
-// revision is shown.
+// shownText returns a response in the text format, with single spaces, and only the revision of the
+// header.
 func shownText(t *testing.T, r *pb.Response) string {
 	m := r.ProtoReflect()
 	if body := m.WhichOneof(m.Descriptor().Oneofs().ByName("body")); body != nil {
@@ -186,7 +186,7 @@ func shownText(t *testing.T, r *pb.Response) string {
 	return strings.ReplaceAll(string(line), "  ", " ")
 }
 
-// answers returns what has been answered since, in the order of the streams' names.
+// answers returns the responses since the last call, by stream in order of names.
 func (s *scenario) answers(t *testing.T) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(s.streams)) {

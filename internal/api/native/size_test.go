@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// TestSizeBound: the bound of a request is never below its size, and not far above.
+// The estimated size of a request is never below its size, and not far above.
 func TestSizeBound(t *testing.T) {
 	long := bytes.Repeat([]byte("k"), 300)
 	put := &pb.PutRequest{Key: long, Value: long, Lease: -1, PrevKv: true, TtlMs: -1}
@@ -47,18 +47,18 @@ func TestSizeBound(t *testing.T) {
 		txns = append(txns, &pb.TxnRequest{Success: []*pb.Op{op}})
 	}
 	if n, bound := proto.Size(put), putBound(put); bound < n {
-		t.Errorf("a put of %d bytes: %d", n, bound)
+		t.Errorf("put of %d bytes: %d", n, bound)
 	}
 	for _, r := range txns {
 		messages := 1 + 2*(len(r.Compare)+len(r.Success)+len(r.Failure)+len(inner.Success)*2)
 		if n, bound := proto.Size(r), txnBound(r); bound < n || bound > n+messages*fixedSize {
-			t.Errorf("%v: %d bytes, and the bound is %d", r, n, bound)
+			t.Errorf("%v: %d bytes, estimated %d", r, n, bound)
 		}
 	}
 }
 
-// TestAnswerTooLong: a response for which no message has room is refused, and the stream goes on
-// for its other requests. Of what was done it is not said that it was not.
+// A response too long for any message becomes an error, and the stream continues with its other
+// requests. The error of a command that took effect does not deny that.
 func TestAnswerTooLong(t *testing.T) {
 	onLine(t, func(b *bench) {
 		const n = maxTestAnswer/maxFragment + 1
@@ -94,7 +94,7 @@ func TestAnswerTooLong(t *testing.T) {
 	})
 }
 
-// TestWatchOfLongPairs: a response of a watch is bounded also by what the keys were before.
+// A watch's response is also limited by the previous values of its keys.
 func TestWatchOfLongPairs(t *testing.T) {
 	onLine(t, func(b *bench) {
 		const n = 5
@@ -111,11 +111,11 @@ func TestWatchOfLongPairs(t *testing.T) {
 		events := 0
 		for _, r := range b.all() {
 			if size := proto.Size(r); size > 2*maxFragment {
-				t.Errorf("a response of %d bytes", size)
+				t.Errorf("response of %d bytes", size)
 			}
 			events += len(r.GetWatch().GetEvents())
 			if r.GetWatch().GetFragment() != (events < n) {
-				t.Errorf("%d events, and %v", events, r.GetWatch().GetFragment())
+				t.Errorf("%d events, %v", events, r.GetWatch().GetFragment())
 			}
 		}
 		if events != n {

@@ -23,7 +23,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// stuckNode is a member that answers what it is asked only when the test says so.
+// stuckNode is a member that answers only when the test tells it to.
 type stuckNode struct {
 	mu        sync.Mutex // guards machine
 	machine   *fsm.Machine
@@ -31,7 +31,7 @@ type stuckNode struct {
 	queues    *waitqueue.Queues
 	submitted []Submission
 	renewals  []*replica.Renewals
-	renewing  func(*replica.Renewals) error // does RenewAll, if it is not nil
+	renewing  func(*replica.Renewals) error // replaces RenewAll if not nil
 	fakeCaches
 	fakeLeader
 	viewCount
@@ -52,7 +52,7 @@ func (n *stuckNode) View() *fsm.View {
 	return n.count(n.machine.View())
 }
 
-// put applies a put, of which the hub learns as of the past.
+// put applies a put, which the hub sees as history.
 func (n *stuckNode) put(p *fsm.Put) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -146,7 +146,7 @@ func (w *pipe) Send(m *pb.ServerMessage) error {
 	}
 }
 
-// bench is an open stream to a stuck node.
+// bench is an open stream to a stuckNode.
 type bench struct {
 	*pipe
 	t        *testing.T
@@ -157,11 +157,11 @@ type bench struct {
 	renewals *api.Renewals // nil unless the test has a caller
 }
 
-// maxTestAnswer is the longest response of a stream in tests: more than all but those of
-// TestAnswerTooLong are.
+// maxTestAnswer is the limit of a stream's responses in tests, which only TestAnswerTooLong
+// reaches.
 const maxTestAnswer = 4 * maxFragment
 
-// onStream runs a test with an open stream, in a time of its own.
+// onStream runs a test with an open stream, in virtual time.
 func onStream(t *testing.T, test func(*bench)) {
 	onStreamOf(t, access.Caller{}, nil, test)
 }
@@ -171,13 +171,13 @@ func (b *bench) send(list ...*pb.Request) {
 	synctest.Wait()
 }
 
-// pass lets the test's own time go by.
+// pass lets virtual time pass.
 func (b *bench) pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// got returns the responses that have come.
+// got returns the responses that have arrived.
 func (b *bench) got() []*pb.Response {
 	synctest.Wait()
 	var out []*pb.Response
@@ -187,7 +187,7 @@ func (b *bench) got() []*pb.Response {
 	return out
 }
 
-// only returns the one response that has come.
+// only returns the only response that has arrived.
 func (b *bench) only() *pb.Response {
 	b.t.Helper()
 	list := b.got()
@@ -217,8 +217,8 @@ func rangeRequest(id uint64, timeout int64) *pb.Request {
 	}}
 }
 
-// TestDeadlineWithoutLeader: a request that waits for a leader is answered shortly before its
-// deadline, with the reason, so that the client learns it.
+// A request that waits for a leader is answered shortly before its deadline, with the reason, so
+// that the client gets it.
 func TestDeadlineWithoutLeader(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.node.leaderMu.Lock()
@@ -243,8 +243,8 @@ func TestDeadlineWithoutLeader(t *testing.T) {
 	})
 }
 
-// TestDeadlines: a request is answered in its time, whatever the core does: of a write
-// the outcome is not known then. What comes later is not told.
+// A request is answered by its deadline, whatever the core does; the outcome of a write is unknown
+// then. A later outcome is ignored.
 func TestDeadlines(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(putRequest(1, 300), rangeRequest(2, 500), rangeRequest(3, 0))
@@ -265,7 +265,7 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// TestDeadlineOfCall: a request with a goroutine of its own has its time, too.
+// A request with a goroutine of its own also has its deadline.
 func TestDeadlineOfCall(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(&pb.Request{Id: 1, TimeoutMs: 300, Body: &pb.Request_Revoke{
@@ -278,8 +278,8 @@ func TestDeadlineOfCall(t *testing.T) {
 	})
 }
 
-// TestGrantGoesOn: a grant whose ID is in use has one more step, to tell who holds it. It
-// is answered in its time, and can be cancelled meanwhile.
+// A grant whose ID is in use takes another step, to find the holder. It is still answered by its
+// deadline, and can be canceled meanwhile.
 func TestGrantGoesOn(t *testing.T) {
 	grant := func(id uint64, timeout int64) *pb.Request {
 		return &pb.Request{Id: id, TimeoutMs: timeout, Body: &pb.Request_Grant{
@@ -292,7 +292,7 @@ func TestGrantGoesOn(t *testing.T) {
 			s.To.Answered(fsm.Result{Err: lease.ErrExists}, nil)
 		}
 		if list := b.got(); len(list) > 0 {
-			t.Errorf("before it is known who holds it: %v", list)
+			t.Errorf("before the holder is known: %v", list)
 		}
 		b.pass(400 * time.Millisecond)
 		b.wantError(1, pb.Reason_REASON_ID_TAKEN)
@@ -307,8 +307,7 @@ func TestGrantGoesOn(t *testing.T) {
 	})
 }
 
-// TestRenewalsInParts: a lease whose renewal takes long delays no other of its request, as the
-// others are told of without it (T15).
+// T15: a slow renewal delays no other of its request, because the others are answered first.
 func TestRenewalsInParts(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(&pb.Request{Id: 1, TimeoutMs: 5000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
@@ -335,7 +334,7 @@ func TestRenewalsInParts(t *testing.T) {
 	})
 }
 
-// TestCancel: what a client does not wait for any more is answered at once.
+// A canceled request is answered at once.
 func TestCancel(t *testing.T) {
 	onStream(t, func(b *bench) {
 		cancel := func(id uint64) *pb.Request {
@@ -361,14 +360,14 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestWatchKeepsNobodyWaiting: an answer comes before what a watch still has to tell.
+// Responses precede the events that a watch still has to send.
 func TestWatchKeepsNobodyWaiting(t *testing.T) {
 	onStream(t, func(b *bench) {
 		const events = 10
 		for range events {
 			b.node.put(&fsm.Put{Key: "k", Value: make([]byte, maxFragment)})
 		}
-		b.pipe.answers = make(chan *pb.ServerMessage) // the client reads slowly
+		b.pipe.answers = make(chan *pb.ServerMessage) // a slow client
 		b.send(&pb.Request{Id: 1, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
 			Key: []byte("k"), StartRevision: 1,
 		}}}, putRequest(2, 0))
@@ -379,7 +378,7 @@ func TestWatchKeepsNobodyWaiting(t *testing.T) {
 			for _, r := range (<-b.answers).Responses {
 				if r.Id == 2 {
 					if told > 2 {
-						t.Errorf("it came after %d events", told)
+						t.Errorf("the response came after %d events", told)
 					}
 					return
 				}
@@ -389,7 +388,7 @@ func TestWatchKeepsNobodyWaiting(t *testing.T) {
 	})
 }
 
-// TestRefusals: a request that makes no sense is refused, and the stream goes on.
+// An invalid request is refused, and the stream continues.
 func TestRefusals(t *testing.T) {
 	onStream(t, func(b *bench) {
 		for i, r := range []*pb.Request{
@@ -411,8 +410,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestIDs: a client that uses an ID twice cannot tell the answers apart, so its stream
-// ends.
+// A stream whose client reuses an ID ends, because the answers would be ambiguous.
 func TestIDs(t *testing.T) {
 	for _, id := range []uint64{0, 4, 5, 1 << 63} {
 		onStream(t, func(b *bench) {
@@ -427,7 +425,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestProgress: a watch that wants it is told that nothing has happened.
+// A watch with progress notifications gets them while nothing happens.
 func TestProgress(t *testing.T) {
 	onStream(t, func(b *bench) {
 		go func() { _ = b.node.hub.Run(b.ctx) }()
@@ -437,18 +435,18 @@ func TestProgress(t *testing.T) {
 			}})
 		}
 		watch(1, 0)
-		watch(2, 1) // a tenth of a second is the least
+		watch(2, 1) // the minimum is a tenth of a second
 		b.got()
 		b.pass(time.Second + lookEvery)
 		if list := b.got(); len(list) < 5 || len(list) > 10 || list[0].Id != 2 ||
 			list[0].GetWatch() == nil || len(list[0].GetWatch().Events) > 0 {
-			t.Errorf("told %d: %v", len(list), list)
+			t.Errorf("notifications of watch %d: %v", len(list), list)
 		}
 		b.send(&pb.Request{Id: 3, Body: &pb.Request_Cancel{Cancel: 2}})
 		b.got()
 		b.pass(time.Second)
 		if list := b.got(); len(list) > 0 {
-			t.Errorf("told after the end: %v", list)
+			t.Errorf("notification after the end: %v", list)
 		}
 	})
 }

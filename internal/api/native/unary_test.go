@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// caller makes calls, by themselves or over streams, each of its own.
+// caller makes calls, unary or each over its own stream.
 type caller struct {
 	t      *testing.T
 	node   *fakeNode
@@ -24,8 +24,8 @@ type caller struct {
 	secret []byte
 }
 
-// newCaller returns a caller of a member with a resumable lease and two keys; its lease
-// may have one.
+// newCaller returns a caller of a member with a resumable lease and two keys; its lease may have
+// one.
 func newCaller(t *testing.T) *caller {
 	c := &caller{t: t, node: newNode()}
 	s := service(c.node, Options{})
@@ -48,7 +48,7 @@ func stepsOf[Request, Response proto.Message](
 	return func(ctx context.Context) (proto.Message, error) { return f(ctx, r) }
 }
 
-// calls returns requests that are answered by a call, each with the call by itself.
+// calls returns the requests that a call can answer, each with the unary call.
 func (c *caller) calls() map[string]struct {
 	r     *pb.Request
 	alone steps
@@ -106,7 +106,7 @@ func (c *caller) calls() map[string]struct {
 	}
 }
 
-// once sends a request of a session over a stream of its own.
+// once sends a request of a session over its own stream.
 func (c *caller) once(s *pb.SessionRef, number uint64, r *pb.Request) *pb.Response {
 	c.t.Helper()
 	r.Id, r.Number = 1, number
@@ -118,8 +118,8 @@ func (c *caller) once(s *pb.SessionRef, number uint64, r *pb.Request) *pb.Respon
 	return out[0]
 }
 
-// TestCallsOverStream: a call over the stream has the answer that it has by itself, errors
-// too, and sent again with its number the same one, and nothing happens twice.
+// A call over a stream has the same result as the unary call, including errors. Repeated with its
+// number, it returns the same result without another effect.
 func TestCallsOverStream(t *testing.T) {
 	for name := range newCaller(t).calls() {
 		t.Run(name, func(t *testing.T) {
@@ -145,14 +145,14 @@ func TestCallsOverStream(t *testing.T) {
 			x, y := alone.node.machine, streamed.node.machine
 			if x.Lessor().LastToken() != y.Lessor().LastToken() ||
 				x.View().KV.Revision() != y.View().KV.Revision() {
-				t.Errorf("the last token is %d, not %d", y.Lessor().LastToken(), x.Lessor().LastToken())
+				t.Errorf("last token %d, want %d", y.Lessor().LastToken(), x.Lessor().LastToken())
 			}
 		})
 	}
 }
 
-// TestHandOverOnce (T3): a hand-over that is repeated gives no second token. It renews it, if
-// that is still the new owner's, and tells no secret: that of the first answer is the lease's.
+// T3: a repeated hand-over draws no second token. It renews the lease if the new owner still has
+// it, and returns no secret: the first answer's secret is the lease's.
 func TestHandOverOnce(t *testing.T) {
 	c := newCaller(t)
 	s := openSession(t, c.node, 1)
@@ -181,8 +181,8 @@ func TestHandOverOnce(t *testing.T) {
 	}
 }
 
-// TestResumeOnce: who resumes by a name, and asks again when the lease is gone, learns what
-// became of the first try; of a name that nobody has, that it was none, and stays none.
+// A resume by name that is repeated after the lease is gone returns the result of the first
+// attempt. For an unknown name that is an error, and stays one.
 func TestResumeOnce(t *testing.T) {
 	c := newCaller(t)
 	s := openSession(t, c.node, 1)
@@ -205,8 +205,8 @@ func TestResumeOnce(t *testing.T) {
 	}
 }
 
-// TestAttachOnce: that a lease has too many keys by now says nothing of an earlier try. One
-// that was refused so is done by no later try, room or not.
+// That a lease has too many keys now says nothing about an earlier attempt. An attempt refused for
+// that reason is not executed by a later one.
 func TestAttachOnce(t *testing.T) {
 	c := newCaller(t)
 	s := openSession(t, c.node, 1)
@@ -247,8 +247,8 @@ func numberIn(s *pb.SessionRef, n uint64) number {
 	return out
 }
 
-// TestCallsEnd: the time of a call over the stream ends it, and so does who cancels it. What
-// only reads was not done then; of the others that is not known.
+// A deadline or a cancellation ends a call over a stream. A read had no effect then; of other calls
+// the outcome is unknown.
 func TestCallsEnd(t *testing.T) {
 	onStream(t, func(b *bench) {
 		id := uint64(0)
@@ -273,7 +273,7 @@ func TestCallsEnd(t *testing.T) {
 	})
 }
 
-// breakingNode panics when something is proposed, as a member with a fault does.
+// breakingNode panics at a proposal, like a member with a bug.
 type breakingNode struct{ *fakeNode }
 
 func (breakingNode) Propose(context.Context, fsm.Command) (fsm.Result, error) { panic("a fault") }
@@ -284,7 +284,7 @@ func (breakingNode) Submit(list []Submission) {
 	}
 }
 
-// TestPanicOfStream: a panic on a goroutine of a stream's own ends the request, or the stream.
+// A panic on a stream's goroutine ends the request or the stream.
 func TestPanicOfStream(t *testing.T) {
 	panics := listen.NewPanics(slog.New(slog.DiscardHandler))
 	open := func(requests ...*pb.Request) ([]*pb.Response, error) {

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// apply applies a command as a member does, and returns what came of it.
+// apply applies a command as a member does, and returns the result.
 func (b *bench) apply(c fsm.Command) fsm.Result {
 	b.t.Helper()
 	n := b.node
@@ -31,7 +31,7 @@ func (b *bench) apply(c fsm.Command) fsm.Result {
 	return res
 }
 
-// enterRequest puts a key into a queue.
+// enterRequest returns a request that puts a key into a wait queue.
 func enterRequest(id uint64, key string, on lease.ID) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
 		Compare: []*pb.Compare{{
@@ -42,14 +42,14 @@ func enterRequest(id uint64, key string, on lease.ID) *pb.Request {
 	}}}
 }
 
-// answer lets the node do what was submitted last.
+// answer makes the node execute the last submission.
 func (b *bench) answer() {
 	b.t.Helper()
 	last := b.node.submitted[len(b.node.submitted)-1]
 	last.To.Answered(b.apply(last.Command), nil)
 }
 
-// enter enters a queue and returns the answer.
+// enter enters a wait queue and returns the answer.
 func (b *bench) enter(id uint64, key string, on lease.ID) *pb.Response {
 	b.t.Helper()
 	b.send(enterRequest(id, key, on))
@@ -84,8 +84,8 @@ func onLine(t *testing.T, test func(*bench)) {
 	})
 }
 
-// TestWait: a transaction that waits is answered when it is done, when its turn comes, and
-// when its key is gone.
+// A transaction that waits is answered when it is done, when its turn comes, and when its key is
+// gone.
 func TestWait(t *testing.T) {
 	onLine(t, func(b *bench) {
 		r := b.enter(1, "l/1", 1)
@@ -95,7 +95,7 @@ func TestWait(t *testing.T) {
 		}
 		wantTicket(t, b.enter(2, "l/2", 2), 2, pb.Ticket_STATE_WAITING)
 		wantTicket(t, b.enter(3, "l/3", 3), 3, pb.Ticket_STATE_WAITING)
-		b.pass(time.Minute) // it waits for longer than requests do
+		b.pass(time.Minute) // longer than requests do
 		b.apply(&fsm.Revoke{ID: 1})
 		b.node.hub.Distribute()
 		at := b.node.View().KV.Revision()
@@ -112,7 +112,7 @@ func TestWait(t *testing.T) {
 				t.Errorf("come: %v", r)
 			}
 		}
-		// Both go before anything is sent: it was nobody's ticket.
+		// Both go before anything is sent, so no waiter is notified.
 		b.apply(&fsm.DeleteRange{Key: "l/2"})
 		b.apply(&fsm.DeleteRange{Key: "l/3"})
 		b.node.hub.Distribute()
@@ -130,8 +130,8 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// TestWaitCancel: a cancel ends the waiting, before and after the answer; the last response
-// comes with the next message, or soon.
+// A cancel ends the wait, before and after the answer. The last response comes with the next
+// message, or soon.
 func TestWaitCancel(t *testing.T) {
 	onLine(t, func(b *bench) {
 		wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
@@ -163,7 +163,7 @@ func TestWaitCancel(t *testing.T) {
 	})
 }
 
-// stall has the stream stand in the sending of the answer to a put, until release.
+// stall blocks the stream in sending the answer to a put, until release.
 func (b *bench) stall(id uint64) {
 	b.t.Helper()
 	b.send(putRequest(id, 0))
@@ -174,15 +174,14 @@ func (b *bench) stall(id uint64) {
 	synctest.Wait()
 }
 
-// release ends a stall, and returns the responses that come then.
+// release ends a stall, and returns the responses that follow.
 func (b *bench) release() []*pb.Response { return append(b.got(), b.got()...) }
 
 func cancelRequest(id, of uint64) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Cancel{Cancel: of}}
 }
 
-// TestWaitCancelRace: a cancel that comes when the transaction is done, and its answer is
-// still to be made, ends the waiting; nothing is told behind it.
+// A cancel between the transaction and its answer ends the wait, and nothing is sent after it.
 func TestWaitCancelRace(t *testing.T) {
 	onLine(t, func(b *bench) {
 		wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
@@ -192,7 +191,7 @@ func TestWaitCancelRace(t *testing.T) {
 		res := b.apply(two.Command)
 		b.node.hub.Distribute()
 		two.To.Answered(res, nil)
-		// As 3 begins to wait it finds that the turn of 2 has come.
+		// When 3 starts to wait, it finds that 2 is ready.
 		b.apply(&fsm.DeleteRange{Key: "l/1"})
 		three.To.Answered(b.apply(three.Command), nil)
 		b.send(cancelRequest(5, 2))
@@ -216,7 +215,7 @@ func TestWaitCancelRace(t *testing.T) {
 	})
 }
 
-// TestWaitCancelRepeated: also one that was done before, and has renewed what it granted then.
+// The same for a repeated transaction, which has renewed its earlier grant.
 func TestWaitCancelRepeated(t *testing.T) {
 	onLine(t, func(b *bench) {
 		r := enterRequest(1, "l/1", 1)
@@ -239,8 +238,7 @@ func TestWaitCancelRepeated(t *testing.T) {
 	})
 }
 
-// TestWaitNothing: there is nothing to wait for if the conditions do not hold, or the key
-// is not in the queue.
+// There is nothing to wait for if the conditions do not hold, or the key is not in the wait queue.
 func TestWaitNothing(t *testing.T) {
 	onLine(t, func(b *bench) {
 		wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
@@ -248,11 +246,11 @@ func TestWaitNothing(t *testing.T) {
 		if r.More || r.GetTxn().GetSucceeded() || r.GetTxn().GetTicket() != nil {
 			t.Errorf("the conditions do not hold: %v", r)
 		}
-		r = b.enter(3, "l/2", 0) // on no lease
+		r = b.enter(3, "l/2", 0) // without a lease
 		if r.More || !r.GetTxn().GetSucceeded() || r.GetTxn().GetTicket() != nil {
 			t.Errorf("not in the queue: %v", r)
 		}
-		// The key is gone when the answer is made.
+		// The key is gone when the answer is built.
 		b.send(enterRequest(4, "l/3", 3))
 		last := b.node.submitted[len(b.node.submitted)-1]
 		res := b.apply(last.Command)
@@ -262,7 +260,7 @@ func TestWaitNothing(t *testing.T) {
 		if ticket.Cause != pb.Event_CAUSE_REVOKED {
 			t.Errorf("gone: %v", ticket)
 		}
-		// A repetition is answered as the first time, and waits.
+		// A repetition returns the first answer, and waits.
 		b.send(enterRequest(5, "l/2", 2))
 		b.apply(&fsm.DeleteRange{Key: "l/2"})
 		last = b.node.submitted[len(b.node.submitted)-1]
@@ -278,7 +276,7 @@ func TestWaitNothing(t *testing.T) {
 	})
 }
 
-// TestWaitRefused: what cannot be waited for is said to be so, and nothing is done.
+// A request that cannot wait is refused without effect.
 func TestWaitRefused(t *testing.T) {
 	onLine(t, func(b *bench) {
 		id := uint64(0)
@@ -302,16 +300,16 @@ func TestWaitRefused(t *testing.T) {
 		})
 		s := unary{&store{leases: service(b.node, Options{}).leases, node: b.node}}
 		if _, err := s.Txn(t.Context(), enterRequest(1, "l/1", 1).GetTxn()); err == nil {
-			t.Error("a transaction by itself may wait")
+			t.Error("a unary transaction may wait")
 		}
 		if len(b.node.submitted) > 0 {
-			t.Error("something was done")
+			t.Error("a request had an effect")
 		}
 	})
 }
 
-// TestWaitAgain: a waiter that asks again for a key that is gone, or was put anew meanwhile, is
-// told what took the one that it had, or that it is not known.
+// A waiter that asks again for a key that is gone, or was put again meanwhile, learns what deleted
+// its key, or that this is unknown.
 func TestWaitAgain(t *testing.T) {
 	onLine(t, func(b *bench) {
 		ticket := wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
@@ -336,7 +334,7 @@ func TestWaitAgain(t *testing.T) {
 		gone := b.node.View().KV.Revision()
 		b.apply(&fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 100_000}})
 		b.pass(2 * lookEvery)
-		b.got() // its end
+		b.got() // the end
 		for range 3 {
 			r := again(ticket.CreateRevision)
 			got := wantTicket(t, r, id-1, pb.Ticket_STATE_GONE)
@@ -344,7 +342,7 @@ func TestWaitAgain(t *testing.T) {
 				got.CreateRevision != ticket.CreateRevision {
 				t.Errorf("gone: %v", got)
 			}
-			// The next one has the key, and loses it in another way.
+			// The next waiter has the key, and loses it in another way.
 			b.apply(&fsm.Put{Key: "l/1", Lease: 1})
 			b.apply(&fsm.DeleteRange{Key: "l/1"})
 		}
@@ -356,7 +354,7 @@ func TestWaitAgain(t *testing.T) {
 		r := again(ticket.CreateRevision)
 		got := wantTicket(t, r, id-1, pb.Ticket_STATE_GONE)
 		if got.Cause != pb.Event_CAUSE_UNKNOWN || got.Lease != 0 {
-			t.Errorf("what is not known any more: %v", got)
+			t.Errorf("no longer known: %v", got)
 		}
 	})
 }

@@ -8,9 +8,9 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// TestWatchFromTheFuture (T34): a watch from a revision that even a confirm round does not
-// bring is refused. One that is ahead of this member alone begins, and so does one from the next
-// revision. A round that fails is repeated, as long as the watch is wanted.
+// T34: a watch from a revision that even a confirm round does not reach is refused. One that is
+// ahead of this member only begins, and so does one from the next revision. A failed round is
+// repeated while the watch exists.
 func TestWatchFromTheFuture(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.node.put(&fsm.Put{Key: "k"}) // revision 2
@@ -44,7 +44,7 @@ func TestWatchFromTheFuture(t *testing.T) {
 		}
 		b.send(&pb.Request{Id: 5, Body: &pb.Request_Cancel{Cancel: 4}})
 		b.got()
-		b.node.put(&fsm.Put{Key: "k"}) // revision 3, which the member learns by the round
+		b.node.put(&fsm.Put{Key: "k"}) // revision 3, which the member learns in the round
 		if n := confirm(nil); n != 3 {
 			t.Errorf("%d confirm rounds after those that failed", n)
 		}
@@ -53,7 +53,7 @@ func TestWatchFromTheFuture(t *testing.T) {
 			t.Errorf("response %v", r)
 		}
 		if n := confirm(nil); n != 0 {
-			t.Errorf("%d confirm rounds more", n)
+			t.Errorf("%d more confirm rounds", n)
 		}
 	})
 }
