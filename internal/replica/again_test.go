@@ -27,9 +27,9 @@ func (c *cluster) leaderless(ids ...uint64) {
 	c.run()
 }
 
-// again deposes member 1, which was isolated while it led, and re-elects it. Entries of its log are
+// reelected deposes member 1, which was isolated while it led, and re-elects it. Entries of its log are
 // then proposed in the later term.
-func (c *cluster) again() {
+func (c *cluster) reelected() {
 	c.t.Helper()
 	c.depose()
 	c.reelect()
@@ -76,7 +76,7 @@ func TestLeadsAgainWhileClearing(t *testing.T) {
 	if p.r.lead.expiry.clearing != 1 || c.asks["1: renew 1"] != "" {
 		t.Fatalf("%d clearing entries, %q", p.r.lead.expiry.clearing, c.asks["1: renew 1"])
 	}
-	c.again()
+	c.reelected()
 	if got := c.asks["1: renew 1"]; got != "ttl 5000" {
 		t.Errorf("renewal: %q", got)
 	}
@@ -99,7 +99,7 @@ func TestLeadsAgainWhileExpiring(t *testing.T) {
 	if !p.r.lead.expiry.expiring || len(p.r.lead.parked.of[1]) != 1 {
 		t.Fatal("the renewal did not wait for the end of its lease")
 	}
-	c.again()
+	c.reelected()
 	if got := c.asks["1: renew 1"]; got != "lease: not found" {
 		t.Errorf("renewal: %q", got)
 	}
@@ -107,7 +107,7 @@ func TestLeadsAgainWhileExpiring(t *testing.T) {
 
 // Requests of a member's clients that waited for a leader proceed when the member itself is
 // elected.
-func TestLeadsWhatWaitedForALeader(t *testing.T) {
+func TestElectedWithWaitingRequests(t *testing.T) {
 	c := caching(t)
 	p := c.members[2]
 	k := c.hold(p, 1, 60_000)
@@ -176,7 +176,7 @@ func TestVersionIsRaisedAfterARefusal(t *testing.T) {
 }
 
 // The memory of an entry's commands is reused once that entry is applied, and not before.
-func TestQueueUsesMemoryAgain(t *testing.T) {
+func TestQueueReusesMemory(t *testing.T) {
 	q := newQueue(t)
 	q.m.cfg.MaxBatch = 2 // one command per entry
 	put := func() *Proposal { return &Proposal{Command: &fsm.Put{Key: "k"}} }
@@ -204,7 +204,7 @@ func TestLeadsAgainWhileWritesWait(t *testing.T) {
 	k.mustFill("c1")
 	w := c.put(c.members[1], "c1", 0)
 	c.isolate()
-	c.again()
+	c.reelected()
 	c.want("write", w, "")
 	k.invalidations()
 	k.ask("c1")

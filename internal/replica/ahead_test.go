@@ -166,7 +166,7 @@ func TestFollowersReadAmidDeletion(t *testing.T) {
 
 // A leader counts keys that are not applied yet when it estimates the time of a deletion. Here they
 // are in its log, and on no other member.
-func TestDeletionsBehindKeysUnderWay(t *testing.T) {
+func TestDeletionCountsKeysInFlight(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	leader := c.members[1]
 	c.check(leader.r.Campaign())

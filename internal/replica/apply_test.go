@@ -38,7 +38,7 @@ func putEntry(key string) []byte {
 }
 
 // After an entry that cannot be applied, nothing is applied.
-func TestNothingAfterWhatCannotBeApplied(t *testing.T) {
+func TestStopsAtUnappliableEntry(t *testing.T) {
 	m := start(t, 2)
 	m.commit(&raftpb.Entry{Data: putEntry("a")}, &raftpb.Entry{Data: []byte{0}},
 		&raftpb.Entry{Data: putEntry("b")})

@@ -137,7 +137,7 @@ func TestAskerIsEmpty(t *testing.T) {
 
 // A new leader gets everything that the old one did not answer, once and in order, but no reports
 // of abandoned leases.
-func TestAskerTurnsToAnother(t *testing.T) {
+func TestAskerChangesLeader(t *testing.T) {
 	a := newAsker()
 	first, second := &Read{}, &Read{}
 	a.read(first)

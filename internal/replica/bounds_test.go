@@ -13,7 +13,7 @@ import (
 
 // A follower forwards the messages of caches within the transport's limit, in order, and ahead of
 // the reads that follow them.
-func TestCacheWordsAreBounded(t *testing.T) {
+func TestCacheMessagesAreBounded(t *testing.T) {
 	const n = 30
 	long := []keyrange.Range{{Key: strings.Repeat("k", 1<<20)}}
 	a := newAsker()

@@ -98,7 +98,7 @@ func TestHashesOnlyFromOwner(t *testing.T) {
 
 // A member that gets a damaged state as a snapshot stops, even if it is cut off after reporting its
 // hash and the log before the snapshot is gone.
-func TestSnapshotSaysDamaged(t *testing.T) {
+func TestDamagedSnapshot(t *testing.T) {
 	c, leader := comparing(t, 1, 2, 3)
 	bad, before := c.members[leader.id%3+1], leader.r.machine.HashedAt()
 	damage(bad)

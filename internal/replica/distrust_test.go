@@ -36,7 +36,7 @@ func TestWriterWaitsForRefreshedLease(t *testing.T) {
 // An expiry that was decided before a clock jump and still waits at the gate is withdrawn (T10),
 // and decided again after the lease's full TTL. Expiries that have left the gate have their outcome
 // first.
-func TestExpiryInTheGateIsTakenBack(t *testing.T) {
+func TestExpiryAtGateIsWithdrawn(t *testing.T) {
 	const leases, inTheLog = 300, 256
 	m := lead(t)
 	m.r.cfg.MaxExpire = leases

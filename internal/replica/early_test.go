@@ -81,7 +81,7 @@ func TestReadyWriteOutlivesLeader(t *testing.T) {
 	if !k.p.r.lead.gate.hasReady() {
 		t.Fatal("the write is not ready")
 	}
-	c.again()
+	c.reelected()
 	c.want("write of a cached key in the new term", w, "")
 	k.invalidations()
 	k.ask("c1")
@@ -149,7 +149,7 @@ func TestWriteOfAnEarlierTerm(t *testing.T) {
 	c.hold(c.members[1], 1, 60_000)
 	c.isolate()
 	held, free := c.put(c.members[1], "c1", 0), c.put(c.members[1], "x", 0)
-	c.again()
+	c.reelected()
 	c.want("write of a cached key", held, "revision")
 	c.want("write of a key without holds", free, "revision")
 }

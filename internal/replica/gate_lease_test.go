@@ -22,7 +22,7 @@ func TestFollowerKeepsCommand(t *testing.T) {
 }
 
 // Renewals through the log wait for pending invalidations like other commands.
-func TestTouchWaitsForAck(t *testing.T) {
+func TestLoggedRenewalWaitsForAck(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 5000)
 	k.mustFill("c1")

@@ -12,7 +12,7 @@ import (
 
 // Puts that need checks of many caches do not make a step long. The rest pass the gate in the
 // following steps, which start at once, in order.
-func TestManyCachesToLookAt(t *testing.T) {
+func TestManyCachesToCheck(t *testing.T) {
 	const caches, puts, most = 300, 2000, 262_144/300 + 1
 	m := lead(t)
 	for id := lease.ID(1); id <= caches; id++ {
@@ -58,7 +58,7 @@ func TestManyCachesToLookAt(t *testing.T) {
 
 // A bounded number of client commands wait before the gate. The leader's own commands do not wait
 // there.
-func TestEarlyIsBounded(t *testing.T) {
+func TestGateQueueIsBounded(t *testing.T) {
 	m := lead(t)
 	gate := &m.r.lead.gate
 	client, own := &Proposal{Command: &fsm.Put{Key: "k"}}, &Proposal{internal: &internal{}}

@@ -265,7 +265,7 @@ func TestNotYetPrimaryHoldsBack(t *testing.T) {
 
 // C1: a command that was in flight when a hold began was not checked against it. Nothing may be
 // cached until the command is done.
-func TestHoldWaitsForWhatIsUnderWay(t *testing.T) {
+func TestFillWaitsForCommandInFlight(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
 	p.stuck, c.members[2].stuck, c.members[3].stuck = true, true, true
@@ -301,7 +301,7 @@ func TestHoldWaitsForWhatIsUnderWay(t *testing.T) {
 }
 
 // C1: the same with a command in the commit delay when the hold begins.
-func TestHoldWaitsForWhatIsHeldBack(t *testing.T) {
+func TestFillWaitsForDelayedCommand(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
 	p.r.cfg.CommitDelay = true
@@ -337,7 +337,7 @@ func TestHoldWaitsForWhatIsHeldBack(t *testing.T) {
 
 // T10, T5: expiries that wait for caches are withdrawn when the clock jumps. All leases get their
 // full TTL again, and no earlier decision takes effect.
-func TestRefreshTakesExpiriesBack(t *testing.T) {
+func TestRefreshWithdrawsExpiries(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 9, TTL: 2000}}, "grant")

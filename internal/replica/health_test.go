@@ -122,7 +122,7 @@ func TestUnknownLearnerIsNotPromoted(t *testing.T) {
 }
 
 // A learner is promoted if it responds, receives new entries, and lags by no more than the limit.
-func TestPromoteWhatKeepsUp(t *testing.T) {
+func TestPromoteCaughtUpLearner(t *testing.T) {
 	notReady := ErrLearnerNotReady.Error()
 	for name, c := range map[string]struct {
 		puts   int // entries that it does not receive

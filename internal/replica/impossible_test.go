@@ -33,7 +33,7 @@ func TestCommitBeyondTheLog(t *testing.T) {
 
 // A panic that no message caused stays a panic, because it is a bug. Here the library has lost its
 // logger, which every step needs.
-func TestOwnFaultPanics(t *testing.T) {
+func TestBugPanics(t *testing.T) {
 	m := start(t, 2)
 	defer func() {
 		if said := recover(); said == nil {
@@ -49,7 +49,7 @@ func TestOwnFaultPanics(t *testing.T) {
 }
 
 // Impossible messages are refused with an error that names the sender, and the replica continues.
-func TestSenselessMessages(t *testing.T) {
+func TestImpossibleMessages(t *testing.T) {
 	app := func(change func(*raftpb.Message)) *raftpb.Message {
 		m := &raftpb.Message{
 			Type: raftpb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(self)),

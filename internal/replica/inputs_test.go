@@ -122,7 +122,7 @@ func watching(t *testing.T) *cluster {
 }
 
 // A member that was itself delayed draws no conclusion from what it did not hear meanwhile.
-func TestHeldUpMember(t *testing.T) {
+func TestDelayedMember(t *testing.T) {
 	for _, hung := range []bool{false, true} {
 		c := watching(t)
 		p := c.members[2]

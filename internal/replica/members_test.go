@@ -102,7 +102,7 @@ func (c *cluster) ticks(p *peer, n int) {
 
 // A membership change is authorized by the roles at its place in the log. Here its principal loses
 // the role root while the change waits behind another.
-func TestChangeAfterRightWasTaken(t *testing.T) {
+func TestMembershipChangeAfterRoleRemoved(t *testing.T) {
 	m := lead(t)
 	for _, c := range []fsm.Command{
 		&fsm.UserAdd{Name: "root", NoPassword: true}, &fsm.UserGrantRole{User: "root", Role: "root"},
@@ -143,7 +143,7 @@ func TestChangeAfterRightWasTaken(t *testing.T) {
 }
 
 // A committed membership change that is impossible stops the member with an error, not as removed.
-func TestChangeThatCannotBe(t *testing.T) {
+func TestImpossibleMembershipChange(t *testing.T) {
 	m := start(t, 2)
 	remove := raftpb.ConfChangeRemoveNode.Enum()
 	m.r.applyChange(&raftpb.Entry{}, &raftpb.ConfChangeV2{
@@ -156,7 +156,7 @@ func TestChangeThatCannotBe(t *testing.T) {
 }
 
 // An acknowledgement from a process that is not a member is an error.
-func TestAnswerOfAStranger(t *testing.T) {
+func TestAcknowledgementFromNonMember(t *testing.T) {
 	m := lead(t)
 	err := m.r.Step(raftMessage(&raftpb.Message{
 		Type: raftpb.MsgHeartbeatResp.Enum(), From: new(uint64(9)), To: new(uint64(self)),
@@ -169,7 +169,7 @@ func TestAnswerOfAStranger(t *testing.T) {
 
 // A membership change may be applied just after Raft has heard of another leader. The open confirm
 // round still belongs to this member, and the new leader is not asked for it.
-func TestNobodyElseIsAskedForARound(t *testing.T) {
+func TestRoundStaysWithItsMember(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
 	c.run()

@@ -207,7 +207,7 @@ func TestRefreshOfOrphan(t *testing.T) {
 }
 
 // A new lease with the ID of an orphan has its own cache.
-func TestOrphanAndHeir(t *testing.T) {
+func TestOrphanAndNewLease(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 5000)
 	k.mustFill("c1")

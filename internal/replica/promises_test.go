@@ -124,7 +124,7 @@ func TestMembersOfASnapshot(t *testing.T) {
 
 // A snapshot whose state is of another index than its message is refused. One older than the log is
 // skipped, and the next one does not wait for it.
-func TestSnapshotThatIsNotTaken(t *testing.T) {
+func TestRefusedSnapshot(t *testing.T) {
 	c := caching(t)
 	old := encodeImage(t, c.members[1].r.Machine(), c.members[1].r.ConfState())
 	c.want("put", c.put(c.members[1], "k", 0), "revision")

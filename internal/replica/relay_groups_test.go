@@ -375,7 +375,7 @@ func TestFollowerRefuses(t *testing.T) {
 
 // Under loss, duplication and delay of messages, elections and hung members, every renewal has one
 // outcome, and no lease ends before its holder stops. When all holders are gone, no lease is left.
-func TestFollowerGroupsAnyhow(t *testing.T) {
+func TestFollowerGroupsUnderFaults(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))

@@ -43,7 +43,7 @@ func TestRemotes(t *testing.T) {
 }
 
 // A report from another member that needs no answer gets none and costs no confirm round.
-func TestForwardWithoutQuestion(t *testing.T) {
+func TestForwardNeedsNoAnswer(t *testing.T) {
 	c := caching(t)
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}}, "grant")
 	c.run()

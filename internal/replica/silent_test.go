@@ -74,7 +74,7 @@ func TestFormerLeaderAsks(t *testing.T) {
 	}
 }
 
-func TestLeftMemberIsForgotten(t *testing.T) {
+func TestRemovedMemberIsForgotten(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.silence = silence.Config{Heartbeat: 100, Most: 1000}
 	for _, id := range c.ids() {

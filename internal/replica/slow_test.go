@@ -28,7 +28,7 @@ func (c *cluster) wantSlow(when, want string) {
 
 // Every member, also a learner, knows the slow caches: from when they are late until they answer or
 // their leases end.
-func TestAllKnowSlowCaches(t *testing.T) {
+func TestSlowCachesAreReplicated(t *testing.T) {
 	c := caching(t)
 	c.pass(1000)
 	c.propose(c.members[1], &fsm.AddMember{Member: fsm.Member{

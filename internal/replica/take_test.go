@@ -8,7 +8,7 @@ import (
 
 // A renewal whose lease has another token when its promise is confirmed is retried in the same
 // step.
-func TestRenewalIsTriedAgainAtOnce(t *testing.T) {
+func TestRenewalIsRetriedAtOnce(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 5000)
 	m.r.Propose(&Proposal{Command: &fsm.HandOver{ID: 1, Token: m.token(1)}})
@@ -30,7 +30,7 @@ func TestRoundsOfAnEarlierTerm(t *testing.T) {
 	}
 	last := p.r.lead.rounds.Last()
 	c.isolate()
-	c.again()
+	c.reelected()
 	if got := p.r.lead.rounds.Last(); last < 3 || got < last {
 		t.Errorf("last round %d, was %d", got, last)
 	}
@@ -48,7 +48,7 @@ func TestTooLargeMakesNoEntry(t *testing.T) {
 
 // A leader change reports nothing if there are no slow caches, and plans no campaign at a member
 // that had already seen the new leader.
-func TestChangeOfLeaderWithoutNews(t *testing.T) {
+func TestLeaderChangeReportsNothing(t *testing.T) {
 	c := caching(t)
 	c.members[2].r.Gone(1)
 	c.members[3].r.Gone(1)

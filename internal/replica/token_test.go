@@ -68,7 +68,7 @@ func TestRenewByToken(t *testing.T) {
 
 // A renewal in flight while its lease gets another TTL promises the new TTL, since a later primary
 // knows no other (L1).
-func TestRenewalOfTTLBefore(t *testing.T) {
+func TestRenewalDuringTTLChange(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
 	for _, ttl := range []lease.TTL{1000, 5000} {

@@ -163,7 +163,7 @@ func TestRaftSpeaksFirstVersion(t *testing.T) {
 
 // If a change of the cluster version is refused at the gate, nothing is appended after the change
 // that is already in the log.
-func TestRefusedChangeLeavesTheOneInTheLog(t *testing.T) {
+func TestRefusedVersionChange(t *testing.T) {
 	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
 	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}})
 	m.take()
@@ -231,7 +231,7 @@ func (m *member) forwarded() (versions string, last fsm.Command) {
 
 // Requests of a member that missed the lowering of the cluster version reach a leader of an older
 // release: they use the old version until the member has an entry of the leader's term.
-func TestForwardsOfWhoMissedTheFall(t *testing.T) {
+func TestForwardAfterMissedLowering(t *testing.T) {
 	m := late(t)
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
 	m.r.Read(&Read{})

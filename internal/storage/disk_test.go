@@ -144,7 +144,7 @@ func TestReadsOnce(t *testing.T) {
 }
 
 // Open refuses a directory of etcd's, and creates nothing in it.
-func TestForeign(t *testing.T) {
+func TestForeignDirectory(t *testing.T) {
 	dir := t.TempDir()
 	fatal(t, os.MkdirAll(filepath.Join(dir, "member", "wal"), 0o700))
 	if _, err := storage.Open(storage.Config{Dir: dir}); !errors.Is(err, storage.ErrForeign) {
@@ -156,7 +156,7 @@ func TestForeign(t *testing.T) {
 }
 
 // Open does not skip a record of an unknown kind.
-func TestNewer(t *testing.T) {
+func TestNewerRecord(t *testing.T) {
 	c := sweepConfig(crashfs.New())
 	d := open(t, c)
 	fatal(t, d.CommitUnknown())
@@ -307,7 +307,7 @@ func TestHungDisk(t *testing.T) {
 
 // The last commit is followed by one empty commit, so that a lost sector of the last one is
 // detected. It waits until there are no other commits.
-func TestSettles(t *testing.T) {
+func TestSettle(t *testing.T) {
 	files := crashfs.New()
 	writes := 0
 	files.Before = func(op crashfs.Op) error {

@@ -130,7 +130,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 }
 
 // After a failed attempt to make a spare, the next one follows a second later.
-func TestSpareIsMadeAgain(t *testing.T) {
+func TestSpareIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := crashfs.New()
 		var fail atomic.Bool
@@ -209,7 +209,7 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 
 // The empty commit after the last one is also written on a full disk, while the last segment has
 // room.
-func TestSettlesOnFullDisk(t *testing.T) {
+func TestSettleOnFullDisk(t *testing.T) {
 	files := crashfs.New()
 	c := sweepConfig(files)
 	c.SegmentBytes = 64 * 4096

@@ -101,7 +101,7 @@ func compareTwin(t *testing.T, l *memlog, twin *raft.MemoryStorage, rng *rand.Ra
 
 // Entries that left the tail are not kept alive by its array, and slices that were returned do not
 // change.
-func TestMemlogLetsGo(t *testing.T) {
+func TestMemlogFreesEntries(t *testing.T) {
 	l := memlog{tailMax: 100}
 	l.reset(position{})
 	l.append(entries(1, 5, 1), &frame{}, nil)

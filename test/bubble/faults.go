@@ -120,9 +120,9 @@ func (f *faults) cut() {
 		return
 	}
 	both := f.rng.IntN(2) == 0
-	f.w.net.Set(a, b, &virtual.Weather{Cut: true})
+	f.w.net.Set(a, b, &virtual.Conditions{Cut: true})
 	if both {
-		f.w.net.Set(b, a, &virtual.Weather{Cut: true})
+		f.w.net.Set(b, a, &virtual.Conditions{Cut: true})
 	}
 	f.later(f.between(10*time.Millisecond, 20*time.Second), func() {
 		f.w.net.Set(a, b, nil)
@@ -183,7 +183,7 @@ func (f *faults) partFrom(side, others []*virtual.Machine, in, out bool) {
 		}
 	}
 	for _, x := range ways {
-		f.w.net.Set(x[0], x[1], &virtual.Weather{Cut: true})
+		f.w.net.Set(x[0], x[1], &virtual.Conditions{Cut: true})
 	}
 	f.later(f.between(10*time.Millisecond, 20*time.Second), func() {
 		for _, x := range ways {
@@ -198,7 +198,7 @@ func (f *faults) eclipse(on *virtual.Machine) {
 	if on == nil {
 		return
 	}
-	late := &virtual.Weather{Delay: f.between(200*time.Millisecond, 2*time.Second)}
+	late := &virtual.Conditions{Delay: f.between(200*time.Millisecond, 2*time.Second)}
 	others := append(f.w.memberMachines(), f.w.relayMachines()...)
 	for _, from := range others {
 		f.w.net.Set(from, on, late)
@@ -218,7 +218,7 @@ func (f *faults) ghost() {
 	if on == nil {
 		return
 	}
-	late := &virtual.Weather{Delay: f.between(time.Second, 3*time.Second), Jitter: time.Second}
+	late := &virtual.Conditions{Delay: f.between(time.Second, 3*time.Second), Jitter: time.Second}
 	others := f.w.machines()
 	for _, to := range others {
 		f.w.net.Set(on, to, late)
@@ -241,7 +241,7 @@ func (f *faults) slow() {
 		return
 	}
 	most := f.between(time.Millisecond, 3*time.Second)
-	f.w.net.Set(a, b, &virtual.Weather{Delay: most / 2, Jitter: most / 2})
+	f.w.net.Set(a, b, &virtual.Conditions{Delay: most / 2, Jitter: most / 2})
 	f.later(f.between(time.Second, 20*time.Second), func() { f.w.net.Set(a, b, nil) })
 }
 

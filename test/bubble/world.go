@@ -59,7 +59,7 @@ func newWorld(o Options) *World {
 		calm:  time.Second + time.Duration(rng.Int64N(int64(20*time.Second))),
 		pace:  300*time.Millisecond + time.Duration(rng.Int64N(int64(5*time.Second))),
 	}
-	usual := virtual.Weather{Delay: 200 * time.Microsecond, Jitter: 300 * time.Microsecond}
+	usual := virtual.Conditions{Delay: 200 * time.Microsecond, Jitter: 300 * time.Microsecond}
 	w.net = virtual.NewNetwork(usual, w.find, rand.New(rand.NewPCG(o.Seed, 2)))
 	n := []int{1, 3, 3, 3, 3, 5}[rng.IntN(6)]
 	for i := range n {

@@ -118,7 +118,7 @@ type keeper struct {
 	sent    byte // number of joins and renewals so far
 	open    byte // renewals that it waits for, one bit each
 	counted byte // the last join or renewal that counted for the holder
-	parted  byte // answers to joins up to this one do not count
+	ignored byte // answers to joins up to this one do not count
 	up      [maxQueue]message
 	down    [maxQueue]answer
 }
@@ -227,8 +227,8 @@ func (l *lessor) expired(f GroupFault) bool {
 	return l.own == 0 && (l.in == 0 || f == OwnExpiryOnly || l.group[l.in-1].renewed == 0)
 }
 
-// part takes the lease out of its group. It keeps the time of the group's last renewal.
-func (l *lessor) part(why left) {
+// detach takes the lease out of its group. It keeps the time of the group's last renewal.
+func (l *lessor) detach(why left) {
 	if l.in != 0 {
 		g := &l.group[l.in-1]
 		l.own = max(l.own, g.renewed)
@@ -417,7 +417,7 @@ func (s *groupSearch) keep(w groupWorld, k byte) {
 		me.open &^= 1 << first
 		me.joined = false
 		if s.fault != TrustUnanswered {
-			me.parted = max(me.parted, first)
+			me.ignored = max(me.ignored, first)
 		}
 		s.visit(w, "keeper %d stops waiting for its first renewal", k)
 	}
@@ -433,7 +433,7 @@ func (s *groupSearch) giveUp(w groupWorld, k byte) {
 	if s.fault == LeaveJoined {
 		sent = me.joined
 	}
-	me.wanted, me.asked, me.joined, me.parted, me.counted = false, false, false, me.sent, 0
+	me.wanted, me.asked, me.joined, me.ignored, me.counted = false, false, false, me.sent, 0
 	if sent && !me.put(message{kind: leave, n: as}) {
 		return
 	}
@@ -483,7 +483,7 @@ func (s *groupSearch) enter(l *lessor, k byte) {
 		if l.in != 0 {
 			s.found.Moves++
 		}
-		l.part(moved)
+		l.detach(moved)
 		l.in = k + 1
 	}
 	if s.fault == CountJoins {
@@ -515,7 +515,7 @@ func (s *groupSearch) withdraw(w groupWorld) {
 	}
 	w.withdrawn = true
 	if s.fault != KeepWithdrawn {
-		w.lessor[w.term-1].part(dissolved)
+		w.lessor[w.term-1].detach(dissolved)
 	}
 	s.visit(w, "the permission is withdrawn", 0)
 }
@@ -583,13 +583,13 @@ func (s *groupSearch) take(w *groupWorld, k byte, a answer) {
 	me := &w.keeper[k]
 	if a.kind == join {
 		s.count(w, k, a.n)
-		if a.n > me.parted || s.fault == TrustOldJoin && me.wanted {
+		if a.n > me.ignored || s.fault == TrustOldJoin && me.wanted {
 			me.joined = a.in || s.fault == CountUnjoined
 		}
 		return
 	}
 	if s.fault != TrustLateJoin {
-		me.parted = max(me.parted, a.n)
+		me.ignored = max(me.ignored, a.n)
 	}
 	bit := byte(1) << a.n
 	earlier, awaited := me.open&(bit-1) != 0, me.open&bit != 0
@@ -632,7 +632,7 @@ func (s *groupSearch) breaks(w groupWorld, k byte) {
 			l.group[k].renewed = 0
 		}
 		if l.in == k+1 { // the group ends with the connection
-			l.part(0)
+			l.detach(0)
 		}
 		l.group[k] = group{}
 		s.visit(w, "keeper %d restarts", k)
@@ -643,7 +643,7 @@ func (s *groupSearch) breaks(w groupWorld, k byte) {
 func (s *groupSearch) dissolve(w groupWorld, t, k byte) {
 	l := &w.lessor[t]
 	if l.in == k+1 && max(l.own, l.group[k].renewed) <= groupTTL-groupSilent {
-		l.part(dissolved)
+		l.detach(dissolved)
 		s.visit(w, "keeper %d's group is silent and dissolves", k)
 	}
 }

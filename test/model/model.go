@@ -81,11 +81,11 @@ type server struct {
 
 // A timer is the lease state that only a leader has.
 type timer struct {
-	promoted bool // it has applied an entry of its own term
-	expiry   byte
-	renewed  byte // when the lease was renewed or the server promoted
-	noted    bool // a checkpoint was proposed
-	expiring bool
+	promoted      bool // it has applied an entry of its own term
+	expiry        byte
+	renewed       byte // when the lease was renewed or the server promoted
+	checkpointing bool // a checkpoint was proposed
+	expiring      bool
 }
 
 // A renewal is a renewal in flight.
@@ -149,7 +149,7 @@ func (s *server) apply(now, commit byte, f Fault) {
 				s.promote(now, f)
 			}
 		case checkpoint:
-			s.checked, s.until, s.noted = true, now+e.value, false
+			s.checked, s.until, s.checkpointing = true, now+e.value, false
 		case clearing:
 			s.checked, s.until = false, 0
 		case expire:
@@ -158,8 +158,8 @@ func (s *server) apply(now, commit byte, f Fault) {
 	}
 }
 
-// early reports whether the lease has ended while its holder is valid.
-func (w *world) early() bool {
+// endedEarly reports whether the lease has ended while its holder is valid.
+func (w *world) endedEarly() bool {
 	for _, s := range w.server {
 		if s.gone && w.valid > w.now {
 			return true

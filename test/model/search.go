@@ -62,8 +62,8 @@ func (s *search) visit(w world, before int, by step) {
 	}
 	s.seen[h] = struct{}{}
 	s.open = append(s.open, place{&w, before, by})
-	if s.found.Early == nil && w.early() {
-		s.found.Early = s.way(len(s.open) - 1)
+	if s.found.Early == nil && w.endedEarly() {
+		s.found.Early = s.trace(len(s.open) - 1)
 	}
 }
 
@@ -175,9 +175,9 @@ func (s *search) lease(w *world, at, i int) {
 		s.forward(w, at, i)
 		return
 	}
-	if w.now-me.renewed >= silent && !me.checked && !me.noted {
+	if w.now-me.renewed >= silent && !me.checked && !me.checkpointing {
 		n := *w
-		n.server[i].noted = true
+		n.server[i].checkpointing = true
 		n.server[i].append(entry{me.term, checkpoint, me.expiry - w.now})
 		s.visit(n, at, step{"server %d checkpoints the lease", byte(i), 0})
 	}
@@ -226,7 +226,7 @@ func (s *search) receive(w *world, at, k, i int) {
 	n := *w
 	to, r := &n.server[i], &n.renewal[k]
 	r.at, r.term = byte(i)+1, me.term
-	if (me.checked || me.noted) && s.fault != NoClear {
+	if (me.checked || me.checkpointing) && s.fault != NoClear {
 		if me.length >= s.bounds.Log {
 			return
 		}
@@ -288,13 +288,13 @@ func (s *search) count(leader *server) {
 	}
 }
 
-// way returns the steps that led to a place.
-func (s *search) way(at int) []string {
+// trace returns the steps that led to a place.
+func (s *search) trace(at int) []string {
 	p := s.open[at]
 	if p.before < 0 {
 		return nil
 	}
 	// "%[3]s" takes the arguments that a short format leaves over.
 	text := fmt.Sprintf(p.step.format+"%[3]s", p.step.a, p.step.b, "")
-	return append(s.way(p.before), text)
+	return append(s.trace(p.before), text)
 }

@@ -26,17 +26,17 @@ type half struct {
 	from, to *Machine
 	pair     *pair
 
-	mu      sync.Mutex // guards what follows
-	waiting int        // number of goroutines that wait for a change
-	changed chan struct{}
-	queue   []chunk
-	bytes   int
-	ended   bool  // the writer is done
-	deaf    bool  // the reader is closed
-	failed  error // the error of all further reads and writes
-	readBy  time.Time
-	writeBy time.Time
-	last    time.Time // when the last chunk arrives; later ones do not overtake it
+	mu         sync.Mutex // guards what follows
+	waiting    int        // number of goroutines that wait for a change
+	changed    chan struct{}
+	queue      []chunk
+	bytes      int
+	ended      bool  // the writer is done
+	readClosed bool  // the reader is closed
+	failed     error // the error of all further reads and writes
+	readBy     time.Time
+	writeBy    time.Time
+	last       time.Time // when the last chunk arrives; later ones do not overtake it
 }
 
 func (h *half) wakeLocked() {
@@ -64,11 +64,11 @@ func (h *half) over() bool {
 	return h.failed != nil || h.ended || h.from.IsDead()
 }
 
-// leave closes the reading side. As with TCP, the writer finds out when its next write is rejected.
-func (h *half) leave() {
+// closeRead closes the reading side. As with TCP, the writer finds out when its next write is rejected.
+func (h *half) closeRead() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.deaf, h.queue = true, nil
+	h.readClosed, h.queue = true, nil
 	h.wakeLocked()
 }
 
@@ -107,7 +107,7 @@ func (h *half) read(p []byte) (int, error) {
 		switch {
 		case h.failed != nil:
 			return 0, h.failed
-		case h.deaf:
+		case h.readClosed:
 			return 0, net.ErrClosed
 		case open && len(h.queue) > 0 && past(h.queue[0].at):
 			n := copy(p, h.queue[0].data)
@@ -141,13 +141,13 @@ func (h *half) write(p []byte) (int, error) {
 			return 0, h.failed
 		case h.ended, h.from.IsDead():
 			return 0, net.ErrClosed
-		case h.deaf && h.net.answers(h.from, h.to):
+		case h.readClosed && h.net.answers(h.from, h.to):
 			h.mu.Unlock()
 			h.pair.to.fail(syscall.ECONNRESET)
 			h.pair.from.fail(syscall.ECONNRESET)
 			h.mu.Lock()
 			return 0, syscall.ECONNRESET
-		case h.deaf:
+		case h.readClosed:
 			return len(p), nil
 		case past(h.writeBy):
 			return 0, os.ErrDeadlineExceeded
@@ -203,7 +203,7 @@ func (c *conn) Close() error {
 		c.out.ended = !c.out.from.IsDead()
 		c.out.wakeLocked()
 		c.out.mu.Unlock()
-		c.in.leave()
+		c.in.closeRead()
 		c.in.net.forget(c.pair)
 	})
 	return nil

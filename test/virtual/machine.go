@@ -101,7 +101,7 @@ func (m *Machine) Resume() {
 	m.mu.Unlock()
 	if resumed != nil {
 		close(resumed)
-		m.net.bump()
+		m.net.recheck()
 	}
 }
 

@@ -15,23 +15,23 @@ const synTimeout = time.Second
 // Network connects machines. Its connections lose nothing and keep the order of data. They deliver
 // it after a delay, and after the path is no longer cut.
 type Network struct {
-	usual Weather
+	usual Conditions
 	find  func(at string) *Machine
 
 	mu        sync.Mutex // guards what follows
 	rng       *rand.Rand
 	listeners map[string]*listener
-	ways      map[way]*Weather
+	paths     map[direction]*Conditions
 	pairs     map[*pair]struct{}
 	dialed    int
 }
 
-// way is one direction between two machines. It uses names, so a member that restarts keeps its
+// direction is one direction between two machines. It uses names, so a member that restarts keeps its
 // conditions.
-type way struct{ from, to string }
+type direction struct{ from, to string }
 
-// Weather is the condition of the path from one machine to another.
-type Weather struct {
+// Conditions are those of the path from one machine to another.
+type Conditions struct {
 	Cut    bool
 	Delay  time.Duration // of all data
 	Jitter time.Duration // up to this much more
@@ -39,18 +39,18 @@ type Weather struct {
 
 // NewNetwork returns a network. find returns the machine that has an address now, even if nothing
 // listens there. rng decides the jitter. Both may be nil.
-func NewNetwork(usual Weather, find func(at string) *Machine, rng *rand.Rand) *Network {
+func NewNetwork(usual Conditions, find func(at string) *Machine, rng *rand.Rand) *Network {
 	if rng == nil {
 		rng = rand.New(rand.NewPCG(1, 1))
 	}
 	return &Network{
 		usual: usual, find: find, rng: rng, listeners: make(map[string]*listener),
-		ways: make(map[way]*Weather), pairs: make(map[*pair]struct{}),
+		paths: make(map[direction]*Conditions), pairs: make(map[*pair]struct{}),
 	}
 }
 
-func (n *Network) wayLocked(from, to *Machine) *Weather {
-	if w := n.ways[way{from.Name, to.Name}]; w != nil {
+func (n *Network) pathLocked(from, to *Machine) *Conditions {
+	if w := n.paths[direction{from.Name, to.Name}]; w != nil {
 		return w
 	}
 	return &n.usual
@@ -59,26 +59,26 @@ func (n *Network) wayLocked(from, to *Machine) *Weather {
 func (n *Network) open(from, to *Machine) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.wayLocked(from, to).Cut
+	return !n.pathLocked(from, to).Cut
 }
 
 func (n *Network) delay(from, to *Machine) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	w := n.wayLocked(from, to)
+	w := n.pathLocked(from, to)
 	return w.Delay + time.Duration(n.rng.Int64N(int64(w.Jitter)+1))
 }
 
 // Set sets the conditions of a path; nil restores the usual ones.
-func (n *Network) Set(from, to *Machine, w *Weather) {
+func (n *Network) Set(from, to *Machine, w *Conditions) {
 	n.mu.Lock()
 	if w == nil {
-		delete(n.ways, way{from.Name, to.Name})
+		delete(n.paths, direction{from.Name, to.Name})
 	} else {
-		n.ways[way{from.Name, to.Name}] = w
+		n.paths[direction{from.Name, to.Name}] = w
 	}
 	n.mu.Unlock()
-	n.bump()
+	n.recheck()
 }
 
 // answers reports whether a machine gets a reset when another rejects its data.
@@ -86,8 +86,8 @@ func (n *Network) answers(from, to *Machine) bool {
 	return !to.silent.Load() && n.open(from, to) && n.open(to, from)
 }
 
-// bump makes all readers and writers check again whether their path is open.
-func (n *Network) bump() {
+// recheck makes all readers and writers check again whether their path is open.
+func (n *Network) recheck() {
 	n.mu.Lock()
 	halves := make([]*half, 0, 2*len(n.pairs))
 	for p := range n.pairs {
@@ -135,7 +135,7 @@ func (n *Network) sever(m *Machine) {
 		if out.from != m {
 			out, in = in, out
 		}
-		in.leave()
+		in.closeRead()
 		if n.answers(out.to, m) {
 			out.fail(syscall.ECONNRESET)
 			in.fail(syscall.ECONNRESET)

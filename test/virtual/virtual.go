@@ -54,7 +54,7 @@ func Step(t *testing.T, name string, f func(t *testing.T)) {
 }
 
 // shared connects the machines of all tests of a process.
-var shared = NewNetwork(Weather{Delay: latency}, nil, nil)
+var shared = NewNetwork(Conditions{Delay: latency}, nil, nil)
 
 // latency is the delay of all data. Without it, calls would take no time, and a loop of calls would
 // stop the clock.

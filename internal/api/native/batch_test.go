@@ -106,7 +106,7 @@ func TestColumnsInParts(t *testing.T) {
 
 // T15: if the confirm round takes long, the outcomes that arrive later are sent as soon as they are
 // known.
-func TestLatePartsAreTold(t *testing.T) {
+func TestLateParts(t *testing.T) {
 	onStream(t, func(b *bench) {
 		to, asks := columnsOf(b)
 		b.pass(3*partly + partly/2)
@@ -226,7 +226,7 @@ func TestHastyRenewal(t *testing.T) {
 
 // A stream reports why a lease is gone even if that must be looked up, and answers the message's
 // other renewals meanwhile.
-func TestLostLeaseIsExplained(t *testing.T) {
+func TestLostLeaseReason(t *testing.T) {
 	onStream(t, func(b *bench) {
 		renew := func(id uint64) *pb.Request {
 			return &pb.Request{Id: id, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
@@ -339,7 +339,7 @@ func BenchmarkRenew(b *testing.B) {
 }
 
 // The last outcomes are sent with the final response, which would be empty otherwise.
-func TestRestIsToldLast(t *testing.T) {
+func TestLastOutcomesInFinalResponse(t *testing.T) {
 	b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
 	b.wait()
 	if got := b.take(); got != nil {

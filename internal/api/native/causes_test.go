@@ -56,7 +56,7 @@ func ended(t *testing.T, n *fakeNode, s unary) (refs []*pb.LeaseRef) {
 
 // A renewal of an ended lease reports how it ended under the request's token, also at a lagging
 // member, and after the lease ended again in another way. Without a token, it reports the last end.
-func TestRenewTellsCause(t *testing.T) {
+func TestRenewReturnsCause(t *testing.T) {
 	n := newNode()
 	late := &behind{n, n.View()}
 	refs := ended(t, n, service(n, Options{}))
@@ -97,7 +97,7 @@ func TestRenewTellsCause(t *testing.T) {
 
 // The cause is unknown for leases that ended before the retained events. The number of remembered
 // causes is limited.
-func TestCausesAreForgotten(t *testing.T) {
+func TestCausesAreBounded(t *testing.T) {
 	n := newNode()
 	n.machine = fsm.New(fsm.Config{LeaseEvents: 1})
 	var c causes

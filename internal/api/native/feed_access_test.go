@@ -29,7 +29,7 @@ func (s *saying) next() *pb.Response {
 
 // A feed does not deliver what it has ready after the permission is removed. The stream watches
 // twice, and its user loses the permission for one of them.
-func TestNothingIsToldOfARefusedRequest(t *testing.T) {
+func TestFeedOfRefusedRequest(t *testing.T) {
 	n := guarded(t)
 	ctx := api.WithIdentity(t.Context(), login{n, "reader"})
 	said := &saying{[]*pb.Response{{Id: 1, More: true}, {Id: 2, More: true}, {Id: 1, More: true}}}
@@ -115,7 +115,7 @@ func TestRenewalDuringAChange(t *testing.T) {
 }
 
 // A list has what its caller may see when it is sent, not when its leases were chosen.
-func TestListAfterARightIsTaken(t *testing.T) {
+func TestListAfterPermissionRemoved(t *testing.T) {
 	for _, r := range []*pb.ListRequest{{}, {Ids: []int64{1, 2, 3, 4}}} {
 		listAfterARightIsTaken(t, r)
 	}
@@ -145,7 +145,7 @@ func listAfterARightIsTaken(t *testing.T, r *pb.ListRequest) {
 
 // A stream that has renewed a lease stops renewing it once its user may not hold the name, whatever
 // it has cached.
-func TestRenewalAfterARightIsTaken(t *testing.T) {
+func TestRenewalAfterPermissionRemoved(t *testing.T) {
 	n := guarded(t)
 	ctx := api.WithIdentity(t.Context(), login{n, "owner"})
 	known := new(renewable)
@@ -170,7 +170,7 @@ func TestRenewalAfterARightIsTaken(t *testing.T) {
 }
 
 // Only callers that could see a lease learn why it is gone, and who ended it.
-func TestCauseIsToldToWhoMaySee(t *testing.T) {
+func TestCauseNeedsPermission(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "owner", &fsm.Revoke{ID: 1, By: "owner"})
 	s := service(n, Options{})

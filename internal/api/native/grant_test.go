@@ -122,7 +122,7 @@ func TestTxnDraw(t *testing.T) {
 // A grant in a transaction returns what a separate one does: whether the lease existed, and its
 // remaining time, which is its TTL, since a repetition renews it (T3). A lease whose name the
 // transaction frees did not exist.
-func TestTxnGrantTold(t *testing.T) {
+func TestTxnGrantResult(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{}).leases, node: n}}
 	op := func(g *pb.GrantRequest) *pb.Op { return &pb.Op{Op: &pb.Op_Grant{Grant: g}} }

@@ -69,7 +69,7 @@ func TestPartsKeepTheirOrder(t *testing.T) {
 
 // A large message that is overtaken completely leaves no empty one behind, for which later answers
 // would wait.
-func TestNothingStays(t *testing.T) {
+func TestNothingLeftBehind(t *testing.T) {
 	s, p := passing(t)
 	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {
 		t.Fatal(err)

@@ -53,7 +53,7 @@ func byID() map[string]*pb.Request {
 // A caller that knows only a lease's ID learns neither its name, its keys nor what it holds from a
 // refusal. The test searches the answers to all requests for the prefix of the owner's keys and
 // names.
-func TestRefusalsTellNothing(t *testing.T) {
+func TestRefusalsRevealNothing(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.Put{Key: "a/3", Lease: 3})
 	n.mustDo(t, "root", &fsm.Put{Key: "b/k"})
@@ -90,7 +90,7 @@ func TestRefusalsTellNothing(t *testing.T) {
 
 // A caller that may not see a name gets the same answer to a renewal whether another tenant has the
 // name or no one does.
-func TestRenewalByNameTellsNothing(t *testing.T) {
+func TestRenewalByNameRevealsNothing(t *testing.T) {
 	n := guarded(t)
 	conn := connected(t, n, Options{})
 	answer := func(user, name string) *pb.RenewResult {
@@ -118,18 +118,18 @@ func TestRenewalByNameTellsNothing(t *testing.T) {
 	}
 }
 
-// unheard is a node that does not signal changes of users or roles.
-type unheard struct{ openNode }
+// unsignaled is a node that does not signal changes of users or roles.
+type unsignaled struct{ openNode }
 
 // AccessChanged implements api.Guarded.
-func (unheard) AccessChanged() <-chan struct{} { return nil }
+func (unsignaled) AccessChanged() <-chan struct{} { return nil }
 
 // An anonymous request over a stream from before access control was enabled is not appended to the
 // log, even if the stream has not ended yet.
-func TestNobodyWritesNoLog(t *testing.T) {
+func TestAnonymousStreamWritesNothing(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.AuthDisable{})
-	s, err := pb.NewStreamServiceClient(connected(t, unheard{openNode{n}}, Options{})).
+	s, err := pb.NewStreamServiceClient(connected(t, unsignaled{openNode{n}}, Options{})).
 		Open(as(t.Context(), ""))
 	if err != nil {
 		t.Fatal(err)

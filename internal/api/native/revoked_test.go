@@ -10,7 +10,7 @@ import (
 
 // A user loses a role: its watch, wait and cache end with a permission error, and the stream and
 // its other requests continue.
-func TestRightTakenAway(t *testing.T) {
+func TestPermissionRemoved(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.Put{Key: "a/q/1", Lease: 1})
 	s, err := pb.NewStreamServiceClient(connected(t, openNode{n}, Options{})).
@@ -90,7 +90,7 @@ func (x takenFirst) Answered(res fsm.Result, err error) {
 
 // If a caller loses the permission for a queue between its transaction and the wait, it gets the
 // transaction's result and a permission error for the wait, and nothing else about the queue.
-func TestRightTakenBeforeTheWait(t *testing.T) {
+func TestPermissionRemovedBeforeWait(t *testing.T) {
 	n := guarded(t)
 	s, err := pb.NewStreamServiceClient(connected(t, takingNode{openNode{n}, t}, Options{})).
 		Open(as(t.Context(), "owner"))

@@ -280,7 +280,7 @@ func TestDeadlineOfCall(t *testing.T) {
 
 // A grant whose ID is in use takes another step, to find the holder. It is still answered by its
 // deadline, and can be canceled meanwhile.
-func TestGrantGoesOn(t *testing.T) {
+func TestGrantFindsHolder(t *testing.T) {
 	grant := func(id uint64, timeout int64) *pb.Request {
 		return &pb.Request{Id: id, TimeoutMs: timeout, Body: &pb.Request_Grant{
 			Grant: &pb.GrantRequest{Id: 7, TtlMs: 1000},
@@ -361,7 +361,7 @@ func TestCancel(t *testing.T) {
 }
 
 // Responses precede the events that a watch still has to send.
-func TestWatchKeepsNobodyWaiting(t *testing.T) {
+func TestResponsePrecedesEvents(t *testing.T) {
 	onStream(t, func(b *bench) {
 		const events = 10
 		for range events {

@@ -83,7 +83,7 @@ func played(n int, delays bool, least, most lease.Instant) *callers {
 
 // Callers that respond at once nearly all share each entry. Without the delay they would form two
 // groups and get less done.
-func TestCallersAtOnce(t *testing.T) {
+func TestFastCallers(t *testing.T) {
 	for _, n := range []int{2, 8, 64} {
 		with, without := played(n, true, 1, 2), played(n, false, 1, 2)
 		if n*with.entries > with.commands*10/9 {
@@ -97,7 +97,7 @@ func TestCallersAtOnce(t *testing.T) {
 }
 
 // Slow callers are hardly ever waited for, and a single caller never is.
-func TestCallersThatThink(t *testing.T) {
+func TestSlowCallers(t *testing.T) {
 	for _, n := range []int{1, 2, 8} {
 		c := played(n, true, 40, 400)
 		if c.delayed*10 > c.entries || n == 1 && c.delayed > 0 {
