@@ -58,7 +58,7 @@ func command(ctx context.Context) error {
 	flag.StringVar(&s.binary, "server", "", "`binary` to test (default: build it)")
 	flag.StringVar(&s.table, "table", "", "write the table of cases and languages to this `file`")
 	flag.BoolVar(&s.verbose, "v", false, "print each case that passes")
-	flag.IntVar(&s.retries, "retries", 0, "`number` of times to retry a failed case; it is FLAKY if it passes")
+	flag.IntVar(&s.retries, "retries", 0, "`times` to retry a failed case; it is FLAKY if it passes")
 	flag.DurationVar(&s.mixed, "mixed", 0, "run no cases; let all languages contend for this `time`")
 	flag.Uint64Var(&s.seed, "seed", 1, "seed of the faults of -mixed")
 	flag.Parse()

@@ -64,7 +64,8 @@ func (h *half) over() bool {
 	return h.failed != nil || h.ended || h.from.IsDead()
 }
 
-// closeRead closes the reading side. As with TCP, the writer finds out when its next write is rejected.
+// closeRead closes the reading side. As with TCP, the writer finds out when its next write is
+// rejected.
 func (h *half) closeRead() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -26,8 +26,8 @@ type Network struct {
 	dialed    int
 }
 
-// direction is one direction between two machines. It uses names, so a member that restarts keeps its
-// conditions.
+// direction is one direction between two machines. It uses names, so a member that restarts keeps
+// its conditions.
 type direction struct{ from, to string }
 
 // Conditions are those of the path from one machine to another.
