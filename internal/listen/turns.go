@@ -4,29 +4,49 @@ import (
 	"runtime"
 
 	"google.golang.org/grpc/mem"
+
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// turns has a token for each long message that is being decoded, or encoded as JSON. These are
-// fewer than the processors. A message of many small ones takes a second of CPU time and 70 MB for
-// each megabyte, and dozens at a time would hold up everything else in the process.
-var turns = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
+// turns has a token for each message that is being decoded, or encoded as JSON, by their length:
+// middle or long. These are fewer than the processors. A message of many small ones takes a second
+// of CPU time and 70 MB for each megabyte, and dozens at a time would hold up everything else in
+// the process.
+var turns = [2]chan struct{}{newTurns(), newTurns()}
 
-// longMessage is the size from which messages take turns. Those of relays are shorter, and so are
-// renewals of 4,000 leases.
-const longMessage = 64 << 10
+func newTurns() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
+
+// Messages shorter than middleMessage take no turns. Those from longMessage on do not hold up
+// shorter ones.
+const (
+	middleMessage = 8 << 10
+	longMessage   = 64 << 10
+)
 
 // Turn waits for the turn of a message of so many bytes, unless it is short. It returns a function
 // that ends the turn. The caller must not wait for anything before that.
 func Turn(bytes int) (end func()) {
-	if bytes < longMessage {
+	if bytes < middleMessage {
 		return func() {}
 	}
-	turns <- struct{}{}
-	return func() { <-turns }
+	its := turns[0]
+	if bytes >= longMessage {
+		its = turns[1]
+	}
+	its <- struct{}{}
+	return func() { <-its }
 }
 
-// Unmarshal implements encoding.CodecV2.
+// Unmarshal implements encoding.CodecV2. What comes from relays, and renewals of 4,000 leases over
+// a stream, are shorter than a long message, and never wait.
 func (c countingCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	defer Turn(data.Len())()
+	bytes := data.Len()
+	switch v.(type) {
+	case *pb.RelayRequest, *pb.ClientMessage:
+		if bytes < longMessage {
+			return c.CodecV2.Unmarshal(data, v)
+		}
+	}
+	defer Turn(bytes)()
 	return c.CodecV2.Unmarshal(data, v)
 }

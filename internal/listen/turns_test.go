@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 
 	"google.golang.org/grpc/mem"
+
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // Long messages take turns, and short ones pass them.
@@ -13,7 +15,7 @@ func TestLongMessagesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := turns
 		defer func() { turns = before }()
-		turns = make(chan struct{}, 1)
+		turns = [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}
 		codec := newAnswers().Codec(rawCodec{})
 		decode := func(bytes int) {
 			var b []byte
@@ -24,16 +26,27 @@ func TestLongMessagesTakeTurns(t *testing.T) {
 		}
 		end := Turn(longMessage)
 		decode(longMessage - 1)
+		endMiddle := Turn(middleMessage)
+		decode(middleMessage - 1)
+		client := mem.BufferSlice{mem.SliceBuffer(make([]byte, longMessage-1))}
+		if err := codec.Unmarshal(client, new(pb.ClientMessage)); err != nil {
+			t.Error(err)
+		}
 		var done atomic.Int32
 		for range 3 {
 			go func() { decode(longMessage); done.Add(1) }()
+			go func() { decode(middleMessage); done.Add(1) }()
 		}
 		if synctest.Wait(); done.Load() > 0 {
-			t.Error("a long message does not wait for its turn")
+			t.Error("a message does not wait for its turn")
+		}
+		endMiddle()
+		if synctest.Wait(); done.Load() != 3 {
+			t.Errorf("%d of 3 messages had their turn", done.Load())
 		}
 		end()
-		if synctest.Wait(); done.Load() != 3 {
-			t.Errorf("%d of 3 long messages had their turn", done.Load())
+		if synctest.Wait(); done.Load() != 6 {
+			t.Errorf("%d of 6 messages had their turn", done.Load())
 		}
 	})
 }
