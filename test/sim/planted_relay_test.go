@@ -56,4 +56,7 @@ var plantedRelays = []planted{
 			"return true",
 		},
 	}},
+	{"leaves are lost with their round", "L2, L7", []edit{
+		{agentGo, "answered: a.sent, fresh: true}", "answered: a.sent}"},
+	}},
 }

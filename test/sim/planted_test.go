@@ -55,6 +55,7 @@ var seldom = map[string]uint64{
 	"who hands over goes on until it is acknowledged":              1229,
 	"a cache goes on when its lease, which had lapsed, is renewed": 465,
 	"groups have the IDs of an earlier term":                       169,
+	"leaves are lost with their round":                             514,
 }
 
 // edit replaces a text that occurs once in its file.
