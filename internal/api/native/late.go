@@ -19,7 +19,7 @@ type late struct {
 	look func()
 }
 
-// add schedules a call of look after partly.
+// add schedules a call of look after partly, or up to twice that.
 func (l *lates) add(look func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +43,7 @@ func (l *lates) look() {
 	}
 	due := l.list[:n:n]
 	if l.list = l.list[n:]; len(l.list) > 0 {
-		l.timer.Reset(l.list[0].at.Sub(now))
+		l.timer.Reset(partly) // together: a wake-up for each would cost as much as its renewal
 	} else {
 		l.list = nil
 	}

@@ -24,7 +24,7 @@ const (
 )
 
 // partly is how long a renewal over a stream waits for its slowest leases before the others are
-// reported.
+// reported, or up to twice that.
 const partly = 20 * time.Millisecond
 
 // Renew implements pb.LeaseServiceServer. If the renewal of a lease takes long, for example because
@@ -147,7 +147,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 		}
 		b.asks.Keeper = replica.Keeper(t.keeper.Load())
 	}
-	soon := min(partly, time.Until(q.until)-q.haste)
+	left := time.Until(q.until) - q.haste
 	t.mu.Lock()
 	q.renewals, q.writes = b, true
 	t.mu.Unlock()
@@ -173,8 +173,8 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 		}, true)
 	}
 	switch {
-	case soon < partly:
-		time.AfterFunc(soon, look)
+	case left < 2*partly:
+		time.AfterFunc(min(left, partly), look)
 	case b.waits():
 		t.lates.add(look)
 	}
