@@ -102,7 +102,7 @@ func (l *Lessor) NearMisses() uint64 {
 }
 
 // maxUntended is the most leases that a new primary checkpoints early. More would keep the log busy
-// when everybody waits for it.
+// while many clients wait for it.
 const maxUntended = 100_000
 
 // Abandon marks a lease as untended: its holder's connection has ended, for instance. The lease

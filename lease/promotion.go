@@ -1,10 +1,11 @@
 package lease
 
-// promotion is a new primary's progress through the leases that existed before it. Millions of
-// leases are not processed in one step. It does not matter in which step a lease is met, because it
-// gets the same instants in any step, and every operation on a lease begins with that.
+// promotion is a new primary's progress through the leases that existed before it. It times them in
+// several steps, since there may be millions. The step makes no difference, because a lease gets
+// the same instants in any of them, and every operation on a lease first makes sure that it is
+// timed.
 //
-// Invariant: a lease in a slot below reached, or from end on, is met.
+// Invariant: a lease in a slot below reached, or from end on, is timed.
 type promotion struct {
 	silence      func(TTL) TTL
 	spread       *spreader
@@ -24,7 +25,7 @@ func (t *tracker) promote() {
 	t.meetMore()
 }
 
-// meetMore meets as many leases as one step has time for.
+// meetMore times as many leases as one step allows.
 func (t *tracker) meetMore() {
 	p := t.promotion
 	if p == nil {
@@ -40,7 +41,7 @@ func (t *tracker) meetMore() {
 	}
 }
 
-// meet begins to time the lease in a slot, if it existed before the promotion and is not timed yet.
+// meet starts to time the lease in a slot, if it existed before the promotion and is not timed yet.
 func (t *tracker) meet(slot uint32) {
 	p := t.promotion
 	if p == nil || slot < p.reached || slot >= p.end || t.timings.get(slot).expiry != 0 {

@@ -231,17 +231,17 @@ func Size(s Site, c Costs) (Capacity, error) {
 // Explain describes the result in sentences.
 func (c Capacity) Explain() []string {
 	s := c.Site
-	out := []string{fmt.Sprintf("%s leases of %v, renewed every %v, are %s renewals and %s bytes "+
-		"a second; "+
-		"all go through the leader, so more members do not carry more.", counted(s.Leases),
+	out := []string{fmt.Sprintf("%s leases of %v, renewed every %v, cause %s renewals and %s bytes "+
+		"a second. "+
+		"All go through the leader, so more members do not carry more.", counted(s.Leases),
 		s.TTL,
 		rounded(s.Renew), counted(c.RenewalsASecond), counted(c.BytesASecond))}
 	first := c.Limits[0]
-	text := fmt.Sprintf("One cell of this size carries %s leases, with %.0f %% of it in use; what "+
-		"runs out first is the %s", counted(c.PerCell), 100*s.Busy, first.Name)
+	text := fmt.Sprintf("One cell of this size carries %s leases at %.0f %% utilization. "+
+		"Its first limit is the %s", counted(c.PerCell), 100*s.Busy, first.Name)
 	if len(c.Limits) > 1 {
 		next := c.Limits[1]
-		text += fmt.Sprintf(", and with more of that the %s at %s", next.Name,
+		text += fmt.Sprintf(", and the next is the %s at %s", next.Name,
 			counted(next.Leases))
 	}
 	out = append(out, text+".")

@@ -87,7 +87,7 @@ func TestOneLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := strings.Join(c.Explain(), "\n"); strings.Contains(text, "with more of that") {
+	if text := strings.Join(c.Explain(), "\n"); strings.Contains(text, "the next is") {
 		t.Error(text)
 	}
 }

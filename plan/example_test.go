@@ -55,7 +55,7 @@ func ExampleChooseCaches() {
 	// the load is then 11 % of that without leases
 }
 
-// What a million leases take of three members, and what runs out first.
+// The load of a million leases on three members, and the first limit.
 func ExampleSize() {
 	site := plan.Site{
 		Leases: 1e6, TTL: 10 * time.Second, Keys: 1, Members: 3,

@@ -147,7 +147,7 @@ func (l *Log) Collectors() []prometheus.Collector {
 }
 
 // Ready returns an error if records cannot be written and calls must not proceed without them.
-// After a failure it tries once more.
+// After a failure it retries once.
 func (l *Log) Ready() error {
 	if !l.stop {
 		return nil

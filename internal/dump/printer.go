@@ -59,7 +59,7 @@ func (p *printer) end() error {
 		return err
 	}
 	if p.bad > 1 {
-		return fmt.Errorf("%d places could not be read: %w", p.bad, p.first)
+		return fmt.Errorf("%d records could not be read: %w", p.bad, p.first)
 	}
 	return p.first
 }

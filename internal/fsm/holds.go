@@ -235,7 +235,8 @@ func (m *Machine) checkChange(c *ChangeTTL) (lease.ID, error) {
 	return id, CheckHolds(m.holds.held(id), c.TTL, most)
 }
 
-// check returns an error if an owner, or all leases together, must not hold so many more ranges.
+// check returns an error if the given number of additional ranges exceeds the limit of an owner or
+// of all leases.
 func (h *holdings) check(owner string, own, all int) error {
 	switch {
 	case h.owned[owner]+own > maxOwnerHeld:

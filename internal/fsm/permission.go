@@ -78,15 +78,15 @@ func (v *View) Permit(who access.Caller, t *Txn) error {
 	return (&permission{access: v.Access, who: who}).txn(t)
 }
 
-// permission decides about the parts of a command of a caller that has logged in.
+// permission checks the parts of an authenticated caller's command.
 type permission struct {
 	access *access.State
 	// lessor and writers are nil for read-only transactions.
 	lessor  *lease.Lessor
 	writers *keyWriters
 	who     access.Caller
-	// leases are the leases of a transaction whose keys the caller may write, and keys is the
-	// number of those keys: see lease. For other commands leases is nil.
+	// leases has the leases of a transaction whose keys the caller may write, and keys the number
+	// of those keys: see lease. For other commands leases is nil.
 	leases map[lease.ID]struct{}
 	keys   int
 }
@@ -171,10 +171,10 @@ func (p *permission) checkSee(name string) error {
 	return p.access.CheckNamed(p.who, access.See, of)
 }
 
-// handOver needs held. If the lease gets another principal, it counts for that principal, which is
-// not asked. So the caller also needs permission to grant the principal a lease, and the principal
-// needs permission to hold it. For a principal that is not a user, that is known only when it is
-// the caller.
+// handOver needs held. If the lease gets another principal, it counts towards that principal's
+// limits without its consent. So the caller also needs permission to grant the principal a lease,
+// and the principal needs permission to hold it. For a principal that is not a user, the latter is
+// known only if it is the caller.
 func (p *permission) handOver(c *HandOver) error {
 	if err := p.held(c.ID, c.Name); err != nil || c.Principal == "" {
 		return err

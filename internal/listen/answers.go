@@ -181,7 +181,7 @@ func (a *account) ask(bytes int64, call bool) *room {
 	return a.askFor(&room{account: a, call: call, bytes: bytes})
 }
 
-// guess asks for room for an answer of about so many keys that is not made yet.
+// guess requests memory for an answer of about this many keys before it is built.
 func (a *account) guess(keys int64, call bool) *room {
 	bytes := max(unknownSize, min(keys, allUnread/keySize)*keySize)
 	return a.askFor(&room{account: a, call: call, bytes: bytes, guessed: true})

@@ -177,9 +177,9 @@ func Ready(ctx context.Context, bytes int) <-chan struct{} {
 	}
 }
 
-// Making asks for room for the next large message of a stream, of about so many keys with their
-// values, before it is made. It returns a channel as Ready does. Made, or Making for the next
-// message, must follow.
+// Making requests memory for the next large message of a stream, of about this many keys with their
+// values, before the message is built. It returns a channel as Ready does. Made, or Making for the
+// next message, must follow.
 func Making(ctx context.Context, keys int64) <-chan struct{} {
 	s, ok := ctx.Value(streamKey{}).(*accountedStream)
 	if !ok {

@@ -23,7 +23,7 @@ const (
 	longMessage   = 64 << 10
 )
 
-// Turn waits for the turn of a message of so many bytes, unless it is short. It returns a function
+// Turn waits until a message of this size may be sent, unless it is short. It returns a function
 // that ends the turn. The caller must not wait for anything before that.
 func Turn(bytes int) (end func()) {
 	if bytes < middleMessage {

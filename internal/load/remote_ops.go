@@ -153,8 +153,8 @@ func (r *Remote) expiries(ctx context.Context, t *tally) error {
 	return gone.Lateness(&t.hist, sent, ttl)
 }
 
-// grantEnding grants leases that nobody will renew, and returns their TTL, which the server may
-// have increased.
+// grantEnding grants leases that are not renewed, and returns their TTL, which the server may have
+// increased.
 func (r *Remote) grantEnding(
 	ctx context.Context, prefix []byte, sent []time.Time,
 ) (time.Duration, error) {

@@ -18,8 +18,8 @@ type Writer struct {
 // Name returns the name.
 func (w *Writer) Name() string { return w.name }
 
-// Writer returns the writer with a name, for puts. The store drops it with a compaction that leaves
-// none of its data.
+// Writer returns the writer with a name, for puts. The store drops the writer with the first
+// compaction after which none of its data is left.
 func (s *Store) Writer(name string) *Writer {
 	w := s.writers[name]
 	if w == nil {

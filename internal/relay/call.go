@@ -297,7 +297,7 @@ func (p *passage) sendTold() error {
 	return nil
 }
 
-// giveUp ends a call that nobody waits for.
+// giveUp ends a call that its client has abandoned.
 func (p *passage) giveUp(why error) error {
 	p.channel.End(&pb.RelayEnd{Code: int32(codes.Canceled), Message: errGaveUp.Error()})
 	if _, ok := status.FromError(why); ok {

@@ -219,7 +219,7 @@ func (a *asker) read(q *Read) {
 	a.reads = append(a.reads, q)
 }
 
-// abandon records leases that nobody keeps alive any more. It reports those that are in no group to
+// abandon records leases that are no longer kept alive. It reports those that are in no group to
 // the leader, if there is one.
 func (a *asker) abandon(ids []lease.ID) {
 	for _, id := range ids {

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// changes are changes of the membership that wait: Raft accepts one at a time, and each must see
-// the members that the previous one left.
+// changes has the waiting changes of the membership. Raft accepts one at a time, and each depends
+// on the members after the previous one.
 type changes struct {
 	waiting []*Proposal
 	busy    bool // one is in the log and not yet applied
@@ -28,7 +28,7 @@ func (r *Replica) flushChange(l *leadership) {
 		h := health{r.local, &r.links, &r.raft.node}
 		err := h.affordable(p.Command)
 		if l.expiry.fresh() && (errors.Is(err, ErrUnhealthy) || h.removesUnresponsive(p.Command)) {
-			return // a new leader has not heard from everybody yet
+			return // a new leader does not know yet which members are active
 		}
 		l.changes.waiting = l.changes.waiting[1:]
 		if err == nil {
@@ -42,9 +42,9 @@ func (r *Replica) flushChange(l *leadership) {
 	}
 }
 
-// proposeChange proposes a change of the membership, and returns an error if Raft did not accept
-// it: it appended no entry, for lack of room, or an empty one. It does the latter while it believes
-// that an earlier change is not applied, which includes a change for which there was no room.
+// proposeChange proposes a change of the membership, and returns an error if Raft did not append
+// it. For lack of room Raft appends nothing. While it believes that an earlier change is not
+// applied, it appends an empty entry; an earlier change without room counts, too.
 func (r *Replica) proposeChange(p *Proposal) error {
 	r.raft.proposeChange(confChange(p, r.machine.Version().Number))
 	r.inflight = append(r.inflight, batch{term: r.term, proposals: []*Proposal{p}})
@@ -84,7 +84,7 @@ func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
 	case *fsm.PromoteMember:
 		single.NodeId, single.Type = &c.ID, raftpb.ConfChangeAddNode.Enum()
 	default:
-		panic(fmt.Sprintf("replica: %T changes no membership", c))
+		panic(fmt.Sprintf("replica: %T does not change the membership", c))
 	}
 	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{single}, Context: data}
 }

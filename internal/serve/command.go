@@ -247,8 +247,8 @@ func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Con
 // and some supervisors signal a process and then its process group.
 const sameStop = 500 * time.Millisecond
 
-// impatient calls stop, which ends the context, at the first signal. It returns a later signal, by
-// which somebody demands an immediate exit, or nil when done is closed.
+// impatient calls stop, which ends the context, at the first signal. It returns a later signal,
+// which demands an immediate exit, or nil when done is closed.
 func impatient(
 	ctx context.Context, signals <-chan os.Signal, done <-chan struct{}, stop func(os.Signal),
 ) os.Signal {

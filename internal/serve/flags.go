@@ -17,7 +17,7 @@ import (
 // errHelp means that the user asked for help.
 var errHelp = errors.New("serve: help")
 
-// A UsageError is a mistake on the command line, or in a variable or file that sets flags.
+// A UsageError is an error on the command line, or in a variable or file that sets flags.
 type UsageError struct{ text string }
 
 // Error implements error.

@@ -92,7 +92,7 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 }
 
 // prepare returns the configuration to start the member with. It waits until the cluster has added
-// the member, however long that takes: servers wait until somebody stops them.
+// the member, however long that takes: servers wait until they are stopped.
 func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config, error) {
 	cfg, err := j.chooseAddresses(cfg)
 	if err != nil {

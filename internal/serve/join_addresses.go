@@ -183,8 +183,8 @@ func (j *joiner) ownAddress() (string, error) {
 		fault.Join(failures...))
 }
 
-// reservePorts reports whether a port and the next one are free. If so it reserves them until
-// release, by binding the UDP ports with these numbers, which nobody else uses. Otherwise members
+// reservePorts reports whether a port and the next one are free. If so, it reserves them until
+// release, by binding the UDP ports of these numbers, which have no other use. Otherwise, members
 // that start at the same time would choose the same ports.
 func (j *joiner) reservePorts(host string, port int) bool {
 	for _, p := range []int{port, port + 1} {

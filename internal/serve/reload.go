@@ -29,7 +29,7 @@ type reloader struct {
 
 // onHangup reloads at each SIGHUP, until stop is called.
 func (r *reloader) onHangup() (stop func()) {
-	hangups := make(chan os.Signal, 1) // one that is pending stands for all that follow
+	hangups := make(chan os.Signal, 1) // a pending one covers later ones
 	signal.Notify(hangups, syscall.SIGHUP)
 	done := make(chan struct{})
 	ended := make(chan struct{})
@@ -69,13 +69,13 @@ func (r *reloader) reload() {
 	}
 }
 
-// reloadConfig applies changes in the configuration file, if it has no mistake. It logs which ones
+// reloadConfig applies changes in the configuration file, if the file is valid. It logs which ones
 // need a restart.
 func (r *reloader) reloadConfig() {
 	path := r.running.configFile
 	now := newFlags()
 	if _, _, err := now.load(r.args, r.env, hostname()); err != nil {
-		r.log.Error("cannot reload the configuration file: it has a mistake, and nothing changes",
+		r.log.Error("cannot reload the configuration file: it is invalid; nothing changes",
 			"file", path, "error", err.Error())
 		return
 	}

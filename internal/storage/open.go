@@ -104,8 +104,8 @@ func newDisk(cfg Config) (*Disk, error) {
 
 // lockDir creates and locks the directory.
 func (d *Disk) lockDir() error {
-	// It would be worse to start without data beside data that somebody believes to be served than
-	// not to start.
+	// Starting without data beside data that is believed to be served would be worse than not
+	// starting.
 	for _, name := range []string{"wal", "snap"} {
 		path := filepath.Join(d.cfg.Dir, etcdDir, name)
 		if _, err := d.fs.List(path); err == nil {

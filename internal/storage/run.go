@@ -31,7 +31,7 @@ type Run struct {
 }
 
 // SaveRun replaces the record of the previous run. It does not record the end of a run if the
-// record of its beginning has disappeared: somebody is removing the directory.
+// record of its beginning has disappeared, because the directory is being removed.
 func SaveRun(dir string, r Run) error {
 	text, err := json.Marshal(r)
 	if err != nil {

@@ -69,7 +69,7 @@ func (d *Disk) head() []byte {
 	return b
 }
 
-// reserve is the room in each segment that entries leave to votes and the like while there is no
+// reserve is the room in each segment that entries leave for votes and snapshots while there is no
 // next segment.
 func (d *Disk) reserve() int64 { return wholeBlocks(d.cfg.SegmentBytes / 16) }
 

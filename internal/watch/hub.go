@@ -81,7 +81,7 @@ type Hub[E Event] struct {
 	back     backlog[E]
 	kick     chan struct{} // capacity 1: the backlog needs distributing
 	// reading has a token for each stream that reads history. They are fewer than the processors:
-	// reading takes nothing else, and everybody would wait behind hundreds of readers.
+	// reading only needs CPU time, and hundreds of readers would delay everything else.
 	reading chan struct{}
 
 	tap func(events []E, revision int64, gap bool) // see Tap

@@ -104,7 +104,7 @@ func (a *App) Complain(format string, args ...any) {
 	a.messageLocked([]byte(Harmless(fmt.Sprintf(format, args...))))
 }
 
-// messageLocked writes to standard error, in order with other output unless nobody reads it. If the
+// messageLocked writes to standard error, in order with other output while that is read. If the
 // reader stops, a command that holds something must continue.
 func (a *App) messageLocked(text []byte) {
 	if a.Stderr == io.Discard { // while a screen is shown

@@ -13,8 +13,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Limits for completions from the cluster: their number, and the time, because somebody has pressed
-// a key and waits.
+// Limits for completions from the cluster: their number, and the time that a user waits after
+// pressing a key.
 const (
 	mostWords    = 100
 	wordPatience = time.Second

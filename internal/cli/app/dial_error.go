@@ -17,9 +17,9 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// logger returns what etcd's client library logs to. Its warnings are of calls that failed:
-// the command tells of those itself, so without --debug nothing is printed. Kept is only why no
-// connection was made, which the error of a call that ran out of time does not say.
+// logger returns the logger for etcd's client library. It warns of failed calls, which the command
+// reports itself, so nothing is printed without --debug. Only the reason for a failed connection is
+// kept, because the error of a call that timed out does not have it.
 func (a *App) logger(why *DialError) (*zap.Logger, error) {
 	if a.Flags.debug {
 		return logutil.CreateDefaultZapLogger(zap.InfoLevel)

@@ -80,10 +80,10 @@ func (a *App) OpenStrict() (*client.Client, error) {
 // then.
 const lastWord = time.Second
 
-// reportOutages tells the user when there has been no member, or no answer because the cluster has
-// no leader, for longer than patience (the timeout of a command) and lastWord. It also tells when
-// that is over. It ends when the client is closed. Otherwise, a command that waits forever would do
-// so silently.
+// reportOutages reports that there is no member, or no answer because the cluster has no leader,
+// for longer than patience (the timeout of a command) and lastWord. It also reports the end of the
+// outage. Otherwise, a command that waits forever would do so silently. It ends when the client is
+// closed.
 func (a *App) reportOutages(c *client.Client, patience time.Duration) {
 	for {
 		now, err := connectionWithin(patience, c)

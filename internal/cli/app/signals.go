@@ -73,9 +73,9 @@ func (i *Interrupt) Stop() {
 	<-i.ended
 }
 
-// PassOn stops, and forwards a signal that has come meanwhile to another listener, which already
+// PassOn stops, and forwards a signal that arrived meanwhile to another listener, which already
 // listens and has received nothing from its channel. So a signal that came too late to end the
-// waiting ends what was waited for.
+// waiting ends the command that was waited for.
 func (i *Interrupt) PassOn(to chan<- os.Signal) {
 	i.Stop()
 	late := i.taken

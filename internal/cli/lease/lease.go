@@ -119,7 +119,7 @@ type grantFlags struct {
 
 func (f *grantFlags) register(fs *pflag.FlagSet) {
 	f.set = fs
-	fs.StringVar(&f.name, "name", "", "name, which no other lease has while this one lives")
+	fs.StringVar(&f.name, "name", "", "unique name of the lease")
 	fs.StringVar(&f.owner, "owner", "", "owner, a label for people and filters")
 	labelFlag(fs, &f.labels, "label")
 	fs.DurationVar(&f.lockDelay, "lock-delay", 0,

@@ -21,9 +21,9 @@ func (a commands) planCommand() *cobra.Command {
 	s := &reportFlags{}
 	cmd := a.Family("plan", "Compute what follows from the length of a lease",
 		a.planOutage(s), a.planLevels(s), a.planLength(s), a.planCaches(s), a.planCapacity(s))
-	cmd.Long = `Compute what follows from the length of a lease: outages, levels, chances, caches,
-capacity. Only "plan length --measure" needs a server. docs/planning.md explains the words and
-has the equations.`
+	cmd.Long = `Compute what follows from the length of a lease: outages, levels, the risk of losing
+leases, caches, capacity. Only "plan length --measure" needs a server. docs/planning.md explains the
+terms and has the equations.`
 	s.register(cmd)
 	for _, c := range cmd.Commands() {
 		if c.Name() == "outage" {
@@ -113,9 +113,9 @@ func (a commands) planCapacity(s *reportFlags) app.Command {
 	var q plan.CapacityQuestion
 	var file string
 	return a.planned(s, app.Command{
-		Use: "capacity", Short: "Compute the load of a number of leases, and what runs out first",
+		Use: "capacity", Short: "Compute the load of a number of leases, and the first limit",
 		Long: `Compute renewals a second, bytes, cores and memory for a number of leases, how many
-of them one cell (one member, or three to seven) carries, and what runs out first. The costs are
+of them one cell (one member, or three to seven) carries, and the first limit. The costs are
 those of docs/benchmarks.md unless --bench names a file that "leasehold bench -o json" wrote on the
 machine in question.`,
 		Example: `plan capacity --leases 1e6 --ttl 10s

@@ -149,7 +149,7 @@ func (t *Tracer) Relayed(
 	return resp, err
 }
 
-// Begin starts to time a call. It returns nil if nobody needs that.
+// Begin starts to time a call. It returns nil if that is not needed.
 func (t *Tracer) Begin(ctx context.Context, method string) *Call {
 	if t == nil {
 		return nil
