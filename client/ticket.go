@@ -112,8 +112,8 @@ func (w *Ticket) Revision() int64 {
 	return w.revision
 }
 
-// Ready returns a channel that is closed when it was the key's turn. Whether the lease is still
-// valid is a matter of the holder's own clock.
+// Ready returns a channel that is closed once it was the key's turn. The holder must check by its
+// own clock whether the lease is still valid.
 func (w *Ticket) Ready() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -182,7 +182,7 @@ func (w *Ticket) Wait(ctx context.Context) error {
 	}
 }
 
-// state reports whether it is the key's turn, and why it cannot be or is not any more.
+// state reports whether it is the key's turn, and why the ticket has ended, if it has.
 func (w *Ticket) state() (has bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -85,7 +85,7 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	if err != nil {
 		return f.located(err)
 	}
-	defer lg.close() //nolint:errcheck // the process ends; there is nowhere left to say so
+	defer lg.close() //nolint:errcheck // the process ends; there is nowhere left to report it
 	warnAll(lg.Logger, warnings)
 	traces, err := tracing.Open(lg.Logger, attribute.String("service.name", "leasehold"),
 		attribute.String("service.version", version.Version),
@@ -215,7 +215,7 @@ func notify(ctx context.Context, ready <-chan struct{}, r *reloader) {
 
 // untilSignal returns a context that ends at the first SIGINT or SIGTERM, or SIGHUP (its terminal
 // was closed) unless that is ignored or reloads files. A second signal ends the process at once: a
-// stop that hangs must not require kill -9. SIGPIPE, when the log's reader is gone, ends nothing.
+// stop that hangs must not require kill -9. SIGPIPE is ignored: the log's reader may be gone.
 func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
