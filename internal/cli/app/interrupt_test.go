@@ -20,3 +20,23 @@ func TestSignalPassedOnOnce(t *testing.T) {
 		t.Errorf("%d signals", len(to))
 	}
 }
+
+// After Settle, a signal that had arrived has canceled the context.
+func TestSettle(t *testing.T) {
+	for n := range 1000 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		i := new(App).CancelBySignal(cancel)
+		if n%2 == 0 { // otherwise the signal may come before anything listens
+			if i.Settle(); ctx.Err() != nil {
+				t.Fatal("canceled without a signal")
+			}
+		}
+		i.Signals <- syscall.SIGINT
+		i.Settle()
+		if ctx.Err() == nil {
+			t.Fatal("the signal was not processed")
+		}
+		i.Settle()
+		i.Stop()
+	}
+}

@@ -20,6 +20,7 @@ func (e *SignalError) Error() string { return "interrupted: " + e.Signal.String(
 type Interrupt struct {
 	mute    func()         // stops the delivery of signals
 	Signals chan os.Signal // capacity 1
+	settle  chan struct{}  // see Settle
 	done    chan struct{}  // closed by Stop
 	ended   chan struct{}  // closed when no more signals are received
 	taken   os.Signal      // set before ended is closed
@@ -29,21 +30,39 @@ type Interrupt struct {
 // CancelBySignal cancels a context at a signal, until the Interrupt is stopped.
 func (a *App) CancelBySignal(cancel context.CancelCauseFunc) *Interrupt {
 	i := &Interrupt{
-		Signals: make(chan os.Signal, 1), done: make(chan struct{}), ended: make(chan struct{}),
+		Signals: make(chan os.Signal, 1), settle: make(chan struct{}),
+		done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	i.mute = a.Relay(i.Signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		defer close(i.ended)
-		select {
-		case s := <-i.Signals:
-			i.taken = s
-			n, _ := s.(syscall.Signal)
-			cancel(&SignalError{n})
-			i.mute()
-		case <-i.done:
+		for {
+			select {
+			case s := <-i.Signals:
+				i.taken = s
+				n, _ := s.(syscall.Signal)
+				cancel(&SignalError{n})
+				i.mute()
+				return
+			case <-i.settle:
+			case <-i.done:
+				return
+			}
 		}
 	}()
 	return i
+}
+
+// Settle returns once the context has been canceled by a signal that has arrived, if there was one.
+// A command that the same signal ended may be seen to end before that.
+func (i *Interrupt) Settle() {
+	select {
+	case i.settle <- struct{}{}:
+		if len(i.Signals) > 0 {
+			<-i.ended
+		}
+	case <-i.ended:
+	}
 }
 
 // heeded omits SIGHUP if it is ignored, as under nohup: listening to it would no longer ignore it,

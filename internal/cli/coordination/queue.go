@@ -184,7 +184,8 @@ func (a commands) work(name string, f *workFlags, command []string) error {
 	ctx, cancel := context.WithCancelCause(a.Background())
 	defer cancel(nil)
 	logger.SurviveBrokenPipe()
-	defer a.CancelBySignal(cancel).Stop()
+	interrupt := a.CancelBySignal(cancel)
+	defer interrupt.Stop()
 	delay := f.delay
 	if delay == 0 {
 		delay = -1 // 0 would be Work's default
@@ -194,6 +195,7 @@ func (a commands) work(name string, f *workFlags, command []string) error {
 		Delay: delay, Idle: f.idle,
 		Do: func(_ context.Context, i *queue.Item) error {
 			err := a.runItem(i, command)
+			interrupt.Settle()
 			if cannotRun(err) {
 				fatal = err
 				cancel(err)
