@@ -18,19 +18,19 @@ func (e *SignalError) Error() string { return "interrupted: " + e.Signal.String(
 // An Interrupt ends a context at the first termination signal. A second signal has its default
 // action.
 type Interrupt struct {
-	mute    func()         // stops the delivery of signals
-	Signals chan os.Signal // capacity 1
-	settle  chan struct{}  // see Settle
-	done    chan struct{}  // closed by Stop
-	ended   chan struct{}  // closed when no more signals are received
-	taken   os.Signal      // set before ended is closed
+	mute    func()               // stops the delivery of signals
+	Signals chan os.Signal       // capacity 1
+	settle  chan chan<- struct{} // see Settle
+	done    chan struct{}        // closed by Stop
+	ended   chan struct{}        // closed when no more signals are received
+	taken   os.Signal            // set before ended is closed
 	once    sync.Once
 }
 
 // CancelBySignal cancels a context at a signal, until the Interrupt is stopped.
 func (a *App) CancelBySignal(cancel context.CancelCauseFunc) *Interrupt {
 	i := &Interrupt{
-		Signals: make(chan os.Signal, 1), settle: make(chan struct{}),
+		Signals: make(chan os.Signal, 1), settle: make(chan chan<- struct{}),
 		done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	i.mute = a.Relay(i.Signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -44,7 +44,10 @@ func (a *App) CancelBySignal(cancel context.CancelCauseFunc) *Interrupt {
 				cancel(&SignalError{n})
 				i.mute()
 				return
-			case <-i.settle:
+			case settled := <-i.settle:
+				if len(i.Signals) == 0 {
+					close(settled)
+				}
 			case <-i.done:
 				return
 			}
@@ -56,10 +59,12 @@ func (a *App) CancelBySignal(cancel context.CancelCauseFunc) *Interrupt {
 // Settle returns once the context has been canceled by a signal that has arrived, if there was one.
 // A command that the same signal ended may be seen to end before that.
 func (i *Interrupt) Settle() {
+	settled := make(chan struct{})
 	select {
-	case i.settle <- struct{}{}:
-		if len(i.Signals) > 0 {
-			<-i.ended
+	case i.settle <- settled:
+		select {
+		case <-settled:
+		case <-i.ended:
 		}
 	case <-i.ended:
 	}
