@@ -154,7 +154,7 @@ func byProgram(why error) bool {
 // longestBackOff bounds the wait between sessions in Run.
 const longestBackOff = 10 * time.Second
 
-// reopen opens a session after a number of consecutive short ones, the last of which had the lease.
+// reopen opens a session after short sessions that ended in a row. last is the lease of the latest.
 func (c *Client) reopen(ctx context.Context, g Grant, last *Lease, short int) (*Session, error) {
 	gone := errors.Is(last.Err(), ErrLost)
 	for ; ; short++ {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What clients contend for in the mixed campaign, and the number of workers per client.
+// The resources that clients contend for in the mixed campaign, and the workers of each client.
 var contended = []string{"lock/1", "lock/2", "lock/3", "lead/1", "lead/2"}
 
 const (

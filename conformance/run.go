@@ -192,7 +192,7 @@ func (r *run) judge(s args, c <-chan *answer) error {
 	return nil
 }
 
-// pending checks that there is no answer yet, nor within a short time.
+// pending checks that no answer arrives within a short time.
 func (r *run) pending(s args) error {
 	name := s.text("pending")
 	select {

@@ -157,8 +157,8 @@ func (q *Queue) storedLimit(tries int64) limit {
 	return limit{tries: tries, is: is}
 }
 
-// readLimit handles what was read of the key of the limit. It reports whether the limit was not as
-// known before.
+// readLimit remembers the stored limit, given the result of reading its key. It reports whether the
+// limit has changed, and fails if it is not this worker's.
 func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
 	var tries int64
 	if len(kvs) > 0 {

@@ -304,9 +304,9 @@ func setMaxTries(t *testing.T, c *client.Client, n string) {
 }
 
 // The first claim of a worker with MaxTries stores it. A worker with another number is refused,
-// whether it finds that out before a claim or during it, and nothing happens to the items. After
-// the key was deleted, the number of the next worker counts. One without a number uses what is
-// stored.
+// whether it finds that out before a claim or during it, and the items stay as they are. Once the
+// key is deleted, the next worker's number is stored. A worker without a number uses the stored
+// one.
 func TestMaxTriesStored(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -46,8 +46,8 @@ func (k *Kept) Add(bytes int) {
 }
 
 // Hold waits until there is room for a request, unless it is small, and counts it. The caller calls
-// added for each part of it that Add has counted, and release when Add has counted all, or there is
-// no request any more.
+// added for each part of it that Add has counted, and release once Add has counted all of it, or if
+// the request is dropped.
 func (k *Kept) Hold(
 	ctx context.Context, bytes int,
 ) (added func(bytes int), release func(), err error) {

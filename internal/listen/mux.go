@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -82,7 +81,7 @@ func NewMux(opts MuxOptions) *Mux {
 	}
 	m := &Mux{
 		opts: opts, refusals: newRefusals(opts.Logger), pace: starts,
-		handshakes: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
+		handshakes: newTurns(),
 		done:       make(chan struct{}),
 		sources:    make(map[net.Listener]struct{}),
 		pending:    make(map[net.Conn]struct{}),

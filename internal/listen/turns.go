@@ -23,8 +23,8 @@ const (
 	longMessage   = 64 << 10
 )
 
-// Turn waits until a message of this size may be sent, unless it is short. It returns a function
-// that ends the turn. The caller must not wait for anything before that.
+// Turn waits until a message of this size may be decoded or encoded, unless it is short. It returns
+// a function that ends the turn. The caller must not block before it ends the turn.
 func Turn(bytes int) (end func()) {
 	if bytes < middleMessage {
 		return func() {}

@@ -299,8 +299,8 @@ func TestCacheOpenedLate(t *testing.T) {
 	}
 }
 
-// A receiver may learn late that its stream has ended. What it begins then is refused, even as the
-// first feed, because nothing would end it.
+// A receiver may learn late that its stream has ended. A feed that it starts after that is refused,
+// even if it is the first one, because nothing would stop it.
 func TestFirstFeedAfterTheEnd(t *testing.T) {
 	n := newNode()
 	s := &stream{

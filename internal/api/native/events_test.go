@@ -359,7 +359,7 @@ func TestExpiring(t *testing.T) {
 	})
 }
 
-// A stream that missed silences scans all leases, and finds what has changed.
+// A stream that missed notices of silence scans all leases for changes.
 func TestExpiringMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()

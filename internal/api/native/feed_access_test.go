@@ -27,7 +27,7 @@ func (s *saying) next() *pb.Response {
 	return r
 }
 
-// A feed does not deliver what it has ready after the permission is removed. The stream watches
+// A feed drops events that are ready to be sent if the permission is removed. The stream watches
 // twice, and its user loses the permission for one of them.
 func TestFeedOfRefusedRequest(t *testing.T) {
 	n := guarded(t)

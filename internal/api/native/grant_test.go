@@ -13,8 +13,8 @@ import (
 )
 
 // T3, rule 6: every leader keeps the promise of a repeated grant. The TTL restarts through the log,
-// and a checkpoint, from which another member may have counted, is cleared. A lease whose end is
-// decided survives.
+// and clears any checkpoint, which another leader may have started from. A lease that is about to
+// expire survives.
 func TestRepeatedGrant(t *testing.T) {
 	for _, r := range []*pb.GrantRequest{
 		{TtlMs: 5000, RequestId: "r"},

@@ -50,9 +50,8 @@ func byID() map[string]*pb.Request {
 	}
 }
 
-// A caller that knows only a lease's ID learns neither its name, its keys nor what it holds from a
-// refusal. The test searches the answers to all requests for the prefix of the owner's keys and
-// names.
+// A refusal does not reveal a lease's name, keys or holds to a caller that knows only its ID. The
+// test searches the answers to all requests for the prefix of the owner's keys and names.
 func TestRefusalsRevealNothing(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.Put{Key: "a/3", Lease: 3})
