@@ -3,12 +3,12 @@ package relay_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -58,6 +58,27 @@ func TestMergedWatches(t *testing.T) {
 		for range 3 {
 			clients = append(clients, inprocess.Connect(t, client.Config{}, r.endpoint))
 		}
+		// These watches last as long as the others, which join the one that these share.
+		held, release := context.WithCancel(soon(t))
+		for range 2 {
+			w, err := clients[0].Watch(held, store.Watch{Key: "k"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				defer w.Close()
+				for err == nil {
+					_, err = w.Next(held)
+				}
+			}()
+		}
+		shared := func() int { return r.number(t, "leasehold_relay_shared_watches") }
+		harness.Eventually(t, "watches are merged", func() error {
+			if shared() == 0 {
+				return errors.New("none")
+			}
+			return nil
+		})
 		const rounds, watchers = 15, 12
 		stop := make(chan struct{})
 		var all sync.WaitGroup
@@ -76,7 +97,6 @@ func TestMergedWatches(t *testing.T) {
 				written.Store(put(t, writer, "k", value), value)
 			}
 		})
-		most := 0
 		var watching sync.WaitGroup
 		for i := range watchers {
 			watching.Go(func() {
@@ -86,27 +106,13 @@ func TestMergedWatches(t *testing.T) {
 				}
 			})
 		}
-		done := make(chan struct{})
-		go func() { watching.Wait(); close(done) }()
-		look := time.NewTicker(20 * time.Millisecond)
-		defer look.Stop()
-		for busy := true; busy; {
-			select {
-			case <-done:
-				busy = false
-			case <-look.C:
-				most = max(most, r.number(t, "leasehold_relay_shared_watches"))
-			}
-		}
+		watching.Wait()
+		release()
 		close(stop)
 		all.Wait()
-		if most == 0 {
-			t.Error("no watches were merged")
-		}
 		harness.Eventually(t, "the relay has no watches left", func() error {
-			if n, s := r.number(t, "leasehold_relay_watches"),
-				r.number(t, "leasehold_relay_shared_watches"); n != 0 || s != 0 {
-				return fmt.Errorf("%d watches, %d shared", n, s)
+			if n := r.number(t, "leasehold_relay_watches"); n != 0 || shared() != 0 {
+				return fmt.Errorf("%d watches, %d shared", n, shared())
 			}
 			return nil
 		})
