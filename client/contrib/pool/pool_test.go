@@ -225,7 +225,7 @@ func TestLargePool(t *testing.T) {
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 		const size, left = 5000, "4711"
 		p := rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, "p", pool.Spec{First: 0, Last: size - 1}))
-		mine := acquire(t, p, pool.Request{Owner: "me", TTL: time.Minute})
+		mine := acquire(t, p, pool.Request{Owner: "me", Want: "17", TTL: time.Minute})
 		if err := mine.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
