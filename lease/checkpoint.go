@@ -122,3 +122,23 @@ func (t *tracker) report(most int) []Checkpoint {
 	slices.SortFunc(out, func(a, b Checkpoint) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
+
+// silence returns how long a lease with this TTL may go unrenewed before it is checkpointed. A
+// holder that renews every third of its TTL never is.
+func (c *Config) silence(ttl TTL) TTL {
+	return min(max(ttl/5*2, 1), c.CheckpointInterval)
+}
+
+// again returns the time from a checkpoint to the next one of a lease that stays silent. A restart
+// of all members extends the lease by at most that time.
+func (c *Config) again(ttl TTL) TTL {
+	return min(max(ttl/5*2, minAgain), c.CheckpointInterval)
+}
+
+// untended is silence for a lease that is untended.
+func (c *Config) untended(ttl TTL) TTL {
+	if c.Untended <= 0 {
+		return c.silence(ttl)
+	}
+	return min(c.silence(ttl), c.Untended)
+}

@@ -174,26 +174,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// silence returns how long a lease with this TTL may go unrenewed before it is checkpointed. A
-// holder that renews every third of its TTL never is.
-func (c *Config) silence(ttl TTL) TTL {
-	return min(max(ttl/5*2, 1), c.CheckpointInterval)
-}
-
-// again returns the time from a checkpoint to the next one of a lease that stays silent. A restart
-// of all members extends the lease by at most that time.
-func (c *Config) again(ttl TTL) TTL {
-	return min(max(ttl/5*2, minAgain), c.CheckpointInterval)
-}
-
-// untended is silence for a lease that is untended.
-func (c *Config) untended(ttl TTL) TTL {
-	if c.Untended <= 0 {
-		return c.silence(ttl)
-	}
-	return min(c.silence(ttl), c.Untended)
-}
-
 // after returns the first instant by which at least ttl has passed since any moment within t. It
 // saturates instead of wrapping around (T24).
 func (t Instant) after(ttl TTL) Instant {

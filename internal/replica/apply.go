@@ -1,12 +1,10 @@
 package replica
 
 import (
-	"errors"
 	"fmt"
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
 )
 
@@ -88,19 +86,6 @@ func (r *Replica) read(e *raftpb.Entry) (_ []fsm.Group, change *raftpb.ConfChang
 		err = r.vetEntry()
 	}
 	return groups, change, err
-}
-
-// unreadable records that an entry cannot be applied. The checksums of the log and of the messages
-// have passed, so a newer release wrote it, or a faulty member or a stranger sent it. Nothing of
-// the entry is applied, and nothing after it.
-func (r *Replica) unreadable(e *raftpb.Entry, err error) {
-	if errors.Is(err, encoding.ErrNewer) || errors.Is(err, encoding.ErrOlder) {
-		r.out.Failed = fmt.Errorf("replica: entry %d of term %d is committed, and this release "+
-			"cannot apply it: %w", e.GetIndex(), e.GetTerm(), err)
-		return
-	}
-	r.out.Failed = fmt.Errorf("%w: entry %d of term %d is committed and cannot be applied: %w",
-		ErrImpossible, e.GetIndex(), e.GetTerm(), err)
 }
 
 // applyCommands applies the commands of an entry, and answers those that came through this member.

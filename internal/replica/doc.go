@@ -32,7 +32,7 @@
 //   - The expirer (expire.go, checkpoint.go) decides which leases expire in the next entry, and
 //     whose remaining time is replicated.
 //   - remotes are the members that forward to this leader, with what is ready for each.
-//   - changes and health (members.go, health.go) make changes of the membership, one at a time, if
+//   - changes and health (members.go, safety.go) make changes of the membership, one at a time, if
 //     they are safe for the cluster.
 //
 // Values that several parts read are in local.go; only the Replica changes them.

@@ -3,7 +3,6 @@ package storage
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"slices"
 )
@@ -94,10 +93,6 @@ type image struct {
 }
 
 func (m *image) end() int64 { return m.base + int64(len(m.b)) }
-
-func (m *image) damage(at int64, format string, args ...any) error {
-	return fmt.Errorf("%w: %s at byte %d: %s", ErrCorrupt, m.name, at, fmt.Sprintf(format, args...))
-}
 
 // A sectorState is what a sector contains.
 type sectorState int
@@ -205,26 +200,4 @@ func (m *image) next(c *cursor) (frame, bool, error) {
 	}
 	c.pass(&f)
 	return f, true, nil
-}
-
-// checkRest ensures that nothing after the cursor can belong to an acknowledged commit. An
-// unfinished write leaves some of its own sectors among zeros or old ones; a commit after it, or a
-// sector that was never written like this, shows that an acknowledged commit was damaged. It
-// returns where the unfinished write ends, or the cursor if there is none.
-func (m *image) checkRest(c cursor) (torn int64, err error) {
-	torn = c.at
-	for at := c.at; at < m.end(); at += sectorBytes {
-		switch state, commit, first, content := m.sector(at); {
-		case state == damaged:
-			return 0, m.damage(at, "a sector has a wrong checksum")
-		case state == own && first && at+frameBytes(frameLength(content)) > m.end():
-			return 0, m.damage(m.end(), "the file is cut short")
-		case state == own && commit != c.commit+1:
-			return 0, m.damage(c.at, "commit %d is damaged, and a sector of commit %d is at byte %d",
-				c.commit+1, commit, at)
-		case state == own:
-			torn = at + sectorBytes
-		}
-	}
-	return torn, nil
 }

@@ -2,6 +2,7 @@ package sim
 
 const (
 	lessorGo     = "lease/lessor.go"
+	grantGo      = "lease/grant.go"
 	trackerGo    = "lease/expiry.go"
 	promotionGo  = "lease/promotion.go"
 	machineGo    = "internal/fsm/machine.go"
@@ -308,7 +309,7 @@ var plantedCore = []planted{
 
 	// Grants.
 	{"tokens are not raised", "L5", []edit{
-		{lessorGo, "\tl.lastToken++\n", "\tl.lastToken |= 1\n"},
+		{grantGo, "\tl.lastToken++\n", "\tl.lastToken |= 1\n"},
 	}},
 	{"a token that is drawn is not remembered", "L5, T27", []edit{
 		{
@@ -327,21 +328,21 @@ var plantedCore = []planted{
 	}},
 	{"a name is granted twice", "L4", []edit{
 		{
-			lessorGo,
+			grantGo,
 			"if slot, ok := l.table.names.find(t.Name); ok {",
 			"if slot, ok := l.table.names.find(t.Name); ok && t.ID < 0 {",
 		},
 	}},
 	{"the request id is ignored", "T3", []edit{
 		{
-			lessorGo,
+			grantGo,
 			"return t.RequestID != \"\" && t.RequestID == held.RequestID && ",
 			"return t.RequestID == \"none\" && ",
 		},
 	}},
 	{"a repeated grant counts anew from receipt", "T3, T24", []edit{
 		{
-			lessorGo,
+			grantGo,
 			"\tif err := l.CheckTerms(&t); err != nil {\n\t\treturn Info{}, err\n\t}\n",
 			"\tif slot, ok := l.table.find(t.ID); ok && t.RequestID != \"\" {\n" +
 				"\t\tl.end(slot)\n\t}\n",

@@ -1,0 +1,31 @@
+package storage
+
+import (
+	"fmt"
+)
+
+func (m *image) damage(at int64, format string, args ...any) error {
+	return fmt.Errorf("%w: %s at byte %d: %s", ErrCorrupt, m.name, at, fmt.Sprintf(format, args...))
+}
+
+// checkRest ensures that nothing after the cursor can belong to an acknowledged commit. An
+// unfinished write leaves some of its own sectors among zeros or old ones; a commit after it, or a
+// sector that was never written like this, shows that an acknowledged commit was damaged. It
+// returns where the unfinished write ends, or the cursor if there is none.
+func (m *image) checkRest(c cursor) (torn int64, err error) {
+	torn = c.at
+	for at := c.at; at < m.end(); at += sectorBytes {
+		switch state, commit, first, content := m.sector(at); {
+		case state == damaged:
+			return 0, m.damage(at, "a sector has a wrong checksum")
+		case state == own && first && at+frameBytes(frameLength(content)) > m.end():
+			return 0, m.damage(m.end(), "the file is cut short")
+		case state == own && commit != c.commit+1:
+			return 0, m.damage(c.at, "commit %d is damaged, and a sector of commit %d is at byte %d",
+				c.commit+1, commit, at)
+		case state == own:
+			torn = at + sectorBytes
+		}
+	}
+	return torn, nil
+}

@@ -1,0 +1,75 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+)
+
+// admit rejects what cannot be applied now and would only wait, or take space in the log for
+// nothing. On a full disk that is everything except what makes room, and in the end that, too: the
+// rest is reserved for the expiry of leases. A follower with a full disk forwards writes while it
+// has a reserve: it gets the entries in any case, whichever member the client calls.
+func (n *node) admit(commands ...fsm.Command) error {
+	if slices.ContainsFunc(commands, n.View().Refuses) {
+		return fsm.ErrNoSpace
+	}
+	if !n.writer.full.Load() {
+		return nil
+	}
+	if n.elsewhere() {
+		if !n.writer.disk.HasRoomToFree() {
+			return fmt.Errorf("%w: member %x", api.ErrDiskFull, n.member)
+		}
+		return nil
+	}
+	if slices.ContainsFunc(commands, grows) {
+		return fmt.Errorf("%w: the disk of member %x is full", fsm.ErrNoSpace, n.member)
+	}
+	if !n.writer.disk.HasRoomToFree() {
+		return fmt.Errorf("%w: the disk of member %x is so full that the rest is reserved for "+
+			"the expiry of leases; free some space first", fsm.ErrNoSpace, n.member)
+	}
+	return nil
+}
+
+// elsewhere reports whether another member leads.
+func (n *node) elsewhere() bool {
+	leader := n.status.Load().Leader
+	return leader != 0 && leader != n.member
+}
+
+// grows reports whether cmd may need room beyond its own space in the log.
+func grows(cmd fsm.Command) bool {
+	switch cmd := fsm.Inner(cmd).(type) {
+	case *fsm.DeleteRange, *fsm.Revoke, *fsm.Compact, *fsm.SetAlarm, *fsm.SetLimits,
+		*fsm.UserDelete, *fsm.UserRevokeRole, *fsm.RoleDelete, *fsm.RoleRevoke:
+		return false
+	case *fsm.Txn:
+		return fsm.Growth(cmd) > 0
+	default:
+		return true
+	}
+}
+
+// raiseNoSpace replicates the alarm after a command was rejected because it would have exceeded the
+// quota: all members then reject growth, until there is enough room for a while.
+func (n *node) raiseNoSpace(ctx context.Context) {
+	v := n.View()
+	if v.Full() || n.roomy() { // or the request alone is too large
+		return
+	}
+	n.log.Warn("the state has reached its quota: raising the NOSPACE alarm until there is room; "+
+		"delete keys and compact, or raise --quota-backend-bytes",
+		"alarm", "NOSPACE", "quota-bytes", v.Quota, "size-bytes", v.Bytes.Sum(),
+		"keys-bytes", v.Bytes.Keys, "lease-bytes", v.Bytes.Leases)
+	n.alarmed.Store(true)
+	alarm := fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}
+	if _, err := n.ProposeOwn(ctx, &fsm.SetAlarm{Alarm: alarm}); err != nil {
+		n.log.Warn("cannot raise the alarm; the next refused request retries",
+			"alarm", "NOSPACE", "error", err)
+	}
+}
