@@ -26,10 +26,14 @@ func clean(t *testing.T) {
 		"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT",
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL",
 		"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME",
-		"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_BSP_SCHEDULE_DELAY",
-		"OTEL_TRACES_SAMPLER",
+		"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_TRACES_SAMPLER",
 	} {
 		t.Setenv(name, "")
+	}
+	for _, name := range []string{ // a paused machine must not decide what is sent
+		"OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT",
+	} {
+		t.Setenv(name, "3600000")
 	}
 }
 
@@ -132,6 +136,9 @@ func TestProtocols(t *testing.T) {
 		}
 		_, s := x.Provider().Tracer("").Start(t.Context(), "put")
 		s.End()
+		if err := x.provider.ForceFlush(t.Context()); err != nil {
+			t.Error(err)
+		}
 		x.Close()
 		if got := <-c.got; got != "service.instance.id=a service.name=leases put" {
 			t.Errorf("%s: %s", protocol, got)
