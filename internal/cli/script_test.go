@@ -66,6 +66,7 @@ func (t tests) Run() int {
 // Every command prints what etcdctl prints, byte for byte, and exits with the same code. The
 // transcripts were recorded with etcdctl.
 func TestScripts(t *testing.T) {
+	tier.RealTime(t)
 	t.Parallel()
 	var server []string // in this process
 	if *serverFlag != "" || tier.InCampaign() {

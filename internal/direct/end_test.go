@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"leasehold.dev/test/tier"
 )
 
 // TestNothingAfterTheEnd: when the handler has returned, a goroutine that still receives is told
@@ -204,6 +206,7 @@ func TestHalfClosed(t *testing.T) {
 // TestLastWords: over TCP, too, a client that still sends learns how its stream has ended. A system
 // resets a connection that is closed with unread bytes, and forgets what was on its way.
 func TestLastWords(t *testing.T) {
+	tier.RealTime(t) // the server waits for the client for a moment
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/test/certs"
+	"leasehold.dev/test/tier"
 )
 
 // lines is a log whose lines a test takes.
@@ -34,6 +35,7 @@ func (l lines) Write(p []byte) (int, error) {
 // The member's log says why a connection was refused, and so does the client's error, which never
 // is just a broken connection. Some cases are repeated because a reset may overtake the reason.
 func TestRefusedHandshakes(t *testing.T) {
+	tier.RealTime(t) // a refused connection is read for a second
 	a, stranger := certs.New(t), certs.New(t)
 	good := serverOf(a)
 	good.TrustedCAFile = a.Path("ca.pem")
