@@ -11,12 +11,13 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/storage"
+	servers "leasehold.dev/test/process"
 )
 
 // Nothing is founded while something else listens at an address of the cluster.
 func TestInitBesideAStranger(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", servers.MustFreeAddr()) // which nobody else gets afterwards
 	if err != nil {
 		t.Fatal(err)
 	}

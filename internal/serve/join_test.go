@@ -23,6 +23,7 @@ import (
 
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/server"
+	servers "leasehold.dev/test/process"
 )
 
 // fakeCluster is a cluster as a joiner sees it. A call fails with the first of
@@ -478,7 +479,7 @@ func TestJoinMistakes(t *testing.T) {
 // An etcd is not asked to add the member. Something that is no server is waited for, with the
 // reason.
 func TestJoinForeign(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", servers.MustFreeAddr()) // which nobody else gets afterwards
 	if err != nil {
 		t.Fatal(err)
 	}
