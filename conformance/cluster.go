@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/test/process"
 )
 
@@ -28,7 +29,7 @@ type cluster struct {
 	binary  string
 	members []*member
 	relay   *member
-	cert    *certificate // nil without TLS
+	cert    listen.TLS // self-signed; zero without TLS
 	admin   *clientv3.Client
 }
 
@@ -57,7 +58,7 @@ func startCluster(ctx context.Context, g given, binary, dir string) (_ *cluster,
 		}
 	}()
 	if g.TLS {
-		if c.cert, err = newCertificate(dir); err != nil {
+		if c.cert, err = (listen.TLS{Auto: true}).SelfSigned(dir, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -96,10 +97,10 @@ func (c *cluster) configure() {
 		addr := process.MustFreeAddr()
 		url := "http://" + addr
 		var secure []string
-		if c.cert != nil {
+		if c.given.TLS {
 			url = "https://" + addr
 			secure = []string{
-				"--cert-file", c.cert.file("server.pem"), "--key-file", c.cert.file("server.key"),
+				"--cert-file", c.cert.CertFile, "--key-file", c.cert.KeyFile,
 			}
 		}
 		name := fmt.Sprintf("m%d", i)
@@ -121,8 +122,11 @@ func (c *cluster) connect() error {
 	for _, m := range c.members {
 		cfg.Endpoints = append(cfg.Endpoints, m.addr)
 	}
-	if c.cert != nil {
-		cfg.TLS = c.cert.client()
+	if c.given.TLS {
+		var err error
+		if cfg.TLS, err = (listen.TLS{TrustedCAFile: c.cert.CertFile}).Client(); err != nil {
+			return err
+		}
 	}
 	if c.given.Users && c.admin != nil {
 		cfg.Username, cfg.Password = "root", rootPassword

@@ -65,9 +65,9 @@ func (r *run) connect(name string, with args) error {
 		a[key] = value
 	}
 	scheme := "http://"
-	if r.cluster.cert != nil {
+	if r.cluster.given.TLS {
 		scheme = "https://"
-		a["ca"] = r.cluster.cert.file("server.pem")
+		a["ca"] = r.cluster.cert.CertFile
 	}
 	var list []string
 	for _, m := range r.cluster.targets() {

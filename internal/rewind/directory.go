@@ -48,7 +48,7 @@ type Directory struct {
 	Why       error // set if neither Empty nor Sound
 	// Run is the current process if the directory is open, or the last one. It is zero if there is
 	// no record of it.
-	Run Run
+	Run storage.Run
 
 	Cluster, Member uint64
 	Name            string
@@ -66,15 +66,7 @@ type Directory struct {
 }
 
 // Member is a member of the cluster, according to a data directory.
-type Member struct {
-	ID                   uint64
-	Name                 string
-	PeerURLs, ClientURLs []string
-	Learner              bool
-}
-
-// Run records which process ran on a data directory, and how it ended.
-type Run = storage.Run
+type Member = fsm.Member
 
 // hex parses an ID in hexadecimal, and returns 0 if it is invalid.
 func hex(id string) uint64 {
@@ -113,11 +105,7 @@ func Examine(path string) (*Directory, error) {
 	if d.machine != nil {
 		v := d.machine.View()
 		d.Revision = v.KV.Revision()
-		for _, m := range v.Members {
-			d.Members = append(d.Members, Member{
-				m.ID, m.Name, m.PeerURLs, m.ClientURLs, m.Learner,
-			})
-		}
+		d.Members = v.Members
 	}
 	return d, nil
 }

@@ -87,7 +87,7 @@ func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 	}
 	for d.machine.Scrub(1 << 20) { // drop what no revision needs
 	}
-	err = create(c, o, func(w io.Writer) error {
+	err = Create(c, o, func(w io.Writer) error {
 		return backup.Write(context.Background(), w, d.Cluster, d.machine.Image().Encode)
 	}, func() {})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/etcdsnapshot"
+	"leasehold.dev/internal/rewind"
 	"leasehold.dev/internal/table"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/server"
@@ -198,17 +199,9 @@ func restoreEtcd(w io.Writer, path string, cfg server.Config, o server.RestoreOp
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	defer s.Close()
-	out, in := io.Pipe()
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		cluster := max(rand.Uint64(), 1)
-		in.CloseWithError(backup.Write(context.Background(), in, cluster, s.Import().Encode))
-	}()
-	o.SkipHash = true // the file's hash was checked, and the stream has none
-	err = server.Restore(out, cfg, o)
-	_ = out.CloseWithError(err) // ends the goroutine if it has not written everything
-	<-written
+	err = rewind.Create(cfg, o, func(w io.Writer) error {
+		return backup.Write(context.Background(), w, max(rand.Uint64(), 1), s.Import().Encode)
+	}, func() {})
 	if err := notRestored(path, err, cfg); err != nil {
 		return err
 	}

@@ -79,14 +79,6 @@ type Visitor struct {
 // the transport. A method that blocks delays only what its comment says, and Close, which waits for
 // all.
 type Handler interface {
-	Gatekeeper
-	Receiver
-	Impostors
-	Installer
-}
-
-// A Gatekeeper decides which members are admitted, and learns which do not admit this one.
-type Gatekeeper interface {
 	// Admit returns nil if a member may send; ErrRemoved, ErrLost or an error that wraps ErrVersion
 	// if it never may; or another error if it may not now (the other side will retry). A member may
 	// be unknown here because it has just joined. Called when a stream begins, and after each
@@ -100,10 +92,7 @@ type Gatekeeper interface {
 	// connected there (ErrCopy). Called once per connection that was refused or ended so; dialing
 	// continues, slowly.
 	Expelled(by uint64, why error)
-}
 
-// A Receiver receives messages, and learns which members may have missed some.
-type Receiver interface {
 	// Receive gets one message. Calls for one sender are sequential, in the order of sending.
 	// Blocking is back-pressure: the sender's queue fills, then drops. The handler may keep data.
 	Receive(from uint64, data []byte)
@@ -115,20 +104,14 @@ type Receiver interface {
 	// once per process. Messages that the dead process sent may still be received afterwards; those
 	// of a new process come later.
 	Gone(member uint64)
-}
 
-// Impostors is notified of processes with another process's identity.
-type Impostors interface {
 	// Copied reports that two processes of a member are alive, one of which was refused: its data
 	// directory was copied. The member may be this one, if another member says so.
 	Copied(member uint64)
 	// Claimed reports that a member of another cluster mistakes this one for the member of its own
 	// cluster with the same ID.
 	Claimed(cluster, by uint64)
-}
 
-// An Installer installs the state of another member, and lists the members.
-type Installer interface {
 	// Snapshot receives one snapshot: header is the sender's, and next returns the chunks, which
 	// the handler may keep, until io.EOF; any other error means that the rest will not come. The
 	// returned error goes to the sender as a remoteError; nil tells it that the snapshot is safe

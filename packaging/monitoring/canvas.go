@@ -22,10 +22,6 @@ const (
 // fonts have the same widths; every SVG viewer has one of them.
 const fonts = "Liberation Sans,Arial,Helvetica,sans-serif"
 
-// letterWidth is the approximate width of a letter, relative to the font size. SVG does not report
-// the width of text.
-const letterWidth = 0.55
-
 // A point is a position in a picture; y grows downward.
 type point struct{ x, y float64 }
 

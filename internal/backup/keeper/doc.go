@@ -16,6 +16,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/robfig/cron/v3"
+
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/backup/target"
 )
@@ -49,17 +51,11 @@ type State struct {
 	Write func(context.Context, io.Writer) error
 }
 
-// Schedule determines when full backups are due. See [parseSchedule].
-type Schedule interface {
-	// Next returns when the next backup after a given time is due, or the zero time if never.
-	Next(time.Time) time.Time
-}
-
 // Config configures a Keeper.
 type Config struct {
 	Source   Source
 	Target   target.Target
-	Schedule Schedule
+	Schedule cron.Schedule // when full backups are due
 	// Keep is how many full backups are kept, along with the log since the oldest.
 	Keep int
 	// Every is how often the log is copied.

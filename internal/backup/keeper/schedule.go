@@ -10,11 +10,11 @@ import (
 // utc is a schedule in UTC, unless it names a time zone.
 type utc struct{ cron.Schedule }
 
-// Next implements Schedule.
+// Next implements cron.Schedule.
 func (s utc) Next(after time.Time) time.Time { return s.Schedule.Next(after.UTC()) }
 
 // parseSchedule parses a cron schedule: five fields, or @daily, @every 1h and so on.
-func parseSchedule(text string) (Schedule, error) {
+func parseSchedule(text string) (cron.Schedule, error) {
 	s, err := cron.ParseStandard(text)
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a schedule in cron syntax, such as \"0 3 * * *\", "+

@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 	"leasehold.dev/internal/cli/cluster"
 	"leasehold.dev/internal/rewind"
+	"leasehold.dev/internal/storage"
 )
 
 // sound returns the directory of m1, one of three members, all of which are unreachable.
@@ -50,7 +51,7 @@ func TestDiagnoseDirectory(t *testing.T) {
 	}
 	running := func(r *recovery) {
 		r.dir.Condition = rewind.Running
-		r.dir.Run = rewind.Run{Cluster: "c", Member: "1", Name: "m1", Process: 42}
+		r.dir.Run = storage.Run{Cluster: "c", Member: "1", Name: "m1", Process: 42}
 	}
 	cutOff := filepath.Join(t.TempDir(), "[d")
 	for _, behind := range []string{"", ".before-recovery-1", ".before-recovery-2"} {
