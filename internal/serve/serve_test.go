@@ -410,7 +410,7 @@ func TestLog(t *testing.T) {
 	if o := try(t, nil, "--log-format", "console"); !strings.Contains(o.stderr, `level=INFO msg=ran`) {
 		t.Errorf("console: %q", o.stderr)
 	}
-	if o := try(t, nil, "--log-outputs", "/nonexistent/log"); o.err == nil || o.ran {
+	if o := try(t, nil, "--log-outputs", file+"/log"); o.err == nil || o.ran {
 		t.Errorf("a log that cannot be written: %v", o.err)
 	}
 }
