@@ -422,14 +422,18 @@ func TestManyAreLate(t *testing.T) {
 		d := holding(&counted{}, n, Limits{})
 		admitted(t, d, &Write{Touches: []keyrange.Range{{Key: "k"}}}, false)
 		d.Advance(5000)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		list, _ := d.Late()
-		runtime.ReadMemStats(&after)
-		if len(list) != min(n, lateKept) {
-			t.Fatalf("%d are named of %d", len(list), n)
+		least := ^uint64(0)
+		for range 5 { // others may allocate, too
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			list, _ := d.Late()
+			runtime.ReadMemStats(&after)
+			if len(list) != min(n, lateKept) {
+				t.Fatalf("%d are named of %d", len(list), n)
+			}
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
 		}
-		return after.TotalAlloc - before.TotalAlloc
+		return least
 	}
 	if few, many := took(lateKept), took(20*lateKept); many > 2*few {
 		t.Errorf("%d bytes to name those who are slow, %d if they are twenty times as many", few, many)

@@ -186,6 +186,7 @@ func (r *Remote) operation(ctx context.Context, name string) (Operation, error) 
 		}
 		return Operation{}, err
 	}
+	r.progress(name, 1)
 	n := float64(t.hist.Count())
 	o := Operation{
 		Name: name, Count: t.hist.Count(), P50: Millis(t.hist.Quantile(0.50)),
