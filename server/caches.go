@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// OpenCache implements native.Cacher.
+// OpenCache implements native.Node.
 func (n *node) OpenCache(o replica.OpenCache, to native.Cache) error {
 	return n.inbox.ask(func(m *mail) int { return len(m.Caches) + 1 }, func(m *mail) {
 		of := fsm.Holding{ID: o.ID, Token: o.Token}
@@ -19,7 +19,7 @@ func (n *node) OpenCache(o replica.OpenCache, to native.Cache) error {
 	})
 }
 
-// AckCache implements native.Cacher. If there is no room the acknowledgement is lost, and the cache
+// AckCache implements native.Node. If there is no room the acknowledgement is lost, and the cache
 // is asked again.
 func (n *node) AckCache(a replica.AckCache, from native.Cache) {
 	_ = n.inbox.ask(func(m *mail) int { return len(m.Caches) + 1 }, func(m *mail) {
@@ -28,15 +28,15 @@ func (n *node) AckCache(a replica.AckCache, from native.Cache) {
 	})
 }
 
-// CloseCache implements native.Cacher.
+// CloseCache implements native.Node.
 func (n *node) CloseCache(of fsm.Holding, to native.Cache) {
 	n.inbox.put(func(m *mail) {
 		m.Caches = append(m.Caches, shell.CacheMail{From: to, Of: of, Closed: true})
 	})
 }
 
-// Uses implements native.Holding.
+// Uses implements native.Node.
 func (n *node) Uses() []fsm.Use { return slices.Collect(n.replica.Machine().Uses()) }
 
-// Holds implements native.Holding.
+// Holds implements native.Node.
 func (n *node) Holds(id lease.ID) []keyrange.Range { return n.replica.Machine().Holds(id) }

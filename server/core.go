@@ -78,7 +78,7 @@ func newWaiting(view func() *fsm.View) waiting {
 	}
 }
 
-// View implements etcd.Reader.
+// View implements etcd.Node.
 func (c *core) View() *fsm.View { return c.view.Load() }
 
 // next has the times at which the core's rare tasks are due.

@@ -78,9 +78,7 @@ func (n *leaseNews) run(ctx context.Context) {
 	}
 }
 
-var _ native.LeaseWatchable = (*node)(nil)
-
-// OnLeaseNews implements native.LeaseWatchable.
+// OnLeaseNews implements native.Node.
 func (n *node) OnLeaseNews(f func()) (stop func()) {
 	w := n.news
 	w.mu.Lock()
@@ -95,13 +93,13 @@ func (n *node) OnLeaseNews(f func()) (stop func()) {
 	}
 }
 
-// SlowCaches implements native.Holding.
+// SlowCaches implements native.Node.
 func (n *node) SlowCaches() *native.SlowCaches { return n.news.slow.Load() }
 
-// Now implements native.LeaseWatchable.
+// Now implements native.Node.
 func (n *node) Now() lease.Instant { return n.clock.now() }
 
-// InspectHere implements native.LeaseWatchable.
+// InspectHere implements native.Node.
 func (n *node) InspectHere(ctx context.Context, f func(*lease.Lessor, uint64)) error {
 	done := make(chan struct{})
 	if !n.inbox.task(func() {

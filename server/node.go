@@ -169,7 +169,7 @@ func (n *node) recycle(c *call) {
 	n.calls.Put(c)
 }
 
-// Propose implements api.Proposer. The command is applied if the caller of ctx has permission.
+// Propose implements api.Node. The command is applied if the caller of ctx has permission.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	who := api.CallerOf(ctx)
 	err := n.requireLogin(ctx, who)
@@ -277,17 +277,17 @@ func (n *node) ProposeOwn(ctx context.Context, cmd fsm.Command) (fsm.Result, err
 	return c.proposal.Result, c.proposal.Err
 }
 
-// Confirm implements etcd.Reader.
+// Confirm implements etcd.Node.
 func (n *node) Confirm(ctx context.Context) error { return n.Inspect(ctx, nil) }
 
-// Inspect implements etcd.Inspector.
+// Inspect implements etcd.Node.
 func (n *node) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	c := n.newCall()
 	c.read = replica.Read{Inspect: f, Owner: c}
 	return n.read(ctx, c)
 }
 
-// InspectLease implements etcd.Inspector.
+// InspectLease implements etcd.Node.
 func (n *node) InspectLease(
 	ctx context.Context, id lease.ID, f func(*lease.Lessor, lease.TTL, bool),
 ) error {
@@ -312,7 +312,7 @@ func (n *node) read(ctx context.Context, c *call) error {
 	return c.read.Err
 }
 
-// Renew implements etcd.Renewer.
+// Renew implements etcd.Node.
 func (n *node) Renew(id lease.ID, by *access.State, to api.Renewed) error {
 	return n.inbox.ask(func(m *mail) int { return m.renewing + 1 }, func(m *mail) {
 		m.renewing++
@@ -323,8 +323,8 @@ func (n *node) Renew(id lease.ID, by *access.State, to api.Renewed) error {
 // transferPoll is how often MoveLeader checks who leads.
 const transferPoll = 5 * time.Millisecond
 
-// MoveLeader implements etcd.Transferrer. Raft gives up a transfer after an election timeout,
-// silently; so this waits for the outcome.
+// MoveLeader implements etcd.Node. Raft gives up a transfer after an election timeout, silently;
+// so this waits for the outcome.
 func (n *node) MoveLeader(ctx context.Context, target uint64) error {
 	begun := make(chan error, 1)
 	if !n.inbox.task(func() { begun <- n.replica.Transfer(target) }) {
@@ -348,7 +348,7 @@ func (n *node) MoveLeader(ctx context.Context, target uint64) error {
 	return nil
 }
 
-// Abandon implements etcd.Renewer.
+// Abandon implements etcd.Node.
 func (n *node) Abandon(ids []lease.ID) {
 	n.inbox.put(func(m *mail) {
 		if len(m.Abandoned) < maxQueued {
@@ -357,13 +357,13 @@ func (n *node) Abandon(ids []lease.ID) {
 	})
 }
 
-// Watches implements api.Watchable.
+// Watches implements api.Node.
 func (n *node) Watches() *watch.Hub[*api.Event] { return n.hub }
 
 // WaitQueues implements native.Node.
 func (n *node) WaitQueues() *waitqueue.Queues { return n.waitQueues }
 
-// Status implements etcd.Reporter.
+// Status implements etcd.Node.
 func (n *node) Status() etcd.Status {
 	s, usage, v := n.status.Load(), n.disk.Usage(), n.view.Load()
 	out := etcd.Status{
@@ -390,7 +390,7 @@ func (n *node) Status() etcd.Status {
 	return out
 }
 
-// Alarms implements etcd.Reporter.
+// Alarms implements etcd.Node.
 func (n *node) Alarms() []fsm.Alarm {
 	alarms := n.View().Alarms
 	own := fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}
@@ -400,7 +400,7 @@ func (n *node) Alarms() []fsm.Alarm {
 	return alarms
 }
 
-// SnapshotTo implements etcd.Maintainer. "leasehold snapshot restore" can restore its output.
+// SnapshotTo implements etcd.Node. "leasehold snapshot restore" can restore its output.
 func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
 	image, err := n.image(ctx)
 	if err != nil {
@@ -409,6 +409,6 @@ func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
 	return backup.Write(ctx, w, n.cluster, image.Encode)
 }
 
-// Defragment implements etcd.Maintainer. The state lives in memory and its snapshots are written as
-// a whole, so there is nothing to defragment: only compaction frees space.
+// Defragment implements etcd.Node. The state lives in memory and its snapshots are written as a
+// whole, so there is nothing to defragment: only compaction frees space.
 func (n *node) Defragment(context.Context) error { return nil }

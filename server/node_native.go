@@ -12,7 +12,7 @@ import (
 
 var _ native.Node = (*node)(nil)
 
-// InspectLeases implements native.Inspector.
+// InspectLeases implements native.Node.
 func (n *node) InspectLeases(
 	ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
 ) error {
@@ -23,7 +23,7 @@ func (n *node) InspectLeases(
 	return n.read(ctx, c)
 }
 
-// ProposeAll implements native.Proposer. Like Propose it acts for the caller of ctx.
+// ProposeAll implements native.Node. Like Propose it acts for the caller of ctx.
 func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.Outcome {
 	out := make([]native.Outcome, len(commands))
 	who := api.CallerOf(ctx)
@@ -85,7 +85,7 @@ func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*cal
 	return err
 }
 
-// RenewAll implements native.Renewer. It passes to the core once, however many leases there are.
+// RenewAll implements native.Node. It passes to the core once, however many leases there are.
 func (n *node) RenewAll(r *replica.Renewals) error {
 	return n.inbox.ask(
 		func(m *mail) int {
@@ -100,7 +100,7 @@ func (n *node) RenewAll(r *replica.Renewals) error {
 		})
 }
 
-// EndKeeper implements native.Renewer.
+// EndKeeper implements native.Node.
 func (n *node) EndKeeper(by replica.Keeper) {
 	// In the order of its renewals; otherwise those would create groups that nothing ends.
 	end := &replica.Renewals{GroupRenewals: replica.GroupRenewals{Keeper: by, End: true}}

@@ -24,6 +24,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/member/authn"
 	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
@@ -169,7 +170,7 @@ func (s *Server) relayedOptions(o etcd.Options) relayed.Options {
 // served is a member with its logins, for etcd's services.
 type served struct {
 	*node
-	etcd.Logins
+	*authn.Logins
 }
 
 // both registers a service with two servers.

@@ -18,18 +18,11 @@ import (
 var errHash = status.Error(codes.InvalidArgument,
 	"leasehold: set the user's password, not its hash")
 
-// authNode is what the Auth service needs from the member.
-type authNode interface {
-	api.Proposer
-	Reader
-	Logins
-}
-
 // authService serves etcdserverpb.Auth.
 type authService struct {
 	pb.UnsafeAuthServer
 	identity
-	node authNode
+	node Node
 }
 
 // change proposes a command about users and roles, and returns the header of the answer.

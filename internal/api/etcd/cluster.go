@@ -17,17 +17,11 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// clusterNode is what the Cluster service needs from the member.
-type clusterNode interface {
-	api.Proposer
-	Reader
-}
-
 // clusterService serves etcdserverpb.Cluster.
 type clusterService struct {
 	pb.UnsafeClusterServer
 	identity
-	node clusterNode
+	node Node
 }
 
 // header returns a header without a revision, as in etcd.

@@ -12,17 +12,11 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// kvNode is what the KV service needs from the member.
-type kvNode interface {
-	api.Proposer
-	Reader
-}
-
 // kvService serves etcdserverpb.KV.
 type kvService struct {
 	pb.UnsafeKVServer
 	identity
-	node     kvNode
+	node     Node
 	maxOps   int
 	maxKeys  int // of one lease
 	maxBytes int
@@ -189,7 +183,7 @@ func (s *kvService) room(ctx context.Context, c fsm.Command) error {
 }
 
 // propose returns the result of a command, or the error for the client.
-func propose(ctx context.Context, n api.Proposer, c fsm.Command) (fsm.Result, error) {
+func propose(ctx context.Context, n Node, c fsm.Command) (fsm.Result, error) {
 	res, err := n.Propose(ctx, c)
 	if err != nil {
 		return res, api.ProposalError(err)

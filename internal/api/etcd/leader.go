@@ -21,7 +21,7 @@ const leaderPatience = 3
 // leaderGuard refuses calls, and ends streams, that require a leader (etcd's "hasleader" metadata)
 // when there is none. It is safe for concurrent use.
 type leaderGuard struct {
-	node     Reporter
+	node     Node
 	interval time.Duration // between checks
 
 	mu      sync.Mutex // guards what follows

@@ -14,7 +14,7 @@ import (
 // clients, and programs that wait for a promotion, recognize a learner by the refusal.
 type learnerGuard struct {
 	identity
-	node Reader
+	node Node
 }
 
 // learning reports whether this member is a learner. A member that is not in its own list counts as

@@ -30,19 +30,11 @@ const (
 
 var errLeaseID = status.Error(codes.InvalidArgument, "etcdserver: lease ID is negative")
 
-// leaseNode is what the Lease service needs from the member.
-type leaseNode interface {
-	api.Proposer
-	Reader
-	Inspector
-	Renewer
-}
-
 // leaseService serves etcdserverpb.Lease.
 type leaseService struct {
 	pb.UnsafeLeaseServer
 	identity
-	node     leaseNode
+	node     Node
 	stop     context.Context // ends when the service does
 	panics   *listen.Panics
 	renewals *api.Renewals
@@ -72,7 +64,7 @@ func (s *leaseService) LeaseGrant(
 
 // grant grants a lease. Without an ID it draws one, and another in the unlikely case that it is in
 // use; apply must be deterministic.
-func grant(ctx context.Context, n api.Proposer, t lease.Terms) (*lease.Info, int64, error) {
+func grant(ctx context.Context, n Node, t lease.Terms) (*lease.Info, int64, error) {
 	chosen := t.ID == 0
 	for {
 		if chosen {

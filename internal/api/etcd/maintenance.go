@@ -20,20 +20,11 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// maintenanceNode is what the Maintenance service needs from the member.
-type maintenanceNode interface {
-	api.Proposer
-	Reader
-	Reporter
-	Maintainer
-	Transferrer
-}
-
 // maintenanceService serves etcdserverpb.Maintenance.
 type maintenanceService struct {
 	pb.UnsafeMaintenanceServer
 	identity
-	node maintenanceNode
+	node Node
 }
 
 // Alarm implements pb.MaintenanceServer.

@@ -10,33 +10,18 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Reader reads keys and the state of the cluster.
-type Reader interface {
+// Node is the member that the services belong to. It is safe for concurrent use.
+type Node interface {
+	api.Node
 	// Confirm returns once a View taken afterwards is no older than any write
 	// that was acknowledged before the call.
 	Confirm(ctx context.Context) error
-	// View returns the newest applied state.
-	View() *fsm.View
-}
-
-// Inspector reads leases, linearizably.
-type Inspector interface {
-	// Inspect calls f on the goroutine that owns the lessor: f must be quick,
-	// must not block, and must copy what it takes out.
-	Inspect(ctx context.Context, f func(*lease.Lessor)) error
-	// InspectHere is Inspect of this member's state, as of a log index, without waiting for other
-	// members.
-	InspectHere(ctx context.Context, f func(l *lease.Lessor, index uint64)) error
 	// InspectLease is Inspect with the leader's answer about one lease: how long it will certainly
 	// live, and whether it exists. Only the leader knows that. Everything else that f sees is this
 	// member's state, which is at least as new.
 	InspectLease(
 		ctx context.Context, id lease.ID, f func(l *lease.Lessor, left lease.TTL, ok bool),
 	) error
-}
-
-// Renewer renews leases.
-type Renewer interface {
 	// Renew returns at once. to is called exactly once, possibly before Renew returns, unless Renew
 	// returns an error. The caller was found to be allowed to renew the lease by users and roles
 	// that are no older than by.
@@ -44,52 +29,23 @@ type Renewer interface {
 	// Abandon reports that the client that renewed these leases is gone, because its stream has
 	// ended.
 	Abandon(ids []lease.ID)
-}
-
-// Reporter reports the member's condition.
-type Reporter interface {
 	// Status is cheap enough for every connection, not for every request.
 	Status() Status
 	// Alarms returns the alarms of the cluster, and NoSpace of this member while its disk is full.
 	Alarms() []fsm.Alarm
-}
-
-// Maintainer manages what is on disk.
-type Maintainer interface {
 	// SnapshotTo writes a snapshot of the applied state.
 	SnapshotTo(ctx context.Context, w io.Writer) error
 	// Defragment returns space to the file system.
 	Defragment(ctx context.Context) error
-}
-
-// Transferrer hands over the leadership.
-type Transferrer interface {
 	// MoveLeader returns when the member target leads. On a member other than the leader it returns
 	// replica.ErrNoLeader.
 	MoveLeader(ctx context.Context, target uint64) error
-}
-
-// Logins authenticate users. They are slow on purpose, and bound the work at a time.
-type Logins interface {
 	// LogIn returns a token for a user and password. Its error is login.ErrRefused,
-	// access.ErrNotEnabled, or says why the password could not be checked.
+	// access.ErrNotEnabled, or says why the password could not be checked. Logging in is slow on
+	// purpose, and the work at a time is bounded; so it is for HashPassword.
 	LogIn(ctx context.Context, user, password string) (token string, err error)
 	// HashPassword returns the hash of a new password.
 	HashPassword(ctx context.Context, password string) ([]byte, error)
-}
-
-// Node is the member that the services belong to. It is safe for concurrent use.
-type Node interface {
-	api.Proposer
-	Reader
-	Inspector
-	Renewer
-	api.Watchable
-	api.Guarded
-	Reporter
-	Maintainer
-	Transferrer
-	Logins
 }
 
 // Status is a member's view of itself and its cluster.

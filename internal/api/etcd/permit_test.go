@@ -20,7 +20,7 @@ import (
 
 // loginAs is an Identity that has just logged in.
 type loginAs struct {
-	node Reader
+	node Node
 	user string
 }
 

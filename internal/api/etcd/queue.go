@@ -28,13 +28,6 @@ const sessionTTL = 60 * second
 // cleanUpTime bounds the removal of the key of a caller that left.
 const cleanUpTime = 10 * time.Second
 
-// queueNode is what locks and elections need from the member.
-type queueNode interface {
-	api.Proposer
-	Reader
-	api.Watchable
-}
-
 // queue is the wait queue that locks and elections are made of: below a prefix, each lease has one
 // key, and the oldest key, by create revision, is at the head; of keys that one transaction
 // created, the smallest. The keys are those of etcd's concurrency package, so that programs with
@@ -45,7 +38,7 @@ type queueNode interface {
 // cannot be used here.
 type queue struct {
 	identity
-	node    queueNode
+	node    Node
 	maxKeys int             // of one lease
 	stop    context.Context // ends when the service does
 }

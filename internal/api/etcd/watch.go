@@ -19,18 +19,11 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// watchNode is what the Watch service needs from the member.
-type watchNode interface {
-	Reader
-	api.Watchable
-	api.Guarded
-}
-
 // watchService serves etcdserverpb.Watch.
 type watchService struct {
 	pb.UnsafeWatchServer
 	identity
-	node     watchNode
+	node     Node
 	maxBytes int           // of one fragment
 	interval time.Duration // between progress notifications
 	stop     context.Context

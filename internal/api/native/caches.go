@@ -26,18 +26,6 @@ type Cache interface {
 	Reopen(term uint64)
 }
 
-// Cacher connects caches with the leader.
-type Cacher interface {
-	// OpenCache tells the leader what a cache has. From now on, to is the only receiver of its
-	// invalidations.
-	OpenCache(o replica.OpenCache, to Cache) error
-	// AckCache tells the leader what a cache has dropped. It has no effect if the cache has been
-	// opened elsewhere since.
-	AckCache(a replica.AckCache, from Cache)
-	// CloseCache ends what OpenCache began.
-	CloseCache(of fsm.Holding, to Cache)
-}
-
 const (
 	// maxHas bounds the ranges in one message of a cache.
 	maxHas = 10_000

@@ -27,7 +27,7 @@ const (
 // Invariants: next is a heap of the silent leases that have not been reported. A lease is in leases
 // if it is in next, or has been reported and has neither ended nor been renewed since.
 type expiring struct {
-	node   leaseNode
+	node   Node
 	within lease.TTL
 	wants  func(*lease.Info) bool
 	may    func(*lease.Info) bool // the caller may see the lease
@@ -52,7 +52,7 @@ type silent struct {
 	sweep uint64        // number of the last scan that found it
 }
 
-func newExpiring(n leaseNode, r *pb.EventsRequest, wants func(*lease.Info) bool) *expiring {
+func newExpiring(n Node, r *pb.EventsRequest, wants func(*lease.Info) bool) *expiring {
 	return &expiring{
 		node: n, within: lease.TTL(r.ExpiringWithinMs), wants: wants,
 		list:   &pb.ListRequest{NamePrefix: r.NamePrefix},

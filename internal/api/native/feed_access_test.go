@@ -93,7 +93,7 @@ type changing struct {
 	t *testing.T
 }
 
-// Inspect implements api.Inspector.
+// Inspect implements api.Node.
 func (n changing) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	n.mustDo(n.t, "root", &fsm.UserAdd{Name: "more", NoPassword: true})
 	return n.fakeNode.Inspect(ctx, f)

@@ -21,7 +21,7 @@ type fakeLeader struct {
 	accessChanged chan struct{} // nil until it is requested
 }
 
-// AccessChanged implements api.Guarded.
+// AccessChanged implements api.Node.
 func (n *fakeLeader) AccessChanged() <-chan struct{} {
 	n.leaderMu.Lock()
 	defer n.leaderMu.Unlock()

@@ -24,7 +24,7 @@ import (
 )
 
 // service returns the services without gRPC.
-func service(n leaseNode, o Options) unary {
+func service(n Node, o Options) unary {
 	return unary{&store{leases: &leases{node: n, o: o.withDefaults()}}}
 }
 

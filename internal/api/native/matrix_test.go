@@ -131,7 +131,7 @@ func byGateway(t *testing.T, n Node, user string, c nativetest.Request) (bool, e
 // openNode is a node that opens caches at once.
 type openNode struct{ *fakeNode }
 
-// OpenCache implements Cacher.
+// OpenCache implements Node.
 func (n openNode) OpenCache(_ replica.OpenCache, to Cache) error {
 	to.Opened(1, nil)
 	return nil

@@ -11,44 +11,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Proposer replicates commands.
-type Proposer interface {
-	api.Proposer
-	// ProposeAll proposes many commands, which must not make the state grow, and returns an outcome
-	// for each, in their order.
-	ProposeAll(ctx context.Context, cs []fsm.Command) []Outcome
-}
-
 // Outcome is the outcome of a proposed command.
 type Outcome struct {
 	Result fsm.Result
 	Err    error
-}
-
-// Inspector reads the state linearizably.
-type Inspector interface {
-	// View returns the newest applied state.
-	View() *fsm.View
-	// Inspect calls f on the goroutine that owns the lessor. f must be quick, must not block, and
-	// must copy what it keeps. If Inspect returns an error, f may still be called later, so the
-	// caller must not read what f writes.
-	Inspect(ctx context.Context, f func(*lease.Lessor)) error
-	// InspectLeases is Inspect with the leader's answer about some leases: whether each exists, and
-	// how long it will last at least, which only the leader knows. The state that f sees is that of
-	// this member, which is at least as new as the answer.
-	InspectLeases(
-		ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
-	) error
-}
-
-// Renewer renews leases.
-type Renewer interface {
-	// RenewAll does not block. The Owner of its argument is a RenewedAll, which is called for each
-	// lease exactly once, possibly before RenewAll returns. If RenewAll returns an error, it is not
-	// called.
-	RenewAll(r *replica.Renewals) error
-	// EndKeeper reports the end of a stream that has used this keeper.
-	EndKeeper(by replica.Keeper)
 }
 
 // RenewedAll receives the outcomes of Renewals. It is called on the core's goroutine and must not
@@ -89,33 +55,6 @@ type Late interface {
 	Late(of Traced)
 }
 
-// LeaseWatchable announces lease events, which are in the View.
-type LeaseWatchable interface {
-	// OnLeaseNews registers f until stop is called. The member calls f after the view has new lease
-	// events or silences, or SlowCaches has changed. f is not called on the core's goroutine. It
-	// must not block.
-	OnLeaseNews(f func()) (stop func())
-	// Now returns the current instant by the clock of fsm.Silence.
-	Now() lease.Instant
-	// InspectHere is Inspect without asking the leader: f sees what this member has applied, up to
-	// index.
-	InspectHere(ctx context.Context, f func(l *lease.Lessor, index uint64)) error
-}
-
-// Holding describes what leases hold for caches, which of these delay writes, and how much of the
-// state each principal uses.
-type Holding interface {
-	// Uses returns each principal's use of the state, in any order. Only an f of Inspector may call
-	// it.
-	Uses() []fsm.Use
-	// Holds returns the ranges that a lease holds. Only an f of Inspector may call it. It must not
-	// modify the result.
-	Holds(id lease.ID) []keyrange.Range
-	// SlowCaches returns the slow caches that this member knows, or nil if there has been none.
-	// OnLeaseNews announces changes.
-	SlowCaches() *SlowCaches
-}
-
 // SlowCaches are the caches that have delayed writes for long. It is immutable.
 type SlowCaches struct{ List []SlowCache }
 
@@ -127,30 +66,56 @@ type SlowCache struct {
 	Since lease.Instant
 }
 
-// leaseNode is the member as seen by LeaseService.
-type leaseNode interface {
-	Proposer
-	Inspector
-	Renewer
-	LeaseWatchable
-	Holding
-	api.Guarded
-}
-
 // Node is the member as seen by the services. It is safe for concurrent use.
 type Node interface {
-	leaseNode
-	Cacher
-	api.Watchable
+	api.Node
+	// ProposeAll proposes many commands, which must not make the state grow, and returns an outcome
+	// for each, in their order.
+	ProposeAll(ctx context.Context, cs []fsm.Command) []Outcome
 	// Submit submits requests without blocking. Each To is called exactly once, possibly before
 	// Submit returns. Commands are applied in the order in which they are submitted. Submit does
 	// not keep the list.
 	Submit(list []Submission)
+	// InspectLeases is Inspect with the leader's answer about some leases: whether each exists, and
+	// how long it will last at least, which only the leader knows. The state that f sees is that of
+	// this member, which is at least as new as the answer.
+	InspectLeases(
+		ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
+	) error
+	// RenewAll does not block. The Owner of its argument is a RenewedAll, which is called for each
+	// lease exactly once, possibly before RenewAll returns. If RenewAll returns an error, it is not
+	// called.
+	RenewAll(r *replica.Renewals) error
+	// EndKeeper reports the end of a stream that has used this keeper.
+	EndKeeper(by replica.Keeper)
+	// OnLeaseNews registers f until stop is called. The member calls f after the view has new lease
+	// events or silences, or SlowCaches has changed. f is not called on the core's goroutine. It
+	// must not block.
+	OnLeaseNews(f func()) (stop func())
+	// Now returns the current instant by the clock of fsm.Silence.
+	Now() lease.Instant
+	// Uses returns each principal's use of the state, in any order. Only the f of an Inspect may
+	// call it.
+	Uses() []fsm.Use
+	// Holds returns the ranges that a lease holds for caches. Only the f of an Inspect may call it.
+	// It must not modify the result.
+	Holds(id lease.ID) []keyrange.Range
+	// SlowCaches returns the slow caches that this member knows, or nil if there has been none.
+	// OnLeaseNews announces changes.
+	SlowCaches() *SlowCaches
+	// OpenCache tells the leader what a cache has. From now on, to is the only receiver of its
+	// invalidations.
+	OpenCache(o replica.OpenCache, to Cache) error
+	// AckCache tells the leader what a cache has dropped. It has no effect if the cache has been
+	// opened elsewhere since.
+	AckCache(a replica.AckCache, from Cache)
+	// CloseCache ends what OpenCache began.
+	CloseCache(of fsm.Holding, to Cache)
+	// WaitQueues returns the wait queues. They are always the same.
+	WaitQueues() *waitqueue.Queues
 	// Leader returns the ID of the leader, or 0 if none is known, and a channel that is closed when
 	// that changes.
 	Leader() (id uint64, changed <-chan struct{})
 	// Outage describes why there is no leader. It returns "" if one is known.
 	Outage() string
-	// WaitQueues returns the wait queues. They are always the same.
-	WaitQueues() *waitqueue.Queues
 }

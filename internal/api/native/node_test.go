@@ -43,7 +43,7 @@ type fakeNode struct {
 	fakeLeader
 }
 
-// Uses implements Holding.
+// Uses implements Node.
 func (n *fakeNode) Uses() []fsm.Use { return slices.Collect(n.machine.Uses()) }
 
 func (n *fakeNode) Holds(id lease.ID) []keyrange.Range { return n.machine.Holds(id) }
@@ -300,7 +300,7 @@ func (n *fakeNode) WaitQueues() *waitqueue.Queues {
 	return waitqueue.New(n.Watches(), func() *mvcc.View { return n.View().KV })
 }
 
-// Watches implements api.Watchable. Nothing is published to this hub.
+// Watches implements api.Node. Nothing is published to this hub.
 func (n *fakeNode) Watches() *watch.Hub[*api.Event] {
 	return watch.New(func() watch.History[*api.Event] {
 		return api.NewHistory(n.View().KV)

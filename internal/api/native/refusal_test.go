@@ -120,7 +120,7 @@ func TestRenewalByNameRevealsNothing(t *testing.T) {
 // unsignaled is a node that does not signal changes of users or roles.
 type unsignaled struct{ openNode }
 
-// AccessChanged implements api.Guarded.
+// AccessChanged implements api.Node.
 func (unsignaled) AccessChanged() <-chan struct{} { return nil }
 
 // An anonymous request over a stream from before access control was enabled is not appended to the

@@ -36,7 +36,7 @@ type roundsNode struct {
 	taken   []*replica.Renewals
 }
 
-// RenewAll implements Renewer.
+// RenewAll implements Node.
 func (n *roundsNode) RenewAll(r *replica.Renewals) error {
 	if n.refuses == nil {
 		n.taken = append(n.taken, r)
@@ -44,7 +44,7 @@ func (n *roundsNode) RenewAll(r *replica.Renewals) error {
 	return n.refuses
 }
 
-// EndKeeper implements Renewer.
+// EndKeeper implements Node.
 func (n *roundsNode) EndKeeper(replica.Keeper) {}
 
 // A round larger than a relay may send, or refused by the core, has an outcome without groups. A

@@ -135,7 +135,7 @@ func (n fillingNode) Submit(list []Submission) {
 	n.openNode.Submit(list)
 }
 
-// CloseCache implements Cacher, for streams that end together.
+// CloseCache implements Node, for streams that end together.
 func (fillingNode) CloseCache(fsm.Holding, Cache) {}
 
 // Only the holder of a cache can add to what it has: otherwise a reader could name another's lease

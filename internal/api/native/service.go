@@ -133,7 +133,7 @@ func Register(s grpc.ServiceRegistrar, n Node, o Options) {
 // leases implements the operations of LeaseService. Its methods return plain errors.
 type leases struct {
 	pb.UnsafeLeaseServiceServer
-	node   leaseNode
+	node   Node
 	o      Options
 	causes causes
 	lates  lates

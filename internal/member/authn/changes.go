@@ -16,5 +16,5 @@ func NewChanges() *Changes {
 // Announce announces a change that is already visible in the view.
 func (c *Changes) Announce() { close(*c.next.Swap(new(make(chan struct{})))) }
 
-// AccessChanged implements api.Guarded: its channel is closed at the next change.
+// AccessChanged implements api.Node: its channel is closed at the next change.
 func (c *Changes) AccessChanged() <-chan struct{} { return *c.next.Load() }
