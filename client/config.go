@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"leasehold.dev/internal/backoff"
 	address "leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/holder"
@@ -249,8 +250,7 @@ func (m *mux) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// backOff returns how long to wait after this many consecutive failures, with jitter.
+// backOff returns how long to wait after this many consecutive failures.
 func backOff(failures int) time.Duration {
-	d := min(5*time.Millisecond<<min(failures, 10), 500*time.Millisecond)
-	return d/2 + rand.N(d/2)
+	return backoff.Delay(failures, 5*time.Millisecond, 500*time.Millisecond)
 }

@@ -3,11 +3,11 @@ package client
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/backoff"
 	address "leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/fault"
 )
@@ -104,7 +104,7 @@ func (s *seeker) follow(l *link) {
 	if time.Since(s.moved) >= calm {
 		s.moves = 0
 	}
-	s.arm(jittered(min(firstLook<<min(s.moves, 20), lastLook)))
+	s.arm(backoff.Delay(s.moves, firstLook, lastLook))
 }
 
 func (s *seeker) arm(d time.Duration) {
@@ -179,7 +179,7 @@ func (s *seeker) take(next, now *link) *link {
 		return nil
 	}
 	if next == nil {
-		s.arm(jittered(min(lookAgain<<min(s.vain, 20), lastLook)))
+		s.arm(backoff.Delay(s.vain, lookAgain, lastLook))
 		return nil
 	}
 	s.rest()
@@ -199,9 +199,6 @@ func (s *seeker) halt() {
 	}
 	s.searching, s.found = nil, nil
 }
-
-// jittered returns a random delay around d, so that clients spread out.
-func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
 
 // identify records the member behind an endpoint, or 0 if that is no longer known.
 func (m *mux) identify(place int, member uint64) {

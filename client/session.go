@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"leasehold.dev/client/internal/background"
 	"leasehold.dev/client/internal/uses"
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
@@ -158,8 +158,8 @@ const longestBackOff = 10 * time.Second
 func (c *Client) reopen(ctx context.Context, g Grant, last *Lease, short int) (*Session, error) {
 	gone := errors.Is(last.Err(), ErrLost)
 	for ; ; short++ {
-		d := min(50*time.Millisecond<<min(short, 10), longestBackOff)
-		if err := c.mux.pause(ctx, d/2+rand.N(d/2)); err != nil {
+		d := backoff.Delay(short, 50*time.Millisecond, longestBackOff)
+		if err := c.mux.pause(ctx, d); err != nil {
 			return nil, fmt.Errorf("client: open a session: %w", err)
 		}
 		if !gone { // else its keys would be in the way until it expires

@@ -18,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
@@ -167,7 +168,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for wait := 5 * time.Millisecond; !ok(); wait = min(2*wait, time.Second) {
-		if !pause(ctx, wait) {
+		if !backoff.Sleep(ctx, wait) {
 			t.Fatalf("in vain: %s", what)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "leasehold.dev/api/leasehold/v1"
+
+	"leasehold.dev/internal/backoff"
 )
 
 // Attach and Detach move keys in one revision, and keep their values and creation revisions.
@@ -229,7 +231,7 @@ func (n nativeTest) short() {
 	n.ended(n.grant(&pb.GrantRequest{TtlMs: 100}).Lease.Id)
 	l := n.grant(&pb.GrantRequest{TtlMs: 100}).Lease
 	for i := range 10 {
-		pause(n.t.Context(), 30*time.Millisecond)
+		backoff.Sleep(n.t.Context(), 30*time.Millisecond)
 		if r := n.renew(ref(l)); r[0].Reason != 0 {
 			n.t.Fatalf("renewal %d, in time: %v (L1)", i, r)
 		}

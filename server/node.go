@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/waitqueue"
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/backup/keeper"
 	"leasehold.dev/internal/cause"
@@ -341,7 +342,7 @@ func (n *node) MoveLeader(ctx context.Context, target uint64) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, api.ErrTimeout)
 	defer cancel()
 	for n.status.Load().Leader != target {
-		if !pause(ctx, transferPoll) {
+		if !backoff.Sleep(ctx, transferPoll) {
 			return context.Cause(ctx)
 		}
 	}

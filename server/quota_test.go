@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/internal/api/native"
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
@@ -292,11 +293,11 @@ func testRoomAfterDelete(t *testing.T) {
 		}
 	}
 	eventually(t, "the alarm is raised", r.node.full)
-	pause(t.Context(), time.Minute)
+	backoff.Sleep(t.Context(), time.Minute)
 	if _, err := r.client.Delete(t.Context(), "k0", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
-	pause(t.Context(), time.Second)
+	backoff.Sleep(t.Context(), time.Second)
 	r.put(t, "k", value)
 }
 

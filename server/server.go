@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/audit"
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
@@ -366,7 +367,7 @@ func (s *Server) handOver(ctx context.Context) {
 	limit := offers * s.cfg.Raft.ElectionTimeout
 	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	for s.yields(wait) && pause(wait, time.Millisecond) {
+	for s.yields(wait) && backoff.Sleep(wait, time.Millisecond) {
 	}
 }
 
@@ -454,7 +455,7 @@ func (s *Server) publishFirst(ctx context.Context) error {
 // started from may be older than its last publication.
 func (s *Server) publishCaughtUp(ctx context.Context) error {
 	for s.node.Confirm(ctx) != nil {
-		if !pause(ctx, s.cfg.Raft.Heartbeat) {
+		if !backoff.Sleep(ctx, s.cfg.Raft.Heartbeat) {
 			return nil
 		}
 	}
@@ -512,21 +513,9 @@ func (s *Server) publish(ctx context.Context) error {
 			level = slog.LevelInfo // as happens while a member joins
 		}
 		s.cfg.Logger.Log(ctx, level, "waiting for a leader", "error", err)
-		if !pause(ctx, 10*time.Millisecond) {
+		if !backoff.Sleep(ctx, 10*time.Millisecond) {
 			return nil
 		}
-	}
-}
-
-// pause waits for d, and reports false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
@@ -79,7 +80,7 @@ func testSlowCalls(t *testing.T) {
 	written := []string{"commit", "log-sync", "apply"}
 	for way, m := range map[string]*running{"queue": first, "forward": others[0]} {
 		log := byName[m.cfg.Name]
-		pause(t.Context(), window)
+		backoff.Sleep(t.Context(), window)
 		socket := m.cfg.URLs.ListenClient[0]
 		if err := put(t, dial(t, socket.Path, nil), "secret", "", ""); err != nil {
 			t.Fatal(err)
@@ -91,7 +92,7 @@ func testSlowCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pause(t.Context(), window)
+		backoff.Sleep(t.Context(), window)
 		_, err = lh.Put(t.Context(), store.Put{Key: "secret"})
 		_, got := lh.Get(t.Context(), "secret")
 		_, found := lh.Describe(t.Context(), leases.Ref{ID: 4711})

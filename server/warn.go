@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 )
@@ -46,7 +47,7 @@ func (s *Server) warnOfAddresses() {
 // changes: a restart replays earlier states, which nobody can change any more.
 func (s *Server) warnOfMembersOnce(ctx context.Context) {
 	for s.node.Confirm(ctx) != nil {
-		if !pause(ctx, time.Second) {
+		if !backoff.Sleep(ctx, time.Second) {
 			return
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/backoff"
 )
 
 // Cache is a coherent cache of ranges of keys. Its methods may be called from any goroutine.
@@ -127,7 +128,7 @@ func (c *Cache) ended(l *incarnation) {
 		if why = err; errors.Is(err, client.ErrClosed) {
 			return
 		}
-		pause(c.ctx, failures, 50*time.Millisecond, 5*time.Second)
+		backoff.Sleep(c.ctx, backoff.Delay(failures, 50*time.Millisecond, 5*time.Second))
 	}
 }
 
@@ -143,17 +144,6 @@ func (c *Cache) replace(l *incarnation) {
 	c.mu.Unlock()
 	if closed {
 		l.abandon()
-	}
-}
-
-// pause waits after a failure: for the duration first, doubled with each further failure, but no
-// longer than most. It ends early with the context.
-func pause(ctx context.Context, failures int, first, most time.Duration) {
-	t := time.NewTimer(min(first<<min(failures, 10), most))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/copies"
 	"leasehold.dev/internal/keyrange"
 )
@@ -208,7 +209,7 @@ func (f *Follower) follow(p *part) {
 		if f.ctx.Err() != nil || errors.Is(err, client.ErrClosed) {
 			return
 		}
-		pause(f.ctx, failures, 10*time.Millisecond, f.o.MaxAge/4)
+		backoff.Sleep(f.ctx, backoff.Delay(failures, 10*time.Millisecond, f.o.MaxAge/4))
 		// The watch may have missed events, so read the range again.
 		if err := f.load(f.ctx, p); err == nil {
 			failures = 0

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/channel"
 )
 
@@ -160,7 +160,7 @@ func (m *members) run(ctx context.Context) {
 			if err != nil {
 				failures++
 				m.failed(ctx, at.Endpoint, err)
-				pause(ctx, backOff(failures))
+				backoff.Sleep(ctx, backoff.Delay(failures, 5*time.Millisecond, longestPause))
 				continue
 			}
 			w, failures = next, 0
@@ -267,7 +267,7 @@ func (m *members) probe(ctx context.Context) {
 		short, cancel := context.WithTimeout(ctx, silence)
 		_ = m.read(short) // its outcome shows the client how the member is
 		cancel()
-		pause(ctx, beat)
+		backoff.Sleep(ctx, beat)
 	}
 }
 
@@ -275,21 +275,6 @@ func (m *members) probe(ctx context.Context) {
 func (m *members) read(ctx context.Context) error {
 	_, err := m.client.Range(ctx, store.Range{Key: "\x00", CountOnly: true})
 	return err
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// backOff returns how long to wait after this many consecutive failures, with jitter.
-func backOff(failures int) time.Duration {
-	d := min(5*time.Millisecond<<min(failures, 10), longestPause)
-	return d/2 + rand.N(d/2)
 }
 
 // messages adapts the stream to a member for package channel.

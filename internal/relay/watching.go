@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/channel"
 )
 
@@ -308,14 +309,14 @@ func (f *follower) catchUp() {
 			f.failLate(ctx)
 			return
 		}
-		pause(ctx, wait)
+		backoff.Sleep(ctx, wait)
 		wait *= 2
 	}
 }
 
 // failLate ends the call, unless the member soon reports the reason.
 func (f *follower) failLate(ctx context.Context) {
-	if pause(ctx, refusalTime); ctx.Err() == nil {
+	if backoff.Sleep(ctx, refusalTime) {
 		f.of.fail(errUnfollowed)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/listen"
@@ -55,11 +56,7 @@ func (j *joiner) persist(
 			j.reason = reason
 			j.log.Info(what, "reason", reason, "asking", strings.Join(j.endpoints, ","))
 		}
-		t := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !backoff.Sleep(ctx, pause/2+rand.N(pause)) {
 			return ctx.Err()
 		}
 	}

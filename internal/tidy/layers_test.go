@@ -51,7 +51,7 @@ var layers = [][]string{
 		"internal/tracing", "internal/logger",
 		"internal/settings", "internal/intercept", "internal/cause",
 	},
-	{"internal/subprocess", "internal/endpoint", "test/tier"},
+	{"internal/subprocess", "internal/endpoint", "internal/backoff", "test/tier"},
 }
 
 // strangers lists imports that are forbidden although the layer is lower. The keys and values are

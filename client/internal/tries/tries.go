@@ -6,36 +6,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/fault"
 )
 
-// Backoff is how long a loop waits between attempts: longer each time, up to half a second, and
-// with jitter, so that clients that failed together do not retry together.
+// Backoff is how long a loop waits between attempts: longer each time, up to half a second.
 type Backoff struct{ tries int }
 
 // Wait waits for the next attempt, or returns why there is none.
 func (p *Backoff) Wait(ctx context.Context) error {
-	d := min(5*time.Millisecond<<min(p.tries, 10), 500*time.Millisecond)
+	d := backoff.Delay(p.tries, 5*time.Millisecond, 500*time.Millisecond)
 	p.tries++
-	return Pause(ctx, d/2+rand.N(d/2))
+	return Pause(ctx, d)
 }
 
 // Pause waits for d, or returns why the context ended.
 func Pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if !backoff.Sleep(ctx, d) {
 		return fault.Cause(ctx)
 	}
+	return nil
 }
 
 // Within is the context key for the context outside of one that ends with its subject. For a lock,

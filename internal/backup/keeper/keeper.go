@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/backup/target"
 )
@@ -133,21 +134,9 @@ func (k *Keeper) retry(ctx context.Context, what string, do func() error) bool {
 			return true
 		}
 		k.failed(what, err)
-		if !wait(ctx, pause) {
+		if !backoff.Sleep(ctx, pause) {
 			return false
 		}
-	}
-}
-
-// wait waits, or returns false if ctx ends first.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 

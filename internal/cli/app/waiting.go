@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/backoff"
 	"leasehold.dev/internal/table"
 	"leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
@@ -68,8 +69,7 @@ func (a *App) showWaitingOn(l *waitLine, what func(ctx context.Context) string) 
 	go func() {
 		defer close(ended)
 		for wait := waitQuietly; ; wait = waitLookEvery {
-			pause(ctx, wait)
-			if ctx.Err() != nil {
+			if !backoff.Sleep(ctx, wait) {
 				return
 			}
 			short, done := context.WithTimeout(ctx, waitLookWithin)
@@ -185,14 +185,4 @@ func (t *turn) Text(ctx context.Context) string {
 		text += fmt.Sprintf("; %d wait before this one", before)
 	}
 	return text
-}
-
-// pause waits for a while, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
