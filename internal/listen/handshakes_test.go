@@ -2,6 +2,7 @@ package listen
 
 import (
 	"crypto/tls"
+	"net"
 	"testing"
 	"testing/synctest"
 
@@ -20,12 +21,21 @@ func TestHandshakesTakeTurns(t *testing.T) {
 		m.handshakes = make(chan struct{}, 1)
 		go m.Serve(l, conf) //nolint:errcheck // the test ends it
 		defer m.Close()     //nolint:errcheck // nothing is lost
+		var waiting []net.Conn
 		for range 3 {
 			silent := l.dial()
-			defer silent.Close() //nolint:errcheck // nothing is lost
 			if _, err := silent.Write([]byte{0x16, 3, 1}); err != nil {
 				t.Fatal(err)
 			}
+			waiting = append(waiting, silent)
+		}
+		mute := &neverReads{l.dial(), make(chan struct{})}
+		go tls.Client(mute, &tls.Config{InsecureSkipVerify: true}).Handshake() //nolint:errcheck // it fails
+		if synctest.Wait(); len(m.handshakes) > 0 {
+			t.Error("a handshake that waits for its client has a turn")
+		}
+		for _, c := range append(waiting, mute) {
+			_ = c.Close()
 		}
 		synctest.Wait()
 		m.handshakes <- struct{}{} // of another one that computes
@@ -50,13 +60,35 @@ func TestHandshakesTakeTurns(t *testing.T) {
 		if n := len(m.handshakes); n != 0 {
 			t.Errorf("%d handshakes have a turn", n)
 		}
-		m.handshakes <- struct{}{} // the connection needs no turn any more
-		go c.Write([]byte("x"))    //nolint:errcheck // read below
-		if _, err := served.Read(make([]byte, 1)); err != nil {
-			t.Error(err)
+		for held := range 2 { // the connection takes no turn any more, and returns none
+			go c.Write([]byte("x")) //nolint:errcheck // read below
+			if _, err := served.Read(make([]byte, 1)); err != nil || len(m.handshakes) != held {
+				t.Errorf("%d turns are held, want %d, %v", len(m.handshakes), held, err)
+			}
+			if held == 0 {
+				m.handshakes <- struct{}{} // of another one
+			}
 		}
 		<-m.handshakes
 		_ = served.Close()
 		_ = c.Close()
 	})
+}
+
+// neverReads is a client that reads nothing until it is closed.
+type neverReads struct {
+	net.Conn
+	closed chan struct{}
+}
+
+// Read implements net.Conn.
+func (c *neverReads) Read([]byte) (int, error) {
+	<-c.closed
+	return 0, net.ErrClosed
+}
+
+// Close implements net.Conn.
+func (c *neverReads) Close() error {
+	close(c.closed)
+	return c.Conn.Close()
 }

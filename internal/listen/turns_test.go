@@ -28,9 +28,11 @@ func TestLongMessagesTakeTurns(t *testing.T) {
 		decode(longMessage - 1)
 		endMiddle := Turn(middleMessage)
 		decode(middleMessage - 1)
-		client := mem.BufferSlice{mem.SliceBuffer(make([]byte, longMessage-1))}
-		if err := codec.Unmarshal(client, new(pb.ClientMessage)); err != nil {
-			t.Error(err)
+		for _, m := range []any{new(pb.ClientMessage), new(pb.RelayRequest)} {
+			data := mem.BufferSlice{mem.SliceBuffer(make([]byte, longMessage-1))}
+			if err := codec.Unmarshal(data, m); err != nil {
+				t.Error(err)
+			}
 		}
 		var done atomic.Int32
 		for range 3 {
