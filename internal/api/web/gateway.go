@@ -171,8 +171,12 @@ type marshaler struct{ runtime.JSONPb }
 
 // Marshal implements runtime.Marshaler.
 func (m *marshaler) Marshal(v any) ([]byte, error) {
-	if p, ok := v.(proto.Message); ok {
-		defer listen.Turn(jsonCost * proto.Size(p))()
+	message := v
+	if stream, ok := v.(map[string]any); ok {
+		message = stream["result"]
+	}
+	if p, ok := message.(proto.Message); ok {
+		defer turn(jsonCost * proto.Size(p))()
 	}
 	data, err := m.JSONPb.Marshal(v)
 	if err != nil {
@@ -198,6 +202,9 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 
 // jsonCost is what a byte of JSON costs, compared with one of a binary message.
 const jsonCost = 8
+
+// turn is replaced by tests.
+var turn = listen.Turn
 
 // ours is the prefix of the packages of leasehold.v1's messages.
 const ours = "leasehold."
@@ -225,7 +232,7 @@ func (d *decoder) Decode(v any) error {
 	}
 	m := p.ProtoReflect().Descriptor()
 	options.DiscardUnknown = !strings.HasPrefix(string(m.FullName()), ours)
-	defer listen.Turn(jsonCost * len(text))()
+	defer turn(jsonCost * len(text))()
 	err := options.Unmarshal(text, p)
 	if err == nil || options.DiscardUnknown {
 		return err

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -388,4 +390,31 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%q: read beyond the limit", data)
 		}
 	})
+}
+
+// JSON is decoded and encoded in turn, whether a message is a whole answer or one of a stream.
+func TestJSONTakesTurns(t *testing.T) {
+	before := turn
+	defer func() { turn = before }()
+	var taken []int
+	held := 0
+	turn = func(bytes int) func() {
+		taken = append(taken, bytes)
+		held++
+		return func() { held-- }
+	}
+	m, p := &marshaler{}, &pb.PutRequest{Key: []byte("key"), Value: make([]byte, 1000)}
+	size := jsonCost * proto.Size(p)
+	for what, v := range map[string]any{"an answer": p, "one of a stream": map[string]any{"result": p}} {
+		taken = nil
+		if _, err := m.Marshal(v); err != nil || !slices.Equal(taken, []int{size}) || held != 0 {
+			t.Errorf("%s took %v, want %d; %d turns are held, %v", what, taken, size, held, err)
+		}
+	}
+	taken = nil
+	text := `{"key":"Zm9v"}`
+	err := m.NewDecoder(strings.NewReader(text)).Decode(new(pb.PutRequest))
+	if err != nil || !slices.Equal(taken, []int{jsonCost * len(text)}) || held != 0 {
+		t.Errorf("a request took %v, %d turns are held, %v", taken, held, err)
+	}
 }
