@@ -68,6 +68,10 @@ func begin(t testing.TB, c Config) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return start(t, s)
+}
+
+func start(t testing.TB, s *Server) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Server: s, done: make(chan error, 1)}
 	go func() { r.done <- s.Run(ctx) }()
@@ -81,7 +85,7 @@ func begin(t testing.TB, c Config) *running {
 	})
 	t.Cleanup(func() {
 		if err := r.stop(); err != nil {
-			t.Errorf("stop of %s: %v", c.Name, err)
+			t.Errorf("stop of %s: %v", s.cfg.Name, err)
 		}
 	})
 	return r

@@ -49,16 +49,20 @@ const (
 // identified itself.
 const helloPatience = 5 * time.Second
 
-// limits bound the connections to a member.
-type limits struct{ clients, peers *listen.Limit }
+// limits bound the connections to a member, and what its streams may take of the memory.
+type limits struct {
+	clients, peers *listen.Limit
+	memory         uint64 // bytes
+}
 
-// newLimits divides the files that the process may open among its members.
+// newLimits divides the files that the process may open, and its memory, among its members.
 func newLimits(members int, log *slog.Logger) (limits, error) {
 	files, err := host.OpenFiles()
 	if err != nil {
 		return limits{}, fmt.Errorf("server: %w", err)
 	}
-	share := files / uint64(max(members, 1))
+	parts := uint64(max(members, 1))
+	share := files / parts
 	clients, err := clientShare(share)
 	if err != nil {
 		return limits{}, err
@@ -67,7 +71,9 @@ func newLimits(members int, log *slog.Logger) (limits, error) {
 		"needs some itself", share)
 	peers := listen.NewLimit(peerFiles, advice, log)
 	peers.CloseStrangers(helloPatience)
-	out := limits{clients: listen.NewLimit(clients, advice, log), peers: peers}
+	out := limits{
+		clients: listen.NewLimit(clients, advice, log), peers: peers, memory: host.Memory() / parts,
+	}
 	out.clients.BoundStrangers(min(clients/2, listen.MostStrangers))
 	return out, nil
 }

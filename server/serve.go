@@ -251,7 +251,7 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		Admit:                s.node.limits.Admit,
 		Renewals:             api.NewRenewals(),
 		Panics:               s.panics,
-		Answers:              listen.NewAnswers(s.cfg.Logger),
+		Answers:              listen.NewAnswers(s.cfg.Logger).BoundOpen(s.limits.memory),
 		Requests: listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger).
 			BoundStrangers(strangerCalls, s.logins.Knows),
 		Stop: stop,

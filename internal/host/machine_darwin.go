@@ -7,3 +7,8 @@ import "golang.org/x/sys/unix"
 // (gen/clock_gettime.c). CLOCK_MONOTONIC keeps running too, but follows adjustments of the wall
 // clock. CLOCK_UPTIME_RAW stops during suspend, as Go's own monotonic clock does.
 const bootClock = unix.CLOCK_MONOTONIC_RAW
+
+func memory() uint64 {
+	n, _ := unix.SysctlUint64("hw.memsize") // 0 after an error
+	return n
+}

@@ -16,3 +16,5 @@ var errNoMember = fmt.Errorf("no member runs on %s, only clients do: %w",
 func bootTime() (time.Duration, error) { return 0, errNoMember }
 
 func openFiles() (uint64, error) { return 0, errNoMember }
+
+func memory() uint64 { return 0 }

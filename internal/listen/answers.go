@@ -3,6 +3,7 @@ package listen
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -45,6 +46,13 @@ const (
 	patientBeats = 20
 
 	warnPause = time.Minute // between two log lines of one kind
+
+	// callCost is what a call in progress takes: gRPC's buffers, and the stacks of its goroutines.
+	// The open streams of all connections may take an openPart-th of the memory, and all calls
+	// twice that. The least bound is for more streams than strangers may have.
+	callCost  = 20 << 10
+	openPart  = 8
+	leastOpen = 2 * strangersMost
 )
 
 var (
@@ -54,6 +62,8 @@ var (
 	errCrowd  = status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
 	errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, but too "+
 		"many answers wait until their clients read them")
+	errOpen = status.Error(codes.ResourceExhausted, "leasehold: too many streams and calls are open "+
+		"for the memory of this process; end some, or use one stream for many watches and leases")
 )
 
 // Answers bounds the bytes of answers that wait in gRPC or in the JSON gateway until their clients
@@ -64,6 +74,8 @@ var (
 type Answers struct {
 	log             *slog.Logger
 	closed, refused rate.Sometimes // log lines
+	mostOpen        int64          // streams
+	open            atomic.Int64   // streams and calls
 
 	mu       sync.Mutex // guards what follows, and all accounts
 	unread   int64
@@ -81,8 +93,15 @@ func NewAnswers(log *slog.Logger) *Answers {
 	all := &Answers{
 		log: log, accounts: make(map[*account]struct{}), visits: make(map[string]*visit),
 		closed: rate.Sometimes{Interval: warnPause}, refused: rate.Sometimes{Interval: warnPause},
+		mostOpen: math.MaxInt64 / 2,
 	}
 	all.others = all.account(nil)
+	return all
+}
+
+// BoundOpen bounds the open streams and calls of a process with this much memory. It returns all.
+func (all *Answers) BoundOpen(memory uint64) *Answers {
+	all.mostOpen = max(int64(memory/openPart/callCost), leastOpen)
 	return all
 }
 
@@ -91,6 +110,7 @@ type account struct {
 	all     *Answers
 	conn    net.Conn     // nil if unknown
 	written atomic.Int64 // bytes that the kernel has accepted
+	open    atomic.Int64 // streams and calls
 
 	// Guarded by all.mu.
 	unread  int64
@@ -104,6 +124,26 @@ type account struct {
 }
 
 func (all *Answers) account(c net.Conn) *account { return &account{all: all, conn: c} }
+
+// enter counts a stream or call, or rejects it if there would be more than most of all connections.
+// A connection may have as many as it leaves free, so that a few cannot take everything.
+func (a *account) enter(most int64) error {
+	own, open := a.open.Add(1), a.all.open.Add(1)
+	if own <= most-(open-1) {
+		return nil
+	}
+	a.leave()
+	a.all.refused.Do(func() {
+		a.all.log.Warn("refused a stream or call: too many are open",
+			"remote", a.from(), "of-this-connection", own-1, "open", open-1)
+	})
+	return errOpen
+}
+
+func (a *account) leave() {
+	a.open.Add(-1)
+	a.all.open.Add(-1)
+}
 
 // chargeLocked adds bytes, which may be negative.
 func (a *account) chargeLocked(bytes int64) {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/intercept"
 )
 
@@ -77,6 +78,10 @@ func (all *Answers) Unary(
 	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
 	c := new(all.call(ctx))
+	if err := c.account.enter(2 * all.mostOpen); err != nil {
+		return nil, err
+	}
+	defer c.account.leave()
 	defer func() { c.making.release() }()
 	resp, err := next(c, req)
 	if err != nil {
@@ -131,15 +136,31 @@ func sizeOf(m any) int {
 
 // Stream is an [intercept.Stream]. It must be the outermost.
 func (all *Answers) Stream(
-	s grpc.ServerStream, _ *grpc.StreamServerInfo,
+	s grpc.ServerStream, info *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {
 	out := &accountedStream{ServerStream: s, call: all.call(s.Context())}
+	leave := func() {}
+	if !out.call.rests(info) {
+		if err := out.call.account.enter(all.mostOpen); err != nil {
+			return nil, nil, err
+		}
+		leave = out.call.account.leave
+	}
 	out.ctx = context.WithValue(s.Context(), streamKey{}, out)
 	return out, func(err error) error {
+		leave()
 		out.call.asked.release()
 		out.call.making.release()
 		return err
 	}, nil
+}
+
+// rests reports whether a stream takes little while it is idle, and is bounded elsewhere: one of
+// leasehold.v1 that has a connection of its own, or comes from a relay.
+func (c *call) rests(info *grpc.StreamServerInfo) bool {
+	r, ok := remoteOf(c.Context)
+	return info.FullMethod == pb.StreamService_Open_FullMethodName && c.visit == nil &&
+		r.sender == nil && (ok || requestOf(c.Context) == nil)
 }
 
 type accountedStream struct {

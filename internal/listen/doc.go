@@ -15,6 +15,8 @@
 //     answer waits for room before it is evaluated, and a stream before its next large message;
 //     small messages never wait. Half of the 256 MiB is only for connections that have read as much
 //     before. No connection may take more than it leaves free.
+//   - Open streams ([Answers.BoundOpen]): as many as an eighth of the memory is enough for, and
+//     twice as many together with calls. No connection may have more than it leaves free.
 //   - Slow readers: while others wait for room, a connection is closed if it reads less than a 16th
 //     of what is unread for it in 5 s. Its own calls that wait are refused after 20 s.
 //   - Unfinished requests ([Requests]): 64 MiB for each connection, 256 MiB for all, and a minute

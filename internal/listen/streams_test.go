@@ -2,14 +2,19 @@ package listen
 
 import (
 	"context"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // encodingStream encodes what is sent, and forgets it.
@@ -102,7 +107,7 @@ func TestStreamEndsWhileItWaits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all := newAnswers()
 			full := all.others.reserve(maxUnread)
-			s, leave, err := all.Stream(contextStream{ctx: t.Context()}, nil)
+			s, leave, err := all.Stream(contextStream{ctx: t.Context()}, &grpc.StreamServerInfo{})
 			if err != nil || Ready(s.Context(), megabyte) == nil {
 				t.Fatalf("it need not wait, or cannot: %v", err)
 			}
@@ -234,5 +239,108 @@ func TestLargeMessagesAskBeforeTheyAreMade(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// opens opens streams of a method, or makes calls without one, that stay open on a connection. It
+// returns how many were let in, how to end one, and why the last was refused.
+func opens(
+	ctx context.Context, all *Answers, n int, method string,
+) (in int, end func(), err error) {
+	ends := make(chan struct{})
+	end = func() { ends <- struct{}{} }
+	for i := range n {
+		info := &grpc.StreamServerInfo{FullMethod: method}
+		if method != "" {
+			_, leave, err := all.Stream(contextStream{ctx: ctx}, info)
+			if err != nil {
+				return i, end, err
+			}
+			go func() { <-ends; _ = leave(nil) }()
+			continue
+		}
+		called, refused := make(chan struct{}), make(chan error, 1)
+		go func() {
+			_, err := all.Unary(ctx, nil, nil, func(context.Context, any) (any, error) {
+				close(called)
+				<-ends
+				return nil, io.EOF
+			})
+			refused <- err
+		}()
+		select {
+		case <-called:
+		case err := <-refused:
+			return i, end, err
+		}
+	}
+	return n, end, nil
+}
+
+// Streams of callers that are known are bounded, too. No connection has more of them than it leaves
+// for others, and calls are not refused because of streams.
+func TestOpenStreamsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newAnswers()
+		all.mostOpen = 10
+		conn := func() context.Context {
+			return context.WithValue(t.Context(), accountKey{}, all.account(nil))
+		}
+		first := conn()
+		var ends []func()
+		for i, want := range []int{5, 3, 1, 1, 0} {
+			ctx := conn()
+			if i == 0 {
+				ctx = first
+			}
+			n, end, err := opens(ctx, all, 10, "/m/Stream")
+			if n != want || status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("connection %d has %d streams, want %d: %v", i, n, want, err)
+			}
+			for range n {
+				ends = append(ends, end)
+			}
+		}
+		for _, way := range []struct {
+			what, method string
+			ctx          context.Context
+			want         int
+		}{
+			{"streams that rest, from a relay", pb.StreamService_Open_FullMethodName, conn(), 100},
+			{"other streams from a relay", "/m/Stream", conn(), 0},
+			{"calls", "", conn(), 5},
+			{"calls of a connection with streams", "", first, 0},
+		} {
+			n, end, _ := opens(way.ctx, all, 100, way.method)
+			if n != way.want {
+				t.Errorf("%d %s were let in, want %d", n, way.what, way.want)
+			}
+			for range n {
+				ends = append(ends, end)
+			}
+		}
+		for _, end := range ends {
+			end()
+		}
+		synctest.Wait()
+		if n := all.open.Load(); n != 0 {
+			t.Errorf("%d are counted after all have ended", n)
+		}
+		if n, end, err := opens(first, all, 5, "/m/Stream"); err != nil {
+			t.Errorf("%d streams, and then %v", n, err)
+		} else {
+			for range n {
+				end()
+			}
+		}
+	})
+}
+
+// The bound on open streams follows the memory, but leaves strangers less than all of it.
+func TestBoundOpenFollowsMemory(t *testing.T) {
+	for memory, want := range map[uint64]int64{1 << 20: 8192, 3 << 30: 19_660, 64 << 30: 419_430} {
+		if n := newAnswers().BoundOpen(memory).mostOpen; n != want {
+			t.Errorf("%d streams in %d bytes, want %d", n, memory, want)
+		}
 	}
 }

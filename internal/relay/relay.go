@@ -70,7 +70,8 @@ func New(cfg Config) (*Relay, error) {
 	}
 	r := &Relay{
 		cfg: cfg, client: c, count: newMetrics(cfg.Collectors...), ready: make(chan struct{}),
-		large: semaphore.NewWeighted(mostLarge), answers: listen.NewAnswers(cfg.Logger),
+		large:   semaphore.NewWeighted(mostLarge),
+		answers: listen.NewAnswers(cfg.Logger).BoundOpen(host.Memory()),
 	}
 	r.merger = newMerger(r.count)
 	r.members = newMembers(c, cfg.Logger, r.count)

@@ -6,14 +6,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold.dev/internal/host"
 	"leasehold.dev/server"
 )
 
 // system checks what only Linux reports.
 func (d *doctor) system(cfg *server.Config) {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err == nil {
-		d.memory(uint64(info.Totalram)*uint64(info.Unit), cfg.Limits.QuotaBackendBytes)
+	if memory := host.Memory(); memory > 0 {
+		d.memory(memory, cfg.Limits.QuotaBackendBytes)
 	}
 	var t unix.Timex
 	if state, err := unix.Adjtimex(&t); err == nil && state == unix.TIME_ERROR {
