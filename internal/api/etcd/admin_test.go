@@ -105,6 +105,52 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// Few snapshots are sent at a time, and more are refused.
+func TestSnapshotsAtOnce(t *testing.T) {
+	n := newNode(t)
+	n.snapshot = []byte("snapshot")
+	begun, end := make(chan struct{}), make(chan struct{})
+	n.snapshotting = func() { begun <- struct{}{}; <-end }
+	c := serve(t, n, Options{})
+	snapshot := func() error {
+		s, err := c.Snapshot(ctx10(t), &pb.SnapshotRequest{})
+		for err == nil {
+			_, err = s.Recv()
+		}
+		return err
+	}
+	done := make(chan error, maxSnapshots)
+	begin := func() {
+		go func() { done <- snapshot() }()
+		<-begun
+	}
+	for range maxSnapshots {
+		begin()
+	}
+	refused := make(chan error, 1)
+	go func() { refused <- snapshot() }()
+	select {
+	case err := <-refused:
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("one more: %v", err)
+		}
+	case <-begun:
+		t.Error("one more is sent")
+		end <- struct{}{}
+	}
+	end <- struct{}{}
+	if err := <-done; !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	begin() // in its place
+	close(end)
+	for range maxSnapshots {
+		if err := <-done; !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	}
+}
+
 // A snapshot that cannot be written ends with the reason, not as if it were complete.
 func TestSnapshotFails(t *testing.T) {
 	s, err := serve(t, newNode(t), Options{}).Snapshot(ctx10(t), &pb.SnapshotRequest{})

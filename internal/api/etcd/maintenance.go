@@ -24,8 +24,16 @@ import (
 type maintenanceService struct {
 	pb.UnsafeMaintenanceServer
 	identity
-	node Node
+	node      Node
+	snapshots chan struct{} // has a token for each snapshot that is being sent
 }
+
+// maxSnapshots bounds the snapshots that are sent at a time. Each encodes the whole state, and
+// keeps what has changed since it began.
+const maxSnapshots = 4
+
+var errSnapshots = status.Errorf(codes.ResourceExhausted, "leasehold: this member is already "+
+	"sending %d snapshots; wait for one of them, or ask another member", maxSnapshots)
 
 // Alarm implements pb.MaintenanceServer.
 func (s *maintenanceService) Alarm(
@@ -246,6 +254,12 @@ func (s *maintenanceService) Snapshot(
 	if err := root(stream.Context(), s.node.View()); err != nil {
 		return err
 	}
+	select {
+	case s.snapshots <- struct{}{}:
+	default:
+		return errSnapshots
+	}
+	defer func() { <-s.snapshots }()
 	st := s.node.Status()
 	w := &snapshotWriter{
 		stream: stream, sum: sha256.New(), version: st.StorageVersion, estimate: st.DBSizeInUse,

@@ -49,10 +49,12 @@ type fakeNode struct {
 	transfer error                      // of every move of the leadership
 	// left is what the leader says of a lease, if that is another member.
 	left     func(lease.ID) (lease.TTL, bool)
-	snapshot []byte                // what SnapshotTo writes
-	commands []fsm.Command         // all that were proposed
-	counted  map[int]chan struct{} // closed after that many renewals
-	renewals int
+	snapshot []byte // what SnapshotTo writes
+	// snapshotting, unless nil, is called by SnapshotTo.
+	snapshotting func()
+	commands     []fsm.Command         // all that were proposed
+	counted      map[int]chan struct{} // closed after that many renewals
+	renewals     int
 	// abandoned gets the leases of each stream that ends.
 	abandoned chan []lease.ID
 	// logIn is called for a login, hash for a new password.
@@ -310,6 +312,9 @@ func (n *fakeNode) setLeader(id uint64) {
 var errDisk = errors.New("disk: broken")
 
 func (n *fakeNode) SnapshotTo(_ context.Context, w io.Writer) error {
+	if n.snapshotting != nil {
+		n.snapshotting()
+	}
 	if n.snapshot == nil {
 		return errDisk
 	}

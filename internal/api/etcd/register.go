@@ -40,7 +40,9 @@ func Register(s reflection.GRPCServer, n Node, o Options) {
 			interval: o.ProgressInterval, stop: stop, panics: o.Panics,
 			admit: o.Admit,
 		}},
-		{&etcdserverpb.Maintenance_ServiceDesc, &maintenanceService{identity: id, node: n}},
+		{&etcdserverpb.Maintenance_ServiceDesc, &maintenanceService{
+			identity: id, node: n, snapshots: make(chan struct{}, maxSnapshots),
+		}},
 		{&etcdserverpb.Cluster_ServiceDesc, &clusterService{identity: id, node: n}},
 		{&etcdserverpb.Auth_ServiceDesc, &authService{identity: id, node: n}},
 		{&v3lockpb.Lock_ServiceDesc, &lockService{queue: q}},
