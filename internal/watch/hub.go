@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -64,7 +65,13 @@ type Options struct {
 	// Batch bounds what is delivered at once: 1,024 events, 1 MiB. A larger single revision is
 	// delivered whole.
 	Batch Limit
+	// Watches bounds the bytes that the watches of all streams take: 256 MiB. A stream may have as
+	// much as it leaves free.
+	Watches int64
 }
+
+// watchCost is what a watch takes, besides its keys.
+const watchCost = 1 << 10
 
 // Hub distributes published events to the watchers of its streams. Create one with New. All methods
 // are safe for concurrent use, but only the one writer may call Publish and Restore.
@@ -78,6 +85,7 @@ type Hub[E Event] struct {
 	// it is 0, Publish drops events: a watcher raises it before it reads the current view, so the
 	// view includes the dropped events.
 	interest atomic.Int64
+	taken    atomic.Int64 // bytes, of Options.Watches
 	back     backlog[E]
 	kick     chan struct{} // capacity 1: the backlog needs distributing
 	// reading has a token for each stream that reads history. They are fewer than the processors:
@@ -111,6 +119,7 @@ func New[E Event](current func() History[E], o Options) *Hub[E] {
 	o.Backlog = o.Backlog.or(Limit{Events: 1 << 16, Bytes: 64 << 20})
 	o.Queue = o.Queue.or(Limit{Events: 4096, Bytes: 4 << 20})
 	o.Batch = o.Batch.or(Limit{Events: 1024, Bytes: 1 << 20})
+	o.Watches = cmp.Or(o.Watches, 256<<20)
 	h := &Hub[E]{
 		current: current, opts: o, kick: make(chan struct{}, 1),
 		reading: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),

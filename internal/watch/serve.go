@@ -121,6 +121,7 @@ func (s *Stream[E]) readUnlocked(
 // first.
 func (s *Stream[E]) failLocked(w *watcher[E]) {
 	s.dropLocked(w)
+	s.freeLocked(w.cost())
 	s.mu.Unlock()
 	s.h.mu.Lock()
 	s.h.forgetLocked(w)

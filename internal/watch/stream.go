@@ -19,6 +19,9 @@ var (
 	ErrEmptyRange = errors.New("watch: range is empty")
 	// ErrNotFound means that the stream has no watcher with that ID.
 	ErrNotFound = errors.New("watch: no such watcher")
+	// ErrFull means that all watches take too much memory, or those of one stream take more than
+	// they leave for others.
+	ErrFull = errors.New("watch: there are too many watches, or their keys are too long")
 	// ErrRevision means that the requested revision is negative.
 	ErrRevision = errors.New("watch: negative revision")
 )
@@ -26,6 +29,9 @@ var (
 // AllWatchers is the ID of a refused watch, and of progress that applies to all watchers of the
 // stream.
 const AllWatchers int64 = -1
+
+// maxRejected bounds the refusals of one stream that wait.
+const maxRejected = 1024
 
 // maxAsked bounds the unanswered progress requests of one stream.
 const maxAsked = 64
@@ -94,7 +100,9 @@ type Stream[E Event] struct {
 	watchers map[int64]*watcher[E]
 	agenda   fifo[notice[E]]
 	nextID   int64
-	asked    int // progress requests not yet answered
+	asked    int   // progress requests not yet answered
+	rejected int   // Created batches of Reject that wait
+	taken    int64 // bytes, of the hub's
 	closed   bool
 }
 
@@ -147,6 +155,9 @@ func (s *Stream[E]) Watch(r Request) (int64, error) {
 	if w.id, ok = s.chooseLocked(r.ID); !ok {
 		return AllWatchers, ErrDuplicate
 	}
+	if !s.takeLocked(w.cost()) {
+		return AllWatchers, ErrFull
+	}
 	s.h.interest.Add(1)
 	s.h.index.add(w)
 	s.watchers[w.id] = w
@@ -160,6 +171,21 @@ func (s *Stream[E]) Watch(r Request) (int64, error) {
 	s.pushLocked(notice[E]{kind: Created, w: w, id: w.id, rev: w.goal})
 	s.listLocked(w)
 	return w.id, nil
+}
+
+// takeLocked takes bytes for a watch, unless that leaves too few.
+func (s *Stream[E]) takeLocked(bytes int64) bool {
+	if all := s.h.taken.Add(bytes); s.taken > s.h.opts.Watches-all {
+		s.h.taken.Add(-bytes)
+		return false
+	}
+	s.taken += bytes
+	return true
+}
+
+func (s *Stream[E]) freeLocked(bytes int64) {
+	s.taken -= bytes
+	s.h.taken.Add(-bytes)
 }
 
 // chooseLocked returns the ID of a new watcher, or false if the ID is in use.
@@ -195,10 +221,18 @@ func (s *Stream[E]) Refuse(id int64, why error) error {
 	return nil
 }
 
-// Reject queues a Created batch with err: the watch was refused.
-func (s *Stream[E]) Reject(err error) {
+// Reject queues a Created batch with err: the watch was refused. It fails if too many such batches
+// wait already.
+func (s *Stream[E]) Reject(err error) error {
 	rev := s.h.current().Revision()
-	s.post(notice[E]{kind: Created, id: AllWatchers, rev: rev, err: err})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rejected >= maxRejected {
+		return ErrFull
+	}
+	s.rejected++
+	s.pushLocked(notice[E]{kind: Created, id: AllWatchers, rev: rev, err: err})
+	return nil
 }
 
 // RequestProgress requests a Progress batch for a watcher, or AllWatchers. It comes when everything
@@ -254,7 +288,13 @@ func (s *Stream[E]) Poll() (b Batch[E], ok bool) {
 			b, ok = s.progressLocked(n)
 		default:
 			b = Batch[E]{Kind: n.kind, ID: n.id, Revision: n.rev, Err: n.err}
-			if n.w != nil {
+			switch {
+			case n.w == nil:
+				s.rejected--
+			case n.kind == Cancelled: // only now is nothing of it kept
+				s.freeLocked(n.w.cost())
+				fallthrough
+			default:
 				b.Tag = n.w.tag
 			}
 			ok = true
@@ -278,6 +318,7 @@ func (s *Stream[E]) Close() {
 		s.h.forgetLocked(w)
 	}
 	s.agenda = fifo[notice[E]]{}
+	s.freeLocked(s.taken)
 	s.h.streams--
 	s.h.leaveLocked(s)
 	s.signal()

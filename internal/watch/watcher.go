@@ -38,6 +38,9 @@ type watcher[E Event] struct {
 	dead   bool // cancelled, or its stream is closed
 }
 
+// cost is what the watcher takes of Options.Watches.
+func (w *watcher[E]) cost() int64 { return watchCost + int64(len(w.what.Key)+len(w.what.End)) }
+
 // due reports whether the watcher has anything to deliver or to read.
 //
 // Invariant: a live watcher that is due is listed.

@@ -85,7 +85,7 @@ func newNode(t testing.TB) *fakeNode {
 	n.machine.Lessor().Promote(n.now)
 	n.view.Store(n.machine.View())
 	n.hub = watch.New(func() watch.History[*api.Event] { return api.NewHistory(n.view.Load().KV) },
-		watch.Options{})
+		watch.Options{Watches: 16 << 20})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

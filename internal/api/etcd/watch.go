@@ -10,6 +10,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/access"
@@ -103,7 +104,9 @@ func (w *watchStream) receiveAll() (err error) {
 		}
 		switch r := req.RequestUnion.(type) {
 		case *pb.WatchRequest_CreateRequest:
-			w.create(r.CreateRequest)
+			if err := w.create(r.CreateRequest); err != nil {
+				return err
+			}
 		case *pb.WatchRequest_CancelRequest:
 			// An unknown watcher gets no answer.
 			_ = w.hub.Cancel(r.CancelRequest.GetWatchId())
@@ -113,19 +116,27 @@ func (w *watchStream) receiveAll() (err error) {
 	}
 }
 
-// create adds a watcher, or sends the client, in order, the reason why not.
-func (w *watchStream) create(r *pb.WatchCreateRequest) {
+// create adds a watcher, or sends the client, in order, the reason why not. It fails if the client
+// has not read too many of those.
+func (w *watchStream) create(r *pb.WatchCreateRequest) error {
 	if r == nil {
-		return
+		return nil
 	}
 	ctx := w.stream.Context()
 	if err := w.service.admit(ctx); err != nil {
-		w.hub.Reject(errors.New(status.Convert(api.Error(err)).Message()))
-		return
+		return w.reject(errors.New(status.Convert(api.Error(err)).Message()))
 	}
 	if err := w.begin(ctx, r); err != nil {
-		w.hub.Reject(err)
+		return w.reject(err)
 	}
+	return nil
+}
+
+func (w *watchStream) reject(err error) error {
+	if err := w.hub.Reject(err); err != nil {
+		return status.Error(codes.ResourceExhausted, reason(err))
+	}
+	return nil
 }
 
 // begin adds a watcher, or returns why not.
@@ -196,6 +207,8 @@ func reason(err error) string {
 		return rpctypes.ErrCompacted.Error()
 	case errors.Is(err, watch.ErrEmptyRange):
 		return "mvcc: watcher range is empty"
+	case errors.Is(err, watch.ErrFull):
+		return "leasehold: there are too many watches, or their keys are too long"
 	case errors.Is(err, watch.ErrDuplicate):
 		return "mvcc: duplicate watch ID provided on the WatchStream"
 	default:

@@ -12,6 +12,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/fsm"
@@ -80,6 +82,46 @@ func TestWatchNegativeID(t *testing.T) {
 		t.Errorf("answered %v", r)
 	}
 }
+
+// Beyond the bound of all watches, a watch is refused with the reason, and others continue. A
+// stream ends if it reads none of many refusals.
+func TestTooManyWatches(t *testing.T) {
+	n := newNode(t)
+	c := serve(t, n, Options{})
+	w := openWatch(t, c)
+	w.create(&pb.WatchCreateRequest{Key: []byte("k"), WatchId: 1})
+	w.recv()
+	long := bytes.Repeat([]byte("k"), 1<<20)
+	for i := range 9 { // half of the bound
+		w.create(&pb.WatchCreateRequest{Key: long, WatchId: int64(i) + 2})
+		r := w.recv()
+		if last := i == 8; r.Canceled != last || last && !strings.Contains(r.CancelReason, "too many") {
+			t.Errorf("watch %d: %v", i, r)
+		}
+	}
+	n.put(t, "k", "v")
+	w.events(1)
+
+	s := &watchStream{service: &watchService{node: n, admit: func(context.Context) error {
+		return status.Error(codes.ResourceExhausted, "no")
+	}}, stream: unreadStream{ctx: t.Context()}, hub: n.hub.NewStream()}
+	defer s.hub.Close()
+	var err error
+	for i := 0; i < 1<<16 && err == nil; i++ {
+		err = s.create(&pb.WatchCreateRequest{Key: []byte("k")})
+	}
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("refusals that nobody reads end with %v", err)
+	}
+}
+
+// unreadStream is a stream that sends nothing.
+type unreadStream struct {
+	pb.Watch_WatchServer
+	ctx context.Context
+}
+
+func (s unreadStream) Context() context.Context { return s.ctx }
 
 // A watch from the past gets every event once and in order across the transition from history to
 // live events, with a writer that does not wait (W1).

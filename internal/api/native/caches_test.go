@@ -7,11 +7,15 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
 
@@ -296,6 +300,19 @@ func TestCacheOpenedLate(t *testing.T) {
 	}
 	if err := c.begin(2, cacheRequest(2).GetCache()); err == nil || len(n.opened) != 1 {
 		t.Errorf("opened %v, %v", n.opened, err)
+	}
+}
+
+// Watches are refused if all of them take too much memory.
+func TestTooManyWatches(t *testing.T) {
+	n := newStuckNode()
+	n.hub = watch.New(func() watch.History[*api.Event] {
+		return api.NewHistory(n.View().KV)
+	}, watch.Options{Watches: 1})
+	w := newWatches(&store{node: n})
+	err := w.begin(1, &pb.WatchRequest{Key: []byte("k")})
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a watch: %v", err)
 	}
 }
 

@@ -174,7 +174,7 @@ func TestManyKeysAskForRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		counted, leave, err := all.Stream(contextStream{ctx: ctx}, nil)
+		counted, leave, err := all.Stream(contextStream{ctx: ctx}, &grpc.StreamServerInfo{})
 		if err != nil {
 			t.Fatal(err)
 		}

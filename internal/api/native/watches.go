@@ -1,9 +1,13 @@
 package native
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
@@ -184,6 +188,9 @@ func (w *watches) begin(id uint64, r *pb.WatchRequest) error {
 	})
 	if err != nil {
 		w.forget(int64(id))
+		if errors.Is(err, watch.ErrFull) {
+			return status.Error(codes.ResourceExhausted, err.Error())
+		}
 		return invalid("%s", err)
 	}
 	w.confirm(int64(id), r.StartRevision)

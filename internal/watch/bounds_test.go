@@ -1,0 +1,101 @@
+package watch
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// bounded is a hub whose watches may take as much as so many with short keys.
+func bounded(watches int64) *Hub[*event] {
+	return newStore(Options{Watches: watches * (watchCost + 1)}).hub
+}
+
+// watches adds watches of a key until one is refused, n at most.
+func watches(t *testing.T, s *Stream[*event], n int, key string) (added int) {
+	t.Helper()
+	for added < n {
+		if _, err := s.Watch(Request{ID: s.nextID + 1, Key: key}); err != nil {
+			if !errors.Is(err, ErrFull) {
+				t.Fatal(err)
+			}
+			break
+		}
+		s.nextID++
+		added++
+	}
+	return added
+}
+
+// Watches take memory, long keys more than short ones, and no stream takes more than it leaves for
+// others.
+func TestWatchesAreBounded(t *testing.T) {
+	h := bounded(12)
+	first, second := h.NewStream(), h.NewStream()
+	if n := watches(t, first, 100, "k"); n != 6 {
+		t.Errorf("the first stream has %d watches", n)
+	}
+	if n := watches(t, second, 100, strings.Repeat("k", 2*watchCost)); n != 1 {
+		t.Errorf("the second stream has %d watches with long keys", n)
+	}
+	second.Close()
+	if n := watches(t, h.NewStream(), 100, "k"); n != 3 {
+		t.Errorf("a stream has %d watches after another has ended", n)
+	}
+	first.Close()
+	if n := watches(t, h.NewStream(), 100, "k"); n != 5 {
+		t.Errorf("a stream has %d watches after another has ended", n)
+	}
+}
+
+// A watch that was cancelled, or whose history is gone, counts until the client has been told.
+func TestUnreadEndsCount(t *testing.T) {
+	st := newStore(Options{Watches: 12 * (watchCost + 1)})
+	s := st.hub.NewStream()
+	watches(t, s, 6, "k")
+	for id := range int64(6) {
+		if err := s.Cancel(id + 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := watches(t, s, 1, "k"); n != 0 {
+		t.Error("a watch is added though nothing was read")
+	}
+	for _, ok := s.Poll(); ok; _, ok = s.Poll() {
+	}
+	if n := watches(t, s, 100, "k"); n != 6 {
+		t.Errorf("%d watches after all was read", n)
+	}
+	for id := range s.watchers {
+		_ = s.Cancel(id)
+	}
+	for _, ok := s.Poll(); ok; _, ok = s.Poll() {
+	}
+	st.commit(put("k"))
+	st.compact(1)
+	if _, err := s.Watch(Request{ID: 100, Key: "k", From: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, ok := s.Poll(); ok; _, ok = s.Poll() {
+	}
+	if n := st.hub.taken.Load(); n != 0 || s.taken != 0 {
+		t.Errorf("%d bytes, %d of the stream, are counted after all watches ended", n, s.taken)
+	}
+}
+
+// A client that reads nothing cannot have refusals without end.
+func TestUnreadRefusalsAreBounded(t *testing.T) {
+	s := bounded(1).NewStream()
+	n := 0
+	for ; n < 10*maxRejected; n++ {
+		if err := s.Reject(ErrRevision); err != nil {
+			break
+		}
+	}
+	if n != maxRejected {
+		t.Errorf("%d refusals wait", n)
+	}
+	if _, ok := s.Poll(); !ok || s.Reject(ErrRevision) != nil {
+		t.Error("no refusal after one was read")
+	}
+}
