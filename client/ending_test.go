@@ -80,7 +80,7 @@ func TestClosedClientIsCollected(t *testing.T) {
 			Endpoints: []string{members[0].Line.Endpoint()}, Logger: slog.New(&part),
 		}))
 		part.has = must[*client.Lease](t)(c.Grant(ask(t), client.Grant{TTL: time.Minute}))
-		freed = rig.Freed(t, c)
+		freed = rig.Freed(c)
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}

@@ -20,7 +20,7 @@ func TestClosedCacheFreed(t *testing.T) {
 			c := must[*client.Client](t)(client.New(client.Config{Endpoints: cl.endpoints()}))
 			k := must[*cache.Cache](t)(cache.Open(timeout(t), c,
 				[]store.KeyRange{store.Prefix("c/")}, cache.Options{TTL: 10 * time.Minute}))
-			freed = rig.Freed(t, k)
+			freed = rig.Freed(k)
 			if first {
 				if err := k.Close(timeout(t)); err != nil {
 					t.Error(err)
