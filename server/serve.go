@@ -340,7 +340,7 @@ func (s *Server) hasPage() bool {
 	return settings.HasPage()
 }
 
-// tellReady logs that the member serves, and the address of its page.
+// logReady logs that the member serves, and the address of its page.
 func (s *Server) logReady() {
 	attrs := []any{
 		"name", s.cfg.Name, "version", version.Version,

@@ -263,7 +263,7 @@ func (p *passage) down() error {
 			}
 		}
 		begun := p.watches.down(b)
-		if err := p.sendTold(); err != nil {
+		if err := p.sendWatchMessages(); err != nil {
 			return p.giveUp(err)
 		}
 		switch {
@@ -287,8 +287,8 @@ func (p *passage) down() error {
 	}
 }
 
-// sendTold sends messages of merged watches.
-func (p *passage) sendTold() error {
+// sendWatchMessages sends messages of merged watches.
+func (p *passage) sendWatchMessages() error {
 	for _, m := range p.watches.take() {
 		if err := p.sendDown(&m); err != nil {
 			return err

@@ -314,7 +314,7 @@ func TestGatewaySettings(t *testing.T) {
 			if code, text := s.get("POST", "/v3/kv/range", `{"key":"YQ=="}`); code != c.call {
 				t.Errorf("%+v: %d %s", c.settings, code, text)
 			}
-			if told := strings.Contains(log.String(), "page="+s.url+"/ui/"); told != (c.page == 200) {
+			if logged := strings.Contains(log.String(), "page="+s.url+"/ui/"); logged != (c.page == 200) {
 				t.Errorf("%+v: the log has %s", c.settings, log.String())
 			}
 		}

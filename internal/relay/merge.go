@@ -253,13 +253,13 @@ func (g *group) follow(c *channel.Channel) {
 			return
 		}
 		if began {
-			g.tell(c, t)
+			g.distribute(c, t)
 		}
 	}
 }
 
-// tell passes a message to all joined watches.
-func (g *group) tell(c *channel.Channel, t watchMessage) {
+// distribute passes a message to all joined watches.
+func (g *group) distribute(c *channel.Channel, t watchMessage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.channel != c {

@@ -89,7 +89,7 @@ func TestMergedManyBehind(t *testing.T) {
 				t.Fatalf("%d calls for a client that does not read", n)
 			}
 		}
-		told := make(map[uint64]int64)
+		received := make(map[uint64]int64)
 		for whole := 0; whole < watches; {
 			got, err := s.Recv()
 			if err != nil {
@@ -98,10 +98,10 @@ func TestMergedManyBehind(t *testing.T) {
 			for _, a := range got.Responses {
 				for _, e := range a.GetWatch().GetEvents() {
 					at := e.Kv.ModRevision
-					if want := max(told[a.Id]+1, first); at != want {
+					if want := max(received[a.Id]+1, first); at != want {
 						t.Fatalf("watch %d: revision %d, want %d", a.Id, at, want)
 					}
-					if told[a.Id] = at; at == last {
+					if received[a.Id] = at; at == last {
 						whole++
 					}
 				}

@@ -96,7 +96,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	var following sync.WaitGroup
 	following.Go(func() { r.members.run(follow) })
 	if _, err := r.members.wait(ctx); err == nil {
-		r.tellReady()
+		r.logReady()
 		close(r.ready)
 	}
 	<-ctx.Done()
@@ -111,8 +111,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// tellReady logs that the relay serves, and the address of its page.
-func (r *Relay) tellReady() {
+// logReady logs that the relay serves, and the address of its page.
+func (r *Relay) logReady() {
 	attrs := []any{
 		"version", version.Version, "listen-client-urls", urlStrings(r.cfg.Listen),
 	}
@@ -172,7 +172,7 @@ func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*fron
 	f.direct = direct.NewServer(straight)
 	f.direct.RegisterService(r.streams(), nil)
 	grpc_health_v1.RegisterHealthServer(f.grpc, f.health)
-	r.members.changes = f.tell(r.count)
+	r.members.changes = f.readiness(r.count)
 	pages := r.webOptions(f, o)
 	handler, err := web.New(httpCtx, pages)
 	if err != nil {
@@ -215,8 +215,8 @@ func (r *Relay) webOptions(f *frontend, api etcd.Options) web.Options {
 	return o
 }
 
-// tell returns a function that records whether there is a member.
-func (f *frontend) tell(count *metrics) func(bool) {
+// readiness returns a function that records whether there is a member.
+func (f *frontend) readiness(count *metrics) func(bool) {
 	f.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	return func(there bool) {
 		now := grpc_health_v1.HealthCheckResponse_NOT_SERVING

@@ -336,12 +336,12 @@ func (f *follower) turn(ctx context.Context) (joined bool, err error) {
 	if f.group.join(f) {
 		return true, nil
 	}
-	return f.tellAlone(ctx)
+	return f.catchUpAlone(ctx)
 }
 
-// tellAlone passes the messages of a separate call to the watch, until it can join or its turn is
+// catchUpAlone passes the messages of a separate call to the watch, until it can join or its turn is
 // over.
-func (f *follower) tellAlone(ctx context.Context) (joined bool, err error) {
+func (f *follower) catchUpAlone(ctx context.Context) (joined bool, err error) {
 	until := time.Now().Add(turnTime)
 	c, err := f.group.open(f.at+1, catchUpEvery)
 	if err != nil {

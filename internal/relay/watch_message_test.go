@@ -88,7 +88,7 @@ func TestEqual(t *testing.T) {
 }
 
 // Whatever a member sends, the relay parses it as the protobuf library does.
-func FuzzTold(f *testing.F) {
+func FuzzWatchMessage(f *testing.F) {
 	for _, m := range []*pb.WatchResponse{
 		{Header: &pb.Header{Revision: 3}},
 		{Header: &pb.Header{Revision: 9}, Events: []*pb.Event{
@@ -103,12 +103,12 @@ func FuzzTold(f *testing.F) {
 		f.Add(b, int64(8))
 	}
 	f.Fuzz(func(t *testing.T, b []byte, at int64) {
-		told, ok := parseWatchMessage(b)
+		received, ok := parseWatchMessage(b)
 		m := new(pb.WatchResponse)
 		if !ok || proto.Unmarshal(b, m) != nil || len(m.Events) == 0 {
 			return
 		}
-		rest, err := told.after(at)
+		rest, err := received.after(at)
 		if err != nil || rest == nil {
 			return
 		}
@@ -116,7 +116,7 @@ func FuzzTold(f *testing.F) {
 		if err := proto.Unmarshal(rest, left); err != nil {
 			t.Fatal(err)
 		}
-		if told.first > 0 && told.first <= at && len(left.Events) >= len(m.Events) {
+		if received.first > 0 && received.first <= at && len(left.Events) >= len(m.Events) {
 			t.Errorf("after %d there are %d of %d events", at, len(left.Events), len(m.Events))
 		}
 	})
