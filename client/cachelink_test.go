@@ -20,15 +20,15 @@ import (
 
 // fakeCache records what a cacheLink reports.
 type fakeCache struct {
-	mu    sync.Mutex
-	heard []string
-	has   []keyrange.Range
+	mu      sync.Mutex
+	reports []string
+	has     []keyrange.Range
 }
 
 func (f *fakeCache) note(format string, args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.heard = append(f.heard, fmt.Sprintf(format, args...))
+	f.reports = append(f.reports, fmt.Sprintf(format, args...))
 }
 
 func (f *fakeCache) Opening() []keyrange.Range     { f.note("opening"); return f.has }
@@ -43,16 +43,16 @@ func (f *fakeCache) Refused(err error) {
 	f.note("refused %v", errors.Is(err, ErrUnavailable))
 }
 
-// told checks the reports since the last call.
-func (f *fakeCache) told(t *testing.T, want ...string) {
+// wantReports checks the reports since the last call.
+func (f *fakeCache) wantReports(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !slices.Equal(f.heard, want) {
-		t.Errorf("heard %q, want %q", f.heard, want)
+	if !slices.Equal(f.reports, want) {
+		t.Errorf("reports: %q, want %q", f.reports, want)
 	}
-	f.heard = nil
+	f.reports = nil
 }
 
 // cacheRequests returns those that were received so far.
@@ -86,20 +86,20 @@ func TestCacheLink(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cache.told(t, "opening", "opened 3")
+		cache.wantReports(t, "opening", "opened 3")
 		cache.has = []keyrange.Range{{Key: "a", End: "c"}}
 		first := f.cacheRequests()[0]
 		f.last().say(cacheResponse(first, &pb.CacheResponse{
 			Term: 3, Seq: 1, Drop: []*pb.KeyRange{{Key: []byte("a")}},
 		}))
-		cache.told(t, "drop 3.1 [{a }]")
+		cache.wantReports(t, "drop 3.1 [{a }]")
 
 		f.set(func() { term = 4 })
 		f.last().say(cacheResponse(first, &pb.CacheResponse{Term: 4, Reopen: true}))
-		cache.told(t, "opening", "opened 4")
+		cache.wantReports(t, "opening", "opened 4")
 		f.set(func() { term = 5 })
 		close(f.last().cut)
-		cache.told(t, "opening", "opening", "opened 5")
+		cache.wantReports(t, "opening", "opening", "opened 5")
 		all := f.cacheRequests()
 		if last := all[len(all)-1].GetCache(); last.Term != 4 || len(last.Cached) != 1 ||
 			last.Lease.Id != int64(l.ID()) {
@@ -130,12 +130,12 @@ func TestCacheLinkRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cache.told(t, "opening", "opening", "refused true")
+		cache.wantReports(t, "opening", "opening", "refused true")
 		f.set(func() { reason = pb.Reason_REASON_LEASE_NOT_FOUND })
 		pass(time.Second)
-		cache.told(t, "opening", "opening", "refused false")
+		cache.wantReports(t, "opening", "opening", "refused false")
 		pass(time.Minute)
-		cache.told(t)
+		cache.wantReports(t)
 		k.Close()
 	})
 }
@@ -149,7 +149,7 @@ func TestCacheWrites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cache.told(t, "opening")
+		cache.wantReports(t, "opening")
 		ctx := t.Context()
 		_, _ = c.Put(ctx, store.Put{Key: "a"})
 		_, _ = c.Delete(ctx, store.Delete{Key: "b", End: "c"})
@@ -165,7 +165,7 @@ func TestCacheWrites(t *testing.T) {
 		_ = c.Attach(ctx, l.Ref(), "h", "i")
 		_ = c.Detach(ctx, l.Ref(), "j")
 		_, _ = c.Get(ctx, "a")
-		cache.told(t, "writing [{a }]", "writing [{b c}]", "writing [{d } {e } {f }]",
+		cache.wantReports(t, "writing [{a }]", "writing [{b c}]", "writing [{d } {e } {f }]",
 			"writing [{g }]", "writing [{h } {i }]", "writing [{j }]")
 
 		f.set(func() { f.answer = silent })
@@ -238,7 +238,7 @@ func TestAckBytes(t *testing.T) {
 			for i := range tt.n {
 				ack.Dropped = append(ack.Dropped, keyrange.Range{Key: fmt.Sprintf("%0*d", tt.bytes, i)})
 			}
-			told := slices.Clone(ack.Dropped)
+			unsent := slices.Clone(ack.Dropped)
 			k.Ack(ack)
 			for _, q := range []*call{fill, renew} {
 				if err := l.submit(q); err != nil {
@@ -257,8 +257,8 @@ func TestAckBytes(t *testing.T) {
 					case r.GetRenew() != nil:
 						renewed = messages
 						continue
-					case a == nil && len(told) > 0:
-						t.Fatalf("%v goes before %d ranges", r, len(told))
+					case a == nil && len(unsent) > 0:
+						t.Fatalf("%v goes before %d ranges", r, len(unsent))
 					case a == nil:
 						continue
 					case a.Term != 3 || a.Seq != 4 || a.OpenTerm != 5 || a.Lease.GetToken() != 2:
@@ -267,14 +267,14 @@ func TestAckBytes(t *testing.T) {
 						t.Fatalf("%d ranges in a piece", len(a.Dropped))
 					}
 					got := heldOf(a.Dropped)
-					if !slices.Equal(got, told[:len(got)]) {
-						t.Fatalf("other ranges are told")
+					if !slices.Equal(got, unsent[:len(got)]) {
+						t.Fatalf("sent other ranges")
 					}
-					told = told[len(got):]
+					unsent = unsent[len(got):]
 				}
 			}
-			if len(told) > 0 || fill.id == 0 {
-				t.Errorf("%d ranges are not told", len(told))
+			if len(unsent) > 0 || fill.id == 0 {
+				t.Errorf("%d ranges were not sent", len(unsent))
 			}
 			if renewed != 1 && tt.name == "many" {
 				t.Errorf("the renewal goes with message %d of %d", renewed, messages)
@@ -294,7 +294,7 @@ func TestAckTooLong(t *testing.T) {
 	m := l.take()
 	if len(m.Requests) != 2 || len(m.Requests[0].GetCacheAck().Dropped) != 1 ||
 		m.Requests[1].GetCacheAck().Seq != 3 {
-		t.Errorf("told by %d requests of %d bytes", len(m.Requests), proto.Size(m))
+		t.Errorf("sent %d requests of %d bytes", len(m.Requests), proto.Size(m))
 	}
 }
 
@@ -307,7 +307,7 @@ func TestHasTooLong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cache.told(t, "opening", "refused false")
+		cache.wantReports(t, "opening", "refused false")
 		if n := len(f.cacheRequests()); n > 0 {
 			t.Errorf("%d requests", n)
 		}

@@ -94,7 +94,7 @@ func (s *spec) retryable(err error) bool {
 	case errors.Is(err, ErrClosed), errors.Is(err, errOver):
 		s.unsure = s.unsure || sent && s.kind != read
 		return false
-	case s.number.session != nil && errors.Is(err, errForgotten):
+	case s.number.session != nil && errors.Is(err, errSessionDropped):
 		s.number.session.forget()
 		s.number = number{} // a new number cannot repeat anything, unless the old one was sent
 		return !s.unsure

@@ -29,7 +29,7 @@ func TestChangeTTL(t *testing.T) {
 			defer cancel()
 			return l.ChangeTTL(ctx, d)
 		}
-		want(t, change(time.Second, says(pb.Reason_REASON_INVALID)), ErrInvalid)
+		want(t, change(time.Second, refuses(pb.Reason_REASON_INVALID)), ErrInvalid)
 		within(t, l, time.Second)
 		if err := change(time.Hour, f.obey); err != nil {
 			t.Error(err)
@@ -134,7 +134,7 @@ func TestHandOver(t *testing.T) {
 		}
 		within(t, next, ttl)
 		is(t, l, ErrHandedOver)
-		old := &Granted{Info: l.Info(), sent: g.sent} // as another client was told of it
+		old := &Granted{Info: l.Info(), sent: g.sent} // as another client received it
 		var lost *LostError
 		_, err = c.Keep(old, 0)
 		if !errors.As(err, &lost) || *lost != (LostError{Cause: leases.HandedOver, Owner: "you"}) {

@@ -60,10 +60,10 @@ func TestRefusedStreamDidNothing(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		l := newLink(0, nil, &fakeStream{ctx: ctx}, cancel)
-		var told error
+		var result error
 		c := &call{
 			kind: repeated, request: &pb.Request{Body: &pb.Request_Revoke{}},
-			done: func(_ *pb.Response, err error) { told = err },
+			done: func(_ *pb.Response, err error) { result = err },
 		}
 		if err := l.submit(c); err != nil {
 			t.Fatal(err)
@@ -73,8 +73,8 @@ func TestRefusedStreamDidNothing(t *testing.T) {
 			l.deliver(nil)
 		}
 		l.fail(status.Error(codes.Unauthenticated, "no"), func(*call) bool { return true })
-		if broken := new(linkError); !errors.As(told, &broken) || broken.sent != opened {
-			t.Errorf("opened %v: %+v", opened, told)
+		if broken := new(linkError); !errors.As(result, &broken) || broken.sent != opened {
+			t.Errorf("opened %v: %+v", opened, result)
 		}
 	}
 }

@@ -172,8 +172,7 @@ func TestSomeNotLeasehold(t *testing.T) {
 			}
 			pass(time.Second)
 		}
-		// A caller that looks for another member just when this one is left is not told of the
-		// past.
+		// A caller that looks for another member just when this one is left gets no old result.
 		f.set(func() { f.answer = silent })
 		l, unusable := c.mux.current(), errors.New("nobody looked")
 		q := newProbe()

@@ -44,21 +44,21 @@ type way struct {
 }
 
 const (
-	// mostLate is how many connections without a response are allowed before gRPC is used: a proxy
-	// on the way may be waiting for a protocol that it understands.
-	mostLate = 3
-	// forgetWay is how long the result is valid for an endpoint that needs gRPC: by then another
+	// maxUnanswered is how many connections without a response are allowed before gRPC is used: a
+	// proxy on the way may be waiting for a protocol that it understands.
+	maxUnanswered = 3
+	// gRPCTime is how long the result is valid for an endpoint that needs gRPC: by then another
 	// program may listen there, or it may be less busy.
-	forgetWay = time.Hour
+	gRPCTime = time.Hour
 )
 
-func (w way) needsGRPC() bool { return w.grpc || !w.direct && w.late >= mostLate }
+func (w way) needsGRPC() bool { return w.grpc || !w.direct && w.late >= maxUnanswered }
 
 func (w *ways) needsGRPC(e *endpoint) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.of[e.text]
-	if of.needsGRPC() && !of.since.IsZero() && time.Since(of.since) >= forgetWay {
+	if of.needsGRPC() && !of.since.IsZero() && time.Since(of.since) >= gRPCTime {
 		delete(w.of, e.text)
 		return false
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // A client falls back to gRPC if a member or proxy speaks nothing else, over TLS too, and uses only
-// gRPC if it is told to.
+// gRPC if the config asks for it.
 func TestGRPCInstead(t *testing.T) {
 	for name, c := range map[string]struct {
 		config         Config
@@ -34,10 +34,10 @@ func TestGRPCInstead(t *testing.T) {
 		"gRPC alone, silent": {
 			mute: true, config: Config{DialTimeout: 50 * time.Millisecond}, want: "gRPC",
 		},
-		"told to":             {direct: true, config: Config{GRPC: true}, want: "gRPC"},
+		"by config":           {direct: true, config: Config{GRPC: true}, want: "gRPC"},
 		"both, TLS":           {direct: true, secure: true, want: "direct"},
 		"gRPC alone, TLS":     {secure: true, want: "gRPC"},
-		"told to speak, TLS":  {direct: true, secure: true, config: Config{GRPC: true}, want: "gRPC"},
+		"by config, TLS":      {direct: true, secure: true, config: Config{GRPC: true}, want: "gRPC"},
 		"a dialer of its own": {direct: true, config: Config{Dial: dialUnix}, want: "direct"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,10 +177,10 @@ func TestWayIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w ways
 		e := &endpoint{text: "there"}
-		for range mostLate {
+		for range maxUnanswered {
 			w.learn(e, func(w *way) { w.late++ })
 		}
-		time.Sleep(forgetWay - time.Nanosecond)
+		time.Sleep(gRPCTime - time.Nanosecond)
 		if !w.needsGRPC(e) {
 			t.Error("it was forgotten early")
 		}

@@ -117,7 +117,7 @@ var reasons = map[pb.Reason]error{
 	pb.Reason_REASON_NO_SPACE:          ErrNoSpace,
 	pb.Reason_REASON_UNAVAILABLE:       ErrUnavailable,
 	pb.Reason_REASON_UNKNOWN_OUTCOME:   ErrUnknownOutcome,
-	pb.Reason_REASON_SESSION_NOT_FOUND: errForgotten,
+	pb.Reason_REASON_SESSION_NOT_FOUND: errSessionDropped,
 	pb.Reason_REASON_PERMISSION_DENIED: ErrPermissionDenied,
 	pb.Reason_REASON_UNAUTHENTICATED:   ErrNotLoggedIn,
 	pb.Reason_REASON_LIMIT_REACHED:     ErrLimitReached,
@@ -150,8 +150,8 @@ func (e *TakenError) Error() string {
 // Unwrap returns Err.
 func (e *TakenError) Unwrap() error { return e.Err }
 
-// errForgotten means that the cluster has dropped the client's session, so nothing changed.
-var errForgotten = errors.New("the session was dropped")
+// errSessionDropped means that the cluster has dropped the client's session, so nothing changed.
+var errSessionDropped = errors.New("the session was dropped")
 
 // plainWords are messages from members that only repeat the reason.
 var plainWords = []string{
@@ -221,8 +221,8 @@ func plain(err error) error {
 	}
 	if desc, found := strings.CutPrefix(text, "connection error: desc = "); found {
 		text = desc
-		if said, err := strconv.Unquote(desc); err == nil {
-			text = said
+		if unquoted, err := strconv.Unquote(desc); err == nil {
+			text = unquoted
 		}
 	}
 	text = strings.TrimPrefix(text, "transport: ")

@@ -50,7 +50,7 @@ func TestPlain(t *testing.T) {
 		} {
 			got := plain(err)
 			if got.Error() != x.want {
-				t.Errorf("%v\ntold as %q\nwant %q", err, got, x.want)
+				t.Errorf("%v\nprinted as %q\nwant %q", err, got, x.want)
 			}
 			if status.Code(got) != x.code || !errors.Is(got, err) {
 				t.Errorf("%v is another error", got)

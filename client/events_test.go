@@ -25,8 +25,8 @@ func happened(id, seq uint64, events ...uint64) *pb.Response {
 	return &pb.Response{Id: id, More: true, Body: &pb.Response_Events{Events: m}}
 }
 
-// eventsAsked returns the last request for events, and how many there were.
-func (f *fake) eventsAsked() (id uint64, r *pb.EventsRequest, n int) {
+// eventsRequest returns the last request for events, and how many there were.
+func (f *fake) eventsRequest() (id uint64, r *pb.EventsRequest, n int) {
 	for _, q := range f.requests() {
 		if e := q.GetEvents(); e != nil {
 			id, r = q.Id, e
@@ -66,7 +66,7 @@ func TestLeaseEvents(t *testing.T) {
 			NamePrefix: "p", Owner: "o", Labels: map[string]string{"l": "v"},
 			ExpiringWithin: 1500 * time.Microsecond,
 		})
-		id, ask, _ := f.eventsAsked()
+		id, ask, _ := f.eventsRequest()
 		if ask.After != 0 || ask.NamePrefix != "p" || ask.Owner != "o" || ask.Labels["l"] != "v" ||
 			ask.ExpiringWithinMs != 2 {
 			t.Errorf("asked for %v", ask)
@@ -75,27 +75,27 @@ func TestLeaseEvents(t *testing.T) {
 		u, err := w.Next(t.Context())
 		if err != nil || len(u.Events) != 2 || u.Events[1].Seq != 9 || u.Seq != 9 ||
 			u.Events[0].Kind != leases.Granted || u.Events[0].Lease.ID != 8 {
-			t.Errorf("told %+v, %v", u, err)
+			t.Errorf("got %+v, %v", u, err)
 		}
 		synctest.Wait()
 		if w.Seq() != 20 {
-			t.Errorf("told up to %d", w.Seq())
+			t.Errorf("got events up to %d", w.Seq())
 		}
 		close(f.last().cut)
 		synctest.Wait()
-		id, ask, n := f.eventsAsked()
+		id, ask, n := f.eventsRequest()
 		if n != 2 || ask.After != 20 {
 			t.Errorf("resumed %d times, after %d", n-1, ask.After)
 		}
 		f.last().say(refuse(&pb.Request{Id: id}, pb.Reason_REASON_UNAVAILABLE)...)
 		pass(10 * time.Second)
-		if id, _, n = f.eventsAsked(); n != 3 {
+		if id, _, n = f.eventsRequest(); n != 3 {
 			t.Errorf("asked %d times", n)
 		}
 		f.last().say(happened(id, 21, 21))
 		f.last().say(refuse(&pb.Request{Id: id}, pb.Reason_REASON_COMPACTED)...)
 		if u, err := w.Next(t.Context()); err != nil || u.Seq != 21 {
-			t.Errorf("told %+v, %v", u, err)
+			t.Errorf("got %+v, %v", u, err)
 		}
 		_, err = w.Next(t.Context())
 		want(t, err, ErrCompacted)
@@ -109,17 +109,17 @@ func TestLeaseEventsBegin(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.beginsAt(0)
 		w := leaseEvents(t, c, leases.Watch{})
-		if _, r, _ := f.eventsAsked(); r.Resume || r.After != 0 {
+		if _, r, _ := f.eventsRequest(); r.Resume || r.After != 0 {
 			t.Errorf("begun by %v", r)
 		}
 		close(f.last().cut)
 		synctest.Wait()
-		if _, r, n := f.eventsAsked(); n != 2 || !r.Resume || r.After != 0 {
+		if _, r, n := f.eventsRequest(); n != 2 || !r.Resume || r.After != 0 {
 			t.Errorf("went on by %v", r)
 		}
 		w.Close()
 		leaseEvents(t, c, leases.Watch{After: w.Seq(), Resume: true}).Close()
-		if _, r, n := f.eventsAsked(); n != 3 || !r.Resume || r.After != 0 {
+		if _, r, n := f.eventsRequest(); n != 3 || !r.Resume || r.After != 0 {
 			t.Errorf("begun again by %v", r)
 		}
 		f.set(func() {
@@ -182,7 +182,7 @@ func TestLeaseEventsOnce(t *testing.T) {
 					}
 				}
 				if u.Seq != last {
-					t.Fatalf("seed %d: told up to %d, not %d", seed, last, u.Seq)
+					t.Fatalf("seed %d: events up to %d, not %d", seed, last, u.Seq)
 				}
 			}
 			w.Close()
@@ -219,7 +219,7 @@ func TestLeaseEventsSlowCaches(t *testing.T) {
 		}
 		begins(1, 2)
 		w := leaseEvents(t, c, leases.Watch{})
-		tells := func(want ...string) {
+		wantUpdates := func(want ...string) {
 			t.Helper()
 			var got []string
 			for len(got) < len(want) {
@@ -232,25 +232,25 @@ func TestLeaseEventsSlowCaches(t *testing.T) {
 				}
 			}
 			if !slices.Equal(got, want) {
-				t.Errorf("told %q, want %q", got, want)
+				t.Errorf("got %q, want %q", got, want)
 			}
 		}
-		tells("1 cache slow 1s", "2 cache slow 2s")
-		id, _, _ := f.eventsAsked()
+		wantUpdates("1 cache slow 1s", "2 cache slow 2s")
+		id, _, _ := f.eventsRequest()
 		f.last().say(slow(id, over, 2), slow(id, now, 3), slow(id, now, 4))
-		tells("2 cache slow ended 2s", "3 cache slow 3s", "4 cache slow 4s")
+		wantUpdates("2 cache slow ended 2s", "3 cache slow 3s", "4 cache slow 4s")
 		begins(3, 5)
 		close(f.last().cut)
-		tells("1 cache slow ended 1s", "4 cache slow ended 4s", "5 cache slow 5s")
+		wantUpdates("1 cache slow ended 1s", "4 cache slow ended 4s", "5 cache slow 5s")
 		begins(3, 5)
 		close(f.last().cut)
 		synctest.Wait()
 		begins()
 		close(f.last().cut)
-		tells("3 cache slow ended 3s", "5 cache slow ended 5s")
-		id, _, _ = f.eventsAsked()
+		wantUpdates("3 cache slow ended 3s", "5 cache slow ended 5s")
+		id, _, _ = f.eventsRequest()
 		f.last().say(happened(id, 8, 8))
-		tells("8 granted 0s")
+		wantUpdates("8 granted 0s")
 		w.Close()
 	})
 }

@@ -40,11 +40,11 @@ type fake struct {
 	foreign map[string]bool // members that do not know leasehold.v1
 	refused int             // tries to reach members that are down
 	// leader is who leads, empty for nobody; nobody says so if says is false.
-	leader string
-	says   bool
-	frozen map[string]bool // members that say nothing, and take everything
-	opened []*fakeStream   // all streams, in the order in which they were opened
-	seen   []seen
+	leader        string
+	reportsLeader bool
+	frozen        map[string]bool // members that say nothing, and take everything
+	opened        []*fakeStream   // all streams, in the order in which they were opened
+	seen          []seen
 	// sessions is how many sessions were opened.
 	sessions uint64
 	// granted is the last ID that was chosen for a lease; tests choose theirs below 1000.
@@ -87,7 +87,7 @@ func (c fakeConn) Open(ctx context.Context) (pb.StreamService_OpenClient, error)
 		close(s.cut)
 		return s, nil
 	}
-	if f.says {
+	if f.reportsLeader {
 		s.out <- f.leadership(s.name)
 	}
 	return s, nil
@@ -185,7 +185,7 @@ func (f *fake) leadership(name string) *pb.ServerMessage {
 func (f *fake) lead(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.leader, f.says = name, true
+	f.leader, f.reportsLeader = name, true
 	for _, s := range f.opened {
 		if !s.isCut() && s.ctx.Err() == nil {
 			s.out <- f.leadership(s.name)

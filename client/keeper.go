@@ -324,7 +324,7 @@ func (l *Lease) becomeLocked(s holder.State, err error) {
 // openLocked sets the window of Lease.Valid, if the program uses it.
 func (k *keeper) openLocked(l *Lease) {
 	switch {
-	case !l.asked:
+	case !l.validUsed:
 	case l.state.Status != holder.OK:
 		l.window.Store(&window{})
 	default:
@@ -338,7 +338,7 @@ func (k *keeper) ask(l *Lease) *window {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.advanceLocked()
-	l.asked = true
+	l.validUsed = true
 	if l.state.Status != holder.Ended {
 		k.windows[l] = struct{}{}
 	}
@@ -490,12 +490,12 @@ func (k *keeper) refused(l *Lease, ttl lease.TTL) {
 
 // confirmed records that the cluster has set the TTL requested after sent, and the current TTL,
 // which is usually the same.
-func (k *keeper) confirmed(l *Lease, asked, ttl lease.TTL, sent moment) {
+func (k *keeper) confirmed(l *Lease, requested, ttl lease.TTL, sent moment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.advanceLocked()
 	if k.leases[l.info.ID] == l {
-		k.set.Confirmed(l.info.ID, asked, ttl, k.clock.instant(sent))
+		k.set.Confirmed(l.info.ID, requested, ttl, k.clock.instant(sent))
 		k.changedLocked(nil)
 		k.openLocked(l)
 	}

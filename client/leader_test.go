@@ -36,9 +36,9 @@ func TestFollowsLeader(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 		l, w := grant(t, c, Grant{}), watch(t, c, 0)
 		id, _ := f.watchID()
-		f.last().say(told(id, 7, false, "k"))
+		f.last().say(watchResponse(id, 7, false, "k"))
 		if u := next(t, w); u.Revision != 7 {
-			t.Errorf("told %+v", u)
+			t.Errorf("got %+v", u)
 		}
 		for _, leads := range []string{"c", "a", "b"} {
 			old := f.last()
@@ -91,9 +91,9 @@ func TestFollowsLeader(t *testing.T) {
 		pass(3 * ttl)
 		is(t, l, nil)
 		id, _ = f.watchID()
-		f.last().say(told(id, 9, false, "k"))
+		f.last().say(watchResponse(id, 9, false, "k"))
 		if u := next(t, w); u.Revision != 9 {
-			t.Errorf("told %+v", u)
+			t.Errorf("got %+v", u)
 		}
 	})
 }
@@ -211,7 +211,7 @@ func TestMovesFromBroken(t *testing.T) {
 		defer k.Close()
 		synctest.Wait()
 		old, late := c.mux.current(), make(chan struct{})
-		old.mu.Lock() // so that it is not sent, and is the first that is told of the end
+		old.mu.Lock() // so that it is not sent, and learns of the end first
 		old.urgent.push(&call{done: func(*pb.Response, error) { <-late }})
 		old.mu.Unlock()
 		broken := f.last()

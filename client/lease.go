@@ -60,13 +60,13 @@ type Lease struct {
 	session *Session
 
 	// Guarded by the keeper's mutex.
-	state   holder.State
-	err     error // why it is not OK
-	asked   bool  // Valid was called
-	changed chan struct{}
-	turn    chan struct{} // nil, or closed when the change of TTL in progress is done
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
+	state     holder.State
+	err       error // why it is not OK
+	validUsed bool  // Valid was called
+	changed   chan struct{}
+	turn      chan struct{} // nil, or closed when the change of TTL in progress is done
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
 }
 
 // ID returns the lease's ID.

@@ -76,10 +76,10 @@ type outbox struct {
 
 // pulse is what the client knows about the health of a member.
 type pulse struct {
-	asked    time.Time // when the oldest request was sent that no answer has followed, zero for none
-	heard    time.Time
-	useful   bool      // it has given an answer other than a rejection
-	refusing time.Time // when the member began to reject everything
+	oldestRequest time.Time // when it was sent, if no answer has followed; zero for none
+	lastResponse  time.Time
+	useful        bool      // it has given an answer other than a rejection
+	refusing      time.Time // when the member began to reject everything
 }
 
 // load counts the open requests of a link.
@@ -227,8 +227,8 @@ func (l *link) take() *pb.ClientMessage {
 		return nil
 	}
 	l.answered.Store(max(0, l.answered.Load()-int32(calls)))
-	if l.asked.IsZero() && l.waiting() {
-		l.asked = now
+	if l.oldestRequest.IsZero() && l.waiting() {
+		l.oldestRequest = now
 	}
 	return m
 }
@@ -300,7 +300,7 @@ type answer struct {
 
 func (l *link) deliver(list []*pb.Response) {
 	l.mu.Lock()
-	l.heard = time.Now()
+	l.lastResponse = time.Now()
 	came := int32(0)
 	for _, r := range list {
 		c := l.open.get(r.Id)
@@ -327,9 +327,9 @@ func (l *link) deliver(list []*pb.Response) {
 		}
 	}
 	l.answered.Add(came)
-	l.asked = time.Time{}
+	l.oldestRequest = time.Time{}
 	if l.waiting() {
-		l.asked = l.heard
+		l.oldestRequest = l.lastResponse
 	}
 	if l.queue.len() > 0 {
 		notify(l.wake)
@@ -365,8 +365,8 @@ func (l *link) judge(refuses bool) {
 	case !refuses:
 		l.refusing, l.useful = time.Time{}, true
 	case l.refusing.IsZero():
-		l.refusing = l.heard
-	case l.heard.Sub(l.refusing) >= refusals:
+		l.refusing = l.lastResponse
+	case l.lastResponse.Sub(l.refusing) >= refusals:
 		notify(l.bad)
 	}
 }
@@ -385,17 +385,17 @@ func (l *link) refusal() time.Duration {
 func (l *link) silence() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.asked.IsZero() {
+	if l.oldestRequest.IsZero() {
 		return 0
 	}
-	return time.Since(l.asked)
+	return time.Since(l.oldestRequest)
 }
 
 // idle reports whether there are only watches, and nothing was received for d.
 func (l *link) idle(d time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.load.watches > 0 && l.asked.IsZero() && time.Since(l.heard) >= d
+	return l.load.watches > 0 && l.oldestRequest.IsZero() && time.Since(l.lastResponse) >= d
 }
 
 // wasUseful reports whether the member has done anything but reject.
@@ -454,7 +454,7 @@ func (l *link) fail(why error, match func(*call) bool) {
 	l.mu.Lock()
 	var other *otherClusterError
 	nothing := status.Code(why) == codes.Unimplemented || errors.As(why, &other) && other.refused ||
-		l.heard.IsZero() && status.Code(why) == codes.Unauthenticated // the stream failed to open
+		l.lastResponse.IsZero() && status.Code(why) == codes.Unauthenticated // the stream failed to open
 	served := l.useful || !nothing
 	if l.why == nil {
 		l.why = why

@@ -174,7 +174,7 @@ func TestMetricsOfConnections(t *testing.T) {
 		at := f.last().name
 		f.lead(map[string]string{"a": "b", "b": "a"}[at])
 		check("the other leads", metrics.Snapshot{Connected: true, Connects: 1, Moves: 1})
-		f.set(func() { f.leader, f.says = "", false })
+		f.set(func() { f.leader, f.reportsLeader = "", false })
 		close(f.last().cut)
 		check("it broke", metrics.Snapshot{
 			Connected: true, Connects: 2, Disconnects: 1, Moves: 1,

@@ -38,8 +38,8 @@ func TestPinnedCluster(t *testing.T) {
 		second := inprocess.Start(t, again)
 		second.Await()
 
-		told := inprocess.Connect(t, client.Config{ClusterID: first}, second.Endpoint())
-		for name, c := range map[string]*client.Client{"learned": learned, "configured": told} {
+		configured := inprocess.Connect(t, client.Config{ClusterID: first}, second.Endpoint())
+		for name, c := range map[string]*client.Client{"learned": learned, "configured": configured} {
 			_, err := c.Put(ctx, store.Put{Key: "k", Value: []byte("lost")})
 			own := fmt.Sprintf("and this client to cluster %x", first)
 			if !errors.Is(err, client.ErrOtherCluster) || !strings.Contains(err.Error(), own) ||

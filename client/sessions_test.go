@@ -83,8 +83,8 @@ func (f *fake) tries(list ...func(*fakeStream, *pb.Request) []*pb.Response) {
 	})
 }
 
-// says is a member that answers with an error.
-func says(reason pb.Reason) func(*fakeStream, *pb.Request) []*pb.Response {
+// refuses is a member that answers with an error.
+func refuses(reason pb.Reason) func(*fakeStream, *pb.Request) []*pb.Response {
 	return func(_ *fakeStream, r *pb.Request) []*pb.Response { return refuse(r, reason) }
 }
 
@@ -97,7 +97,7 @@ func breaks(s *fakeStream, _ *pb.Request) []*pb.Response {
 // A write of unknown outcome is sent again with its number, whatever the reason, and the cluster's
 // answer counts.
 func TestSentAgain(t *testing.T) {
-	unknown := says(pb.Reason_REASON_UNKNOWN_OUTCOME)
+	unknown := refuses(pb.Reason_REASON_UNKNOWN_OUTCOME)
 	for name, tt := range map[string]struct {
 		first, then func(*fakeStream, *pb.Request) []*pb.Response
 		want        []error
@@ -105,25 +105,25 @@ func TestSentAgain(t *testing.T) {
 	}{
 		"broken":      {first: breaks},
 		"timed out":   {first: unknown},
-		"unavailable": {first: says(pb.Reason_REASON_UNAVAILABLE)},
+		"unavailable": {first: refuses(pb.Reason_REASON_UNAVAILABLE)},
 		"refused": {
-			first: unknown, then: says(pb.Reason_REASON_KEY_NOT_FOUND),
+			first: unknown, then: refuses(pb.Reason_REASON_KEY_NOT_FOUND),
 			want: []error{ErrKeyNotFound},
 		},
 		"refused by the last": {
-			first: unknown, then: says(pb.Reason_REASON_NO_SPACE),
+			first: unknown, then: refuses(pb.Reason_REASON_NO_SPACE),
 			want: []error{ErrNoSpace}, unsure: true,
 		},
 		"refused by a limit": {
-			first: unknown, then: says(pb.Reason_REASON_LIMIT_REACHED),
+			first: unknown, then: refuses(pb.Reason_REASON_LIMIT_REACHED),
 			want: []error{ErrLimitReached}, unsure: true,
 		},
 		"denied": { // the first may have been done before the right was taken away
-			first: unknown, then: says(pb.Reason_REASON_PERMISSION_DENIED),
+			first: unknown, then: refuses(pb.Reason_REASON_PERMISSION_DENIED),
 			want: []error{ErrPermissionDenied}, unsure: true,
 		},
 		"forgotten": {
-			first: breaks, then: says(pb.Reason_REASON_SESSION_NOT_FOUND), unsure: true,
+			first: breaks, then: refuses(pb.Reason_REASON_SESSION_NOT_FOUND), unsure: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestForgotten(t *testing.T) {
 		withSession(t, c, f)
 		for kind, write := range writes(c) {
 			f.set(func() { f.seen = nil })
-			f.tries(says(pb.Reason_REASON_SESSION_NOT_FOUND))
+			f.tries(refuses(pb.Reason_REASON_SESSION_NOT_FOUND))
 			if err := write(t.Context()); err != nil {
 				t.Errorf("%s: %v", kind, err)
 			}

@@ -37,7 +37,7 @@ func (l *lessor) find(id int64, token uint64) *leased {
 	return x
 }
 
-// run lets the TTL of a lease run anew, and returns what is told of it.
+// run restarts the TTL of a lease, and returns the lease.
 func (x *leased) run(id int64) *pb.Lease {
 	if at := time.Now().Add(time.Duration(x.ttl) * time.Millisecond); at.After(x.expiry) {
 		x.expiry = at
@@ -45,7 +45,7 @@ func (x *leased) run(id int64) *pb.Lease {
 	return &pb.Lease{Id: id, Token: x.token, TtlMs: x.ttl, RemainingMs: x.ttl}
 }
 
-// elect makes another leader, who knows the TTLs.
+// elect makes another leader, which has the TTLs.
 func (l *lessor) elect() {
 	for id, x := range l.leases {
 		if l.find(id, x.token) != nil {
@@ -108,7 +108,7 @@ func (l *lessor) grant(r *pb.GrantRequest) *pb.Lease {
 	return l.leases[id].run(id)
 }
 
-// again is what is told who asks again for what was done before: the lease is renewed, or
+// again is the answer to a repeated request: the lease is renewed, or
 // nothing remains of it.
 func (l *lessor) again(done *pb.Response) *pb.Response {
 	out := proto.CloneOf(done)

@@ -151,7 +151,7 @@ func (l *ledger) chance(s *fakeStream, m *pb.ClientMessage, r *pb.Request) {
 		clear(l.sessions)
 		l.reply(s, l.apply(m, r))
 	case n < 99:
-		l.leader, l.says = string(rune('a'+l.rng.IntN(3))), true
+		l.leader, l.reportsLeader = string(rune('a'+l.rng.IntN(3))), true
 		for _, other := range l.opened {
 			if !other.isCut() && other.ctx.Err() == nil {
 				other.out <- l.leadership(other.name)
@@ -200,10 +200,10 @@ func outcomes(t *testing.T, seed uint64) {
 				n := l.applied[v]
 				switch {
 				case r.err == nil && (n != 1 || r.Revision != l.revision[v]):
-					t.Errorf("seed %d: %s done %d times, by %d, and told by %d", seed, v, n,
+					t.Errorf("seed %d: %s done %d times, by %d, and reported by %d", seed, v, n,
 						l.revision[v], r.Revision)
 				case r.err != nil && !errors.Is(r.err, ErrUnknownOutcome) && n > 0, n > 1:
-					t.Errorf("seed %d: %s done %d times, and told %v", seed, v, n, r.err)
+					t.Errorf("seed %d: %s done %d times, and reported %v", seed, v, n, r.err)
 				case r.err == nil:
 					sure++
 				}

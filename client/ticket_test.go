@@ -136,7 +136,7 @@ func TestTicketAtOnce(t *testing.T) {
 		w.Close()
 		want(t, w.Wait(t.Context()), ErrClosed)
 		want(t, w.Err(), ErrClosed)
-		want(t, context.Cause(w.Context()), ErrClosed) // who asks only now is told
+		want(t, context.Cause(w.Context()), ErrClosed) // also for a later call
 		state = pb.Ticket_STATE_GONE
 		w = enter(t, c)
 		if gone(t, w.Wait(t.Context())); w.Revision() != 5 {
@@ -447,13 +447,13 @@ func TestEnterAndClose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := make(chan error, 1)
+		result := make(chan error, 1)
 		go func() {
 			_, _, err := c.Enter(t.Context(), store.Txn{}, store.Wait{Key: "line/a", Prefix: "line/"})
-			told <- err
+			result <- err
 		}()
 		_ = c.Close()
-		if err := <-told; !errors.Is(err, ErrClosed) {
+		if err := <-result; !errors.Is(err, ErrClosed) {
 			t.Fatal(err)
 		}
 	}

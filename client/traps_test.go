@@ -252,7 +252,7 @@ func TestT32(t *testing.T) {
 			return f.renewals(pb.Reason_REASON_UNAVAILABLE)
 		},
 		"everything": func(*fake) func(*fakeStream, *pb.Request) []*pb.Response {
-			return says(pb.Reason_REASON_UNAVAILABLE)
+			return refuses(pb.Reason_REASON_UNAVAILABLE)
 		},
 	}
 	for name, refusal := range refusals {

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// told is a response of a watch with one event for each key, all of one revision.
-func told(id uint64, revision int64, fragment bool, keys ...string) *pb.Response {
+// watchResponse is a response of a watch with one event for each key, all of one revision.
+func watchResponse(id uint64, revision int64, fragment bool, keys ...string) *pb.Response {
 	m := &pb.WatchResponse{Header: &pb.Header{Revision: revision}, Fragment: fragment}
 	for _, k := range keys {
 		m.Events = append(m.Events, &pb.Event{
@@ -58,10 +58,10 @@ func TestT14(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0) // the store is at revision 1
 		id, _ := f.watchID()
-		f.last().say(told(id, 5, true, "a", "b"), told(id, 5, true, "c"))
+		f.last().say(watchResponse(id, 5, true, "a", "b"), watchResponse(id, 5, true, "c"))
 		synctest.Wait()
 		if len(w.queue) > 0 {
-			t.Fatalf("told before it was whole: %v", w.queue)
+			t.Fatalf("got part of a revision: %v", w.queue)
 		}
 		close(f.last().cut)
 		synctest.Wait()
@@ -69,11 +69,11 @@ func TestT14(t *testing.T) {
 		if from != 2 || len(f.opened) != 2 {
 			t.Fatalf("resumed from %d", from)
 		}
-		f.last().say(told(id, 5, true, "a", "b"), told(id, 5, false, "c"))
+		f.last().say(watchResponse(id, 5, true, "a", "b"), watchResponse(id, 5, false, "c"))
 		if u := next(t, w); u.Revision != 5 || len(u.Events) != 3 || u.Events[2].KV.Key != "c" {
-			t.Errorf("told %+v", u)
+			t.Errorf("got %+v", u)
 		}
-		f.last().say(told(id, 9, false)) // everything up to 9 was told
+		f.last().say(watchResponse(id, 9, false)) // everything up to 9 was sent
 		synctest.Wait()
 		close(f.last().cut)
 		synctest.Wait()
@@ -86,7 +86,7 @@ func TestT14(t *testing.T) {
 		synctest.Wait()
 		list := f.requests()
 		if id, _ := f.watchID(); list[len(list)-1].GetCancel() != id {
-			t.Errorf("the member was not told: %v", list[len(list)-1])
+			t.Errorf("the member did not get the request: %v", list[len(list)-1])
 		}
 	})
 }
@@ -96,7 +96,7 @@ func TestWatchFromThePast(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
 			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
-				return []*pb.Response{told(r.Id, 100, false)}
+				return []*pb.Response{watchResponse(r.Id, 100, false)}
 			}
 		})
 		w := watch(t, c, 7)
@@ -157,7 +157,7 @@ func TestSlowWatcher(t *testing.T) {
 		w := watch(t, c, 0)
 		id, _ := f.watchID()
 		for rev := range int64(maxEvents + 10) {
-			f.last().say(told(id, rev+2, false, "k"))
+			f.last().say(watchResponse(id, rev+2, false, "k"))
 			synctest.Wait()
 		}
 		if list := f.requests(); list[len(list)-1].GetCancel() != id {
@@ -165,7 +165,7 @@ func TestSlowWatcher(t *testing.T) {
 		}
 		for rev := range int64(maxEvents) {
 			if u := next(t, w); u.Revision != rev+2 {
-				t.Fatalf("told %+v after %d", u, rev+1)
+				t.Fatalf("got %+v after %d", u, rev+1)
 			}
 		}
 		synctest.Wait()
@@ -187,9 +187,9 @@ func TestIdleWatchMoves(t *testing.T) {
 			t.Fatal("it waits at a member that says nothing")
 		}
 		id, _ := f.watchID()
-		f.last().say(told(id, 2, false, "k"))
+		f.last().say(watchResponse(id, 2, false, "k"))
 		if u := next(t, w); u.Revision != 2 {
-			t.Errorf("told %+v", u)
+			t.Errorf("got %+v", u)
 		}
 	})
 }
@@ -201,13 +201,13 @@ type history struct {
 	sizes []int
 }
 
-// tell answers a watch with some of what is to be told, in pieces, and perhaps breaks the
+// answer answers a watch with some of the events, in pieces, and perhaps breaks the
 // stream in the middle.
-func (h *history) tell(s *fakeStream, r *pb.Request) []*pb.Response {
+func (h *history) answer(s *fakeStream, r *pb.Request) []*pb.Response {
 	if r.GetWatch() == nil {
 		return nil
 	}
-	out := []*pb.Response{told(r.Id, int64(len(h.sizes)-1), false)}
+	out := []*pb.Response{watchResponse(r.Id, int64(len(h.sizes)-1), false)}
 	breaks := h.rng.IntN(60)
 	for rev := r.GetWatch().StartRevision; rev < int64(len(h.sizes)); rev++ {
 		for k := 0; k < h.sizes[rev]; {
@@ -220,7 +220,7 @@ func (h *history) tell(s *fakeStream, r *pb.Request) []*pb.Response {
 				keys = append(keys, fmt.Sprint(k))
 				k++
 			}
-			out = append(out, told(r.Id, rev, k < h.sizes[rev], keys...))
+			out = append(out, watchResponse(r.Id, rev, k < h.sizes[rev], keys...))
 		}
 	}
 	return out
@@ -235,7 +235,7 @@ func TestW1(t *testing.T) {
 			for range 200 {
 				h.sizes = append(h.sizes, 1+h.rng.IntN(6))
 			}
-			f.set(func() { f.answer = h.tell })
+			f.set(func() { f.answer = h.answer })
 			w := watch(t, c, 1)
 			for rev := 1; rev < len(h.sizes); {
 				u := next(t, w)
@@ -296,10 +296,10 @@ func TestQuietWatch(t *testing.T) {
 		w := watch(t, c, 0)
 		list := f.requests()
 		if ms := list[len(list)-1].GetWatch().ProgressMs; ms != quiet.Milliseconds() {
-			t.Errorf("it is told every %d ms how far it is", ms)
+			t.Errorf("got progress every %d ms", ms)
 		}
 		id, _ := f.watchID()
-		f.last().say(told(id, 1000, false))
+		f.last().say(watchResponse(id, 1000, false))
 		synctest.Wait()
 		close(f.last().cut)
 		synctest.Wait()
@@ -307,9 +307,9 @@ func TestQuietWatch(t *testing.T) {
 		if from != 1001 {
 			t.Errorf("it goes on from %d", from)
 		}
-		f.last().say(told(id, 1001, false, "k"))
+		f.last().say(watchResponse(id, 1001, false, "k"))
 		if u := next(t, w); u.Revision != 1001 || len(u.Events) != 1 {
-			t.Errorf("told %+v", u)
+			t.Errorf("got %+v", u)
 		}
 		w.Close()
 	})
@@ -327,7 +327,7 @@ func TestSlowWatcherBytes(t *testing.T) {
 			return list[len(list)-1].GetCancel() == id
 		}
 		for ; !given() && n < 1000; n++ {
-			r := told(id, n+2, false, "k")
+			r := watchResponse(id, n+2, false, "k")
 			r.GetWatch().Events[0].PrevKv = &pb.KeyValue{Value: make([]byte, big)}
 			f.last().say(r)
 			synctest.Wait()
@@ -337,7 +337,7 @@ func TestSlowWatcherBytes(t *testing.T) {
 		}
 		for rev := range n {
 			if u := next(t, w); u.Revision != rev+2 {
-				t.Fatalf("told %+v after %d", u, rev+1)
+				t.Fatalf("got %+v after %d", u, rev+1)
 			}
 		}
 		synctest.Wait()
@@ -345,7 +345,7 @@ func TestSlowWatcherBytes(t *testing.T) {
 			t.Errorf("it goes on from %d", from)
 		}
 		id, _ = f.watchID()
-		f.last().say(told(id, n+2, false, "k"), told(id, n+3, false, "k"))
+		f.last().say(watchResponse(id, n+2, false, "k"), watchResponse(id, n+3, false, "k"))
 		next(t, w)
 		next(t, w)
 		if given() {

@@ -42,7 +42,7 @@ func ExampleFilter() {
 	// db/2 west 0
 }
 
-// A supervisor is told when a worker is gone, and before that, when it is not heard any more.
+// A supervisor learns when a worker is gone, and before that, when it has become silent.
 func ExampleWatch() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()

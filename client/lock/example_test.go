@@ -152,7 +152,7 @@ func ExampleElection_Observe() {
 			log.Fatal(err)
 		}
 	}
-	told := 0
+	changes := 0
 	for leader, err := range lock.NewElection(c, "primary").Observe(ctx) {
 		switch {
 		case err != nil:
@@ -162,10 +162,10 @@ func ExampleElection_Observe() {
 		default:
 			fmt.Println(string(leader.Value))
 		}
-		if told++; told == 3 {
+		if changes++; changes == 3 {
 			break
 		}
-		if told == 1 {
+		if changes == 1 {
 			campaign()
 		}
 	}

@@ -26,16 +26,16 @@ func keyOf(prefix string, of lease.ID, created int64, value string) store.KV {
 // TestObserverEmits: an observer sees each new leader once, but none that led only within a
 // revision: all events of a revision are applied first.
 func TestObserverEmits(t *testing.T) {
-	var told []LeaderInfo
+	var reported []LeaderInfo
 	o := &observer{
 		queue: waitQueue{prefix: "e/"}, keys: make(map[string]store.KV),
 		yield: func(l LeaderInfo, err error) bool {
-			told = append(told, l)
+			reported = append(reported, l)
 			return err == nil && l.Lease != 7
 		},
 	}
 	take := func(events ...store.Event) error {
-		told = nil
+		reported = nil
 		return o.apply(events)
 	}
 	gone := func(of lease.ID, at int64) store.Event {
@@ -43,26 +43,26 @@ func TestObserverEmits(t *testing.T) {
 		return store.Event{Delete: true, KV: kv}
 	}
 	one, two := keyOf("e/", 1, 2, "one"), keyOf("e/", 2, 3, "two")
-	if err := take(store.Event{KV: one}, store.Event{KV: two}); err != nil || len(told) != 1 ||
-		told[0].Lease != 1 || told[0].Revision != 2 || told[0].Since != 2 {
-		t.Fatalf("two candidates: %v, %v", told, err)
+	if err := take(store.Event{KV: one}, store.Event{KV: two}); err != nil || len(reported) != 1 ||
+		reported[0].Lease != 1 || reported[0].Revision != 2 || reported[0].Since != 2 {
+		t.Fatalf("two candidates: %v, %v", reported, err)
 	}
 	// The leader leaves and another candidate joins in one transaction.
 	if err := take(gone(1, 4), store.Event{KV: keyOf("e/", 3, 4, "three")}); err != nil ||
-		len(told) != 1 || told[0].Lease != 2 || string(told[0].Value) != "two" {
-		t.Fatalf("the second should lead: %v, %v", told, err)
+		len(reported) != 1 || reported[0].Lease != 2 || string(reported[0].Value) != "two" {
+		t.Fatalf("the second should lead: %v, %v", reported, err)
 	}
 	// All leave at once: the third never led in between.
-	if err := take(gone(2, 5), gone(3, 5)); err != nil || len(told) != 1 || !told[0].None() {
-		t.Fatalf("there should be no leader: %v, %v", told, err)
+	if err := take(gone(2, 5), gone(3, 5)); err != nil || len(reported) != 1 || !reported[0].None() {
+		t.Fatalf("there should be no leader: %v, %v", reported, err)
 	}
 	if err := take(store.Event{KV: store.KV{Key: "e/x", ModRevision: 6}}); err != nil ||
-		len(told) != 0 {
-		t.Fatalf("a key that is not a candidate's: %v, %v", told, err)
+		len(reported) != 0 {
+		t.Fatalf("a key that is not a candidate's: %v, %v", reported, err)
 	}
 	err := take(store.Event{KV: keyOf("e/", 7, 8, "")})
-	if !errors.Is(err, errStop) || len(told) != 1 {
-		t.Fatalf("after a stop: %v, %v", told, err)
+	if !errors.Is(err, errStop) || len(reported) != 1 {
+		t.Fatalf("after a stop: %v, %v", reported, err)
 	}
 }
 

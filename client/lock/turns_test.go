@@ -71,7 +71,7 @@ func TestOutranked(t *testing.T) {
 			"leader goes late": {leaves, func(_ string, depose func()) func(int) *pb.Response {
 				return first(depose, nil)
 			}, nil},
-			"leader goes untold": {reads, func(name string, _ func()) func(int) *pb.Response {
+			"leader goes unnoticed": {reads, func(name string, _ func()) func(int) *pb.Response {
 				return goneAfterALook(t, direct, name)
 			}, client.ErrLost},
 			"look refused": {reads, func(string, func()) func(int) *pb.Response {

@@ -140,31 +140,31 @@ func TestWorkTells(t *testing.T) {
 		} {
 			push(t, queue.New(direct, name, cfg), "x")
 			short, end := context.WithCancel(ctx)
-			var told error
+			var reported error
 			c := rig.Through(t, r.Members[0], x.match, rig.Refused)
 			err := queue.New(c, name, cfg).Work(short, queue.Work{
 				Do: func(ctx context.Context, i *queue.Item) error { return x.do(ctx, end, i) },
 				Failed: func(_ *queue.Item, err error) {
-					told = err
+					reported = err
 					end()
 				},
 				Delay: time.Hour,
 			})
-			if told == nil || !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: told %v, ended with %v", name, told, err)
+			if reported == nil || !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: reported %v, ended with %v", name, reported, err)
 			}
 			s := rig.Must[queue.Stats](t)(queue.New(direct, name, cfg).Stats(ctx))
 			if s.Ready != x.ready || s.Delayed != 0 {
 				t.Errorf("%s: then there are %+v", name, s)
 			}
 		}
-		q := queue.New(direct, "untold", cfg)
+		q := queue.New(direct, "unreported", cfg)
 		push(t, q, "x")
 		if err := q.Work(ctx, queue.Work{
 			Idle: true, Delay: time.Hour,
 			Do: func(context.Context, *queue.Item) error { return fault },
 		}); err != nil {
-			t.Errorf("nobody wants to be told: %v", err)
+			t.Errorf("without a callback: %v", err)
 		}
 	})
 }

@@ -201,15 +201,15 @@ func TestNodesWaiterGoesDown(t *testing.T) {
 		a := join(t, s, nodes.Config{ID: "a", TTL: time.Minute})
 		b := join(t, s, nodes.Config{ID: "b", TTL: time.Minute})
 		p := rig.Must[*nodes.Primacy](t)(a.Primary(ctx))
-		told := make(chan error, 1)
+		result := make(chan error, 1)
 		go func() {
 			_, err := b.Primary(ctx)
-			told <- err
+			result <- err
 		}()
 		if err := b.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-told; !errors.Is(err, nodes.ErrDown) {
+		if err := <-result; !errors.Is(err, nodes.ErrDown) {
 			t.Errorf("Primary: %v", err)
 		}
 		if err := a.Release(ctx); err != nil || p.Err() == nil || p.Context().Err() == nil {

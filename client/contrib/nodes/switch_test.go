@@ -34,17 +34,17 @@ func TestOrderedItself(t *testing.T) {
 			}
 		}
 		order("n")
-		told := rig.Async(func() (any, error) { return nil, p.AwaitSwitch(ctx) })
+		result := rig.Async(func() (any, error) { return nil, p.AwaitSwitch(ctx) })
 		for range 2 {
 			select {
-			case a := <-told:
+			case a := <-result:
 				t.Fatalf("ordered itself: got %v", a.Err)
 			case <-waits:
 			}
 			order("n")
 		}
 		order("other")
-		if a := <-told; a.Err != nil {
+		if a := <-result; a.Err != nil {
 			t.Error(a.Err)
 		}
 	})
