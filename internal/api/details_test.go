@@ -36,13 +36,13 @@ func google(err error) (info *errdetails.ErrorInfo, retry int64) {
 func TestDetails(t *testing.T) {
 	form := regexp.MustCompile(`^[A-Z][A-Z0-9_]+[A-Z0-9]$`)
 	for name, err := range known {
-		told := Error(err)
-		left := Inform(told)
-		if status.Code(left) != status.Code(told) ||
-			status.Convert(left).Message() != status.Convert(told).Message() {
-			t.Errorf("%s: %v became %v", name, told, left)
+		sent := Error(err)
+		left := Inform(sent)
+		if status.Code(left) != status.Code(sent) ||
+			status.Convert(left).Message() != status.Convert(sent).Message() {
+			t.Errorf("%s: %v became %v", name, sent, left)
 		}
-		if a, b := rpctypes.Error(told), rpctypes.Error(left); a.Error() != b.Error() {
+		if a, b := rpctypes.Error(sent), rpctypes.Error(left); a.Error() != b.Error() {
 			t.Errorf("%s: etcd's clients see %v, want %v", name, b, a)
 		}
 		own := NativeError(err, Reason(err))

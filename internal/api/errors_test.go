@@ -230,13 +230,13 @@ func TestError(t *testing.T) {
 // TestNoPackageNames: the errors that clients see do not start with the name of a package.
 func TestNoPackageNames(t *testing.T) {
 	for _, err := range known {
-		for api, told := range map[string]string{
+		for api, sent := range map[string]string{
 			"etcd": status.Convert(Error(err)).Message(),
 			"own":  ErrorMessage(err, Reason(err)).GetMessage(),
 		} {
 			for _, name := range []string{"fsm:", "lease:", "mvcc:", "lease lease "} {
-				if strings.HasPrefix(told, name) {
-					t.Errorf("%s: %v is sent as %q", api, err, told)
+				if strings.HasPrefix(sent, name) {
+					t.Errorf("%s: %v is sent as %q", api, err, sent)
 				}
 			}
 		}

@@ -24,11 +24,11 @@ func encodeFull(e *mvcc.Event) []byte { return encodeEvent(e, true) }
 // may be many callers.
 func encodedSize(e *api.Event, prev bool) int {
 	change := e.Change()
-	return blockSize(eventSize(change, told(change), prev && change.Prev != nil))
+	return blockSize(eventSize(change, pairOf(change), prev && change.Prev != nil))
 }
 
-// told returns the pair that etcd's clients see, without the cause of a delete.
-func told(e *mvcc.Event) *mvcc.KeyValue {
+// pairOf returns the pair that etcd's clients see, without the cause of a delete.
+func pairOf(e *mvcc.Event) *mvcc.KeyValue {
 	if e.Delete {
 		return &mvcc.KeyValue{Key: e.KV.Key, ModRevision: e.KV.ModRevision}
 	}
@@ -48,7 +48,7 @@ func eventSize(e *mvcc.Event, kv *mvcc.KeyValue, prev bool) int {
 }
 
 func encodeEvent(e *mvcc.Event, prev bool) []byte {
-	kv := told(e)
+	kv := pairOf(e)
 	size := eventSize(e, kv, prev)
 	b := make([]byte, 0, blockSize(size))
 	b = binary.AppendUvarint(append(b, bytes11), uint64(size))

@@ -36,7 +36,7 @@ type observer struct {
 	stream  pb.Election_ObserveServer
 	prefix  string
 	keys    map[string]*mvcc.KeyValue // the candidates, the leader among them
-	told    *mvcc.KeyValue            // the last pair sent to the client
+	sent    *mvcc.KeyValue            // the last pair sent to the client
 }
 
 // follow sends the client every leader from view v on. again means that the next revision was
@@ -100,8 +100,8 @@ func (o *observer) tell(revision int64) error {
 			first = kv
 		}
 	}
-	if first == nil || first == o.told ||
-		o.told != nil && first.ModRevision == o.told.ModRevision && first.Key == o.told.Key {
+	if first == nil || first == o.sent ||
+		o.sent != nil && first.ModRevision == o.sent.ModRevision && first.Key == o.sent.Key {
 		return nil
 	}
 	s := o.service
@@ -109,7 +109,7 @@ func (o *observer) tell(revision int64) error {
 	if err := readable(o.stream.Context(), v, o.prefix, prefixEnd(o.prefix)); err != nil {
 		return err
 	}
-	o.told = first
+	o.sent = first
 	return o.stream.Send(&pb.LeaderResponse{
 		Header: s.headerAt(v, revision), Kv: pair(first),
 	})

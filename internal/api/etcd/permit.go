@@ -78,14 +78,14 @@ func allLeases(ctx context.Context, v *fsm.View, all lease.View) error {
 	if err := v.Access.CheckKnown(who); err != nil {
 		return api.Error(err)
 	}
-	nobodys := make(map[int64]bool)
+	unowned := make(map[int64]bool)
 	for info := range all.All() {
 		if fsm.BelongsTo(&info) == (access.Lease{}) {
-			nobodys[int64(info.ID)] = true
+			unowned[int64(info.ID)] = true
 		}
 	}
 	for kv := range v.KV.Ascend("", "\x00", 0) {
-		if !nobodys[kv.Lease] {
+		if !unowned[kv.Lease] {
 			continue
 		}
 		if err := v.Access.Check(who, access.Read, keyrange.Range{Key: kv.Key}); err != nil {

@@ -39,7 +39,7 @@ func withOwned(t testing.TB) *fakeNode {
 func TestWhoMaySeeLeases(t *testing.T) {
 	n := withOwned(t)
 	c := serve(t, n, trusting(n))
-	told := func(user string, want ...int64) {
+	wantLeases := func(user string, want ...int64) {
 		t.Helper()
 		for id := int64(10); id <= 12; id++ {
 			for _, keys := range []bool{false, true} {
@@ -62,16 +62,16 @@ func TestWhoMaySeeLeases(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%q is told the leases %v, not %v", user, got, want)
+			t.Errorf("%q sees the leases %v, not %v", user, got, want)
 		}
 	}
-	told("root", 10, 11, 12)
-	told("alice", 10)
+	wantLeases("root", 10, 11, 12)
+	wantLeases("alice", 10)
 	n.do(t, &fsm.RoleGrant{Role: "a", Permission: access.Permission{Kind: access.See, Key: "n"}})
-	told("alice", 10, 12)
+	wantLeases("alice", 10, 12)
 	r, err := c.RoleGet(as(t, "alice"), &pb.AuthRoleGetRequest{Role: "a"})
 	if err != nil || len(r.Perm) != 2 {
-		t.Errorf("etcd's clients are told of a permission on names: %v, %v", r, err)
+		t.Errorf("etcd's clients see a permission on names: %v, %v", r, err)
 	}
 	if _, err := c.LeaseTimeToLive(as(t, ""), &pb.LeaseTimeToLiveRequest{ID: 10}); !errors.Is(
 		rpctypes.Error(err), rpctypes.ErrUserEmpty) {
@@ -94,7 +94,7 @@ func TestObserverLosesRight(t *testing.T) {
 	n.do(t, &fsm.UserRevokeRole{User: "alice", Role: "a"})
 	n.do(t, &fsm.Put{Key: "ae/1", Value: []byte("second")})
 	if r, err := s.Recv(); !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
-		t.Errorf("told %v, %v", r, err)
+		t.Errorf("got %v, %v", r, err)
 	}
 }
 

@@ -181,6 +181,6 @@ func TestWhoMayWatch(t *testing.T) {
 	}
 	n.do(t, &fsm.Put{Key: "a3"})
 	if got := root.events(2); len(got) != 2 {
-		t.Errorf("root is told %v", got)
+		t.Errorf("root sees %v", got)
 	}
 }

@@ -52,7 +52,7 @@ func TestEqualCreateRevisions(t *testing.T) {
 	for i := range seen {
 		seen[i] = observe(t, c, "e")
 		if r, err := seen[i].Recv(); err != nil || string(r.Kv.Key) != "e/21" {
-			t.Fatalf("observer %d is told %v, %v", i, r, err)
+			t.Fatalf("observer %d gets %v, %v", i, r, err)
 		}
 	}
 	lead, err := c.election.Leader(ctx10(t), &v3electionpb.LeaderRequest{Name: []byte("e")})
@@ -73,7 +73,7 @@ func TestEqualCreateRevisions(t *testing.T) {
 	}
 	for i, s := range seen {
 		if r, err := s.Recv(); err != nil || string(r.Kv.Key) != "e/22" {
-			t.Errorf("observer %d is then told %v, %v", i, r, err)
+			t.Errorf("observer %d then gets %v, %v", i, r, err)
 		}
 	}
 }

@@ -330,8 +330,8 @@ func (w *watchStream) ticks() <-chan time.Time {
 	return w.ticker.C
 }
 
-// maxAsked bounds the open progress requests at the hub, which drops those above its own bound.
-const maxAsked = 32
+// maxProgress bounds the open progress requests at the hub, which drops those above its own bound.
+const maxProgress = 32
 
 // tick reports the progress of watchers that have sent nothing since the last tick.
 func (w *watchStream) tick() {
@@ -346,7 +346,7 @@ func (w *watchStream) tick() {
 }
 
 func (w *watchStream) askProgress() {
-	for w.asked < maxAsked && len(w.due) > 0 {
+	for w.asked < maxProgress && len(w.due) > 0 {
 		id := w.due[len(w.due)-1]
 		w.due = w.due[:len(w.due)-1]
 		w.asked++

@@ -229,11 +229,11 @@ func TestProgressInterval(t *testing.T) {
 	w := openWatch(t, c)
 	create := func(r *pb.WatchCreateRequest) {
 		w.create(r)
-		for !w.recv().Created { // the first may be told before the last is there
+		for !w.recv().Created { // the first may get it before the last is there
 			continue
 		}
 	}
-	const watches = 3 * maxAsked // more than the hub would take at once
+	const watches = 3 * maxProgress // more than the hub would take at once
 	for i := range watches {
 		create(&pb.WatchCreateRequest{
 			Key: fmt.Appendf(nil, "k%d", i), ProgressNotify: true, WatchId: int64(i + 1),
@@ -241,17 +241,17 @@ func TestProgressInterval(t *testing.T) {
 	}
 	create(&pb.WatchCreateRequest{Key: []byte("other"), WatchId: 9999})
 	rev := n.put(t, "unrelated", "1")
-	told := map[int64]bool{}
-	for len(told) < watches {
+	answered := map[int64]bool{}
+	for len(answered) < watches {
 		r := w.recv()
 		if r.WatchId == 9999 {
-			t.Fatal("told one that did not ask")
+			t.Fatal("progress of a watch that did not ask")
 		}
 		if len(r.Events) > 0 || r.Created || r.Canceled {
 			t.Fatalf("received %v", r)
 		}
 		if r.Header.Revision == rev {
-			told[r.WatchId] = true
+			answered[r.WatchId] = true
 		}
 	}
 }

@@ -17,9 +17,9 @@ type batch struct {
 	asks    replica.Renewals
 	header  *pb.Header
 	columns bool // the request has columns, so the response has, too
-	// tell is called once, when all outcomes are known or the batch is cut, unless done is set. It
+	// report is called once, when all outcomes are known or the batch is cut, unless done is set. It
 	// may be nil if wait is called.
-	tell func()
+	report func()
 
 	mu   sync.Mutex    // guards the fields below
 	done chan struct{} // closed when all outcomes are known or the batch is cut; nil before wait
@@ -27,10 +27,10 @@ type batch struct {
 	over bool          // no response will follow
 	// together is set once the leases with a TTL in asks are renewed, and told once a response has
 	// included them.
-	together, told bool
-	answered       bool      // there has been a response
-	singles        []outcome // outcomes of other leases that have not been in a response
-	known          []bool    // by index: there is, or was, a single; nil for none
+	together, reported bool
+	answered           bool      // there has been a response
+	singles            []outcome // outcomes of other leases that have not been in a response
+	known              []bool    // by index: there is, or was, a single; nil for none
 	// groups is the state of the outcome about groups, which is in asks.Renewed.
 	groups groupsState
 	// joined, unless nil, receives the leases that have joined groups, instead of the response.
@@ -157,16 +157,16 @@ func (b *batch) settle(n int) {
 	}
 }
 
-// finish wakes the waiter, or else calls tell.
+// finish wakes the waiter, or else calls report.
 func (b *batch) finish() {
 	if b.done != nil {
 		close(b.done)
 	} else {
-		b.tell()
+		b.report()
 	}
 }
 
-// wait returns a channel that is closed when there is nothing left to wait for, or nil if tell was
+// wait returns a channel that is closed when there is nothing left to wait for, or nil if report was
 // called already.
 func (b *batch) wait() <-chan struct{} {
 	b.mu.Lock()
@@ -199,7 +199,7 @@ func (b *batch) cut() {
 func (b *batch) take() *pb.RenewResponse {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.open == 0 || len(b.singles) == 0 && (b.told || !b.together) {
+	if b.open == 0 || len(b.singles) == 0 && (b.reported || !b.together) {
 		return nil
 	}
 	return b.respond()
@@ -234,7 +234,7 @@ func (b *batch) respond() *pb.RenewResponse {
 			return o.reason == pb.Reason_REASON_UNSPECIFIED
 		})
 	}
-	if b.together && !b.told {
+	if b.together && !b.reported {
 		for i, ttl := range b.asks.TTLs {
 			switch {
 			case ttl == 0:
@@ -244,7 +244,7 @@ func (b *batch) respond() *pb.RenewResponse {
 				rest = append(rest, outcome{place: i, ttl: ttl})
 			}
 		}
-		b.told = true
+		b.reported = true
 		b.respondJoined(resp)
 	}
 	b.answered, b.singles = true, nil

@@ -281,7 +281,7 @@ func TestBatchEndsOnce(t *testing.T) {
 	for i := range 500 {
 		b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
 		ends := make(chan string, 10)
-		b.tell = func() { ends <- "told" }
+		b.report = func() { ends <- "reported" }
 		var all sync.WaitGroup
 		all.Go(func() {
 			for range i % 10 {

@@ -81,10 +81,10 @@ func (f *follower) take() []string {
 	return out
 }
 
-func (f *follower) tells(want ...string) {
+func (f *follower) want(want ...string) {
 	f.t.Helper()
 	if got := f.take(); !slices.Equal(got, want) {
-		f.t.Errorf("told %q, want %q", got, want)
+		f.t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -139,12 +139,12 @@ func TestEvents(t *testing.T) {
 		n.do(t, &fsm.HandOver{ID: 2, Token: token, Owner: "bob"})
 		n.do(t, &fsm.Revoke{ID: 2, By: "ann"})
 		n.grants(t, lease.Terms{ID: 3, Labels: map[string]string{"zone": "west"}})
-		all.tells("2: GRANTED 2", "3: HANDED_OVER 2 by ann", "4: REVOKED 2 by ann", "5: GRANTED 3")
-		jobs.tells("2: GRANTED 2", "3: HANDED_OVER 2 by ann", "4: REVOKED 2 by ann")
-		anns.tells("2: GRANTED 2", "3: HANDED_OVER 2 by ann")
-		east.tells("2: GRANTED 2", "3: HANDED_OVER 2 by ann", "4: REVOKED 2 by ann")
+		all.want("2: GRANTED 2", "3: HANDED_OVER 2 by ann", "4: REVOKED 2 by ann", "5: GRANTED 3")
+		jobs.want("2: GRANTED 2", "3: HANDED_OVER 2 by ann", "4: REVOKED 2 by ann")
+		anns.want("2: GRANTED 2", "3: HANDED_OVER 2 by ann")
+		east.want("2: GRANTED 2", "3: HANDED_OVER 2 by ann", "4: REVOKED 2 by ann")
 		late := follow(t, n, &pb.EventsRequest{After: 3})
-		late.tells("4: REVOKED 2 by ann", "5: GRANTED 3")
+		late.want("4: REVOKED 2 by ann", "5: GRANTED 3")
 		for _, f := range []*follower{all, jobs, anns, east, late} {
 			if err := f.stop(); !errors.Is(err, context.Canceled) {
 				t.Error(err)
@@ -169,37 +169,37 @@ func TestEventsCacheSlow(t *testing.T) {
 		n := newNode()
 		n.advance(5000)
 		all := follow(t, n, &pb.EventsRequest{})
-		all.tells()
+		all.want()
 		one, two := slow(1, "ann", 4001), slow(2, "bob", 3000)
 		n.waitsFor(one)
-		all.tells("CACHE_SLOW 1 of ann after 1000")
+		all.want("CACHE_SLOW 1 of ann after 1000")
 		n.advance(500)
 		anns := follow(t, n, &pb.EventsRequest{Owner: "ann"})
 		if synctest.Wait(); len(anns.got) != 1 {
 			t.Errorf("%d responses to who begins to follow", len(anns.got))
 		}
-		anns.tells("CACHE_SLOW 1 of ann after 1500")
+		anns.want("CACHE_SLOW 1 of ann after 1500")
 		n.grants(t, lease.Terms{ID: 3, Owner: "ann"})
 		n.waitsFor(two, one)
-		all.tells("1: GRANTED 3", "CACHE_SLOW 2 of bob after 2501")
-		anns.tells("1: GRANTED 3")
+		all.want("1: GRANTED 3", "CACHE_SLOW 2 of bob after 2501")
+		anns.want("1: GRANTED 3")
 		n.advance(100)
 		n.waitsFor(two)
-		all.tells("CACHE_SLOW_ENDED 1 of ann after 1600")
-		anns.tells("CACHE_SLOW_ENDED 1 of ann after 1600")
+		all.want("CACHE_SLOW_ENDED 1 of ann after 1600")
+		anns.want("CACHE_SLOW_ENDED 1 of ann after 1600")
 		again := one
 		again.Lease.Token++ // a new token
 		n.waitsFor(two, one)
-		all.tells("CACHE_SLOW 1 of ann after 1600")
+		all.want("CACHE_SLOW 1 of ann after 1600")
 		n.waitsFor(two, again)
-		all.tells("CACHE_SLOW_ENDED 1 of ann after 1600", "CACHE_SLOW 1 of ann after 1600")
+		all.want("CACHE_SLOW_ENDED 1 of ann after 1600", "CACHE_SLOW 1 of ann after 1600")
 		all.slow <- struct{}{} // a slow reader gets only the result
 		n.grants(t, lease.Terms{ID: 4})
 		synctest.Wait()
 		n.waitsFor()
 		n.waitsFor(again)
 		<-all.slow
-		all.tells("2: GRANTED 4", "CACHE_SLOW_ENDED 2 of bob after 2601")
+		all.want("2: GRANTED 4", "CACHE_SLOW_ENDED 2 of bob after 2601")
 		_, _ = all.stop(), anns.stop()
 	})
 }
@@ -305,7 +305,7 @@ func TestEventsResume(t *testing.T) {
 			want   []string
 		}{{true, []string{"1: GRANTED 7"}}, {false, nil}} {
 			f := follow(t, n, &pb.EventsRequest{Resume: tt.resume})
-			f.tells(tt.want...)
+			f.want(tt.want...)
 			_ = f.stop()
 		}
 		for range 20_000 {
@@ -331,30 +331,30 @@ func TestExpiring(t *testing.T) {
 		n.checkpoint(t, 1, 9000)
 		n.checkpoint(t, 2, 1500)
 		f := follow(t, n, &pb.EventsRequest{NamePrefix: "n/", ExpiringWithinMs: 2000})
-		f.tells("EXPIRING 2 in 1500")
+		f.want("EXPIRING 2 in 1500")
 		n.checkpoint(t, 3, 5000)
 		n.checkpoint(t, 4, 5000)
 		n.checkpoint(t, 5, 5000)
 		n.checkpoint(t, 7, 5000)
-		f.tells()
+		f.want()
 		f.pass(2000 * time.Millisecond)
 		n.checkpoint(t, 3, 0)
 		n.do(t, &fsm.Revoke{ID: 4})
-		f.tells("8: REVOKED 4")
+		f.want("8: REVOKED 4")
 		f.pass(999 * time.Millisecond)
-		f.tells()
+		f.want()
 		f.pass(time.Millisecond)
-		f.tells("EXPIRING 5 in 2000")
+		f.want("EXPIRING 5 in 2000")
 		n.checkpoint(t, 5, 1900) // still silent: no news
-		f.tells()
+		f.want()
 		n.checkpoint(t, 5, 0)
-		f.tells("RENEWED 5")
+		f.want("RENEWED 5")
 		n.checkpoint(t, 5, 0)
 		n.do(t, &fsm.Revoke{ID: 2})
 		n.checkpoint(t, 6, 100)
-		f.tells("9: REVOKED 2", "EXPIRING 6 in 100")
+		f.want("9: REVOKED 2", "EXPIRING 6 in 100")
 		f.pass(4000 * time.Millisecond)
-		f.tells("EXPIRING 1 in 2000")
+		f.want("EXPIRING 1 in 2000")
 		_ = f.stop()
 	})
 }
@@ -370,7 +370,7 @@ func TestExpiringMissed(t *testing.T) {
 			n.checkpoint(t, id+1, 1000)
 		}
 		f := follow(t, n, &pb.EventsRequest{ExpiringWithinMs: 2000})
-		f.tells("EXPIRING 1 in 1000", "EXPIRING 2 in 1000", "EXPIRING 3 in 1000", "EXPIRING 4 in 1000")
+		f.want("EXPIRING 1 in 1000", "EXPIRING 2 in 1000", "EXPIRING 3 in 1000", "EXPIRING 4 in 1000")
 		f.slow <- struct{}{}
 		n.grants(t, lease.Terms{ID: 6}) // its event is in flight
 		synctest.Wait()
@@ -384,7 +384,7 @@ func TestExpiringMissed(t *testing.T) {
 			n.checkpoint(t, 6, 30_000)
 		}
 		<-f.slow
-		f.tells("6: GRANTED 6", "7: REVOKED 2", "8: REVOKED 3", "9: GRANTED 3",
+		f.want("6: GRANTED 6", "7: REVOKED 2", "8: REVOKED 3", "9: GRANTED 3",
 			"RENEWED 1", "EXPIRING 3 in 500", "EXPIRING 5 in 1500")
 		_ = f.stop()
 	})
@@ -422,12 +422,12 @@ func TestExpiringMany(t *testing.T) {
 		}
 		for _, m := range list {
 			if seen[m.Lease.Id] || m.Lease.RemainingMs != 500 {
-				t.Fatalf("%d: told before, or with %d left", m.Lease.Id, m.Lease.RemainingMs)
+				t.Fatalf("%d: reported before, or with %d left", m.Lease.Id, m.Lease.RemainingMs)
 			}
 			seen[m.Lease.Id] = true
 		}
 		if len(e.next) > maxSilent+100 || e.reported > maxSilent || len(e.leases) != len(e.next)+e.reported {
-			t.Fatalf("%d to be told, %d told, %d in mind", len(e.next), e.reported, len(e.leases))
+			t.Fatalf("%d to report, %d reported, %d kept", len(e.next), e.reported, len(e.leases))
 		}
 	}
 	if e.sweep < 3 {
@@ -441,6 +441,6 @@ func TestExpiringMany(t *testing.T) {
 		}
 	}
 	if list, err := e.take(t.Context()); err != nil || len(list) > 0 {
-		t.Errorf("%d told again, %v", len(list), err)
+		t.Errorf("%d reported again, %v", len(list), err)
 	}
 }

@@ -83,7 +83,7 @@ func (e *expiring) follow(ctx context.Context, v *fsm.View) error {
 func (e *expiring) learn(s *fsm.Silence) {
 	switch held := e.leases[s.Info.ID]; {
 	case s.Until == 0:
-		e.heard(&s.Info)
+		e.renewed(&s.Info)
 	case s.Again && (held == nil || held.info.Token != s.Info.Token):
 		// It was reported and is not remembered, or a later scan will find it.
 	default:
@@ -171,7 +171,7 @@ func (e *expiring) forget(ctx context.Context) error {
 		}
 		for i, s := range batch {
 			if n := &now[i]; n.ID != 0 && !n.Delayed && n.Remaining == 0 {
-				e.heard(n)
+				e.renewed(n)
 			} else {
 				e.remove(s)
 			}
@@ -230,8 +230,8 @@ func (e *expiring) shed() {
 	e.limit = max(maxSilent, 2*keep)
 }
 
-// heard processes that a lease was renewed.
-func (e *expiring) heard(info *lease.Info) {
+// renewed processes that a lease was renewed.
+func (e *expiring) renewed(info *lease.Info) {
 	s := e.leases[info.ID]
 	if s == nil {
 		return

@@ -13,12 +13,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// saying is a feed that always has something ready.
-type saying struct{ list []*pb.Response }
+// fixedFeed is a feed that always has something ready.
+type fixedFeed struct{ list []*pb.Response }
 
-func (*saying) end(uint64)           {}
-func (*saying) refuse(uint64, error) {}
-func (s *saying) next() *pb.Response {
+func (*fixedFeed) end(uint64)           {}
+func (*fixedFeed) refuse(uint64, error) {}
+func (s *fixedFeed) next() *pb.Response {
 	if len(s.list) == 0 {
 		return nil
 	}
@@ -32,17 +32,17 @@ func (s *saying) next() *pb.Response {
 func TestFeedOfRefusedRequest(t *testing.T) {
 	n := guarded(t)
 	ctx := api.WithIdentity(t.Context(), login{n, "reader"})
-	said := &saying{[]*pb.Response{{Id: 1, More: true}, {Id: 2, More: true}, {Id: 1, More: true}}}
+	answers := &fixedFeed{[]*pb.Response{{Id: 1, More: true}, {Id: 2, More: true}, {Id: 1, More: true}}}
 	s := &stream{
 		store: &store{leases: service(n, Options{}).leases}, ctx: ctx, open: make(map[uint64]*request),
 	}
-	s.feeds.Store(&feeds{guard: newGuard(ctx, n), list: []feed{said}})
+	s.feeds.Store(&feeds{guard: newGuard(ctx, n), list: []feed{answers}})
 	n.mustDo(t, "root", &fsm.RoleGrant{
 		Role: "reader", Permission: access.Permission{Kind: access.Read, Key: "b/k"},
 	})
 	for i, k := range []string{"a/k", "b/k"} {
 		id := uint64(i + 1)
-		s.open[id] = &request{id: id, feed: said}
+		s.open[id] = &request{id: id, feed: answers}
 		need := &api.Need{Reads: []keyrange.Range{{Key: k}}}
 		if err := s.feeds.Load().guard.Enter(id, need); err != nil {
 			t.Fatal(err)
@@ -74,13 +74,13 @@ func TestEventsByTheRolesOfNow(t *testing.T) {
 	for i, name := range []string{"a/8", "b/9"} {
 		n.mustDo(t, "root", &fsm.Grant{Terms: lease.Terms{ID: lease.ID(8 + i), TTL: 5000, Name: name}})
 	}
-	for told := 0; told == 0; {
+	for received := 0; received == 0; {
 		m, err := s.Recv()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range m.Events {
-			if told++; e.Lease.Name != "b/9" {
+			if received++; e.Lease.Name != "b/9" {
 				t.Errorf("received %s", e.Lease.Name)
 			}
 		}

@@ -2,10 +2,10 @@ package native
 
 import pb "leasehold.dev/api/leasehold/v1"
 
-// tellLeader sends the leader to the client, and returns a channel that is closed when the leader
+// sendLeader sends the leader to the client, and returns a channel that is closed when the leader
 // has changed. The leader's client addresses are in the state, which may not be that far yet: then
 // the client finds them by asking the members that it knows.
-func (t *stream) tellLeader() error {
+func (t *stream) sendLeader() error {
 	m := &pb.Leadership{MemberId: t.o.MemberID}
 	m.LeaderId, t.leader = t.node.Leader()
 	if leader, ok := t.node.View().Member(m.LeaderId); ok {

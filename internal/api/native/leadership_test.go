@@ -73,13 +73,13 @@ func (n *fakeLeader) lead(id uint64) {
 func TestLeadership(t *testing.T) {
 	onStream(t, func(b *bench) {
 		if want := (&pb.Leadership{MemberId: 5}); !equal(b.hello.Leadership, want) {
-			t.Errorf("at first it said %v, want %v", b.hello, want)
+			t.Errorf("first sent %v, want %v", b.hello, want)
 		}
 		urls := []string{"http://a:1", "http://b:1"}
 		b.node.mu.Lock() // the stream may be reading
 		b.node.machine.AddMember(fsm.Member{ID: 7, ClientURLs: urls})
 		b.node.mu.Unlock()
-		said := func() (out []*pb.Leadership) {
+		responses := func() (out []*pb.Leadership) {
 			synctest.Wait()
 			for len(b.answers) > 0 {
 				m := <-b.answers
@@ -97,8 +97,8 @@ func TestLeadership(t *testing.T) {
 			{MemberId: 5},
 		} {
 			b.node.lead(want.LeaderId)
-			if got := said(); !slices.EqualFunc(got, []*pb.Leadership{want}, equal) {
-				t.Errorf("it said %v, want %v", got, want)
+			if got := responses(); !slices.EqualFunc(got, []*pb.Leadership{want}, equal) {
+				t.Errorf("sent %v, want %v", got, want)
 			}
 		}
 	})

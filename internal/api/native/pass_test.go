@@ -123,7 +123,7 @@ func TestUrgentOnesPassLargeAnswers(t *testing.T) {
 		x.Invalidated(drop(5, strings.Repeat("b", maxUrgent)))
 		asks := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}}}, nil)
 		renewed := &request{stream: s, id: 2, renewals: asks}
-		asks.tell = func() { renewed.over(nil) }
+		asks.report = func() { renewed.over(nil) }
 		asks.RenewedOne(0, 900, nil)
 	}}
 	large := &pb.RangeResponse{Kvs: []*pb.KeyValue{{Value: make([]byte, maxMessage)}}}

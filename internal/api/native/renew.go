@@ -98,7 +98,7 @@ func (s *leases) gather(
 	for {
 		select {
 		case <-soon:
-			s.tellPart(ctx, b, part)
+			s.sendPart(ctx, b, part)
 			continue
 		case <-done:
 		case <-ctx.Done():
@@ -110,8 +110,8 @@ func (s *leases) gather(
 	}
 }
 
-// tellPart passes the new outcomes of a batch to part, unless there are none or all are known.
-func (s *leases) tellPart(ctx context.Context, b *batch, part func(*pb.RenewResponse)) {
+// sendPart passes the new outcomes of a batch to part, unless there are none or all are known.
+func (s *leases) sendPart(ctx context.Context, b *batch, part func(*pb.RenewResponse)) {
 	if known := b.take(); known != nil {
 		s.explain(ctx, b.lost)
 		part(known)
@@ -151,7 +151,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	t.mu.Lock()
 	q.renewals, q.writes = b, true
 	t.mu.Unlock()
-	b.tell = func() { q.over(nil) }
+	b.report = func() { q.over(nil) }
 	if err := t.node.RenewAll(&b.asks); err != nil {
 		t.mu.Lock()
 		q.renewals = nil // the answer is the error, and cancel must not cut what was not requested
@@ -168,7 +168,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 			ctx, cancel := patient(ctx)
 			defer cancel()
 			part := func(m *pb.RenewResponse) { t.part(q, m) }
-			t.tellPart(ctx, b, part)
+			t.sendPart(ctx, b, part)
 			return t.gather(ctx, b, done, part), nil
 		}, true)
 	}
@@ -194,17 +194,17 @@ func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 // part sends a part of the answer to a renewal. Its leases no longer count: leases that take long
 // do not delay renewals of others (T15).
 func (t *stream) part(q *request, m *pb.RenewResponse) {
-	told := len(m.Results)
+	reported := len(m.Results)
 	for _, ttl := range m.TtlMs {
 		if ttl > 0 {
-			told++
+			reported++
 		}
 	}
 	t.mu.Lock()
-	told = min(told, q.counted.leases)
-	t.o.Renewals.Leave(q.counted.user, told)
-	t.renewing -= told
-	q.counted.leases -= told
+	reported = min(reported, q.counted.leases)
+	t.o.Renewals.Leave(q.counted.user, reported)
+	t.renewing -= reported
+	q.counted.leases -= reported
 	t.mu.Unlock()
 	notify(t.left)
 	q.part(m)

@@ -203,9 +203,9 @@ func TestPausedStreamWatches(t *testing.T) {
 	p.pauses()
 	p.ask(&pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte("a/k")}}})
 	n.mustDo(t, "root", &fsm.Put{Key: "a/k", Value: []byte("new")})
-	for told := false; !told; {
+	for received := false; !received; {
 		for _, r := range p.recv().Responses {
-			told = told || len(r.GetWatch().GetEvents()) > 0
+			received = received || len(r.GetWatch().GetEvents()) > 0
 		}
 	}
 	if err := p.Send(&pb.ClientMessage{Requests: []*pb.Request{

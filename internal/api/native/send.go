@@ -20,8 +20,8 @@ const (
 	maxMessage   = 256 << 10
 )
 
-// telling is the memory of the sending goroutine.
-type telling struct {
+// sendBuffers is the memory of the sending goroutine.
+type sendBuffers struct {
 	batch    []*request // being answered
 	answered []*request // to be reused
 	ahead    int        // requests of this message without a response yet
@@ -34,7 +34,7 @@ func (t *stream) Serve() (paused bool, err error) {
 	t.pauses.remove(t)
 	if t.leader == nil {
 		t.changed = t.node.AccessChanged()
-		if err := t.tellLeader(); err != nil {
+		if err := t.sendLeader(); err != nil {
 			return false, err
 		}
 	}
@@ -64,7 +64,7 @@ func (t *stream) waitForNews() error {
 	case <-t.waker.woken:
 	case <-watched:
 	case <-t.leader:
-		return t.tellLeader()
+		return t.sendLeader()
 	case <-t.changed: // reviewIfChanged follows
 	case <-t.ctx.Done():
 		return context.Cause(t.ctx)
@@ -220,7 +220,7 @@ func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
 }
 
 // putReply returns an empty reply. It allocates several at a time if they are needed.
-func (t *telling) putReply() *putReply {
+func (t *sendBuffers) putReply() *putReply {
 	if len(t.replies) == 0 {
 		t.replies = make([]putReply, min(max(t.ahead, 1), maxReplies))
 	}

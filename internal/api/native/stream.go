@@ -128,7 +128,7 @@ type stream struct {
 	grpc pb.StreamService_OpenServer
 	ctx  context.Context // ends with the call or earlier
 	lasting
-	telling
+	sendBuffers
 	feeds     atomic.Pointer[feeds] // nil until one is needed
 	calls     calls                 // requests with a goroutine
 	renewable *renewable

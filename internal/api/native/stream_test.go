@@ -372,17 +372,17 @@ func TestResponsePrecedesEvents(t *testing.T) {
 			Key: []byte("k"), StartRevision: 1,
 		}}}, putRequest(2, 0))
 		b.node.submitted[0].To.Answered(fsm.Result{Value: &fsm.PutResult{}}, nil)
-		told := 0
+		received := 0
 		for {
 			synctest.Wait()
 			for _, r := range (<-b.answers).Responses {
 				if r.Id == 2 {
-					if told > 2 {
-						t.Errorf("the response came after %d events", told)
+					if received > 2 {
+						t.Errorf("the response came after %d events", received)
 					}
 					return
 				}
-				told += len(r.GetWatch().GetEvents())
+				received += len(r.GetWatch().GetEvents())
 			}
 		}
 	})

@@ -77,7 +77,7 @@ func TestAsOf(t *testing.T) {
 	ask(before, None)
 	if n := ask(made, Gone); n.Why != fsm.Revoked || n.Lease != 1 || n.Revision != gone ||
 		n.Created != made {
-		t.Errorf("told %+v", n)
+		t.Errorf("got %+v", n)
 	}
 	again := m.put(t, keyOf(1), 1, "")
 	ask(made, Gone)

@@ -30,8 +30,8 @@ type fake struct {
 
 var header = &pb.ResponseHeader{ClusterId: 1 << 63, MemberId: 7, Revision: 3, RaftTerm: 2}
 
-// told has the metadata that the fake tells instead of an answer, by key.
-var told = map[string]string{
+// echoed is the metadata that the fake returns instead of an answer, by key.
+var echoed = map[string]string{
 	"token": "authorization", "visit": "leasehold-visit",
 	"parent": "traceparent", "state": "tracestate",
 }
@@ -40,7 +40,7 @@ func (*fake) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error)
 	if len(r.Key) == 0 {
 		return nil, rpctypes.ErrGRPCEmptyKey
 	}
-	if name := told[string(r.Key)]; name != "" {
+	if name := echoed[string(r.Key)]; name != "" {
 		md, _ := metadata.FromIncomingContext(ctx)
 		return nil, status.Error(codes.Unauthenticated, strings.Join(md.Get(name), ","))
 	}
