@@ -169,10 +169,10 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// TestTold: a handler learns the client's metadata and address, and interceptors are called before
-// it in order, and after it the other way round. The client learns the server's header, and a
+// TestInterceptors: a handler gets the client's metadata and address, and interceptors are called in
+// order before it and in reverse order after it. The client gets the server's header, and a
 // refusal with all its details.
-func TestTold(t *testing.T) {
+func TestInterceptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string
 		by := func(name string) intercept.Stream {
@@ -264,9 +264,9 @@ func TestBadClients(t *testing.T) {
 						_ = c.Close()
 					}
 				}()
-				said, _ := io.ReadAll(c) // until the server closes
+				sent, _ := io.ReadAll(c) // until the server closes
 				_ = c.Close()
-				r := reader{c: &given{said: strings.TrimPrefix(string(said), greeting)}}
+				r := reader{c: &given{sent: strings.TrimPrefix(string(sent), greeting)}}
 				var err error
 				for range 2 { // a header, and the end
 					if _, size, herr := r.head(); herr == nil {
@@ -283,30 +283,30 @@ func TestBadClients(t *testing.T) {
 	}
 }
 
-// given is a connection that has said something.
+// given is a connection whose other end has sent something.
 type given struct {
 	net.Conn
-	said string
+	sent string
 }
 
 func (g *given) Read(b []byte) (int, error) {
-	if g.said == "" {
+	if g.sent == "" {
 		return 0, io.EOF
 	}
-	n := copy(b, g.said)
-	g.said = g.said[n:]
+	n := copy(b, g.sent)
+	g.sent = g.sent[n:]
 	return n, nil
 }
 
 // TestUnfinished: of a message that is longer than a chunk an end keeps little more than what has
-// come, whatever its length is said to be, and a writer keeps no more than a chunk besides it.
+// come, whatever length was announced, and a writer keeps no more than a chunk besides it.
 func TestUnfinished(t *testing.T) {
 	for _, size := range []int{513, chunk, chunk + 1, 100_000, 400_000, 3 << 20} {
 		for _, came := range []int{0, 600, chunk, 100_000, 500_000, 2 << 20} {
 			if came >= size {
 				continue
 			}
-			b := &boundary{given: given{said: strings.Repeat("x", came)}}
+			b := &boundary{given: given{sent: strings.Repeat("x", came)}}
 			held, heldMost := 0, 0
 			r := reader{c: b, hold: func(bytes int) (func(), error) {
 				held += bytes
@@ -469,13 +469,13 @@ func FuzzServer(f *testing.F) {
 		s.RegisterService(&grpc.ServiceDesc{ServiceName: "test.Echo", Streams: []grpc.StreamDesc{{
 			StreamName: "Stream", Handler: echoAll, ServerStreams: true, ClientStreams: true,
 		}}}, nil)
-		c := &mute{given{said: string(data)}}
+		c := &mute{given{sent: string(data)}}
 		s.enter(c)
 		s.serve(c)
 	})
 }
 
-// mute is a connection whose other end has said something, and hears nothing.
+// mute is a given whose other end receives nothing.
 type mute struct{ given }
 
 func (*mute) Write(b []byte) (int, error) { return len(b), nil }

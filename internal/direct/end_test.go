@@ -116,14 +116,14 @@ func TestStopped(t *testing.T) {
 		f.server.GracefulStop()
 		c := f.dial()
 		defer c.Close()
-		if said, err := io.ReadAll(c); err != nil || len(said) > 0 {
-			t.Errorf("a server that was stopped says %q, %v", said, err)
+		if sent, err := io.ReadAll(c); err != nil || len(sent) > 0 {
+			t.Errorf("a stopped server sends %q, %v", sent, err)
 		}
 	})
 }
 
-// TestLongRefusal: of a refusal that is too long, or has no text that can be sent as it is, the
-// client learns the code and what can be said.
+// TestLongRefusal: if the text of a refusal is too long, or cannot be sent as it is, the
+// client gets the code and as much of the text as fits.
 func TestLongRefusal(t *testing.T) {
 	for _, text := range []string{"no: " + strings.Repeat("é", maxHead), "no: \xff\xfe"} {
 		ok, err := decodeEnd(encodeEnd(status.Error(codes.FailedPrecondition, text)))

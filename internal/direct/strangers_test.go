@@ -17,7 +17,7 @@ import (
 // TestBadServers: a client refuses a message before the header, and metadata that does not end the
 // stream after it; and closes the connection.
 func TestBadServers(t *testing.T) {
-	for name, said := range map[string]string{
+	for name, sent := range map[string]string{
 		"message first": "\x00\x00\x00\x00\x01x",
 		"two headers":   "\x80\x00\x00\x00\x00\x80\x00\x00\x00\x00",
 	} {
@@ -27,7 +27,7 @@ func TestBadServers(t *testing.T) {
 				defer far.Close()
 				go func() {
 					_, _ = far.Read(make([]byte, 1000))
-					_, _ = far.Write([]byte(greeting + said))
+					_, _ = far.Write([]byte(greeting + sent))
 				}()
 				s, err := Open(t.Context(), near, echo, bytesCodec{})
 				if err != nil {

@@ -42,13 +42,13 @@ type Agent[H comparable, R any] struct {
 
 // kept is a lease that is in a group.
 type kept[H comparable, R any] struct {
-	id    lease.ID
-	by    H
-	token lease.Token // of the request that joined, 0 for any
-	group *agentGroup[H, R]
-	heard instant       // when its holder was last heard from
-	asOf  lease.Instant // see Leaving
-	place *list.Element // in the group's leases
+	id        lease.ID
+	by        H
+	token     lease.Token // of the request that joined, 0 for any
+	group     *agentGroup[H, R]
+	renewedAt instant       // when its holder last asked to renew it
+	asOf      lease.Instant // see Leaving
+	place     *list.Element // in the group's leases
 }
 
 // agentGroup is a group of the lessor.
@@ -56,7 +56,7 @@ type agentGroup[H comparable, R any] struct {
 	id     lease.GroupID
 	ttl    lease.TTL
 	over   bool            // it has ended
-	leases list.List       // of *kept, by heard
+	leases list.List       // of *kept, by renewedAt
 	asked  []request[H, R] // answered by the round in flight
 	next   []request[H, R] // answered by the round after that
 }
@@ -118,7 +118,7 @@ type Answer[R any] struct {
 const longestSilence = lease.TTL(60_000)
 
 func (g *agentGroup[H, R]) silentAt(k *kept[H, R]) instant {
-	return plus(k.heard, min(g.ttl/5*2, longestSilence))
+	return plus(k.renewedAt, min(g.ttl/5*2, longestSilence))
 }
 
 // Want requests a round even if there is nothing to renew, so that leases can join with it.
@@ -153,7 +153,7 @@ func (a *Agent[H, R]) Keeps(by H, id lease.ID, token lease.Token) lease.TTL {
 // Renew takes a request for a lease that the agent keeps.
 func (a *Agent[H, R]) Renew(now instant, id lease.ID, of R) {
 	k := a.find(id)
-	k.heard = now
+	k.renewedAt = now
 	k.group.leases.MoveToBack(k.place)
 	k.group.next = append(k.group.next, request[H, R]{id, k.by, k.token, of})
 	a.waiting++
@@ -184,7 +184,7 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 		return
 	}
 	if k != nil {
-		k.by, k.token, k.heard = j.By, j.Token, now
+		k.by, k.token, k.renewedAt = j.By, j.Token, now
 		k.group.leases.MoveToBack(k.place)
 		return
 	}
@@ -201,7 +201,7 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 		a.groups[j.Group] = to
 	}
 	k = &kept[H, R]{
-		id: j.ID, by: j.By, token: j.Token, group: to, heard: now, asOf: asOf,
+		id: j.ID, by: j.By, token: j.Token, group: to, renewedAt: now, asOf: asOf,
 	}
 	k.place = to.leases.PushBack(k)
 	a.leases[j.ID] = k
@@ -272,7 +272,7 @@ func (a *Agent[H, R]) part(id lease.ID) *kept[H, R] {
 // Next returns the round to send now. ok is false if one is in flight, or if there is nothing to
 // send.
 func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
-	if a.UnderWay() {
+	if a.Pending() {
 		return Round{}, false
 	}
 	a.forget()
@@ -334,7 +334,7 @@ func (a *Agent[H, R]) SilentAt() (at instant, ok bool) {
 // Answered processes the outcome of a round, and returns the answered requests. It ignores answers
 // to any round but the one in flight.
 func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answer[R]) {
-	if number != a.sent || !a.UnderWay() {
+	if number != a.sent || !a.Pending() {
 		return nil
 	}
 	a.answered, a.fresh, a.leaving = a.sent, false, nil
@@ -399,5 +399,5 @@ func (a *Agent[H, R]) Reset() (out []Answer[R]) {
 	return out
 }
 
-// UnderWay reports whether a round has no answer yet.
-func (a *Agent[H, R]) UnderWay() bool { return a.sent != a.answered }
+// Pending reports whether a round has no answer yet.
+func (a *Agent[H, R]) Pending() bool { return a.sent != a.answered }

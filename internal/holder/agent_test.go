@@ -60,7 +60,7 @@ func TestAgentAnswersByRounds(t *testing.T) {
 	a.Renew(101, 1, 11)
 	a.Renew(101, 2, 12)
 	a.Renew(101, 3, 13)
-	if _, ok := a.Next(101); ok || !a.UnderWay() || a.Waiting() != 4 {
+	if _, ok := a.Next(101); ok || !a.Pending() || a.Waiting() != 4 {
 		t.Error("two rounds are under way")
 	}
 	if got := a.answer(r, 1000, 5); got != "10:1000 " {
@@ -291,7 +291,7 @@ func (p *promises) alone(r sent) {
 
 // round sends a round if there is one, or gives the one up that has no answer in time.
 func (p *promises) round() {
-	if p.agent.UnderWay() && p.now > p.late {
+	if p.agent.Pending() && p.now > p.late {
 		p.resets++
 		for _, x := range p.agent.Reset() {
 			p.alone(x.Of)

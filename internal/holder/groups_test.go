@@ -74,8 +74,8 @@ func TestGroupLeave(t *testing.T) {
 	}
 }
 
-// What may not have been heard of does not count: a group without an answer, one that the lessor
-// does not have, and all groups of another connection are forgotten, and nothing is extended.
+// A group is dropped if its state is unknown: one without an answer, one that the lessor
+// does not have, and all groups of another connection. Nothing is extended.
 func TestGroupForgotten(t *testing.T) {
 	for name, forget := range map[string]func(*Set, Batch, Batch){
 		"no answer": func(s *Set, b, _ Batch) { s.GroupUnknown(b.Seq, 7) },

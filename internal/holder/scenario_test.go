@@ -34,7 +34,7 @@ func TestScenarios(t *testing.T) {
 			if !ok {
 				d.Fatalf(t, "unknown command %s", d.Cmd)
 			}
-			return run(s, a) + told(s)
+			return run(s, a) + report(s)
 		})
 	})
 }
@@ -132,8 +132,8 @@ func batchText(b Batch, ok bool) string {
 	return fmt.Sprintf("%s; waited %d\n", text, b.Waited)
 }
 
-// told is what a holder could learn of the Set now.
-func told(s *Set) string {
+// report describes what a holder could learn from the Set.
+func report(s *Set) string {
 	var b strings.Builder
 	for _, c := range s.Changes() {
 		fmt.Fprintf(&b, "lease %d is now %s\n", c.ID, stateText(c.State))
@@ -146,7 +146,7 @@ func told(s *Set) string {
 	next, ok := s.Next()
 	ends, endsOK := s.Ends()
 	if ok != endsOK {
-		return fmt.Sprintf("Next says %v, Ends says %v\n", ok, endsOK)
+		return fmt.Sprintf("Next returns %v, Ends returns %v\n", ok, endsOK)
 	}
 	if ok {
 		fmt.Fprintf(&b, " next %d, ends %d;", next, ends)

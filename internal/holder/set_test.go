@@ -100,7 +100,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestGone: what is gone stays gone, also if an earlier renewal's success is heard of
+// TestGone: a lease that is gone stays gone, even if the success of an earlier renewal arrives
 // later.
 func TestGone(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)

@@ -217,7 +217,7 @@ func (k *keeping) armLocked() {
 		k.due = time.Now().Add(maxLinger)
 	}
 	at := k.due
-	if k.agent.UnderWay() {
+	if k.agent.Pending() {
 		at = k.late
 	} else if silent, ok := k.agent.SilentAt(); ok {
 		its := k.began.Add(time.Duration(silent) * time.Millisecond)
@@ -240,13 +240,13 @@ func (k *keeping) step() {
 		return
 	}
 	now := time.Now()
-	if k.agent.UnderWay() && !now.Before(k.late) {
+	if k.agent.Pending() && !now.Before(k.late) {
 		k.answerLocked(nil, k.agent.Reset())
 	}
 	if r, ok := k.agent.Next(k.now()); ok {
 		k.due, k.late = time.Time{}, now.Add(roundTime)
 		k.link.SendGroups(&pb.RelayFrame{Round: roundOf(r)})
-	} else if !k.agent.UnderWay() {
+	} else if !k.agent.Pending() {
 		k.due = time.Time{} // nothing is due any more
 	}
 	k.armLocked()

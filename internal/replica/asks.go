@@ -241,7 +241,7 @@ func (a *asker) abandon(ids []lease.ID) {
 // next returns when a lease is to leave its group because its holder is silent, if a leader is
 // known.
 func (a *asker) next() (lease.Instant, bool) {
-	if a.m.leader == 0 || a.agent.UnderWay() {
+	if a.m.leader == 0 || a.agent.Pending() {
 		return 0, false
 	}
 	return a.agent.SilentAt()
@@ -250,7 +250,7 @@ func (a *asker) next() (lease.Instant, bool) {
 // empty reports whether no request waits for the leader, or for an index that it has confirmed.
 func (a *asker) empty() bool {
 	return len(a.reads)+len(a.renewals)+len(a.open)+len(a.done)+a.agent.Waiting() == 0 &&
-		a.current == nil && !a.agent.UnderWay() && a.caches.empty()
+		a.current == nil && !a.agent.Pending() && a.caches.empty()
 }
 
 // again adds to msg the requests that seem to be lost.
@@ -295,7 +295,7 @@ func (a *asker) expire() {
 		a.done[i].reads = slices.DeleteFunc(a.done[i].reads, stale)
 	}
 	if a.m.leader == 0 ||
-		a.agent.UnderWay() && a.m.ticks-a.roundAt >= uint64(a.m.cfg.ElectionTicks) {
+		a.agent.Pending() && a.m.ticks-a.roundAt >= uint64(a.m.cfg.ElectionTicks) {
 		a.resetGroups()
 	}
 	a.renewals = slices.DeleteFunc(a.renewals, func(n Renewal) bool {
@@ -338,7 +338,7 @@ func (a *asker) renewed(m *Reply) {
 
 // roundDone records the outcome of a round. It reports whether it was the round in progress.
 func (a *asker) roundDone(m *Reply) bool {
-	if m.GroupRound <= a.firstRound || !a.agent.UnderWay() {
+	if m.GroupRound <= a.firstRound || !a.agent.Pending() {
 		return false
 	}
 	for _, x := range a.agent.Answered(m.GroupRound-a.firstRound, m.Groups) {
@@ -348,7 +348,7 @@ func (a *asker) roundDone(m *Reply) bool {
 			a.renewals = append(a.renewals, x.Of)
 		}
 	}
-	return !a.agent.UnderWay()
+	return !a.agent.Pending()
 }
 
 // joined records that a lease has joined a group with the round that is done.

@@ -132,7 +132,7 @@ var plantedCore = []planted{
 	{"a follower answers by a round that was sent before", "L1", []edit{
 		{
 			holderAgent, "\tk.group.next = append(k.group.next, request[H, R]{id, k.by, k.token, of})",
-			"\tif a.UnderWay() && len(k.group.asked) > 0 {\n\t\tk.group.asked = append(k.group.asked, request[H, R]{id, k.by, k.token, of})\n\t} else {\n" +
+			"\tif a.Pending() && len(k.group.asked) > 0 {\n\t\tk.group.asked = append(k.group.asked, request[H, R]{id, k.by, k.token, of})\n\t} else {\n" +
 				"\t\tk.group.next = append(k.group.next, request[H, R]{id, k.by, k.token, of})\n\t}",
 		},
 	}},

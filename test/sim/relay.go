@@ -231,7 +231,7 @@ func (u *uplink) step() {
 		u.wake(u.paused)
 		return
 	}
-	if u.agent.UnderWay() && w.now >= u.late {
+	if u.agent.Pending() && w.now >= u.late {
 		w.cover["round given up"]++
 		u.answer(u.agent.Reset(), nil)
 	}
@@ -245,7 +245,7 @@ func (u *uplink) step() {
 // arm schedules the next step that does not depend on a request.
 func (u *uplink) arm() {
 	switch at, ok := u.agent.SilentAt(); {
-	case u.agent.UnderWay():
+	case u.agent.Pending():
 		u.wake(u.late)
 	case u.agent.LeavesWait():
 		u.wake(u.w.now)
