@@ -11,16 +11,15 @@
 //	go run -C bench . -etcd /path/to/etcd -members 3
 //
 // where the ceiling stays one process: it has nothing to replicate. Target synced is a ceiling
-// that writes each request to a file and syncs it before it answers. What access control costs is
-// told by
+// that writes each request to a file and syncs it before it answers. The cost of access control is
+// measured by
 //
 //	go run -C bench . -targets leasehold,leasehold-users -run '^(grant|put)/64$|^keepalive'
 //
 // Target leasehold-audit has no users, and its audit log records every change.
 //
-// This is a module of its own, so that no user of leasehold has the clients of other servers among
-// its dependencies. Package compare has the workloads, and the program in sidebyside provokes
-// faults of etcd in both.
+// This is a module of its own, so that leasehold does not depend on the clients of other servers.
+// Package compare has the workloads, and the program in sidebyside provokes faults of etcd in both.
 package main
 
 import (

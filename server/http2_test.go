@@ -20,28 +20,28 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// What a stranger's script is made of: two bytes a step, what to do and an argument.
+// The steps of a script: two bytes each, the action and an argument.
 const (
-	sayOpen     byte = iota // open the next stream, with a call that argument%8 names
-	sayMessage              // send a whole message
-	sayRubbish              // send argument bytes that are no message
-	sayNothing              // send an empty frame
-	sayWindow               // give argument bytes of window, to a stream or to all
-	sayReset                // reset a stream
-	saySettings             // change a setting
-	sayAwait                // wait until the member has read all that was said
-	sayAgain                // send the headers of a stream once more
-	sayOdd                  // open a stream with headers that no library would send
-	sayRaw                  // send a frame of any type
-	sayGoAway
-	sayings
+	sendOpen     byte = iota // open the next stream, with a call that argument%8 names
+	sendMessage              // send a whole message
+	sendRubbish              // send argument bytes that are not a message
+	sendEmpty                // send an empty frame
+	sendWindow               // grow the window of a stream, or of all, by argument bytes
+	sendReset                // reset a stream
+	sendSettings             // change a setting
+	awaitRead                // wait until the member has read everything sent
+	sendAgain                // send the headers of a stream once more
+	sendOdd                  // open a stream with headers that a library never sends
+	sendRaw                  // send a frame of any type
+	sendGoAway
+	scriptSteps
 )
 
 // Bits of an argument: the lowest three choose a call, or a stream counted back from the
 // newest.
 const (
-	sayEnd   = 1 << 3 // this is the last frame of the stream
-	sayWhole = 1 << 4 // the connection, not a stream
+	sendEnd         = 1 << 3 // this is the last frame of the stream
+	wholeConnection = 1 << 4 // the connection, not a stream
 )
 
 // strangersCalls are the calls that a stranger makes on the client port and on the peer port. All
@@ -62,13 +62,13 @@ var strangersCalls = [2][8]string{
 // endedTwice is a script that crashed members through grpc-go 1.83: the response of a call waits
 // for flow control, so its stream still exists when its end arrives twice.
 func endedTwice() []byte {
-	script := []byte{saySettings, 0}
+	script := []byte{sendSettings, 0}
 	for range 32 {
 		for stream := range byte(8) {
-			script = append(script, sayOpen, 0, sayMessage, 0, sayAwait, stream)
+			script = append(script, sendOpen, 0, sendMessage, 0, awaitRead, stream)
 		}
 		for stream := range byte(8) {
-			script = append(script, sayNothing, sayEnd|stream, sayNothing, sayEnd|stream)
+			script = append(script, sendEmpty, sendEnd|stream, sendEmpty, sendEnd|stream)
 		}
 	}
 	return script
@@ -84,7 +84,7 @@ func FuzzHTTP2(f *testing.F) {
 		for i := range script {
 			script[i] = byte(random.Uint32())
 			if i%2 == 0 && random.Uint32()%2 == 0 {
-				script[i] %= sayReset // most frames are proper ones, or few connections last
+				script[i] %= sendReset // most frames are proper ones, or few connections last
 			}
 		}
 		f.Add(script)
@@ -98,7 +98,7 @@ func FuzzHTTP2(f *testing.F) {
 			s.calls = strangersCalls[i][:]
 			s.hello = fmt.Sprintf("%x %x %x %x %x", cluster, member+1, member, 1, 1)
 			for at := 0; at+1 < len(script) && s.err == nil; at += 2 {
-				s.say(script[at]%sayings, script[at+1])
+				s.send(script[at]%scriptSteps, script[at+1])
 			}
 			s.end()
 		}
@@ -215,52 +215,52 @@ func (s *stranger) end() {
 	<-s.ended
 }
 
-// say does one step.
-func (s *stranger) say(what, arg byte) {
-	end, low := arg&sayEnd != 0, arg&7
+// send does one step.
+func (s *stranger) send(what, arg byte) {
+	end, low := arg&sendEnd != 0, arg&7
 	stream := s.newest - 2*uint32(low)
 	if s.newest < 2*uint32(low)+1 {
 		stream = 1
 	}
 	switch what {
-	case sayOpen:
+	case sendOpen:
 		s.newest = max(s.newest+2, 1) | 1
 		s.headers(s.newest, end, ":method", "POST", ":scheme", "http", ":authority", "localhost",
 			":path", s.calls[low], "content-type", "application/grpc", "te", "trailers",
 			"leasehold-hello", s.hello, "leasehold-formats", "1 1", "token", s.token)
-	case sayMessage:
+	case sendMessage:
 		s.err = s.framer.WriteData(stream, end, make([]byte, 5))
-	case sayRubbish:
+	case sendRubbish:
 		s.err = s.framer.WriteData(stream, end, bytes.Repeat([]byte{arg}, int(arg)))
-	case sayNothing:
+	case sendEmpty:
 		s.err = s.framer.WriteData(stream, end, nil)
-	case sayWindow:
-		if arg&sayWhole != 0 {
+	case sendWindow:
+		if arg&wholeConnection != 0 {
 			stream = 0
 		}
 		s.err = s.framer.WriteWindowUpdate(stream, uint32(arg)<<(arg>>4))
-	case sayReset:
+	case sendReset:
 		s.err = s.framer.WriteRSTStream(stream, http2.ErrCode(arg>>4))
-	case saySettings:
+	case sendSettings:
 		sizes := []uint32{0, 1, 16384, 65535, 1 << 20, 1<<31 - 1, 1 << 31, 1<<32 - 1}
 		ids := []http2.SettingID{
 			http2.SettingInitialWindowSize, http2.SettingMaxFrameSize,
 			http2.SettingHeaderTableSize, http2.SettingMaxConcurrentStreams,
 		}
 		s.settings(http2.Setting{ID: ids[arg>>3&3], Val: sizes[low]})
-	case sayAwait:
+	case awaitRead:
 		s.await()
-	case sayAgain:
+	case sendAgain:
 		s.headers(stream, end, "grpc-status", "0")
-	case sayOdd:
+	case sendOdd:
 		s.newest = max(s.newest+2, 1) | 1
 		s.headers(s.newest, end, ":method", []string{"POST", "GET", "PRI", ""}[low&3],
 			":path", s.calls[low], "grpc-timeout", []string{"1n", "0S", "-1m", "x"}[low&3],
 			"grpc-encoding", "gzip", "grpc-trace-bin", "!!", "content-type", "application/grpc+x")
-	case sayRaw:
+	case sendRaw:
 		payload := binary.BigEndian.AppendUint64(nil, uint64(arg)<<56|uint64(arg))
 		s.err = s.framer.WriteRawFrame(http2.FrameType(low+2), http2.Flags(arg>>3), stream, payload)
-	case sayGoAway:
+	case sendGoAway:
 		s.err = s.framer.WriteGoAway(stream, http2.ErrCodeNo, nil)
 	}
 }

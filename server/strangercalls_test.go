@@ -25,7 +25,7 @@ func testStrangersHaveFewCalls(t *testing.T) {
 	s := newStranger(t, socket)
 	s.calls = strangersCalls[0][:]
 	for range calls {
-		s.say(sayOpen, watch)
+		s.send(sendOpen, watch)
 	}
 	s.await()
 	<-time.After(time.Second) // calls are refused on goroutines of their own
@@ -85,7 +85,7 @@ func testIssuersCallersAreNoStrangers(t *testing.T) {
 	s.calls = strangersCalls[0][:]
 	s.token = corp.Token(t, "k", "eve", writers)
 	for range 100 {
-		s.say(sayOpen, 2) // a watch
+		s.send(sendOpen, 2) // a watch
 	}
 	s.await()
 	if n := s.resets.Load(); n > 0 {

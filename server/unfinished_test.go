@@ -46,7 +46,7 @@ func message(size int) []byte {
 
 // begin opens the next stream.
 func (g *glutton) begin(call byte) uint32 {
-	g.say(sayOpen, call)
+	g.send(sendOpen, call)
 	return g.newest
 }
 

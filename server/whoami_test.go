@@ -70,14 +70,14 @@ func testWhoAmI(t *testing.T) {
 	plain, secure := relayOf(t, members[1], certs)
 	for i, m := range members {
 		at := fmt.Sprintf("member %d", i)
-		askAll(t, whoAsked{at, m, corp.Token, certs}, m.cfg.URLs.ListenClient[0].Path,
+		askAll(t, callee{at, m, corp.Token, certs}, m.cfg.URLs.ListenClient[0].Path,
 			m.cfg.URLs.ListenClient[1].Path)
 	}
-	askAll(t, whoAsked{"the relay", members[1], corp.Token, certs}, plain, secure)
+	askAll(t, callee{"the relay", members[1], corp.Token, certs}, plain, secure)
 }
 
-// whoAsked is what is asked, and what gives the callers what they show.
-type whoAsked struct {
+// callee is a server to call, and the source of the callers' credentials.
+type callee struct {
 	at    string
 	m     *running
 	token func(t testing.TB, key, subject string, claims jwt.MapClaims) string
@@ -85,7 +85,7 @@ type whoAsked struct {
 }
 
 // askAll asks as everybody.
-func askAll(t *testing.T, x whoAsked, plain, secure string) {
+func askAll(t *testing.T, x callee, plain, secure string) {
 	t.Helper()
 	a := &pb.Role{Name: "a", Keys: []*pb.KeyPermission{{
 		Kind: pb.KeyPermission_KIND_READ_WRITE, Key: []byte("a"), RangeEnd: []byte("b"),

@@ -25,7 +25,7 @@ import (
 )
 
 // A message is reported durable only after a sync of its content and all before it; one with only a
-// commit index needs no sync of its own. Nothing is reported if nobody waits.
+// commit index needs no sync of its own. Nothing is reported if nothing waits.
 func TestWriterSyncs(t *testing.T) {
 	var syncs atomic.Int64
 	files := crashfs.New()
@@ -49,12 +49,12 @@ func TestWriterSyncs(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	said, early := 0, 0 // early: before any sync
+	persisted, early := 0, 0 // early: before any sync
 	w := &writer{
 		disk: disk, log: slog.New(slog.DiscardHandler), metrics: metrics.New(slog.New(slog.DiscardHandler)),
 		wake: make(chan struct{}, 1),
 		persist: func(*raftpb.Message) {
-			if said++; syncs.Load() == 0 {
+			if persisted++; syncs.Load() == 0 {
 				early++
 			}
 		},
@@ -90,7 +90,7 @@ func TestWriterSyncs(t *testing.T) {
 		{"the same again", []*raftpb.Message{state(4, 1, response)}, false},
 	} {
 		syncs.Store(0)
-		said, early = 0, 0
+		persisted, early = 0, 0
 		if err := w.writeAll(t.Context(), c.batch); err != nil {
 			t.Fatal(err)
 		}
@@ -98,14 +98,14 @@ func TestWriterSyncs(t *testing.T) {
 			t.Errorf("%s: %d syncs", c.name, syncs.Load())
 		}
 		if c.want && early > 0 {
-			t.Errorf("%s: %d messages were said to be durable before the sync", c.name, early)
+			t.Errorf("%s: %d messages were reported durable before the sync", c.name, early)
 		}
 		want := len(c.batch)
 		if !shell.Awaited(c.batch[want-1]) {
 			want--
 		}
-		if said != want {
-			t.Errorf("%s: %d of %d messages were said to be durable", c.name, said, want)
+		if persisted != want {
+			t.Errorf("%s: %d of %d messages were reported durable", c.name, persisted, want)
 		}
 	}
 }
@@ -134,8 +134,8 @@ func TestWriterLooks(t *testing.T) {
 			if w.refuses() {
 				t.Errorf("full %v: refuses commands from other members with room for deletes", full)
 			}
-			if told := slices.Contains(health{n: n}.Alarms(), "NOSPACE"); told != full {
-				t.Errorf("full %v: told on the health page: %v", full, told)
+			if reported := slices.Contains(health{n: n}.Alarms(), "NOSPACE"); reported != full {
+				t.Errorf("full %v: on the health page: %v", full, reported)
 			}
 		}
 	})
@@ -189,27 +189,27 @@ func awaited(index uint64) *raftpb.Message {
 	}
 }
 
-// What is awaited is written at once, the rest with the next write, and everything before the
+// An awaited message is written at once, others with the next write, and everything before the
 // writer ends. Each message is reported once.
 func TestWriterRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log harness.Log
 		w, first, _ := newWriter(t, &log, 0)
-		said := 0
-		w.persist = func(*raftpb.Message) { said++ }
+		persisted := 0
+		w.persist = func(*raftpb.Message) { persisted++ }
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- w.run(ctx) }()
-		is := func(when string, last, commit uint64, told int) {
+		is := func(when string, last, commit uint64, reported int) {
 			t.Helper()
 			at, err := w.disk.LastIndex()
 			hard, _, stateErr := w.disk.InitialState()
 			if err != nil || stateErr != nil {
 				t.Fatal(err, stateErr)
 			}
-			if at != last || hard.GetCommit() != commit || said != told {
-				t.Errorf("%s: the log ends at %d, commit index %d, told %d times; want %d, %d, %d",
-					when, at, hard.GetCommit(), said, last, commit, told)
+			if at != last || hard.GetCommit() != commit || persisted != reported {
+				t.Errorf("%s: the log ends at %d, commit index %d, %d reports; want %d, %d, %d",
+					when, at, hard.GetCommit(), persisted, last, commit, reported)
 			}
 		}
 		state := func(commit uint64) []*raftpb.Message {
@@ -231,7 +231,7 @@ func TestWriterRuns(t *testing.T) {
 		synctest.Wait()
 		is("more entries", first+2, first+1, 3)
 		if w.began.Load() != 0 || w.full.Load() || log.String() != "" {
-			t.Errorf("a write is under way, or the disk is full; the log has %q", log.String())
+			t.Errorf("a write is pending, or the disk is full; the log has %q", log.String())
 		}
 		var syncs dto.Metric
 		if err := w.metrics.Sync.Write(&syncs); err != nil {
@@ -478,7 +478,7 @@ func TestWriterInstalls(t *testing.T) {
 		w.abandon() // of none
 		const installed = "installed a snapshot"
 		// install is for the snapshot at an index, if one arrives there, which may be broken.
-		install := func(index uint64, arrives, broken bool) (told, ends error) {
+		install := func(index uint64, arrives, broken bool) (reported, ends error) {
 			meta := &raftpb.SnapshotMetadata{
 				Index: &index, Term: new(uint64(2)), ConfState: &raftpb.ConfState{Voters: []uint64{1}},
 			}
@@ -501,18 +501,18 @@ func TestWriterInstalls(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			if ends = w.run(ctx); arrives {
-				told = <-done
+				reported = <-done
 			}
-			return told, ends
+			return reported, ends
 		}
-		if told, ends := install(100, true, false); told != nil || ends != nil {
-			t.Errorf("its sender is told %v, and the writer ends with %v", told, ends)
+		if reported, ends := install(100, true, false); reported != nil || ends != nil {
+			t.Errorf("its sender gets %v, and the writer ends with %v", reported, ends)
 		}
 		if at := w.disk.Usage().SnapshotIndex; at != 100 || log.Count(installed) != 1 {
 			t.Errorf("the newest is at %d, and the log has %q", at, log.String())
 		}
-		if told, ends := install(200, true, true); told == nil || !errors.Is(ends, told) {
-			t.Errorf("of a broken one its sender is told %v, and the writer ends with %v", told, ends)
+		if reported, ends := install(200, true, true); reported == nil || !errors.Is(ends, reported) {
+			t.Errorf("of a broken one its sender gets %v, and the writer ends with %v", reported, ends)
 		}
 		w.order = shell.Saver{} // the other has failed
 		_, ends := install(300, false, false)

@@ -85,7 +85,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestFlags checks that every member is told of all, by one list.
+// TestFlags checks that every member gets the same list of all.
 func TestFlags(t *testing.T) {
 	ports := []string{"h:1", "h:2", "h:3", "h:4", "h:5", "h:6", "h:7", "h:8", "h:9"}
 	flags, err := Target{}.flags("/d", ports, 1)
@@ -169,11 +169,11 @@ func TestAgreed(t *testing.T) {
 	}
 	if level([]*pb.StatusResponse{statusOf(1, 1, 1, 7), statusOf(2, 1, 1, 7)}) != nil ||
 		level([]*pb.StatusResponse{statusOf(1, 1, 1, 7), statusOf(2, 1, 1, 6)}) == nil {
-		t.Error("level is not told from behind")
+		t.Error("members behind count as level")
 	}
 }
 
-// TestPoll checks that the last reason is told when time is up.
+// TestPoll checks that the last error is returned on timeout.
 func TestPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0

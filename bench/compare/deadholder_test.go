@@ -18,9 +18,9 @@ import (
 // endings is a server on which leases end so long after the watch began, 0 for never.
 type endings struct {
 	pb.Watch_WatchClient
-	began time.Time
-	after []time.Duration
-	told  int // answers
+	began   time.Time
+	after   []time.Duration
+	answers int
 }
 
 func (e *endings) Watch(context.Context, ...grpc.CallOption) (pb.Watch_WatchClient, error) {
@@ -30,8 +30,8 @@ func (e *endings) Watch(context.Context, ...grpc.CallOption) (pb.Watch_WatchClie
 func (e *endings) Send(*pb.WatchRequest) error { return nil }
 
 func (e *endings) Recv() (*pb.WatchResponse, error) {
-	i := e.told - 1
-	if e.told++; i < 0 {
+	i := e.answers - 1
+	if e.answers++; i < 0 {
 		e.began = time.Now()
 		return &pb.WatchResponse{Created: true}, nil
 	}

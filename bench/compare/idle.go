@@ -256,9 +256,9 @@ type idleCrowd struct {
 }
 
 type idleMember struct {
-	conn idleConn
-	has  atomic.Bool  // a lease
-	told atomic.Int64 // renewals that were acknowledged
+	conn    idleConn
+	has     atomic.Bool  // a lease
+	renewed atomic.Int64 // renewals that were acknowledged
 }
 
 func newIdleCrowd(e *Env, dial idleDialer) *idleCrowd {
@@ -280,7 +280,7 @@ func (c *idleCrowd) open(ctx context.Context) error {
 		}
 		m.has.Store(true)
 		c.all.Go(func() {
-			err := conn.follow(func() { m.told.Add(1) })
+			err := conn.follow(func() { m.renewed.Add(1) })
 			if !c.closing.Load() {
 				c.lost.Add(1)
 				c.why.CompareAndSwap(nil, &err)
@@ -318,7 +318,7 @@ func (c *idleCrowd) check() error {
 		return err
 	}
 	for i := range c.members {
-		if m := &c.members[i]; m.told.Load() < 1 {
+		if m := &c.members[i]; m.renewed.Load() < 1 {
 			return fmt.Errorf("bench: idle session %d was not renewed", i)
 		}
 	}

@@ -25,7 +25,7 @@ type Target struct {
 	// process whatever the number of members, and workloads that need a store
 	// leave it out.
 	Ceiling bool
-	// Synced says that a ceiling writes what it is told to a file and syncs that, many requests
+	// Synced means that a ceiling writes each request to a file and syncs it, many requests
 	// at a time, before it answers: the least that a durable server does.
 	Synced bool
 	// Open opens a session of the server's own client. Nil means that there is none, and

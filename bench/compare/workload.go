@@ -16,16 +16,16 @@ const longTTL = 36000
 type Workload struct {
 	Name string
 	Doc  string
-	// Ceiling says whether the server that stores nothing can answer it.
+	// Ceiling means that a server that stores nothing can answer it.
 	Ceiling bool
-	// Once marks long workloads that run one round unless told otherwise.
+	// Once marks long workloads that run one round by default.
 	Once bool
-	// Cluster marks workloads that make no sense with one member. What they
-	// measure is a sheet of figures and no rate.
+	// Cluster marks workloads that need more than one member. They report a
+	// sheet of figures instead of a rate.
 	Cluster bool
-	// Sheet marks other workloads that measure a sheet of figures and no rate.
+	// Sheet marks other workloads that report a sheet of figures.
 	Sheet bool
-	// Through is which members of a cluster it is measured through, one after
+	// Through lists the members that it is measured through, one after
 	// the other. None means all of them.
 	Through []Through
 	// Sessions is how many of the server's own clients it opens; 0 means that it speaks

@@ -17,7 +17,7 @@ type keeper struct {
 	mu     sync.Mutex
 	leases map[clientv3.LeaseID]*held
 	ended  int       // too early
-	first  time.Time // when the first of them was told
+	first  time.Time // when the first of them got the answer
 }
 
 type held struct {
@@ -34,7 +34,7 @@ func newKeeper(ids []clientv3.LeaseID, ttl time.Duration) *keeper {
 }
 
 // early returns how many leases ended while their holder was valid, and when the
-// first such holder was told.
+// first such holder got the answer.
 func (k *keeper) early() (n int, first time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -125,7 +125,7 @@ func lostToStuckLeader(ctx context.Context, c *cluster, t trial) (int, error) {
 	}
 	n, first := k.early()
 	if n > 0 {
-		t.say("the first was told %v after the stop; %s counts %v leases that it expired meanwhile",
+		t.say("the first was notified %v after the stop; %s counts %v leases that it expired meanwhile",
 			first.Sub(woken), lead.name, lead.metric(ctx, expiredTotal)-expired)
 	}
 	return n, nil

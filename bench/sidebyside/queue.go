@@ -69,22 +69,22 @@ func pair(ctx context.Context, c *clientv3.Client) (long, short clientv3.LeaseID
 	return l.ID, s.ID, nil
 }
 
-// After a waiter's lease has gone it has this long to be told.
+// grace is how long a waiter may take to fail once its lease has gone.
 const grace = 10 * time.Second
 
-// told waits for a call's outcome and says how long after from it came. late says
-// that it did not come.
-func told(o <-chan outcome, from time.Time) (seen string, late bool) {
+// awaitOutcome waits for a call and describes its outcome and its delay after from. late means
+// that there was none in time.
+func awaitOutcome(o <-chan outcome, from time.Time) (seen string, late bool) {
 	select {
 	case got := <-o:
-		return fmt.Sprintf("told %v %s", got, since(from, got.at)), false
+		return fmt.Sprintf("answered %v %s", got, since(from, got.at)), false
 	case <-time.After(grace - time.Since(from)):
 		return fmt.Sprintf("still waits after %v", grace), true
 	}
 }
 
 // deadWaiter (T16): one holds a lock, another waits for it with a lease of 8
-// seconds that nobody renews. Is the waiter told when its lease has gone? Once
+// seconds that nobody renews. Does the wait fail when the lease has gone? Once
 // with the server's Lock, once with the library's Mutex, which waits in the client
 // and so is the same with any server: it is reported, and not judged.
 func deadWaiter(ctx context.Context, c *cluster, _ trial) (result, error) {
@@ -115,8 +115,8 @@ func deadWaiter(ctx context.Context, c *cluster, _ trial) (result, error) {
 		return result{}, err
 	}
 	gone := time.Now()
-	seen, late := told(server, gone)
-	library, _ := told(m, gone)
+	seen, late := awaitOutcome(server, gone)
+	library, _ := awaitOutcome(m, gone)
 	seen = fmt.Sprintf("v3lock: %s; concurrency.Mutex: %s", seen, library)
 	return result{shown: late, seen: seen}, nil
 }
@@ -150,7 +150,7 @@ func libraryWaiter(
 
 // deadWinner (T17): one leads, another campaigns with a lease of 8 seconds that
 // nobody renews. A second after that lease has gone, the leader resigns. Is the
-// other told that it leads?
+// other still elected?
 func deadWinner(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client
 	ctx, cancel := context.WithCancel(ctx)
@@ -200,8 +200,8 @@ func deadWinner(ctx context.Context, c *cluster, _ trial) (result, error) {
 	}
 }
 
-// deafObserver (T17): one leads and resigns, and nobody follows. What is an observer
-// told? etcd's message has no words for "nobody".
+// deafObserver (T17): one leads and resigns, and nobody follows. What does an observer
+// receive? etcd's message cannot express that there is no leader.
 func deafObserver(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client
 	ctx, cancel := context.WithCancel(ctx)
@@ -233,7 +233,7 @@ func deafObserver(ctx context.Context, c *cluster, _ trial) (result, error) {
 	})
 	select {
 	case <-next:
-		return result{seen: "told within 5s that the leader resigned"}, nil
+		return result{seen: "answered within 5s that the leader resigned"}, nil
 	case <-time.After(5 * time.Second):
 		return result{shown: true, seen: "nothing within 5s of the leader's resignation"}, nil
 	}
@@ -261,5 +261,5 @@ func borrowedLease(ctx context.Context, c *cluster, _ trial) (result, error) {
 		return result{}, err
 	}
 	seen := fmt.Sprintf("a second holder after %v", time.Since(began).Round(100*time.Millisecond))
-	return result{shown: true, seen: seen + ", the first was not told"}, nil
+	return result{shown: true, seen: seen + ", the first was not notified"}, nil
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Pictures have the named lines of a Prometheus that knows a single metric. Missing data is
+// Pictures show the series of a Prometheus server with a single metric, by name. Missing data is
 // reported unless it is optional, and so is an error of Prometheus.
 func TestPictures(t *testing.T) {
 	fail := false
@@ -46,10 +46,10 @@ func TestPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	if svg := string(text); !strings.Contains(svg, ">one&lt;<") || strings.Contains(svg, ">none<") {
-		t.Errorf("lines of other names: %s", svg)
+		t.Errorf("wrong series: %s", svg)
 	}
 	fail = true
 	if _, err := p.write(dir); err == nil || !strings.Contains(err.Error(), "no such function") {
-		t.Errorf("an error is told as %v", err)
+		t.Errorf("an error of Prometheus: %v", err)
 	}
 }

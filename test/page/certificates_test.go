@@ -119,12 +119,12 @@ func ownCertificate(t *testing.T, home, name string) string {
 		},
 		{"-L", "-n", name, "-a"},
 	} {
-		var told bytes.Buffer
+		var stderr bytes.Buffer
 		cmd := exec.Command("certutil", append([]string{"-d", "sql:" + store}, args...)...)
-		cmd.Stderr = &told
+		cmd.Stderr = &stderr
 		var err error
 		if out, err = cmd.Output(); err != nil {
-			t.Fatalf("certutil %v: %v %s", args, err, &told)
+			t.Fatalf("certutil %v: %v %s", args, err, &stderr)
 		}
 	}
 	return string(out)

@@ -61,11 +61,11 @@ func TestDepartures(t *testing.T) {
 	p.past(want...)
 	ticket("e", 1000) // nobody renews it
 	p.past(append([]string{line(1, "e", "its lease expired", "nobody")}, want...)...)
-	p.until("when the page was told", `/^revision \d+, \d\d?:\d\d:\d\d /.test(
+	p.until("when the page received it", `/^revision \d+, \d\d?:\d\d:\d\d /.test(
 		document.querySelector("[aria-label^='Departures'] tbody th").innerText)`)
 	p.picture("departures")
 
-	// The page has been told of all before this revision, so it can go on from there.
+	// The page has everything before this revision, so it continues from there.
 	ticket("f", 600_000)
 	head := m.call("/v1/store/range", map[string]any{"key": b64("locks")})["header"].(map[string]any)
 	ticket("g", 600_000)

@@ -33,16 +33,16 @@ func newIssuer(t *testing.T) *issuer {
 		t.Fatal(err)
 	}
 	i := &issuer{T: t, key: key}
-	tell := func(w http.ResponseWriter, v any) {
+	reply := func(w http.ResponseWriter, v any) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(i.json(v)) // a member that is gone needs none
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		tell(w, map[string]any{"issuer": i.url, "jwks_uri": i.url + "/keys"})
+		reply(w, map[string]any{"issuer": i.url, "jwks_uri": i.url + "/keys"})
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
-		tell(w, map[string]any{"keys": []any{map[string]any{
+		reply(w, map[string]any{"keys": []any{map[string]any{
 			"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": "k",
 			"x": raw(public[1:33]), "y": raw(public[33:]), // behind a byte that says how they are written
 		}}})

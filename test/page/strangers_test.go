@@ -42,8 +42,8 @@ func TestOtherSites(t *testing.T) {
 	var got string
 	p.eval(`(async () => {
 		const [key, member] = [btoa("script"), `+quote(m.url)+`];
-		const tell = (a) => a.then((r) => r.type + " " + r.status, () => "refused");
-		const post = (path, more) => tell(fetch(member + path, {
+		const outcome = (a) => a.then((r) => r.type + " " + r.status, () => "refused");
+		const post = (path, more) => outcome(fetch(member + path, {
 			method: "POST", body: JSON.stringify({ key, value: key }), ...more,
 		}));
 		const json = { headers: { "Content-Type": "application/json" } };
@@ -55,7 +55,7 @@ func TestOtherSites(t *testing.T) {
 			}
 		}
 		for (const path of ["/metrics", "/ui/", "/ui/api.js", "/v3/cluster/member/list"]) {
-			all.push(await tell(fetch(member + path)));
+			all.push(await outcome(fetch(member + path)));
 		}
 		const sent = new Promise((done) => { document.querySelector("iframe").onload = done; });
 		document.querySelector("form").submit();

@@ -58,7 +58,7 @@ func (a commands) planOutage(s *reportFlags) app.Command {
 	var q plan.OutageQuestion
 	var set *pflag.FlagSet
 	return a.planned(s, app.Command{
-		Use: "outage", Short: "Compute how long a lease has no holder after a death",
+		Use: "outage", Short: "Compute how long a lease has no holder after a crash",
 		Long: `Compute the longest and the typical time without a holder, how soon a dead holder is
 noticed, how long a holder may act on its own, and whether healthy holders outlive a failure of the
 issuer.`,
