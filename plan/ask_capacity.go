@@ -18,7 +18,7 @@ type CapacityQuestion struct {
 // Flags implements [Question].
 func (q *CapacityQuestion) Flags(fs *pflag.FlagSet) {
 	v := &q.Site
-	fs.Float64Var(&v.Leases, "leases", 100_000, "how many leases there are to be")
+	fs.Float64Var(&v.Leases, "leases", 100_000, "number of leases")
 	fs.DurationVar(&v.TTL, "ttl", DefaultTTL, "length of a lease")
 	fs.DurationVar(&v.Renew, "renew", 0, "time between two renewals (default: a third of the TTL)")
 	fs.Float64Var(&v.Keys, "keys", 1, "small keys on each lease")
@@ -31,7 +31,7 @@ func (q *CapacityQuestion) Flags(fs *pflag.FlagSet) {
 	fs.Float64Var(&q.memory, "memory", 8, "memory of each member, in GiB")
 	fs.Float64Var(&q.quota, "quota", 2, "--quota-backend-bytes of each member, in GiB; 0: none")
 	fs.Float64Var(&q.network, "network", 1, "network of each member, in Gbit/s")
-	fs.Float64Var(&v.Busy, "busy", 0.5, "share of these that may be used")
+	fs.Float64Var(&v.Busy, "busy", 0.5, "fraction of cores, memory, network and files that may be used")
 }
 
 // Answer implements [Question].

@@ -164,7 +164,7 @@ func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
 	if len(kvs) > 0 {
 		tries, err = strconv.ParseInt(string(kvs[0].Value), 10, 64)
 		if most := q.cfg.MaxTries; err != nil || tries < 1 || most != 0 && most != tries {
-			return false, fmt.Errorf("%w: the queue has %q as the most tries of an item, "+
+			return false, fmt.Errorf("%w: the queue allows %q tries of an item, "+
 				"and this worker %d (key %q)", client.ErrInvalid, kvs[0].Value, most, kvs[0].Key)
 		}
 	}
@@ -175,9 +175,9 @@ func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
 const largePayload = 1 << 10
 
 // room makes a request that pushes items longer than one that returns an item or makes it a dead
-// letter. It is the key of a condition that always holds. Thus every item that could be pushed can
-// become a dead letter, whatever the largest request that members accept. Otherwise, an item that
-// cannot would stop each worker that encounters it.
+// letter. It is the key of a condition that always holds. So every item that could be pushed can
+// become a dead letter, whatever the limit of members on requests. An item that cannot would stop
+// every worker that claims it.
 func (q *Queue) room() string {
 	const keys, rest = 7, 320
 	return strings.Repeat("~", keys*len(q.item(""))+rest)

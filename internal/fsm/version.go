@@ -106,9 +106,9 @@ func (m *Machine) Foreign() error {
 		why, version.Name(v), m.cfg.Versions)
 }
 
-// Has reports whether a cluster version has everything in a command, so that the command may be
-// proposed while the cluster has that version. It asks the decoder, which knows the version that
-// introduced each part. So there is no second list of features that could be incomplete.
+// Has reports whether a cluster version supports every part of a command, so that the command may
+// be proposed while the cluster has that version. It asks the decoder, which knows the version that
+// introduced each part. A separate list of features could be incomplete.
 func Has(v byte, c Command) bool {
 	if v >= version.Newest {
 		return true
@@ -118,7 +118,7 @@ func Has(v byte, c Command) bool {
 	return d.End() == nil
 }
 
-// Takes returns why c may not change the cluster version, or nil.
+// Takes returns an error if c may not change the cluster version.
 func (v *View) Takes(c *SetVersion) error {
 	return c.validate(v.Version, slices.Values(v.Members))
 }
@@ -134,9 +134,8 @@ func (m *Machine) applyVersion(c *SetVersion) error {
 	return nil
 }
 
-// validate returns why c may not change the cluster version. Members that never started do not
-// prevent it from falling: they have no data, and find out at their start whether they can take
-// part.
+// validate returns an error if c may not change the cluster version. Members that never started do
+// not prevent it from falling: they have no data, and check the version when they start.
 func (c *SetVersion) validate(now ClusterVersion, members iter.Seq[Member]) error {
 	rises := c.Version > now.Number
 	switch {

@@ -10,7 +10,7 @@ import (
 )
 
 // errNoMember means that members do not run on this system. The client and the commands do.
-var errNoMember = fmt.Errorf("no member runs on %s, only clients do: %w",
+var errNoMember = fmt.Errorf("members do not run on %s, only clients: %w",
 	runtime.GOOS, errors.ErrUnsupported)
 
 func bootTime() (time.Duration, error) { return 0, errNoMember }

@@ -339,8 +339,8 @@ func (f *follower) turn(ctx context.Context) (joined bool, err error) {
 	return f.catchUpAlone(ctx)
 }
 
-// catchUpAlone passes the messages of a separate call to the watch, until it can join or its turn is
-// over.
+// catchUpAlone passes the messages of a separate call to the watch, until it can join or its turn
+// ends.
 func (f *follower) catchUpAlone(ctx context.Context) (joined bool, err error) {
 	until := time.Now().Add(turnTime)
 	c, err := f.group.open(f.at+1, catchUpEvery)

@@ -19,9 +19,9 @@ const maxForwarded = 1 << 16
 //
 // Commands are numbered as they are sent. The leader of a term accepts each number once and in
 // order, so sending again is harmless. A command sent in a term enters the log in that term or
-// never. So once an entry of a later term is applied, commands that are not are certain to be lost,
-// and are sent to the new leader. A client never has to guess what happened to its command because
-// a leader died.
+// never. So once an entry of a later term is applied, commands that have not been applied are lost
+// for certain, and are sent to the new leader. A client never has to guess what happened to its
+// command because a leader died.
 type forwarder struct {
 	m     *local
 	queue []*Proposal // not sent, or certain to be lost
@@ -108,8 +108,8 @@ func (f *forwarder) fill(msg *Forward) {
 	f.queue = f.queue[n:]
 }
 
-// tick rejects what has waited too long, and sends again what the leader seems not to have
-// received. Commands that the leader has may wait there for caches; that time does not count.
+// tick rejects commands that have waited too long, and resends those that the leader seems not to
+// have received. Commands that the leader has may wait there for caches; that time does not count.
 func (f *forwarder) tick() {
 	m := f.m
 	limit := uint64(patience * m.cfg.ElectionTicks)
@@ -163,8 +163,8 @@ func (f *forwarder) reached(term, next uint64) {
 	}
 }
 
-// refused handles the leader's rejections of commands. They are removed once they are half of all,
-// since a leader may reject very many.
+// refused handles the leader's rejections of commands. Rejected commands are removed from sent
+// together, once they are half of it, because a leader may reject very many.
 func (f *forwarder) refused(list []Refusal) {
 	for _, no := range list {
 		if i, ok := f.find(no.Seq); ok && f.sent[i].proposal != nil {

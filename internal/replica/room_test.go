@@ -29,8 +29,9 @@ func cramped(t *testing.T, batch int) *member {
 	return m
 }
 
-// After a membership change found no room, Raft believes that it is in flight and turns the next
-// one into an empty entry. That change is refused like the first, and later commands are answered.
+// If a membership change does not fit into the log, Raft still treats it as in flight, and turns
+// the next one into an empty entry. That change is refused like the first, and later commands are
+// answered.
 func TestChangeWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	put := &Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}}
@@ -61,7 +62,7 @@ func TestChangeWithoutRoom(t *testing.T) {
 	}
 }
 
-// An expiry that found no room is decided again as soon as there is some (T12).
+// An expiry that was refused for lack of room is proposed again as soon as there is room (T12).
 func TestExpiryWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	m.grant(1, 1000)

@@ -12,7 +12,7 @@ type Peers struct {
 	// member is not a founder. Until then it takes no part in the cluster.
 	Assembled bool
 
-	// Claimed means that a member of another cluster considers this one its own.
+	// Claimed means that a member of another cluster takes this one for a member of its cluster.
 	Claimed bool
 
 	// Incarnations has the incarnation of each member that this one has met, by member ID.

@@ -25,8 +25,8 @@ type batch struct {
 	done chan struct{} // closed when all outcomes are known or the batch is cut; nil before wait
 	open int           // number of leases without an outcome
 	over bool          // no response will follow
-	// together is set once the leases with a TTL in asks are renewed, and told once a response has
-	// included them.
+	// together is set once the leases with a TTL in asks are renewed, and reported once a response
+	// has included them.
 	together, reported bool
 	answered           bool      // there has been a response
 	singles            []outcome // outcomes of other leases that have not been in a response
@@ -166,7 +166,7 @@ func (b *batch) finish() {
 	}
 }
 
-// wait returns a channel that is closed when there is nothing left to wait for, or nil if report was
+// wait returns a channel that is closed when nothing is left to wait for, or nil if report was
 // called already.
 func (b *batch) wait() <-chan struct{} {
 	b.mu.Lock()

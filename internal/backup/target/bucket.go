@@ -171,7 +171,7 @@ func (b *bucket) explain(err error) error {
 	case e.StatusCode == http.StatusNotFound:
 		return fmt.Errorf("%s: %w", b, ErrNotFound)
 	case e.StatusCode == http.StatusForbidden || e.StatusCode == http.StatusUnauthorized:
-		return fmt.Errorf("%s: the credentials are refused (%s: %w); see AWS_ACCESS_KEY_ID and "+
+		return fmt.Errorf("%s: the credentials were rejected (%s: %w); see AWS_ACCESS_KEY_ID and "+
 			"AWS_SECRET_ACCESS_KEY, or the file of --backup-credentials-file", b, e.Code, err)
 	}
 	return fmt.Errorf("%s: the server answers %d %s: %w", b, e.StatusCode, e.Code, err)

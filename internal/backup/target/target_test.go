@@ -345,7 +345,7 @@ func TestRefusals(t *testing.T) {
 		target Target
 		want   string
 	}{
-		{open("s3://backups"+at, credentialsOf(t, "wrong-secret")), "credentials are refused"},
+		{open("s3://backups"+at, credentialsOf(t, "wrong-secret")), "credentials were rejected"},
 		{open("s3://backups"+at, file), `section "default" does not exist`},
 		{open("s3://backups"+at, incomplete), "must both be set"},
 		{open("s3://backups"+at, file+"x"), "no such file"},
@@ -403,7 +403,7 @@ func TestCredentialsWithoutFile(t *testing.T) {
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", machine.URL)
 	for _, c := range []struct{ id, secret, role, want string }{
 		{id: testID, secret: testSecret},
-		{id: testID, secret: "wrong", want: "credentials are refused"},
+		{id: testID, secret: "wrong", want: "credentials were rejected"},
 		{id: testID, want: "there are no credentials; set AWS_ACCESS_KEY_ID"},
 		{role: fmt.Sprintf(`{"AccessKeyId": %q, "SecretAccessKey": %q, "Expiration": %q}`,
 			testID, testSecret, time.Now().Add(time.Hour).Format(time.RFC3339))},

@@ -153,7 +153,7 @@ func (f *firstAccess) undo(why error) error {
 	defer cancel()
 	for _, undo := range slices.Backward(f.made) {
 		if err := undo(ctx); err != nil {
-			return fmt.Errorf("%w; and what had been made could not be undone (%w): see leasehold "+
+			return fmt.Errorf("%w; and the changes made so far could not be undone (%w): see leasehold "+
 				"user list and leasehold role list", why, err)
 		}
 	}

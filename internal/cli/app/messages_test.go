@@ -18,7 +18,7 @@ func (w *blockedWriter) Write(p []byte) (int, error) {
 	return w.text.Write(p)
 }
 
-// A standard error that nothing reads does not stop a command that holds something (T43).
+// A command that holds something does not block if nothing reads its standard error (T43).
 func TestMessagesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &blockedWriter{released: make(chan struct{})}

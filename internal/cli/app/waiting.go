@@ -27,7 +27,7 @@ type waitLine struct {
 }
 
 const (
-	// waitQuietly is how long a command may wait before it shows that it does.
+	// waitQuietly is how long a command waits before it shows a line.
 	waitQuietly = time.Second
 	// waitLookEvery is the interval between queries about what the command waits for.
 	waitLookEvery = 2 * time.Second

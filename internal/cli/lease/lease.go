@@ -127,7 +127,7 @@ func (f *grantFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.keepKeys, "keep-keys", false,
 		"detach the keys when the lease expires, and keep them")
 	fs.BoolVar(&f.resumable, "resumable", false,
-		"print a secret by which another process can resume the lease")
+		"print a secret with which another process can resume the lease")
 }
 
 // labelFlag adds --label.

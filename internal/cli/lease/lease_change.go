@@ -138,7 +138,7 @@ that it writes to refuses old tokens.`,
 			set = fs
 			fs.StringVar(&r.Owner, "owner", "", "new owner, '' for none")
 			fs.BoolVar(&r.Resumable, "resumable", false,
-				"print a secret by which another process can resume the lease")
+				"print a secret with which another process can resume the lease")
 		},
 		Check: func([]string) error {
 			if !set.Changed("owner") {

@@ -298,11 +298,11 @@ func (p *Peers) Claimed(cluster, by uint64) {
 		return
 	}
 	if p.news(cluster) {
-		p.c.Logger.Error("a member of another cluster considers this one its own: one of them has an "+
-			"address that was the other's, or they were to found one cluster with different "+
-			"--initial-cluster; in that case restart both with the same --initial-cluster and "+
-			"empty data "+
-			"directories", "cluster", fmt.Sprintf("%x", cluster), "member", fmt.Sprintf("%x", by))
+		p.c.Logger.Error("a member of another cluster takes this one for a member of its cluster: "+
+			"one of them has an address that the other used to have, or they tried to found one "+
+			"cluster with different --initial-cluster; in that case restart both with the same "+
+			"--initial-cluster and empty data directories",
+			"cluster", fmt.Sprintf("%x", cluster), "member", fmt.Sprintf("%x", by))
 	}
 }
 
