@@ -147,5 +147,5 @@ func (a *App) Show(ans Answer) error {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()
 	a.clearLocked()
-	return ans.print(a.Stdout, a.Printer)
+	return a.Printer.print(a.Stdout, ans)
 }

@@ -90,25 +90,18 @@ func ProtoJSON(m proto.Message) json.RawMessage {
 }
 
 // A Printer prints answers in one format.
-type Printer interface {
-	print(w io.Writer, a Answer) error
+type Printer struct {
+	format    string // of formats
+	hex       bool
+	ValueOnly bool // the simple format omits the keys
 }
 
 // newPrinter returns the printer for a value of --write-out.
 func newPrinter(format string, hex bool) (Printer, error) {
-	switch format {
-	case "simple":
-		return &SimplePrinter{hex: hex}, nil
-	case "fields":
-		return fieldsPrinter{hex}, nil
-	case "json":
-		return jsonPrinter{hex}, nil
-	case "protobuf":
-		return protoPrinter{}, nil
-	case "table":
-		return tablePrinter{}, nil
+	if !slices.Contains(formats, format) {
+		return Printer{}, BadFeature("unsupported output format")
 	}
-	return nil, BadFeature("unsupported output format")
+	return Printer{format: format, hex: hex}, nil
 }
 
 // Unsupported returns the error for a format that an answer does not have.
@@ -116,91 +109,45 @@ func Unsupported(format string) error {
 	return BadFeature("%s not supported as output format", format)
 }
 
-// SimplePrinter prints lines for people and shell scripts.
-type SimplePrinter struct {
-	hex       bool
-	ValueOnly bool // omit the keys
-}
-
-func (s *SimplePrinter) print(w io.Writer, a Answer) error {
-	if a.Simple == nil {
-		return Unsupported("simple")
-	}
-	p := &Page{hex: s.hex, valueOnly: s.ValueOnly}
-	a.Simple(p)
-	_, err := w.Write(p.Bytes())
-	return err
-}
-
-// fieldsPrinter prints a line for each field.
-type fieldsPrinter struct{ hex bool }
-
-func (f fieldsPrinter) print(w io.Writer, a Answer) error {
-	if a.Fields == nil {
-		return Unsupported("fields")
-	}
-	p := &Page{hex: f.hex}
-	a.Fields(p)
-	_, err := w.Write(p.Bytes())
-	return err
-}
-
-// jsonPrinter prints a JSON object on one line.
-type jsonPrinter struct{ hex bool }
-
-func (j jsonPrinter) print(w io.Writer, a Answer) error {
-	v := a.JSON
-	if j.hex && a.JSONHex != nil {
-		v = a.JSONHex
-	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
-}
-
-// protoPrinter prints the protobuf message exactly as received.
-type protoPrinter struct{}
-
-func (protoPrinter) print(w io.Writer, a Answer) error {
-	if a.Proto == nil {
-		return Unsupported("protobuf")
-	}
-	m, ok := a.Proto.(proto.Message)
-	if !ok {
-		return BadFeature("marshal unsupported for type %T (%v)", a.Proto, a.Proto)
-	}
-	b, err := proto.Marshal(m)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(b)
-	return err
-}
-
-// tablePrinter prints a table.
-type tablePrinter struct{}
-
-func (tablePrinter) print(w io.Writer, a Answer) error {
-	if a.Table == nil {
-		return Unsupported("table")
-	}
-	head, rows := a.Table()
-	return table.Write(w, head, rows)
-}
-
-// print prints an answer with a printer.
-func (a Answer) print(w io.Writer, by Printer) error {
+func (p Printer) print(w io.Writer, a Answer) error {
+	page := &Page{hex: p.hex, valueOnly: p.ValueOnly}
 	switch {
 	case a.text != "":
-		_, err := io.WriteString(w, a.text)
-		return err
+		page.WriteString(a.text)
 	case a.Simple == nil && a.Fields == nil && a.Table == nil && a.JSON == nil:
 		return nil
+	case p.format == "simple" && a.Simple != nil:
+		a.Simple(page)
+	case p.format == "fields" && a.Fields != nil:
+		a.Fields(page)
+	case p.format == "table" && a.Table != nil:
+		head, rows := a.Table()
+		return table.Write(w, head, rows)
+	case p.format == "json":
+		v := a.JSON
+		if p.hex && a.JSONHex != nil {
+			v = a.JSONHex
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		page.Write(append(b, '\n'))
+	case p.format == "protobuf" && a.Proto != nil: // exactly as received
+		m, ok := a.Proto.(proto.Message)
+		if !ok {
+			return BadFeature("marshal unsupported for type %T (%v)", a.Proto, a.Proto)
+		}
+		b, err := proto.Marshal(m)
+		if err != nil {
+			return err
+		}
+		page.Write(b)
+	default:
+		return Unsupported(p.format)
 	}
-	return by.print(w, a)
+	_, err := w.Write(page.Bytes())
+	return err
 }
 
 // Text formats an answer.
@@ -210,7 +157,7 @@ func (a Answer) Text(format string, hex bool) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	err = a.print(&b, p)
+	err = p.print(&b, a)
 	return b.String(), err
 }
 

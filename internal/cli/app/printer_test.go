@@ -45,7 +45,7 @@ func TestUnsupportedFormats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = p.print(&bytes.Buffer{}, Answer{})
+		err = p.print(&bytes.Buffer{}, Answer{JSON: 7})
 		if format == "json" {
 			continue // every answer has JSON
 		}
@@ -54,7 +54,7 @@ func TestUnsupportedFormats(t *testing.T) {
 		}
 	}
 	p, _ := newPrinter("protobuf", false)
-	if err := p.print(&bytes.Buffer{}, Answer{Proto: 7}); ExitCode(err) != ExitFeature {
+	if err := p.print(&bytes.Buffer{}, Answer{JSON: 7, Proto: 7}); ExitCode(err) != ExitFeature {
 		t.Errorf("a value that is no message: %v", err)
 	}
 	if _, err := newPrinter("xml", false); ExitCode(err) != ExitFeature {

@@ -139,16 +139,15 @@ func (f *getFlags) fetch(
 }
 
 // fitPrinter applies the flags that only one output format supports.
-func (f *getFlags) fitPrinter(format string, p app.Printer) error {
+func (f *getFlags) fitPrinter(format string, p *app.Printer) error {
 	if f.countOnly && format != "fields" {
 		return app.BadArgs("--count-only is only for `--write-out=fields`")
 	}
 	if f.valueOnly {
-		s, ok := p.(*app.SimplePrinter)
-		if !ok {
+		if format != "simple" {
 			return app.BadArgs("print-value-only is only for `--write-out=simple`")
 		}
-		s.ValueOnly = true
+		p.ValueOnly = true
 	}
 	return nil
 }
@@ -171,7 +170,7 @@ func (a commands) getCommand() *cobra.Command {
 				if err != nil {
 					return app.Answer{}, err
 				}
-				return app.ShowGet(resp), f.fitPrinter(a.Flags.Format, a.Printer)
+				return app.ShowGet(resp), f.fitPrinter(a.Flags.Format, &a.Printer)
 			})
 		},
 	})
