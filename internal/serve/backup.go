@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/rewind"
@@ -90,7 +91,7 @@ func writeBackups(w io.Writer, list *rewind.List) error {
 	for _, f := range list.Fulls {
 		rows = append(rows, []string{
 			rewind.TimeText(f.Time), fmt.Sprint(f.Revision), rewind.TimeText(f.ToTime),
-			fmt.Sprint(f.ToRevision), sizeText(f.Bytes), f.Name,
+			fmt.Sprint(f.ToRevision), humanize.Bytes(uint64(f.Bytes)), f.Name,
 		})
 	}
 	err := table.Write(w, []string{
@@ -100,7 +101,7 @@ func writeBackups(w io.Writer, list *rewind.List) error {
 		return err
 	}
 	_, err = fmt.Fprintf(w, "Backups of %v: %d of the whole state, %d pieces of the log, %s.\n",
-		list.History, len(list.Fulls), list.Pieces, sizeText(list.Bytes))
+		list.History, len(list.Fulls), list.Pieces, humanize.Bytes(uint64(list.Bytes)))
 	return err
 }
 

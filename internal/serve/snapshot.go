@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -281,7 +282,7 @@ snapshots with equal hashes hold the same. The keys are those that exist, withou
 var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 	"simple": func(w io.Writer, i server.BackupInfo) error {
 		_, err := fmt.Fprintf(w, "%x, %d, %d, %s, %s, %d, %d, %d, %016x, %s\n",
-			i.Hash, i.Revision, i.Keys, sizeText(i.Bytes), i.Version, i.Leases, i.Compacted,
+			i.Hash, i.Revision, i.Keys, humanize.Bytes(uint64(i.Bytes)), i.Version, i.Leases, i.Compacted,
 			i.Members, i.Cluster, i.ClusterVersion)
 		return err
 	},
@@ -316,21 +317,8 @@ var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 			"members", "cluster", "cluster version",
 		}, [][]string{{
 			fmt.Sprintf("%x", i.Hash), fmt.Sprint(i.Revision), fmt.Sprint(i.Keys),
-			sizeText(i.Bytes), i.Version, fmt.Sprint(i.Leases), fmt.Sprint(i.Compacted),
+			humanize.Bytes(uint64(i.Bytes)), i.Version, fmt.Sprint(i.Leases), fmt.Sprint(i.Compacted),
 			fmt.Sprint(i.Members), fmt.Sprintf("%016x", i.Cluster), i.ClusterVersion,
 		}})
 	},
-}
-
-// sizeText formats a size as etcdutl does: in powers of 1000, with at least two digits.
-func sizeText(n int64) string {
-	size, unit := float64(n), 0
-	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
-	for size >= 1000 && unit < len(units)-1 {
-		size, unit = size/1000, unit+1
-	}
-	if size < 10 && unit > 0 {
-		return fmt.Sprintf("%.1f %s", size, units[unit])
-	}
-	return fmt.Sprintf("%.0f %s", size, units[unit])
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -263,22 +262,4 @@ func (p *Page) Rows(rows [][]string) {
 	for _, row := range rows {
 		p.Printf("%s\n", strings.Join(row, ", "))
 	}
-}
-
-// SIBytes formats a size with a unit, in powers of 1000, with one decimal below 10.
-func SIBytes(n int64) string {
-	u := uint64(n)
-	if u < 10 {
-		return fmt.Sprintf("%d B", u)
-	}
-	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
-	unit, size := 0, 1.0
-	for float64(u)/size >= 1000 && unit < len(units)-1 {
-		unit, size = unit+1, size*1000
-	}
-	tenths := math.Floor(float64(u)/size*10+0.5) / 10
-	if tenths < 10 {
-		return fmt.Sprintf("%.1f %s", tenths, units[unit])
-	}
-	return fmt.Sprintf("%.0f %s", tenths, units[unit])
 }

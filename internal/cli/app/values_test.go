@@ -50,18 +50,3 @@ func FuzzParseLease(f *testing.F) {
 		}
 	})
 }
-
-// Sizes are printed as by etcdctl.
-func TestSIBytes(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0 B", 9: "9 B", 10: "10 B", 999: "999 B", 1000: "1.0 kB", 1049: "1.0 kB",
-		1050: "1.1 kB", 9949: "9.9 kB", 9950: "10 kB", 20480: "20 kB",
-		999400: "999 kB", 999500: "1000 kB",
-		999999: "1000 kB", 1000000: "1.0 MB", 2147483648: "2.1 GB", 8589934592: "8.6 GB",
-		1 << 62: "4.6 EB",
-	} {
-		if got := SIBytes(n); got != want {
-			t.Errorf("siBytes(%d) = %q, want %q", n, got, want)
-		}
-	}
-}

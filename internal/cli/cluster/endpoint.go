@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -280,10 +281,10 @@ func statusRow(s status) []string {
 		fmt.Sprintf("%x", r.GetHeader().GetMemberId()),
 		r.GetVersion(),
 		r.GetStorageVersion(),
-		app.SIBytes(r.GetDbSize()),
-		app.SIBytes(r.GetDbSizeInUse()),
+		humanize.Bytes(uint64(r.GetDbSize())),
+		humanize.Bytes(uint64(r.GetDbSizeInUse())),
 		fmt.Sprintf("%d%%", percentFree(r.GetDbSize(), r.GetDbSizeInUse())),
-		app.SIBytes(r.GetDbSizeQuota()),
+		humanize.Bytes(uint64(r.GetDbSizeQuota())),
 		strconv.FormatBool(r.GetLeader() == r.GetHeader().GetMemberId()),
 		strconv.FormatBool(r.GetIsLearner()),
 		fmt.Sprint(r.GetRaftTerm()),

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"leasehold.dev/internal/cli/app"
@@ -68,7 +69,7 @@ func (a commands) saveSnapshot(path string) (version string, err error) {
 	defer cancel()
 	var saved countingWriter
 	stopWaiting := a.ShowWaiting(func(context.Context) string {
-		return "Saving the snapshot: " + app.SIBytes(saved.n.Load()) + " so far"
+		return "Saving the snapshot: " + humanize.Bytes(uint64(saved.n.Load())) + " so far"
 	})
 	version, err = fetchSnapshot(ctx, c, io.MultiWriter(f, &saved))
 	stopWaiting()

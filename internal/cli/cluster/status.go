@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -482,7 +483,7 @@ func showClusterState(s *State) app.Answer {
 			case x.Error == "":
 				row[4], row[5] = "answers in "+x.Took.String(), fmt.Sprint(x.Behind)
 				row[6] = cmp.Or(x.Release, "etcd "+x.Version)
-				row[7] = app.SIBytes(x.State) + " of " + app.SIBytes(x.Quota)
+				row[7] = humanize.Bytes(uint64(x.State)) + " of " + humanize.Bytes(uint64(x.Quota))
 			}
 			if !s.listed { // only the endpoint is known
 				row[1], row[2], row[3] = "", "", ""

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
@@ -470,6 +471,9 @@ func useOf(s *cluster.State) (q quotaUse) {
 	return q
 }
 
+// size formats bytes.
+func size(n int64) string { return humanize.Bytes(uint64(n)) }
+
 // overQuota returns the names of the members that raised the alarm because of the quota. A full
 // disk raises it as well.
 func (r *recovery) overQuota() (names []string) {
@@ -520,7 +524,7 @@ func (r *recovery) shortOf() map[string]string {
 		return nil
 	}
 	return map[string]string{
-		"Free": app.SIBytes(int64(r.dir.Free)), "Reserve": app.SIBytes(int64(r.dir.Reserve)),
+		"Free": humanize.Bytes(r.dir.Free), "Reserve": humanize.Bytes(r.dir.Reserve),
 	}
 }
 

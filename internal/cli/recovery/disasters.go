@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"leasehold.dev/internal/cause"
-	"leasehold.dev/internal/cli/app"
 	"leasehold.dev/internal/cli/cluster"
 	"leasehold.dev/internal/rewind"
 )
@@ -483,7 +482,7 @@ func (r *recovery) see(name string, e evidence) {
 // words returns the functions that templates can call.
 func (r *recovery) words() template.FuncMap {
 	return template.FuncMap{
-		"name": nameOf, "names": namesOfMembers, "word": shellWord, "size": app.SIBytes,
+		"name": nameOf, "names": namesOfMembers, "word": shellWord, "size": size,
 		"endpoints": r.endpointsOf, "serve": r.serve, "rejoin": r.rejoin, "self": r.memberHere,
 		"user": r.user, "ended": r.ended, "shortOf": r.shortOf,
 		"hex":       func(id uint64) string { return fmt.Sprintf("%x", id) },

@@ -53,12 +53,12 @@ func (r *recovery) makeRoom(d *disaster) error {
 		now := useOf(r.cluster)
 		if now.Quota > 0 && now.Full() {
 			return app.WithCode(app.ExitFound, fmt.Errorf("the state still uses %s of %s: delete keys "+
-				"or raise the quota, and run recover again", app.SIBytes(now.Used), app.SIBytes(now.Quota)))
+				"or raise the quota, and run recover again", size(now.Used), size(now.Quota)))
 		}
 		if err := disarm(ctx, c); err != nil {
 			return fmt.Errorf("clear the alarm: %w", err)
 		}
-		d.did("cleared the alarm: the state uses %s of %s", app.SIBytes(now.Used), app.SIBytes(now.Quota))
+		d.did("cleared the alarm: the state uses %s of %s", size(now.Used), size(now.Quota))
 		return nil
 	})
 }
