@@ -135,7 +135,7 @@ func (s *snapshotter) relieve(c *core, full bool) {
 	if s.Writing() || s.disk.LogBytes() < reliefLogBytes || !s.relief.due(c.shell.Now) {
 		return
 	}
-	s.log.Info("the disk is full: writing a snapshot, so that the log before it can go")
+	s.log.Info("the disk is full: writing a snapshot, so that the log before it can be deleted")
 	s.begin(c, 0)
 }
 

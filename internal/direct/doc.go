@@ -45,7 +45,7 @@ const (
 	flagMessage  = 0x00
 	flagMetadata = 0x80
 
-	// farewellTime and farewellBytes limit what a client can still send while it is told how its
+	// farewellTime and farewellBytes limit what a client can still send while it receives how its
 	// stream has ended. Closing with unread bytes would reset the connection, and the last frame
 	// might be lost.
 	farewellTime  = time.Second

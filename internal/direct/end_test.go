@@ -279,8 +279,8 @@ func TestClientEnds(t *testing.T) {
 	})
 }
 
-// TestServerEnds: a client whose server goes away is told that it is not available; one that still
-// sends when the handler returns learns what that has returned.
+// TestServerEnds: a client whose server goes away gets Unavailable; one that still sends when the
+// handler returns learns what that has returned.
 func TestServerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serve(t, Options{}, func(_ any, s grpc.ServerStream) error {

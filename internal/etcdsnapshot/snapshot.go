@@ -22,7 +22,7 @@ import (
 )
 
 // errFormat means that a file is not a snapshot of etcd, or that it is damaged.
-var errFormat = errors.New("not a whole snapshot of etcd")
+var errFormat = errors.New("not a complete snapshot of etcd")
 
 // The buckets of etcd's database that are read, and keys of the bucket meta.
 var (

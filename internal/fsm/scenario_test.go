@@ -26,8 +26,8 @@ import (
 // transaction in the last place "then txn put key=a". "as=alice" says who asks, and "with=role"
 // that it is no user. "session=1 number=2" makes the command one that is done once, and "settled=1"
 // says which numbers are answered. A condition of a transaction is a line "if a", the key a is
-// there, or "if value a = x". The answer is the result, and what watchers are told. After each
-// command the state is restored from a snapshot, and must be the same.
+// there, or "if value a = x". The answer is the result, and the events that watchers get. After
+// each command the state is restored from a snapshot, and must be the same.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		s := &scenario{m: New(Config{})}
@@ -43,7 +43,7 @@ type scenario struct {
 	d *datadriven.TestData
 	m *Machine
 
-	events uint64 // of leases that were told
+	events uint64 // of leases that were reported
 }
 
 func (s *scenario) run() string {
@@ -319,7 +319,7 @@ func (s *scenario) fill(f reflect.Value, text string) {
 	}
 }
 
-// reported is a result, and what watchers were told since the entry of an index.
+// reported is a result, and the events for watchers since the entry of an index.
 func (s *scenario) reported(index uint64, r Result) string {
 	var b strings.Builder
 	if r.Repeated {

@@ -146,7 +146,7 @@ func TestGroupAnswersOutOfOrder(t *testing.T) {
 	s.GroupRenewed(first.Seq, 7, 10_000, []lease.ID{1})
 	wantUntil(t, s, 1, 13_400)
 	wantUntil(t, s, 2, 13_400)
-	// A join from before cannot bring the group back: what left it since is not told again.
+	// A join from before cannot bring the group back: what left it since is not reported again.
 	s.Joined(joined.Seq, 1, 7)
 	if b := nextBatch(t, s); len(b.Groups) != 0 || len(b.Leases) != 2 {
 		t.Errorf("due are %+v; want both leases", b)

@@ -159,8 +159,8 @@ func TestShortenInFlight(t *testing.T) {
 	}
 }
 
-// TestShortenInDoubt: a shorter TTL that may have been granted, or may yet be, binds its
-// holder whatever it is told of another one.
+// TestShortenInDoubt: a shorter TTL that may have been granted, or may yet be, binds its holder
+// whatever it learns of another one.
 func TestShortenInDoubt(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: ttl})

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// script is a watch that answers as it is told, one answer a second.
+// script is a watch with scripted answers, one a second.
 type script struct {
 	pb.Watch_WatchClient
 	list []*pb.WatchResponse

@@ -83,7 +83,7 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// TestRemoteStops ends a run in the middle: it is told why, and cleans up.
+// TestRemoteStops ends a run in the middle: it returns the reason, and cleans up.
 func TestRemoteStops(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r := &Remote{

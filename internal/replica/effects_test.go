@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The possible effects of each command, on any branch, for any lease that a repeated grant may have
-// named.
+// TestEffects: the possible effects of a command include those of every branch, and of every lease
+// that a repeated grant may name.
 func TestEffects(t *testing.T) {
 	m := lead(t)
 	named := lease.Terms{ID: 5, TTL: 5000, Name: "n", RequestID: "r"}

@@ -476,7 +476,8 @@ func TestFillBeforeLeaderHasApplied(t *testing.T) {
 	k.mustFill("c1")
 }
 
-// Of the leases that expire singly, the most overdue one is known, however they come and go.
+// The most overdue of the leases that expire singly is reported, in whatever order they are added
+// and removed.
 func TestSinglesInOrder(t *testing.T) {
 	var l singles
 	var all []*single

@@ -78,7 +78,7 @@ func (j *joiner) addressesIn(cfg server.Config, host string) (server.Config, err
 		c := choose(host, port)
 		c.secure(cfg)
 		if err := c.save(cfg.DataDir, file); err != nil {
-			return cfg, fmt.Errorf("keep the addresses chosen: %w", err)
+			return cfg, fmt.Errorf("save the chosen addresses: %w", err)
 		}
 		return j.logChosen(j.setName(c.in(cfg))), nil
 	}

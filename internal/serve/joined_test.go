@@ -67,7 +67,7 @@ func ids(ctx context.Context, t *testing.T, c *clientv3.Client) (map[string]uint
 }
 
 // Three commands make a cluster of three. An interrupted join resumes, a lost disk is replaced by
-// one command if told to, and a removed member stops in order.
+// one command if asked to, and a removed member stops in order.
 func TestJoinProcesses(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
@@ -147,7 +147,7 @@ func TestJoinWithoutAddresses(t *testing.T) {
 			continue
 		}
 		c, ctx := dialTest(t, m.ClientURLs...)
-		for learner := true; learner; { // until it has applied what the leader told it
+		for learner := true; learner; { // until it has applied the leader's entries
 			s, err := c.Status(ctx, m.ClientURLs[0])
 			if err != nil {
 				t.Fatal(err)

@@ -22,7 +22,7 @@ type reloader struct {
 	args, env []string
 	running   *flags // as read at the start, or the last time
 	log       *processLog
-	serving   atomic.Bool // before that, systemd must not be told that a reload is done
+	serving   atomic.Bool // before that, systemd must not be notified of a reload
 	// member makes the member reload its files; nil before there is one.
 	member atomic.Pointer[func()]
 }

@@ -245,12 +245,12 @@ func statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status <filename>",
 		Short: "Print the status of a snapshot file",
-		Long: `Gets the status of a snapshot file, after a check of every byte and its SHA-256.
+		Long: `Check every byte of a snapshot file and its SHA-256, and print its status.
 
 With --write-out simple the items are hash, revision, keys, size, version, leases, compacted
 revision, members, the cluster's ID, and the cluster version. The hash is of the whole state:
-snapshots with equal hashes hold the same. The keys are those that exist, without their history.
-"leasehold snapshot dump" prints all of it.`,
+snapshots with equal hashes have the same content. The keys are those that exist, without their
+history. "leasehold snapshot dump" prints all of it.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &wrongArgs{"snapshot status requires exactly one argument", exitBadArgs}

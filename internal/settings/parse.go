@@ -26,7 +26,7 @@ func Parse(text []byte) (*yaml.Node, error) {
 		switch err := d.Decode(&next); {
 		case errors.Is(err, io.EOF):
 		case err == nil:
-			return nil, fmt.Errorf(":%d: a second document begins here; one is enough", next.Line)
+			return nil, fmt.Errorf(":%d: a second document begins here; only one is allowed", next.Line)
 		}
 	}
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// recordingCache is a Cache that records what it is told.
+// recordingCache is a Cache that records its calls.
 type recordingCache struct{ calls []string }
 
 func (c *recordingCache) Opened(term uint64, err error) {

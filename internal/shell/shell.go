@@ -45,7 +45,7 @@ const (
 	// Publish: send watchers Out.Changes, which the view already shows.
 	Publish
 	// Answer: answer Out.Proposals, Reads, Together, Groups and Renewals. Always. A client that
-	// gets an answer may read at once, and must then see what it was told.
+	// gets an answer may read at once, and must then see what was answered.
 	Answer
 	// DeliverCaches: call DeliverCaches.
 	DeliverCaches

@@ -11,11 +11,12 @@ import (
 	"leasehold.dev/internal/cause"
 )
 
-// runFile is a file in a data directory about the process that runs on it, or ran last. No promise
+// runFile is a file in a data directory about the process that uses it, or used it last. No promise
 // of a member depends on it.
 const runFile = "run.json"
 
-// Run is one run of a member. Nobody else can read an open data directory, so this is separate.
+// Run is one run of a member. It has a file of its own, because an open data directory cannot be
+// read by another process.
 type Run struct {
 	Cluster    string   `json:"cluster"` // the IDs are in hexadecimal, as everywhere for people
 	Member     string   `json:"member"`

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// The state of a run is saved while it lasts and when it ends. The end creates no file in a
-// directory that is being removed.
+// A run is recorded at its start and its end. The end is not recorded in a directory that is being
+// removed.
 func TestSaveRun(t *testing.T) {
 	dir := t.TempDir()
 	r := Run{Member: "1", Process: 7}

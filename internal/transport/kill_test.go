@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// childEnv makes this test binary a member; it holds what a child is told.
+// childEnv makes this test binary a member; it holds the child's configuration.
 const childEnv = "LEASEHOLD_TRANSPORT_CHILD"
 
 // child is what the parent tells: the URL to listen on and the parent's.

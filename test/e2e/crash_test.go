@@ -196,8 +196,8 @@ func (w *writer) choose() operation {
 	}
 }
 
-// grant uses the raw call, since clientv3's lets the server choose the id, and
-// the outcome of a lost answer could not be told then.
+// grant uses the raw call, since clientv3's lets the server choose the id, and the outcome of a
+// lost answer could not be determined.
 func (w *writer) grant(id clientv3.LeaseID) operation {
 	w.maybe.leases[id] = true
 	return func(ctx context.Context, c *clientv3.Client) error { return grantWithID(ctx, c, id) }

@@ -72,7 +72,7 @@ type diskWriter struct {
 	t     *testing.T
 	c     *clientv3.Client
 	acked []string
-	// unknown are those whose outcome the client was not told.
+	// unknown are those whose outcome the client did not learn.
 	unknown []string
 }
 

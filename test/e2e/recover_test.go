@@ -38,7 +38,7 @@ func (m *member) recovers(code int, args []string, want ...string) {
 	}
 }
 
-// fill puts values until the quota is used up, the i-th under the key that is told.
+// fill puts values until the quota is used up, the i-th under the given key.
 func (m *member) fill(key func(i int) string) {
 	m.t.Helper()
 	c := m.client()

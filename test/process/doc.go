@@ -2,6 +2,6 @@
 // comparisons: it builds the binary, finds ports that are free, starts the
 // process with a file for what it says, and sees its end.
 //
-// It knows nothing of what a server does. When one is ready, and what it is told,
-// is its caller's. Everything may be called concurrently.
+// It does not depend on what a server does: the caller chooses the arguments and decides when a
+// server is ready. Everything may be called concurrently.
 package process

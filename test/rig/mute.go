@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/client"
 )
 
-// mute is a member that grants leases, and answers of the rest only what it is told to.
+// mute is a member that grants leases, and answers other requests only as configured.
 type mute struct {
 	pb.UnimplementedStreamServiceServer
 	answer func(*pb.Request) *pb.Response

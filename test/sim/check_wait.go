@@ -107,7 +107,7 @@ func (q *queueState) has(key string) bool {
 	return slices.ContainsFunc(q.keys, func(k modelKey) bool { return k.key == key })
 }
 
-// checkNotices checks what a client was told of a ticket.
+// checkNotices checks the notices that a client got for a ticket.
 func (f *facts) checkNotices(t *Wait, queue queueHistory) {
 	last := waitqueue.None
 	for i := range t.Notices {
@@ -205,8 +205,8 @@ func (f *facts) detached(t *Wait, revision int64) bool {
 	})
 }
 
-// checkMissedNotices checks that a waiter is told in time, once nothing is wrong, of what becomes
-// of its ticket: no waiter is ready and does not learn of it.
+// checkMissedNotices checks that a waiter is notified in time, in a healthy stretch, of what
+// becomes of its ticket: no waiter is ready and does not learn of it.
 func (f *facts) checkMissedNotices(t *Wait, queue queueHistory) {
 	if len(t.Notices) == 0 || f.removed[t.Member] {
 		return

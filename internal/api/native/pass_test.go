@@ -110,7 +110,7 @@ func (p *afterFirst) Send(m *pb.ServerMessage) error {
 }
 
 // Invalidations and renewals do not wait for large responses that are ready before them, in the
-// same message or later ones. A cache is told to drop everything if the list would be long.
+// same message or later ones. A cache is asked to drop everything if the list would be long.
 func TestUrgentOnesPassLargeAnswers(t *testing.T) {
 	s, p := passing(t)
 	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {

@@ -75,9 +75,8 @@ func (a *App) OpenStrict() (*client.Client, error) {
 	return c, WithCode(ExitBadArgs, err)
 }
 
-// lastWord is the time that a command has after its timeout to give up, before the user is told
-// that it keeps trying. It is a separate timer, because the process may have been stopped until
-// then.
+// lastWord is the time that a command has after its timeout to give up, before the user sees that
+// it keeps trying. It is a separate timer, because the process may have been stopped until then.
 const lastWord = time.Second
 
 // reportOutages reports that there is no member, or no answer because the cluster has no leader,

@@ -74,9 +74,9 @@ type workFlags struct {
 func (f *workFlags) register(fs *pflag.FlagSet) {
 	host, _ := os.Hostname() // only for display
 	fs.DurationVar(&f.cfg.TTL, "ttl", 10*time.Second,
-		"how long after the death of this process its item is requeued")
+		"time until the item is requeued if this process dies")
 	fs.Int64Var(&f.cfg.MaxTries, "max-tries", 0,
-		"how often an item is claimed before it becomes a dead letter (default: as other workers, or 20)")
+		"number of claims after which an item becomes a dead letter (default: as other workers, or 20)")
 	fs.DurationVar(&f.cfg.MaxTime, "max-time", 0,
 		"how long a command may take before it is ended, and its item requeued (default: forever)")
 	fs.StringVar(&f.cfg.Worker, "worker", host, "name of the worker in lists")

@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// roster is a cluster that lists its members and can be told to remove them.
+// roster is a cluster that lists its members and removes them on request.
 type roster struct {
 	etcdserverpb.UnimplementedClusterServer
 	Cluster uint64

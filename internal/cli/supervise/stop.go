@@ -142,8 +142,8 @@ type Notice struct{ Term, Kill time.Duration }
 func DefaultNotice(ttl time.Duration) Notice { return Notice{Term: ttl / 4, Kill: ttl / 40} }
 
 // Under waits until the command has ended, and makes sure that it ends before the tenure does; lost
-// reports whether that was necessary. A command that has been asked to terminate is not told if the
-// tenure is extended after all: it may take that much longer.
+// reports whether that was necessary. A command that has been asked to terminate is not notified if
+// the tenure is extended after all: it may take that much longer.
 func (c *child) Under(t Tenure, n Notice) (lost bool) {
 	group := c.cmd.Process.Pid
 	defer c.watchdog.disarm(group)

@@ -43,7 +43,7 @@ func lasting() *term {
 	return &term{until: time.Now().Add(time.Hour), ctx: context.Background()}
 }
 
-// output is what a command has written, told line by line.
+// output is what a command has written, reported line by line.
 type output struct {
 	lines chan string
 	part  []byte

@@ -248,7 +248,8 @@ func TestWhoWaits(t *testing.T) {
 	}
 }
 
-// A relay that asks whether a caller has logged in is told at once, and not with the first answer.
+// A relay that asks whether a caller has logged in gets the answer at once, and not with the first
+// response.
 func TestRelayLearnsOfLogins(t *testing.T) {
 	var sent sentHeader
 	ctx := grpc.NewContextWithServerTransportStream(

@@ -64,8 +64,8 @@ func TestFoundingIsRepeatable(t *testing.T) {
 	}
 }
 
-// Founders begin with the same state, in whatever order each was told the URLs of one of them:
-// their IDs do not depend on it, and a member whose state differs has to stop.
+// Founders begin with the same state, in whatever order each gets the URLs of one of them: their
+// IDs do not depend on it, and a member whose state differs has to stop.
 func TestFoundersBeginAlike(t *testing.T) {
 	one, other := url.URL{Scheme: "http", Host: "h:1"}, url.URL{Scheme: "http", Host: "h:2"}
 	var states [2]uint32
@@ -86,7 +86,8 @@ func TestFoundersBeginAlike(t *testing.T) {
 	}
 }
 
-// Founders that were told different names found different clusters: their states would differ.
+// Founders that are configured with different names found different clusters: their states would
+// differ.
 func TestFoundersOfOtherNames(t *testing.T) {
 	var ids [2]uint64
 	for i, name := range []string{"b", "other"} {
@@ -169,8 +170,7 @@ func TestFoundIsCutShortByAnother(t *testing.T) {
 	}
 }
 
-// Members that are told the same derive the same ids, and other ones under
-// another token.
+// Members with the same configuration derive the same ids, and other ones under another token.
 func TestIDs(t *testing.T) {
 	a := url.URL{Scheme: "http", Host: "a:1"}
 	b := url.URL{Scheme: "http", Host: "b:1"}

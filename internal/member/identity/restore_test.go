@@ -213,8 +213,8 @@ func TestHalfRestoredDirectory(t *testing.T) {
 	}
 }
 
-// T34: by default revisions go on above all that were told before, also above those of an
-// earlier restore of the same backup, and watches of before are told to begin anew.
+// T34: by default revisions continue above all that were reported before, and above those of an
+// earlier restore of the same backup, and earlier watches must start again.
 func TestRevisionsAfterRestore(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	last := int64(0)

@@ -14,7 +14,7 @@ import (
 )
 
 // The first certificate of each file counts, a file that is replaced counts at once, and one that
-// cannot be read is told as expired long ago.
+// cannot be read is reported as expired long ago.
 func TestCertificateExpiry(t *testing.T) { virtual.Test(t, testCertificateExpiry) }
 
 func testCertificateExpiry(t *testing.T) {

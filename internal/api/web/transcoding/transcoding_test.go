@@ -33,8 +33,8 @@ import (
 )
 
 // Requests and responses are the same as with the code that protoc-gen-grpc-gateway generates, for
-// each path of etcd's API and similar ones, with good and bad bodies. The server behind reports in
-// its responses what it was asked.
+// each path of etcd's API and similar ones, with good and bad bodies. The server's responses echo
+// the requests.
 func TestGenerated(t *testing.T) {
 	conn := connected(t)
 	ours, theirs := runtime.NewServeMux(), runtime.NewServeMux()
@@ -84,7 +84,7 @@ func TestRegisterRefuses(t *testing.T) {
 		},
 	} {
 		if err := Register(runtime.NewServeMux(), nil, fileWith(t, rule)); err == nil {
-			t.Errorf("%v is taken", rule)
+			t.Errorf("%v was registered", rule)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func answer(h http.Handler, method, path, body string) string {
 	if err := res.Write(&out); err != nil {
 		return err.Error()
 	}
-	// protojson puts spaces or does not, as it likes.
+	// protojson adds spaces at random.
 	return strings.ReplaceAll(fmt.Sprint(out.String(), res.Trailer), " ", "")
 }
 
@@ -160,8 +160,8 @@ func (plain) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// connected returns a connection to a server of all methods, which gives an answer to each request
-// and fails those that have an "a".
+// connected returns a connection to a server with all methods, which answers every request except
+// those that contain an "a".
 func connected(t *testing.T) *grpc.ClientConn {
 	s := grpc.NewServer(grpc.ForceServerCodec(plain{}), grpc.UnknownServiceHandler(serve))
 	l := bufconn.Listen(1 << 16)
