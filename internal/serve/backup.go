@@ -45,13 +45,11 @@ func (f *backupFrom) command(
 			"or the role of the machine in AWS)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 || f.to == "" {
-			return &wrongArgs{
-				"backup " + c.Name() + " takes no arguments and needs --from TARGET", exitBadArgs,
-			}
+			return badArgs("backup %s takes no arguments and needs --from TARGET", c.Name())
 		}
 		b, err := rewind.Open(f.to, f.credentials)
 		if err != nil {
-			return &wrongArgs{"--from: " + err.Error(), exitBadArgs}
+			return badArgs("--from: %w", err)
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
@@ -73,7 +71,7 @@ continues each of them. This reads only names; "leasehold backup verify" reads e
 	c.Flags().StringVarP(&format, "write-out", "w", "table", "set the output format (json, table)")
 	return from.command(c, func(ctx context.Context, b *rewind.Backups) error {
 		if format != "table" && format != "simple" && format != "json" {
-			return &wrongArgs{fmt.Sprintf("%s not supported as output format", format), exitBadFormat}
+			return badFormat(format)
 		}
 		list, err := b.List(ctx)
 		if err != nil {
@@ -214,17 +212,14 @@ log, accurate to --backup-log-interval.`,
 func restorePoint(revision, at string) (to rewind.Moment, err error) {
 	switch {
 	case revision != "" && at != "":
-		return to, &wrongArgs{"--to-revision and --to-time exclude each other", exitBadArgs}
+		return to, badArgs("--to-revision and --to-time exclude each other")
 	case revision != "":
 		if to.Revision, err = strconv.ParseInt(revision, 10, 64); err != nil || to.Revision < 1 {
-			return to, &wrongArgs{
-				fmt.Sprintf("--to-revision: %q is not a revision, a number from 1 on", revision),
-				exitBadArgs,
-			}
+			return to, badArgs("--to-revision: %q is not a revision, a number from 1 on", revision)
 		}
 	case at != "":
 		if to.Time, err = rewind.ParseTime(at, time.Now()); err != nil {
-			return to, &wrongArgs{"--to-time: " + err.Error(), exitBadArgs}
+			return to, badArgs("--to-time: %w", err)
 		}
 	}
 	return to, nil

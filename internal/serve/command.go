@@ -29,8 +29,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// Command returns "leasehold serve". Mistakes of the user are [UsageError]s; the program should
-// exit with their exit code.
+// Command returns "leasehold serve". The program should exit with the exit code of its
+// error, if it has one.
 func Command() *cobra.Command {
 	return command(process{
 		env:      os.Environ,

@@ -20,7 +20,7 @@ func (f *flags) config(hostname string) (server.Config, []string, error) {
 	defaults := server.DefaultConfig()
 	var err error
 	if c.Compaction, err = f.compaction(); err != nil {
-		c.Compaction, err = defaults.Compaction, &UsageError{err.Error()}
+		c.Compaction, err = defaults.Compaction, usageError("%w", err)
 	}
 	if c.Limits.QuotaBackendBytes == 0 {
 		c.Limits.QuotaBackendBytes = defaults.Limits.QuotaBackendBytes

@@ -255,7 +255,7 @@ func (d *dev) configs(dir string, lg *slog.Logger) ([]server.Config, error) {
 	for i := range all {
 		all[i].Cluster.Initial = initial
 		if err := all[i].Validate(); err != nil {
-			return nil, &UsageError{err.Error()}
+			return nil, usageError("%w", err)
 		}
 	}
 	return all, nil

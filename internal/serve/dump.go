@@ -36,7 +36,7 @@ func snapshotDumpCommand() *cobra.Command {
 		Long:  `Print every record of a file that "leasehold snapshot save" wrote.` + aboutDumps,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &wrongArgs{"snapshot dump requires exactly one argument", exitBadArgs}
+				return badArgs("snapshot dump requires exactly one argument")
 			}
 			f, err := os.Open(args[0])
 			if err != nil {
@@ -59,13 +59,10 @@ member that is started meanwhile finds the directory in use.` +
 			aboutDumps,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &wrongArgs{"log dump requires exactly one argument", exitBadArgs}
+				return badArgs("log dump requires exactly one argument")
 			}
 			if o.To != 0 && o.From > o.To {
-				return &wrongArgs{
-					fmt.Sprintf("--from %d is after --to %d: no entry is between them", o.From, o.To),
-					exitBadArgs,
-				}
+				return badArgs("--from %d is after --to %d: no entry is between them", o.From, o.To)
 			}
 			err := dump.Directory(c.OutOrStdout(), args[0], o)
 			if errors.Is(err, storage.ErrLocked) {

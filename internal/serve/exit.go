@@ -2,23 +2,43 @@ package serve
 
 import (
 	"errors"
+	"fmt"
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/server"
 )
 
-// exitRelease is the exit code if another release is needed: trying again with this one cannot
-// help.
-const exitRelease = 6
+const (
+	exitUsage   = 2 // of etcd: a mistake on the command line, or in a variable or file of settings
+	exitRelease = 6 // another release is needed: trying again with this one cannot help
+	// Those of etcdutl, in commands on files.
+	exitBadFormat = 4
+	exitBadArgs   = 128
+)
 
-// releaseError is an error with that exit code.
-type releaseError struct{ error }
+// exitError is an error with an exit code.
+type exitError struct {
+	error
+	code int
+}
 
 // Unwrap returns the error itself.
-func (e releaseError) Unwrap() error { return e.error }
+func (e *exitError) Unwrap() error { return e.error }
 
 // ExitCode is the exit code that goes with the error.
-func (releaseError) ExitCode() int { return exitRelease }
+func (e *exitError) ExitCode() int { return e.code }
+
+func usageError(format string, args ...any) error {
+	return &exitError{fmt.Errorf(format, args...), exitUsage}
+}
+
+func badArgs(format string, args ...any) error {
+	return &exitError{fmt.Errorf(format, args...), exitBadArgs}
+}
+
+func badFormat(format string) error {
+	return &exitError{fmt.Errorf("%s not supported as output format", format), exitBadFormat}
+}
 
 // withExitCode gives an error its exit code, if it has a special one: if a member, or a file, has
 // data of another release.
@@ -27,7 +47,7 @@ func withExitCode(err error) error {
 		server.ErrTooOld, server.ErrForeign, encoding.ErrNewer, encoding.ErrOlder,
 	} {
 		if errors.Is(err, e) {
-			return releaseError{err}
+			return &exitError{err, exitRelease}
 		}
 	}
 	return err

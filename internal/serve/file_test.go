@@ -166,7 +166,7 @@ func TestMistakesInFile(t *testing.T) {
 			"is given already",
 	} {
 		o := try(t, nil, "--config-file", file(t, text), "--snapshot-count", "7")
-		var usage *UsageError
+		var usage *exitError
 		if !errors.As(o.err, &usage) || usage.ExitCode() != 2 || o.ran ||
 			!strings.Contains(o.err.Error(), want) {
 			t.Errorf("%q: %v (ran %t), want %q", text, o.err, o.ran, want)
@@ -231,7 +231,7 @@ func TestConfigCheck(t *testing.T) {
 	}
 	bindings := file(t, "bindings:\n  - dns: a\n    usre: b\n")
 	_, err = run(nil, path, "--auth-config", bindings)
-	var usage *UsageError
+	var usage *exitError
 	if want := bindings + `:3: unknown setting "usre"`; !errors.As(err, &usage) ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("with a mistake in the bindings: %v", err)

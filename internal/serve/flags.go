@@ -17,19 +17,6 @@ import (
 // errHelp means that the user asked for help.
 var errHelp = errors.New("serve: help")
 
-// A UsageError is an error on the command line, or in a variable or file that sets flags.
-type UsageError struct{ text string }
-
-// Error implements error.
-func (e *UsageError) Error() string { return e.text }
-
-// ExitCode is the exit code that goes with the error: that of etcd.
-func (e *UsageError) ExitCode() int { return 2 }
-
-func usageError(format string, args ...any) error {
-	return &UsageError{text: fmt.Sprintf(format, args...)}
-}
-
 // flags has the values of one command line. Package flag only stores them and does not parse: its
 // errors cannot be told apart, which hints need.
 type flags struct {
@@ -208,7 +195,7 @@ func (f *flags) load(
 	return cfg, append(warnings, more...), f.located(errors.Join(err, wrong))
 }
 
-// located makes a [UsageError] of an error with one line per mistake. It adds to each line where
+// located makes a usage error of an error with one line per mistake. It adds to each line where
 // the flags in it were given, if not on the command line.
 func (f *flags) located(err error) error {
 	if err == nil {
@@ -219,7 +206,7 @@ func (f *flags) located(err error) error {
 		lines[i] = f.locate(line)
 	}
 	if len(lines) == 1 {
-		return &UsageError{lines[0]}
+		return usageError("%s", lines[0])
 	}
 	for i, line := range lines {
 		lines[i] = "\n  " + strings.TrimPrefix(line, server.ErrConfig.Error()+": ")

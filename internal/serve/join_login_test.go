@@ -85,7 +85,7 @@ func TestJoinLoginMistakes(t *testing.T) {
 		"--join a:1 --join-user a --join-password-file b --join-token-file c": "exclude each other",
 	} {
 		o := try(t, nil, strings.Fields(line)...)
-		var usage *UsageError
+		var usage *exitError
 		if !errors.As(o.err, &usage) || o.ran || !strings.Contains(o.err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, o.err, want)
 		}

@@ -469,7 +469,7 @@ func TestJoinMistakes(t *testing.T) {
 		"--peer-client-cert-file=a": "client key file",
 	} {
 		o := try(t, nil, strings.Fields(line)...)
-		var usage *UsageError
+		var usage *exitError
 		if !errors.As(o.err, &usage) || o.ran || !strings.Contains(o.err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, o.err, want)
 		}

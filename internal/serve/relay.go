@@ -199,7 +199,7 @@ func runRelay(ctx context.Context, cfg relay.Config) error {
 	quietGRPC()
 	r, err := relay.New(cfg)
 	if err != nil {
-		return &UsageError{err.Error()}
+		return usageError("%w", err)
 	}
 	go notify(ctx, r.Ready(), nil)
 	return r.Run(ctx)

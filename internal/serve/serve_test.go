@@ -233,7 +233,7 @@ func TestMistakes(t *testing.T) {
 		"--name= --initial-cluster-token= -": `"-" is not a flag`,
 	} {
 		o := try(t, nil, strings.Fields(line)...)
-		var usage *UsageError
+		var usage *exitError
 		if !errors.As(o.err, &usage) || usage.ExitCode() != 2 || o.ran ||
 			!strings.Contains(o.err.Error(), want) {
 			t.Errorf("%s: %v (ran %t), want %q", line, o.err, o.ran, want)
@@ -424,7 +424,7 @@ func FuzzFlags(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		flags := newFlags()
 		err := flags.parse(strings.Split(text, "\n"))
-		var usage *UsageError
+		var usage *exitError
 		if err != nil {
 			if !errors.As(err, &usage) && !errors.Is(err, errHelp) {
 				t.Fatalf("%q: %v is no usage error", text, err)

@@ -34,24 +34,6 @@ func SnapshotCommand() *cobra.Command {
 	return c
 }
 
-// wrongArgs is a mistake in the arguments of a command on snapshots. It has etcdutl's exit code.
-type wrongArgs struct {
-	text string
-	code int
-}
-
-// Error implements error.
-func (e *wrongArgs) Error() string { return e.text }
-
-// ExitCode is the exit code that goes with the error.
-func (e *wrongArgs) ExitCode() int { return e.code }
-
-// The exit codes of etcdutl.
-const (
-	exitBadFormat = 4
-	exitBadArgs   = 128
-)
-
 func restoreCommand() *cobra.Command {
 	var f restoreFlags
 	var fromEtcd bool
@@ -66,7 +48,7 @@ leases, versions and revisions, and leases keep their IDs and TTLs. Users, roles
 keys are not restored.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &wrongArgs{"snapshot restore requires exactly one argument", exitBadArgs}
+				return badArgs("snapshot restore requires exactly one argument")
 			}
 			if err := f.complete(c.Flags().Changed); err != nil {
 				return err
@@ -156,10 +138,10 @@ func (r *revisionFlags) apply(o *server.RestoreOptions, given func(name string) 
 	o.KeepRevision = given("bump-revision") && r.bump == 0
 	switch {
 	case r.bump > math.MaxInt64:
-		return &wrongArgs{"--bump-revision is out of range", exitBadArgs}
+		return badArgs("--bump-revision is out of range")
 	case given("mark-compacted") && r.mark == o.KeepRevision:
-		return &wrongArgs{"--mark-compacted goes with an increased revision, and is required " +
-			"there; --bump-revision=0 keeps revision and history", exitBadArgs}
+		return badArgs("--mark-compacted goes with an increased revision, and is required " +
+			"there; --bump-revision=0 keeps revision and history")
 	}
 	return nil
 }
@@ -253,13 +235,11 @@ snapshots with equal hashes have the same content. The keys are those that exist
 history. "leasehold snapshot dump" prints all of it.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &wrongArgs{"snapshot status requires exactly one argument", exitBadArgs}
+				return badArgs("snapshot status requires exactly one argument")
 			}
 			show, ok := statusFormats[format]
 			if !ok {
-				return &wrongArgs{
-					fmt.Sprintf("%s not supported as output format", format), exitBadFormat,
-				}
+				return badFormat(format)
 			}
 			f, err := os.Open(args[0])
 			if err != nil {
