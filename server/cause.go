@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
@@ -59,7 +60,7 @@ func (s *Server) noteRun() (end func(error)) {
 	id, _ := s.core.disk.Identity()
 	r := storage.Run{
 		Cluster: fmt.Sprintf("%x", id.Cluster), Member: fmt.Sprintf("%x", id.Member), Name: s.cfg.Name,
-		ClientURLs: identity.URLStrings(s.cfg.URLs.AdvertiseClient),
+		ClientURLs: listen.URLTexts(s.cfg.URLs.AdvertiseClient),
 		Process:    os.Getpid(), Started: time.Now().UTC(),
 	}
 	save := func() {

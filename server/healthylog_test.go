@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"leasehold.dev/internal/member/identity"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/virtual"
 )
@@ -57,7 +57,7 @@ func founded(t *testing.T, n int) ([]*running, []Config, []harness.Log) {
 	}
 	members := runAll(t, configs[:n]...)
 	if _, err := members[0].client.MemberAdd(t.Context(),
-		identity.URLStrings(configs[n].URLs.AdvertisePeer)); err != nil {
+		listen.URLTexts(configs[n].URLs.AdvertisePeer)); err != nil {
 		t.Fatal(err)
 	}
 	configs[n].Cluster.State = "existing"

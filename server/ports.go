@@ -10,12 +10,10 @@ import (
 	"net"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
-	"leasehold.dev/internal/member/identity"
 )
 
 // port is an open listener and its use.
@@ -161,7 +159,7 @@ func (c Config) checkTLS() error {
 			errs = append(errs, fmt.Errorf("there are TLS settings for the %s side, but %s would "+
 				"not be encrypted; use https:// in %s and in the advertised URLs, or leave out "+
 				"the TLS settings",
-				side.name, strings.Join(identity.URLStrings(side.urls), ","), side.urlFlag))
+				side.name, listen.JoinURLs(side.urls), side.urlFlag))
 		}
 	}
 	return errors.Join(errs...)

@@ -25,7 +25,6 @@ import (
 	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/member/authn"
-	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
@@ -344,7 +343,7 @@ func (s *Server) hasPage() bool {
 func (s *Server) logReady() {
 	attrs := []any{
 		"name", s.cfg.Name, "version", version.Version,
-		"listen-client-urls", identity.URLStrings(s.cfg.URLs.ListenClient),
+		"listen-client-urls", listen.URLTexts(s.cfg.URLs.ListenClient),
 		"max-connections", s.limits.clients.Most(),
 		"cluster", fmt.Sprintf("%x", s.node.cluster), "member", fmt.Sprintf("%x", s.node.member),
 	}

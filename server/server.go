@@ -469,7 +469,7 @@ func (s *Server) publishCaughtUp(ctx context.Context) error {
 // the URLs stored when it founded the cluster, was added, or was restored, apply.
 func (s *Server) comparePeerURLs() {
 	self, ok := s.node.View().Member(s.node.member)
-	given := slices.Sorted(slices.Values(identity.URLStrings(s.cfg.URLs.AdvertisePeer)))
+	given := slices.Sorted(slices.Values(listen.URLTexts(s.cfg.URLs.AdvertisePeer)))
 	if !ok || slices.Equal(slices.Sorted(slices.Values(self.PeerURLs)), given) {
 		return
 	}
@@ -486,14 +486,14 @@ func (s *Server) published() bool {
 	self, ok := s.node.View().Member(s.node.member)
 	return ok && self.Name == s.cfg.Name && self.Incarnation == s.peers.Incarnation() &&
 		self.Versions == version.Spoken && self.Quota == s.cfg.Limits.quota() &&
-		slices.Equal(self.ClientURLs, identity.URLStrings(s.cfg.URLs.AdvertiseClient))
+		slices.Equal(self.ClientURLs, listen.URLTexts(s.cfg.URLs.AdvertiseClient))
 }
 
 // publish replicates this member's name, addresses, cluster versions and quota.
 func (s *Server) publish(ctx context.Context) error {
 	self := &fsm.SetMember{Member: fsm.Member{
 		ID: s.node.member, Name: s.cfg.Name, Incarnation: s.peers.Incarnation(),
-		ClientURLs: identity.URLStrings(s.cfg.URLs.AdvertiseClient), Versions: version.Spoken,
+		ClientURLs: listen.URLTexts(s.cfg.URLs.AdvertiseClient), Versions: version.Spoken,
 		Quota: s.cfg.Limits.quota(),
 	}}
 	for {

@@ -41,6 +41,18 @@ func ParseURLs(s string) ([]url.URL, error) {
 	return urls, nil
 }
 
+// URLTexts returns URLs as strings.
+func URLTexts(urls []url.URL) []string {
+	out := make([]string, len(urls))
+	for i := range urls {
+		out[i] = urls[i].String()
+	}
+	return out
+}
+
+// JoinURLs returns URLs as a comma-separated list.
+func JoinURLs(urls []url.URL) string { return strings.Join(URLTexts(urls), ",") }
+
 // parseURL parses one URL: http://HOST:PORT, https://HOST:PORT, unix://PATH or unixs://PATH. For a
 // unix URL the host is the first element of the path, so unix://localhost:1 is the file
 // "localhost:1" in the working directory.

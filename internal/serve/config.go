@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/server"
 )
 
@@ -51,7 +52,7 @@ func (f *flags) config(hostname string) (server.Config, []string, error) {
 		*a.advertise, guessed = reachable(a.listen, hostname)
 		if guessed {
 			warnings = append(warnings, fmt.Sprintf("--%s is not set; advertising %s",
-				a.name, joinURLs(*a.advertise)))
+				a.name, listen.JoinURLs(*a.advertise)))
 		}
 	}
 	return c, warnings, err

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/binding"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/server"
 )
 
@@ -149,9 +150,9 @@ func chosen(name, value string, cfg server.Config) string {
 	case "data-dir":
 		return cfg.DataDir
 	case "advertise-client-urls":
-		return joinURLs(cfg.URLs.AdvertiseClient)
+		return listen.JoinURLs(cfg.URLs.AdvertiseClient)
 	case "initial-advertise-peer-urls":
-		return joinURLs(cfg.URLs.AdvertisePeer)
+		return listen.JoinURLs(cfg.URLs.AdvertisePeer)
 	case "quota-backend-bytes":
 		return strconv.FormatInt(cfg.Limits.QuotaBackendBytes, 10)
 	case "auto-compaction-retention":

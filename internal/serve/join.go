@@ -138,7 +138,7 @@ func (j *joiner) admit(
 	if have.Member != 0 {
 		return list.Members, have.check(cfg, list)
 	}
-	urls := texts(cfg.URLs.AdvertisePeer)
+	urls := listen.URLTexts(cfg.URLs.AdvertisePeer)
 	m := at(list.Members, urls)
 	if err := j.check(cfg, list, m); err != nil {
 		return nil, err
@@ -303,13 +303,6 @@ func at(all []*etcdserverpb.Member, urls []string) *etcdserverpb.Member {
 		}
 	}
 	return nil
-}
-
-func texts(us []url.URL) (out []string) {
-	for _, u := range us {
-		out = append(out, u.String())
-	}
-	return out
 }
 
 func isLoopback(u url.URL) bool {

@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/fault"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/server"
 )
 
@@ -101,8 +102,8 @@ func (j *joiner) setName(cfg server.Config) server.Config {
 func (j *joiner) logChosen(cfg server.Config) server.Config {
 	j.log.Info("chose addresses, because no flags set "+
 		"them", "name", cfg.Name, "data-dir", cfg.DataDir,
-		"listen-client-urls", joinURLs(cfg.URLs.ListenClient),
-		"listen-peer-urls", joinURLs(cfg.URLs.ListenPeer))
+		"listen-client-urls", listen.JoinURLs(cfg.URLs.ListenClient),
+		"listen-peer-urls", listen.JoinURLs(cfg.URLs.ListenPeer))
 	return cfg
 }
 

@@ -21,6 +21,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/server"
 	servers "leasehold.dev/test/process"
@@ -435,20 +436,20 @@ func TestJoinChooses(t *testing.T) {
 		t.Errorf("first %q, then %q", first.Name, again.Name)
 	}
 	housed := choose("--data-dir=d")
-	if joinURLs(housed.URLs.ListenPeer) != joinURLs(housed.URLs.AdvertisePeer) {
+	if listen.JoinURLs(housed.URLs.ListenPeer) != listen.JoinURLs(housed.URLs.AdvertisePeer) {
 		t.Error("listens elsewhere than it tells")
 	}
 	data, err := os.ReadFile("d/" + chosenFile)
-	if err != nil || !strings.Contains(string(data), joinURLs(housed.URLs.ListenClient)) {
+	if err != nil || !strings.Contains(string(data), listen.JoinURLs(housed.URLs.ListenClient)) {
 		t.Errorf("kept %q, %v", data, err)
 	}
 	if err := os.WriteFile("d/"+chosenFile,
 		[]byte(`{"client":"http://127.0.0.1:3","peer":"http://127.0.0.1:4"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if again := choose("--data-dir=d"); joinURLs(again.URLs.ListenPeer) != "http://127.0.0.1:4" ||
+	if again := choose("--data-dir=d"); listen.JoinURLs(again.URLs.ListenPeer) != "http://127.0.0.1:4" ||
 		again.Name != "127.0.0.1-4" || again.DataDir != "d" {
-		t.Errorf("%s on %s in %s", again.Name, joinURLs(again.URLs.ListenPeer), again.DataDir)
+		t.Errorf("%s on %s in %s", again.Name, listen.JoinURLs(again.URLs.ListenPeer), again.DataDir)
 	}
 	if secure := choose("--auto-tls", "--peer-auto-tls"); secure.URLs.ListenPeer[0].Scheme+
 		secure.URLs.ListenClient[0].Scheme != "httpshttps" {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/server"
 )
 
@@ -306,7 +307,8 @@ func TestAdvertised(t *testing.T) {
 			t.Errorf("%s: %v", c.line, o.err)
 			continue
 		}
-		client, peer := joinURLs(o.cfg.URLs.AdvertiseClient), joinURLs(o.cfg.URLs.AdvertisePeer)
+		client := listen.JoinURLs(o.cfg.URLs.AdvertiseClient)
+		peer := listen.JoinURLs(o.cfg.URLs.AdvertisePeer)
 		if client != c.client || peer != c.peer {
 			t.Errorf("%s: advertises %s and %s", c.line, client, peer)
 		}

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -20,6 +19,7 @@ import (
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/etcdsnapshot"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/rewind"
 	"leasehold.dev/internal/table"
 	"leasehold.dev/internal/version"
@@ -114,7 +114,7 @@ func (f *restoreFlags) complete(given func(name string) bool) error {
 // printRestored prints what was restored, and what to do next. The addresses are stored: flags of a
 // member that starts later do not change them.
 func printRestored(w io.Writer, file string, cfg server.Config) {
-	urls := strings.Join(texts(cfg.URLs.AdvertisePeer), ",")
+	urls := listen.JoinURLs(cfg.URLs.AdvertisePeer)
 	fmt.Fprintf(w, "restored %s to %s\n", file, cfg.DataDir)
 	fmt.Fprintf(w, "It is a cluster of one member, which others reach at %s. Start it with\n"+
 		"  leasehold serve --name %s --data-dir %s --initial-advertise-peer-urls %s ...\n"+

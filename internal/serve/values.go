@@ -24,21 +24,13 @@ func (v urls) String() string {
 	if v.to == nil {
 		return ""
 	}
-	return joinURLs(*v.to)
+	return listen.JoinURLs(*v.to)
 }
 
 // Set implements flag.Value. As in etcd, the last of several counts.
 func (v urls) Set(s string) (err error) {
 	*v.to, err = listen.ParseURLs(s)
 	return err
-}
-
-func joinURLs(us []url.URL) string {
-	var s []string
-	for _, u := range us {
-		s = append(s, u.String())
-	}
-	return strings.Join(s, ",")
 }
 
 // list is a flag that holds a comma-separated list of words.

@@ -142,14 +142,6 @@ func readURLs(ctx context.Context) (urls []url.URL) {
 	return urls
 }
 
-// urlTexts returns URLs as they are sent.
-func urlTexts(urls []url.URL) (out []string) {
-	for i := range urls {
-		out = append(out, urls[i].String())
-	}
-	return out
-}
-
 func parseHello(text string) (h hello, err error) {
 	err = scan(text, "%x %x %x %x %x",
 		&h.cluster, &h.from, &h.to, &h.process, &h.incarnation)

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"leasehold.dev/internal/listen"
 )
 
 // name is the member's ID as it is displayed.
@@ -106,7 +107,7 @@ func (l *link) failed(err error, known uint64) {
 	if l.logged[line] != text && l.mayLog(line) {
 		l.logged[line] = text
 		l.t.log.Log(l.ctx, level, "no connection to member", "member", l.name(),
-			"urls", joinURLs(l.urls), "error", err)
+			"urls", listen.JoinURLs(l.urls), "error", err)
 	}
 	if gone {
 		l.t.log.Info("member's process has ended", "member", l.name())
@@ -146,5 +147,3 @@ func failureKind(err error) string {
 	}
 	return "other"
 }
-
-func joinURLs(urls []url.URL) string { return strings.Join(urlTexts(urls), ",") }

@@ -230,7 +230,7 @@ func (t *Transport) Update(peers []Peer) {
 	for _, p := range peers {
 		switch {
 		case p.ID == t.cfg.Self:
-			t.own = urlTexts(p.URLs)
+			t.own = listen.URLTexts(p.URLs)
 		case listed[p.ID] == nil:
 			listed[p.ID] = append([]url.URL{}, p.URLs...)
 			incarnations[p.ID] = p.Incarnation
@@ -252,7 +252,7 @@ func (t *Transport) relinkLocked() {
 	urls := make(map[uint64][]url.URL, len(t.listed)+len(t.inbound))
 	maps.Copy(urls, t.listed)
 	for id, in := range t.inbound {
-		known := urlTexts(urls[id])
+		known := listen.URLTexts(urls[id])
 		for _, u := range in.urls {
 			if !slices.Contains(known, u.String()) {
 				urls[id] = append(slices.Clip(urls[id]), u)

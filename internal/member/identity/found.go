@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/storage"
 )
 
@@ -82,7 +83,7 @@ func founders(c Config) []fsm.Member {
 	for name, urls := range c.Initial {
 		members = append(members, fsm.Member{
 			ID: memberID(urls, c.Token), Name: name,
-			PeerURLs: slices.Sorted(slices.Values(URLStrings(urls))),
+			PeerURLs: slices.Sorted(slices.Values(listen.URLTexts(urls))),
 		})
 	}
 	sort.Slice(members, func(i, j int) bool { return members[i].ID < members[j].ID })
@@ -154,7 +155,7 @@ func confState(members []fsm.Member) *raftpb.ConfState {
 // agree without communication. It is never 0.
 func memberID(urls []url.URL, token string) uint64 {
 	h := sha256.New()
-	for _, u := range slices.Sorted(slices.Values(URLStrings(urls))) {
+	for _, u := range slices.Sorted(slices.Values(listen.URLTexts(urls))) {
 		fmt.Fprintf(h, "%s\n", u)
 	}
 	fmt.Fprintf(h, "token %s\n", token)
@@ -175,13 +176,4 @@ func (c Config) clusterID(members []fsm.Member, incarnation uint64) uint64 {
 	}
 	fmt.Fprintf(h, "version %d\n", c.Machine.Versions.Oldest)
 	return binary.BigEndian.Uint64(h.Sum(nil)) | 1
-}
-
-// URLStrings returns URLs as strings.
-func URLStrings(urls []url.URL) []string {
-	out := make([]string, len(urls))
-	for i := range urls {
-		out[i] = urls[i].String()
-	}
-	return out
 }

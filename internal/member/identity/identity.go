@@ -10,9 +10,9 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"strings"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/storage"
 )
 
@@ -40,12 +40,13 @@ func (c Config) CheckBootstrap() error {
 	urls, ok := members[c.Name]
 	if !ok {
 		return fmt.Errorf("%w: --initial-cluster does not list member %q; add %s=%s or correct --name",
-			ErrConfig, c.Name, c.Name, urlList(c.AdvertisePeer))
+			ErrConfig, c.Name, c.Name, listen.JoinURLs(c.AdvertisePeer))
 	}
 	want, got := portsOf(c.AdvertisePeer), portsOf(urls)
 	if !slices.Equal(want, got) {
 		return fmt.Errorf("%w: --initial-cluster says %s=%s, but --initial-advertise-peer-urls is %s; "+
-			"make them the same", ErrConfig, c.Name, urlList(urls), urlList(c.AdvertisePeer))
+			"make them the same",
+			ErrConfig, c.Name, listen.JoinURLs(urls), listen.JoinURLs(c.AdvertisePeer))
 	}
 	return checkShared(members)
 }
@@ -61,14 +62,12 @@ func portsOf(urls []url.URL) []string {
 	return ports
 }
 
-func urlList(urls []url.URL) string { return strings.Join(URLStrings(urls), ",") }
-
 // checkShared rejects founders with a common URL. With the same URLs they would have the same ID,
 // and Raft ends a process whose first voters include one twice.
 func checkShared(members map[string][]url.URL) error {
 	owner := make(map[string]string) // of a URL
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		for _, u := range URLStrings(members[name]) {
+		for _, u := range listen.URLTexts(members[name]) {
 			if other, taken := owner[u]; taken && other != name {
 				return fmt.Errorf("%w: members %s and %s have the same URL %s in --initial-cluster; "+
 					"give each its own", ErrConfig, other, name, u)

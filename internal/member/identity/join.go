@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
 	"leasehold.dev/internal/version"
@@ -176,7 +177,7 @@ func describeOne(u url.URL, way transport.Way) (description, error) {
 
 // find returns the member with the given peer URLs.
 func (d description) find(urls []url.URL) (fsm.Member, error) {
-	want := URLStrings(urls)
+	want := listen.URLTexts(urls)
 	slices.Sort(want)
 	for _, m := range d.Members {
 		have := slices.Clone(m.PeerURLs)
