@@ -99,3 +99,64 @@ func TestUnreadRefusalsAreBounded(t *testing.T) {
 		t.Error("no refusal after one was read")
 	}
 }
+
+// What waits for all watchers is bounded. Those that are behind read history later, and those that
+// are not get live events.
+func TestQueuesAreBounded(t *testing.T) {
+	st := newStore(Options{Queues: 1000})
+	unread, read := st.hub.NewStream(), st.hub.NewStream()
+	key := func(i int) string { return string(rune('A' + i)) }
+	const behind = 20
+	for i := range behind {
+		mustWatch(t, unread, Request{Key: key(i)})
+	}
+	mustWatch(t, read, Request{Key: "z"})
+	events := func(s *Stream[*event]) (n int) {
+		for b, ok := s.Poll(); ok; b, ok = s.Poll() {
+			n += len(b.Events)
+		}
+		return n
+	}
+	events(read)
+	const writes = 50
+	for range writes {
+		for i := range behind {
+			st.write(put(key(i))) // 10 bytes each
+		}
+		st.write(put("z"))
+		st.hub.Distribute()
+		if n := len(read.watchers[0].queue); n != 1 {
+			t.Fatalf("%d live events for a client that reads", n)
+		}
+		if n := events(read); n != 1 {
+			t.Fatalf("a client that reads got %d events", n)
+		}
+	}
+	if n := st.hub.queued.Load(); n < 500 || n > 1000 {
+		t.Errorf("%d bytes wait", n)
+	}
+	if n := events(unread); n != behind*writes || st.hub.queued.Load() != 0 {
+		t.Errorf("%d events were late, and %d bytes wait", n, st.hub.queued.Load())
+	}
+}
+
+// What waits for watchers of one range counts once.
+func TestSharedQueuesCountOnce(t *testing.T) {
+	st := newStore(Options{Queues: 1000})
+	s := st.hub.NewStream()
+	for range 10 {
+		mustWatch(t, s, Request{Key: "k"})
+	}
+	for range 40 {
+		st.write(put("k"))
+		st.hub.Distribute()
+	}
+	for id, w := range s.watchers {
+		if len(w.queue) != 40 {
+			t.Errorf("%d events wait for watcher %d", len(w.queue), id)
+		}
+	}
+	if n := st.hub.queued.Load(); n != 400 {
+		t.Errorf("%d bytes wait", n)
+	}
+}

@@ -62,6 +62,9 @@ type Options struct {
 	// Queue bounds what waits for one watcher: 4,096 events, 4 MiB. A single
 	// revision always fits into an empty queue.
 	Queue Limit
+	// Queues bounds the bytes that wait for all watchers: 256 MiB. A watcher may have as many as it
+	// leaves free. What waits for watchers of the same range is counted once.
+	Queues int64
 	// Batch bounds what is delivered at once: 1,024 events, 1 MiB. A larger single revision is
 	// delivered whole.
 	Batch Limit
@@ -86,6 +89,7 @@ type Hub[E Event] struct {
 	// view includes the dropped events.
 	interest atomic.Int64
 	taken    atomic.Int64 // bytes, of Options.Watches
+	queued   atomic.Int64 // bytes, of Options.Queues
 	back     backlog[E]
 	kick     chan struct{} // capacity 1: the backlog needs distributing
 	// reading has a token for each stream that reads history. They are fewer than the processors:
@@ -120,6 +124,7 @@ func New[E Event](current func() History[E], o Options) *Hub[E] {
 	o.Queue = o.Queue.or(Limit{Events: 4096, Bytes: 4 << 20})
 	o.Batch = o.Batch.or(Limit{Events: 1024, Bytes: 1 << 20})
 	o.Watches = cmp.Or(o.Watches, 256<<20)
+	o.Queues = cmp.Or(o.Queues, 256<<20)
 	h := &Hub[E]{
 		current: current, opts: o, kick: make(chan struct{}, 1),
 		reading: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
@@ -231,7 +236,7 @@ func (h *Hub[E]) Distribute() {
 	}
 	h.touched = h.touched[:0]
 	if gap != 0 {
-		h.index.each(func(w *watcher[E]) { w.stream.offer(w, nil, 0, gap) })
+		h.index.each(func(w *watcher[E]) { w.stream.offer(w, nil, 0, 1, gap) })
 	}
 	h.live.Store(rev)
 	h.answerWaitsLocked()

@@ -69,7 +69,7 @@ func (g *group[E]) flush(total int, limit Limit) {
 	}
 	evs = slices.Clip(evs)
 	for _, w := range g.watchers {
-		w.stream.offer(w, evs, g.bytes, lost)
+		w.stream.offer(w, evs, g.bytes, len(g.watchers), lost)
 	}
 	g.staged = nil
 }

@@ -123,6 +123,7 @@ var tight = Options{
 	Backlog: Limit{Events: 12, Bytes: 100},
 	Queue:   Limit{Events: 5, Bytes: 40},
 	Batch:   Limit{Events: 3, Bytes: 25},
+	Queues:  150,
 }
 
 func (m *model) key() string { return string(rune('a' + m.pick(6))) }
@@ -241,8 +242,10 @@ func (m *model) step() error {
 func (m *model) check() error {
 	h := m.st.hub
 	interest := len(h.waits)
+	taken, queued := int64(0), int64(0)
 	for _, c := range m.clients {
 		interest += len(c.s.watchers)
+		taken += c.s.taken
 		seen := map[*watcher[*event]]bool{}
 		for _, n := range c.s.agenda.items[c.s.agenda.head:] {
 			if n.kind == Changed && seen[n.w] {
@@ -260,7 +263,15 @@ func (m *model) check() error {
 			if b := size(w.queue); b != w.bytes {
 				return fmt.Errorf("watcher %d has %d bytes, counts %d", id, b, w.bytes)
 			}
+			if w.share < 0 || w.share > int64(w.bytes) {
+				return fmt.Errorf("watcher %d counts %d of %d bytes", id, w.share, w.bytes)
+			}
+			queued += w.share
 		}
+	}
+	if taken != h.taken.Load() || queued != h.queued.Load() || queued > h.opts.Queues {
+		return fmt.Errorf("the hub counts %d and %d bytes, the streams have %d and %d",
+			h.taken.Load(), h.queued.Load(), taken, queued)
 	}
 	if int64(interest) != h.interest.Load() {
 		return fmt.Errorf("interest is %d, want %d", h.interest.Load(), interest)

@@ -7,12 +7,12 @@ import (
 
 // The internals of a stream: the hub adds entries to the agenda, and Poll processes them.
 
-// offer adds live events to a watcher of the stream. If lost is not 0, events from that revision on
-// will not be offered.
-func (s *Stream[E]) offer(w *watcher[E], evs []E, bytes int, lost int64) {
+// offer adds live events to a watcher of the stream, which shares them with others of its group. If
+// lost is not 0, events from that revision on will not be offered.
+func (s *Stream[E]) offer(w *watcher[E], evs []E, bytes, sharers int, lost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.accept(evs, bytes, s.h.opts.Queue)
+	w.accept(evs, bytes, sharers)
 	if lost != 0 {
 		w.lose(lost)
 	}
@@ -56,6 +56,7 @@ func (s *Stream[E]) listLocked(w *watcher[E]) {
 func (s *Stream[E]) dropLocked(w *watcher[E]) {
 	delete(s.watchers, w.id)
 	w.dead, w.queue = true, nil
+	w.count(-w.share)
 }
 
 // serveLocked returns one batch of a watcher that is due, or false if it turns out to have no

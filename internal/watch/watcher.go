@@ -28,6 +28,7 @@ type watcher[E Event] struct {
 	// queue has live events above goal, in whole revisions. Shared: see group.
 	queue []E
 	bytes int
+	share int64 // what of the bytes is counted by the hub
 	// lost is the first revision that was dropped because the queue was full; 0 if none. While it
 	// is set, everything offered is dropped.
 	lost int64
@@ -48,27 +49,39 @@ func (w *watcher[E]) due() bool {
 	return w.next <= w.goal || len(w.queue) > 0 || w.lost != 0
 }
 
-// accept queues live events, which must be whole revisions, or drops them and records the first
-// one.
-func (w *watcher[E]) accept(evs []E, bytes int, limit Limit) {
+// accept queues live events, which must be whole revisions and are shared with other watchers, or
+// drops them and records the first one.
+func (w *watcher[E]) accept(evs []E, bytes, sharers int) {
 	if w.lost != 0 {
 		return
 	}
+	h := w.stream.h
 	from := max(w.next, w.goal+1)
 	for len(evs) > 0 && evs[0].Revision() < from {
 		bytes -= evs[0].Size()
 		evs = evs[1:]
 	}
+	share := int64(bytes / sharers)
 	switch {
 	case len(evs) == 0: // all of it was below from
+		return
+	case len(w.queue) > 0 && h.opts.Queue.exceeded(len(w.queue)+len(evs), w.bytes+bytes),
+		w.share+share > h.opts.Queues-h.queued.Load():
+		w.lost = evs[0].Revision()
+		return
 	case len(w.queue) == 0:
 		w.queue, w.bytes = evs, bytes
-	case limit.exceeded(len(w.queue)+len(evs), w.bytes+bytes):
-		w.lost = evs[0].Revision()
 	default:
 		w.queue = append(w.queue, evs...)
 		w.bytes += bytes
 	}
+	w.count(share)
+}
+
+// count counts bytes of the queue, which may be negative.
+func (w *watcher[E]) count(share int64) {
+	w.share += share
+	w.stream.h.queued.Add(share)
 }
 
 // lose records that events from revision gap on never reached the queue.
@@ -93,8 +106,11 @@ func (w *watcher[E]) take(limit Limit) []E {
 	w.queue = w.queue[n:]
 	if len(w.queue) == 0 {
 		w.queue, w.bytes = nil, 0
+		w.count(-w.share)
 	} else {
-		w.bytes -= size(evs)
+		sent := size(evs)
+		w.count(-w.share * int64(sent) / max(int64(w.bytes), 1))
+		w.bytes -= sent
 	}
 	w.goal = evs[n-1].Revision()
 	w.next = w.goal + 1
