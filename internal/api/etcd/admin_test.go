@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -149,6 +150,32 @@ func TestSnapshotsAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// Calls that hash all keys take turns.
+func TestHashesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &maintenanceService{node: newNode(t), hashing: make(chan struct{}, 1)}
+		s.hashing <- struct{}{} // of another call
+		done := make(chan error, 2)
+		go func() { _, err := s.Hash(t.Context(), &pb.HashRequest{}); done <- err }()
+		go func() { _, err := s.HashKV(t.Context(), &pb.HashKVRequest{}); done <- err }()
+		synctest.Wait()
+		if n := len(done); n > 0 {
+			t.Errorf("%d calls do not wait for their turn", n)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := s.HashKV(gone, &pb.HashKVRequest{}); status.Code(err) != codes.Canceled {
+			t.Errorf("a call that was cancelled: %v", err)
+		}
+		<-s.hashing
+		for range cap(done) {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // A snapshot that cannot be written ends with the reason, not as if it were complete.

@@ -26,6 +26,7 @@ type maintenanceService struct {
 	identity
 	node      Node
 	snapshots chan struct{} // has a token for each snapshot that is being sent
+	hashing   chan struct{} // has a token while a call hashes the keys
 }
 
 // maxSnapshots bounds the snapshots that are sent at a time. Each encodes the whole state, and
@@ -156,9 +157,9 @@ func (s *maintenanceService) Hash(
 	if err := root(ctx, v); err != nil {
 		return nil, err
 	}
-	h, _, err := v.KV.Hash(0)
+	h, _, err := s.hash(ctx, v, 0)
 	if err != nil {
-		return nil, api.Error(err)
+		return nil, err
 	}
 	return &pb.HashResponse{Header: s.header(v), Hash: h ^ emptyHash}, nil
 }
@@ -171,9 +172,9 @@ func (s *maintenanceService) HashKV(
 	if err := root(ctx, v); err != nil {
 		return nil, err
 	}
-	h, compacted, err := v.KV.Hash(r.Revision)
+	h, compacted, err := s.hash(ctx, v, r.Revision)
 	if err != nil {
-		return nil, api.Error(err)
+		return nil, err
 	}
 	if compacted == 0 {
 		compacted = -1 // as in etcd: never
@@ -185,6 +186,24 @@ func (s *maintenanceService) HashKV(
 	return &pb.HashKVResponse{
 		Header: s.header(v), Hash: h ^ emptyHash, CompactRevision: compacted, HashRevision: rev,
 	}, nil
+}
+
+// hash returns the hash of all keys as of a revision. Calls take turns: each only needs CPU time,
+// and dozens would hold up everything else.
+func (s *maintenanceService) hash(
+	ctx context.Context, v *fsm.View, revision int64,
+) (hash uint32, compacted int64, err error) {
+	select {
+	case s.hashing <- struct{}{}:
+	case <-ctx.Done():
+		return 0, 0, status.FromContextError(ctx.Err()).Err()
+	}
+	defer func() { <-s.hashing }()
+	hash, compacted, err = v.KV.Hash(revision)
+	if err != nil {
+		return 0, 0, api.Error(err)
+	}
+	return hash, compacted, nil
 }
 
 // MoveLeader implements pb.MaintenanceServer. Only the leader can hand over; clients look for it.

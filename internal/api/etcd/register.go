@@ -42,6 +42,7 @@ func Register(s reflection.GRPCServer, n Node, o Options) {
 		}},
 		{&etcdserverpb.Maintenance_ServiceDesc, &maintenanceService{
 			identity: id, node: n, snapshots: make(chan struct{}, maxSnapshots),
+			hashing: make(chan struct{}, 1),
 		}},
 		{&etcdserverpb.Cluster_ServiceDesc, &clusterService{identity: id, node: n}},
 		{&etcdserverpb.Auth_ServiceDesc, &authService{identity: id, node: n}},
