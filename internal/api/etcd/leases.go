@@ -128,6 +128,11 @@ func (s *leaseService) LeaseTimeToLive(
 	if err := allKeys(ctx, v, access.Read, keys); err != nil {
 		return nil, err
 	}
+	if r.Keys {
+		if err := listen.RoomFor(ctx, int64(len(keys))); err != nil {
+			return nil, err
+		}
+	}
 	slices.Sort(keys)
 	for _, k := range keys {
 		resp.Keys = append(resp.Keys, []byte(k))
@@ -147,7 +152,7 @@ func (s *leaseService) LeaseLeases(
 	if err != nil {
 		return nil, api.Error(err)
 	}
-	if err := listen.Room(ctx); err != nil {
+	if err := listen.RoomFor(ctx, int64(view.Len())); err != nil {
 		return nil, err
 	}
 	v := s.node.View() // at least as new as the leases
