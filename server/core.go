@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/member/authn"
 	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/member/metrics"
@@ -69,9 +70,12 @@ type waiting struct {
 	*authn.Changes // of users, roles and bindings
 }
 
+// Watches may take a watchPart-th of the memory, and at least leastWatches bytes.
+const watchPart, leastWatches = 8, 256 << 20
+
 func newWaiting(view func() *fsm.View) waiting {
 	hub := watch.New(func() watch.History[*api.Event] { return api.NewHistory(view().KV) },
-		watch.Options{})
+		watch.Options{Watches: max(leastWatches, int64(host.Memory()/watchPart))})
 	return waiting{
 		news: newLeaseNews(), hub: hub, Changes: authn.NewChanges(),
 		waitQueues: waitqueue.New(hub, func() *mvcc.View { return view().KV }),
