@@ -69,7 +69,7 @@ func dialUnix(ctx context.Context, endpoint string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", endpoint[len("unix:"):])
 }
 
-// asks says over which protocol streams come, and ends each when that is heard.
+// asks reports the protocol of each stream, and ends the stream when the report is read.
 type asks struct {
 	pb.UnimplementedStreamServiceServer
 	by    string

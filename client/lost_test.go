@@ -67,7 +67,7 @@ func TestLostError(t *testing.T) {
 			f.set(func() { f.answer = silent })
 			<-other.Context().Done()
 			if is(t, other, ErrExpired); errors.Is(other.Err(), ErrLost) {
-				t.Errorf("nothing was heard of it: %v", other.Err())
+				t.Errorf("no notice of it: %v", other.Err())
 			}
 		})
 	}

@@ -46,7 +46,7 @@ func Example() {
 	// foo is attached to lease 0
 }
 
-// A renewal gives the full TTL anew, until the end of the lease is decided.
+// A renewal restores the full TTL, until the end of the lease is decided.
 func ExampleLessor_Renew() {
 	l := lease.New(lease.Config{})
 	l.Promote(0)

@@ -276,8 +276,8 @@ func (w *walk) elect() {
 	}
 }
 
-// restart replaces a member by one that recovers from what it had applied. Its
-// clock begins anew.
+// restart replaces a member by one that recovers the state that it had applied. Its clock starts
+// from zero.
 func (w *walk) restart(i int) {
 	old := w.members[i]
 	v := old.View()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// parts returns a primary with five leases of 1 s and some, promoted at 100, that looks at two of
-// them at once. The third is checkpointed, with 500 ms; the fifth was.
+// parts returns a primary with five leases of a little more than 1 s, promoted at 100, that looks
+// at two of them at once. The third is checkpointed, with 500 ms; the fifth was.
 func parts(t *testing.T) *Lessor {
 	t.Helper()
 	l := New(Config{AtOnce: 2})
@@ -85,7 +85,7 @@ func TestNotMetYet(t *testing.T) {
 		{"checkpointed", func(l *Lessor) {
 			l.Checkpoint([]Checkpoint{{ID: 5, Token: 5, Remaining: 9}})
 		}, 1106, 3},
-		{"counted anew", (*Lessor).Recount, 1106, 4}, // and lease 3
+		{"recounted", (*Lessor).Recount, 1106, 4}, // and lease 3
 		{"all checkpointed anew", (*Lessor).CheckpointAll, 1106, 4},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestDueInParts(t *testing.T) {
 }
 
 // A silent lease past its expiry that no step has visited yet is not checkpointed with 0 left,
-// which would mean that its holder was heard.
+// which would mean that its holder had renewed it.
 func TestSilentPastItsExpiry(t *testing.T) {
 	l := New(Config{AtOnce: 1, CheckpointInterval: 4})
 	l.Promote(0)

@@ -174,7 +174,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// after returns the first instant by which at least ttl has passed since any moment within t. It
+// after returns the first instant at which at least ttl has passed since any moment within t. It
 // saturates instead of wrapping around (T24).
 func (t Instant) after(ttl TTL) Instant {
 	if ttl >= TTL(math.MaxInt64-int64(t)) {

@@ -153,7 +153,7 @@ func runLed(t testing.TB, configs ...Config) (first *running, others []*running)
 	}
 	var asked time.Time
 	eventually(t, "one leads without waiting for the election timeout", func() bool {
-		if time.Since(asked) > 2*time.Second { // one that is under way would begin anew
+		if time.Since(asked) > 2*time.Second { // another call would restart an election in progress
 			core := members[0].core
 			core.inbox.task(func() { _ = core.replica.Campaign() })
 			asked = time.Now()

@@ -111,7 +111,7 @@ func servesWithout(t *testing.T, members []*running, damaged uint64) {
 	}
 	eventually(t, "the damaged member is removed", func() bool {
 		_, err := members[0].client.MemberRemove(t.Context(), damaged)
-		if err != nil && !errors.Is(err, rpctypes.ErrUnhealthy) { // the other was not heard just now
+		if err != nil && !errors.Is(err, rpctypes.ErrUnhealthy) { // the other did not answer just now
 			t.Fatal(err)
 		}
 		return err == nil

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A new member can join although the member that it asks first has not heard of it yet, and still
-// lists another member with its URLs.
+// A new member can join although the member that it asks first does not have it in its list yet,
+// and still lists another member with its URLs.
 func TestJoinWhileOneIsBehind(t *testing.T) { virtual.Test(t, testJoinWhileOneIsBehind) }
 
 func testJoinWhileOneIsBehind(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package leases has the values by which a program names leases and learns about them: a [Ref],
-// the [Info] of a lease, a [Filter] for lists, and the [Event] of a lease. The methods of a
+// Package leases has the values with which a program names leases and describes them: a [Ref], the
+// [Info] of a lease, a [Filter] for lists, and the [Event] of a lease. The methods of a
 // client.Client take and return these values:
 //
 //	info, err := c.Describe(ctx, leases.Ref{Name: "primary"})

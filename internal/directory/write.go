@@ -51,7 +51,7 @@ const (
 	finished
 )
 
-// mark counts the writes because of which a range is pending.
+// mark counts the writes that make a range pending.
 type mark struct{ writes int }
 
 // waitingWrites are the writes that wait, and what they wait for besides caches.

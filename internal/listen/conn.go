@@ -165,7 +165,7 @@ func (c *served) RemoteAddr() net.Addr { return c.addr }
 // Read implements net.Conn.
 func (c *served) Read(p []byte) (int, error) { return c.in.Read(p) }
 
-// Write implements net.Conn. What a client reads slowly is counted in pieces.
+// Write implements net.Conn. It counts large data in pieces, as the client reads them.
 func (c *served) Write(p []byte) (n int, err error) {
 	const piece = 32 << 10
 	a := c.addr.account

@@ -5,7 +5,7 @@ import "iter"
 // Writer is a name under which versions of keys are put: see Store.Writer. It counts their size,
 // with history, as Store.Size does. A tombstone counts for the writer of the version that it
 // deletes. The fixed cost of a key, from creation to deletion, counts for the writer of its newest
-// version. So the sizes of all writers, and of what has no writer, add up to Store.Size.
+// version. So the sizes of all writers, and of data without a writer, add up to Store.Size.
 //
 // Its name never changes. Everything else belongs to the goroutine that owns the store.
 type Writer struct {

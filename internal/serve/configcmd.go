@@ -46,7 +46,7 @@ once; other changes are logged and take effect at the next start.`
 func ConfigCommand() *cobra.Command { return configCommand(os.Environ, hostname) }
 
 // withSettings completes a command that does something with the settings that serve would have.
-// They are read from the command's arguments, of which the first may be a file.
+// They are read from the command's arguments; the first may be a file.
 func withSettings(
 	c *cobra.Command, env func() []string, hostname func() string,
 	do func(io.Writer, *flags, server.Config, []string) error,

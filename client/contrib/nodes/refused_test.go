@@ -191,7 +191,7 @@ func TestOrderVoid(t *testing.T) {
 }
 
 // TestUnsureIsRetried leaves the outcome of a change's first attempt unknown, whether or not it was
-// made, and has the cluster forget the client. The change must be made all the same.
+// made, and makes the cluster drop the client's session. The change must still be made.
 func TestUnsureIsRetried(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -172,7 +172,7 @@ func (q *queue) ahead(
 }
 
 // leave removes the ticket, if this call has entered it, even if the caller is gone: a key without
-// a waiter would block the queue for as long as its lease lives.
+// a waiter would block the queue while its lease lives.
 func (q *queue) leave(ctx context.Context, t *ticket) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
 	defer cancel()

@@ -176,7 +176,7 @@ func TestEventsCacheSlow(t *testing.T) {
 		n.advance(500)
 		anns := follow(t, n, &pb.EventsRequest{Owner: "ann"})
 		if synctest.Wait(); len(anns.got) != 1 {
-			t.Errorf("%d responses to who begins to follow", len(anns.got))
+			t.Errorf("%d responses to a new follower", len(anns.got))
 		}
 		anns.want("CACHE_SLOW 1 of ann after 1500")
 		n.grants(t, lease.Terms{ID: 3, Owner: "ann"})
@@ -228,8 +228,8 @@ func TestEventsProgress(t *testing.T) {
 	})
 }
 
-// A slow reader delays no other and uses no growing memory. In the end it gets an error that events
-// are gone. It gets the remaining ones in order.
+// A slow reader does not delay others, and its memory is bounded. In the end it gets an error that
+// events are gone. It gets the remaining ones in order.
 func TestEventsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -431,7 +431,7 @@ func TestExpiringMany(t *testing.T) {
 		}
 	}
 	if e.sweep < 3 {
-		t.Errorf("only %d scans: the bound was not met", e.sweep)
+		t.Errorf("only %d scans: the bound was not reached", e.sweep)
 	}
 	for i := range c.Leases { // still silent, so there is nothing new
 		c.Leases[i].Remaining = 300

@@ -164,7 +164,7 @@ func (t *stream) takeRenewals(
 	return out
 }
 
-// staying has the requests of which a part of the answer stays behind a large message.
+// staying has the requests with a part of the answer behind a large message.
 type staying map[uint64]bool
 
 // passes reports whether a part of an answer is a small renewal, and no earlier part stays. Parts

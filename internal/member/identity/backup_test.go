@@ -113,7 +113,7 @@ func TestBackupOfAnyLengthIsRead(t *testing.T) {
 	}
 }
 
-// A backup of which any one byte was changed is refused, with a hash that was made anew, too.
+// A backup with any changed byte is refused, even with a recomputed hash.
 func TestChangedBackupIsRefused(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	if err := read(good, RestoreOptions{}); err != nil {

@@ -77,7 +77,7 @@ func TestOldIsNotClaimed(t *testing.T) {
 }
 
 // Of two members of which one does not speak the cluster version, that one stops, whichever calls;
-// a member that only has not heard of a change yet stops no one.
+// a member that has not learned of a change yet stops no other.
 func TestAgreement(t *testing.T) {
 	v := *fsm.New(fsm.Config{}).View()
 	v.Version = fsm.ClusterVersion{Number: 2, Decided: 7}

@@ -76,8 +76,8 @@ func TestCallEndsOnce(t *testing.T) {
 	}
 }
 
-// The time at which an index came is that of the first mark that has it, unless that is forgotten,
-// or the log was written anew, or it was before anybody asked.
+// The arrival time of an index is that of the first mark that has it, unless that was dropped, the
+// log was rewritten, or the index arrived before the first query.
 func TestPlace(t *testing.T) {
 	p := &place{}
 	if got := p.of(1, 0); got != (span{}) {
