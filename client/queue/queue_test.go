@@ -315,8 +315,8 @@ func TestMaxTriesStored(t *testing.T) {
 		unset := queue.New(c, "q", queue.Config{TTL: time.Second})
 		refused := func(err error) {
 			t.Helper()
-			if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), `the queue has "3" `) {
-				t.Errorf("the queue has 3 tries: %v", err)
+			if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), `the queue allows "3" `) {
+				t.Errorf("the queue allows 3 tries: %v", err)
 			}
 		}
 		waiting := rig.Async(func() (*queue.Item, error) { return two.Claim(ctx) })
