@@ -160,3 +160,19 @@ func TestSharedQueuesCountOnce(t *testing.T) {
 		t.Errorf("%d bytes wait", n)
 	}
 }
+
+// Events that arrive while a watch fails are not counted: nobody would take them.
+func TestNothingWaitsForTheDead(t *testing.T) {
+	st := newStore(Options{})
+	s := st.hub.NewStream()
+	mustWatch(t, s, Request{Key: "k"})
+	s.mu.Lock()
+	w := s.watchers[0]
+	s.dropLocked(w) // as failLocked does before it has the hub's lock
+	s.mu.Unlock()
+	st.write(put("k"))
+	st.hub.Distribute()
+	if n := st.hub.queued.Load(); n != 0 || len(w.queue) != 0 {
+		t.Errorf("%d bytes are counted, and %d events wait", n, len(w.queue))
+	}
+}

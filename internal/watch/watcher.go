@@ -52,7 +52,7 @@ func (w *watcher[E]) due() bool {
 // accept queues live events, which must be whole revisions and are shared with other watchers, or
 // drops them and records the first one.
 func (w *watcher[E]) accept(evs []E, bytes, sharers int) {
-	if w.lost != 0 {
+	if w.lost != 0 || w.dead {
 		return
 	}
 	h := w.stream.h
