@@ -83,10 +83,10 @@ func awaitOutcome(o <-chan outcome, from time.Time) (seen string, late bool) {
 	}
 }
 
-// deadWaiter (T16): one holds a lock, another waits for it with a lease of 8
-// seconds that nobody renews. Does the wait fail when the lease has gone? Once
-// with the server's Lock, once with the library's Mutex, which waits in the client
-// and so is the same with any server: it is reported, and not judged.
+// deadWaiter (T16): a client waits for a lock that another holds. Its lease of 8 seconds is not
+// renewed. Does the wait fail when that lease expires? This is tried with the server's Lock, and
+// with the library's Mutex, which waits in the client and so behaves the same with every server:
+// its result is reported but not judged.
 func deadWaiter(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client
 	ctx, cancel := context.WithCancel(ctx)
@@ -200,7 +200,7 @@ func deadWinner(ctx context.Context, c *cluster, _ trial) (result, error) {
 	}
 }
 
-// deafObserver (T17): one leads and resigns, and nobody follows. What does an observer
+// deafObserver (T17): the leader resigns and there is no other candidate. What does an observer
 // receive? etcd's message cannot express that there is no leader.
 func deafObserver(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client

@@ -279,8 +279,8 @@ func TestClientEnds(t *testing.T) {
 	})
 }
 
-// TestServerEnds: a client whose server goes away gets Unavailable; one that still sends when the
-// handler returns learns what that has returned.
+// TestServerEnds: a client whose server goes away gets Unavailable. A client that is still sending
+// when the handler returns gets the handler's error.
 func TestServerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serve(t, Options{}, func(_ any, s grpc.ServerStream) error {

@@ -17,7 +17,7 @@ import (
 // Nothing is founded while something else listens at an address of the cluster.
 func TestInitBesideAStranger(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", servers.MustFreeAddr()) // which nobody else gets afterwards
+	l, err := net.Listen("tcp", servers.MustFreeAddr()) // stays reserved after Close
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -480,7 +480,7 @@ func TestJoinMistakes(t *testing.T) {
 // An etcd is not asked to add the member. Something that is no server is waited for, with the
 // reason.
 func TestJoinForeign(t *testing.T) {
-	l, err := net.Listen("tcp", servers.MustFreeAddr()) // which nobody else gets afterwards
+	l, err := net.Listen("tcp", servers.MustFreeAddr()) // stays reserved after Close
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ type maintenanceService struct {
 }
 
 // maxSnapshots bounds the snapshots that are sent at a time. Each encodes the whole state, and
-// keeps what has changed since it began.
+// keeps in memory the old versions of everything that changes meanwhile.
 const maxSnapshots = 4
 
 var errSnapshots = status.Errorf(codes.ResourceExhausted, "leasehold: this member is already "+

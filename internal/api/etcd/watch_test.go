@@ -111,7 +111,7 @@ func TestTooManyWatches(t *testing.T) {
 		err = s.create(&pb.WatchCreateRequest{Key: []byte("k")})
 	}
 	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("refusals that nobody reads end with %v", err)
+		t.Errorf("a stream with too many unread refusals ends with %v", err)
 	}
 }
 

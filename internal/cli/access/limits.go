@@ -17,7 +17,7 @@ import (
 // limitUsages has the usage of each resource's flag.
 var limitUsages = map[pb.Limit_Resource]string{
 	pb.Limit_RESOURCE_LEASES:     "leases that belong to it",
-	pb.Limit_RESOURCE_LEASE_KEYS: "keys on leases, of which it wrote the current value",
+	pb.Limit_RESOURCE_LEASE_KEYS: "keys with a lease whose current value it wrote",
 	pb.Limit_RESOURCE_BYTES:      "bytes of its leases and of what it wrote, with its history",
 	pb.Limit_RESOURCE_RATE:       "requests a second at each member, except renewals",
 }
