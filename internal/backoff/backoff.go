@@ -11,7 +11,7 @@ import (
 // failure up to most. It has jitter, so that clients that failed together do not retry together.
 func Delay(failures int, first, most time.Duration) time.Duration {
 	d := min(first<<min(failures, 20), most)
-	return d/2 + rand.N(d/2)
+	return d/2 + rand.N(max(d/2, 1))
 }
 
 // Sleep waits for d, or returns false if ctx ends first.

@@ -19,6 +19,18 @@ func TestDelay(t *testing.T) {
 	}
 }
 
+// Without a delay there is none.
+func TestNoDelay(t *testing.T) {
+	for _, most := range []time.Duration{0, 1} {
+		if d := Delay(3, 0, most); d != 0 {
+			t.Errorf("with at most %v: %v", most, d)
+		}
+	}
+	if d := Delay(3, 1, 1); d != 0 {
+		t.Errorf("with a nanosecond: %v", d)
+	}
+}
+
 // Sleep returns when its time is up, and earlier if the context ends.
 func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
