@@ -14,7 +14,6 @@ import (
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/member/authn"
 	"leasehold.dev/internal/member/identity"
 	"leasehold.dev/internal/member/metrics"
@@ -73,9 +72,9 @@ type waiting struct {
 // Watches may take a watchPart-th of the memory, and at least leastWatches bytes.
 const watchPart, leastWatches = 8, 256 << 20
 
-func newWaiting(view func() *fsm.View) waiting {
+func newWaiting(view func() *fsm.View, memory uint64) waiting {
 	hub := watch.New(func() watch.History[*api.Event] { return api.NewHistory(view().KV) },
-		watch.Options{Watches: max(leastWatches, int64(host.Memory()/watchPart))})
+		watch.Options{Watches: max(leastWatches, int64(memory/watchPart))})
 	return waiting{
 		news: newLeaseNews(), hub: hub, Changes: authn.NewChanges(),
 		waitQueues: waitqueue.New(hub, func() *mvcc.View { return view().KV }),

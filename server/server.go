@@ -95,7 +95,7 @@ func newServer(cfg Config) (*Server, error) {
 	}
 	panics := listen.NewPanics(cfg.Logger)
 	expelled, expel := context.WithCancelCause(context.Background())
-	c, err := newCore(cfg, b, others{way, b.Known, panics}, expel)
+	c, err := newCore(cfg, b, others{way, b.Known, panics}, limits.memory, expel)
 	if err != nil {
 		return nil, errors.Join(err, b.Disk.Close())
 	}
@@ -163,9 +163,10 @@ func newAudit(cfg Config, n *node) (*audit.Recorder, error) {
 	return a, nil
 }
 
-// newCore returns the core of a member and its parts. expel stops the member for good.
+// newCore returns the core of a member that has this much memory, and its parts. expel stops the
+// member for good.
 func newCore(
-	cfg Config, b identity.Booted, o others, expel func(error),
+	cfg Config, b identity.Booted, o others, memory uint64, expel func(error),
 ) (*core, error) {
 	disk, machine := b.Disk, b.Machine
 	clock, err := newClock(cfg.host)
@@ -218,7 +219,7 @@ func newCore(
 	}
 	c.clock.start.Store(int64(c.shell.Epoch()))
 	c.view.Store(machine.View())
-	c.waiting = newWaiting(c.View)
+	c.waiting = newWaiting(c.View, memory)
 	c.status.put(new(r.Status()))
 	c.stats.Store(&metrics.State{})
 	c.peers = newPeers(cfg, id, o, coreParts{
