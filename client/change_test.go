@@ -52,7 +52,7 @@ func TestChangeTTLAgain(t *testing.T) {
 	for name, tt := range map[string]struct{ has, left, want time.Duration }{
 		"done once":        {time.Hour, time.Hour, time.Hour},
 		"another since":    {time.Minute, time.Minute, time.Minute},
-		"ended in between": {time.Hour, 0, ttl - time.Second},
+		"ended in between": {time.Hour, 0, ttl + firstRenewal - time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {

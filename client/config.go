@@ -63,7 +63,7 @@ type Config struct {
 	DialTimeout time.Duration
 	// Silence is how long a member may send nothing, while a request waits for its answer, before
 	// the client turns to the next member; 3 s if 0. Renewals do not wait that long. Clients of
-	// relays need a second or more: a relay may hold a renewal back for 150 ms.
+	// relays need three seconds or more: a relay may hold a renewal back for half a second.
 	Silence time.Duration
 	// Grace is the grace of leases whose Grant.Grace is 0.
 	Grace time.Duration
@@ -74,7 +74,8 @@ type Config struct {
 	// 5 ms if 0, none if negative.
 	Margin time.Duration
 	// RenewAfter is the share of its TTL after which a lease is renewed, from 0.01 to 0.5; a
-	// third if 0. Above 0.4, each renewal costs the members a log entry.
+	// third if 0. Above 0.4, each renewal costs the members a log entry. The first renewal of a
+	// lease comes 100 ms after its grant, if that is sooner.
 	RenewAfter float64
 	// MaxRequestBytes is the largest request that the client sends; 1.5 MiB, the members'
 	// default, if 0.
@@ -155,11 +156,17 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	out.mux = newMux(all, list, dial)
 	out.keeper = newKeeper(out.clock, out.mux, holder.Config{
 		Drift: c.Drift, Margin: ttlOf(c.Margin), RenewAfter: c.RenewAfter,
+		First: ttlOf(firstRenewal),
 	})
 	out.mux.left = out.keeper.left
 	out.mux.start()
 	return out, nil
 }
+
+// firstRenewal is when a new lease is first renewed. After a quarter of a second, the member would
+// write its silence to the log, and have to take that back. A renewal before that makes the lease
+// join a group. A lease that is released sooner needs none.
+const firstRenewal = 100 * time.Millisecond
 
 func (c *Config) defaults() {
 	if c.Logger == nil {

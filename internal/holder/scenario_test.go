@@ -27,6 +27,7 @@ func TestScenarios(t *testing.T) {
 				s = New(Config{
 					Drift: a.float("drift", -1), Margin: lease.TTL(a.int("margin")),
 					Gather: lease.TTL(a.int("gather")), RenewAfter: a.float("after", 0),
+					First: lease.TTL(a.int("first")),
 				}, lease.Instant(a.int("now")))
 				return "ok\n"
 			}

@@ -90,7 +90,11 @@ func (s *Set) Add(h Held) State {
 	s.Drop(h.ID)
 	l.jeopardy = s.now >= l.until
 	s.leases[h.ID] = l
-	s.turns.add(l, max(s.now, s.renewAt(l, h.Sent)-instant(h.Spent)))
+	turn := s.renewAt(l, h.Sent) - instant(h.Spent)
+	if s.cfg.First > 0 {
+		turn = min(turn, plus(h.Sent, s.cfg.First))
+	}
+	s.turns.add(l, max(s.now, turn))
 	s.ends.add(l, l.end())
 	return l.state()
 }

@@ -18,6 +18,9 @@ type Config struct {
 	Gather lease.TTL
 	// RenewAfter is the fraction of its TTL after which a lease is renewed; 0 means a third.
 	RenewAfter float64
+	// First is how long after Sent a lease is renewed for the first time, unless its turn comes
+	// sooner; 0 means that there is no such early renewal.
+	First lease.TTL
 }
 
 const defaultDrift = 1e-3

@@ -27,7 +27,7 @@ const batchMost = 3
 func newKeeper(c *client) *keeper {
 	w := c.w
 	k := &keeper{c: c, set: holder.New(holder.Config{
-		Drift: w.p.Drift, Margin: lease.TTL(w.p.Margin / Millisecond),
+		Drift: w.p.Drift, Margin: lease.TTL(w.p.Margin / Millisecond), First: 100,
 	}, c.clock.instant(w.now))}
 	k.waker = waker{w, Never, k.step}
 	return k
