@@ -48,6 +48,12 @@ func idleWorkloads() []Workload {
 		Doc: "sessions (-sessions) that share leases (-leases, -ttl), at relays (-relays) that are in " +
 			"this program", run: runManySessions,
 	}, Workload{
+		Name: "sessions-back", Relays: true, Sheet: true, Once: true, Profiled: true,
+		Doc: "the same sessions come back after their relays died", run: runRelaysDie(0),
+	}, Workload{
+		Name: "sessions-outage", Relays: true, Sheet: true, Once: true, Profiled: true,
+		Doc: "the same, after all leases have ended in a minute without relays", run: runRelaysDie(awayFor),
+	}, Workload{
 		Name: "sessions-storm", Cluster: true, Once: true, run: runStorm,
 		Doc: "idle clients (-sessions) of Go, and kill -9 of the leader that has them",
 	})

@@ -30,8 +30,8 @@ const (
 	memoryRoom = 1 << 10
 	// timedEvery is how often the ways to the member are compared.
 	timedEvery = 5 * time.Millisecond
-	// manyGC is by how much the memory of this process may grow, in percent, before it is collected.
-	manyGC = 800
+	// manyMemory is what this process may use before its garbage is collected.
+	manyMemory = 12 << 30
 )
 
 // manySessions are sessions of relays in this process. Together they have the leases (-leases).
@@ -48,24 +48,29 @@ func runManySessions(ctx context.Context, e *Env) (_ Result, err error) {
 		return Result{}, fmt.Errorf("bench: %d leases for %d sessions", e.Leases, e.IdleSessions)
 	}
 	// The garbage of so many goroutines, collected by them, would keep the relays from their work.
-	defer debug.SetGCPercent(debug.SetGCPercent(manyGC))
-	m := &manySessions{}
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(manyMemory))
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	m := newManySessions(e)
 	defer func() { err = errors.Join(err, m.relays.stop()) }()
 	if m.relays, err = e.startMemoryRelays(ctx); err != nil {
 		return Result{}, err
 	}
-	connect := func(ctx context.Context, _ string, _ *tls.Config) (idleConn, error) {
+	r, err := e.measureIdle(ctx, e.TTL, m)
+	r.More = append(r.More, m.more...)
+	return r, err
+}
+
+func newManySessions(e *Env) *manySessions {
+	m := &manySessions{}
+	m.idleCrowd = newIdleCrowd(e, func(ctx context.Context, _ string, _ *tls.Config) (idleConn, error) {
 		s, err := m.relays.dial(ctx)
 		if err == nil {
 			s.ttl, s.leases = e.TTL, e.Leases/e.IdleSessions
 		}
 		return s, err
-	}
-	m.idleCrowd = newIdleCrowd(e, connect)
+	})
 	m.ttl = e.TTL
-	r, err := e.measureIdle(ctx, e.TTL, m)
-	r.More = append(r.More, m.more...)
-	return r, err
+	return m
 }
 
 // check implements idlers: while all is as it was measured, it looks at what comes to the member,
@@ -77,7 +82,7 @@ func (m *manySessions) check() error {
 		return err
 	}
 	began := time.Now()
-	cpu, err := m.env.cpuFor(ctx, m.ttl/renewals)
+	cpu, err := m.env.cpuFor(ctx, max(m.env.Duration, m.ttl/renewals))
 	if err != nil {
 		return err
 	}
@@ -150,11 +155,15 @@ func (l memoryRelays) dial(ctx context.Context) (*ownSession, error) {
 	return newOwnSession(&directStream{Conn: c}), nil
 }
 
-func (l memoryRelays) stop() (err error) {
-	for _, r := range l {
-		err = errors.Join(err, r.stop())
+// stop stops all at once, so that none of their sessions has to wait.
+func (l memoryRelays) stop() error {
+	errs := make([]error, len(l))
+	var all sync.WaitGroup
+	for i, r := range l {
+		all.Go(func() { errs[i] = r.stop() })
 	}
-	return err
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // memoryRelay is a relay in this process.

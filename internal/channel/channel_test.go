@@ -418,8 +418,16 @@ func TestAnswers(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		l := New(nil, 1<<20, nil)
+		began := time.Now()
 		if l.Answers(t.Context(), time.Second) {
 			t.Error("a silent member answers")
+		}
+		notify(l.received)
+		if !l.Answers(t.Context(), time.Second) || time.Since(began) != time.Second {
+			t.Error("a member that has just sent something is probed")
+		}
+		if l.Answers(t.Context(), time.Second) {
+			t.Error("a member that has been silent since answers")
 		}
 	})
 }

@@ -202,13 +202,15 @@ func (l *Link) Channels() int {
 	return len(l.channels)
 }
 
-// Answers probes the other end and reports whether it responds within the timeout. It waits in
-// parts: a process that was stopped, or got no CPU time, misses only one or two of them. After each
-// part it yields: the scheduler prefers the goroutine with an expired timer, while the answer may
-// be in one of ten thousand others. Only one goroutine may call it.
+// Answers reports whether the other end has sent anything since the last call. If not, it probes
+// it, and reports whether it responds within the timeout. It waits in parts: a process that was
+// stopped, or got no CPU time, misses only one or two of them. After each part it yields: the
+// scheduler prefers the goroutine with an expired timer, while the answer may be in one of ten
+// thousand others. Only one goroutine may call it.
 func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 	select {
 	case <-l.received:
+		return true
 	default:
 	}
 	l.mu.Lock()

@@ -23,8 +23,8 @@ import (
 const (
 	// connectTime bounds one attempt to become the relay of a member.
 	connectTime = 2 * time.Second
-	// A member is probed every beat, and left if it has not answered for silence; one that the
-	// relay has moved away from, for oldSilence.
+	// A member that has sent nothing for a beat is probed, and left if it has not answered for
+	// silence; one that the relay has moved away from, for oldSilence.
 	beat       = 500 * time.Millisecond
 	silence    = 2 * time.Second
 	oldSilence = 500 * time.Millisecond
@@ -261,12 +261,15 @@ func (m *members) watch(ctx context.Context, w *way) {
 	}
 }
 
-// probe reads from the member every beat, so that the client notices when it should move.
+// probe reads from the member every beat, unless it has just confirmed a round. So the client
+// notices when it should move.
 func (m *members) probe(ctx context.Context) {
 	for ctx.Err() == nil {
-		short, cancel := context.WithTimeout(ctx, silence)
-		_ = m.read(short) // its outcome shows the client how the member is
-		cancel()
+		if w, _ := m.known(); w == nil || !w.keeping.confirmed(2*beat) {
+			short, cancel := context.WithTimeout(ctx, silence)
+			_ = m.read(short) // its outcome shows the client how the member is
+			cancel()
+		}
 		backoff.Sleep(ctx, beat)
 	}
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -15,18 +16,22 @@ import (
 )
 
 const (
-	// A renewal waits at the relay for others, for a hundredth of the TTL of its leases, at most
-	// for maxLinger.
-	lingerShare = 100
-	maxLinger   = 150 * time.Millisecond
+	// A renewal waits at the relay for others: for a hundredth of the TTL of its leases, at most
+	// gatherMost, and until a twentieth of the TTL, at most pauseMost, after the previous round.
+	// Holders renew long before a lease ends, so they have the time.
+	gatherShare = 100
+	gatherMost  = 150 * time.Millisecond
+	pauseShare  = 20
+	pauseMost   = 500 * time.Millisecond
 	// maxAnswers bounds a client's unread answers, and maxWaiting the bytes of these and of its
 	// renewals that wait for a round. maxRequests bounds the leases in waiting renewals of all.
 	maxAnswers  = 64
 	maxWaiting  = 64 << 10
 	maxRequests = 1 << 20
-	// roundTime is how long a round may take. After that, waiting renewals go to the member on
-	// their clients' streams, which also explains the delay.
-	roundTime = time.Second
+	// roundTime is how long a round may take; half of the shortest TTL in it, if that is less. After
+	// that, waiting renewals go to the member on their clients' streams, which also explains the
+	// delay.
+	roundTime = 2 * time.Second
 )
 
 // keeping keeps alive the leases that clients renew over streams to one member. The first renewal
@@ -40,8 +45,11 @@ type keeping struct {
 	agent   holder.Agent[*channel.Channel, place]
 	clients map[*channel.Channel]*tended
 	timer   *time.Timer
-	due     time.Time // when the next round is due; zero if nothing waits for one
-	late    time.Time // when the round in progress has taken too long
+	due     time.Time     // when the next round is due; zero if nothing waits for one
+	least   time.Duration // the shortest TTL of the renewals that wait for the next round; 0 for none
+	sent    time.Time     // when the last round was sent
+	late    time.Time     // when the round in progress has taken too long
+	renewed time.Time     // when the last outcome of a round that renewed a group arrived
 	closed  bool
 }
 
@@ -101,6 +109,9 @@ func (k *keeping) take(c *channel.Channel, f *pb.RelayFrame) {
 			groups[i] = holder.RenewedGroup{
 				ID: lease.GroupID(g.Id), TTL: lease.TTL(g.TtlMs), At: lease.Instant(g.AtMs),
 			}
+			if g.TtlMs > 0 {
+				k.renewed = time.Now()
+			}
 			for _, id := range g.Left {
 				groups[i].Left = append(groups[i].Left, lease.ID(id))
 			}
@@ -141,6 +152,14 @@ const minJoined = 64
 // now is the agent's clock.
 func (k *keeping) now() lease.Instant { return lease.Instant(time.Since(k.began).Milliseconds()) }
 
+// confirmed reports whether a round was confirmed within this time, and none has been waiting for
+// half of it: the member reaches a leader.
+func (k *keeping) confirmed(within time.Duration) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return time.Since(k.renewed) < within && !(k.agent.Pending() && time.Since(k.sent) >= within/2)
+}
+
 // begin registers a client's stream, and end unregisters it.
 func (k *keeping) begin(c *channel.Channel, count func(bytes int)) (end func()) {
 	k.mu.Lock()
@@ -179,13 +198,13 @@ func (k *keeping) renew(c *channel.Channel, message []byte) bool {
 		k.agent.Waiting()+len(r.ids) > maxRequests {
 		return false
 	}
-	linger := maxLinger
+	least := time.Duration(math.MaxInt64)
 	for i, id := range r.ids {
 		ttl := k.agent.Keeps(c, id, r.tokens[i])
 		if ttl == 0 {
 			return false
 		}
-		linger = min(linger, time.Duration(ttl)*time.Millisecond/lingerShare)
+		least = min(least, time.Duration(ttl)*time.Millisecond)
 	}
 	w := &waiting{
 		renewal: r, channel: c, message: message, ttls: make([]int64, len(r.ids)), open: len(r.ids),
@@ -196,7 +215,14 @@ func (k *keeping) renew(c *channel.Channel, message []byte) bool {
 	for i, id := range r.ids {
 		k.agent.Renew(now, id, place{w, i})
 	}
-	k.dueLocked(time.Now().Add(linger))
+	if k.least == 0 || least < k.least {
+		k.least = least
+	}
+	due := time.Now().Add(min(gatherMost, least/gatherShare))
+	if next := k.sent.Add(min(pauseMost, least/pauseShare)); due.Before(next) {
+		due = next
+	}
+	k.dueLocked(due)
 	return true
 }
 
@@ -214,7 +240,7 @@ func (k *keeping) armLocked() {
 	case k.agent.LeavesWait():
 		k.due = time.Now()
 	case k.due.IsZero() && k.agent.Waits():
-		k.due = time.Now().Add(maxLinger)
+		k.due = time.Now().Add(gatherMost)
 	}
 	at := k.due
 	if k.agent.Pending() {
@@ -244,7 +270,11 @@ func (k *keeping) step() {
 		k.answerLocked(nil, k.agent.Reset())
 	}
 	if r, ok := k.agent.Next(k.now()); ok {
-		k.due, k.late = time.Time{}, now.Add(roundTime)
+		patience := roundTime
+		if k.least > 0 {
+			patience = min(patience, k.least/2)
+		}
+		k.due, k.least, k.sent, k.late = time.Time{}, 0, now, now.Add(patience)
 		k.link.SendGroups(&pb.RelayFrame{Round: roundOf(r)})
 	} else if !k.agent.Pending() {
 		k.due = time.Time{} // nothing is due any more

@@ -85,6 +85,52 @@ func (k *kept) outcome(number uint64, groups ...*pb.RelayGroup) {
 	synctest.Wait()
 }
 
+// Rounds are a twentieth of the TTL apart, however often clients renew.
+func TestPauseBetweenRounds(t *testing.T) {
+	keeps(t, func(k *kept) {
+		c := k.client(9, 0)
+		for i, want := range []time.Duration{100, 500, 500} {
+			began := time.Now()
+			if !k.asks(c, 9) {
+				t.Fatal("the renewal does not wait")
+			}
+			k.next()
+			if took := time.Since(began); took != want*time.Millisecond {
+				t.Errorf("round %d comes after %v", i+1, took)
+			}
+			k.outcome(uint64(i+1), &pb.RelayGroup{Id: 5, TtlMs: 10_000, AtMs: 77})
+		}
+	})
+}
+
+// A round shows that the member reaches a leader if it renews a group, and has not been waiting for
+// its outcome for long.
+func TestConfirmed(t *testing.T) {
+	keeps(t, func(k *kept) {
+		c := k.client(9, 0)
+		confirmed := func(want bool, when string) {
+			if k.Helper(); k.confirmed(time.Second) != want {
+				k.Errorf("%s: confirmed is %v", when, !want)
+			}
+		}
+		confirmed(false, "before the first round")
+		k.asks(c, 9)
+		k.next()
+		k.outcome(1, &pb.RelayGroup{Id: 5, TtlMs: 10_000, AtMs: 77})
+		confirmed(true, "after a round")
+		k.asks(c, 9)
+		k.next() // half a second later
+		confirmed(true, "while a round waits")
+		<-time.After(499 * time.Millisecond)
+		confirmed(true, "while a round waits a little longer")
+		<-time.After(time.Millisecond)
+		confirmed(false, "when it has waited for half a second")
+		<-time.After(time.Second)
+		k.outcome(2, &pb.RelayGroup{Id: 5})
+		confirmed(false, "after a round that renews nothing")
+	})
+}
+
 // A renewal waits for a hundredth of the TTL, and is answered by the outcome of the next round.
 // This holds only for the client that the member checked, with the same token.
 func TestKeeping(t *testing.T) {
@@ -108,7 +154,7 @@ func TestKeeping(t *testing.T) {
 			!slices.Equal(r.Groups, []uint64{5}) {
 			t.Errorf("after %v the relay sent %v", took, r)
 		}
-		if c.Behind() != 0 {
+		if c.Behind() != 0 || k.confirmed(time.Hour) {
 			t.Error("answered before the outcome")
 		}
 		k.outcome(1, &pb.RelayGroup{Id: 5, TtlMs: 10_000, AtMs: 77})
@@ -124,6 +170,9 @@ func TestKeeping(t *testing.T) {
 		if took := time.Since(began); took != 4*time.Second || len(r.GetGroups()) != 0 ||
 			!slices.Equal(r.GetLeave(), []int64{1}) || !slices.Equal(r.LeaveAsOf, []int64{77}) {
 			t.Errorf("%v after the last renewal, the relay sent %v", took, r)
+		}
+		if k.confirmed(3900*time.Millisecond) || !k.confirmed(3901*time.Millisecond) {
+			t.Error("the last round was not confirmed 3.9s ago")
 		}
 	})
 }

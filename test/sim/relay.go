@@ -43,7 +43,7 @@ type uplink struct {
 }
 
 const (
-	roundTime  = Second
+	roundTime  = 2 * Second
 	relayReset = 3 * Second // how long a relay takes to notice a dead connection
 )
 
@@ -198,10 +198,10 @@ func (u *uplink) take(calls []*call) {
 		u.pass(calls...)
 		return
 	}
-	linger := 150 * Millisecond
+	linger := 500 * Millisecond
 	for _, q := range calls {
 		ttl := u.agent.Keeps(s, q.op.Lease, q.op.Request.Token)
-		linger = min(linger, Time(ttl)*Millisecond/100)
+		linger = min(linger, Time(ttl)*Millisecond/20)
 		u.agent.Renew(u.now(), q.op.Lease, q)
 	}
 	u.wake(w.now + linger)

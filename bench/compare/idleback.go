@@ -1,0 +1,161 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	leaseholdv1 "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/load"
+)
+
+const (
+	// backWithin is how long sessions may take to come back.
+	backWithin = time.Minute
+	// backJitter is within which sessions connect again, like clients that back off.
+	backJitter = 500 * time.Millisecond
+	// awayFor is how long no relay is there: longer than the TTL.
+	awayFor = time.Minute
+)
+
+// runRelaysDie measures how long sessions take to hold their leases again after their relays died.
+// If they are away for a while, the leases have ended, and the sessions need others.
+func runRelaysDie(away time.Duration) func(context.Context, *Env) (Result, error) {
+	return func(ctx context.Context, e *Env) (_ Result, err error) {
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(manyMemory))
+		defer debug.SetGCPercent(debug.SetGCPercent(-1))
+		m := newManySessions(e)
+		defer func() { err = errors.Join(err, m.relays.stop()) }()
+		if m.relays, err = e.startMemoryRelays(ctx); err != nil {
+			return Result{}, err
+		}
+		defer m.close()
+		beat, stop := context.WithCancel(ctx)
+		var living sync.WaitGroup
+		living.Go(func() { m.live(beat) })
+		defer living.Wait()
+		defer stop()
+		if err := m.open(ctx); err != nil {
+			return Result{}, err
+		}
+		if err := sleepUntil(ctx, time.Now().Add(e.TTL)); err != nil {
+			return Result{}, err
+		}
+		if err := m.idleCrowd.check(); err != nil {
+			return Result{}, err
+		}
+		stop()
+		living.Wait()
+		m.closing.Store(true)
+		err = m.relays.stop()
+		m.relays = nil
+		if err = errors.Join(err, sleepUntil(ctx, time.Now().Add(away))); err != nil {
+			return Result{}, err
+		}
+		if m.relays, err = e.startMemoryRelays(ctx); err != nil {
+			return Result{}, err
+		}
+		return m.comeBack(ctx, away > 0)
+	}
+}
+
+// comeBack connects all sessions again, and has them renew their leases, or grant others.
+func (m *manySessions) comeBack(ctx context.Context, afresh bool) (Result, error) {
+	direct := &timed{name: "to the member", addr: m.env.Server.members[0].endpoint}
+	if err := direct.open(ctx, m.ttl); err != nil {
+		return Result{}, err
+	}
+	defer direct.Close()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, backWithin)
+	defer cancel()
+	times, errs := make(sample, len(m.members)), make([]error, len(m.members))
+	var back, kept sync.WaitGroup
+	all := make(chan struct{})
+	for i := range m.members {
+		back.Add(1)
+		kept.Go(func() {
+			s, err := m.again(ctx, m.members[i].conn.(*ownSession), afresh)
+			times[i], errs[i] = time.Since(began), err
+			back.Done()
+			for err == nil { // its leases may end before the others are back
+				select {
+				case <-all:
+					err = s.Close()
+					return
+				case <-time.After(m.ttl / renewals):
+					_, err = s.ask(s.renewal())
+				}
+			}
+		})
+	}
+	var putting sync.WaitGroup
+	var failed error
+	putting.Go(func() {
+		for failed == nil {
+			select {
+			case <-all:
+				return
+			case <-time.After(timedEvery):
+				failed = direct.time(&direct.puts, putRequest("k"))
+			}
+		}
+	})
+	back.Wait()
+	close(all)
+	putting.Wait()
+	kept.Wait()
+	if err := errors.Join(append(errs, failed)...); err != nil {
+		return Result{}, err
+	}
+	more := append([]Metric{{"sessions", float64(len(times)), "sessions"}},
+		times.metrics("a session is back")...)
+	return Result{More: append(more,
+		Metric{"put meanwhile, p50", load.Millis(direct.puts.Quantile(0.5)), "ms"},
+		Metric{"put meanwhile, p99", load.Millis(direct.puts.Quantile(0.99)), "ms"})}, nil
+}
+
+// again opens a session in place of one whose connection has ended.
+func (m *manySessions) again(
+	ctx context.Context, old *ownSession, afresh bool,
+) (*ownSession, error) {
+	wait := rand.N(backJitter)
+	for {
+		if err := sleepUntil(ctx, time.Now().Add(wait)); err != nil {
+			return nil, errors.Join(err, errors.New("bench: a session is not back"))
+		}
+		wait = backJitter/2 + rand.N(backJitter)
+		s, err := m.relays.dial(ctx)
+		if err != nil {
+			continue
+		}
+		s.ttl, s.leases = old.ttl, old.leases
+		if afresh {
+			if s.open() == nil {
+				return s, nil
+			}
+		} else if s.ids, s.tokens = old.ids, old.tokens; s.begin() == nil {
+			r, err := s.ask(s.renewal())
+			if gone := notFound(r); gone != nil {
+				return nil, fmt.Errorf("bench: a lease is lost: %v", gone)
+			} else if err == nil {
+				return s, nil
+			}
+		}
+		_ = s.Close()
+	}
+}
+
+// notFound returns the first lease in the outcome of a renewal that has ended.
+func notFound(r *leaseholdv1.Response) *leaseholdv1.RenewResult {
+	for _, x := range r.GetRenew().GetResults() {
+		if x.Reason == leaseholdv1.Reason_REASON_LEASE_NOT_FOUND {
+			return x
+		}
+	}
+	return nil
+}
