@@ -49,7 +49,7 @@ func idleWorkloads() []Workload {
 			"this program", run: runManySessions,
 	}, Workload{
 		Name: "sessions-back", Relays: true, Sheet: true, Once: true, Profiled: true,
-		Doc: "the same sessions come back after their relays died", run: runRelaysDie(0),
+		Doc: "the same sessions come back after their relays were stopped", run: runRelaysDie(0),
 	}, Workload{
 		Name: "sessions-outage", Relays: true, Sheet: true, Once: true, Profiled: true,
 		Doc: "the same, after all leases have ended in a minute without relays", run: runRelaysDie(awayFor),

@@ -22,7 +22,7 @@ const (
 	awayFor = time.Minute
 )
 
-// runRelaysDie measures how long sessions take to hold their leases again after their relays died.
+// runRelaysDie measures how long sessions take to hold their leases again after their relays were stopped.
 // If they are away for a while, the leases have ended, and the sessions need others.
 func runRelaysDie(away time.Duration) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (_ Result, err error) {
@@ -85,10 +85,14 @@ func (m *manySessions) comeBack(ctx context.Context, afresh bool) (Result, error
 			for err == nil { // its leases may end before the others are back
 				select {
 				case <-all:
-					err = s.Close()
+					_ = s.Close()
 					return
 				case <-time.After(m.ttl / renewals):
-					_, err = s.ask(s.renewal())
+					r, _ := s.ask(s.renewal())
+					if gone := notFound(r); gone != nil {
+						err = fmt.Errorf("bench: a lease is lost again: %v", gone)
+						errs[i] = err
+					}
 				}
 			}
 		})

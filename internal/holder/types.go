@@ -19,7 +19,7 @@ type Config struct {
 	// RenewAfter is the fraction of its TTL after which a lease is renewed; 0 means a third.
 	RenewAfter float64
 	// First is how long after Sent a lease is renewed for the first time, unless its turn comes
-	// sooner; 0 means that there is no such early renewal.
+	// sooner; if 0, it is renewed at its turn.
 	First lease.TTL
 }
 
