@@ -49,10 +49,11 @@ func idleWorkloads() []Workload {
 			"this program", run: runManySessions,
 	}, Workload{
 		Name: "sessions-back", Relays: true, Sheet: true, Once: true, Profiled: true,
-		Doc: "the same sessions come back after their relays were stopped", run: runRelaysDie(0),
+		Doc: "the same sessions come back after their relays were stopped", run: runRelaysStop(0),
 	}, Workload{
 		Name: "sessions-outage", Relays: true, Sheet: true, Once: true, Profiled: true,
-		Doc: "the same, after all leases have ended in a minute without relays", run: runRelaysDie(awayFor),
+		Doc: "the same, after all leases have ended in a minute without relays",
+		run: runRelaysStop(awayFor),
 	}, Workload{
 		Name: "sessions-storm", Cluster: true, Once: true, run: runStorm,
 		Doc: "idle clients (-sessions) of Go, and kill -9 of the leader that has them",

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -22,45 +21,46 @@ const (
 	awayFor = time.Minute
 )
 
-// runRelaysDie measures how long sessions take to hold their leases again after their relays were stopped.
-// If they are away for a while, the leases have ended, and the sessions need others.
-func runRelaysDie(away time.Duration) func(context.Context, *Env) (Result, error) {
-	return func(ctx context.Context, e *Env) (_ Result, err error) {
-		defer debug.SetMemoryLimit(debug.SetMemoryLimit(manyMemory))
-		defer debug.SetGCPercent(debug.SetGCPercent(-1))
-		m := newManySessions(e)
-		defer func() { err = errors.Join(err, m.relays.stop()) }()
-		if m.relays, err = e.startMemoryRelays(ctx); err != nil {
-			return Result{}, err
-		}
-		defer m.close()
-		beat, stop := context.WithCancel(ctx)
-		var living sync.WaitGroup
-		living.Go(func() { m.live(beat) })
-		defer living.Wait()
-		defer stop()
-		if err := m.open(ctx); err != nil {
-			return Result{}, err
-		}
-		if err := sleepUntil(ctx, time.Now().Add(e.TTL)); err != nil {
-			return Result{}, err
-		}
-		if err := m.idleCrowd.check(); err != nil {
-			return Result{}, err
-		}
-		stop()
-		living.Wait()
-		m.closing.Store(true)
-		err = m.relays.stop()
-		m.relays = nil
-		if err = errors.Join(err, sleepUntil(ctx, time.Now().Add(away))); err != nil {
-			return Result{}, err
-		}
-		if m.relays, err = e.startMemoryRelays(ctx); err != nil {
-			return Result{}, err
-		}
-		return m.comeBack(ctx, away > 0)
+// runRelaysStop measures how long sessions take to hold their leases again after their relays were
+// stopped. If they are away for a while, the leases have ended, and the sessions need others.
+func runRelaysStop(away time.Duration) func(context.Context, *Env) (Result, error) {
+	return func(ctx context.Context, e *Env) (Result, error) {
+		return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
+			return m.relaysStop(ctx, away)
+		})
 	}
+}
+
+// relaysStop opens the sessions, and stops the relays for a while.
+func (m *manySessions) relaysStop(ctx context.Context, away time.Duration) (_ Result, err error) {
+	e := m.env
+	defer m.close()
+	beat, stop := context.WithCancel(ctx)
+	var living sync.WaitGroup
+	living.Go(func() { m.live(beat) })
+	defer living.Wait()
+	defer stop()
+	if err := m.open(ctx); err != nil {
+		return Result{}, err
+	}
+	if err := sleepUntil(ctx, time.Now().Add(e.TTL)); err != nil {
+		return Result{}, err
+	}
+	if err := m.idleCrowd.check(); err != nil {
+		return Result{}, err
+	}
+	stop()
+	living.Wait()
+	m.closing.Store(true)
+	err = m.relays.stop()
+	m.relays = nil
+	if err = errors.Join(err, sleepUntil(ctx, time.Now().Add(away))); err != nil {
+		return Result{}, err
+	}
+	if m.relays, err = e.startMemoryRelays(ctx); err != nil {
+		return Result{}, err
+	}
+	return m.comeBack(ctx, away > 0)
 }
 
 // comeBack connects all sessions again, and has them renew their leases, or grant others.

@@ -43,7 +43,18 @@ type manySessions struct {
 }
 
 // runManySessions measures what a member spends on them, and what they have of their relays.
-func runManySessions(ctx context.Context, e *Env) (_ Result, err error) {
+func runManySessions(ctx context.Context, e *Env) (Result, error) {
+	return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
+		r, err := e.measureIdle(ctx, e.TTL, m)
+		r.More = append(r.More, m.more...)
+		return r, err
+	})
+}
+
+// withManySessions starts relays for run, and stops them afterwards.
+func withManySessions(
+	ctx context.Context, e *Env, run func(*manySessions) (Result, error),
+) (_ Result, err error) {
 	if e.Leases < e.IdleSessions {
 		return Result{}, fmt.Errorf("bench: %d leases for %d sessions", e.Leases, e.IdleSessions)
 	}
@@ -55,9 +66,7 @@ func runManySessions(ctx context.Context, e *Env) (_ Result, err error) {
 	if m.relays, err = e.startMemoryRelays(ctx); err != nil {
 		return Result{}, err
 	}
-	r, err := e.measureIdle(ctx, e.TTL, m)
-	r.More = append(r.More, m.more...)
-	return r, err
+	return run(m)
 }
 
 func newManySessions(e *Env) *manySessions {
