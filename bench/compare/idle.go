@@ -55,6 +55,9 @@ func idleWorkloads() []Workload {
 		Doc: "the same, after all leases have ended in a minute without relays",
 		run: runRelaysStop(awayFor),
 	}, Workload{
+		Name: "sessions-drain", Relays: true, Once: true,
+		Doc: "drain/20000 while the member has these sessions too", run: runManyDrain,
+	}, Workload{
 		Name: "sessions-storm", Cluster: true, Once: true, run: runStorm,
 		Doc: "idle clients (-sessions) of Go, and kill -9 of the leader that has them",
 	})

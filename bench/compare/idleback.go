@@ -26,38 +26,61 @@ const (
 func runRelaysStop(away time.Duration) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
 		return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
-			return m.relaysStop(ctx, away)
+			return m.whileOpen(ctx, func(stop func()) (Result, error) {
+				return m.relaysStop(ctx, away, stop)
+			})
 		})
 	}
 }
 
-// relaysStop opens the sessions, and stops the relays for a while.
-func (m *manySessions) relaysStop(ctx context.Context, away time.Duration) (_ Result, err error) {
-	e := m.env
+// whileOpen opens the sessions, keeps them alive for a TTL, and calls f. The renewals end with f, or
+// earlier, when it calls stop.
+func (m *manySessions) whileOpen(
+	ctx context.Context, f func(stop func()) (Result, error),
+) (Result, error) {
 	defer m.close()
-	beat, stop := context.WithCancel(ctx)
+	beat, cancel := context.WithCancel(ctx)
 	var living sync.WaitGroup
 	living.Go(func() { m.live(beat) })
-	defer living.Wait()
+	stop := func() {
+		cancel()
+		living.Wait()
+	}
 	defer stop()
 	if err := m.open(ctx); err != nil {
 		return Result{}, err
 	}
-	if err := sleepUntil(ctx, time.Now().Add(e.TTL)); err != nil {
+	if err := sleepUntil(ctx, time.Now().Add(m.ttl)); err != nil {
 		return Result{}, err
 	}
 	if err := m.idleCrowd.check(); err != nil {
 		return Result{}, err
 	}
+	return f(stop)
+}
+
+// runManyDrain measures leases that end together while the member has these sessions too.
+func runManyDrain(ctx context.Context, e *Env) (Result, error) {
+	return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
+		return m.whileOpen(ctx, func(func()) (Result, error) {
+			r, err := runDrain(ctx, e)
+			return r, errors.Join(err, m.complete())
+		})
+	})
+}
+
+// relaysStop stops the relays of the open sessions for a while.
+func (m *manySessions) relaysStop(
+	ctx context.Context, away time.Duration, stop func(),
+) (_ Result, err error) {
 	stop()
-	living.Wait()
 	m.closing.Store(true)
 	err = m.relays.stop()
 	m.relays = nil
 	if err = errors.Join(err, sleepUntil(ctx, time.Now().Add(away))); err != nil {
 		return Result{}, err
 	}
-	if m.relays, err = e.startMemoryRelays(ctx); err != nil {
+	if m.relays, err = m.env.startMemoryRelays(ctx); err != nil {
 		return Result{}, err
 	}
 	return m.comeBack(ctx, away > 0)
