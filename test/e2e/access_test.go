@@ -11,18 +11,18 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestAccessInTenMinutes runs the commands of docs/access.md, "Ten minutes", in an empty directory:
-// with init-access on one member, by hand on another. A comment behind a command that is "Error:
-// ..." or "OK" is its expected output.
+// TestAccessInTenMinutes runs the commands of docs/security.md, "Access control in ten minutes", in
+// an empty directory: with init-access on one member, by hand on another. A comment behind a command
+// that is "Error: ..." or "OK" is its expected output.
 func TestAccessInTenMinutes(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
-	text, err := os.ReadFile("../../docs/access.md")
+	text, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := strings.Cut(string(text), "\n## Ten minutes\n")
+	_, after, _ := strings.Cut(string(text), "\n## Access control in ten minutes\n")
 	section, _, _ := strings.Cut(after, "\n## ")
 	parts := strings.Split(section, "```")
 	if len(parts) != 7 {
