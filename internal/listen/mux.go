@@ -33,6 +33,11 @@ const defaultSniffTimeout = 10 * time.Second
 // refusalPause is the shortest time between two log lines about rejected connections.
 const refusalPause = 5 * time.Second
 
+// mostWaiting is how many connections may wait for this process: for their turn in a TLS handshake,
+// or for the server that accepts them. While as many wait, none is accepted from the network. There
+// it costs nothing, and does not count as a stranger's, of which a [Limit] closes the oldest.
+const mostWaiting = 256
+
 // MuxOptions configure [NewMux]. The zero value is usable.
 type MuxOptions struct {
 	// SniffTimeout bounds the time from accept to a known protocol. A connection that takes longer
@@ -60,7 +65,8 @@ type Mux struct {
 	wg     sync.WaitGroup // connections being sniffed
 
 	refusals *refusals
-	pace     *pace // of the connections that are handed over
+	pace     *pace         // of the connections that are handed over
+	waiting  chan struct{} // has a token for each of these
 	// handshakes has a token for each TLS handshake that does not wait for its client: fewer than
 	// there are processors, because each takes a millisecond of CPU time.
 	handshakes chan struct{}
@@ -82,6 +88,7 @@ func NewMux(opts MuxOptions) *Mux {
 	m := &Mux{
 		opts: opts, refusals: newRefusals(opts.Logger), pace: starts,
 		handshakes: newTurns(),
+		waiting:    make(chan struct{}, mostWaiting),
 		done:       make(chan struct{}),
 		sources:    make(map[net.Listener]struct{}),
 		pending:    make(map[net.Conn]struct{}),
@@ -125,7 +132,7 @@ func (m *Mux) ServeHTTP(l net.Listener, conf *tls.Config) error {
 	}
 	conf = withALPN(conf, []string{"h2", "http/1.1"})
 	return m.serve(l, func(c net.Conn) {
-		if t, ok := m.handshake(&offer{Conn: c, turns: m.handshakes}, conf); ok {
+		if t, ok := m.handshake(&offer{Conn: c, mux: m}, conf); ok {
 			m.give(m.http, c, t)
 		}
 	})
@@ -142,6 +149,9 @@ func (m *Mux) serve(l net.Listener, route func(net.Conn)) error {
 	m.mu.Unlock()
 	var delay time.Duration
 	for {
+		if !m.mayAccept() {
+			return nil
+		}
 		c, err := l.Accept()
 		if err == nil {
 			delay = 0
@@ -165,6 +175,17 @@ func (m *Mux) serve(l net.Listener, route func(net.Conn)) error {
 			return nil
 		case <-time.After(delay):
 		}
+	}
+}
+
+// mayAccept waits until another connection may wait. It returns false after Close.
+func (m *Mux) mayAccept() bool {
+	select {
+	case m.waiting <- struct{}{}:
+		<-m.waiting
+		return true
+	case <-m.done:
+		return false
 	}
 }
 
@@ -221,7 +242,7 @@ func (m *Mux) route(c net.Conn) {
 // serves JSON, and passes gRPC requests to grpc.Server.ServeHTTP: slower, but right for the few
 // gRPC clients that offer both.
 func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
-	o := &offer{Conn: c, turns: m.handshakes}
+	o := &offer{Conn: c, mux: m}
 	t, ok := m.handshake(o, conf)
 	if !ok {
 		return
@@ -242,7 +263,7 @@ func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 type offer struct {
 	net.Conn
 	onlyH2 bool
-	turns  chan struct{}
+	mux    *Mux
 	over   bool // the handshake has ended
 }
 
@@ -263,8 +284,15 @@ func (o *offer) pause() (resume func()) {
 	if o.over {
 		return func() {}
 	}
-	<-o.turns
-	return func() { o.turns <- struct{}{} }
+	<-o.mux.handshakes
+	return o.mux.turn
+}
+
+// turn waits for a turn of a handshake.
+func (m *Mux) turn() {
+	m.waiting <- struct{}{}
+	m.handshakes <- struct{}{}
+	<-m.waiting
 }
 
 // withALPN returns a copy of conf that accepts these protocols, and records what a client offered.
@@ -293,9 +321,9 @@ func withALPN(conf *tls.Config, protocols []string) *tls.Config {
 
 func (m *Mux) handshake(c *offer, conf *tls.Config) (*tls.Conn, bool) {
 	t := tls.Server(c, conf)
-	c.turns <- struct{}{}
+	m.turn()
 	err := t.HandshakeContext(context.Background()) // c has a deadline
-	<-c.turns
+	<-m.handshakes
 	c.over = true
 	switch {
 	case err == nil:
@@ -374,6 +402,11 @@ func linger(c net.Conn) {
 // give passes conn, which wraps raw, to q, without the deadline.
 func (m *Mux) give(q *queue, raw, conn net.Conn) {
 	_ = raw.SetDeadline(time.Time{})
+	select {
+	case m.waiting <- struct{}{}:
+		defer func() { <-m.waiting }()
+	case <-m.done:
+	}
 	select {
 	case q.conns <- conn:
 	case <-m.done:

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"leasehold.dev/test/certs"
 )
 
 // scheduler stands for Go's: a goroutine that yields waits until those that are ready have run.
@@ -111,4 +113,59 @@ func TestConnectionsOpenedAtOnce(t *testing.T) {
 			t.Errorf("%d goroutines were ready at a time, want at most %d", s.most, each)
 		}
 	})
+}
+
+// No connection is accepted while many wait for their server, or for a turn in their handshake.
+func TestMuxAcceptsWhatIsServed(t *testing.T) {
+	t.Run("server", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			m, l := muxed(t, MuxOptions{})
+			more := fillMux(t, l, func(c net.Conn) { _, _ = c.Write(preface) })
+			for range mostWaiting + 2 {
+				c, err := m.GRPC().Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = c.Close()
+			}
+			<-more
+		})
+	})
+	t.Run("handshake", func(t *testing.T) {
+		conf, err := serverOf(certs.New(t)).Server()
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			m, l := NewMux(MuxOptions{}), newPipes()
+			m.handshakes = make(chan struct{}, 1)
+			m.handshakes <- struct{}{} // of another one that computes
+			go m.Serve(l, conf)        //nolint:errcheck // the test ends it
+			defer m.Close()            //nolint:errcheck // nothing is lost
+			more := fillMux(t, l, func(net.Conn) {})
+			<-m.handshakes
+			<-more
+		})
+	})
+}
+
+// fillMux dials until as many connections wait as may, and one more. It returns a channel that is
+// closed when that is accepted.
+func fillMux(t *testing.T, l *pipes, begin func(net.Conn)) <-chan struct{} {
+	for range mostWaiting + 1 { // the last is accepted before the others are known to wait
+		begin(l.dial())
+		synctest.Wait()
+	}
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		begin(l.dial())
+	}()
+	synctest.Wait()
+	select {
+	case <-accepted:
+		t.Errorf("a connection is accepted while %d wait", mostWaiting)
+	default:
+	}
+	return accepted
 }
