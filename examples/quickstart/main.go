@@ -1,4 +1,4 @@
-// Quickstart is the program of docs/quickstart.md: it registers a service, leads, locks, reads a
+// Quickstart is the program of docs/client.md: it registers a service, leads, locks, reads a
 // configuration from memory, and works on a queue.
 //
 //	leasehold serve &

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/leaseholdtest"
 )
 
-// TestQuickstart runs the program of docs/quickstart.md.
+// TestQuickstart runs the program of docs/client.md.
 func TestQuickstart(t *testing.T) {
 	text := new(bytes.Buffer)
 	out = text

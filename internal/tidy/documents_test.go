@@ -196,22 +196,26 @@ func TestDocuments(t *testing.T) {
 
 // TestCodeOfDocuments: the Go code of these documents is that of examples, which are tested.
 func TestCodeOfDocuments(t *testing.T) {
-	for document, example := range map[string]string{
-		"docs/quickstart.md": "examples/quickstart/main.go",
-		"docs/migrating.md":  "examples/migrating/example_test.go",
+	for document, examples := range map[string][]string{
+		"docs/client.md":    {"examples/quickstart/main.go", "leaseholdtest/leaseholdtest_test.go"},
+		"docs/migrating.md": {"examples/migrating/example_test.go"},
 	} {
-		program, err := os.ReadFile(filepath.Join(root(t), filepath.FromSlash(example)))
-		if err != nil {
-			t.Fatal(err)
+		var all string
+		for _, example := range examples {
+			program, err := os.ReadFile(filepath.Join(root(t), filepath.FromSlash(example)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, code := prose("```go\n" + string(program) + "```\n")
+			all += code[0]
 		}
-		_, all := prose("```go\n" + string(program) + "```\n")
 		_, list := prose(documents(t)[document])
 		if len(list) == 0 {
 			t.Errorf("%s has no Go code", document)
 		}
 		for _, code := range list {
-			if !strings.Contains(all[0], code) {
-				t.Errorf("%s has code that %s lacks:\n%s", document, example, code)
+			if !strings.Contains(all, code) {
+				t.Errorf("%s has code that %v lack:\n%s", document, examples, code)
 			}
 		}
 	}
