@@ -6,7 +6,7 @@
 //
 // Each fault gets servers of its own, one or three of them on loopback. Both kinds
 // are driven by the same code through etcd's API, so a difference is one of the
-// servers. docs/faults.md tells what each fault is and what was seen.
+// servers. docs/simulator.md lists the faults and the results.
 //
 // It ends with 1 if leasehold shows a fault, or if a fault could not be tried.
 package main

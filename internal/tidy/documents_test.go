@@ -221,12 +221,12 @@ func TestCodeOfDocuments(t *testing.T) {
 	}
 }
 
-// label is the name of an invariant, fault or rule in docs/design.md and docs/faults.md, as in
-// "L4"; labelDefined is where such a page defines it.
+// label is the name of an invariant or rule in docs/design.md or of a fault in docs/simulator.md, as
+// in "L4"; labelDefined is where such a page defines it.
 var (
 	label        = regexp.MustCompile(`\b([TLSWCQV][0-9]{1,2}[ab]?|[Rr]ule [0-9])\b`)
 	labelDefined = regexp.MustCompile(
-		`(?m)^(?:- \*\*([A-Z]\d+)\*\*|\| ([A-Z]\d+[ab]?(?:, [A-Z]\d+)*) \||(\d)\. \*\*)`)
+		`(?m)^(?:- \*\*([A-Z]\d+)\*\*|\| (T\d+[ab]?(?:, T\d+)*) \||(\d)\. \*\*)`)
 )
 
 // labels returns the labels that a document defines.
@@ -246,14 +246,14 @@ func labels(text string) (out []string) {
 // TestLabels: each label is defined on one page, and each fault is named by a test.
 func TestLabels(t *testing.T) {
 	docs := documents(t)
-	faults := labels(docs["docs/faults.md"])
+	faults := labels(docs["docs/simulator.md"])
 	known := map[string]bool{}
 	for _, name := range labels(docs["docs/design.md"]) {
 		known[name] = true
 	}
 	for _, name := range faults {
 		if slices.Contains(labels(docs["docs/design.md"]), name) {
-			t.Errorf("docs/design.md and docs/faults.md both define %s", name)
+			t.Errorf("docs/design.md and docs/simulator.md both define %s", name)
 		}
 		known[name] = true
 	}
@@ -282,7 +282,7 @@ func TestLabels(t *testing.T) {
 	}
 	for _, name := range faults {
 		if !regexp.MustCompile(name + `\D`).MatchString(tests.String()) {
-			t.Errorf("docs/faults.md has %s, and no test names it", name)
+			t.Errorf("docs/simulator.md has %s, and no test names it", name)
 		}
 	}
 }
