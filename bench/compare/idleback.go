@@ -33,8 +33,8 @@ func runRelaysStop(away time.Duration) func(context.Context, *Env) (Result, erro
 	}
 }
 
-// whileOpen opens the sessions, keeps them alive for a TTL, and calls f. The renewals end with f, or
-// earlier, when it calls stop.
+// whileOpen opens the sessions, keeps them alive for a TTL, and calls f. The renewals end with f,
+// or earlier, when it calls stop.
 func (m *manySessions) whileOpen(
 	ctx context.Context, f func(stop func()) (Result, error),
 ) (Result, error) {
