@@ -19,8 +19,8 @@ func (n *node) OpenCache(o replica.OpenCache, to native.Cache) error {
 	})
 }
 
-// AckCache implements native.Node. If there is no room the acknowledgement is lost, and the cache
-// is asked again.
+// AckCache implements native.Node. If the inbox is full, the acknowledgement is dropped and the
+// invalidation is sent again.
 func (n *node) AckCache(a replica.AckCache, from native.Cache) {
 	_ = n.inbox.ask(func(m *mail) int { return len(m.Caches) + 1 }, func(m *mail) {
 		of := fsm.Holding{ID: a.ID, Token: a.Token}

@@ -41,9 +41,9 @@ func (c *calls) unary(
 	return resp, err
 }
 
-// enter calls next if the member serves the cluster that the call names, has its state, and knows a
-// caller that may make another call. The audit log records rejections for the rate, and those of
-// the logins.
+// enter calls next if the member belongs to the cluster that the call names and has its state, and
+// if the logins and the rate limit accept the caller. The audit log records calls rejected by the
+// rate limit, and rejected logins.
 func (c *calls) enter(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {

@@ -51,8 +51,8 @@ func causeOf(err error) cause.Code {
 	return cause.Failed
 }
 
-// noteRun records in the data directory which process uses it: no other process can read the data
-// meanwhile. The returned function records how the run ended.
+// noteRun records in the data directory which process uses it. Other processes cannot read the data
+// during the run. The returned function records how the run ended.
 func (s *Server) noteRun() (end func(error)) {
 	if s.cfg.host.Files() != nil {
 		return func(error) {} // no other process can read the disk
@@ -98,9 +98,9 @@ func withCause(err error) error {
 	return causedError{err, causeOf(err)}
 }
 
-// NotStarted records in run.json why a member did not start, for recover, and returns the error
-// with a method Cause that returns its code. [New] does so itself; call it for earlier failures.
-// Nothing is recorded while another process uses the directory.
+// NotStarted records in run.json, for leasehold recover, why a member did not start. The returned
+// error has a method Cause that returns its code. [New] calls NotStarted itself; call it for
+// earlier failures. It records nothing while another process uses the directory.
 func (c Config) NotStarted(err error) error {
 	code := causeOf(err)
 	if c.host.Files() == nil && code != cause.InUse && code != cause.ForeignData {

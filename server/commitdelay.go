@@ -40,8 +40,8 @@ func (r *commitDelay) run() {
 	}
 }
 
-// follow starts or stops the timer: delayed says whether commands wait, and sync is the usual time
-// of a sync.
+// follow starts or stops the timer: delayed is true if commands wait, and sync is the usual
+// duration of a sync.
 func (r *commitDelay) follow(delayed bool, sync time.Duration) {
 	if delayed == r.armed {
 		return

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Compaction follows etcd's rules, so that the flags mean the same. By revisions, it looks every
-// five minutes. By time, it keeps the revisions of the last Period, and looks ten times per period
-// but at least every six minutes.
+// Compaction follows etcd's rules, so that the flags mean the same. In revision mode, the compactor
+// runs every five minutes. In periodic mode, it keeps the revisions of the last Period, and runs
+// ten times per period but at least every six minutes.
 const (
 	revisionCompactionEvery = 5 * time.Minute
 	periodsPerPeriod        = 10
@@ -26,7 +26,7 @@ const (
 	reliefPause = 10 * time.Second
 	// reliefRevisions is how many revisions watchers keep, unless the quota is almost used up.
 	reliefRevisions = 1000
-	// liftAfter is how long there must be room before the alarm is lowered.
+	// liftAfter is how long the state must be below the quota before the alarm is lowered.
 	liftAfter = roomEvery
 )
 
@@ -39,10 +39,10 @@ type compactor struct {
 
 	seen   []int64 // the revisions seen during one period, oldest first
 	resume time.Time
-	needed time.Time // when there was last no room, or no alarm
+	needed time.Time // when the quota was last exceeded, or the alarm not raised
 
-	// refusedAt is the last revision that relieve saw with the alarm raised and no room, 0 if there
-	// is none.
+	// refusedAt is the last revision that relieve saw while the alarm was raised and the quota
+	// exceeded, 0 if none.
 	refusedAt int64
 
 	away map[uint64]time.Time // when members with a raised alarm disappeared
@@ -103,8 +103,8 @@ func lookEvery(period time.Duration) time.Duration {
 	return max(min(period, time.Hour)/periodsPerPeriod, time.Millisecond)
 }
 
-// due returns the revision to compact at. By time, it records the revision at each look during one
-// period, and returns the one that was current a period ago.
+// due returns the revision to compact at. In periodic mode, each call records the current revision,
+// and due returns the one that was current a period ago.
 func (a *compactor) due(revision int64) int64 {
 	kept := revision - a.cfg.Revisions
 	if a.cfg.Mode == "revision" {
@@ -138,16 +138,16 @@ func (a *compactor) compact(ctx context.Context, rev int64) {
 	a.log.Info("compacted", "revision", rev, "mode", a.cfg.Mode)
 }
 
-// relieve compacts history early when the quota is almost used up: it is better that a watch must
-// start over than that no lock can be taken. It waits until the memory of one compaction is free
-// before the next.
+// relieve compacts history early when the quota is almost used up: it is better to make a watch
+// start over than to reject locks. It waits until the memory of one compaction has been freed
+// before it starts the next.
 func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	if !a.node.status.Load().Leading {
 		return // only the leader compacts
 	}
 	view := a.node.View()
 	kv, size, quota := view.KV, view.Bytes.Sum(), view.Quota
-	if !kv.Scrubbed() || size-view.Bytes.Keys > quota-quota/8 { // without history it would not be roomy
+	if !kv.Scrubbed() || size-view.Bytes.Keys > quota-quota/8 { // dropping history would not help
 		return
 	}
 	used := size
@@ -163,8 +163,7 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 			a.refusedAt = kv.Revision()
 		}
 	case kv.Revision() > a.refusedAt:
-		// Only writes that make room were accepted since. They make room once their history is
-		// gone.
+		// Only deletions have been accepted since. They free memory once their history is dropped.
 		rev, a.refusedAt, a.resume = kv.Revision(), kv.Revision(), now
 	}
 	if now.Before(a.resume) || !a.possible(rev) {
@@ -178,8 +177,8 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	}
 }
 
-// relief returns the revision to compact at so that a state of this size has room in its quota
-// again, or 0 if it has. It drops half of the history at a time.
+// relief returns the revision to compact at to bring a state of this size back below its quota, or
+// 0 if it is below. Each compaction drops half of the history.
 func relief(size, quota, revision, compacted int64) int64 {
 	keep := (revision - compacted) / 2
 	switch {
@@ -197,8 +196,8 @@ func (n *node) roomy() bool {
 	return v.Quota <= 0 || v.Bytes.Sum() <= v.Quota-v.Quota/8
 }
 
-// needless is called repeatedly with whether the alarm is raised although there is room. It reports
-// whether that has lasted long enough.
+// needless is called repeatedly; room is true if the alarm is raised although the state is below
+// its quota. It reports whether that has lasted long enough.
 func (a *compactor) needless(room bool, now time.Time) bool {
 	if !room {
 		a.needed = now
@@ -211,8 +210,8 @@ func (n *node) full() bool {
 	return slices.Contains(n.View().Alarms, fsm.Alarm{Member: n.member, Kind: fsm.NoSpace})
 }
 
-// lift lowers the alarm that this member raised once there has been room for a while. An alarm that
-// a client raised is left to the client.
+// lift lowers the alarm that this member raised once the state has been below the quota for a
+// while. An alarm that a client raised is left to the client.
 func (a *compactor) lift(ctx context.Context, now time.Time) {
 	n := a.node
 	if !a.needless(n.alarmed.Load() && n.full() && n.roomy(), now) {
@@ -232,7 +231,7 @@ func (a *compactor) lift(ctx context.Context, now time.Time) {
 const awayAfter = time.Minute
 
 // nameAway warns, at the leader, of NOSPACE alarms that stay raised because the member that raised
-// them is away: it alone knows when to lower them.
+// them is away: only that member can tell when to lower them.
 func (a *compactor) nameAway(now time.Time) {
 	alarms := a.node.View().Alarms
 	if len(alarms) == 0 || !a.node.status.Load().Leading {

@@ -25,22 +25,22 @@ var ErrConfig = identity.ErrConfig
 // Config is the configuration of a member. Start from [DefaultConfig] and change fields. Do not
 // modify it after [New]. It is only read, so several members may share it.
 type Config struct {
-	// Name is the member's name, for people. Default "default".
+	// Name is the member's human-readable name. Default "default".
 	Name string
 	// DataDir is the directory of the log and the snapshots; it is created if
 	// need be. One process may use it at a time. Default "NAME.leasehold".
 	DataDir string
-	// URLs says where the member listens, and which URLs it advertises.
+	// URLs are the addresses that the member listens on and advertises.
 	URLs URLs
 	// Cluster is the cluster that the member belongs to. It matters only at the first start.
 	Cluster Cluster
 	// ClientTLS and PeerTLS are used by https and unixs URLs. Default: none.
 	ClientTLS TLS
 	PeerTLS   TLS
-	// PeerTokenFile has a long random secret shared by all members of the cluster. A member accepts
-	// connections only from members that know it. Default: none.
+	// PeerTokenFile contains a long random secret shared by all members of the cluster. A member
+	// accepts peer connections only from members that present it. Default: none.
 	PeerTokenFile string
-	// Access says how users log in once access control is enabled, and whether it must be.
+	// Access configures logins under access control, and whether access control is required.
 	Access Access
 	// Limits bounds the requests of clients.
 	Limits Limits
@@ -55,8 +55,8 @@ type Config struct {
 	Compaction Compaction
 	// Backup configures backups. Default: none.
 	Backup Backup
-	// WatchProgressInterval is how often a quiet watch gets a progress notification, if it asked
-	// for them. Default 10 minutes.
+	// WatchProgressInterval is how often an idle watch that requested progress notifications gets
+	// one. Default 10 minutes.
 	WatchProgressInterval time.Duration
 	// HTTP configures the pages and the JSON gateway.
 	HTTP HTTP
@@ -73,7 +73,7 @@ func init() {
 	host.Use = func(config any, h *host.Host) { config.(*Config).host = h }
 }
 
-// URLs says where a member listens, and which URLs it advertises. Lists from the command line are
+// URLs are the addresses that a member listens on and advertises. Lists from the command line are
 // sorted and have no duplicates.
 type URLs struct {
 	// ListenClient is for gRPC and HTTP. Its schemes are http, https, unix and unixs, its hosts
@@ -95,7 +95,7 @@ type URLs struct {
 	ListenMetrics []url.URL
 }
 
-// Cluster says which cluster a member belongs to. It counts at the first start; later starts read
+// Cluster is the cluster that a member belongs to. It is used at the first start; later starts read
 // it from DataDir.
 type Cluster struct {
 	// Initial maps the name of each member to its peer URLs. Default nil: only this member; see
@@ -125,19 +125,19 @@ type TLS struct {
 	// CertFile and KeyFile are PEM files, read again at every handshake.
 	CertFile string
 	KeyFile  string
-	// ClientCertFile and ClientKeyFile, if set, are used instead for connections to other
-	// members. They count only in PeerTLS.
+	// ClientCertFile and ClientKeyFile, if set, are used instead for connections to other members.
+	// They are used only in PeerTLS.
 	ClientCertFile string
 	ClientKeyFile  string
-	// TrustedCAFile is a PEM bundle, read again at every handshake. If it or ClientCertAuth is
-	// set, a client must have a certificate that the bundle verifies, or the system's if it is
-	// not set.
+	// TrustedCAFile is a PEM bundle, read again at every handshake. If it or ClientCertAuth is set,
+	// a client must present a certificate that the bundle verifies. The default bundle is the
+	// system's.
 	TrustedCAFile  string
 	ClientCertAuth bool
 	// CRLFile has revocation lists, one in DER or any number in PEM. It is read again at every
 	// handshake.
 	CRLFile string
-	// AllowedHostnames and AllowedCNs, if not empty, say which certificates are accepted.
+	// AllowedHostnames and AllowedCNs, if not empty, limit the certificates that are accepted.
 	AllowedHostnames []string
 	AllowedCNs       []string
 	// Auto makes a self-signed certificate, kept in DataDir, if CertFile and KeyFile are empty.
@@ -148,8 +148,7 @@ type TLS struct {
 	// the newest.
 	MinVersion string
 	MaxVersion string
-	// SelfSignedYears is the life of a certificate made by Auto, in years.
-	// Default 1.
+	// SelfSignedYears is the validity of a certificate made by Auto, in years. Default 1.
 	SelfSignedYears int
 }
 
@@ -177,14 +176,13 @@ type Limits struct {
 	// would exceed it are refused. The smallest quota of all members counts. Negative: no limit.
 	// Default 2 GiB.
 	QuotaBackendBytes int64
-	// MembersOfProcess is how many members share the files that the process may open.
-	// Default 1.
+	// MembersOfProcess is how many members share the process's limit of open files. Default 1.
 	MembersOfProcess int
 }
 
 // GRPC configures the gRPC connections and calls.
 type GRPC struct {
-	// MaxConcurrentStreams is for one connection. Default 16,384.
+	// MaxConcurrentStreams is the limit for one connection. Default 16,384.
 	MaxConcurrentStreams uint32
 	// KeepAliveMinTime is how long a client must wait between pings; one that
 	// pings more often is disconnected. Default 5 s.
@@ -195,19 +193,19 @@ type GRPC struct {
 	// KeepAliveTimeout is how long a ping may stay unanswered before the
 	// connection is closed. 0: gRPC's own. Default 20 s.
 	KeepAliveTimeout time.Duration
-	// WarnAfter is how long a call may take before the log says what it waited for. 0: no
+	// WarnAfter is how long a call may take before a warning logs what it waited for. 0: no
 	// warnings. Default 300 ms.
 	WarnAfter time.Duration
 }
 
-// Compaction says how much history is kept. 0 in the field of the mode keeps all. Otherwise,
-// history is also dropped when the quota is almost used up.
+// Compaction configures how much history is kept. 0 in the field for the mode keeps everything.
+// Otherwise, history is also dropped when the quota is almost used up.
 type Compaction struct {
 	// Mode is "periodic" or "revision". Default "periodic".
 	Mode string
 	// Period is how long revisions are kept. Default an hour.
 	Period time.Duration
-	// Revisions is how many revisions are kept; in periodic mode at least, however old they
+	// Revisions is how many revisions are kept. In periodic mode it is a minimum, however old they
 	// are. Default 10,000.
 	Revisions int64
 }
@@ -234,7 +232,7 @@ type Backup struct {
 // wrong unit is the likelier explanation.
 const maxElectionTimeout = 50 * time.Second
 
-// minCheckpointInterval is how long silent leases are collected for one entry anyway.
+// minCheckpointInterval is how long silent leases are collected for one entry in any case.
 const (
 	minCheckpointInterval  = 100 * time.Millisecond
 	checkpointIntervalRule = "--lease-checkpoint-interval must be at least 100ms: silence is always " +
@@ -313,7 +311,7 @@ func (c Config) ClientAutoTLSDir() string { return filepath.Join(c.DataDir, "fix
 // PeerAutoTLSDir is the directory of the self-signed certificate for peers.
 func (c Config) PeerAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtures", "peer") }
 
-// Validate returns an error that names every wrong setting, each on its own line, with a remedy. It
+// Validate returns an error that lists every invalid setting on its own line, with a remedy. It
 // does no I/O: [New] and Run find missing files and busy ports.
 func (c Config) Validate() error {
 	var errs []error
@@ -394,8 +392,8 @@ func (c Config) checkURLs() error {
 	return errors.Join(errs...)
 }
 
-// CheckBootstrap returns an error if this member cannot be started for the first time: it must be
-// one of the initial cluster. Validate does not check this, because a member with data ignores
+// CheckBootstrap returns an error if this member cannot be started for the first time: it must be a
+// member of the initial cluster. Validate does not check this, because a member with data ignores
 // the initial cluster, which may be out of date.
 func (c Config) CheckBootstrap() error { return c.identity().CheckBootstrap() }
 

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/internal/member/metrics"
 )
 
-// Access says how users log in once access control is enabled, and whether it must be.
+// Access configures logins under access control, and whether access control is required.
 type Access struct {
-	// Token is the kind of tokens that stand for a login, as in etcd: "simple",
+	// Token is the kind of token that a login returns, as in etcd: "simple",
 	// "jwt,OPTION=VALUE,...", or empty for none. Default "simple".
 	Token string
 	// TokenTTL is how long a simple token is valid after its last use. Default 5 minutes.
@@ -24,17 +24,17 @@ type Access struct {
 	BcryptCost int
 	// MinPassword is how many characters a new password needs. Default 8; etcd has no minimum.
 	MinPassword int
-	// MaxFailedLogins is how many logins may fail in a row from one address; after that the
-	// address may try once in five seconds. One user may fail ten times as often, from all
-	// addresses together where it has not logged in before. 0: no limit. Default 10.
+	// MaxFailedLogins is how many logins may fail in a row from one address; after that, the
+	// address may try once every five seconds. For one user, the limit is ten times as high,
+	// counted over all addresses from which it has not logged in before. 0: no limit. Default 10.
 	MaxFailedLogins int
 	// MetricsPrincipals is how many principals each metric about principals names, at most 1,000.
 	// Every client that reaches the metrics can read the names. Default 0.
 	MetricsPrincipals int
 	// Audit configures the audit log. Default: none.
 	Audit Audit
-	// Insecure says that only trusted clients can reach the member. It only turns off the
-	// warnings about an open member.
+	// Insecure declares that only trusted clients can reach the member. It only turns off the
+	// warnings about missing access control.
 	Insecure bool
 }
 
@@ -45,7 +45,7 @@ type Audit struct {
 	// Level is "changes": of users, roles, members, settings and leases; "writes": of keys as well;
 	// or "reads": these as well. Denied calls are always recorded. Default "changes".
 	Level string
-	// WhenFull says what happens to a call whose record cannot be written: "drop" drops and counts
+	// WhenFull is what happens to a call if its record cannot be written: "drop" drops and counts
 	// the record, "stop" rejects the call. Default "drop".
 	WhenFull string
 	// MaxMegabytes is the size at which a file is rotated, and MaxFiles how many old ones are kept;

@@ -11,14 +11,14 @@ type HTTP struct {
 	// Gateway serves the JSON gateway under /v3/. Default true.
 	Gateway bool
 	// UI configures the page for people under /ui/, which needs the gateway: "off", no page;
-	// "read-only", a page without controls that change something; or "on". It is not a
-	// protection: access control decides what a user may do. Default "on".
+	// "read-only", a page without controls that change something; or "on". It protects nothing:
+	// access control decides what a user may do. Default "on".
 	UI string
 	// Pprof serves /debug/pprof/. Default false.
 	Pprof bool
 	// CORS lists the other origins whose pages may call this member from a browser, each as
-	// SCHEME://HOST[:PORT]. Default none. Unlike in etcd it cannot be all: then any page that is
-	// open in a browser which can reach the member could write to it.
+	// SCHEME://HOST[:PORT]. Default none. Unlike in etcd it cannot be all: otherwise any page open
+	// in a browser that can reach the member could write to it.
 	CORS []string
 	// HostWhitelist lists the host names that plain HTTP requests may have in Host, against DNS
 	// rebinding; "*" is all. Default none: all names, but at a loopback address only IP

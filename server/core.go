@@ -26,7 +26,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// core owns the replica and the shell around it: one goroutine performs the actions that the shell
+// core owns the replica and the shell around it. One goroutine performs the actions that the shell
 // returns. All other goroutines reach the replica through the core's inbox.
 type core struct {
 	replica *replica.Replica
@@ -61,7 +61,7 @@ type beginning struct {
 	current bool     // the state was up to date with the cluster: later changes are news
 }
 
-// waiting has the watchers of keys and of lease events. The wait queues follow the hub.
+// waiting holds the watchers of keys and of lease events. The wait queues follow the hub.
 type waiting struct {
 	news           *leaseNews
 	hub            *watch.Hub[*api.Event]
@@ -84,7 +84,7 @@ func newWaiting(view func() *fsm.View, memory uint64) waiting {
 // View implements etcd.Node.
 func (c *core) View() *fsm.View { return c.view.Load() }
 
-// next has the times at which the core's rare tasks are due.
+// next holds the times at which the core's infrequent tasks are due.
 type next struct {
 	count     lease.Instant // counting the caches
 	malformed lease.Instant // logging a malformed message
@@ -108,11 +108,11 @@ func (c *core) publishStats(now lease.Instant) {
 	c.stats.Store(s)
 }
 
-// countEvery is the interval for counting the caches; counting looks at each.
+// countEvery is the interval for counting the caches. Each count visits every cache.
 const countEvery = 1000 * lease.Instant(1)
 
-// run is the core's loop. It returns nil when ctx ends, and identity.ErrRemoved when the
-// member is no longer in the cluster.
+// run is the core's loop. It returns nil when ctx ends, and identity.ErrRemoved when the member has
+// been removed from the cluster.
 func (c *core) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -135,8 +135,8 @@ func (c *core) run(ctx context.Context) error {
 	}
 }
 
-// step does one round of work. It returns how long the core may sleep, or why this member stops,
-// for instance identity.ErrRemoved. Package shell defines the order.
+// step does one round of work. It returns how long the core may sleep, or an error if this member
+// must stop, for instance identity.ErrRemoved. Package shell defines the order.
 func (c *core) step() (time.Duration, error) {
 	for {
 		switch do := c.shell.Next(); do {
@@ -186,7 +186,7 @@ func (c *core) do(do shell.Do) {
 		}
 	case shell.Save:
 		if a, ok := s.Arrived.(*arrival); ok {
-			c.writer.expect(a) // before the message that asks for it
+			c.writer.expect(a) // before the message that refers to it
 		}
 		c.tracer.Appending(s.Out.Append)
 		c.writer.put(s.Out.Append)
@@ -242,7 +242,7 @@ func (c *core) lookAround() {
 	}
 	c.snap.relieve(c, full)
 	c.snap.follow(c)
-	if !full { // otherwise relieve takes snapshots, and keeps less of the log
+	if !full { // on a full disk, relieve takes the snapshots, and keeps less of the log
 		c.snap.rest(c)
 	}
 	c.logLeaderless()
@@ -357,8 +357,8 @@ func (c *core) logLeaderless() {
 	}
 }
 
-// logSilent logs members that seem unresponsive or cut off. At a follower that is the leader, which
-// it now tries to replace.
+// logSilent logs members that seem unresponsive or cut off. On a follower, that is the leader,
+// which the follower now tries to replace.
 func (c *core) logSilent(out *replica.Output) {
 	for _, s := range out.Silent {
 		c.log.Warn("a member is unresponsive: it is connected but does not answer, or it is cut "+
@@ -367,7 +367,7 @@ func (c *core) logSilent(out *replica.Output) {
 	}
 }
 
-// logLeader logs a new leader, and that there is no leader any more.
+// logLeader logs the election or the loss of a leader.
 func (c *core) logLeader(old, s *replica.Status) {
 	switch {
 	case s.Leader == old.Leader:

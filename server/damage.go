@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/internal/member/identity"
 )
 
-// unwaited owns a command that nothing waits for.
+// unwaited owns a command whose result is not awaited.
 type unwaited struct{}
 
 func (unwaited) answered(int64) {}
@@ -44,7 +44,7 @@ func (c *core) hash(image *fsm.Image) {
 // logDamage logs, at each member, what the comparison of the states has found.
 func (c *core) logDamage(old, v *fsm.View) {
 	if !c.began.current {
-		return // may be old news
+		return // the result may be outdated
 	}
 	for _, a := range v.Alarms {
 		switch {
@@ -62,7 +62,7 @@ func (c *core) logDamage(old, v *fsm.View) {
 	}
 }
 
-// damaged saves the state in memory as well, and says what to do.
+// damaged also saves the state in memory, and returns an error with a remedy.
 func (c *core) damaged(err error) error {
 	image := c.replica.Machine().Image()
 	name := fmt.Sprintf("damaged-%d.backup", image.View.Index)

@@ -21,7 +21,7 @@ type BackupInfo struct {
 	// Cluster is the ID of the backup's cluster, and Members its number of members.
 	Cluster uint64
 	Members int
-	// Restore is the ID of the restore that the cluster began with, 0 if it began with none.
+	// Restore is the ID of the restore that the cluster began with, 0 if none.
 	Restore uint64
 	// ClusterVersion is the cluster version at the time of the backup, and so the version of its
 	// records.
@@ -69,7 +69,7 @@ func BackupStatus(r io.Reader) (BackupInfo, error) {
 	}, nil
 }
 
-// ErrNotEmpty means that the directory into which a backup should be restored is not empty.
+// ErrNotEmpty means that the directory to restore a backup to is not empty.
 var ErrNotEmpty = identity.ErrNotEmpty
 
 // RestoreOptions change how a backup is restored.
@@ -78,17 +78,17 @@ type RestoreOptions struct {
 	// are checked anyway.
 	SkipHash bool
 	// BumpRevision is added to the revision of the backup. It must exceed the number of revisions
-	// after the backup. 0 raises the revision beyond anything that the old cluster can have
-	// reported, whatever it did after the backup (T34). History up to the new revision is marked as
-	// compacted, so that older watches must start over.
+	// after the backup. 0 raises the revision above every revision that the old cluster can have
+	// reported, regardless of what it did after the backup (T34). History up to the new revision is
+	// marked as compacted, so that older watches must start over.
 	BumpRevision int64
 	// KeepRevision continues with the revision and the history of the backup. Use it only if the
 	// cluster made no revision after the backup, or reported none to a client: otherwise older
 	// watches wait for revisions that are used a second time.
 	KeepRevision bool
 	// Removed are the IDs of earlier members that no longer belong to the cluster. If such a member
-	// returns, it is rejected and stops, instead of forming a second cluster. It looks for Member,
-	// the ID that this member keeps; 0 for a new ID.
+	// returns, it is rejected and stops, instead of forming a second cluster. It recognizes this
+	// member by Member, the ID that this member keeps; 0 for a new ID.
 	Removed []uint64
 	Member  uint64
 }
@@ -98,13 +98,13 @@ type RestoreOptions struct {
 // [ErrBackup], and Restore leaves nothing behind.
 //
 // The member is the founder of a new cluster, with IDs derived from c as at any first start. Keys
-// and leases are those of the backup. When the member starts to serve, each lease begins its full
-// TTL, or its remaining time at the last checkpoint. Revisions (T34) and fencing tokens (T27)
-// continue above all that may have been issued before, however often the backup was restored,
-// unless the wall clock is behind that of earlier restores. The history before is compacted.
+// and leases are those of the backup. When the member starts to serve, each lease starts over with
+// its full TTL, or with the time that remained at its last checkpoint. Revisions (T34) and fencing
+// tokens (T27) continue above all that may have been issued before, however often the backup was
+// restored, unless the wall clock is behind that of earlier restores. Earlier history is compacted.
 //
-// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own, so that it is
-// rejected where the previous cluster keeps its backups ([Config.Backup]).
+// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own, so that it
+// cannot write to the previous cluster's backups ([Config.Backup]).
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -113,9 +113,9 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 }
 
 // Found founds a cluster in an empty data directory, which becomes that of its first member, and
-// returns the IDs of the cluster and the member. It does not start the member. Use it where members
-// are started so that they never found a cluster, and a lost disk cannot create a second one. It
-// completes an interrupted founding.
+// returns the IDs of the cluster and the member. It does not start the member. Use it if members
+// are configured never to found a cluster, so that a lost disk cannot create a second one. Found
+// also completes an interrupted founding.
 func Found(c Config) (cluster, member uint64, err error) {
 	if err := c.Validate(); err != nil {
 		return 0, 0, err
@@ -144,8 +144,8 @@ func (c Config) identity() identity.Config {
 	}
 }
 
-// machineConfig leaves out the shortest TTL and the most keys: apply would depend on them, and
-// members may be configured differently. The API checks them.
+// machineConfig leaves out the minimum TTL and the maximum number of keys: members may have
+// different limits, and apply must not depend on them. The API checks them.
 func machineConfig(c Config) fsm.Config {
 	return fsm.Config{Versions: version.Spoken, Beside: identity.Beside, Lease: lease.Config{
 		CheckpointInterval: lease.TTL(c.Lease.CheckpointInterval.Milliseconds()),

@@ -9,10 +9,11 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// admit rejects what cannot be applied now and would only wait, or take space in the log for
-// nothing. On a full disk that is everything except what makes room, and in the end that, too: the
-// rest is reserved for the expiry of leases. A follower with a full disk forwards writes while it
-// has a reserve: it gets the entries in any case, whichever member the client calls.
+// admit rejects commands that could not be applied now: they would only wait, or waste space in the
+// log. On a full disk, these are all commands except those that free space, and eventually those,
+// too: the rest of the disk is reserved for the expiry of leases. A follower with a full disk
+// forwards writes while it has a reserve: it gets the entries in any case, whichever member the
+// client calls.
 func (n *node) admit(commands ...fsm.Command) error {
 	if slices.ContainsFunc(commands, n.View().Refuses) {
 		return fsm.ErrNoSpace
@@ -42,7 +43,7 @@ func (n *node) elsewhere() bool {
 	return leader != 0 && leader != n.member
 }
 
-// grows reports whether cmd may need room beyond its own space in the log.
+// grows reports whether cmd may make the state larger.
 func grows(cmd fsm.Command) bool {
 	switch cmd := fsm.Inner(cmd).(type) {
 	case *fsm.DeleteRange, *fsm.Revoke, *fsm.Compact, *fsm.SetAlarm, *fsm.SetLimits,
@@ -56,7 +57,8 @@ func grows(cmd fsm.Command) bool {
 }
 
 // raiseNoSpace replicates the alarm after a command was rejected because it would have exceeded the
-// quota: all members then reject growth, until there is enough room for a while.
+// quota: all members then reject commands that grow the state, until it has been below the quota
+// for a while.
 func (n *node) raiseNoSpace(ctx context.Context) {
 	v := n.View()
 	if v.Full() || n.roomy() { // or the request alone is too large

@@ -14,14 +14,14 @@ import (
 )
 
 // entrance delays calls until a member can answer them. The pages (health, metrics, version) are
-// served before: they show what the member waits for.
+// served earlier: they show what the member waits for.
 //
-// For two election timeouts calls wait, and gRPC connections are not accepted, because a client
-// that knows other members is better off with one of those. After that calls are rejected at once.
+// For two election timeouts calls wait, and gRPC connections are not accepted, so that a client
+// with other endpoints tries those. After that, calls are rejected at once.
 type entrance struct {
 	node   *node
 	opened chan struct{} // closed when calls are let in
-	isOpen atomic.Bool   // set before that, for the usual case
+	isOpen atomic.Bool   // set before opened is closed; the fast path
 	late   chan struct{} // closed when calls no longer wait
 	open   func()
 	refuse func()

@@ -11,13 +11,14 @@ import (
 	"leasehold.dev/internal/shell"
 )
 
-// maxQueued is how many client requests may wait for the core's next step. Beyond it they are
+// maxQueued is how many client requests may wait for the core's next step. Further requests are
 // rejected at once. The leader's own commands do not pass through here, so expiry continues however
 // busy clients are (T13).
 const maxQueued = 1 << 16
 
 // inbox is where the goroutines of clients and of the disk leave work for the core. The core takes
-// everything since its last look in one batch, unless that is very much.
+// everything that has arrived since its last step in one batch, up to maxTaken requests of each
+// kind.
 type inbox struct {
 	wake chan struct{} // has a token while there is something to take
 
@@ -27,8 +28,8 @@ type inbox struct {
 	room   *sync.Cond // signaled when messages were taken, or the inbox was closed
 }
 
-// maxMessages is how many messages of other members may wait for the core's next step. Beyond it
-// they wait on their connections, which slows down the senders.
+// maxMessages is how many messages of other members may wait for the core's next step. Further
+// messages wait on their connections, which slows down the senders.
 const maxMessages = 1 << 12
 
 // mail is the contents of an inbox.
@@ -48,7 +49,7 @@ func (b *inbox) task(f func()) bool {
 	return b.put(func(m *mail) { m.Tasks = append(m.Tasks, f) })
 }
 
-// putMessage leaves a message of another member, once there is room.
+// putMessage adds a message of another member, and waits while the inbox is full.
 func (b *inbox) putMessage(m *replica.Message) {
 	b.mu.Lock()
 	for !b.closed && len(b.Messages) >= maxMessages {
@@ -61,8 +62,8 @@ func (b *inbox) putMessage(m *replica.Message) {
 	b.signal()
 }
 
-// ask adds client requests, unless too many of their kind wait: used returns how many that would
-// be. It then returns an error.
+// ask adds client requests. used returns how many of their kind would then be queued; if that is
+// too many, ask returns an error.
 func (b *inbox) ask(used func(*mail) int, add func(*mail)) error {
 	full := false
 	ok := b.put(func(m *mail) {
@@ -111,8 +112,8 @@ func (b *inbox) signal() {
 	}
 }
 
-// maxTaken is how many requests of each kind the core takes for one step: some milliseconds' worth.
-// The others wait for the next step, which follows at once.
+// maxTaken is how many requests of each kind the core takes for one step: a few milliseconds'
+// worth. The others wait for the next step, which follows at once.
 const maxTaken = 1 << 14
 
 // take returns the waiting work, with no more client requests than a step has time for, and reuses
@@ -125,7 +126,7 @@ func (b *inbox) take(spare shell.Mail) shell.Mail {
 	return m
 }
 
-// takeMost takes at most this many requests of each kind, and reports whether some are left. Cache
+// takeMost takes at most this many requests of each kind, and reports whether any are left. Cache
 // messages are taken as a whole, because they must not be delayed past a read that arrived after
 // them.
 func (b *inbox) takeMost(spare shell.Mail, most int) (m shell.Mail, left bool) {
@@ -147,7 +148,8 @@ func (b *inbox) takeMost(spare shell.Mail, most int) (m shell.Mail, left bool) {
 	return m, left
 }
 
-// few returns how many batches have at least this many leases together, or the number of batches.
+// few returns how many of the first batches it takes to reach this many leases, or the number of
+// all batches.
 func few(batches []*replica.Renewals, leases int) (n int) {
 	for n < len(batches) && leases > 0 {
 		leases -= batches[n].Size()

@@ -23,8 +23,8 @@ var errNotTaken = errors.New("server: the snapshot was not installed")
 
 // sendSnapshot streams the state to a member that is too far behind for the log. The core calls it.
 // A goroutine sends an immutable image of the current state, not the newest snapshot on disk: that
-// may be older than the membership that includes the other member. The log after the image is kept
-// until the stream has ended.
+// one may predate the change that added the other member. The log after the image is kept until the
+// stream has ended.
 func (p *peers) sendSnapshot(m *replica.Message) {
 	image, conf := p.replica.Machine().Image(), p.replica.ConfState()
 	index, term := image.View.Index, p.replica.Status().Term
@@ -122,9 +122,8 @@ func (p *peers) Snapshot(
 	}
 	meta := m.Raft.GetSnapshot().GetMetadata()
 	if meta.GetIndex() <= p.view().Index {
-		// The sender has what it needs: it continues after the snapshot. After an error it would
-		// start over, and if its log does not reach back that far, send the snapshot again,
-		// forever.
+		// The sender continues after this snapshot. If it got an error, it would start over, and
+		// send the snapshot again and again if its log does not reach back far enough.
 		return nil
 	}
 	w, err := p.disk.NewSnapshot(storage.SnapshotMeta{
@@ -169,21 +168,21 @@ func receive(
 	if _, err := next(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: more follows its end (%v)", fsm.ErrCorrupt, err)
 	}
-	// A full disk costs the sender a retry now; later it would cost the member.
+	// If the disk is full now, the sender retries; later, this member would fail.
 	if err := w.Finish(); err != nil {
 		return nil, err
 	}
 	return machine, nil
 }
 
-// arrival is a received snapshot that is not yet the newest. It belongs to one goroutine at a time,
-// and the last one commits or rejects it: the stream's, the core's from the inbox on, and the
-// writer's if the replica accepts it.
+// arrival is a received snapshot that is not yet the newest. It belongs to one goroutine at a time:
+// the stream's, then the core's, and the writer's if the replica accepts it. The last one commits
+// or rejects it.
 type arrival struct {
 	message *raftpb.Message
 	machine *fsm.Machine
 	writer  *storage.SnapshotWriter
-	done    chan error // capacity 1: it is on disk, or was rejected
+	done    chan error // capacity 1; nil if the snapshot is on disk, else why it was rejected
 }
 
 // refuse drops the snapshot, and returns the reason to the sender.
@@ -206,7 +205,7 @@ func (b *inbox) offer(ctx context.Context, a *arrival) error {
 	case err := <-a.done:
 		return err
 	case <-ctx.Done():
-		// The core or the disk still has it; only the sender gets no answer.
+		// The core or the writer still owns the arrival; only the sender gets no answer.
 		return ctx.Err()
 	}
 }

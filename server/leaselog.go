@@ -9,13 +9,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file logs what happens to leases, at level debug: replicated events at every member,
-// renewals at the member that answered them. It runs on the core's goroutine. If the level is
-// higher, it costs one check of the level.
+// This file logs what happens to leases, at level debug: replicated events on every member,
+// renewals on the member that answered them. It runs on the core's goroutine. At higher levels, it
+// costs one check of the level.
 
 func (c *core) debugs() bool { return c.log.Enabled(context.Background(), slog.LevelDebug) }
 
-// logLeases logs what happened between two views, except the replay of the log at the start.
+// logLeases logs the lease events between two views, except those replayed from the log at startup.
 func (c *core) logLeases(old, v *fsm.View) {
 	before, replaying := c.replica.Machine().Replaying()
 	if replaying || !c.debugs() {
@@ -83,7 +83,7 @@ func (c *core) logRenewals(out *replica.Output) {
 	}
 }
 
-// logRole logs when this member begins to time leases, and when it stops.
+// logRole logs when this member starts and stops timing leases.
 func (c *core) logRole(old, s *replica.Status) {
 	switch {
 	case s.Primary && (!old.Primary || s.Term != old.Term):

@@ -23,7 +23,7 @@ const (
 	// maxTxnOps is the largest value of Limits.MaxTxnOps.
 	maxTxnOps = 1 << 14
 	// opGrowth is how much longer an operation may be in the log than in a request: a lease's ID is
-	// longer, and a secret, a bound, or the name of the client is added.
+	// encoded in more bytes, and a secret, a bound, or the name of the client is added.
 	opGrowth = 128
 	// requestGrowth is the same for a request without its operations, and for the rest of a
 	// message.

@@ -31,15 +31,15 @@ import (
 // set no earlier deadline: etcd's five seconds plus two election timeouts.
 const requestTimeout = 7 * time.Second
 
-// node is the member for the API services. It is safe for concurrent use: everything passes through
-// the core's inbox or is an immutable view.
+// node is the member as the API services see it. It is safe for concurrent use: everything passes
+// through the core's inbox or is an immutable view.
 type node struct {
 	*core
 	cluster, member uint64
 	limits          *api.RateLimiter
 	keeper          *keeper.Keeper  // nil if no backups are made
-	alarmed         atomic.Bool     // this member, not a client, raised the NOSPACE alarm
-	short           chan struct{}   // capacity 1: a command was rejected for lack of room
+	alarmed         atomic.Bool     // the NOSPACE alarm was raised by this member, not by a client
+	short           chan struct{}   // capacity 1: a command was rejected because the quota is used up
 	expelled        <-chan struct{} // of Server.expelled
 	calls           sync.Pool       // of *call
 }
@@ -66,20 +66,20 @@ func (n *node) newCall() *call {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }
 
-// patience returns how long a command may wait, and how much of that is for caches. So a write
+// patience returns how long a command may wait, and how much of that is for caches, so that a write
 // outlives a cache that has failed (T15).
 func (n *node) patience() (all time.Duration, caches lease.TTL) {
 	caches = n.View().CacheTTL
 	return requestTimeout + time.Duration(caches)*time.Millisecond, caches
 }
 
-// maxHaste bounds how long before its deadline a call is answered, so that the answer arrives; the
-// margin is also at most a tenth of the remaining time.
+// maxHaste bounds the margin before its deadline at which a call is answered, so that the answer
+// arrives in time. The margin is also at most a tenth of the remaining time.
 const maxHaste = 250 * time.Millisecond
 
-// wait returns when the core has answered, or when the context, the request's time or the member
-// has ended. Only in the first case may the call be recycled. If there is no leader, it returns
-// shortly before the context's deadline, with an error that says so.
+// wait returns when the core has answered, or when the context has ended, the request has timed
+// out, or the member has stopped. Only in the first case may the call be recycled. If there is no
+// leader, it returns shortly before the context's deadline, with an error that says so.
 func (n *node) wait(ctx context.Context, c *call) (err error) {
 	if c.stages.Timed() {
 		command := c.proposal.Command != nil
@@ -89,7 +89,7 @@ func (n *node) wait(ctx context.Context, c *call) (err error) {
 	if c.proposal.Command != nil {
 		limit, caches = n.patience()
 	}
-	rest := time.Duration(0) // of the limit, after the first look
+	rest := time.Duration(0) // the rest of the limit, after the first wait
 	if at, ok := ctx.Deadline(); ok {
 		left := time.Until(at)
 		if soon := left - min(left/10, maxHaste); soon < limit {
@@ -111,8 +111,8 @@ func (n *node) wait(ctx context.Context, c *call) (err error) {
 	return n.atEnd(c)
 }
 
-// late is wait for a call that must be answered now if there is no leader; otherwise it may wait
-// for rest.
+// late continues wait for a call that is answered now if there is no leader; otherwise it waits for
+// rest.
 func (n *node) late(ctx context.Context, c *call, rest time.Duration, caches lease.TTL) error {
 	if why := n.Outage(); why != "" {
 		return &api.TimeoutError{Caches: caches, Outage: why}
@@ -134,10 +134,10 @@ func (n *node) late(ctx context.Context, c *call, rest time.Duration, caches lea
 	return n.atEnd(c)
 }
 
-// atEnd is wait for a call when the member has ended.
+// atEnd continues wait after the member has stopped.
 func (n *node) atEnd(c *call) error {
 	select {
-	case <-c.done: // the core's last answers, for example that this member was removed
+	case <-c.done: // one of the core's last answers, for example that this member was removed
 		return nil
 	default:
 		return api.ErrStopped
@@ -170,13 +170,12 @@ func (n *node) recycle(c *call) {
 	n.calls.Put(c)
 }
 
-// Propose implements api.Node. The command is applied if the caller of ctx has permission.
+// Propose implements api.Node. The command is applied if the caller in ctx has permission.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	who := api.CallerOf(ctx)
 	err := n.requireLogin(ctx, who)
 	if fsm.Membership(cmd) {
-		// Apply decides; but a leader hands over before it is removed, so check before that as
-		// well.
+		// Apply decides. But a leader hands over before it is removed, so check before that, too.
 		err = n.confirmed(ctx, func(s *access.State) error { return s.CheckRoot(who) })
 	}
 	if err != nil {
@@ -194,7 +193,7 @@ func (n *node) requireLogin(ctx context.Context, who access.Caller) error {
 	return n.confirmed(ctx, func(s *access.State) error { return s.CheckKnown(who) })
 }
 
-// confirmed returns the result of check for users and roles that are no older than the call, or nil
+// confirmed returns the result of check on users and roles at least as recent as the call, or nil
 // if access control is disabled.
 func (n *node) confirmed(ctx context.Context, check func(*access.State) error) error {
 	if !n.View().Access.Enabled() {
@@ -206,7 +205,8 @@ func (n *node) confirmed(ctx context.Context, check func(*access.State) error) e
 	return check(n.View().Access)
 }
 
-// order is Propose for a command that is a By already, or that this member issues itself.
+// order is Propose for a command that is already wrapped in a By, or that this member issues
+// itself.
 func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err := n.admit(cmd); err != nil {
 		return n.repeated(ctx, cmd, err)
@@ -217,14 +217,15 @@ func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 		n.raiseNoSpace(ctx)
 	}
 	if r, ok := fsm.Inner(cmd).(*fsm.RemoveMember); ok && r.ID == n.member && n.isExpelled() {
-		// Nobody sends it the entry any more, but the others' rejection is the answer.
+		// The entry no longer reaches this member, but the other members' rejection shows that it
+		// was removed.
 		return fsm.Result{Revision: n.View().KV.Revision()}, nil
 	}
 	return res, err
 }
 
-// repeated returns the rejection of a command or, if the command identifies itself and was applied
-// before, its outcome then: that needs no space in the log.
+// repeated returns the rejection of a command or, if the command has an idempotency key and was
+// applied before, its earlier outcome, which takes no space in the log.
 func (n *node) repeated(ctx context.Context, cmd fsm.Command, refusal error) (fsm.Result, error) {
 	if !fsm.MayBeRepeated(cmd) {
 		return fsm.Result{}, refusal
@@ -297,7 +298,7 @@ func (n *node) InspectLease(
 	})
 }
 
-// read waits for the read of c.
+// read waits for the result of the read that c submitted.
 func (n *node) read(ctx context.Context, c *call) error {
 	c.stages = n.tracer.Ask(ctx)
 	err := n.inbox.ask(func(m *mail) int { return len(m.Reads) + 1 },
@@ -321,11 +322,11 @@ func (n *node) Renew(id lease.ID, by *access.State, to api.Renewed) error {
 	})
 }
 
-// transferPoll is how often MoveLeader checks who leads.
+// transferPoll is how often MoveLeader checks which member leads.
 const transferPoll = 5 * time.Millisecond
 
-// MoveLeader implements etcd.Node. Raft gives up a transfer after an election timeout, silently;
-// so this waits for the outcome.
+// MoveLeader implements etcd.Node. Raft silently abandons a transfer after an election timeout, so
+// MoveLeader waits for the outcome.
 func (n *node) MoveLeader(ctx context.Context, target uint64) error {
 	begun := make(chan error, 1)
 	if !n.inbox.task(func() { begun <- n.replica.Transfer(target) }) {
@@ -370,7 +371,7 @@ func (n *node) Status() etcd.Status {
 	out := etcd.Status{
 		MemberID: n.member, ClusterID: n.cluster,
 		Leader: s.Leader, Term: s.Term, Index: s.Index, Applied: s.Applied,
-		// All of the state is in memory, and not all of it is on disk as well.
+		// All of the state is in memory, but some of it may not be in the files on disk.
 		DBSize: max(int64(usage.DiskBytes), v.Bytes.Sum()), DBSizeInUse: v.Bytes.Sum(),
 		Quota:          v.Quota,
 		StorageVersion: version.Semantic(n.storageVersion()), Learner: v.Learner(n.member),

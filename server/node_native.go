@@ -23,7 +23,7 @@ func (n *node) InspectLeases(
 	return n.read(ctx, c)
 }
 
-// ProposeAll implements native.Node. Like Propose it acts for the caller of ctx.
+// ProposeAll implements native.Node. Like Propose, it acts for the caller in ctx.
 func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.Outcome {
 	out := make([]native.Outcome, len(commands))
 	who := api.CallerOf(ctx)
@@ -62,7 +62,7 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 	return out
 }
 
-// leave puts commands into the inbox together, all or none.
+// leave puts all commands into the inbox together, or none.
 func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*call) error {
 	for i, cmd := range commands {
 		c := n.newCall()
@@ -85,11 +85,12 @@ func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*cal
 	return err
 }
 
-// RenewAll implements native.Node. It passes to the core once, however many leases there are.
+// RenewAll implements native.Node. It makes one request to the core, regardless of the number of
+// leases.
 func (n *node) RenewAll(r *replica.Renewals) error {
 	return n.inbox.ask(
 		func(m *mail) int {
-			if r.Number > 0 { // a relay's round: all of its clients would renew one by one without it
+			if r.Number > 0 { // a relay's round replaces many renewals
 				return m.renewing / 2
 			}
 			return m.renewing + r.Size()
@@ -102,7 +103,7 @@ func (n *node) RenewAll(r *replica.Renewals) error {
 
 // EndKeeper implements native.Node.
 func (n *node) EndKeeper(by replica.Keeper) {
-	// In the order of its renewals; otherwise those would create groups that nothing ends.
+	// This must follow the renewals of the group: later ones would create groups that nothing ends.
 	end := &replica.Renewals{GroupRenewals: replica.GroupRenewals{Keeper: by, End: true}}
 	n.inbox.put(func(m *mail) {
 		m.Together = append(m.Together, end)

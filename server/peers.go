@@ -30,15 +30,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// others is how to reach the other members, and who they are if the state does not say.
+// others holds the settings for reaching the other members, and the members themselves if the state
+// does not have them yet.
 type others struct {
 	way    transport.Way
 	known  []fsm.Member
 	panics *listen.Panics
 }
 
-// peers connects the core with the other members. Its methods as a transport.Handler run on the
-// transport's goroutines, and leave their input in the core's inbox.
+// peers connects the core with the other members. Its transport.Handler methods run on the
+// transport's goroutines, and put their input into the core's inbox.
 type peers struct {
 	*transport.Transport
 	*identity.Peers
@@ -49,9 +50,9 @@ type peers struct {
 	// known are the members that this one learned of when it joined, until it has a state with
 	// members.
 	known []fsm.Member
-	// last has the members of the last update. It belongs to the core, once that runs.
+	// last is the list of members of the last update. It belongs to the core, once that runs.
 	last []fsm.Member
-	// resends are the last pauses before a snapshot was sent again, by member. It belongs to the
+	// resends is the last pause before a snapshot was sent again, by member. It belongs to the
 	// core.
 	resends map[uint64]time.Duration
 	// undecodable limits log lines about messages that cannot be decoded.
@@ -62,7 +63,7 @@ type peers struct {
 
 var _ transport.Handler = (*peers)(nil)
 
-// coreParts are what the peers use of the core.
+// coreParts are the parts of the core that peers uses.
 type coreParts struct {
 	inbox   *inbox
 	replica *replica.Replica // for tasks, and for calls by the core
@@ -96,8 +97,9 @@ func newPeers(
 	return p
 }
 
-// farewell is how long the connections with a removed member are kept. The last message to it is
-// that its removal is committed, and a client that asked it for the removal waits for the answer.
+// farewell is how long the connections with a removed member are kept. The last message to it
+// reports that its removal is committed, and a client that requested the removal through it waits
+// for the answer.
 const farewell = time.Second
 
 // update passes the members to the transport. Removed members are kept for a while.
@@ -142,7 +144,7 @@ func (p *peers) send(messages []*replica.Message) {
 	}
 }
 
-// close ends all connections. The core must have stopped, so that nothing still waits for it.
+// close ends all connections. The core must have stopped, so that no goroutine still waits for it.
 func (p *peers) close() {
 	_ = p.Close()
 	p.wg.Wait()
@@ -197,7 +199,8 @@ func (p *peers) clusterVersion() (number uint8, decided uint64) {
 	return v.Number, v.Decided
 }
 
-// peerWay returns the TLS configuration for listening, nil for none, and how to reach others.
+// peerWay returns the TLS configuration for listening, nil for none, and the settings for reaching
+// other members.
 func peerWay(c Config) (accept *tls.Config, way transport.Way, err error) {
 	way.Dial = c.host.Dialer()
 	if way.Token, err = c.peerToken(); err != nil {
@@ -214,11 +217,11 @@ func peerWay(c Config) (accept *tls.Config, way transport.Way, err error) {
 	return accept, way, err
 }
 
-// minToken is the least length of a token: 128 random bits in hexadecimal. A program that can
+// minToken is the minimum length of a token: 128 random bits in hexadecimal. A program that can
 // connect sees an HMAC of it, and can guess tokens offline.
 const minToken = 32
 
-// peerToken reads the token, nil if there is none. Space around it is ignored.
+// peerToken reads the token, nil if there is none. Surrounding white space is ignored.
 func (c Config) peerToken() ([]byte, error) {
 	if c.PeerTokenFile == "" {
 		return nil, nil
@@ -242,7 +245,7 @@ var wrongPort = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.StatusNotFound)
 })
 
-// listenPeers opens the peer URLs, all or none, and serves them until mux is closed.
+// listenPeers opens all peer URLs or none, and serves them until mux is closed.
 func (s *Server) listenPeers(
 	ctx context.Context, mux *listen.Mux, g *group, fail context.CancelCauseFunc,
 ) error {

@@ -14,7 +14,7 @@ import (
 )
 
 // keyCluster is the header in which a client of any API may name the cluster that it expects, in
-// hexadecimal digits, and in which each stream gets the ID of this one.
+// hexadecimal digits, and in which each stream is sent the ID of this cluster.
 const keyCluster = "leasehold-cluster"
 
 // ours is an intercept.Stream that rejects streams for another cluster.

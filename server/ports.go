@@ -34,8 +34,8 @@ const (
 
 // A third of the files that the process may open, within bounds, is reserved for the member itself:
 // its log and snapshots, and its connections to other members. Otherwise too many client
-// connections would look like a failing disk. peerFiles are for members that connect to this one,
-// minClientFiles is the least that clients need.
+// connections would look like a failing disk. peerFiles are for members that connect to this one.
+// minClientFiles is the minimum for clients.
 const (
 	minOwnFiles    = 150
 	maxOwnFiles    = 400
@@ -47,13 +47,13 @@ const (
 // identified itself.
 const helloPatience = 5 * time.Second
 
-// limits bound the connections to a member, and what its streams may take of the memory.
+// limits bounds the connections to a member, and the memory of its streams.
 type limits struct {
 	clients, peers *listen.Limit
 	memory         uint64 // bytes
 }
 
-// newLimits divides the files that the process may open, and its memory, among its members.
+// newLimits returns one member's share of the process's open files and memory.
 func newLimits(members int, log *slog.Logger) (limits, error) {
 	files, err := host.OpenFiles()
 	if err != nil {
@@ -87,7 +87,7 @@ func clientShare(files uint64) (int, error) {
 	return all - min(max(all/3, minOwnFiles), maxOwnFiles) - peerFiles, nil
 }
 
-// openPorts opens urls, all or none. conf is for the encrypted ones.
+// openPorts opens all urls or none. conf is for the encrypted ones.
 func (s *Server) openPorts(
 	ctx context.Context, urls []url.URL, conf *tls.Config, use use,
 ) ([]port, error) {
@@ -165,8 +165,8 @@ func (c Config) checkTLS() error {
 	return errors.Join(errs...)
 }
 
-// checkRevoked rejects a list of revoked certificates for ports where no certificate is shown:
-// revoked clients could connect there. The port for metrics serves no calls.
+// checkRevoked rejects a revocation list for ports at which clients present no certificate: revoked
+// clients could connect there. The metrics port is exempt, because it serves no calls.
 func (c Config) checkRevoked() error {
 	for _, side := range []struct {
 		flag string

@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// raftLogger passes the Raft library's log on. The library's level info is useful only to debug the
+// raftLogger forwards the Raft library's log. The library's level info is useful only to debug the
 // library.
 type raftLogger struct{ log *slog.Logger }
 
@@ -31,8 +31,8 @@ func (l raftLogger) warn(text string) {
 	l.write(level, text)
 }
 
-// write logs with the position of the library's call, two frames up, so that each has its own rate
-// limit.
+// write logs with the source position of the library's call, two frames up, so that each position
+// has its own rate limit.
 func (l raftLogger) write(level slog.Level, text string) {
 	ctx := context.Background()
 	if !l.log.Enabled(ctx, level) {

@@ -14,23 +14,24 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// rateLimit rejects calls of principals that make too many. It runs after the logins, which
-// identify the caller. Requests on a multiplexed stream are counted where they are read.
+// rateLimit rejects calls of principals that exceed their rate. It runs after the logins
+// interceptor, which identifies the caller. Requests on a multiplexed stream are counted where they
+// are read.
 type rateLimit struct{ *api.RateLimiter }
 
-// uncounted are the calls that the limit does not count: it must not cost anyone a lease, and a
-// client must log in to renew.
+// uncounted are the calls that the limit does not count: no client may lose a lease because of it,
+// and a client must log in to renew.
 var uncounted = map[string]bool{
 	native.LeaseService_Renew_FullMethodName: true,
 	pb.Auth_Authenticate_FullMethodName:      true,
 	pb.Lease_LeaseKeepAlive_FullMethodName:   true,
-	// Each request or watch on these counts, not the stream.
+	// Each request or watch on these streams counts, not the stream.
 	native.StreamService_Open_FullMethodName: true,
 	native.RelayService_Relay_FullMethodName: true,
 	pb.Watch_Watch_FullMethodName:            true,
 }
 
-// admit returns an error for a call beyond the limit, in the form of its API.
+// admit returns an error, in the form of the call's API, if the call exceeds the limit.
 func (l rateLimit) admit(ctx context.Context, method string) error {
 	if uncounted[method] {
 		return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // These errors mean that a member needs another release. [New] and [Server.Run] return them. The
-// data are unchanged: this release did not touch what it does not understand. Restarting the member
+// data are unchanged: a release does not modify data that it cannot read. Restarting the member
 // does not help.
 var (
 	// ErrTooOld means that this release is too old for the member: a newer release has written

@@ -9,8 +9,9 @@ import (
 	"leasehold.dev/internal/shell"
 )
 
-// permit rejects renewals of callers that may not hold their leases, by the newest users, roles and
-// leases that this member knows. The core has the leases at hand, so that is cheap.
+// permit rejects renewals by callers without permission to hold the leases, according to the newest
+// users, roles and leases that this member has. The core has direct access to the leases, so this
+// is cheap.
 func (c *core) permit(m *shell.Mail) {
 	by := c.view.Load().Access
 	if !by.Enabled() || len(m.Renewals) == 0 {

@@ -33,11 +33,11 @@ import (
 // them off.
 const stopTimeout = 3 * time.Second
 
-// cutOff is logged when a graceful stop does so.
+// cutOff is logged when a graceful stop cuts them off.
 const cutOff = "cutting off calls that did not end in time"
 
-// handshakeTimeout is how long a client may take, after the first bytes of an
-// HTTP/2 connection, for the rest of its handshake.
+// handshakeTimeout is how long a client may take, after the first bytes of an HTTP/2 connection, to
+// finish the handshake.
 const handshakeTimeout = 10 * time.Second
 
 // strangerCalls bounds the calls of a connection before a caller on it has logged in.
@@ -64,8 +64,8 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	if ctx.Err() != nil {
 		return nil
 	}
-	// All ports are opened before any is served, so that a port in use is found before a client is
-	// let in.
+	// All ports are opened before any is served, so that a port in use is noticed before the first
+	// client connects.
 	ports, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	}
 	if s.audit != nil {
 		defer s.audit.Close()
-		at := s.node.View().LeaseEvents.Last() // before a client is let in
+		at := s.node.View().LeaseEvents.Last() // before clients are let in
 		f.group.start(fail, func() error { s.audit.Run(ctx, at); return nil })
 	}
 	defer f.shutdown()
@@ -98,12 +98,12 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	<-ctx.Done()
 	s.cfg.Logger.Info("stopping")
 	if !errors.Is(context.Cause(ctx), context.Canceled) {
-		s.handOver(ctx) // does not wait for calls: without the disk, none of them finishes
+		s.handOver(ctx) // before waiting for calls: if the disk fails, none of them finishes
 	}
 	return nil
 }
 
-// listen serves on ports.
+// listen serves calls and pages on ports.
 func (s *Server) listen(
 	ctx context.Context, ports []port, fail context.CancelCauseFunc,
 ) (*frontend, error) {
@@ -197,7 +197,7 @@ func (f *frontend) accept(o port) error {
 	}
 }
 
-// open opens the client and metrics listeners, all or none.
+// open opens all client and metrics listeners, or none.
 func (s *Server) open(ctx context.Context) ([]port, error) {
 	conf, err := s.tlsConfig()
 	if err != nil {
@@ -258,7 +258,7 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 	return out
 }
 
-// interceptors returns what every call passes, outermost first.
+// interceptors returns the interceptors of every call, outermost first.
 func (s *Server) interceptors() (
 	unary []grpc.UnaryServerInterceptor, streams []intercept.Stream,
 ) {
@@ -273,7 +273,7 @@ func (s *Server) interceptors() (
 	return []grpc.UnaryServerInterceptor{c.unary}, append(streams, c.limits.stream)
 }
 
-// nativeOptions returns the options of leasehold.v1, beside etcd's.
+// nativeOptions returns the options of leasehold.v1 that are not in etcd's options.
 func (s *Server) nativeOptions(o etcd.Options) native.Options {
 	service, stream := etcd.Guard(served{s.node, s.logins}, o)
 	out := native.Options{
@@ -405,7 +405,7 @@ func (h health) Alarms() []string {
 		switch a.Kind {
 		case fsm.NoSpace:
 			names = append(names, "NOSPACE")
-		case fsm.Corrupt, fsm.Split: // a member that is Damaged is no reason to leave this one alone
+		case fsm.Corrupt, fsm.Split: // not fsm.Damaged: that alarm concerns only its own member
 			names = append(names, "CORRUPT")
 		}
 	}

@@ -31,8 +31,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Raft is ticked once per heartbeat. Entries and expiries are limited to sizes that take about a
-// millisecond to apply, so that nothing waits long for one.
+// Raft is ticked once per heartbeat. Entries and expiries are limited in size so that each takes
+// about a millisecond to apply, and delays nothing for long.
 const (
 	maxBatchBytes  = 1 << 20
 	maxExpireBatch = 512
@@ -66,9 +66,9 @@ type Server struct {
 }
 
 // New opens the data directory, or founds a cluster in an empty one, and loads the state. It fails
-// if the configuration is wrong, another process uses the directory, or its data are damaged; the
-// error says what to do, and run.json in the directory repeats it. Then call Run, or Close to
-// release the directory.
+// if the configuration is wrong, another process uses the directory, or its data are damaged. The
+// error includes a remedy; run.json in the directory records it. Then call Run, or Close to release
+// the directory.
 func New(cfg Config) (*Server, error) {
 	s, err := newServer(cfg)
 	if err != nil {
@@ -163,8 +163,8 @@ func newAudit(cfg Config, n *node) (*audit.Recorder, error) {
 	return a, nil
 }
 
-// newCore returns the core of a member that has this much memory, and its parts. expel stops the
-// member for good.
+// newCore returns the core of a member, with its parts. memory is the member's share of the memory,
+// and expel stops the member for good.
 func newCore(
 	cfg Config, b identity.Booted, o others, memory uint64, expel func(error),
 ) (*core, error) {
@@ -191,7 +191,8 @@ func newCore(
 	if err != nil {
 		return nil, err
 	}
-	// The log may extend beyond what is committed: entries that others still add are excluded, too.
+	// The log may extend beyond the commit index, so this also excludes entries that other members
+	// still append.
 	machine.CountAfter(logged)
 	commitDelay, err := newCommitDelay(cfg.host, box.delayOver)
 	if err != nil {
@@ -355,14 +356,14 @@ func (s *Server) lead() error {
 	}
 }
 
-// handOver hands the leadership over before this member stops, so that the others need not notice.
-// The remaining time of silent leases is replicated before, because the others may be about to
-// stop, too.
+// handOver transfers the leadership before this member stops, so that the others need not detect
+// that it is gone. It first replicates the remaining time of silent leases, because the others may
+// be about to stop, too.
 func (s *Server) handOver(ctx context.Context) {
 	if errors.Is(context.Cause(ctx), identity.ErrRemoved) || !s.node.status.Load().Leading {
 		return
 	}
-	if errors.Is(context.Cause(ctx), context.Canceled) { // otherwise the log may be what failed
+	if errors.Is(context.Cause(ctx), context.Canceled) { // otherwise the log may have failed
 		s.checkpointAll(context.WithoutCancel(ctx))
 	}
 	limit := offers * s.cfg.Raft.ElectionTimeout
@@ -376,7 +377,8 @@ func (s *Server) handOver(ctx context.Context) {
 // with a full disk does not accept it. Raft drops an offer after an election timeout.
 const offers = 3
 
-// yields reports whether this member still leads, and has offered the leadership to another one.
+// yields offers the leadership to another member. It reports whether this member still led and made
+// the offer.
 func (s *Server) yields(ctx context.Context) bool {
 	yields := make(chan bool, 1)
 	if !s.core.inbox.task(func() { yields <- s.core.replica.Yield() }) {
@@ -435,8 +437,8 @@ func flushing(log *slog.Logger, f func() error) error {
 }
 
 // publishFirst waits until this member can serve. A new one must first publish its identity. A
-// restarted one serves what it can after a while, even without a leader: an operator must be able
-// to ask it for the reason.
+// restarted one serves what it can after a while, even without a leader, so that an operator can
+// query it for the reason.
 func (s *Server) publishFirst(ctx context.Context) error {
 	if !s.published() {
 		late := time.AfterFunc(2*s.cfg.Raft.ElectionTimeout, s.entrance.refuse)
@@ -520,6 +522,6 @@ func (s *Server) publish(ctx context.Context) error {
 	}
 }
 
-// Endpoint returns the URL by which clients on this machine reach the member, for programs that
-// embed it.
+// Endpoint returns the URL at which clients on this machine reach the member. It is for programs
+// that embed the member.
 func (s *Server) Endpoint() url.URL { return s.cfg.URLs.AdvertiseClient[0] }

@@ -18,7 +18,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// On a full disk, a log of this length is worth a snapshot, which itself needs room.
+// On a full disk, a snapshot is worthwhile only if it lets the member drop this many bytes of the
+// log, because the snapshot takes space itself.
 const reliefLogBytes = 1 << 20
 
 // Failed attempts back off exponentially between these bounds.
@@ -27,10 +28,10 @@ const (
 	mostRetry  = 16 * leastRetry
 )
 
-// backOff schedules the retry of what has failed. It belongs to the core.
+// backOff schedules the retries of a failed operation. It belongs to the core.
 type backOff struct {
 	next  lease.Instant // the next attempt
-	pause lease.TTL     // before it, 0 if nothing has failed
+	pause lease.TTL     // the pause before next, 0 if nothing has failed
 }
 
 // due reports whether it is time for an attempt, and counts it as failed until over is called.
@@ -57,7 +58,7 @@ type snapshotter struct {
 	relief backOff // for those that are written because the disk is full
 	retry  backOff // for those that are due
 	logged bool    // the failure has been logged
-	// hashing says that the hash of the state is being computed.
+	// hashing is true while the hash of the state is being computed.
 	hashing bool
 	// version is the cluster version of the newest snapshot, and index its index.
 	version atomic.Uint32
@@ -80,9 +81,9 @@ func (s *snapshotter) settled(v fsm.ClusterVersion) bool {
 	return v.Number == byte(s.version.Load()) && v.Decided <= s.index.Load()
 }
 
-// follow is called by the core when the state has moved on, and once a heartbeat. After a change of
-// the cluster version it writes a snapshot. Unless the version has risen, it then drops the whole
-// log before the snapshot, so that nothing is left that an earlier release cannot read, and
+// The core calls follow when the state has changed, and once a heartbeat. After a change of the
+// cluster version it writes a snapshot. Unless the version has risen, it then drops the whole log
+// before the snapshot, so that nothing is left that an earlier release cannot read, and
 // [node.storageVersion] reports that.
 func (s *snapshotter) follow(c *core) {
 	now, was := c.replica.Machine().Version(), byte(s.version.Load())
@@ -106,7 +107,7 @@ func (n *node) storageVersion() byte {
 	return max(byte(n.snap.version.Load()), v.Number)
 }
 
-// applied is called by the core when the state has moved on.
+// The core calls applied when the state has changed.
 func (s *snapshotter) applied(c *core) {
 	s.follow(c) // first, since it may drop more of the log
 	if s.Due(c.replica.Machine().Index(), s.disk.LogBytes) && s.retry.due(c.shell.Now) {
@@ -114,7 +115,7 @@ func (s *snapshotter) applied(c *core) {
 	}
 }
 
-// rest is called by the core once a heartbeat while the disk has room.
+// The core calls rest once a heartbeat while the disk has room.
 func (s *snapshotter) rest(c *core) {
 	now, index := c.shell.Now, c.replica.Machine().Index()
 	if now < s.retry.next {
@@ -125,8 +126,8 @@ func (s *snapshotter) rest(c *core) {
 	}
 }
 
-// relieve is called by the core once a heartbeat. While the disk is full, a snapshot frees the log
-// before it.
+// The core calls relieve once a heartbeat. While the disk is full, relieve writes snapshots, so
+// that the log before them can be dropped.
 func (s *snapshotter) relieve(c *core, full bool) {
 	if !full {
 		s.relief = backOff{} // a disk that fills up again needs one at once
@@ -143,7 +144,7 @@ func (s *snapshotter) relieve(c *core, full bool) {
 func (s *snapshotter) begin(c *core, tail uint64) {
 	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
 	keep := s.Begin(image.View.Index, tail)
-	if tail > 0 { // with 0, room is needed or the whole log must go
+	if tail > 0 { // with 0, space is needed or the whole log must be dropped
 		keep = s.keepUncopied(keep)
 	}
 	s.wg.Go(func() {
@@ -158,7 +159,7 @@ func (s *snapshotter) begin(c *core, tail uint64) {
 	})
 }
 
-// maxUncopied bounds how much of the log is kept for backups that cannot be made.
+// maxUncopied bounds how much of the log is kept while backups fail.
 const maxUncopied = 256 << 20
 
 // keepUncopied returns the index up to which the log may be dropped: keep, or less if the backups

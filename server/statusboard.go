@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// statusBoard is where the core publishes the replica's status, and where callers wait for another
+// statusBoard publishes the replica's status for the core, and lets callers wait for another
 // leader.
 type statusBoard struct {
 	now    atomic.Pointer[replica.Status]

@@ -53,8 +53,8 @@ func (s *submitted) answered(now int64) {
 	to.Answered(res, err)
 }
 
-// submission has requests that were submitted together. It is reused when all of them are answered,
-// which the core does, so it needs no lock.
+// submission holds requests that were submitted together. The core answers them, so it needs no
+// lock, and is reused once all are answered.
 type submission struct {
 	node *node
 	all  []submitted // never reallocated while in use
@@ -97,7 +97,7 @@ func (b *submission) add(s native.Submission, refusal error) {
 	w.read.Fill, w.read.Owner = s.Fill, w
 }
 
-// letGo records that another request was answered.
+// letGo records that one more request was answered.
 func (b *submission) letGo() {
 	if b.left--; b.left > 0 || cap(b.all) > maxPooled {
 		return
@@ -106,7 +106,7 @@ func (b *submission) letGo() {
 	submissions.Put(b)
 }
 
-// Submit implements native.Node. It passes to the core once for all of them.
+// Submit implements native.Node. It wakes the core once for all of them.
 func (n *node) Submit(list []native.Submission) {
 	if len(list) == 0 {
 		return
@@ -160,7 +160,7 @@ func (b *inbox) submit(s *submission) error {
 	return nil
 }
 
-// runsShort has the NOSPACE alarm raised. It does not wait.
+// runsShort requests that the NOSPACE alarm be raised. It does not wait.
 func (n *node) runsShort() {
 	select {
 	case n.short <- struct{}{}:

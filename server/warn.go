@@ -44,7 +44,7 @@ func (s *Server) warnOfAddresses() {
 }
 
 // warnOfMembersOnce warns of the members once this one has their current state, and then of
-// changes: a restart replays earlier states, which nobody can change any more.
+// changes: a restart replays earlier states, about which a warning would be useless.
 func (s *Server) warnOfMembersOnce(ctx context.Context) {
 	for s.node.Confirm(ctx) != nil {
 		if !backoff.Sleep(ctx, time.Second) {
@@ -58,7 +58,7 @@ func (s *Server) warnOfMembersOnce(ctx context.Context) {
 	})
 }
 
-// warnOfStrangers warns, in one line, of client URLs that anyone can use.
+// warnOfStrangers logs one warning about client URLs that anyone can use.
 func (s *Server) warnOfStrangers() {
 	if s.cfg.Access.Insecure {
 		return
@@ -101,7 +101,7 @@ func (s *Server) warnOfMembers() {
 	}
 }
 
-// warnOfQuota warns of a quota that is not the effective one, or that is too small for some
+// warnOfQuota warns if this member's quota is not the effective one, or is too small for some
 // requests.
 func (s *Server) warnOfQuota() {
 	own, least := s.cfg.Limits.QuotaBackendBytes, s.node.View().Quota
@@ -116,8 +116,8 @@ func (s *Server) warnOfQuota() {
 	}
 }
 
-// warnOfVoters warns of an even number of voters, unless the number is unchanged. Two are on the
-// way to three.
+// warnOfVoters warns of an even number of voters, unless the number is unchanged. Two voters are
+// usually about to become three.
 func warnOfVoters(log *slog.Logger, before, now []fsm.Member) {
 	if n := voters(now); n > 2 && n%2 == 0 && n != voters(before) {
 		log.Warn("an even number of voters tolerates no more failures than one voter less; add "+

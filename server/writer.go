@@ -35,9 +35,9 @@ type writer struct {
 	log     *slog.Logger
 	metrics *metrics.Metrics
 	tracer  *timing.Tracer
-	persist func(*raftpb.Message) // called for each durable message that is awaited
-	full    atomic.Bool           // the disk has no room for clients' writes
-	spent   atomic.Bool           // nor for commands that free space
+	persist func(*raftpb.Message) // called for each awaited message once it is durable
+	full    atomic.Bool           // the disk is too full for clients' writes
+	spent   atomic.Bool           // and for commands that free space
 	wake    chan struct{}
 
 	// began is the uptime at which the write in progress began, or 0. The monotonic clock stops
@@ -62,8 +62,8 @@ func (w *writer) expect(a *arrival) {
 	w.mu.Unlock()
 }
 
-// abandon rejects a snapshot whose message will not come, because the writer or the core failed.
-// Both must have stopped.
+// abandon rejects an expected snapshot whose message will not arrive, because the writer or the
+// core failed. Both must have stopped.
 func (w *writer) abandon() {
 	if w.arrival != nil {
 		w.arrival.refuse(errStopped)
@@ -82,9 +82,9 @@ var started = time.Now().Add(-time.Nanosecond)
 // uptime returns the nanoseconds since started, by the monotonic clock. It is never 0.
 func uptime() int64 { return int64(time.Since(started)) }
 
-// put leaves messages to be written. Messages that nothing awaits, such as the commit index of what
-// was just written, wait for the next ones: waking the writer, and then the core, takes longer than
-// the rest of a step.
+// put queues messages to be written. Messages that nothing awaits, such as the new commit index,
+// wait for the next ones: waking the writer, and then the core, takes longer than the rest of a
+// step.
 func (w *writer) put(messages []*raftpb.Message) {
 	if len(messages) == 0 {
 		return
@@ -102,7 +102,8 @@ func (w *writer) put(messages []*raftpb.Message) {
 }
 
 // run writes until ctx ends, and then writes what is still queued. It returns an error if the disk
-// fails other than for lack of room: its contents are then unknown, and only a restart finds out.
+// fails for any reason other than lack of space: the contents of the disk are then unknown until a
+// restart.
 func (w *writer) run(ctx context.Context) error {
 	retry := time.NewTicker(diskRetry)
 	defer retry.Stop()
@@ -182,8 +183,8 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 	begin := time.Now()
 	err := w.disk.Append(x.Entries, x.State)
 	if errors.Is(err, storage.ErrNoSpace) {
-		// From now on clients' commands are rejected before they are proposed. What is already in
-		// the log, and what the leader must write so that leases are kept and end (T32), goes into
+		// From now on clients' commands are rejected before they are proposed. Entries already in
+		// the log, and those that the leader must write to keep and to expire leases (T32), go into
 		// the disk's reserve.
 		w.fill(true)
 		err = w.whenThereIsRoom(ctx, func() error {
@@ -233,7 +234,7 @@ func (w *writer) install(ctx context.Context, m *raftpb.Message) error {
 	return err
 }
 
-// whenThereIsRoom repeats a write until there is room for it. Votes do not wait meanwhile.
+// whenThereIsRoom repeats a write until the disk has room for it. Votes are still saved meanwhile.
 func (w *writer) whenThereIsRoom(ctx context.Context, write func() error) error {
 	for {
 		err := write()
@@ -253,8 +254,8 @@ func (w *writer) whenThereIsRoom(ctx context.Context, write func() error) error 
 	}
 }
 
-// votes saves the votes queued after a write that has no room. The core may queue more meanwhile,
-// however long the disk takes.
+// votes saves the votes that are queued behind a write for which the disk has no room. The core may
+// queue more meanwhile, however long the disk takes.
 func (w *writer) votes() error {
 	votes, err := w.order.Votes(w.queued(), w.disk.SaveVote)
 	switch {
@@ -272,8 +273,8 @@ func (w *writer) queued() []*raftpb.Message {
 	return slices.Clone(w.queue)
 }
 
-// look checks whether the disk has room, before a client's command finds it full, or after it was
-// full.
+// look checks whether the disk has room: before it is full, so that no client's command fails, and
+// after.
 func (w *writer) look() {
 	w.spent.Store(!w.disk.HasRoomToFree())
 	w.fill(!w.disk.HasRoom())
