@@ -38,8 +38,8 @@ type node struct {
 	cluster, member uint64
 	limits          *api.RateLimiter
 	keeper          *keeper.Keeper  // nil if no backups are made
-	alarmed         atomic.Bool     // the NOSPACE alarm was raised by this member, not by a client
-	short           chan struct{}   // capacity 1: a command was rejected because the quota is used up
+	alarmed         atomic.Bool     // this member, not a client, raised the alarm NOSPACE
+	short           chan struct{}   // capacity 1: a command exceeded the quota
 	expelled        <-chan struct{} // of Server.expelled
 	calls           sync.Pool       // of *call
 }

@@ -18,7 +18,7 @@ func (r *Replica) applyCommitted() {
 }
 
 // apply applies one committed entry. If that would take too long for one step, it does part of the
-// work ahead and returns false.
+// work in advance and returns false.
 func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 	if r.out.Failed != nil || e.GetIndex() <= r.machine.Index() {
 		return true
@@ -68,7 +68,7 @@ func (r *Replica) ahead(groups []fsm.Group) (more bool) {
 		r.machine.Ahead(groups[0].Commands[0])
 }
 
-// read decodes an entry: its commands, and the change of Raft's configuration, if it is one. The
+// read decodes an entry: its commands, or the change of Raft's configuration that it contains. The
 // commands are valid until scratch is released.
 func (r *Replica) read(e *raftpb.Entry) (_ []fsm.Group, change *raftpb.ConfChangeV2, err error) {
 	data := e.GetData()
@@ -119,7 +119,7 @@ func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.R
 	return last
 }
 
-// vetEntry returns why the commands of an entry cannot be applied although they can be decoded.
+// vetEntry returns an error if the commands of an entry can be decoded but not applied.
 func (r *Replica) vetEntry() error {
 	if v := r.machine.Version().Number; r.scratch.reader.Version() > v {
 		return fmt.Errorf("%w: its version is %d, the cluster version is %d", fsm.ErrCorrupt,
@@ -128,8 +128,8 @@ func (r *Replica) vetEntry() error {
 	return nil
 }
 
-// answer passes their results to the proposals of an applied entry. A leader's own commands do not
-// concern the leader of another term.
+// answer passes the results of an applied entry to its proposals. Results of a leader's own
+// commands are ignored by the leader of another term.
 func (r *Replica) answer(term uint64, ps []*Proposal, results []fsm.Result) {
 	for i, p := range ps {
 		if r.lead != nil {
@@ -153,9 +153,9 @@ func (r *Replica) answer(term uint64, ps []*Proposal, results []fsm.Result) {
 	}
 }
 
-// takeInflight returns the proposals of the applied entry (index, term), if it is this member's.
-// Proposals of this member's clients that are certain to be lost are proposed again; other members
-// notice by themselves.
+// takeInflight returns the proposals of the applied entry (index, term), if this member proposed
+// it. Proposals of this member's clients that are certain to be lost are proposed again; other
+// members notice the loss of theirs themselves.
 func (r *Replica) takeInflight(index, term uint64) (found []*Proposal) {
 	found, lost := r.inflight.take(index, term)
 	r.relay.commands.again(own(lost))

@@ -15,12 +15,12 @@ const patienceAsks = 3
 
 // asker forwards the reads and renewals of this member's clients, and the messages of its caches,
 // to the leader. It sends one confirm round at a time, for everything that arrived during the
-// previous one, and independently of it one round of groups (see holder.Agent). The leader's own
-// confirm rounds serve both, so one exchange of heartbeats suffices for any number of members and
-// clients.
+// previous one, and independently of it one round of groups (see holder.Agent). Both are answered
+// after the leader's own confirm rounds, so one exchange of heartbeats suffices for any number of
+// members and clients.
 //
-// Asking again is harmless: a read has no effect, and a renewal counts from when the leader
-// received it, which is later than when the holder sent it (T2).
+// Sending a request again is harmless: a read has no effect, and a renewed lease's time counts from
+// when the leader received the renewal, which is after the holder sent it (T2).
 type asker struct {
 	m        *local
 	reads    []*Read   // for the next round
@@ -28,20 +28,20 @@ type asker struct {
 	current  *question // sent, not yet confirmed
 	open     []asked   // renewals by number, some of them already answered
 	over     int       // how many of open are answered
-	// agent keeps the leases of this member's clients alive, and round has the leases that join with
-	// the round in progress. Round numbers are sent with firstRound added, which differs in each
-	// incarnation of the member.
+	// agent keeps the leases of this member's clients alive, and round holds the leases that join
+	// with the round in progress. Round numbers are sent with firstRound added, which differs in
+	// each incarnation of the member.
 	agent      holder.Agent[struct{}, Renewal]
 	round      []Ask
 	roundAt    uint64 // the tick at which it was sent
 	rounds     uint64 // number of rounds sent
 	firstRound uint64
 	done       []confirmed
-	// abandoned are leases to report in the next message, if there still is a leader then; this is
-	// best effort.
+	// abandoned are leases to report in the next message, if there still is a leader then. The
+	// report may be lost.
 	abandoned []lease.ID
-	// gone are abandoned leases that may be about to join a group, each with the last round with
-	// which it can. They leave again.
+	// gone are abandoned leases that may still join a group, each with the last round with which it
+	// can. They then leave the group.
 	gone   map[lease.ID]uint64
 	caches cacheRelay
 	last   uint64 // last number assigned to a round, a renewal or a cache message
@@ -62,7 +62,7 @@ type asked struct {
 	seq     uint64
 	at      uint64 // the tick at which it was last sent
 	renewal Renewal
-	// answered says that the entry is obsolete: see asker.sweep.
+	// answered is true if the entry is obsolete: see asker.sweep.
 	answered bool
 }
 
@@ -85,7 +85,7 @@ func (a *asker) fill(m *Forward, now uint64) {
 	m.Abandoned, a.abandoned = a.abandoned, nil
 	var more bool
 	if a.last, more = a.caches.fill(m, a.last, now); more {
-		return // the round goes with the last of them
+		return // the last of them carries the round
 	}
 	a.fillRenewals(m, now)
 	if a.current != nil || len(a.reads) == 0 {
@@ -127,7 +127,7 @@ func (a *asker) fillRenewals(m *Forward, now uint64) {
 		a.open = append(a.open, asked{seq: a.last, at: now, renewal: n})
 		m.Renewals = append(m.Renewals, Ask{a.last, n.ID, n.Token})
 		if n.Access != a.m.machine.Access() {
-			m.Access = 0 // no lease joins: this caller may have lost the permission to renew its lease
+			m.Access = 0 // no lease joins: the caller of this lease may have lost its permission
 		}
 	}
 	a.renewals, a.round, a.roundAt = nil, m.Renewals, now
@@ -147,7 +147,7 @@ func (q *question) fill(m *Forward) {
 
 // rewind takes back all requests, because they must be sent to another leader.
 func (a *asker) rewind() {
-	a.abandoned = nil // a new leader does not know who tended them
+	a.abandoned = nil // to a new leader, these leases are untended anyway
 	if a.current != nil {
 		a.reads = slices.Concat(a.current.reads, a.reads)
 		a.current = nil
@@ -172,16 +172,16 @@ func (a *asker) take() unanswered {
 	return all
 }
 
-// give accepts the requests that this member left unanswered as a leader.
+// give accepts the requests that this member did not answer while it led.
 func (a *asker) give(all unanswered) {
 	a.reads = append(a.reads, all.reads...)
 	a.caches.opens = append(a.caches.opens, all.opens...)
 	a.renewals = append(a.renewals, all.renewals...)
 }
 
-// renew accepts a renewal, or rejects it if too many requests wait. To the agent, all clients of
-// this member are one holder: when a client goes, the lease leaves its group, and it joins again if
-// another client keeps it alive.
+// renew accepts a renewal, or rejects it if too many requests wait. The agent treats all clients of
+// this member as one holder: when a client disconnects, the lease leaves its group, and joins again
+// if another client keeps it alive.
 func (a *asker) renew(n Renewal) {
 	delete(a.gone, n.ID)
 	switch {
@@ -233,13 +233,12 @@ func (a *asker) abandon(ids []lease.ID) {
 			if a.gone == nil {
 				a.gone = make(map[lease.ID]uint64)
 			}
-			a.gone[id] = a.rounds + 1 // with which the waiting ones join
+			a.gone[id] = a.rounds + 1 // waiting leases join with this round
 		}
 	}
 }
 
-// next returns when a lease is to leave its group because its holder is silent, if a leader is
-// known.
+// next returns when the next lease with a silent holder must leave its group, if a leader is known.
 func (a *asker) next() (lease.Instant, bool) {
 	if a.m.leader == 0 || a.agent.Pending() {
 		return 0, false
@@ -271,8 +270,8 @@ func (a *asker) again(msg *Forward) {
 	a.caches.again(msg, now, patience)
 }
 
-// expire answers what has waited too long: no leader is known, or can be reached, or what it has
-// committed does not arrive.
+// expire answers requests that have waited too long: no leader is known, or it cannot be reached,
+// or its committed entries do not arrive.
 func (a *asker) expire() {
 	out := &a.m.out
 	limit := uint64(patienceAsks * a.m.cfg.ElectionTicks)
@@ -287,7 +286,7 @@ func (a *asker) expire() {
 	a.reads = slices.DeleteFunc(a.reads, stale)
 	aged := func(q *Read) bool { return old(q.born) }
 	if q := a.current; q != nil && slices.ContainsFunc(q.reads, aged) {
-		// The round is dropped as a whole, and younger reads ask in the next one.
+		// The round is dropped as a whole; its newer reads go into the next one.
 		a.current = nil
 		a.reads = slices.Concat(slices.DeleteFunc(q.reads, stale), a.reads)
 	}
@@ -324,7 +323,7 @@ func (a *asker) renewed(m *Reply) {
 		switch i, ok := a.find(n.Seq); {
 		case !ok:
 		case n.Code == waiting:
-			a.open[i].renewal.born = a.m.ticks // only the leader decides how long it waits
+			a.open[i].renewal.born = a.m.ticks // only the leader decides how long the renewal waits
 		default:
 			a.answer(i, n.TTL, n.Code.err())
 		}
@@ -351,7 +350,7 @@ func (a *asker) roundDone(m *Reply) bool {
 	return !a.agent.Pending()
 }
 
-// joined records that a lease has joined a group with the round that is done.
+// joined records that a lease has joined a group with the completed round.
 func (a *asker) joined(n *Renewed, round uint64) {
 	if len(a.round) == 0 || n.Seq-a.round[0].Seq >= uint64(len(a.round)) {
 		return
@@ -385,8 +384,8 @@ func (a *asker) answer(i int, ttl lease.TTL, err error) {
 	a.m.out.renewed(o.renewal, ttl, err)
 }
 
-// sweep removes answered renewals once they are half of all. Others may have to wait long, and
-// answers come in many replies.
+// sweep removes answered renewals once they are half of all. Some renewals wait for long, and
+// answers arrive in many replies.
 func (a *asker) sweep() {
 	if 2*a.over >= len(a.open) {
 		a.open = slices.DeleteFunc(a.open, func(o asked) bool { return o.answered })

@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// backlog has entries that are committed and not applied. Many may be committed at once, for
+// backlog holds entries that are committed and not applied. Many may be committed at once, for
 // example after a disk or other members were slow. A step applies only as many as it has time for,
 // and the next step follows at once.
 type backlog struct {
@@ -43,8 +43,7 @@ func (b *backlog) next() (e *raftpb.Entry, over *raftpb.Message) {
 	return e, nil
 }
 
-// again says that the last entry from next has not been applied, and that this step has no time for
-// the rest of it.
+// again puts back the last entry from next: this step has no time for the rest of it.
 func (b *backlog) again() {
 	b.applied--
 	b.spent = stepTime

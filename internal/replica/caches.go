@@ -6,43 +6,43 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Fill asks, with a [Read], for permission to cache what is read. The ranges must lie within what
-// the lease holds, and the lease's cache must be open.
+// Fill requests permission, with a [Read], to cache the result. The ranges must lie within what the
+// lease holds, and the lease's cache must be open.
 type Fill struct {
 	// ID and Token identify the lease.
 	ID     lease.ID
 	Token  lease.Token
 	Ranges []keyrange.Range
-	// Term is the answer: the leader's term, in which the cache is invalidated before anything that
-	// was read changes; or 0 if nothing may be cached.
+	// Term is the answer: the leader's term, in which any key that was read is invalidated before
+	// it changes; or 0 if nothing may be cached.
 	Term uint64
 }
 
-// OpenCache reports what the cache of a lease's holder has, and requests that invalidations be sent
-// to it through this member from now on. [Replica.OpenCache] accepts it, and Output.Opened returns
-// it once, with Term or Err set.
+// OpenCache reports the contents of the cache of a lease's holder, and requests that this member
+// send its invalidations from now on. [Replica.OpenCache] accepts it, and Output.Opened returns it
+// once, with Term or Err set.
 type OpenCache struct {
 	ID lease.ID
 	// Token is the token of the lease that the holder knows.
 	Token lease.Token
-	// Has is everything in the cache. After making this list the holder must cache nothing more
-	// until its last OpenCache is answered.
+	// Has is everything in the cache. After making this list, the holder must not cache anything
+	// else until its last OpenCache is answered.
 	Has []keyrange.Range
 	// Term is the answer: the leader's term.
 	Term uint64
 	// Err is nil; or lease.ErrNotFound if there is no such lease, or it holds nothing, so that the
-	// cache must drop everything; or the reason why there is no outcome.
+	// cache must drop everything; or the reason for an unknown outcome.
 	Err error
 	// Owner belongs to the caller, to identify the request.
 	Owner any
 
 	born uint64 // the tick at which it arrived
-	// from is the member that relayed it, in an incarnation, and seq its number there; 0 if it came
-	// from a client of this member.
+	// from is the member that relayed it, incarnation is that member's, and seq is its number
+	// there; 0 if it came from a client of this member.
 	from, incarnation, seq uint64
 }
 
-// AckCache reports what a cache has dropped. It has no answer, and may be lost.
+// AckCache acknowledges invalidations. It has no answer, and may be lost.
 type AckCache struct {
 	ID    lease.ID
 	Token lease.Token
@@ -50,8 +50,8 @@ type AckCache struct {
 	// numbers are dropped. 0 acknowledges none.
 	Term, Seq uint64
 	// Open is the Term in the answer to the cache's last OpenCache, 0 if there is none yet. Until
-	// the leader learns of it, the OpenCache that it knows may be an old one, and it assumes that
-	// the cache may have everything that the lease holds.
+	// the leader receives it, the leader may have only an older OpenCache, and assumes that the
+	// cache may have everything that the lease holds.
 	Open uint64
 	// Dropped is what the cache dropped on its own. It must not overlap a range that is being read
 	// again, or was read again since.
@@ -133,7 +133,7 @@ func (l *leadership) sendInvalidations() {
 	}
 }
 
-// CacheStats returns statistics of the caches, as this member knows them while it leads. It walks
+// CacheStats returns statistics of the caches that this member knows of while it leads. It walks
 // all caches.
 func (r *Replica) CacheStats() directory.Stats {
 	if r.lead == nil || r.lead.gate.caches == nil {
@@ -142,7 +142,7 @@ func (r *Replica) CacheStats() directory.Stats {
 	return r.lead.gate.caches.Stats()
 }
 
-// cacheLease returns the lease of a cache, in its last state if that is an orphan.
+// cacheLease returns the lease of a cache; for an orphan, the lease in its last state.
 func (m *local) cacheLease(id lease.ID, token lease.Token) (lease.Info, bool) {
 	if o, ok := m.machine.Orphan(token); ok {
 		return o.Lease, true

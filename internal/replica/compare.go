@@ -6,16 +6,16 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// stopIfDamaged stops this member, also after a restart, if the majority found that its state
-// differs from theirs. Its state is kept as evidence, and gives no more wrong answers.
+// stopIfDamaged stops this member, even after a restart, if its state differs from the majority's.
+// The state is kept as evidence, but no longer serves wrong answers.
 func (r *Replica) stopIfDamaged() {
 	if r.machine.IsDamaged(r.cfg.ID) {
 		r.out.Failed = fmt.Errorf("%w, as of entry %d", ErrDamaged, r.machine.Index())
 	}
 }
 
-// ReportHash proposes the hash of the image in Output.Hash. Nothing waits for the outcome: if it is
-// lost, the next one counts.
+// ReportHash proposes the hash of the image in Output.Hash. The outcome is not awaited: if the
+// proposal is lost, the next one replaces it.
 func (r *Replica) ReportHash(of *fsm.Image, hash uint32, owner any) {
 	if of.View.Index == r.machine.HashedAt() {
 		r.Propose(&Proposal{Owner: owner, Command: &fsm.StateHash{

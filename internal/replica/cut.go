@@ -3,7 +3,7 @@ package replica
 import "slices"
 
 // cut removes list[i:k] from a list by moving the shorter of the two remaining parts. So a caller
-// that removes a long list piece by piece, usually from the front, does not move the rest each
+// that removes a long list piece by piece, usually from the front, does not move the remainder each
 // time. Like slices.Delete it clears what it removes.
 func cut[T any](list []T, i, k int) []T {
 	if n := k - i; i < len(list)-k && len(list)-k > n {

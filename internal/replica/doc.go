@@ -1,10 +1,10 @@
-// Package replica is one member's part in the consensus: it drives the Raft
-// library and applies its log to the state machine.
+// Package replica is one member's part of the consensus: it drives the Raft library and applies the
+// log to the state machine.
 //
 // A Replica is a machine of inputs and outputs. Its inputs are clock readings, ticks, messages,
-// proposals, reads and renewals; Take returns what to save, what to send, what was answered and
-// what changed. It starts no goroutine, reads no clock and does no I/O, so that the same code
-// runs under a real member's loop and, in virtual time, under a simulator.
+// proposals, reads and renewals; Take returns the entries to save, the messages to send, the
+// answers and the changes. It starts no goroutine, reads no clock and does no I/O, so that the same
+// code runs under a real member's loop and, in virtual time, under a simulator.
 //
 // # Parts
 //
@@ -24,7 +24,7 @@
 //
 //   - The gate (gate.go, effects.go, single.go) delays changes of keys that caches may have
 //     (package directory).
-//   - The queue (queue.go, package delay) has admitted commands, applies the commit delay, and
+//   - The queue (queue.go, package delay) holds admitted commands, applies the commit delay, and
 //     makes the entries.
 //   - Confirm rounds (read.go, package confirm): reads and promises wait for a quorum's
 //     confirmation that began after them.
@@ -42,8 +42,8 @@
 //
 // A proposal is answered when its entry has been applied here. An answer without an entry (to a
 // read or renewal) leaves only after a confirm round: after the promise was made, a quorum
-// confirmed that this member still leads, and the state is as new as that round. One round serves
-// all waiting answers. A single voter is its own quorum, by the same path.
+// confirmed that this member still leads, and the state is as new as that round. One round confirms
+// all waiting answers. A single voter is its own quorum, and takes the same path.
 //
 // # Leases
 //
@@ -61,6 +61,6 @@
 //
 // One goroutine owns a Replica. After one or more inputs it calls Take and carries out the output:
 // it saves and syncs an append before its answers leave, and publishes the new view before it
-// answers clients, because they may read at once. Messages may be lost. The replica is not affected
-// by what waits for the disk, the network or a reader.
+// answers clients, because they may read at once. Messages may be lost. Slow disks, networks and
+// readers do not affect the replica.
 package replica

@@ -9,10 +9,10 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// driver drives the Raft library. Messages from other members and reports from the disk go in. What
-// must be saved and sent goes to the output, and committed entries wait in the backlog to be
-// applied. It validates what comes from outside, because the library panics on a message that makes
-// no sense.
+// driver drives the Raft library. Messages from other members and reports from the disk go in.
+// Entries to save and messages to send go to the output; committed entries wait in the backlog to
+// be applied. The driver validates messages from outside, because the library panics on a message
+// that makes no sense.
 type driver struct {
 	m         *local
 	node      node
@@ -67,8 +67,8 @@ func newDriver(m *local) (*driver, error) {
 
 // step passes another member's message to the library, unless it makes no sense. A commit beyond
 // the end of the log, or a different entry in place of a committed one, makes the library panic.
-// That is how a member learns that its disk has lost what it had acknowledged. Any other panic is a
-// bug in this program and is re-raised.
+// Such a panic shows that the disk has lost entries that this member had acknowledged. Any other
+// panic is a bug in this program and is re-raised.
 func (d *driver) step(m *raftpb.Message) (err error) {
 	if err := d.vet(m); err != nil {
 		return err
@@ -189,8 +189,8 @@ func (d *driver) propose(data []byte) error {
 // entry.
 func (d *driver) proposeChange(c *raftpb.ConfChangeV2) { d.node.ProposeConfChange(c) }
 
-// confirm requests a confirm round from the quorum. Until it is done each heartbeat requests it
-// again; see askAgain for when there is none.
+// confirm requests a confirm round from the quorum. Until it is done, each heartbeat requests it
+// again; see askAgain for the case without heartbeats.
 func (d *driver) confirm(id uint64) { d.node.ReadIndex(binary.BigEndian.AppendUint64(nil, id)) }
 
 // stepDown advances Raft's clock at this leader, until the library finds that no majority has

@@ -24,7 +24,7 @@ func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 		e.revoke(c)
 	case *fsm.ChangeTTL:
 		e.w.Renews = append(e.w.Renews, e.leaseNamed(c.ID, c.Name))
-	case *fsm.Expire: // part of a batch without cached keys, but it ends leases
+	case *fsm.Expire: // its leases have no cached keys, but it ends leases
 		e.w.Ends, e.w.Urgent = taking(l, c.Leases), true
 	default:
 		if fsm.TakesRights(c) {
@@ -34,8 +34,8 @@ func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 	return e.w
 }
 
-// taking returns the leases whose keys are deleted when they expire now. With a lock delay that
-// happens later.
+// taking returns the leases whose keys are deleted when they expire now. With a lock delay, the
+// keys are deleted later.
 func taking(l *lease.Lessor, due []lease.Due) (out []lease.ID) {
 	for _, d := range due {
 		info, _ := l.Lookup(d.ID)
@@ -84,11 +84,11 @@ func (e *effects) put(c *fsm.Put) {
 func (e *effects) revoke(c *fsm.Revoke) {
 	e.w.Ends = append(e.w.Ends, e.leaseNamed(c.ID, c.Name))
 	if c.ID == 0 && c.Name != "" && (c.Token == 0 || c.Token > e.lessor.LastToken()) {
-		// Which lease will have the name then, and with which keys, is unknown.
+		// It is unknown which lease will have the name then, and which keys that lease will have.
 		e.w.Touches = append(e.w.Touches, keyrange.All)
 	}
 	if name, ok := e.granted[c.ID]; ok {
-		// Which lease this will be, and with which keys, is unknown.
+		// It is unknown which lease this will be, and which keys it will have.
 		e.w.Touches = append(e.w.Touches, keyrange.All)
 		if info, ok := e.lessor.ByName(name); ok {
 			e.w.Ends = append(e.w.Ends, info.ID)
@@ -130,7 +130,7 @@ func (e *effects) op(op *fsm.Op) {
 	}
 }
 
-// grant records the lease that is meant if the request is repeated; it is then renewed.
+// grant records the lease that a repeated request refers to and renews.
 func (e *effects) grant(c *fsm.Grant) {
 	t := &c.Terms
 	if t.RequestID == "" {

@@ -2,8 +2,8 @@ package replica
 
 import "errors"
 
-// These errors say why a request has no outcome. Requests may be retried after any of them. Only
-// after ErrLeaderChanged may the command still take effect.
+// These errors explain why a request has no outcome. Requests may be retried after any of them.
+// Only after ErrLeaderChanged may the command still take effect.
 var (
 	// ErrNoLeader means that no leader was found in time; nothing changed.
 	ErrNoLeader = errors.New("replica: no leader")
@@ -17,7 +17,7 @@ var (
 	errWaiting = errors.New("replica: the leader has not decided yet")
 	// ErrTooLarge means that a command is larger than MaxCommand. It may not be retried.
 	ErrTooLarge = errors.New("replica: command is too large")
-	// ErrVersion means that the cluster version does not have the command, or something in it, so
+	// ErrVersion means that the cluster version lacks the command, or something in it, so that
 	// other members may not understand it; nothing changed.
 	ErrVersion = errors.New("replica: the cluster version does not have this command")
 	// ErrMessage means that bytes from another member are not a message.
@@ -36,7 +36,7 @@ var (
 	// ErrUnhealthy means that the change could cost the quorum: too few voters are connected, or
 	// have been connected for long enough.
 	ErrUnhealthy = errors.New("replica: too few members are healthy")
-	// ErrTooManyLearners means that the cluster has the most learners allowed.
+	// ErrTooManyLearners means that the cluster already has the maximum number of learners.
 	ErrTooManyLearners = errors.New("replica: too many learners")
 	// ErrLearnerNotReady means that the learner to promote is behind.
 	ErrLearnerNotReady = errors.New("replica: learner is not in sync with the leader")

@@ -6,8 +6,8 @@ import (
 )
 
 // checkpointEvery is how long silent leases are collected for one entry, in milliseconds, unless an
-// entry is full earlier. Nothing waits for it, but if the leader fails meanwhile the leases last
-// that much longer.
+// entry is full earlier. No client waits for the entry, but if the leader fails meanwhile, the
+// leases last that much longer.
 const checkpointEvery = 100
 
 // retryEvery is the delay before a rejected entry is proposed again, in milliseconds. Raft rejects
@@ -17,8 +17,8 @@ const retryEvery = 100
 
 // expirer decides, at a primary, which leases expire in the next entry, and whose remaining time is
 // replicated. One entry of each kind is in the log at a time; the next is made when it has been
-// applied. So expiry takes its share of the log and no more (T13): however many leases end
-// together, foreground commands wait for at most one entry.
+// applied. So expiry takes a bounded share of the log (T13): however many leases end together,
+// clients' commands wait for at most one entry.
 type expirer struct {
 	m                       *local
 	began                   uint64 // tick of the election, later of the promotion
@@ -29,12 +29,12 @@ type expirer struct {
 	oldest                  lease.Instant // expiry of the first lease in the entry in the log
 	// afterAll is called once the remaining time of every silent lease is replicated.
 	afterAll func()
-	// refresh says that the clock is not trusted until every lease has its full TTL again.
+	// refresh is true while the clock is not trusted, until every lease has its full TTL again.
 	refresh bool
 }
 
 // refusal is when Raft last rejected an entry. The next attempt is made at retry, or as soon as an
-// entry after index is applied, which makes room.
+// entry after index is applied, since that frees space.
 type refusal struct {
 	retry lease.Instant
 	index uint64
@@ -68,7 +68,7 @@ func (e *expirer) expire(due []lease.Due) *fsm.Expire {
 
 // expired handles the outcome of an expiry. A command that Raft rejected has no effect for certain,
 // so its leases are alive and due again. A timeout never counts as a rejection: it leaves the
-// outcome open (T5, T12).
+// outcome unknown (T5, T12).
 func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) {
 	for i := range due {
 		if applied {
@@ -81,7 +81,7 @@ func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) 
 	}
 }
 
-// pause records that Raft rejected an entry with a command of this part.
+// pause records that Raft rejected an entry with a command of the expirer.
 func (e *expirer) pause() {
 	e.refused = refusal{e.m.now + retryEvery, e.m.machine.Index()}
 }
@@ -115,7 +115,7 @@ func (e *expirer) next() (lease.Instant, bool) {
 	return at, ok
 }
 
-// waits reports whether nothing is proposed now, because Raft would reject it.
+// waits reports whether proposals are postponed, because Raft would reject them.
 func (e *expirer) waits() bool {
 	return e.m.now < e.refused.retry && e.m.machine.Index() == e.refused.index
 }
@@ -132,8 +132,8 @@ func (e *expirer) soonest() (lease.Instant, bool) {
 	if at > e.m.now || !e.checkpointing && e.m.now >= e.silence {
 		return at, ok
 	}
-	// What is silent now waits: for the outcome of a checkpoint, which is an input, or until more
-	// leases are collected. Leases that fall due meanwhile do not wait.
+	// Leases that are silent now wait for the outcome of a checkpoint, which is an input, or until
+	// more are collected. Leases that fall due meanwhile do not wait.
 	due, ok := e.m.lessor.NextDue()
 	if !e.checkpointing && e.silence < due {
 		due = e.silence

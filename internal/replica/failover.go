@@ -9,11 +9,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// failover replaces a dead leader within milliseconds. A process that dies takes its connections
-// with it, and new ones are refused: a member that sees this need not wait for the election
-// timeout. It forgets the leader. One of the members that saw it campaigns, the others a little
-// later in case that one cannot win. Being wrong costs an election and nothing else, because no
-// promise depends on timeouts (rule 4).
+// failover replaces a dead leader within milliseconds. When a process dies, its connections break
+// and new ones are refused. A member that notices this need not wait for the election timeout: it
+// drops the leader. One of these members campaigns, and the others a little later, in case that one
+// cannot win. A mistake costs an election and nothing else, because no promise depends on timeouts
+// (rule 4).
 type failover struct {
 	m     *local
 	at    lease.Instant // when to campaign; 0 for never
@@ -25,8 +25,8 @@ const (
 	// election takes on a local network.
 	stagger = 25
 	// campaignTries bounds how often a member campaigns before it leaves the rest to the election
-	// timeout. Members that have not seen the leader die reject it until that timeout has passed
-	// for them, so it keeps trying for longer than the usual second.
+	// timeout. Members that have not noticed the leader's death reject the candidate until their
+	// own election timeout has passed, so it keeps trying for longer than the usual second.
 	campaignTries = 40
 )
 
@@ -36,7 +36,7 @@ func (f *failover) begin(dead uint64) {
 	f.at = max(f.m.now, 1) + f.place(dead)*stagger
 }
 
-// place returns the number of voters with lower IDs that could replace a dead leader.
+// place returns how many voters that could replace a dead leader have lower IDs than this member.
 func (f *failover) place(dead uint64) (n lease.Instant) {
 	for _, m := range f.m.machine.View().Members {
 		if !m.Learner && m.ID < f.m.cfg.ID && m.ID != dead {
@@ -47,7 +47,7 @@ func (f *failover) place(dead uint64) (n lease.Instant) {
 }
 
 // due reports whether to campaign now, and if so schedules the next attempt: the others may not
-// have noticed yet that the leader is gone, or may have more of the log.
+// have noticed yet that the leader is gone, or may have longer logs.
 func (f *failover) due() bool {
 	if f.at == 0 || f.m.now < f.at {
 		return false
@@ -73,8 +73,8 @@ func (f *failover) follow(was role) {
 	}
 }
 
-// Gone says that another member's process has ended or restarted: its connections broke and new
-// ones are refused.
+// Gone reports to the replica that another member's process has ended or restarted: its connections
+// broke and new ones are refused.
 func (r *Replica) Gone(member uint64) {
 	r.Unreachable(member)
 	r.links.gone(member)
@@ -103,12 +103,13 @@ func (r *Replica) campaign() {
 	}
 }
 
-// Connected says since when this member has been connected to another one without interruption.
+// Connected reports to the replica since when this member has been connected to another one without
+// interruption.
 func (r *Replica) Connected(member uint64, since lease.Instant) {
 	r.links.connected(member, since)
 }
 
-// Unreachable says that messages to a member may have been lost.
+// Unreachable reports to the replica that messages to a member may have been lost.
 func (r *Replica) Unreachable(member uint64) {
 	r.links.broken(member)
 	r.raft.node.ReportUnreachable(member)
@@ -132,7 +133,7 @@ func (r *Replica) Transfer(to uint64) error {
 // Yield hands the leadership to the follower with the most complete log, because this member is
 // about to stop, or its disk is stuck. It reports whether there is one. If this member still leads
 // at the next call, that follower did not take over, for instance because its disk is stuck too;
-// then Yield offers it to the next one.
+// Yield then tries the next one.
 func (r *Replica) Yield() bool {
 	if !r.leading || r.raft.transferring() {
 		return r.leading

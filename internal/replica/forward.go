@@ -8,10 +8,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// patience is how many election timeouts a command waits for a leader that accepts it.
+// patience is how many election timeouts a command waits for a leader to accept it.
 const patience = 5
 
-// maxForwarded is the most commands, and the most other requests, that may wait for another member.
+// maxForwarded is the maximum number of commands, and also of other requests, that may wait for
+// another member.
 const maxForwarded = 1 << 16
 
 // forwarder sends the commands of this member's clients to another leader, and finds their outcome
@@ -20,8 +21,8 @@ const maxForwarded = 1 << 16
 // Commands are numbered as they are sent. The leader of a term accepts each number once and in
 // order, so sending again is harmless. A command sent in a term enters the log in that term or
 // never. So once an entry of a later term is applied, commands that have not been applied are lost
-// for certain, and are sent to the new leader. A client never has to guess what happened to its
-// command because a leader died.
+// for certain, and are sent to the new leader. So the death of a leader leaves no command's outcome
+// unknown.
 type forwarder struct {
 	m     *local
 	queue []*Proposal // not sent, or certain to be lost
@@ -78,10 +79,10 @@ func (f *forwarder) message() Forward {
 	return Forward{Term: f.term, First: f.next, Base: f.base}
 }
 
-// fill moves commands from the queue into msg. Until the leader has confirmed the previous ones, it
-// holds back, so that commands that arrive meanwhile share the next message. Commands that need
-// more than the first version wait until the leader's version is known: a message that the leader
-// cannot decode would be lost as a whole.
+// fill moves commands from the queue into msg. It sends nothing until the leader has confirmed the
+// previous commands, so that commands that arrive meanwhile share the next message. Commands that
+// need more than the first version wait until the leader's version is known: a message that the
+// leader cannot decode would be lost as a whole.
 func (f *forwarder) fill(msg *Forward) {
 	if f.received < f.next && len(f.queue) < groupMax {
 		return
@@ -109,7 +110,7 @@ func (f *forwarder) fill(msg *Forward) {
 }
 
 // tick rejects commands that have waited too long, and resends those that the leader seems not to
-// have received. Commands that the leader has may wait there for caches; that time does not count.
+// have received. Time that commands spend waiting for caches at the leader does not count.
 func (f *forwarder) tick() {
 	m := f.m
 	limit := uint64(patience * m.cfg.ElectionTicks)
@@ -163,8 +164,8 @@ func (f *forwarder) reached(term, next uint64) {
 	}
 }
 
-// refused handles the leader's rejections of commands. Rejected commands are removed from sent
-// together, once they are half of it, because a leader may reject very many.
+// refused handles the leader's rejections of commands. Rejected commands are removed from sent in
+// bulk, once they are half of it, because a leader may reject very many.
 func (f *forwarder) refused(list []Refusal) {
 	for _, no := range list {
 		if i, ok := f.find(no.Seq); ok && f.sent[i].proposal != nil {
@@ -195,8 +196,8 @@ func (f *forwarder) applied(term uint64, g fsm.Group, results []fsm.Result) {
 	}
 }
 
-// requeue puts back commands that are certain to be lost because an entry of term is applied, for
-// the next leader.
+// requeue puts back, for the next leader, commands that are certain to be lost because an entry of
+// term has been applied.
 func (f *forwarder) requeue(term uint64) {
 	n := 0
 	var again []*Proposal
@@ -217,7 +218,7 @@ func (f *forwarder) swallowed(term uint64) {
 	f.giveUp(func(s *sent) bool { return s.term <= term })
 }
 
-// giveUp rejects the commands for which late returns true: their outcome is unknown. A command
+// giveUp rejects the commands for which late returns true; their outcome is unknown. A command
 // without a waiting client is kept until the leader has it, because the leader accepts numbers only
 // in order.
 func (f *forwarder) giveUp(late func(*sent) bool) {

@@ -20,9 +20,9 @@ type gate struct {
 	leases leases
 	// caches is nil until this member is primary.
 	caches *directory.Directory
-	// early are commands that arrived before this member was primary, because only then does it
-	// know all leases that hold ranges. They are also commands for which a step had no time left,
-	// because it had to look at very many caches for the previous ones.
+	// early are commands that arrived before this member was primary: until then, it may not know
+	// all leases that hold ranges. They are also commands for which a step had no time left,
+	// because it had to examine very many caches for the previous ones.
 	early []*Proposal
 	// parked are renewals of leases whose caches have pending invalidations, by lease.
 	parked  parking
@@ -47,9 +47,9 @@ func (l leases) Expiry(id lease.ID) (lease.Instant, bool) {
 	return at, ok
 }
 
-// open starts to track caches: this member is primary. An existing cache may have everything that
-// its lease holds. If the gate was already open, this member was promoted again to restart the
-// leases' time.
+// open starts to track caches: this member is primary. A cache from an earlier term may have
+// everything that its lease holds. If the gate was already open, this member was promoted again to
+// restart the leases' time.
 func (g *gate) open() {
 	if g.caches != nil {
 		g.caches.Recheck()
@@ -63,12 +63,12 @@ func (g *gate) open() {
 		g.caches.Hold(id, info.Token, ranges, true)
 	}
 	for o := range holds.Orphans() {
-		o.Until = 0 // from the timer of an earlier term
+		o.Until = 0 // set by the timer of an earlier term
 		g.orphaned(o, true)
 	}
 }
 
-// close returns all commands and renewals that have not left, in order.
+// close returns all commands and renewals that still wait, in order.
 func (g *gate) close() (all []*Proposal, parked []Renewal) {
 	if g.caches != nil {
 		for _, w := range g.caches.Waiting() {
@@ -114,7 +114,7 @@ func (g *gate) passed(p *Proposal) {
 	}
 }
 
-// ended records that a command has its outcome, or will not get one here.
+// ended records that a command has its outcome, or will not get one from this leader.
 func (g *gate) ended(p *Proposal) {
 	if w := p.write; w != nil && g.caches != nil {
 		g.caches.Finish(w)
@@ -135,8 +135,8 @@ func (g *gate) pending(id lease.ID) bool {
 	return !g.caches.Idle() && g.caches.Pending(id)
 }
 
-// holds reports whether a lease has a cache. Such a lease is in no group: it must not be renewed
-// while its cache has pending invalidations.
+// holds reports whether a lease has a cache. Such a lease is never in a group: it must not be
+// renewed while its cache has pending invalidations.
 func (g *gate) holds(id lease.ID) bool { return g.caches.Holds(id) }
 
 // single returns the command that expires a lease separately, if some cache may have its keys.
@@ -155,7 +155,7 @@ func (g *gate) single(d lease.Due) *Proposal {
 }
 
 // distrust restarts the full time of every orphan, since the clock did not measure the time before,
-// and takes back expiries that have not left the gate.
+// and cancels expiries that have not passed the gate.
 func (g *gate) distrust() (back []*Proposal) {
 	if g.caches != nil {
 		g.caches.Refresh(g.m.now)
@@ -182,7 +182,7 @@ func (g *gate) follow(changed []fsm.Holding) {
 }
 
 // orphaned processes an orphan. Its time ends when the lease would have ended, since no promise
-// reaches further. A member that did not time the lease gives it the full TTL.
+// extends beyond that. A member that did not time the lease assumes the full TTL.
 func (g *gate) orphaned(o fsm.Orphan, wide bool) {
 	l := &o.Lease
 	if o.Until == 0 || g.leases.expiry.refresh {
@@ -193,7 +193,7 @@ func (g *gate) orphaned(o fsm.Orphan, wide bool) {
 	}, wide)
 }
 
-// next returns when there is something to do here, if that is before at.
+// next returns when the gate next has something to do, or at if that is earlier.
 func (g *gate) next(at lease.Instant, ok bool) (lease.Instant, bool) {
 	switch {
 	case g.caches != nil && (len(g.early) > 0 || g.caches.Behind()):
@@ -207,8 +207,8 @@ func (g *gate) next(at lease.Instant, ok bool) (lease.Instant, bool) {
 	return at, ok
 }
 
-// fill records that a cache is about to have what is read, and reports whether it may. The record
-// counts from before the confirm round: a leader that has been replaced finds out in that round,
+// fill records that a cache is about to contain the result of a read, and reports whether it may.
+// The record is made before the confirm round: a leader that has been replaced fails that round,
 // and its records no longer matter.
 func (g *gate) fill(f *Fill, from directory.Origin) bool {
 	if g.caches == nil || !g.caches.Fill(directory.Fill{

@@ -9,9 +9,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Keeper identifies what keeps groups of leases alive: a stream of a client to the leader, or of a
-// relay, or another member. The caller draws those of streams, above 0, below firstMember and never
-// twice while the process runs.
+// Keeper identifies what keeps groups of leases alive: a stream from a client or a relay to the
+// leader, or another member. The caller draws the Keepers of streams: above 0, below firstMember,
+// and each only once while the process runs.
 type Keeper uint64
 
 // firstMember is the first Keeper that a leader draws for another member.
@@ -19,15 +19,16 @@ const firstMember Keeper = 1 << 63
 
 // GroupRenewals is the part of a Renewals about the groups of its keeper, and the outcome.
 type GroupRenewals struct {
-	// Keeper is whose groups the renewed leases join, one group per TTL. Leases that need a closer
-	// look do not join. Each lease is in one group at a time. 0 means that they join none.
+	// Keeper is the owner of the groups that the renewed leases join, one group per TTL. Leases
+	// that must be checked separately do not join. Each lease is in one group at a time. 0 means
+	// that they join none.
 	Keeper Keeper
 	// Access are the users and roles that allowed the keeper to renew the leases. If they have
-	// changed since, none joins: the keeper may no longer be allowed to renew one of them.
+	// changed since, no lease joins: the keeper may no longer be allowed to renew one of them.
 	Access *access.State
 	// Joined has an element for each lease, if there is a keeper: the group of the lease, 0 for
 	// none. It is set when the Renewals is in Output.Together. Rounds is then the number of rounds
-	// that the keeper's groups had.
+	// that the keeper's groups have had.
 	Joined []lease.GroupID
 	Rounds uint64
 	// Round are the leases that leave the keeper's groups, and the groups to renew after that. If
@@ -35,15 +36,15 @@ type GroupRenewals struct {
 	// of the groups. Round numbers increase, or are 0 if the keeper does not count rounds.
 	holder.Round
 	Renewed []holder.RenewedGroup
-	// End says that the keeper is gone: its stream has ended. Such a request has nothing else, and
-	// is not answered.
+	// End is set if the keeper is gone: its stream has ended. Such a request contains nothing else,
+	// and is not answered.
 	End bool
 }
 
 // asks reports whether there is anything to answer.
 func (g *GroupRenewals) asks() bool { return len(g.Leave)+len(g.Renew) > 0 }
 
-// over answers that no group was renewed.
+// over answers that no groups were renewed.
 func (g *GroupRenewals) over() {
 	g.Renewed = make([]holder.RenewedGroup, len(g.Renew))
 	for i, id := range g.Renew {
@@ -52,11 +53,11 @@ func (g *GroupRenewals) over() {
 }
 
 // keepers are a leader's groups, by keeper and TTL. They end with the leadership: a group promises
-// nothing by itself, and the next leader's keepers join their leases again.
+// nothing by itself, and keepers join their leases again at the next leader.
 type keepers struct {
 	m      *local
 	of     map[Keeper]*keeper
-	room   int           // keepers up to which those without groups are kept
+	room   int           // the number of keepers above which those without groups are removed
 	access *access.State // as of the last entry
 }
 
@@ -73,7 +74,8 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	g := its.groups[n.TTL]
 	if !k.m.lessor.HasGroup(g) {
 		if g == 0 && len(its.groups) >= MaxGroups {
-			// A request may have very many leases, so only its first one without room looks for it.
+			// A request may have very many leases, so prune is tried only for the first one that
+			// finds no room.
 			if its.full = its.full || !k.prune(its.groups); its.full {
 				return 0
 			}
@@ -89,10 +91,10 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	return g
 }
 
-// MaxGroups bounds the groups of a keeper: each costs memory here, and a round names all of them.
-// All clients of a follower share its groups. If they use more TTLs than that, the other leases are
-// renewed individually, which costs more but keeps every promise. Groups that have ended count
-// until their place is needed.
+// MaxGroups bounds the groups of a keeper: each takes memory at the leader, and a round lists all
+// of them. All clients of a follower share its groups. If they use more TTLs than that, the other
+// leases are renewed individually, which costs more but keeps every promise. Groups that have ended
+// count until their slots are needed.
 const MaxGroups = 64
 
 // prune removes groups that have ended, and reports whether there were any.
@@ -165,8 +167,8 @@ func (k *keeper) has(g lease.GroupID) bool {
 	return false
 }
 
-// settle checks confirmed groups a second time, like [leadership.settle]: leases that left a group
-// since its renewal are reported with this renewal, not with a later one.
+// settle checks confirmed groups again, like [leadership.settle]: leases that left a group since
+// its renewal are reported with this renewal, not with a later one.
 func (k *keepers) settle(r *GroupRenewals) {
 	if r.Number > 0 {
 		k.need(r.Keeper).rounds = r.Number
@@ -183,7 +185,7 @@ func (k *keepers) settle(r *GroupRenewals) {
 	}
 }
 
-// joined checks a lease that has joined a group a second time.
+// joined checks again a lease that has joined a group.
 func (k *keepers) joined(id lease.ID, g lease.GroupID) lease.GroupID {
 	if g != 0 && k.m.lessor.GroupOf(id) != g {
 		return 0
@@ -214,8 +216,8 @@ func (k *keepers) dissolve(its *keeper, untended bool) {
 	clear(its.groups)
 }
 
-// follow ends all groups if users or roles have changed. So in the revision of the change, a lease
-// leaves its group if the keeper may no longer hold it. The others join again.
+// follow ends all groups if users or roles have changed. So a lease that the keeper may no longer
+// hold leaves its group in the very revision of the change. The others join again.
 func (k *keepers) follow(now *access.State) {
 	if now == k.access {
 		return

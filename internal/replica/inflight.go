@@ -6,7 +6,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// inflight has this member's entries that are in the log and not yet applied, in log order. They
+// inflight holds this member's entries that are in the log and not yet applied, in log order. They
 // outlive the term of the leader that proposed them: only the log decides their outcome.
 type inflight []batch
 
@@ -31,10 +31,9 @@ func (f inflight) assign(entries []*raftpb.Entry, term uint64) {
 	}
 }
 
-// take returns the proposals of the entry (index, term), which is being applied, if it is this
-// member's. Proposals that the log has passed, and all those of earlier terms, wherever they were,
-// have been overwritten by another leader's entries and are certain to be lost: terms in a log
-// never decrease.
+// take returns the proposals of the entry (index, term), which is being applied, if this member
+// proposed it. Proposals at earlier indexes, and all those of earlier terms, have been overwritten
+// by another leader's entries and are certain to be lost: terms in a log never decrease.
 func (f *inflight) take(index, term uint64) (found, lost []*Proposal) {
 	n := 0
 	for ; n < len(*f); n++ {
@@ -96,7 +95,7 @@ func (f inflight) setsVersion() bool {
 	})
 }
 
-// of returns the proposals of a term.
+// of returns the proposals made in a term.
 func (f inflight) of(term uint64) (all []*Proposal) {
 	for i := range f {
 		if f[i].term == term {

@@ -12,8 +12,8 @@ import (
 
 // Restore accepts a snapshot from another member: its message, and the state that was streamed
 // separately. It reports whether the snapshot is accepted. Then Output.Append has a message with
-// it, and the shell makes the streamed snapshot the newest on disk, atomically and at that
-// message's position in the order. The state is replaced once that is durable (Persisted).
+// it. When the shell reaches that message, it atomically makes the streamed snapshot the newest on
+// disk. The state is replaced once that is durable (Persisted).
 func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, err error) {
 	index := m.GetSnapshot().GetMetadata().GetIndex()
 	if index != machine.Index() {
@@ -39,7 +39,7 @@ func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, 
 	return taken, nil
 }
 
-// install replaces the state by the streamed one.
+// install replaces the state with the streamed one.
 func (r *Replica) install(s *raftpb.Snapshot) {
 	m := r.incoming
 	r.incoming, r.raft.offered = nil, 0

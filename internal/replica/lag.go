@@ -9,9 +9,9 @@ import (
 // knows.
 type Lag struct{ Member, Entries uint64 }
 
-// Lags returns how far the other members are behind, in ID order. A member not heard from since
-// this leader's election may have nothing; it is left out in the first election timeout. Lags
-// returns nothing on a member that does not lead.
+// Lags returns how far the other members are behind, in ID order. A member that has sent nothing
+// since this leader's election may have no entries; it is left out during the first election
+// timeout. Lags returns nothing on a member that does not lead.
 func (r *Replica) Lags() []Lag {
 	if r.lead == nil {
 		return nil

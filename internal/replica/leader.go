@@ -9,8 +9,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// leadership is the state that a member has only while it leads. It is created when the term
-// begins, and dropped when that ends. It joins its parts, which do not refer to each other.
+// leadership is the state that a member has only while it leads. It is created when the member's
+// term as leader begins, and dropped when that ends. It joins its parts, which do not refer to each
+// other.
 //
 // Commands take one path: propose, admit, the gate, the queue. The Replica makes entries from the
 // queue. Renewals and reads wait for a confirm round.
@@ -28,12 +29,12 @@ type leadership struct {
 	// renewals until this member is primary.
 	parked parking
 	early  []*Renewals // batches that arrived before this member was primary
-	// raising says that a change of the cluster version is proposed and has no outcome yet.
+	// raising is true while a proposed change of the cluster version has no outcome.
 	raising bool
 	// compareAt is the tick of the next comparison of the members' states.
 	compareAt uint64
 	inflight  *inflight   // this member's entries in the log
-	slow      *slowCaches // as known to all members
+	slow      *slowCaches // sent to all members
 	// offers counts how often the leadership was offered to each member.
 	offers map[uint64]int
 }
@@ -70,8 +71,8 @@ func (l *leadership) promote() {
 	}
 }
 
-// demote stops the tracker. Decisions in flight lose their effect with the term (the fence of
-// fsm.Expire), so there is nothing to undo.
+// demote stops the tracker. Decisions in flight have no effect after the term (fsm.Expire is
+// fenced), so there is nothing to undo.
 func (l *leadership) demote() {
 	if l.m.primary {
 		l.m.primary = false
@@ -82,8 +83,8 @@ func (l *leadership) demote() {
 
 // close ends the leadership, and returns the requests of this member's clients that the next leader
 // can still serve. Entries in the log may still be committed, and their proposers wait for that.
-// The leader's own commands are dropped, wherever they are: a renewal that waits for one of them
-// asks the next leader instead of waiting for this one's log.
+// The leader's own commands are dropped, even those in the log: a renewal that waits for one of
+// them is sent to the next leader instead.
 func (l *leadership) close() (all unanswered) {
 	l.demote()
 	held, parked := l.gate.close()
@@ -113,7 +114,7 @@ func (l *leadership) close() (all unanswered) {
 	return all
 }
 
-// takeOver accepts the requests that waited for a leader, now that this member leads.
+// takeOver accepts the requests that waited for a leader before this member led.
 func (l *leadership) takeOver(all unanswered) {
 	for _, p := range all.commands {
 		l.admit(p)
@@ -227,8 +228,8 @@ func (l *leadership) expire() {
 }
 
 // expiryWork bounds the directory's work per step for leases that expire separately, except that
-// one lease is always allowed. It is an eighth of the bound for clients' commands, and in addition
-// to that, so that neither starves the other.
+// one lease is always allowed. It is an eighth of the bound for clients' commands and is counted
+// apart from it, so that neither starves the other.
 const expiryWork = 1 << 15
 
 // expireSingly removes from a batch the leases whose keys some cache may have. Each of them expires
@@ -273,7 +274,7 @@ func (l *leadership) expired(p *Proposal, due []lease.Due, applied bool) {
 }
 
 // distrust restarts the full TTL of every lease, once no earlier decision is in the log: the clock
-// did not measure the time before.
+// did not measure the time before that.
 func (l *leadership) distrust() {
 	l.expiry.refresh = l.m.primary
 	for _, p := range l.gate.distrust() {
@@ -284,9 +285,9 @@ func (l *leadership) distrust() {
 }
 
 // refresh promotes again if that is needed and no earlier decision is in the log. Otherwise a lease
-// that is alive again while its Expire is in the log could be renewed and expire all the same (T5).
-// And a lease whose clearing entry is in the log would end by the checkpoint although its holder
-// was heard from.
+// that is alive again while its Expire is in the log could be renewed and still expire (T5). And a
+// lease whose clearing entry is in the log would end by its checkpoint although its holder has
+// renewed it.
 func (l *leadership) refresh() {
 	if l.m.primary && l.expiry.mayRefresh() && !l.gate.singles.any() {
 		l.demote()
@@ -305,8 +306,8 @@ func (l *leadership) raiseVersion() {
 	}
 }
 
-// compare requests the hashes of all members' states when that is due: a while after this leader
-// has begun, and then every Config.CompareTicks.
+// compare requests the hashes of all members' states when that is due: a while after this leader's
+// term has begun, and then every Config.CompareTicks.
 func (l *leadership) compare() {
 	every := l.m.cfg.CompareTicks
 	if !l.m.primary || every == 0 || l.m.ticks < l.compareAt {
@@ -364,7 +365,7 @@ func (l *leadership) followHolds(changed []fsm.Holding) {
 	}
 }
 
-// dropOrphans proposes to drop the orphans whose caches are empty, which makes room for new holds.
+// dropOrphans proposes to drop the orphans whose caches are empty, to make room for new holds.
 func (l *leadership) dropOrphans() {
 	most := l.m.cfg.MaxExpire
 	for {

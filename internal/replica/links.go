@@ -2,13 +2,13 @@ package replica
 
 import "leasehold.dev/lease"
 
-// links is what a member knows about its contact with the others. The zero value knows of none.
+// links tracks a member's contact with the others. The zero value has had no contact.
 type links struct {
 	m  *local
 	of map[uint64]link // the members that have been heard from
 }
 
-// link is what this member knows about its contact with another one.
+// link tracks the contact with one other member.
 type link struct {
 	since lease.Instant // without interruption
 	last  uint64        // the tick of the last message, counted from 1; 0 if there was none
@@ -49,16 +49,16 @@ func (k *links) broken(member uint64) {
 // gone records that a member's process has ended or restarted.
 func (k *links) gone(member uint64) { delete(k.of, member) }
 
-// known reports whether a member has been heard from, or is connected, since its process last ended
-// as far as known.
+// known reports whether a member has been heard from or connected since its process was last seen
+// to end.
 func (k *links) known(member uint64) bool {
 	_, ok := k.of[member]
 	return ok
 }
 
-// active reports whether this leader has heard from a member within an election timeout, and does
-// not know that its process has ended since. (Raft's own RecentActive is unsuitable: each check of
-// the quorum resets it for all.)
+// active reports whether this leader has heard from a member within an election timeout, and has
+// not seen its process end since. (Raft's own RecentActive is unsuitable: each check of the quorum
+// resets it for all.)
 func (k *links) active(id uint64) bool {
 	if id == k.m.cfg.ID {
 		return true
@@ -67,9 +67,9 @@ func (k *links) active(id uint64) bool {
 	return last > 0 && k.m.ticks+1-last < uint64(k.m.cfg.ElectionTicks)
 }
 
-// stable reports whether a member has been heard from for Config.Membership.Stable. The leader asks
-// this about followers, which answer each heartbeat; a follower that is not heard from counts as
-// cut off after an election timeout.
+// stable reports whether a member has been heard from for Config.Membership.Stable. The leader uses
+// this for followers, which answer each heartbeat; a follower that has not answered counts as cut
+// off after an election timeout.
 func (k *links) stable(id uint64) bool {
 	if id == k.m.cfg.ID {
 		return true

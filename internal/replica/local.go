@@ -5,9 +5,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// local is what the parts of a replica share: this member's configuration, its clocks, its role,
-// what it has applied, and the output of the next Take. Only the Replica changes it. The other
-// parts read it, and append to out.
+// local is the state that the parts of a replica share: this member's configuration, its clocks,
+// its role, what it has applied, and the output of the next Take. Only the Replica changes it. The
+// other parts read it, and append to out.
 type local struct {
 	cfg Config
 	times
@@ -61,7 +61,7 @@ func (o *Output) emptied() Output {
 	}
 }
 
-// send sends a message to another member, in the version of the term unless it sets one.
+// send sends a message to another member, in the version of the term unless the message sets one.
 func (m *local) send(msg *Message) {
 	msg.From = m.cfg.ID
 	switch {

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// changes has the waiting changes of the membership. Raft accepts one at a time, and each depends
+// changes holds the waiting changes of the membership. Raft accepts one at a time, and each depends
 // on the members after the previous one.
 type changes struct {
 	waiting []*Proposal
@@ -43,8 +43,9 @@ func (r *Replica) flushChange(l *leadership) {
 }
 
 // proposeChange proposes a change of the membership, and returns an error if Raft did not append
-// it. For lack of room Raft appends nothing. While it believes that an earlier change is not
-// applied, it appends an empty entry; an earlier change without room counts, too.
+// it. If its log has no room, Raft appends nothing. While Raft believes that an earlier change is
+// not applied, it appends an empty entry instead; that includes an earlier change for which there
+// was no room.
 func (r *Replica) proposeChange(p *Proposal) error {
 	r.raft.proposeChange(confChange(p, r.machine.Version().Number))
 	r.inflight = append(r.inflight, batch{term: r.term, proposals: []*Proposal{p}})
@@ -56,8 +57,8 @@ func (r *Replica) proposeChange(p *Proposal) error {
 }
 
 // leavesFirst hands the leadership over if c removes this leader, so that its successor removes it.
-// A leader that applied its own removal and stopped could leave behind a member that does not know
-// that the entry is committed, and that cannot win an election among the two of them.
+// If the leader applied its own removal and stopped, the remaining one of two members might not
+// know that the entry is committed, and could not win an election.
 func (r *Replica) leavesFirst(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && remove.ID == r.cfg.ID && r.Yield()
@@ -89,8 +90,8 @@ func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
 	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{single}, Context: data}
 }
 
-// readChange decodes a change of the membership. Members do not write Raft's older kind; it decodes
-// as an empty change, which is impossible.
+// readChange decodes a change of the membership. Members never write Raft's older kind of change;
+// it decodes as an empty change, which is rejected as impossible.
 func readChange(e *raftpb.Entry) (*raftpb.ConfChangeV2, error) {
 	change := &raftpb.ConfChangeV2{}
 	return change, proto.Unmarshal(e.GetData(), change)
@@ -118,7 +119,7 @@ func (r *Replica) applyChange(e *raftpb.Entry, change *raftpb.ConfChangeV2, resu
 
 // askAgain repeats the confirm round in progress, if this member leads. A leader that has become
 // the only voter gets no more answers: Raft ignores those of a removed member, and there may be no
-// other member that answers a heartbeat.
+// other member to answer a heartbeat.
 func (r *Replica) askAgain() {
 	if r.lead == nil || r.raft.node.BasicStatus().RaftState != raft.StateLeader {
 		return

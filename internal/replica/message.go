@@ -20,22 +20,23 @@ import (
 // Message travels from one member to another. Exactly one of Raft, Forward
 // and Reply is set. It is immutable once Take has returned it.
 //
-// Messages may be lost, repeated and reordered; Raft's and the others all tolerate that. A
+// Messages may be lost, repeated and reordered; Raft and the other protocols tolerate that. A
 // snapshot's message (raftpb.MsgSnap) has only its position: the shell streams the state
 // separately, see [Replica.Restore].
 type Message struct {
 	From, To uint64
-	// Version is the cluster version of the message's contents; the receiver understands it for
-	// certain.
+	// Version is the cluster version of the message's contents. It is one that the receiver
+	// certainly understands.
 	Version byte
 	Raft    *raftpb.Message
 	Forward *Forward
 	Reply   *Reply
 }
 
-// Forward carries requests of another member's clients to the leader: all those since the last one.
+// Forward carries requests of another member's clients to the leader: all those since the last
+// Forward.
 type Forward struct {
-	// Term is the term in which the leader is asked; it ignores the message in any other.
+	// Term is the term of the leader that the message is for; in any other term, it is ignored.
 	Term uint64
 	// First is the number of the first command; the others follow consecutively. Base is the first
 	// number that the member used in Term; another Base means another incarnation of the member.
@@ -43,8 +44,8 @@ type Forward struct {
 	Commands    []fsm.Command
 	body        []byte // the encoded commands, as in an entry; see add
 	// Traces are the traces of commands, in the order of the commands. Arrived is when the message
-	// arrived, by any clock of the caller of Step, which gets it back with the commands that have a
-	// trace; it is not sent.
+	// arrived, by any clock that the caller of Step chooses. It is not sent; the caller gets it
+	// back with the commands that have a trace.
 	Traces  []TracedCommand
 	Arrived int64
 	// Round, if not 0, requests a confirm round for the queries.
@@ -87,7 +88,7 @@ type Ask struct {
 	Token lease.Token // see [Renewal]
 }
 
-// Reply is the leader's answer to a member's Forwards: whatever is ready. It does not include
+// Reply is the leader's answer to a member's Forwards: whatever is ready. It does not mention
 // admitted commands, because the member finds their outcome in the log.
 type Reply struct {
 	// Term is the leader's.
@@ -108,26 +109,26 @@ type Reply struct {
 	Filled        []bool
 	Opened        []Opened
 	Invalidations []Invalidation
-	// Slow are all slow caches, if AboutSlow is set. They are sent unasked.
+	// Slow are all slow caches, if AboutSlow is set. They are sent without a request.
 	AboutSlow bool
 	Slow      []SlowNotice
 }
 
-// Refusal says that the command with a number was rejected.
+// Refusal is the rejection of the command with a number.
 type Refusal struct {
 	Seq  uint64
 	Code Code
 }
 
-// Left is how long a lease will live. A lease that is not found may have a TTL: it has expired, and
-// its lock delay lasts that long.
+// Left is how long a lease will live. A lease that is not found may have a TTL here: it has
+// expired, and the TTL is what is left of its lock delay.
 type Left struct {
 	TTL   lease.TTL
 	Found bool
 }
 
-// Renewed is the outcome of one renewal. Group, if not 0, is the group that the lease is in, as of
-// the round of groups in the same Reply.
+// Renewed is the outcome of one renewal. Group, if not 0, is the group that contains the lease, as
+// of the round of groups in the same Reply.
 type Renewed struct {
 	Seq   uint64
 	TTL   lease.TTL
@@ -174,7 +175,7 @@ const (
 	wireReply
 )
 
-// AppendTo appends the encoding of m, without From and To, which the transport knows.
+// AppendTo appends the encoding of m, without From and To, which the transport supplies.
 func (m *Message) AppendTo(b []byte) []byte {
 	b = append(b, m.Version)
 	switch {

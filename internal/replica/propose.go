@@ -11,10 +11,10 @@ import (
 type Proposal struct {
 	Command fsm.Command
 	Result  fsm.Result
-	// Err says why there is no result.
+	// Err is the reason if there is no result.
 	Err error
-	// Index is the index of the entry in which it was applied, 0 if it was not. Wait says how it
-	// waited for caches before, as far as this member knows: if it led.
+	// Index is the index of the entry in which it was applied, 0 if it was not. Wait is how it
+	// waited for caches before that, if this member was the leader.
 	Index uint64
 	Wait  CacheWait
 	// Trace is the trace of the command, or nil. It goes to the leader with the command. Arrived is
@@ -32,7 +32,7 @@ type Proposal struct {
 	write *directory.Write
 }
 
-// CacheWait says how a command waited for caches. The zero value means that it did not.
+// CacheWait describes how a command waited for caches. The zero value means that it did not.
 type CacheWait struct {
 	For   lease.TTL
 	Until lease.Instant

@@ -7,15 +7,15 @@ import (
 	"leasehold.dev/internal/replica/delay"
 )
 
-// queue has the commands that a leader has admitted and not yet proposed to Raft, in log order. It
-// makes entries from them.
+// queue holds the commands that a leader has admitted and not yet proposed to Raft, in log order.
+// It makes entries from them.
 type queue struct {
 	m       *local
 	waiting []*Proposal
 	delay   delay.Delay
 	number  uint64 // of the last command added, counted from 1
-	// versioning says that a change of the cluster version is in the log and not yet applied. No
-	// command may follow it until then, because the version that applies to it is unknown.
+	// versioning is true while a change of the cluster version is in the log and not yet applied.
+	// No command may follow it until then, because the version for it is unknown.
 	versioning bool
 	ceiling    byte // the version that such a change sets, between here and apply; 0 if there is none
 	spare      memory
@@ -28,7 +28,7 @@ type memory struct {
 	body    []byte      // unless a part is being encoded
 }
 
-// add appends a command, unless the cluster version at that point does not have it.
+// add appends a command, unless the cluster version at that point lacks it.
 func (q *queue) add(p *Proposal) error {
 	if !has(q.version(), p.Command) {
 		return ErrVersion
@@ -44,8 +44,8 @@ func (q *queue) add(p *Proposal) error {
 	return nil
 }
 
-// version returns the cluster version after everything that waits. A change in flight that lowers
-// it counts already.
+// version returns the cluster version after all waiting commands. It includes a change in flight
+// that lowers the version.
 func (q *queue) version() byte {
 	v := q.m.machine.Version().Number
 	if q.ceiling != 0 {
@@ -54,7 +54,7 @@ func (q *queue) version() byte {
 	return v
 }
 
-// first returns the number of the first command that waits, or would.
+// first returns the number of the first waiting command, or of the next one if none waits.
 func (q *queue) first() uint64 { return q.number - uint64(len(q.waiting)) + 1 }
 
 // look starts the commit delay if no append is being synced: the log is free.
@@ -84,8 +84,8 @@ type load struct {
 	time      int64
 }
 
-// takes adds a command, unless a step has no time for it after the previous ones. It always accepts
-// the first.
+// takes adds a command, unless a step has no time for it after the previous ones. The first is
+// always accepted.
 func (l *load) takes(p *Proposal) bool {
 	t := l.machine.Time(p.Command, l.unapplied+l.time)
 	if l.time > 0 && l.time+t > stepTime {
@@ -96,8 +96,9 @@ func (l *load) takes(p *Proposal) bool {
 }
 
 // entry returns an entry of the first waiting commands, at most groupMax and as many as one step
-// has time for; it has none if the first is too large. Unapplied is the time of the commands in the
-// log that are not applied. The data are valid until the next call: Raft copies what is proposed.
+// has time for. The entry is empty if the first command is too large. Unapplied is the time of the
+// commands in the log that are not applied. The data are valid until the next call: Raft copies
+// what is proposed.
 func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
 	of.number = q.first()
@@ -127,9 +128,9 @@ func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 	return data, of
 }
 
-// run encodes commands at the start of list that another member numbered consecutively: as many as
-// begin within room bytes and as the load takes. There are none if the first is too large, or takes
-// too long.
+// run encodes commands at the start of list that another member numbered consecutively: those that
+// begin within room bytes and for which load has time. There are none if the first is too large, or
+// takes too long.
 func (q *queue) run(list []*Proposal, room int, l *load) (body []byte, n int) {
 	body = q.spare.body[:0]
 	for next := list[0].origin; n < len(list) && list[n].origin == next &&
@@ -151,9 +152,9 @@ func (q *queue) remove(n int) {
 	}
 }
 
-// ended records that a command has its outcome, or will not get one here. If it changes the cluster
-// version, it usually is the one in the log, but it may have been rejected before it got there. The
-// ceiling stays while another change waits.
+// ended records that a command has its outcome, or will not get one from this leader. A command
+// that changes the cluster version is usually the one in the log, but it may have been rejected
+// before that. The ceiling stays while another change waits.
 func (q *queue) ended(p *Proposal, log *inflight) {
 	if !p.setsVersion() {
 		return
@@ -184,7 +185,7 @@ const (
 	keptBytes = 256 << 10
 )
 
-// groupMax is how many commands may wait for one sync. Beyond it the next entry is proposed at
+// groupMax is how many commands may wait for one sync. Beyond that, the next entry is proposed at
 // once: the disk is behind, and pipelining helps.
 const groupMax = 4096
 

@@ -6,26 +6,26 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Read waits for a confirm round. Take returns it once: when the readable state is at least as new
-// as anything acknowledged before the call of Read, or with Err set.
+// Read waits for a confirm round. Take returns it once: when the readable state includes everything
+// acknowledged before the call of Read, or with Err set.
 type Read struct {
 	// Inspect, if not nil, is called with the lessor when the round is done, before Take returns.
 	// It must be quick, and copy what it keeps.
 	Inspect func(*lease.Lessor)
-	// Leases asks the leader about these leases. Left has, in the same order, how long each will
-	// live for certain, and is set before Inspect is called.
+	// Leases requests the remaining time of these leases from the leader. Left holds, in the same
+	// order, how long each will certainly live, and is set before Inspect is called.
 	Leases []lease.ID
 	Left   []Left
-	// Fill, if not nil, asks for permission to cache what is read.
+	// Fill, if not nil, requests permission to cache the result.
 	Fill *Fill
-	// Repeat, if not nil, asks for the outcome of a command.
+	// Repeat, if not nil, requests the outcome of a command.
 	Repeat *Repeat
 	Err    error
 	// Owner belongs to the caller, to identify the request.
 	Owner any
 
 	born uint64 // the tick at which it arrived
-	// from is the member that requested the round with the number; 0 if it was a client of this
+	// from is the member that requested the round with that number; 0 if it was a client of this
 	// member.
 	from, round uint64
 	// filled is the outcome of the fills that the member sent with the round.
@@ -35,7 +35,7 @@ type Read struct {
 // Repeat is a command that may have been applied before.
 type Repeat struct {
 	Command fsm.Command
-	// Result is the outcome of that, if the command is one that fsm.MayBeRepeated.
+	// Result is the outcome of that earlier application, if fsm.MayBeRepeated accepts the command.
 	Result fsm.Result
 	Done   bool // there is a Result
 }
@@ -112,7 +112,7 @@ func (l *leadership) release() {
 	}
 }
 
-// left returns how long leases will live for certain. Only a primary knows.
+// left returns how long leases will certainly live. Only a primary can tell.
 func (m *local) left(ids []lease.ID) []Left {
 	out := make([]Left, len(ids))
 	for i, id := range ids {

@@ -2,7 +2,7 @@ package replica
 
 import "slices"
 
-// unanswered has requests of this member's clients, on their way from one leader to the next.
+// unanswered holds requests of this member's clients, on their way from one leader to the next.
 type unanswered struct {
 	commands []*Proposal
 	reads    []*Read
@@ -46,8 +46,8 @@ func (q *unanswered) unconfirmed(b *round) {
 	}
 }
 
-// ownRenewals drops the renewals of other members' clients, which those will ask the next leader
-// for, and takes all promises back.
+// ownRenewals drops the renewals of other members' clients, which those members will send to the
+// next leader, and withdraws all promises.
 func (q *unanswered) ownRenewals() {
 	q.groups = slices.DeleteFunc(q.groups, func(b *Renewals) bool { return b.from != 0 })
 	q.renewals = slices.DeleteFunc(q.renewals, func(n Renewal) bool { return n.from != 0 })
@@ -56,16 +56,16 @@ func (q *unanswered) ownRenewals() {
 	}
 }
 
-// relay sends requests of this member's clients to the leader, when that is another member. Replies
-// or the log answer them. While this member leads, the relay keeps only what was sent before and
-// has no outcome yet.
+// relay sends requests of this member's clients to the leader, when that is another member. They
+// are answered by replies or through the log. While this member leads, the relay keeps only
+// requests that were sent before and have no outcome yet.
 type relay struct {
 	m        *local
 	commands forwarder
 	asks     asker
 }
 
-// newRelay returns a relay that numbers requests from first on.
+// newRelay returns a relay that numbers requests starting with first.
 func newRelay(m *local, first uint64) relay {
 	return relay{
 		m: m, commands: forwarder{m: m, next: first},
@@ -73,7 +73,7 @@ func newRelay(m *local, first uint64) relay {
 	}
 }
 
-// send sends what waits to the leader, if one is known.
+// send sends waiting requests to the leader, if one is known.
 func (r *relay) send() {
 	if r.m.leader == 0 {
 		return
@@ -98,7 +98,7 @@ func (r *relay) send() {
 	}
 }
 
-// tick rejects what has waited too long, and sends again what seems lost.
+// tick rejects requests that have waited too long, and sends again those that seem lost.
 func (r *relay) tick() {
 	r.commands.tick()
 	if r.asks.empty() {
@@ -127,14 +127,15 @@ func (r *relay) answered(reply *Reply) {
 	}
 }
 
-// take removes and returns what waits for a leader, since this member is the leader now.
+// take removes and returns the requests that wait for a leader, since this member is the leader
+// now.
 func (r *relay) take() unanswered {
 	all := r.asks.take()
 	all.commands, r.commands.queue = r.commands.queue, nil
 	return all
 }
 
-// give accepts what this member left unanswered as a leader.
+// give accepts the requests that this member did not answer while it led.
 func (r *relay) give(all unanswered) {
 	for _, b := range all.groups {
 		b.Renewed, b.Joined = nil, nil

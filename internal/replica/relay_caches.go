@@ -44,7 +44,7 @@ func (c *cacheRelay) fill(m *Forward, last, now uint64) (_ uint64, more bool) {
 		size += 40 + rangesSize(o.Has)
 	}
 	c.opens = rest(c.opens, n)
-	return last, size >= maxCacheBytes // only then anything is left
+	return last, size >= maxCacheBytes // otherwise nothing is left
 }
 
 // rest returns list[n:], or nil if that is empty.
@@ -55,7 +55,7 @@ func rest[T any](list []T, n int) []T {
 	return list[n:]
 }
 
-// again repeats messages without an answer for patience ticks, as many as m has room for.
+// again repeats messages that have had no answer for patience ticks, as many as fit into m.
 func (c *cacheRelay) again(m *Forward, now, patience uint64) {
 	size := 0
 	for i := range c.asked {
@@ -67,8 +67,8 @@ func (c *cacheRelay) again(m *Forward, now, patience uint64) {
 	}
 }
 
-// rewind takes back what was sent, because another leader must get it. Acknowledgements do not
-// concern that leader.
+// rewind takes back what was sent, so that it is sent to the next leader. Acknowledgements are
+// useless to that leader.
 func (c *cacheRelay) rewind() {
 	var opens []OpenCache
 	for i := range c.asked {
@@ -77,7 +77,7 @@ func (c *cacheRelay) rewind() {
 	c.opens, c.asked, c.acks = append(opens, c.opens...), nil, nil
 }
 
-// expire rejects what has waited too long.
+// expire rejects requests that have waited too long.
 func (c *cacheRelay) expire(out *output, old func(born uint64) bool) {
 	stale := func(o OpenCache) bool {
 		if old(o.born) {

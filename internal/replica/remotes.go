@@ -39,7 +39,7 @@ type incarnation struct {
 	round  uint64
 }
 
-// incarnation returns the one of a member whose numbers begin at base.
+// incarnation returns the incarnation of a member whose numbers begin at base.
 func (r *remotes) incarnation(m *remote, base uint64) *incarnation {
 	m.now = slices.IndexFunc(m.incarnations, func(i incarnation) bool { return i.base == base })
 	if m.now < 0 {
@@ -92,7 +92,7 @@ func (r *remotes) sendTo(m *remote) {
 }
 
 // confirmed answers another member's round. The remaining times of leases are current, so the
-// member must look at the leases as of now too: otherwise it might see another incarnation of one.
+// member must read the leases as of now, too: otherwise it might see another incarnation of one.
 func (r *remotes) confirmed(q *Read, index uint64, left []Left) {
 	m := r.of(q.from)
 	a := m.answer()
@@ -107,7 +107,7 @@ func (r *remotes) confirmed(q *Read, index uint64, left []Left) {
 }
 
 // renewed answers another member's renewal. A renewal without an outcome is not answered: the
-// member will ask again, perhaps another leader.
+// member will send it again, perhaps to another leader.
 func (r *remotes) renewed(n *Renewal, ttl lease.TTL, err error) {
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return
@@ -141,9 +141,9 @@ func (r *remotes) renewedAll(b *Renewals) {
 	}
 }
 
-// sayWaiting reports to the member that relayed a renewal, each time it asks, that the renewal
-// waits here: for the outcome of the lease's expiry, or for the lease's own cache. Otherwise the
-// member would conclude after a while that there is no leader.
+// sayWaiting reports to the member that relayed a renewal, each time it sends it, that the renewal
+// waits at this leader: for the outcome of the lease's expiry, or for the lease's own cache.
+// Otherwise the member would conclude after a while that there is no leader.
 func (r *remotes) sayWaiting(n *Renewal) {
 	if n.from != 0 {
 		a := r.of(n.from).answer()

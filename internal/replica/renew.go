@@ -9,19 +9,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Renewal asks to keep a lease for its full TTL from now on. Take returns it once, with TTL or Err
-// set.
+// Renewal requests that a lease be kept for its full TTL from now on. Take returns it once, with
+// TTL or Err set.
 type Renewal struct {
 	ID lease.ID
-	// Token is the token that the holder knows, 0 for any. With another token the lease is not
-	// found (T28).
+	// Token is the token that the holder has, 0 for any. If the lease has another token, it counts
+	// as not found (T28).
 	Token lease.Token
-	// Access are the users and roles by which the caller may renew the lease. A follower lets it
-	// join a group if they have not changed since.
+	// Access is the state of users and roles that permits the caller to renew the lease. A follower
+	// lets the lease join a group if that has not changed since.
 	Access *access.State
 	// TTL is the lease's, counted from when Renew was called.
 	TTL lease.TTL
-	// Err is nil, lease.ErrNotFound, or the reason why there is no outcome.
+	// Err is nil, lease.ErrNotFound, or the reason for an unknown outcome.
 	Err error
 	// Owner belongs to the caller, to identify the request. Place is its index in a Renewals.
 	Owner any
@@ -61,13 +61,13 @@ func (l *leadership) renew(n Renewal) {
 	renewed, err := l.m.lessor.Renew(n.ID, n.Token)
 	switch {
 	case errors.Is(err, lease.ErrExpiring):
-		// The decision to expire is in the log. Only its outcome says whether the lease is gone, so
-		// wait for it (T5).
+		// The decision to expire is in the log. Only its outcome shows whether the lease is gone,
+		// so wait for it (T5).
 		l.parked.add(n)
 		l.remotes.sayWaiting(&n)
 	case err != nil:
 		// Not found; a primary's lessor returns no other error. Only a member that certainly leads
-		// may answer that (T7).
+		// may give that answer (T7).
 		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
 	case renewed.Clear:
 		// The renewal of a checkpointed lease is acknowledged only after an entry that clears the
@@ -93,9 +93,9 @@ func (l *leadership) cleared(n Renewal, applied bool) {
 	l.answerRenewal(n, 0, ErrOverloaded)
 }
 
-// settle answers a renewal whose promise is confirmed, after checking the lease again: it may have
-// ended through the log since (T6), or have appeared, or have another token or another TTL. The
-// next leader knows only the last TTL.
+// settle answers a renewal whose promise is confirmed, after checking the lease again: through the
+// log, it may meanwhile have ended (T6), been created, or been given another token or TTL. The next
+// leader knows only the last TTL.
 func (l *leadership) settle(n Renewal) {
 	ttl, token, ok := l.m.lessor.Standing(n.ID)
 	switch {
@@ -117,17 +117,17 @@ func (l *leadership) answerRenewal(n Renewal, ttl lease.TTL, err error) {
 	l.m.out.renewed(n, ttl, err)
 }
 
-// parking has renewals that wait at the leader, by lease. The zero parking is empty.
+// parking holds renewals that wait at the leader, by lease. The zero parking is empty.
 type parking struct {
 	of map[lease.ID][]Renewal
-	// asked has the renewals that other members have relayed.
+	// asked holds the renewals that other members have relayed.
 	asked map[ticket]struct{}
 }
 
 // ticket identifies a relayed renewal.
 type ticket struct{ from, seq uint64 }
 
-// add adds a renewal, unless another member repeats it for lack of an answer.
+// add adds a renewal, unless it is a repetition by another member that has no answer yet.
 func (p *parking) add(n Renewal) {
 	if p.of == nil {
 		p.of, p.asked = make(map[lease.ID][]Renewal), make(map[ticket]struct{})
@@ -152,7 +152,7 @@ func (p *parking) take(id lease.ID) []Renewal {
 }
 
 // takeAll removes and returns all renewals, in ID order. They have not waited for a leader yet, so
-// their patience begins at the tick now.
+// their time to wait for one begins at the tick now.
 func (p *parking) takeAll(now uint64) (all []Renewal) {
 	for _, id := range slices.Sorted(maps.Keys(p.of)) {
 		all = append(all, p.of[id]...)
@@ -164,10 +164,10 @@ func (p *parking) takeAll(now uint64) (all []Renewal) {
 	return all
 }
 
-// Abandon says that a client of this member no longer keeps leases alive: its connection has ended.
-// The leader then soon replicates their remaining time, unless they are renewed
-// (lease.Lessor.Abandon). So a dead holder's lease ends on time even if the leader fails next. It
-// is a hint: if it is lost, that happens somewhat later.
+// Abandon reports to the replica that a client of this member no longer keeps leases alive: its
+// connection has ended. The leader then soon replicates their remaining time, unless they are
+// renewed (lease.Lessor.Abandon). So a dead holder's lease ends on time even if the leader fails
+// next. It is a hint: if it is lost, the remaining time is replicated somewhat later.
 func (r *Replica) Abandon(ids []lease.ID) {
 	if r.lead == nil {
 		r.relay.asks.abandon(ids)

@@ -5,10 +5,10 @@ import "leasehold.dev/lease"
 // Renewals is a batch of renewals. Those that one promise can cover, usually all of them, are
 // answered together: Take returns the Renewals once, in Output.Together, with their TTLs. Each of
 // the others is answered separately before or after that, as a Renewal with the same Owner and its
-// index as Place. So a lease that takes long delays no other (T15).
+// index as Place. So a slow lease delays no other (T15).
 type Renewals struct {
 	IDs []lease.ID
-	// Tokens is nil, or has for each lease that which its holder knows, 0 for any.
+	// Tokens is nil, or contains the token that the holder of each lease has, 0 for any.
 	Tokens []lease.Token
 	// TTLs has an element for each lease. The caller must not read it before Take has returned the
 	// Renewals; the elements that were answered together are set then, and the others are 0.
@@ -20,17 +20,17 @@ type Renewals struct {
 	GroupRenewals
 
 	tokens []lease.Token // of the leases that were promised their TTLs
-	// changes is the lessor's count of changes before the promise: while it is the same, the leases
-	// are too.
+	// changes is the lessor's count of changes before the promise. While the count is unchanged,
+	// the leases are, too.
 	changes uint64
 	born    uint64 // the tick at which it arrived
-	// from is the member that forwarded it, and sent what that asks; 0 and nil if it came from a
-	// client of this one.
+	// from is the member that forwarded the batch, and sent is the request of that member; 0 and
+	// nil if it came from a client of this member.
 	from uint64
 	sent []Ask
 }
 
-// Size returns the number of things that a Renewals asks for.
+// Size returns the number of requests in a Renewals.
 func (b *Renewals) Size() int { return max(1, len(b.IDs)+len(b.Renew)+len(b.Leave)) }
 
 // RenewAll is Renew for a batch. The batch belongs to the replica until all of it is answered.
@@ -85,7 +85,7 @@ func (l *leadership) renewAll(b *Renewals) {
 		}
 		renewed, err := l.m.lessor.Renew(id, token)
 		if err != nil || renewed.Clear {
-			l.renew(b.single(i)) // renews again, harmlessly, and handles the special case
+			l.renew(b.single(i)) // a second renewal is harmless; renew handles the special case
 			continue
 		}
 		b.TTLs[i], b.tokens[i] = renewed.TTL, renewed.Token
@@ -139,8 +139,7 @@ func (l *leadership) settleAll(b *Renewals) {
 	}
 }
 
-// lookAgain checks one of the leases a second time. If it has changed, its renewal is handled
-// separately.
+// lookAgain checks one of the leases again. If it has changed, its renewal is handled separately.
 func (l *leadership) lookAgain(b *Renewals, i int) {
 	ttl, token, _ := l.m.lessor.Standing(b.IDs[i])
 	if token == b.tokens[i] {

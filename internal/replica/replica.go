@@ -16,8 +16,8 @@ type Config struct {
 	// ID is the member's ID, never 0.
 	ID uint64
 	// FirstSeq is this member's first number for forwarded commands, reads and renewals. It is
-	// random, so that no earlier incarnation of the member used the same numbers: otherwise an
-	// answer of the leader to that incarnation would count as an answer to this one.
+	// random, so that no earlier incarnation of the member used the same numbers: otherwise the
+	// leader's answer to an earlier incarnation would be taken for an answer to this one.
 	FirstSeq uint64
 	// Log is the log on disk. Append messages that Take returned must be visible in it before
 	// Persisted is called for them.
@@ -26,7 +26,7 @@ type Config struct {
 	Machine *fsm.Machine
 	// ElectionTicks and HeartbeatTicks count calls of Tick.
 	ElectionTicks, HeartbeatTicks int
-	// NoPreVote lets a member raise the term before it knows that it could win.
+	// NoPreVote lets a member raise the term without knowing whether it could win.
 	NoPreVote bool
 	// Silence configures how soon members that are not heard from count as unresponsive. The zero
 	// value leaves that to Raft's election timeout, and so does NoPreVote: without the pre-vote,
@@ -34,10 +34,10 @@ type Config struct {
 	Silence silence.Config
 	// MaxBatch is the approximate largest size of an entry, in bytes.
 	MaxBatch int
-	// MaxExpire is the most leases that one entry expires. It bounds how long applying the entry
-	// delays others.
+	// MaxExpire is the maximum number of leases that one entry expires. It bounds how long applying
+	// the entry delays others.
 	MaxExpire int
-	// MaxUncommitted bounds the bytes of entries proposed and not yet committed. Beyond it commands
+	// MaxUncommitted bounds the bytes of entries proposed and not yet committed. Further commands
 	// are rejected with ErrOverloaded, not queued. 0 means 256 MiB.
 	MaxUncommitted uint64
 	// CommitDelay lets commands wait for others that can share their sync. The shell calls EndDelay
@@ -77,7 +77,7 @@ const maxInflightBytes = 32 << 20
 // use: one goroutine owns it.
 //
 // It joins parts that do not refer to each other. Each takes values and returns values, or appends
-// to the output. lead is the state that this member has only while it leads, and relay has its
+// to the output. lead is the state that this member has only while it leads, and relay holds its
 // requests to another leader.
 type Replica struct {
 	*local
@@ -119,14 +119,14 @@ func New(c Config) (*Replica, error) {
 func (r *Replica) Machine() *fsm.Machine { return r.machine }
 
 // Campaign starts an election now instead of after the election timeout. A sole voter calls it at
-// start, because it has nobody to wait for.
+// start, because there is no other voter to wait for.
 func (r *Replica) Campaign() error {
 	return r.raft.node.Campaign()
 }
 
 // Advance moves the clock to now. It must be called with a fresh reading before any other input of
-// the same step, so that no input is stamped with an instant before its arrival (rule 1). The clock
-// is boot time: it runs during suspend.
+// the same step, so that no input has a timestamp before its arrival (rule 1). The clock is boot
+// time: it runs during suspend.
 func (r *Replica) Advance(now lease.Instant) {
 	r.now = now
 	r.lessor.Advance(now)
@@ -170,7 +170,7 @@ func (r *Replica) Step(m *Message) error {
 // stepForward handles requests of another member's clients.
 func (r *Replica) stepForward(from uint64, f *Forward) {
 	if r.lead == nil || f.Term != r.term {
-		return // the member will find the leader and ask it
+		return // the member will find the leader and send its requests there
 	}
 	r.lead.forwarded(from, f)
 }
@@ -186,8 +186,8 @@ func (r *Replica) stepReply(from uint64, m *Reply) {
 	r.relay.answered(m)
 }
 
-// Persisted says that an append message of Output.Append is durable. It must be called in the order
-// in which Take returned them.
+// Persisted reports to the replica that a message of Output.Append is durable. It must be called in
+// the order in which Take returned them.
 func (r *Replica) Persisted(m *raftpb.Message) {
 	r.raft.persisted(m)
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
@@ -249,7 +249,7 @@ type Status struct {
 	Pending          int
 	// Overdue is how far the longest-waiting lease is past its expiry; 0 if none is (T12).
 	Overdue lease.TTL
-	// Refreshing says that Refresh waits for earlier decisions in the log.
+	// Refreshing is true while Refresh waits for earlier decisions in the log.
 	Refreshing bool
 	// Elections is the number of elections that this member has started.
 	Elections uint64

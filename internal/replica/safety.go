@@ -26,8 +26,8 @@ func (h health) stable(id uint64) bool {
 	return h.links.stable(id) && !h.m.machine.IsDamaged(id)
 }
 
-// affordable returns why a change is not safe now. Only the leader can decide, since it alone knows
-// who is connected.
+// affordable returns an error if a change is not safe now. Only the leader can decide, since it
+// alone knows which members are connected.
 func (h health) affordable(c fsm.Command) error {
 	if !has(h.m.machine.Version().Number, c) {
 		return ErrVersion
@@ -44,10 +44,10 @@ func (h health) affordable(c fsm.Command) error {
 	}
 }
 
-// affordAdd requires that enough voters have been connected for a while to form a majority that
-// already counts the new member, although it is not there yet (etcd's rule). A learner does not
-// count, but soon will, and the leader sends it everything, which a degraded cluster cannot afford
-// either.
+// affordAdd requires that enough voters have been connected for a while to form a majority of the
+// voters including the new one, which is not connected yet (etcd's rule). The rule holds for a
+// learner, too: it will soon be promoted, and the leader sends it the whole state, which a degraded
+// cluster cannot afford either.
 func (h health) affordAdd(learner bool) error {
 	learners, voters, connected := 0, 0, 0
 	for _, n := range h.m.machine.View().Members {
@@ -96,22 +96,23 @@ func (h health) affordRemove(id uint64) error {
 	return nil
 }
 
-// removesUnresponsive reports whether c removes a voter that this leader has not heard from. The
-// voter is down if it has had time to send a message.
+// removesUnresponsive reports whether c removes a voter that is down: this leader has not heard
+// from it although the voter has had time to send a message.
 func (h health) removesUnresponsive(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && h.m.cfg.Membership.Strict && h.m.voter(remove.ID) && !h.links.active(remove.ID)
 }
 
 // affordPromote requires a learner that is at most a few entries behind the leader: otherwise the
-// cluster might have to wait for it to catch up.
+// cluster might have to wait until it has caught up.
 func (h health) affordPromote(id uint64) error {
 	n, _ := h.m.machine.View().Member(id)
 	if !n.Learner {
 		return nil // apply returns the error
 	}
 	if n.Incarnation == 0 {
-		// A member that knows that it votes must be distinguishable from one that lost its data.
+		// A member that has applied its promotion must be distinguishable from one that lost its
+		// data.
 		return ErrLearnerNotReady
 	}
 	var match uint64

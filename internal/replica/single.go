@@ -15,7 +15,7 @@ type single struct {
 	due      lease.Due
 	decided  lease.Instant
 	proposal *Proposal
-	proposed bool          // it is in the queue or in the log
+	proposed bool          // in the queue or in the log
 	place    *list.Element // in the list
 }
 

@@ -7,7 +7,7 @@ import (
 
 // SlowCache is a cache that takes, or took, long to acknowledge its invalidations.
 type SlowCache struct {
-	// Lease is the lease of the cache, as this member knew it when the cache became slow.
+	// Lease is the lease of the cache, as of when the cache became slow, on this member.
 	Lease lease.Info
 	// Waited is how long writes have waited.
 	Waited lease.TTL
@@ -23,10 +23,10 @@ type SlowNotice struct {
 // slowCaches are the slow caches, as this member knows them: writes have waited for them for more
 // than a second, and still wait.
 //
-// The leader finds them, and clients of every member ask for them. So the leader sends all of them
-// to the other members whenever they change, and repeatedly while there are any, which makes up for
-// lost messages. A member that hears nothing more considers no cache slow: another leader starts
-// counting from zero.
+// The leader finds them, and clients of every member may request them. So the leader sends all of
+// them to the other members whenever they change, and repeatedly while there are any, which makes
+// up for lost messages. A member that receives no more of these messages considers no cache slow: a
+// new leader starts counting from zero.
 type slowCaches struct {
 	m    *local
 	list []SlowNotice
@@ -35,8 +35,8 @@ type slowCaches struct {
 	news     bool // since the last Take
 }
 
-// slowSilence is how many election timeouts without a message end all slow caches. The leader
-// repeats them after each timeout.
+// slowSilence is the number of election timeouts without a message after which a member considers
+// no cache slow. The leader repeats them after each timeout.
 const slowSilence = 3
 
 // sendSlow sends the slow caches to the other members.
@@ -80,7 +80,7 @@ func (s *slowCaches) tick() {
 }
 
 // SlowCaches returns the slow caches, the slowest first, a few hundred at most. Output.SlowNews
-// says when they change.
+// reports when they change.
 func (r *Replica) SlowCaches() []SlowCache {
 	out := make([]SlowCache, 0, len(r.slow.list))
 	for _, s := range r.slow.list {

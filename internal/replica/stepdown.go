@@ -5,9 +5,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file handles members that are not heard from; package silence decides which those are. A
-// follower campaigns as if its leader had died. A leader that lost its majority steps down. Neither
-// affects Raft's safety, and PreVote keeps a leader that a majority hears.
+// This file handles unresponsive members; package silence decides which those are. A follower
+// campaigns as if its leader had died. A leader that lost its majority steps down. Neither affects
+// Raft's safety, and PreVote keeps a leader that a majority still hears from.
 
 // received records a message from a member. A leader that names a later term is campaigning and no
 // longer leads: a follower need not wait until the election timeout lets it vote.
@@ -22,14 +22,14 @@ func (r *Replica) received(m *Message) {
 	}
 }
 
-// Answered says that another member's process has answered, and how long that took.
+// Answered records that another member's process has answered, and how long that took.
 func (r *Replica) Answered(member uint64, took lease.TTL) {
 	if r.silence != nil {
 		r.silence.Answered(member, took, r.now)
 	}
 }
 
-// Silences returns how the other members answer, in ID order.
+// Silences returns the responsiveness of the other members, in ID order.
 func (r *Replica) Silences() []silence.State {
 	if r.silence == nil {
 		return nil
@@ -37,7 +37,7 @@ func (r *Replica) Silences() []silence.State {
 	return r.silence.States(r.now)
 }
 
-// lookForSilent finds members that are not heard from, and reacts.
+// lookForSilent finds unresponsive members, and reacts.
 func (r *Replica) lookForSilent() {
 	if r.silence == nil {
 		return
@@ -53,7 +53,7 @@ func (r *Replica) lookForSilent() {
 	}
 	if news.Changed && r.deserted() {
 		r.raft.stepDown()
-		r.failover.begin(r.cfg.ID) // the others may have waited for it
+		r.failover.begin(r.cfg.ID) // the others may have waited for that leader
 	}
 	r.drain()
 }

@@ -13,34 +13,34 @@ import (
 // Output is the result of a step. The order in which its parts are carried out matters: answers may
 // be sent only after the new state can be read, since a client may read as soon as it is answered.
 type Output struct {
-	// Append has messages to save, in order; Persisted must be called for each once it is saved. A
-	// message without Responses need not be durable.
+	// Append holds messages to save, in order; Persisted must be called for each once it is saved.
+	// A message without Responses need not be durable.
 	Append []*raftpb.Message
-	// Send has messages for other members. For a snapshot's message (raftpb.MsgSnap) the shell
+	// Send holds messages for other members. For a snapshot's message (raftpb.MsgSnap) the shell
 	// streams the current state (the one on disk may be older than the membership that includes the
 	// receiver), and calls SnapshotSent when that ends.
 	Send []*Message
-	// Ask are members that have not been heard from for a while: the shell sends each of their
-	// processes, not their cores, a probe, and calls Answered if an answer arrives.
+	// Ask lists members that have not been heard from for a while. The shell sends a probe to each
+	// member's process, not to its core, and calls Answered if an answer arrives.
 	Ask []uint64
 	// Silent are members that count as unresponsive from now on.
 	Silent []silence.State
-	// Restored says that a snapshot has replaced the state: an earlier result of Machine is
+	// Restored is true if a snapshot has replaced the state: an earlier result of Machine is
 	// obsolete. Changes are those after the snapshot.
 	Restored bool
-	// Removed says that this member is no longer in the cluster, and must stop.
+	// Removed is true if this member is no longer in the cluster, and must stop.
 	Removed bool
-	// Failed says that a committed entry cannot be applied, because of an [ErrImpossible], or
-	// because a newer release wrote it (encoding.ErrNewer); or that the entry gives the cluster a
-	// version that this release does not support (or encoding.ErrOlder). Neither the entry nor
-	// anything after it is applied, and the member must stop.
+	// Failed is not nil if a committed entry cannot be applied, because of an [ErrImpossible], or
+	// because a newer release wrote it (encoding.ErrNewer), or because it sets a cluster version
+	// that this release does not support (encoding.ErrNewer or encoding.ErrOlder). Neither the
+	// entry nor anything after it is applied, and the member must stop.
 	Failed error
 	// Hash, if not nil, is a state whose hash the shell must compute outside its loop, and then
 	// pass to ReportHash.
 	Hash *fsm.Image
 	// Changes are the changes of the store, for watchers.
 	Changes []fsm.Change
-	// Applied says that the state changed, so that a new view must be published.
+	// Applied is true if the state changed, so that a new view must be published.
 	Applied bool
 
 	Proposals []*Proposal
@@ -51,21 +51,22 @@ type Output struct {
 	// Opened are the answers to OpenCache.
 	Opened []OpenCache
 	// Invalidations are for caches that are open at this member. Those for caches that are no
-	// longer open have no effect; they are sent again where those caches are.
+	// longer open have no effect; they are sent again through the member where the cache is open
+	// now.
 	Invalidations []Invalidation
 	CacheWaits
-	// SlowNews says, at any member, that the slow caches may have changed: see
+	// SlowNews is true, on any member, if the slow caches may have changed: see
 	// [Replica.SlowCaches].
 	SlowNews bool
-	// Late has, for each lease that expired, the delay between its expiry and the application of
+	// Late holds, for each lease that expired, the delay between its expiry and the application of
 	// the entry.
 	Late []lease.TTL
 }
 
-// CacheWaits says, at the leader, how commands waited for caches.
+// CacheWaits describes, on the leader, how commands waited for caches.
 type CacheWaits struct {
-	// Waits has the waiting times, and WereSlow the caches for which writes waited unusually long
-	// and no longer do.
+	// Waits holds the waiting times, and WereSlow the caches that were slow: writes waited
+	// unusually long for them, and no longer do.
 	Waits    []lease.TTL
 	WereSlow []SlowCache
 	// Forwarded are applied commands with a trace that other members forwarded.
@@ -159,7 +160,7 @@ func (r *Replica) resign() {
 	r.lead = nil
 }
 
-// dispatch passes what waits for a leader to it, if one is known.
+// dispatch sends waiting requests to the leader, if one is known.
 func (r *Replica) dispatch() {
 	if r.lead != nil {
 		r.lead.takeOver(r.relay.take())
@@ -208,8 +209,8 @@ func (r *Replica) flush(l *leadership) {
 			continue
 		}
 		l.queue.remove(len(group.proposals))
-		// Nothing else was proposed since the last Ready, so the next entry it shows is this one,
-		// with its index.
+		// Nothing else was proposed since the last Ready, so the next Ready shows this entry, with
+		// its index.
 		group.term = r.term
 		r.inflight = append(r.inflight, group)
 		r.drain()

@@ -14,7 +14,8 @@ import (
 // Bounds on the contents of one message.
 const (
 	// maxTermJump bounds how much a message may raise the term. Each election raises it by one, so
-	// a larger jump is not genuine; and a term near the largest could not be raised again.
+	// a larger jump is not genuine. After a jump close to the maximum, the term could not be raised
+	// any further.
 	maxTermJump = 1 << 32
 	// maxContext bounds the size of a context in bytes. Those that members send have at most 16.
 	maxContext = 1 << 10
@@ -45,7 +46,7 @@ func (d *driver) vet(m *raftpb.Message) error {
 	case t == raftpb.MsgApp:
 		wrong = wrongEntries(m)
 	case t == raftpb.MsgAppResp && d.m.leading && term == d.m.term && !m.GetReject() &&
-		m.GetIndex() > d.last: // in an earlier term the entry may have been since removed
+		m.GetIndex() > d.last: // in an earlier term, the entry may have been removed since
 		wrong = fmt.Sprintf("it has entry %d, and the log here ends at %d", m.GetIndex(), d.last)
 	case t == raftpb.MsgSnap:
 		wrong = wrongSnapshot(m)
@@ -142,10 +143,10 @@ func (d *driver) possible(c *raftpb.ConfChangeV2) error {
 // detected it and panicked.
 type contradiction string
 
-// contradictions are the beginnings of the library's formats for them.
+// contradictions are prefixes of the library's formats for contradictions.
 var contradictions = [...]string{"tocommit(%d) is out of range", "entry %d conflict with committed"}
 
-// discerning is a logger that separates contradictions from the library's other panics.
+// discerning is a logger that tells contradictions from the library's other panics.
 type discerning struct{ raft.Logger }
 
 // Panicf implements raft.Logger.

@@ -1,14 +1,14 @@
 // Package confirm runs the confirm rounds of a leader: after a promise was made, a quorum confirms
-// that the member still leads. One round serves all waiting requests.
+// that the member still leads. One round confirms all waiting requests.
 //
-// A Queue decides when a round begins and what it serves. Its caller asks the quorum, reports the
-// outcome, and answers the requests. A Queue is pure: it has no clock, starts no goroutine and
-// sends nothing.
+// A Queue decides when a round begins and which requests it confirms. Its caller queries the
+// quorum, reports the outcome, and answers the requests. A Queue is pure: it has no clock, starts
+// no goroutine and sends nothing.
 package confirm
 
 import "slices"
 
-// Batch is what one round serves: everything that waited when it began.
+// Batch is what one round confirms: everything that waited when it began.
 type Batch[T any] interface {
 	// Empty reports whether nothing waits.
 	Empty() bool
@@ -44,7 +44,7 @@ func (q *Queue[T]) Last() uint64 { return q.last }
 // HasNext reports whether Begin would begin a round.
 func (q *Queue[T]) HasNext() bool { return q.current.id == 0 && !q.Next.Empty() }
 
-// Begin begins a round if requests wait and none is in progress. The caller must then ask the
+// Begin begins a round if requests wait and none is in progress. The caller must then query the
 // quorum with the ID.
 func (q *Queue[T]) Begin() (id uint64, ok bool) {
 	if !q.HasNext() {
@@ -60,7 +60,7 @@ func (q *Queue[T]) Begin() (id uint64, ok bool) {
 // Current returns the ID of the round in progress, if there is one.
 func (q *Queue[T]) Current() (id uint64, ok bool) { return q.current.id, q.current.id != 0 }
 
-// Confirmed says that a quorum has confirmed a round. Its batch may be answered from a state of
+// Confirmed records that a quorum has confirmed a round. Its batch may be answered from a state of
 // that index or later.
 func (q *Queue[T]) Confirmed(id, index uint64) {
 	if id == 0 || id != q.current.id {

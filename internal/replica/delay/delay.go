@@ -1,16 +1,16 @@
-// Package delay implements the commit delay: whether commands wait briefly for others before they
-// are proposed, so that they share one entry and one sync.
+// Package delay implements the commit delay: commands may wait briefly for others before they are
+// proposed, so that they share one entry and one sync.
 //
 // Without it, callers that wait for an answer before the next request form two groups. While one
-// group waits for its sync, the other is answered. So each sync serves half of the callers, and a
-// command that arrives just after a sync has begun waits for two. Two callers that alternate, like
-// the holders of a lock, take twice as long as necessary.
+// group waits for its sync, the other is answered. Then each sync commits the commands of only half
+// of the callers, and a command that arrives just after a sync has begun waits for two. Two callers
+// that alternate, like the holders of a lock, take twice as long as necessary.
 //
-// The callers that were answered, or that wait when the log becomes free, are likely to make
+// Callers that have just been answered, or that wait when the log becomes free, are likely to make
 // another request soon. So waiting commands proceed once nearly as many have arrived, or when the
-// owner calls End: it alone can measure such short times. If the others do not arrive, the next
-// entries are not delayed; more of them after each consecutive failure. A single caller is never
-// delayed.
+// owner of the Delay, which can measure such short times, calls End. If the others do not arrive,
+// some of the next entries are not delayed; their number grows with each consecutive failure. A
+// single caller is never delayed.
 //
 // The package is pure: instants are arguments.
 package delay
@@ -39,13 +39,13 @@ const (
 	maxFailures = 5
 )
 
-// Free says that the log is free while n commands wait.
+// Free reports to the Delay that the log is free while n commands wait.
 func (d *Delay) Free(n int) {
 	if d.answered == 0 || d.begun {
 		return
 	}
 	// The crowd at the previous entry counts as well: two callers that alternate are never seen at
-	// once. One in eight may stay away or be late.
+	// once. One caller in eight may be late or absent.
 	crowd := n + d.answered
 	want := max(crowd, d.crowd)
 	d.begun, d.had, d.want, d.crowd = true, n, want-want/8, crowd
@@ -60,7 +60,7 @@ func (d *Delay) Holds(n int, now lease.Instant) bool {
 	return true
 }
 
-// Answered says that a command was answered.
+// Answered records that a command was answered.
 func (d *Delay) Answered(now lease.Instant) {
 	if d.answered == 0 {
 		d.since = now
@@ -71,7 +71,7 @@ func (d *Delay) Answered(now lease.Instant) {
 // End ends the delay.
 func (d *Delay) End() { d.over = true }
 
-// Proposed says that the n waiting commands were proposed, and learns from the result.
+// Proposed records that the n waiting commands were proposed, and learns from the result.
 func (d *Delay) Proposed(n int) {
 	next := Delay{crowd: d.crowd, skip: max(d.skip-1, 0), failure: d.failure}
 	switch {

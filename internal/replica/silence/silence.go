@@ -1,18 +1,18 @@
 // Package silence decides when an unresponsive member is considered hung or cut off.
 //
 // A killed process takes its connections with it, so its failure is noticed immediately. A stopped
-// process, or one behind a broken link, just becomes quiet. But so does a busy one, and the
-// listening member may have been delayed itself. So a lack of heartbeats alone is not enough:
+// process, or one behind a broken link, just sends nothing. But a busy process may do the same, and
+// the watching member may have been delayed itself. So a lack of heartbeats alone is not enough:
 //
 //   - A member that has not been heard from for one and a half heartbeats is probed, over a
-//     connection and by goroutines that are independent of its core. A busy process answers, a
+//     connection, and by goroutines, that do not depend on its core. A busy process answers, a
 //     stopped one does not.
 //   - It becomes silent once it has not been heard from for its limit, and has not answered for
 //     twice the time of its slowest answer in the last minutes.
 //   - The limit is three heartbeats, or one and a half times the longest pause from which the
 //     member recovered in the last minutes, but at most the election timeout. So a member that
 //     stutters is considered hung once, not each time.
-//   - A member that was late itself restarts all countdowns.
+//   - A watching member that was delayed itself restarts all countdowns.
 //
 // No guarantee depends on this: a mistake costs an election, and only if a majority makes it at the
 // same time.
@@ -44,7 +44,7 @@ const (
 	tolerance = 50
 	// restEvery is the interval at which other members are probed, in milliseconds.
 	restEvery = 1000
-	// memory is how long measurements count, at least; at most twice as long.
+	// memory is how long measurements count: at least this long, and at most twice as long.
 	memory = 5 * 60_000
 	// lostAfter is the number of limits after which a silent member is lost.
 	lostAfter = 2
@@ -56,7 +56,7 @@ type Watch struct {
 	watched []uint64         // sorted
 	of      map[uint64]*peer // all measured or watched members
 	due     lease.Instant    // latest time of the next Look; 0 if there is nothing to wait for
-	late    lease.Instant    // when this member was last late
+	late    lease.Instant    // when this member was last delayed
 }
 
 // peer is the state of another member.
@@ -71,7 +71,7 @@ type peer struct {
 	missed lease.Instant
 	back   lease.Instant // when its last outage ended
 
-	roundTrip worst // of its answers
+	roundTrip worst // for its answers
 	pause     worst // between its messages
 }
 
@@ -106,8 +106,8 @@ func (w *worst) at(now lease.Instant) lease.TTL {
 // New returns a Watch without members.
 func New(c Config) *Watch { return &Watch{cfg: c, of: make(map[uint64]*peer)} }
 
-// Advance sets the time, and must be called before any input that has arrived since. If this is
-// later than the member meant to look, it was delayed itself, and the lack of messages proves
+// Advance sets the time, and must be called before any input that has arrived since. If the time is
+// later than the next planned look, this member was delayed itself, and the lack of messages proves
 // nothing.
 func (w *Watch) Advance(now lease.Instant) {
 	if w.due == 0 || now-w.due <= tolerance {
@@ -121,7 +121,7 @@ func (w *Watch) Advance(now lease.Instant) {
 }
 
 // Follow sets the members to watch: the leader, or at the leader all voters. Newly watched members
-// count as just heard. The list must be sorted.
+// count as having just been heard from. The list must be sorted.
 func (w *Watch) Follow(members []uint64, now lease.Instant) {
 	if slices.Equal(w.watched, members) {
 		return
@@ -199,11 +199,11 @@ type News struct {
 	Ask []uint64
 	// Silent are the members that have just become silent: they are hung or cut off.
 	Silent []State
-	// Changed means that more members are lost than before.
+	// Changed means that more members are lost than at the previous look.
 	Changed bool
 }
 
-// Look returns what to do now.
+// Look returns the probes to send and the members that have become silent.
 func (w *Watch) Look(now lease.Instant) (news News) {
 	for _, id := range w.watched {
 		p := w.of[id]
@@ -229,8 +229,8 @@ func (w *Watch) Look(now lease.Instant) (news News) {
 	return news
 }
 
-// Next returns when to call Look if nothing is heard before; ok is false if there is nothing to
-// wait for. A late call is detected.
+// Next returns when to call Look if no message arrives before that; ok is false if there is nothing
+// to wait for. A late call is detected.
 func (w *Watch) Next() (at lease.Instant, ok bool) { return w.due, w.due != 0 }
 
 func (w *Watch) plan(now lease.Instant) (at lease.Instant) {
@@ -269,7 +269,7 @@ func (w *Watch) limit(p *peer, now lease.Instant) lease.TTL {
 	return max(limit, w.askAfter()+w.wait(p, now))
 }
 
-// silentAt returns when a probed member becomes silent unless it is heard before.
+// silentAt returns when a probed member becomes silent if no message arrives before that.
 func (w *Watch) silentAt(p *peer, now lease.Instant) lease.Instant {
 	return max(p.lastSeen+lease.Instant(w.limit(p, now)), p.asked+lease.Instant(w.wait(p, now)))
 }
