@@ -142,7 +142,8 @@ func changeAccess(s *access.State, c Command) (*access.State, error) {
 	}
 }
 
-// accessGrowth returns the most bytes by which a command about users and roles can grow the state.
+// accessGrowth returns the maximum number of bytes by which a command about users and roles can
+// grow the state.
 func accessGrowth(c Command) int64 {
 	switch c := c.(type) {
 	case *UserAdd:

@@ -31,7 +31,7 @@ type accounts struct {
 	caller access.Caller
 	// Invariant: byName has exactly the principals that have leases, each with its own counts.
 	byName map[string]*leaseAccount
-	// leases knows the account of each lease.
+	// leases stores the account of each lease.
 	leases *lease.Lessor
 }
 
@@ -46,7 +46,7 @@ func (m *Machine) writer() *mvcc.Writer {
 	return nil
 }
 
-// granted counts a new lease.
+// granted counts a new lease for its principal.
 func (a *accounts) granted(l *lease.Info) {
 	if who := cmp.Or(l.Principal, a.caller.User); who != "" {
 		a.charge(who, l)

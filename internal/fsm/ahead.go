@@ -20,7 +20,7 @@ type ahead struct {
 // must be called again. It keeps each step of a member short: a deletion of a large range is one
 // revision, which must not become visible in parts. Until the command is applied, View, Image,
 // Leases and Index show the state before it. The command must be the next one applied, with nothing
-// in between. Apply does the rest, with the same result as on a member that did nothing ahead.
+// in between. Apply does the rest, with the same result as on a member that did nothing in advance.
 func (m *Machine) Ahead(c Command) (more bool) {
 	most := cmp.Or(m.cfg.AheadKeys, defaultAheadKeys)
 	d := m.deletion(c)
@@ -75,8 +75,8 @@ func (c *Txn) readsPast() bool {
 // past reports whether the operation reads more than one key at a past revision.
 func (c *Range) past() bool { return c.Options.Revision > 0 && c.End != "" }
 
-// Midway reports whether a command was partly done ahead. The Lessor shows the difference: some
-// keys are detached already, and leases bound to them have ended.
+// Midway reports whether a command was partly done in advance. The Lessor shows the difference:
+// some keys are detached already, and leases bound to them have ended.
 func (m *Machine) Midway() bool { return m.ahead != nil }
 
 // deletion returns the range deletion that a command will perform if it is applied next, or nil.

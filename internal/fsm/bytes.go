@@ -10,7 +10,7 @@ import (
 // same on all members that applied the same entries, whatever each has cleaned up, and on a member
 // that restored a snapshot.
 type Bytes struct {
-	// Keys is the size of keys and their history, without what a compaction made superfluous.
+	// Keys is the size of keys and their history, without the revisions that a compaction dropped.
 	Keys int64
 	// Leases is the size of leases with their keys and holds, the keys that they keep after they
 	// end, and orphans.
@@ -23,10 +23,10 @@ type Bytes struct {
 // Sum returns the total, which the quota bounds.
 func (b Bytes) Sum() int64 { return b.Keys + b.Leases + b.Sessions + b.Members + b.Access }
 
-// These are the approximate sizes of things in memory, without their texts: a lease or an orphan
-// that holds ranges, and each of those ranges, including the leader's directory; a session and one
-// of its answers; a pair, a lease and an operation in an answer; a member, its URLs, and the record
-// of a removed member or of an alarm.
+// These are approximate sizes in memory, without texts: a lease or an orphan that holds ranges, and
+// each of those ranges, including the leader's directory; a session and one of its answers; a pair,
+// a lease and an operation in an answer; a member, its URLs, and the record of a removed member or
+// of an alarm.
 const (
 	holdBytes     = 160
 	rangeBytes    = 240

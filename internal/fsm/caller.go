@@ -25,8 +25,8 @@ func (c *By) kind() kind {
 	return kindBy
 }
 
-// OnBehalf wraps a command in By. It returns the command unchanged if that already counts as an
-// anonymous caller's, or if clients cannot issue it.
+// OnBehalf wraps a command in By. It returns the command unchanged if that counts as an anonymous
+// caller's even without a By, or if clients cannot issue it.
 func OnBehalf(who access.Caller, c Command) Command {
 	if !c.kind().forClients() || who == (access.Caller{}) && !fromMembers(c) {
 		return c

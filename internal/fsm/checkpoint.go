@@ -2,16 +2,16 @@ package fsm
 
 import "leasehold.dev/lease"
 
-// Silence reports that a lease fell silent, or was renewed again. Checkpoint replicates silence, so
-// every member reports it, but no earlier than its leader found it. Silences are advisory: no
-// promise depends on them.
+// Silence reports that a lease fell silent, or was renewed again. Silence is replicated by
+// Checkpoint, so every member reports it, but not before the leader's checkpoint. Silences are
+// advisory: no promise depends on them.
 type Silence struct {
 	// Info is the lease after the change. Its labels must not be modified.
 	Info lease.Info
 	// Until is when the lease may end if it stays silent, by this member's clock. It is 0 if the
 	// lease was renewed again.
 	Until lease.Instant
-	// Again says that the lease was already silent, and has not been renewed since.
+	// Again is true if the lease was already silent, and has not been renewed since.
 	Again bool
 
 	index uint64 // of the entry
@@ -73,7 +73,7 @@ func (m *Machine) applyCheckpoint(c *Checkpoint) Result {
 }
 
 // checkpointed reports the effect of a checkpoint: none, if the lease changed after the checkpoint
-// was proposed. Before says whether the lease was already silent.
+// was proposed. before is true if the lease was already silent.
 func (m *Machine) checkpointed(c *lease.Checkpoint, before bool) {
 	until, silent := m.lessor.SilentUntil(c.ID)
 	if silent != (c.Remaining > 0) {

@@ -31,9 +31,9 @@ var (
 type decoder struct {
 	encoding.Decoder
 	mem *slabs // nil until a command is decoded
-	// views leaves values that the store copies anyway in the input buffer.
+	// If views is set, values that the store copies anyway stay in the input buffer.
 	views bool
-	// names has the names of the previous records, across all chunks of a snapshot.
+	// names holds the names in the previous records, across all chunks of a snapshot.
 	names *nameTable
 }
 
@@ -73,7 +73,7 @@ type Origin struct {
 	Seq uint64
 }
 
-// Group is the commands of one entry that share an origin.
+// Group is a run of commands in an entry that share an origin.
 type Group struct {
 	Origin   Origin
 	Commands []Command

@@ -153,7 +153,7 @@ func (d *decoder) grant() *Grant {
 	return c
 }
 
-// revokeBy flags a revocation that says who revokes.
+// revokeBy flags a revocation with a By.
 const revokeBy = refToken << 1
 
 func appendRevoke(b []byte, c *Revoke) []byte {
@@ -174,7 +174,7 @@ func (d *decoder) revoke() *Revoke {
 	return c
 }
 
-// changeMost flags a change of TTL that has a largest TTL for caches.
+// changeMost flags a change of TTL with a largest TTL for caches.
 const changeMost = refToken << 1
 
 func appendChangeTTL(b []byte, c *ChangeTTL) []byte {

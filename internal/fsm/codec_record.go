@@ -265,7 +265,7 @@ const (
 	recordLongKey
 )
 
-// nameTable has the texts that versions in a snapshot share: writers and long keys. Texts are
+// nameTable holds the texts that versions in a snapshot share: writers and long keys. Texts are
 // numbered in order of first use. A text is written at its first use; after that only its number
 // is.
 type nameTable struct {
@@ -274,8 +274,8 @@ type nameTable struct {
 	lost    bool              // records are missing, so new texts get no number
 }
 
-// longKey is the length from which keys are in the table. The table would take more memory than
-// shorter keys do.
+// longKey is the minimum length of keys in the table. For shorter keys, the table would take more
+// memory than it saves.
 const longKey = 64
 
 func (n *nameTable) append(b []byte, name string) []byte {

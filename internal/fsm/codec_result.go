@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// refusals are the errors without data with which a command of a Once can end. Their positions,
+// refusals are the errors without data that a command in a Once can end with. Their positions,
 // counted from refusalPlain, are on disk: add at the end.
 var refusals = [...]error{
 	ErrKeyNotFound, ErrSessionNotFound, ErrTxnTooLarge, lease.ErrNotFound,
@@ -17,8 +17,8 @@ var refusals = [...]error{
 	ErrBadHolds, ErrTooManyHolds, ErrOwnerHolds,
 }
 
-// These are the refusals that are not in the list: no error, errors with data, and the number of
-// the first in the list.
+// These are the numbers of refusals that are not in the list: no error, errors with data, and the
+// number of the first in the list.
 const (
 	refusalNone byte = iota
 	refusalName

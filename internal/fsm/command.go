@@ -28,7 +28,7 @@ type Put struct {
 	LeaseName string
 	// LeaseToken, if not 0, must be the token of the lease.
 	LeaseToken lease.Token
-	// PrevKV asks for the replaced pair in the result.
+	// If PrevKV is set, the result contains the replaced pair.
 	PrevKV      bool
 	IgnoreValue bool
 	IgnoreLease bool
@@ -42,7 +42,7 @@ type Put struct {
 // key, and "\x00" means all keys from Key on.
 type DeleteRange struct {
 	Key, End string
-	// PrevKV asks for the deleted pairs in the result.
+	// If PrevKV is set, the result contains the deleted pairs.
 	PrevKV bool
 }
 
@@ -111,8 +111,8 @@ const (
 	NotEqual
 )
 
-// Compare is a condition on every key of [Key, End). A key that does not exist has zero for all its
-// numbers, and fails every comparison of values.
+// Compare is a condition on every key of [Key, End). For a key that does not exist, all numbers are
+// zero, and every comparison of values fails.
 type Compare struct {
 	Key, End string
 	Target   Target
@@ -133,17 +133,17 @@ type Txn struct {
 // Compact makes revisions below Revision unreadable.
 type Compact struct{ Revision int64 }
 
-// Grant creates a lease. If the client did not choose Terms.ID, the proposer does: apply draws no
-// random numbers.
+// Grant creates a lease. If the client did not choose Terms.ID, the proposer chooses it: apply
+// draws no random numbers.
 type Grant struct {
 	Terms lease.Terms
-	// Renew says that a repeated Grant renews the lease that its request created, through the log
-	// (T3). The remaining time cannot be returned instead: it is the reading of the leader's timer,
+	// If Renew is set, a repeated Grant renews the lease that its request created, through the log
+	// (T3). Returning the remaining time instead would not do: it depends on the leader's timer,
 	// and another leader may have counted from an earlier checkpoint.
 	Renew bool
 	// Holds are the ranges whose keys the holder may cache. They never change. They end with the
-	// lease, and when another process or owner takes it (Resume, HandOver). The last holder's cache
-	// may still have the keys then: see Orphan and CheckHolds.
+	// lease, and when it passes to another process or owner (Resume, HandOver). The last holder's
+	// cache may still have the keys then: see Orphan and CheckHolds.
 	Holds []keyrange.Range
 }
 
@@ -155,7 +155,7 @@ type Revoke struct {
 	Name string
 	// Token, if not 0, must be the lease's token; otherwise the lease is not found (T28).
 	Token lease.Token
-	// By says who revokes, for the event. It may be empty.
+	// By is the name of the caller that revokes, for the event. It may be empty.
 	By string
 }
 
@@ -166,7 +166,7 @@ type ChangeTTL struct {
 	Token lease.Token
 	TTL   lease.TTL
 	// MaxCacheTTL, if positive, is the largest TTL allowed if the lease holds ranges. Only apply
-	// knows for certain whether it does.
+	// can tell for certain whether it does.
 	MaxCacheTTL lease.TTL
 }
 
@@ -210,7 +210,7 @@ type Checkpoint struct {
 	Leases []lease.Checkpoint
 }
 
-// AlarmKind is what an alarm is about. Kinds that clients can raise are numbered as in the etcd
+// AlarmKind is the reason for an alarm. Kinds that clients can raise are numbered as in the etcd
 // API.
 type AlarmKind uint8
 

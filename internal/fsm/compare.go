@@ -19,9 +19,9 @@ type StateHash struct{ Member, Index, Hash uint64 }
 func (*HashState) kind() kind { return kindHashState }
 func (*StateHash) kind() kind { return kindStateHash }
 
-// comparison is what members have reported since the last HashState.
+// comparison collects the hashes that members have reported since the last HashState.
 type comparison struct {
-	index  uint64            // of its entry, 0 if there was none
+	index  uint64            // of the entry with the HashState, 0 if there was none
 	hashes map[uint64]uint64 // by member
 }
 
@@ -52,8 +52,8 @@ func (m *Machine) applyComparison(c Command) Result {
 	return Result{}
 }
 
-// judge compares the reported hashes. A hash that a majority of the voters reports is right, and a
-// member with another hash is damaged. A single member, whatever it reports, can neither create
+// judge compares the reported hashes. A hash that a majority of the voters reports is correct, and
+// a member with another hash is damaged. A single member, whatever it reports, can neither create
 // such a majority nor stop the others. Without a majority, judge can only conclude that the members
 // differ, once all voters have reported or at the end.
 func (m *Machine) judge(end bool) {
@@ -80,7 +80,7 @@ func (m *Machine) judge(end bool) {
 	}
 }
 
-// condemn raises the alarm for members whose hash is not the right one.
+// condemn raises the alarm for members with another hash than the correct one.
 func (m *Machine) condemn(right uint64) {
 	delete(m.alarms, Alarm{Kind: Split})
 	for id, h := range m.meta.comparison.hashes {

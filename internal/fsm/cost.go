@@ -8,18 +8,18 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Cost is what a command consumes. Every bound on a command bounds one of these fields.
+// Cost is the consumption of a command. Every bound on a command bounds one of these fields.
 //
 // Time is how long a member needs to apply it. It bounds the steps of a member: a leader estimates
 // it with [Machine.Time] and fills an entry up to one step. Apply rejects a transaction if its Time
 // turns out to exceed applyTime: see meter.
 //
-// Bytes is the most by which the state may grow; the quota bounds the state. Uses is the most by
-// which the use of each principal may grow; limits bound that, and it is empty while there are
-// none. What a command frees does not count in its favor. [Machine.afford] checks both before the
-// command changes anything. Commands without Bytes are applied even if the quota is exhausted. What
-// they leave behind is bounded: the answer of a session, and a tombstone for each deleted key,
-// which is no larger than the key was and lasts until the next compaction.
+// Bytes is the maximum growth of the state, which the quota bounds. Uses is the maximum growth of
+// the use of each principal, which limits bound; it is empty while there are no limits. Space that
+// a command frees does not count in its favor. [Machine.afford] checks both before the command
+// changes anything. Commands without Bytes are applied even if the quota is exhausted. The growth
+// that they cause is bounded: a session's answer, and a tombstone for each deleted key, which is no
+// larger than the key was and lasts until the next compaction.
 type Cost struct {
 	Time  int64 // in lookups of a key
 	Bytes int64
@@ -123,7 +123,7 @@ func growth(ops []Op) (sum int64) {
 	return sum
 }
 
-// When a lease that keeps its keys ends, the keys take no more than before.
+// When a lease that keeps its keys ends, its keys take no more space than before.
 const _ = uint(lease.AttachBytes + lease.KeepBytes - mvcc.KeepSize)
 
 func (c *Put) growth() int64 {

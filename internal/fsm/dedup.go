@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Session identifies a client that numbers its writes, so that each takes effect once however often
-// it is sent.
+// Session identifies a client that numbers its writes, so that each takes effect once, however
+// often it is sent.
 type Session struct {
 	// ID is assigned by OpenSession. It is never assigned again, except possibly after a restore
 	// from backup.
@@ -25,8 +25,8 @@ type OpenSession struct{ Nonce uint64 }
 
 // Once applies Command, which is a Put, DeleteRange, Txn, Grant, Revoke, ChangeTTL, HandOver or
 // Resume, unless the session has already used its number. In that case it returns the result of the
-// first time, marked as Repeated. A rejection that may be temporary is not kept: see notNow. If the
-// session is unknown, has dropped the number, or used it for a command of another form, nothing
+// first time, marked as Repeated. A rejection that may be temporary is not kept: see temporary. If
+// the session is unknown, has dropped the number, or used it for a command of another form, nothing
 // changes and the result is ErrSessionNotFound.
 type Once struct {
 	Session Session
@@ -95,8 +95,8 @@ func MayBeRepeated(c Command) bool {
 }
 
 // Repeated returns the result for a repetition of a command, and whether the command was applied
-// before. Use it if [MayBeRepeated]. It changes nothing; in particular it does not renew the lease
-// of a grant.
+// before. Call it only if [MayBeRepeated] returns true. It changes nothing; in particular, it does
+// not renew the lease of a grant.
 func (m *Machine) Repeated(c Command) (Result, bool) {
 	who, inner := unwrap(c)
 	if m.denied(c) != nil {
@@ -110,7 +110,7 @@ func (m *Machine) Repeated(c Command) (Result, bool) {
 	return r, what == repeated
 }
 
-// outcome is what applying a Once does.
+// outcome is the effect of applying a Once.
 type outcome uint8
 
 const (
@@ -119,8 +119,8 @@ const (
 	isNew                   // the command is applied
 )
 
-// outcome returns what applying a command of the session would do, and the stored result if it is
-// repeated. The session is nil if it is unknown. It changes nothing.
+// outcome returns the effect that applying a command of the session would have, and the stored
+// result if it is repeated. The session is nil if it is unknown. It changes nothing.
 func (s *session) outcome(c *Once) (Result, outcome) {
 	if s == nil || c.Number < max(s.settled, c.Settled) {
 		return Result{}, refused

@@ -1,4 +1,5 @@
-// Package fsm is the replicated state machine: the only place where leases and keys meet.
+// Package fsm is the replicated state machine. It connects the lease table with the store of keys;
+// no other package does.
 //
 // A Machine applies the commands of the Raft log, in order, to the lease table and the store.
 // Apply is deterministic: the same commands give the same state, revisions and hash on every
@@ -14,9 +15,9 @@
 // Log entries and snapshots consist of the records below. testdata/v1 has one of each, and a test
 // fails if the encoding of one changes. docs/formats.md describes the files around them.
 //
-// A decoder knows the version before it decodes anything else. A flag, kind or choice that the
-// version does not have is an error that names the required release; it is never ignored. Bytes
-// that no version has are corrupt.
+// A decoder reads the version before anything else. A flag, kind or choice that the version does
+// not have is an error that names the required release; it is never ignored. Bytes that no version
+// has are corrupt.
 //
 // uv and sv are unsigned and signed (zig-zag) varints, as in protobuf; 8 is eight bytes,
 // big-endian; a text is its length uv and its bytes; a list is its count uv and its elements.

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// LeaseEventKind is what happened to a lease.
+// LeaseEventKind is the kind of a LeaseEvent.
 type LeaseEventKind uint8
 
 // The kinds of events.
@@ -39,22 +39,22 @@ var leaseEventNames = [...]string{
 // String returns the event in words, as logged.
 func (k LeaseEventKind) String() string { return leaseEventNames[k] }
 
-// LeaseEvent is something that happened to a lease. Renewals are not events. A lease that a single
-// command grants and ends has no events.
+// LeaseEvent is a change of a lease. Renewals are not events. A lease that a single command both
+// grants and ends has no events.
 type LeaseEvent struct {
-	// Seq numbers the events, without gaps and alike on all members. After a restore from backup it
-	// continues at a larger number.
+	// Seq numbers the events, without gaps and equally on all members. After a restore from backup
+	// it continues at a larger number.
 	Seq uint64
 	// Revision is the store's revision after the event. Keys that ended with the lease were deleted
-	// at or before it.
+	// at that revision or before.
 	Revision int64
 	Kind     LeaseEventKind
 	// Info is the lease after the event, or its last state. Its labels must not be modified.
 	Info lease.Info
 	// Before is the token that the lease had before it was handed over or resumed.
 	Before lease.Token
-	// By is who revoked the lease or handed it over. It is ByKey for a bound lease that ended
-	// because its key was deleted or moved.
+	// By is the name of the caller that revoked the lease, or of the owner that handed it over. It
+	// is ByKey for a bound lease that ended because its key was deleted or moved.
 	By string
 }
 
@@ -100,7 +100,7 @@ func (s *step) date(revision int64) {
 	}
 }
 
-// happened records an event of the command that is being applied.
+// happened records an event caused by the command that is being applied.
 func (m *Machine) happened(e LeaseEvent) {
 	s := &m.step
 	if e.Kind == LeaseRevoked && e.Info.Token > s.before {

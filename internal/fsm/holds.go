@@ -20,8 +20,8 @@ var (
 	// ErrBadHolds means that a lease would hold too many ranges, too long ones, or an empty one:
 	// see CheckHolds.
 	ErrBadHolds = errors.New("fsm: a lease holds at most 64 ranges, of 16 KiB together, none empty")
-	// ErrTooManyHolds means that all leases and orphans together already hold the most ranges
-	// allowed.
+	// ErrTooManyHolds means that all leases and orphans together already hold the maximum number of
+	// ranges.
 	ErrTooManyHolds = errors.New("fsm: all leases together hold at most 100000 ranges: end some, " +
 		"or hold fewer and wider ranges")
 	// ErrOwnerHolds is the same for the leases of one owner, or those without an owner.
@@ -29,8 +29,8 @@ var (
 		"as do those without an owner: end some, hold fewer and wider ranges, or name an owner")
 )
 
-// MaxCacheTTL is the longest TTL of a lease that holds ranges, whatever a server is configured to
-// allow. A write waits that long for a cache that has failed.
+// MaxCacheTTL is the longest TTL of a lease that holds ranges, regardless of a server's
+// configuration. A write waits that long for a cache that has failed.
 const MaxCacheTTL lease.TTL = 600_000
 
 // A CacheTTLError rejects a TTL that is too long for a lease that holds ranges.
@@ -50,8 +50,8 @@ const (
 	maxOwnerHeld = 10_000  // ranges of the leases of one owner, or of those without an owner
 )
 
-// CheckHolds returns ErrBadHolds if no lease can hold these ranges, and a *CacheTTLError if a lease
-// that holds ranges may have at most the TTL most.
+// CheckHolds returns ErrBadHolds if no lease can hold these ranges, and a *CacheTTLError if there
+// are any and the TTL exceeds most.
 func CheckHolds(holds []keyrange.Range, ttl, most lease.TTL) error {
 	if len(holds) > maxHolds || textBytes(holds) > maxHoldBytes ||
 		slices.ContainsFunc(holds, keyrange.Range.Empty) {
@@ -63,8 +63,8 @@ func CheckHolds(holds []keyrange.Range, ttl, most lease.TTL) error {
 	return nil
 }
 
-// Holds has the ranges that each lease holds, and the orphans. The result of Machine.AllHolds is
-// immutable and may be read from any goroutine.
+// Holds contains the ranges that each lease holds, and the orphans. The result of Machine.AllHolds
+// is immutable and may be read from any goroutine.
 type Holds struct {
 	of      map[lease.ID][]keyrange.Range
 	orphans map[lease.Token]Orphan
@@ -100,13 +100,13 @@ type holdings struct {
 	// Invariant: bytes is the sum of holdSize, over leases and orphans.
 	bytes int64
 	// owned counts the ranges that the leases and orphans of each owner hold. Leases without an
-	// owner count as one client, named ""; otherwise there would be no reason to name an owner.
-	// Invariant: it has no zeros, and the values add up to ranges.
+	// owner count as those of one client, named ""; otherwise clients could avoid the limit by
+	// naming no owner. Invariant: it has no zeros, and the values add up to ranges.
 	owned map[string]int
 	// ttls counts the leases and orphans that hold ranges, by TTL.
 	// Invariant: it has no zeros.
 	ttls btree.Map[lease.TTL, int]
-	// shared says that the maps are visible to readers: they are copied before they change.
+	// shared is true while the maps are visible to readers: they are copied before they change.
 	shared bool
 	// changed are the leases whose holds changed since the last TakeHolds.
 	changed []Holding
@@ -148,7 +148,8 @@ func (h Holds) copied() Holds {
 
 // shorten limits the TTLs of leases that hold ranges, and of orphans, to MaxCacheTTL. Older
 // releases had no bound, and their leases must not block writes forever. Members that do not
-// restore a snapshot leave such leases as they are: more may remain of a lease than its TTL.
+// restore a snapshot leave the expiry of such leases unchanged, so the remaining time of a lease
+// may exceed its TTL.
 func (h *holdings) shorten(s *lease.State) {
 	for id := range h.of {
 		s.Shorten(id, MaxCacheTTL)
@@ -202,8 +203,8 @@ func (h *holdings) recount(lookup func(lease.ID) (lease.Info, bool)) {
 	}
 }
 
-// checkHolds returns why a Grant cannot hold the ranges that it asks for. A Grant that finds an
-// existing lease needs no more ranges.
+// checkHolds returns an error if a Grant cannot hold its ranges. A Grant that finds an existing
+// lease needs no more ranges.
 func (m *Machine) checkHolds(c *Grant) error {
 	if len(c.Holds) == 0 {
 		return nil

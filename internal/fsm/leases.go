@@ -18,7 +18,7 @@ func (m *Machine) applyGrant(c *Grant) Result {
 	return Result{Value: v}
 }
 
-// checkGrant returns an error if the grant makes a new lease and there is no room for it.
+// checkGrant returns an error if the grant would create a lease for which there is no room.
 func (m *Machine) checkGrant(c *Grant) error {
 	if err := m.afford(m.grantCost(c)); err != nil && !m.repeats(&c.Terms) {
 		return err
@@ -197,7 +197,7 @@ func (m *Machine) applyExpire(c *Expire) Result {
 	return Result{}
 }
 
-// expire completes the end of a lease, or the beginning of its lock delay.
+// expire completes the expiry of a lease, or begins its lock delay.
 func (m *Machine) expire(ended *lease.Ended) {
 	m.holds.set(&ended.Info, nil) // no orphan: the holder has stopped
 	kind := LeaseExpired
@@ -221,13 +221,13 @@ func (m *Machine) expire(ended *lease.Ended) {
 	m.happened(LeaseEvent{Kind: kind, Info: ended.Info})
 }
 
-// deleteKeys deletes the keys of a lease that is gone, in one revision (L6). WhyDeleted decodes the
-// cause.
+// deleteKeys deletes the keys of a lease that has ended, in one revision (L6). WhyDeleted decodes
+// the cause.
 func (m *Machine) deleteKeys(t *mvcc.Txn, keys []string, cause int64) {
 	t.DeleteFor(keys, cause)
 }
 
-// freeKeys keeps the keys of a lease that is gone, and detaches them.
+// freeKeys keeps the keys of a lease that has ended, and detaches them.
 func (m *Machine) freeKeys(t *mvcc.Txn, keys []string) {
 	for _, k := range keys {
 		t.PutAgain(k, 0)

@@ -23,8 +23,8 @@ type Config struct {
 	// Versions are the cluster versions that this member supports. Zero means those of this
 	// release.
 	Versions version.Range
-	// Beside runs f concurrently, and returns a function that waits for it. This package starts no
-	// goroutine: without Beside, Restore is sequential.
+	// Beside, if not nil, runs f concurrently, and returns a function that waits for it. This
+	// package starts no goroutine: without Beside, Restore is sequential.
 	Beside func(f func()) (wait func())
 }
 
@@ -60,9 +60,10 @@ type Machine struct {
 	sessions *sessions
 }
 
-// meta has users and roles, and what is derived from members and alarms.
+// meta holds users and roles, and the values derived from members and alarms.
 type meta struct {
-	// changed says that members, alarms, users, roles or the version differ from those in the view.
+	// changed is true if members, alarms, users, roles or the version differ from those in the
+	// view.
 	changed bool
 	// bytes is the size of members and alarms, and quota the smallest quota of the members.
 	bytes, quota int64
@@ -73,7 +74,7 @@ type meta struct {
 	restore      uint64 // the ID of the restore that produced the state, 0 if none
 }
 
-// Stats counts what Apply has done since the Machine was created, without the entries that
+// Stats counts the effects of Apply since the Machine was created, without the entries that
 // CountAfter excludes. It is not part of the replicated state.
 type Stats struct{ Granted, Revoked, Expired, Checkpointed uint64 }
 
@@ -115,8 +116,8 @@ func New(c Config) *Machine {
 
 // Leases returns an immutable view of the leases as of the last applied entry, which any goroutine
 // may read. It is not part of a View, because there is a View for every batch of entries and this
-// one has a cost: the first change of each page of 256 leases after the call copies the page. Call
-// it only on request.
+// one is more expensive: after the call, the first change of each page of 256 leases copies the
+// page. Call it only on request.
 func (m *Machine) Leases() lease.View {
 	if m.ahead != nil {
 		return m.ahead.before.leases
@@ -146,7 +147,7 @@ func (m *Machine) Replaying() (event uint64, yes bool) {
 	return m.stats.event, m.index <= m.stats.after
 }
 
-// Stats returns what Apply has done so far.
+// Stats returns the counts so far.
 func (m *Machine) Stats() Stats {
 	if m.index <= m.stats.after {
 		return Stats{}
@@ -194,7 +195,8 @@ func (m *Machine) TakeChanges() []Change {
 	return c
 }
 
-// ReuseChanges says that the last result of TakeChanges, including its events, is no longer in use.
+// ReuseChanges allows the memory of the last result of TakeChanges, including its events, to be
+// reused.
 func (m *Machine) ReuseChanges() {
 	if len(m.changed.changes) == 0 {
 		m.changed = changed{emptied(m.taken.changes), emptied(m.taken.events)}
@@ -202,14 +204,14 @@ func (m *Machine) ReuseChanges() {
 	m.taken = changed{}
 }
 
-// changed has the changes since the last TakeChanges.
+// changed holds the changes since the last TakeChanges.
 type changed struct {
 	changes []Change
 	events  []mvcc.Event // events of the changes, possibly without the first ones
 }
 
-// Begin says that the next commands belong to the entry (index, term); the entry also counts as
-// applied if it has no commands. It returns false for entries at or below Index: apply is
+// Begin starts the entry (index, term), to which the next commands belong. The entry counts as
+// applied even if it has no commands. It returns false for entries at or below Index: apply is
 // idempotent by index (T11).
 func (m *Machine) Begin(index, term uint64) bool {
 	if index <= m.index {
@@ -297,7 +299,7 @@ func (m *Machine) end(t *mvcc.Txn) {
 	c := &m.changed
 	first := len(c.events)
 	if first == 0 && cap(events) > mvcc.KeptEvents {
-		c.events = events // not shared: nobody else refers to them
+		c.events = events // not shared
 	} else {
 		c.events = append(c.events, events...)
 	}
@@ -305,7 +307,7 @@ func (m *Machine) end(t *mvcc.Txn) {
 	c.changes = append(c.changes, Change{Revision: rev, Events: c.events[first:n:n]})
 }
 
-// metaChange updates what is derived from members and alarms after a change.
+// metaChange updates the values derived from members and alarms after a change.
 func (m *Machine) metaChange() {
 	m.meta.changed, m.meta.bytes, m.meta.quota = true, m.clusterBytes(), m.leastQuota()
 	m.sessions.quota = m.meta.quota
@@ -321,7 +323,8 @@ func (m *Machine) raised(k AlarmKind) bool {
 	return false
 }
 
-// differ reports whether a comparison found that the members' states differ but not which is right.
+// differ reports whether a comparison found that the members' states differ, but not which one is
+// correct.
 func (m *Machine) differ() bool { return m.raised(Corrupt) || m.raised(Split) }
 
 // fromClient reports whether c is a client's change of keys or leases.
@@ -368,7 +371,7 @@ func (m *Machine) showsAlarm(a Alarm) bool {
 func (a Alarm) shown() Alarm { return Alarm{a.Member, a.Kind.Shown()} }
 
 // maxUnknownAlarms bounds the alarms of unknown members. etcd's API lets a client raise an alarm
-// for any member ID, and every command looks at all alarms.
+// for any member ID, and every command examines all alarms.
 const maxUnknownAlarms = 64
 
 // unknownAlarms returns the number of alarms of unknown members if this member is unknown too, else

@@ -128,7 +128,7 @@ func (m *Machine) voters() (n int) {
 	return n
 }
 
-// AddMember records a member without a command: a founder, or a member in a snapshot.
+// AddMember adds a member without a command: a founder, or a member in a snapshot.
 func (m *Machine) AddMember(n Member) {
 	m.members[n.ID] = n
 	m.metaChange()

@@ -7,10 +7,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// How long things take, in lookups of a key.
+// Durations, in lookups of a key.
 const (
-	// OpTime is the least Time of a command, and of a condition or operation of a transaction: that
-	// of a put.
+	// OpTime is the minimum Time of a command, and of a condition or operation of a transaction:
+	// that of a put.
 	OpTime     = 8
 	deleteTime = 20 // per deleted key
 	// compactTime fills an entry, so a compaction is always its last command. The cleaning that
@@ -22,16 +22,16 @@ const (
 )
 
 // Bounds on the Time of a transaction. applyTime is about ten milliseconds, since the transaction
-// blocks all others while it is applied, also at each replay of the log. A transaction that only
-// reads blocks no other, so it may additionally look at each key of the store twice. The bounds are
+// blocks all others while it is applied, also at each replay of the log. A read-only transaction
+// blocks no other, so it may additionally visit each key of the store twice. The bounds are
 // constants because apply depends on them.
 const (
 	applyTime = 500_000
 	readTime  = 1 << 20
 )
 
-// txnAnswer is how many bytes of pairs any transaction may read. Each operation can read the same
-// key, and the answer then has it several times. It is a constant for the same reason.
+// txnAnswer is how many bytes of pairs any transaction may read. Several operations can read the
+// same key, and the answer then contains it several times. This is a constant for the same reason.
 const txnAnswer = 256 << 20
 
 // meter adds up the Time of a command and the bytes that a transaction reads, and stops a
@@ -41,18 +41,18 @@ type meter struct {
 	keys   counter
 	leases *lease.Lessor
 	left   int64 // Time
-	// made is how many keys may have been put that keys does not count; a range may match all of
+	// made is how many keys that keys does not count may have been put; a range may match all of
 	// them.
 	made int64
-	// reading says that no other command waits for the transaction, so comparisons are free.
+	// reading is true if no other command waits for the transaction, so comparisons are free.
 	reading bool
-	// writers says that a put on a lease looks at the lease's keys, to find out whether the caller
-	// may write them. It is set only in estimates: permission has a bound of its own.
+	// If writers is set, a put on a lease also pays for checking whether the caller may write the
+	// lease's keys. It is set only in estimates: permission has a bound of its own.
 	writers bool
 	reads   *reads // nil in estimates
 }
 
-// counter counts the keys that a range looks at.
+// counter counts the keys that a range visits.
 type counter interface {
 	Visits(key, end string, o mvcc.RangeOptions) int64
 }
@@ -120,7 +120,7 @@ func (t *meter) revoke(c *Revoke) int64 {
 	return OpTime + deleteTime*(int64(t.leases.KeyCount(id))+t.made)
 }
 
-// sorting returns the Time to sort a range that looks at this many keys.
+// sorting returns the Time to sort a range that visits this many keys.
 func (t *meter) sorting(r *Range, keys int64) int64 {
 	times := r.Options.Comparisons()
 	if t.reading || times == 0 {
@@ -132,7 +132,7 @@ func (t *meter) sorting(r *Range, keys int64) int64 {
 	all := t.reads.bytes(&Range{Key: r.Key, End: r.End, Options: mvcc.RangeOptions{
 		Revision: r.Options.Revision,
 	}}, t.keys)
-	return keys + (keys+all/comparedBytes)*times // keys are looked at twice
+	return keys + (keys+all/comparedBytes)*times // keys are visited twice
 }
 
 // reads bounds the bytes of pairs that a transaction may read. A nil one has no bound.
@@ -153,8 +153,8 @@ func (a *reads) put(c *Put) {
 	a.puts, a.largest = a.puts+n, max(a.largest, n)
 }
 
-// read reports whether there was room for the bytes that a range finds. It looks at the ranges only
-// once all of them together could find too many.
+// read reports whether the bytes that a range finds are within the bound. It evaluates the ranges
+// only once all of them together could find too many.
 func (a *reads) read(r *Range, keys counter) bool {
 	if a == nil {
 		return true
@@ -173,7 +173,7 @@ func (a *reads) read(r *Range, keys counter) bool {
 	return a.left >= 0
 }
 
-// bytes returns the most bytes that a range can find, including earlier puts.
+// bytes returns the maximum number of bytes that a range can find, including earlier puts.
 func (a *reads) bytes(r *Range, keys counter) (n int64) {
 	switch {
 	case r.Options.CountOnly:
@@ -254,7 +254,7 @@ func (t *meter) txn(c *Txn) {
 // estimate counts the keys of the current state, without clearing deleted ones.
 type estimate struct{ *Machine }
 
-// Visits implements counter. A range at a past revision also looks at keys that were deleted since.
+// Visits implements counter. A range at a past revision also visits keys that were deleted since.
 func (e estimate) Visits(key, end string, o mvcc.RangeOptions) int64 {
 	n := e.store.Count(key, end)
 	if o.Revision > 0 {

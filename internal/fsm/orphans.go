@@ -11,7 +11,7 @@ import (
 )
 
 // Orphan is a hold that outlived its lease: the lease was revoked, or has another holder. The last
-// holder's cache may answer from memory until it learns of that, or until its lease would have
+// holder's cache may answer from memory until it has been notified, or until its lease would have
 // ended. So writes still wait for it (C1), until the leader knows that the cache is empty
 // (DropOrphans). Nothing else waits: the lease, its name and its keys are gone at once.
 type Orphan struct {
@@ -23,9 +23,9 @@ type Orphan struct {
 	Until lease.Instant
 }
 
-// DropOrphans drops orphans whose caches are empty: they acknowledged it, or their time has passed.
-// That stays true under any leader, since nothing renews an orphan. So unlike Expire it needs no
-// fence.
+// DropOrphans drops orphans with empty caches: the caches have acknowledged all invalidations, or
+// the orphans' time has passed. That stays true under any leader, since nothing renews an orphan.
+// So unlike Expire it needs no fence.
 type DropOrphans struct{ Tokens []lease.Token }
 
 func (*DropOrphans) kind() kind { return kindDropOrphans }

@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// denied returns why the caller may not issue a command, or nil.
+// denied returns an error if the caller may not issue a command.
 func (m *Machine) denied(c Command) error {
 	if !m.meta.access.Enabled() {
 		return nil
@@ -28,7 +28,7 @@ func fromMembers(c Command) bool {
 	return compacts || !fromClient(c) && !Membership(c)
 }
 
-// permit returns why a caller may not issue a command now, or nil. The rules are etcd's, except
+// permit returns an error if a caller may not issue a command now. The rules are etcd's, except
 // that only callers that have logged in are granted leases. etcd has no leases with a name or a
 // principal; for those the rules are in access.State.CheckLease.
 func (m *Machine) permit(who access.Caller, c Command) error {
@@ -66,7 +66,7 @@ func (m *Machine) permit(who access.Caller, c Command) error {
 	}
 }
 
-// Permit returns why a caller may not read this state with a read-only transaction, or nil. The
+// Permit returns an error if a caller may not read this state with a read-only transaction. The
 // error is access.ErrUserEmpty, access.ErrOldRevision or access.ErrPermissionDenied.
 func (v *View) Permit(who access.Caller, t *Txn) error {
 	if !v.Access.Enabled() {
@@ -85,8 +85,8 @@ type permission struct {
 	lessor  *lease.Lessor
 	writers *keyWriters
 	who     access.Caller
-	// leases has the leases of a transaction whose keys the caller may write, and keys the number
-	// of those keys: see lease. For other commands leases is nil.
+	// leases holds the leases of a transaction that have only keys that the caller may write, and
+	// keys is the number of those keys: see lease. For other commands leases is nil.
 	leases map[lease.ID]struct{}
 	keys   int
 }
@@ -95,8 +95,7 @@ func (p *permission) check(what access.Kind, key, end string) error {
 	return p.access.Check(p.who, what, keyrange.Range{Key: key, End: end})
 }
 
-// put needs write on the key, read if it asks for the replaced pair, and permission to attach to
-// its lease.
+// put needs write on the key, read if PrevKV is set, and permission to attach to its lease.
 func (p *permission) put(c *Put) error {
 	if err := p.check(access.Write, c.Key, ""); err != nil {
 		return err
@@ -120,8 +119,8 @@ func (p *permission) lease(id lease.ID, name string) error {
 	})
 }
 
-// keysOf needs write on all keys of a lease. A transaction looks at the keys of each lease once,
-// and is rejected if there are too many.
+// keysOf needs write on all keys of a lease. A transaction checks the keys of each lease once, and
+// is rejected if there are too many.
 func (p *permission) keysOf(id lease.ID) error {
 	if p.leases != nil {
 		if _, ok := p.leases[id]; ok {
@@ -173,8 +172,8 @@ func (p *permission) checkSee(name string) error {
 
 // handOver needs held. If the lease gets another principal, it counts towards that principal's
 // limits without its consent. So the caller also needs permission to grant the principal a lease,
-// and the principal needs permission to hold it. For a principal that is not a user, the latter is
-// known only if it is the caller.
+// and the principal needs permission to hold it. If the principal is not a user, its permissions
+// are known only if it is the caller.
 func (p *permission) handOver(c *HandOver) error {
 	if err := p.held(c.ID, c.Name); err != nil || c.Principal == "" {
 		return err
@@ -190,7 +189,7 @@ func (p *permission) handOver(c *HandOver) error {
 	return nil
 }
 
-// delete needs write on the range, and read if it asks for the deleted pairs.
+// delete needs write on the range, and read if PrevKV is set.
 func (p *permission) delete(c *DeleteRange) error {
 	if err := p.check(access.Write, c.Key, c.End); err != nil || !c.PrevKV {
 		return err
@@ -213,7 +212,8 @@ func (p *permission) grant(c *Grant) error {
 	return nil
 }
 
-// txn needs what its conditions and the operations of all its branches need, whichever branch runs.
+// txn needs the permissions for its conditions and for the operations of all its branches,
+// whichever branch runs.
 func (p *permission) txn(c *Txn) error {
 	for i := range c.Compare {
 		if err := p.compare(&c.Compare[i]); err != nil {

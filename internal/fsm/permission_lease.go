@@ -14,18 +14,18 @@ func BelongsTo(i *lease.Info) access.Lease {
 	return access.Lease{Name: i.Name, Principal: i.Principal}
 }
 
-// Asker is a caller, with the users and roles that decide what it may do.
+// Asker is a caller, with the users and roles that determine its permissions.
 type Asker struct {
 	By  *access.State
 	Who access.Caller
 }
 
-// MayTouch returns why a caller may not Hold or See a lease, or nil. To Hold is to renew it, to end
+// MayTouch returns an error if a caller may not Hold or See a lease. To Hold is to renew it, to end
 // it and to attach keys to it. For a lease with neither principal nor name the rule is etcd's:
 // callers that may write all of its keys may Hold it, and callers that may read all of them may See
-// it. Otherwise a caller that knows an ID could keep the keys of others alive, or end them. eachKey
-// is called only for such a lease; it returns an error if the caller lacks the permission for any
-// of its keys.
+// it. Otherwise any caller that has an ID could keep other callers' keys alive, or end them.
+// eachKey is called only for such a lease; it returns an error if the caller lacks the permission
+// for any of its keys.
 func (a Asker) MayTouch(
 	what access.Kind, of access.Lease, eachKey func(needs access.Kind) error,
 ) error {

@@ -6,11 +6,11 @@ import "slices"
 // state's: it includes leases that are gone, with all their texts.
 const recentBytes = 32 << 20
 
-// recent has the latest of a series of things, oldest first. A copy of it is immutable, and any
+// recent holds the latest of a series of items, oldest first. A copy of it is immutable, and any
 // goroutine may read it while the original changes.
 //
 // Invariants: full and tail are only appended to, so that copies can share them; kept is the number
-// of things; bytes is the size of those in full, and sizes that of each chunk.
+// of items; bytes is the size of those in full, and sizes that of each chunk.
 type recent[T any] struct {
 	full  [][]T
 	tail  []T
@@ -18,13 +18,13 @@ type recent[T any] struct {
 	most  int // how many to keep
 	sizes []int64
 	bytes int64
-	begun int64 // size of the things in tail
+	begun int64 // size of the items in tail
 }
 
-// chunkLen is the number of things in a chunk, and the most that are kept in excess.
+// chunkLen is the number of items in a chunk, and the maximum number kept in excess of most.
 func (r *recent[T]) chunkLen() int { return max(1, min(512, r.most/8)) }
 
-// push adds the newest thing, of a size in bytes, and returns those that are no longer kept.
+// push adds the newest item, of a size in bytes, and returns those that are no longer kept.
 func (r *recent[T]) push(v T, size int64) (dropped []T) {
 	most := r.chunkLen()
 	if len(r.tail) == most || r.begun >= recentBytes/8 {
@@ -47,7 +47,7 @@ func (r *recent[T]) push(v T, size int64) (dropped []T) {
 	return dropped
 }
 
-// last returns the last n things, or the first of them that are contiguous in memory.
+// last returns the last n items, or the first of them that are contiguous in memory.
 func (r *recent[T]) last(n int) []T {
 	chunk := r.tail
 	for i := len(r.full) - 1; n > len(chunk); i-- {

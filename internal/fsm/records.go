@@ -5,8 +5,8 @@ import (
 	"iter"
 )
 
-// A Record is one record of a snapshot, for programs that read records instead of the state that
-// they add up to.
+// A Record is one record of a snapshot, for programs that read single records instead of the whole
+// state.
 type Record struct {
 	// Kind is the name of the record in the package comment.
 	Kind string
@@ -44,8 +44,8 @@ func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 	}
 }
 
-// Lost says that records are missing at this point. Later records refer to writers and long keys by
-// number; an unknown number is returned as "?" and the number.
+// Lost tells the Scanner that records are missing at this point. Later records refer to writers and
+// long keys by number; an unknown number is returned as "?" and the number.
 func (s *Scanner) Lost() { s.names.lost = true }
 
 // End returns an error if the snapshot is incomplete.

@@ -6,7 +6,7 @@ import "bytes"
 // Without puts it is the grant itself, which renews the lease that it finds. With puts it is a
 // transaction: if neither the ID nor the name is in use, it applies the grant and the puts.
 // Otherwise it applies the grant alone, which either recognizes a repetition or fails. The grant's
-// response is the first of the TxnResult, and Succeeded says that the grant was not a repetition.
+// response is the first of the TxnResult, and Succeeded is true if the grant was not a repetition.
 func (c *Grant) Repeatable(puts ...*Put) Command {
 	grant := *c
 	grant.Renew = true

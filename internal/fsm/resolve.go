@@ -38,7 +38,8 @@ func (m *Machine) resolve(id lease.ID, name string) (lease.ID, error) {
 	return checkNamed(id, name, holder.ID)
 }
 
-// checkNamed returns the lease with a name, if there is one and it has the ID, unless that is 0.
+// checkNamed returns the lease with a name, or an error if there is none, or if id is not 0 and the
+// lease has another ID.
 func checkNamed(id lease.ID, name string, holder lease.ID) (lease.ID, error) {
 	if holder == 0 || id != 0 && id != holder {
 		return 0, &UnnamedError{Name: name, ID: id}

@@ -29,12 +29,11 @@ type Restoration struct {
 	// Above is a token that every later token must exceed. If it does not exceed the tokens issued
 	// before, the next generation begins instead.
 	Above lease.Token
-	// BumpRevision is added to the revision, which is then raised to at least MinRevision. So
-	// clients that saw revisions after the backup was taken do not see them again with different
-	// contents (T34).
+	// BumpRevision is added to the revision, which is then raised to at least MinRevision. So no
+	// client sees a revision after the backup a second time with different contents (T34).
 	BumpRevision, MinRevision int64
-	// MarkCompacted compacts at the new revision. Those clients then get an error and read
-	// everything again, instead of waiting for events that never come.
+	// MarkCompacted compacts at the new revision. Clients with later revisions then get an error
+	// and read everything again, instead of waiting for events that never arrive.
 	MarkCompacted bool
 }
 
@@ -45,7 +44,8 @@ func RestoreBackup(
 	c Config, f Restoration, next func() (chunk []byte, ok bool, err error),
 ) (*Machine, error) {
 	m, err := rebuild(c, next, func(r *restorer, s *lease.State) error {
-		// A release reads what all earlier ones wrote. The new cluster has none of their members.
+		// A release reads what all earlier ones wrote, and the new cluster has no members of
+		// earlier releases.
 		v := &r.m.version
 		*v = ClusterVersion{Number: max(v.Number, r.m.cfg.Versions.Oldest), Decided: r.m.index}
 		if err := r.m.Foreign(); err != nil {
@@ -58,8 +58,8 @@ func RestoreBackup(
 		if err := f.raise(s); err != nil {
 			return err
 		}
-		// Nobody may resume after events of the previous generation that are missing in the backup:
-		// other events would have their numbers.
+		// No client may resume after events of the previous generation that are missing in the
+		// backup: their numbers would be reused for other events.
 		r.m.events.start(max(r.m.events.last, s.LastToken) + eventsGap)
 		return nil
 	})
@@ -74,8 +74,8 @@ func RestoreBackup(
 	last := m.sessions.last
 	m.sessions = newSessions() // their clients belong to another generation
 	m.sessions.last = last
-	// Caches belong to a generation whose last writes may be missing here, so they must not
-	// continue. A cache that learns that it holds nothing drops everything.
+	// Caches belong to the previous generation and may contain writes that are missing here, so
+	// they must not continue. A cache that learns that it holds nothing drops everything.
 	m.holds = holdings{}
 	for _, n := range f.Members {
 		m.AddMember(n)

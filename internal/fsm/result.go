@@ -12,7 +12,7 @@ var (
 	// ErrKeyNotFound means that IgnoreValue or IgnoreLease named a key that does not exist.
 	ErrKeyNotFound = errors.New("fsm: key not found")
 	// ErrNoSpace means that the state would exceed the quota, or that the NoSpace alarm is raised
-	// and nothing may grow.
+	// and the state may not grow.
 	ErrNoSpace = errors.New("fsm: no space: the quota is used up")
 	// ErrDiverged means that the Corrupt alarm is raised: the members differ, so clients cannot
 	// change anything until it is lowered. Leases still end.
@@ -62,14 +62,14 @@ type Result struct {
 
 // PutResult is the outcome of a Put.
 type PutResult struct {
-	// Prev is the replaced pair, if there was one and PrevKV asked for it.
+	// Prev is the replaced pair, if there was one and PrevKV was set.
 	Prev *mvcc.KeyValue
 }
 
 // DeleteResult is the outcome of a DeleteRange.
 type DeleteResult struct {
 	Deleted int64
-	// Prev holds the deleted pairs in key order, if PrevKV asked for them.
+	// Prev holds the deleted pairs in key order, if PrevKV was set.
 	Prev []*mvcc.KeyValue
 }
 

@@ -17,7 +17,7 @@ type sessionOwner struct {
 	places [measures]int
 }
 
-// measure is what owners are ranked by.
+// measure is a quantity by which owners are ranked.
 type measure int
 
 const (

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// sessionLimits bound what is kept of sessions. Apply depends on them, so they are the same on
-// every member. Beyond sessions or bytes, the least recently used session is evicted, of the user
-// that needs room or of a user that has more.
+// sessionLimits bounds the sessions and answers that are kept. Apply depends on them, so they are
+// the same on every member. Above the bounds on sessions or bytes, the least recently used session
+// is evicted, either of the user that needs room or of a user that has more.
 type sessionLimits struct {
 	sessions int
 	answers  int   // of one session: the lowest numbers are dropped first
@@ -20,7 +20,7 @@ var defaultSessionLimits = sessionLimits{
 }
 
 // within returns limits under which sessions and their answers take at most a twelfth of a quota,
-// or a few kilobytes. What clients leave behind must not fill the quota forever.
+// or a few kilobytes. Abandoned sessions must not fill the quota forever.
 func (l sessionLimits) within(quota int64) sessionLimits {
 	if quota <= 0 {
 		return l
@@ -56,10 +56,10 @@ type session struct {
 	answers []answer
 	whole   []answer // begins where the memory of answers does
 	bytes   int64
-	// shared says that an image refers to the answers: they may be appended to, not changed.
+	// shared is true while an image refers to the answers: they may be appended to, not changed.
 	shared     bool
 	prev, next *session
-	// owner has the session in a second ring, through older and newer.
+	// owner keeps the session in a second ring, through older and newer.
 	owner        *sessionOwner
 	older, newer *session
 }
@@ -278,7 +278,7 @@ func (l *sessions) insert(s *session, a answer) {
 	l.grow(s, a.size)
 }
 
-// forget drops the first n answers for lack of room. Numbers up to those are rejected from now on,
+// forget drops the first n answers to make room. Numbers up to those are rejected from now on,
 // because the commands may have been applied.
 func (l *sessions) forget(s *session, n int) {
 	s.settled = s.answers[n-1].number + 1

@@ -88,7 +88,7 @@ type Image struct {
 	event    uint64 // the last lease event
 	sessions sessionsImage
 	holds    Holds
-	// comparison is the encoded comparison, empty if there was none.
+	// comparison is the encoded comparison, empty if there never was one.
 	comparison []byte
 }
 

@@ -55,7 +55,7 @@ func (m *Machine) attachment(c *Put) (lease.ID, error) {
 	}
 	id, err := m.resolve(c.Lease, c.LeaseName)
 	switch {
-	case id == 0: // no lease, or err says why
+	case id == 0: // no lease, or an error
 		return 0, err
 	case !m.hasToken(id, c.LeaseToken):
 		return 0, lease.ErrNotFound
@@ -134,15 +134,15 @@ func (m *Machine) applyTxn(c *Txn) Result {
 	return Result{Value: r}
 }
 
-// state is what conditions are evaluated against: a View, or a write transaction before its first
-// change, and the leases, if a condition refers to them.
+// state is the state that conditions are evaluated against: a View, or a write transaction before
+// its first change, and the leases, if a condition refers to them.
 type state struct {
 	keys   reader
 	leases *lease.Lessor
 	meter  *meter
 }
 
-// reader is what conditions on keys are evaluated against.
+// reader is the store that conditions on keys are evaluated against.
 type reader interface {
 	Get(key string) *mvcc.KeyValue
 	Range(key, end string, o mvcc.RangeOptions) (mvcc.RangeResult, error)

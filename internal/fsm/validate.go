@@ -2,8 +2,8 @@ package fsm
 
 import "leasehold.dev/lease"
 
-// validate returns why a transaction cannot be executed. It checks each operation as it will run
-// after those before it, and changes nothing.
+// validate returns an error if a transaction cannot be executed. It checks each operation as it
+// will run after those before it, and changes nothing.
 func (m *Machine) validate(p *plan) error {
 	attaching, keeps := p.puts()
 	v := validation{m: m, several: attaching > 1}
@@ -33,27 +33,28 @@ func (p *plan) puts() (attaching int, keeps bool) {
 	return attaching, keeps
 }
 
-// validation tracks the effects on leases of the operations checked so far, as far as later
-// operations depend on them. Its maps are nil until needed.
+// validation tracks those effects of the operations checked so far that later operations depend on.
+// Its maps are nil until needed.
 type validation struct {
 	m *Machine
-	// several says that more than one put is on a lease, so two may be on the same lease.
+	// several is true if more than one put is on a lease, so that two may be on the same lease.
 	several bool
-	// puts has the keys put so far, nil if no put keeps its value.
+	// puts holds the keys put so far, nil if no put keeps its value.
 	puts map[string]struct{}
-	// leases has the leases granted, ended, or given keys so far.
+	// leases holds the leases granted, ended, or given keys so far.
 	leases map[lease.ID]*leaseAfter
 	// repeated maps the ID in a repeated Grant to the lease that the Grant will return.
 	repeated aliases
-	// names has the names granted so far or, with nil, freed.
+	// names holds the names granted so far or, with a nil value, freed.
 	names map[string]*lease.Terms
-	// held counts the ranges that will be held in addition, and owned counts them by owner.
+	// held counts the additional ranges that will be held, and owned counts them by owner.
 	held  int
 	owned map[string]int
 	// cost is the cost of the operations so far.
 	cost Cost
-	// replaced has bound leases whose key a put moves to a new lease. The value says whether the
-	// lease ends, because no put gives it a key. It is used only if there are limits.
+	// replaced contains the bound leases that lose their key to a new lease. The value is true if
+	// the lease ends, because no put gives it another key. The map is used only if there are
+	// limits.
 	replaced map[lease.ID]bool
 }
 
@@ -260,7 +261,8 @@ func (v *validation) holds(owner string, ranges int) error {
 	return v.m.holds.check(owner, v.owned[owner], v.held)
 }
 
-// named returns 0 if a name is free, or the lease for which the same request already got it.
+// named returns 0 if a name is free, or the lease that the same request already created with that
+// name.
 func (v *validation) named(t *lease.Terms) (lease.ID, error) {
 	holder, ok := v.m.lessor.ByName(t.Name)
 	if terms, known := v.names[t.Name]; known {

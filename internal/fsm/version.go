@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// These errors say why the cluster version does not change.
+// These errors explain why the cluster version does not change.
 var (
 	// ErrVersion means that some member does not support the requested cluster version, or that the
 	// change is not allowed: the version rises only while it is not held, and falls only if it is
@@ -27,9 +27,9 @@ var (
 // ClusterVersion is the version that the members agreed on: see package version.
 type ClusterVersion struct {
 	Number byte
-	// Held says that a downgrade to Number is in effect, so the version is not raised.
+	// Held is true while a downgrade to Number is in effect, so that the version is not raised.
 	Held bool
-	// Fell says that the version fell when it was held. As in etcd, such a downgrade is over when
+	// Fell is true if the version fell when it was held. As in etcd, such a downgrade is over when
 	// no member supports a newer version any more. A version that is held without falling, to keep
 	// a rollback possible, is held until it is released: one upgraded member that is rolled back
 	// does not end the upgrade.
@@ -107,8 +107,8 @@ func (m *Machine) Foreign() error {
 }
 
 // Has reports whether a cluster version supports every part of a command, so that the command may
-// be proposed while the cluster has that version. It asks the decoder, which knows the version that
-// introduced each part. A separate list of features could be incomplete.
+// be proposed while the cluster has that version. The answer comes from the decoder, which has the
+// version that introduced each part. A separate list of features could be incomplete.
 func Has(v byte, c Command) bool {
 	if v >= version.Newest {
 		return true

@@ -7,9 +7,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// keyWriters caches who may write all keys of leases that have many keys and neither principal nor
-// name, so that a put on such a lease need not look at each key. It is derived from the state and
-// not part of it: members with different caches decide alike.
+// For leases that have many keys and neither principal nor name, keyWriters caches which callers
+// may write all keys, so that a put on such a lease need not check each key. It is derived from the
+// state and not part of it: members with different caches decide alike.
 type keyWriters struct {
 	by *access.State // the users and roles that decided
 	of map[lease.ID]map[writerName]*keyWriter
@@ -24,15 +24,15 @@ type writerName struct{ user, roles string }
 type keyWriter struct {
 	who access.Caller
 	// denied is a key of the lease that the caller may not write, unless may is set. may stays set
-	// until a key is attached that the caller may not write.
+	// until a key that the caller may not write is attached.
 	denied string
 	may    bool
 }
 
 const (
-	fewKeys    = 16      // up to which every key is checked each time
+	fewKeys    = 16      // with at most this many keys, every key is checked each time
 	maxWriters = 1 << 14 // kept for all leases
-	// maxOfLease is how many are kept of one lease: attaching a key checks each of them.
+	// maxOfLease is how many are kept for one lease: attaching a key checks each of them.
 	maxOfLease = 64
 )
 
