@@ -2,14 +2,14 @@ package directory
 
 import "leasehold.dev/lease"
 
-// backlog is work that acknowledgements and the ends of leases leave behind. Very many writes may
-// wait for very many caches, so a step does no more of it than Limits.Freed, and the rest in the
-// next step, which follows at once. Until then ranges are pending and writes wait, as if the
+// backlog is work caused by acknowledgements and by the ends of leases. Very many writes may wait
+// for very many caches, so a step does at most Limits.Freed of it; the rest is left to the next
+// step, which follows at once. Until then ranges are pending and writes wait, as if the
 // acknowledgements had arrived later.
 type backlog struct {
-	// answers are the caches with acknowledgements to work off, in the order of arrival.
+	// answers are the caches with unprocessed acknowledgements, in the order of arrival.
 	answers []*cache
-	// freed are writes that wait for one thing fewer.
+	// freed are writes that no longer wait for one of their caches.
 	freed []freed
 	done  int // in this step
 }
@@ -46,12 +46,12 @@ func (d *Directory) acked(c *cache, seq uint64) {
 	d.answers = append(d.answers, c)
 }
 
-// hasAnswered reports whether an acknowledgement remains to be worked off.
+// hasAnswered reports whether an acknowledgement remains to be processed.
 func (c *cache) hasAnswered() bool {
 	return len(c.drops) > 0 && c.drops[0].seq != 0 && c.drops[0].seq <= c.answered
 }
 
-// workOff works off the backlog, within the limit of a step.
+// workOff processes the backlog, within the limit of a step.
 func (d *Directory) workOff() {
 	for d.done < d.limits.Freed {
 		switch {
@@ -109,14 +109,14 @@ func (d *Directory) answer(c *cache, most int) (n int) {
 		d.send(c)
 	}
 	if c.orphan {
-		d.stopped(c) // one message told it to drop everything
+		d.stopped(c) // one invalidation covered everything
 	}
 	d.expect(c)
 	d.unblock(c.id, renewers)
 	return n
 }
 
-// unblock removes one thing that each write waits for.
+// unblock removes one of the drops that each write waits for.
 func (d *Directory) unblock(by lease.ID, writes []*Write) {
 	for _, w := range writes {
 		w.blocked--
@@ -135,13 +135,13 @@ type urgentWrites struct {
 	crowd      []*Write // ready apart from this bound, in order
 }
 
-// keysPerUrgent is the average number of keys of the leases that urgent writes end, up to which
-// Limits.Ending of them may be in flight.
+// keysPerUrgent is the average number of keys that the leases ended by urgent writes may have for
+// Limits.Ending of these writes to be in flight.
 const keysPerUrgent = 4
 
 // room reports whether a write may leave, given the urgent writes in flight. An urgent write that
-// may not is added to crowd, unless it has been stuck: commands that attach keys have overtaken it
-// already, and must not do so repeatedly.
+// may not leave is added to crowd, unless it has been stuck: commands that attach keys have already
+// overtaken it, and must not do so repeatedly.
 func (d *Directory) room(w *Write) bool {
 	if !w.Urgent || d.urgentRoom() {
 		return true

@@ -9,8 +9,8 @@ import (
 
 // cache is the record of one lease that holds ranges.
 //
-// Invariants: pending has the drops, by range. A drop has a number if and only if it was sent, and
-// those without come last.
+// Invariants: pending contains the drops, by range. A drop has a number if and only if it was sent;
+// drops without a number come last.
 type cache struct {
 	hold
 	// routes are the members through which the cache has sent messages, latest first.
@@ -19,7 +19,7 @@ type cache struct {
 
 	drops   []*drop
 	bytes   int  // of the keys of drops, unless they were joined
-	joined  bool // drops name everything that is held
+	joined  bool // drops cover everything that is held
 	pending keyrange.Tree[*drop]
 	waiting int // number of writes that wait for drops
 	delivery
@@ -35,10 +35,10 @@ type hold struct {
 	id     lease.ID
 	token  lease.Token
 	ranges []keyrange.Range // of the lease
-	// wide reports that the cache may have all of ranges, because in this term it has not reported
-	// what it has, or has not confirmed that it is open.
+	// wide is true if the cache may have all of ranges, because in this term it has not reported
+	// its contents, or has not confirmed that it is open.
 	wide bool
-	open bool  // in this term, it has reported what it has
+	open bool  // in this term, it has reported its contents
 	has  spans // what it may have, unless it is wide
 	// untracked is the number of the last command that was admitted before the hold was known, and
 	// fence that of the last command that must be settled before the cache may be filled: see
@@ -70,7 +70,8 @@ type delivery struct {
 	resendAt, lateSince lease.Instant
 }
 
-// drop is a range that a cache has been told to drop, or is about to be, and has not acknowledged.
+// drop is a range that a cache must drop and has not acknowledged. The invalidation may not have
+// been sent yet.
 type drop struct {
 	what   keyrange.Range
 	seq    uint64 // of the first invalidation that named it, or 0
@@ -102,7 +103,7 @@ func (c *cache) within(r keyrange.Range) bool {
 // may reports whether the cache may have a key of r, which overlaps what its lease holds.
 func (c *cache) may(r keyrange.Range) bool { return c.wide || c.has.overlaps(r) }
 
-// dropWork is the cost of adding a drop, in looks at a cache.
+// dropWork is the cost of adding a drop, as a multiple of examining a cache.
 const dropWork = 32
 
 // drop returns the drop of r, and adds it if there is none. A range that was sent and is not
@@ -155,7 +156,7 @@ func (c *cache) clearDrops() {
 	c.drops, c.joined, c.bytes, c.pending = nil, false, 0, keyrange.Tree[*drop]{}
 }
 
-// Opening is a cache's report of what it has.
+// Opening is a cache's report of its contents.
 type Opening struct {
 	ID    lease.ID
 	Token lease.Token
@@ -172,12 +173,12 @@ func (o Origin) before(p Origin) bool {
 	return o.Member == p.Member && o.Incarnation == p.Incarnation && o.Number <= p.Number
 }
 
-// Open records what a cache has. It returns false if there is no such cache: the lease has ended,
-// has another holder, or holds nothing. An orphan's cache is accepted, so that it can be told to
-// drop everything.
+// Open records the contents of a cache. It returns false if there is no such cache: the lease has
+// ended, has another holder, or holds nothing. An orphan's cache is accepted, so that everything in
+// it can be invalidated.
 //
-// The list may be an old one that was delayed on another path. So Open only adds to what is known,
-// and a wide cache stays wide until it acknowledges in this term (Ack.Open).
+// The list may be an old one that was delayed on another path. So Open only adds to the recorded
+// contents, and a wide cache stays wide until it acknowledges in this term (Ack.Open).
 func (d *Directory) Open(o Opening) bool {
 	c := d.holds.find(o.ID, o.Token)
 	if c == nil || c.stopped {
@@ -195,7 +196,7 @@ func (d *Directory) Open(o Opening) bool {
 	return true
 }
 
-// Fill is a cache's request to keep what it reads.
+// Fill is a cache's request to keep the result of a read.
 type Fill struct {
 	ID     lease.ID
 	Token  lease.Token
@@ -203,7 +204,7 @@ type Fill struct {
 	From   Origin
 }
 
-// Fill records that a cache will keep what it reads from now on, and reports whether it may.
+// Fill records that a cache will keep the result of a read from now on, and reports whether it may.
 func (d *Directory) Fill(f Fill) bool {
 	c := d.holds.find(f.ID, f.Token)
 	if c == nil {
@@ -263,10 +264,10 @@ func (d *Directory) Ack(a Ack) {
 	d.look(c)
 }
 
-// over reports whether a cache's lease has expired, so that nothing in it is used. The lease may
-// still be renewed at the last moment, but the cache must acknowledge first. A renewal that is in
-// the log counts as done. A lease that does not exist has just been revoked: the cache keeps what
-// it has until it becomes an orphan.
+// over reports whether a cache's lease has expired, so that the cache is no longer used. The lease
+// may still be renewed at the last moment, but only after the cache has acknowledged. A renewal
+// that is in the log counts as done. A lease that does not exist has just been revoked: its cache
+// counts as before until it becomes an orphan.
 func (d *Directory) over(c *cache) bool {
 	if !c.orphan && d.leases[c.id].value().renewing > 0 {
 		return false
@@ -275,7 +276,7 @@ func (d *Directory) over(c *cache) bool {
 	return ok && expiry <= d.now
 }
 
-// Invalidation tells a cache what to drop.
+// Invalidation is a message to a cache with the ranges to drop.
 type Invalidation struct {
 	ID    lease.ID
 	Token lease.Token
@@ -287,8 +288,8 @@ type Invalidation struct {
 }
 
 const (
-	// windowMost is how many pending ranges may be repeated in each invalidation while more are
-	// added. With more, the next invalidation waits for the acknowledgement of the one before.
+	// windowMost is how many pending ranges each invalidation may repeat while more are added.
+	// Above that, the next invalidation waits for the acknowledgement of the previous one.
 	windowMost = 64
 	// resendFirst and resendLast bound the delay, in milliseconds, until an unacknowledged
 	// invalidation is sent again. It doubles each time.
@@ -357,7 +358,7 @@ func (d *Directory) dueNow() (due []*cache) {
 // sent, or its pause has ended.
 func (d *Directory) due(c *cache) bool {
 	if len(c.routes) == 0 {
-		return false // its route is unknown: the cache will open again
+		return false // the cache has no route until it opens again
 	}
 	return c.drops[0].seq == 0 || lease.TTL(d.now-c.sent) >= c.pause || len(c.drops) <= windowMost
 }

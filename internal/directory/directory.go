@@ -21,8 +21,8 @@ var errFull = errors.New("directory: too many writes wait for caches")
 type State interface {
 	// Keys yields the keys that are attached to a lease, in any order.
 	Keys(lease.ID) iter.Seq[string]
-	// Expiry returns the first instant at which a lease may have ended, whatever was promised to
-	// its holder. If ok is false, there is no such lease.
+	// Expiry returns the first instant at which a lease may have ended, considering every promise
+	// to its holder. If ok is false, there is no such lease.
 	Expiry(lease.ID) (at lease.Instant, ok bool)
 }
 
@@ -32,12 +32,12 @@ type Limits struct {
 	// the bound, Fill refuses.
 	Spans, AllSpans int
 	// Drops bounds the ranges that are pending for a cache, DropBytes the bytes of their keys.
-	// Beyond it, the cache is told to drop everything.
+	// Above either, the cache must drop everything.
 	Drops, DropBytes int
 	// Waiting bounds the waiting writes. Links bounds the pairs of a write and an earlier one that
 	// it waits for: a write to a range waits for every write to one of its keys.
 	Waiting, Links int
-	// Work bounds, roughly, the caches and keys that admissions look at in one step: see Spent.
+	// Work bounds, roughly, the caches and keys that admissions examine in one step: see Spent.
 	Work int
 	// Invalidated bounds, roughly, the ranges in the invalidations of one step, and Expired the
 	// caches whose expiry is handled in one step. The rest follows in the next step.
@@ -76,7 +76,7 @@ type Directory struct {
 }
 
 // invalidations are the ranges that caches have not acknowledged dropping, and when to send them
-// again or to give up.
+// again or stop waiting.
 type invalidations struct {
 	unacked map[lease.Token]*cache
 	// gone are the orphans whose caches have nothing left, until TakeStopped returns them.
@@ -86,7 +86,7 @@ type invalidations struct {
 	// unsent are the caches that may need an invalidation at once. Resends schedules those that
 	// have not acknowledged the last one.
 	unsent  []*cache
-	left    bool // the last step had no room for some of unsent
+	left    bool // the last step's limit left some of unsent
 	resends schedule
 	// ends schedules the caches that writes wait for, not later than they expire or become slow.
 	// Orphans schedules the expiry of orphans.
@@ -104,7 +104,7 @@ type reports struct {
 	lateChanged bool
 }
 
-// New returns the directory of a leader that has just been elected: it knows no cache.
+// New returns the directory of a leader that has just been elected. It is empty.
 func New(term uint64, s State, l Limits) *Directory {
 	return &Directory{
 		term: term, state: s, limits: l.withDefaults(), holds: newHolds(),
@@ -185,9 +185,9 @@ func (d *Directory) expiry(c *cache) (at lease.Instant, ok bool) {
 // never is later than every instant of a clock.
 const never = lease.Instant(math.MaxInt64)
 
-// Hold adds a lease that holds ranges. It is wide if it held them before this member became the
-// leader, so that its cache may have anything. Otherwise its cache may be filled once all commands
-// that were admitted before are settled.
+// Hold adds a lease that holds ranges. wide is set if the lease held them before this member became
+// the leader, so that its cache may have anything. Otherwise its cache may be filled once all
+// commands that were admitted before are settled.
 func (d *Directory) Hold(id lease.ID, token lease.Token, ranges []keyrange.Range, wide bool) {
 	d.Release(token)
 	d.holds.add(&cache{hold: hold{id: id, token: token, ranges: ranges}}, wide)

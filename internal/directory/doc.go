@@ -4,18 +4,19 @@
 // A lease holds ranges in the replicated state. The cache of its holder may have keys within them.
 // Only the leader knows which keys a cache has. A new leader therefore treats every cache as wide,
 // which means that it may have everything its lease holds. A cache stops being wide when it has
-// reported to the new leader what it has, and has acknowledged this leader.
+// reported its contents to the new leader, and has acknowledged this leader.
 //
 // A write to keys that a cache may have waits until the cache has acknowledged dropping them, or
 // until the cache's lease has expired. From the arrival of the write until its outcome is known,
 // its keys are pending: no cache may be filled with them.
 //
-// When a lease is revoked or changes its holder, which happens at once, what it held becomes an
-// orphan. The orphan's cache is told to drop everything, and writes wait for it as before.
+// A revocation or a change of the holder takes effect at once, and what the lease held becomes an
+// orphan. The leader invalidates everything in the orphan's cache, and writes wait for it as
+// before.
 //
 // This maintains C1: a cached read is never older than a write that was acknowledged before the
 // read began. A copy is used only until its lease expires by any leader's clock. Until then, the
-// leader either knows of the copy or treats the cache as wide. docs/caches.md has the whole
+// leader either has a record of the copy or treats the cache as wide. docs/caches.md has the whole
 // argument.
 //
 // The package is pure: it has no goroutine, lock or I/O, and takes instants as arguments. The

@@ -7,9 +7,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// holds indexes the caches by what their leases hold, and counts what they may have.
+// holds indexes the caches by the ranges of their leases, and counts the ranges that they may have.
 //
-// Invariants: live has the caches that are not orphans. held finds each cache by each of its
+// Invariants: live contains the caches that are not orphans. held finds each cache by each of its
 // ranges, and has no empty list. spans is the sum of the caches' spans, and wide and open count the
 // caches with that flag.
 type holds struct {
@@ -119,16 +119,16 @@ func (h *holds) loseAll(c *cache) {
 	c.has.clear()
 }
 
-// fits reports whether a cache may have that many more ranges.
+// fits reports whether a cache may have this many more ranges.
 func (h *holds) fits(c *cache, ranges int, l *Limits) bool {
 	return c.has.len()+ranges <= l.Spans && h.spans+ranges <= l.AllSpans
 }
 
 // fences protect a new cache from commands that were admitted before its hold was known, and so did
 // not wait for it. The cache may not be filled before the last of these commands is settled. One of
-// them may attach keys to a lease that another command is about to end. That command deletes the
-// keys, although they were not on the lease when it was admitted. So the cache then also waits for
-// the last command that ends leases.
+// them may attach keys to a lease that a later command ends. The later command deletes these keys,
+// although they were not attached when it was admitted. So the cache then also waits for the last
+// command that ends leases.
 //
 // Commands are numbered from 1 in the order of their admission.
 type fences struct {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// CheckInvariants compares everything that is derived with its source, and returns the first
-// inconsistency. It is slow: use it only in tests and the simulator.
+// CheckInvariants compares all derived state with its source, and returns the first inconsistency.
+// It is slow: use it only in tests and the simulator.
 func (d *Directory) CheckInvariants() error {
 	for list := range d.holds.held.All() {
 		if list.Len() == 0 {
@@ -169,7 +169,7 @@ func (d *Directory) checkSending() (err error) {
 }
 
 // checkStuck checks that every write that waits for commands that attach keys is found when the
-// last of these has its outcome, and none that waits for it is forgotten.
+// last of these has its outcome, and that no waiting attacher is missed.
 func (d *Directory) checkStuck() (err error) {
 	d.stuck.Scan(func(number uint64, w *Write) bool {
 		found := d.attachingAny > 0 && slices.Contains(d.stuckAny, w)
@@ -185,7 +185,7 @@ func (d *Directory) checkStuck() (err error) {
 	return err
 }
 
-// checkLine checks everything that is derived from the waiting writes.
+// checkLine checks the state that is derived from the waiting writes.
 func (d *Directory) checkLine() error {
 	for id, u := range d.leases {
 		if len(u.stuck) > 0 && u.attaching == 0 {

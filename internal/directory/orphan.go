@@ -5,7 +5,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// An Orphan is a hold whose lease was revoked or has changed its holder.
+// An Orphan is a hold that outlived its lease: the lease was revoked or has another holder.
 type Orphan struct {
 	ID     lease.ID
 	Token  lease.Token
@@ -16,9 +16,9 @@ type Orphan struct {
 }
 
 // Orphan turns a hold into an orphan. It is wide if it was an orphan before this member became the
-// leader. Its cache is told to drop everything and may not be filled. Writes wait for it until the
-// cache has acknowledged that, or until it expires, since it cannot be renewed. Then TakeStopped
-// returns it.
+// leader. Everything in its cache is invalidated, and the cache may not be filled. Writes wait for
+// it until the cache has acknowledged that, or until it expires, since it cannot be renewed. Then
+// TakeStopped returns it.
 func (d *Directory) Orphan(o Orphan, wide bool) {
 	c := d.holds.find(o.ID, o.Token)
 	switch {

@@ -4,20 +4,20 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Stats are the numbers for metrics.
+// Stats are statistics for metrics.
 type Stats struct {
-	// Caches is the number of caches, Wide of those that may have everything their leases hold, and
-	// Open of those that have reported what they have in this term.
+	// Caches is the number of caches, Wide the number of those that may have everything their
+	// leases hold, and Open the number of those that have reported their contents in this term.
 	Caches, Wide, Open int
 	// Spans is the number of disjoint ranges that caches may have.
 	Spans int
 	// Owing is the number of caches with unacknowledged invalidations.
 	Owing int
-	// Waiting is the number of writes that wait now, Waited of those that have, and Outlived of the
-	// times that writes waited until a cache expired.
+	// Waiting is the number of writes that wait now, Waited the number of those that have waited,
+	// and Outlived how often writes waited until a cache expired.
 	Waiting          int
 	Waited, Outlived uint64
-	// Sent is the number of invalidations, Slow of slow acknowledgements.
+	// Sent is the number of invalidations, Slow that of slow acknowledgements.
 	Sent, Slow uint64
 }
 
@@ -33,7 +33,7 @@ func (d *Directory) Stats() Stats {
 type Slow struct {
 	ID    lease.ID
 	Token lease.Token
-	// Waited is for how long writes have waited for it.
+	// Waited is how long writes have waited for it.
 	Waited lease.TTL
 }
 
@@ -69,8 +69,8 @@ func (d *Directory) setLate(c *cache, late bool) {
 }
 
 // Late returns the caches that are slow now: writes have waited for them for Limits.Slow, and they
-// have not caught up since. It returns up to 256 that have been slow for longest, and whether any
-// have changed since the last call.
+// have not caught up since. It returns the up to 256 caches that have been slow for longest, and
+// whether any have changed since the last call.
 func (d *Directory) Late() (list []Slow, changed bool) {
 	d.late.entries.Scan(func(e scheduled) bool {
 		list = append(list, d.slowness(e.c))
@@ -102,8 +102,8 @@ func (d *Directory) waited(w *Write) {
 // Waited returns how long a write has waited until Ready returned it.
 func (w *Write) Waited() lease.TTL { return lease.TTL(w.of.now - w.since) }
 
-// Drops returns for how many ranges, each counted for every cache that may have had it, a write has
-// waited, and the lease of the cache that was last, or 0.
+// Drops returns how many ranges a write has waited for, counting each range once for every cache
+// that may have had it, and the lease of the last cache, or 0.
 func (w *Write) Drops() (count int, last lease.ID) { return w.drops, w.last }
 
 // TakeWaits returns the waiting times of the writes that Ready has returned since the last call.

@@ -35,7 +35,7 @@ type Write struct {
 	behind  int                         // number of earlier writes that it waits for
 	blocked int                         // number of drops that it waits for
 	drops   int                         // number of drops that it has waited for, or does
-	keys    int                         // of the leases that it ends, roughly, when it leaves
+	keys    int                         // of the leases that it ends, roughly, as of when it leaves
 	last    lease.ID                    // the lease whose cache it waited for last, or 0
 	next    []*Write                    // later writes that wait for it
 	since   lease.Instant
@@ -45,7 +45,7 @@ type Write struct {
 type writeState uint8
 
 const (
-	unknown  writeState = iota // or of no concern
+	unknown  writeState = iota // or irrelevant
 	waiting                    // in the directory
 	inFlight                   // it has left and has no outcome yet
 	finished
@@ -54,7 +54,7 @@ const (
 // mark counts the writes that make a range pending.
 type mark struct{ writes int }
 
-// waitingWrites are the writes that wait, and what they wait for besides caches.
+// waitingWrites are the writes that wait, with the commands and writes that they wait for.
 type waitingWrites struct {
 	// marks are the pending ranges. tails are those for which a write waits, with the last such
 	// write.
@@ -62,7 +62,7 @@ type waitingWrites struct {
 	tails keyrange.Tree[*Write]
 	links int    // number of writes in the next of another one
 	last  uint64 // number of the last write
-	work  int    // caches and keys looked at in this step
+	work  int    // caches and keys examined in this step
 
 	leases       map[lease.ID]*leaseWrites
 	attachingAny int
@@ -160,7 +160,7 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 // wait for NextStep.
 func (d *Directory) Spent() bool { return d.work >= d.limits.Work }
 
-// Apart calls do and returns its work, which does not count for Spent.
+// Apart calls do and returns the work that it took, which does not count for Spent.
 func (d *Directory) Apart(do func()) (work int) {
 	before := d.work
 	do()
@@ -232,7 +232,7 @@ func (d *Directory) mark(w *Write, r keyrange.Range) bool {
 	return true
 }
 
-// manyMarks is the number of marks up to which a linear search is used.
+// manyMarks is the largest number of marks that are searched linearly.
 const manyMarks = 16
 
 // has reports whether exactly this range is pending because of w.
@@ -431,8 +431,8 @@ func (d *Directory) follow(w *Write) []*Write {
 }
 
 // Finish reports that a write, possibly one that still waits, has its outcome: it was applied or
-// never will be. It ignores writes that were of no concern, are finished, or belong to another
-// Directory.
+// never will be. It ignores writes that Concerns rejected, that are finished, or that belong to
+// another Directory.
 func (d *Directory) Finish(w *Write) {
 	if w.of != d || w.state == finished {
 		return
