@@ -15,11 +15,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of [Answers], in bytes unless they say otherwise.
+// Bounds of [Answers], in bytes unless stated otherwise.
 const (
 	maxUnread = 32 << 20 // one connection
-	// All connections share allUnread. Half of it is reserved for connections that have read as
-	// much before, so that connections that read nothing cannot block them.
+	// All connections share allUnread. Half of it is reserved for connections that have already
+	// read as much as they have unread, so that connections that read nothing cannot block them.
 	allUnread = 256 << 20
 	// Small messages never wait. They may exceed allUnread by this much; then connections are
 	// closed.
@@ -27,9 +27,9 @@ const (
 
 	// unproven is how much the kernel may have accepted for a client that reads nothing.
 	unproven = 4 << 20
-	// unknownSize is charged at least for an answer before it is made, and keySize for each of its
-	// keys: before it is encoded, an answer of many small ones takes much more than its size.
-	// maxRoom bounds the free room that a larger one needs.
+	// unknownSize is the minimum charge for an answer before it is made, and keySize the charge for
+	// each of its keys: before it is encoded, an answer with many small pairs takes much more than
+	// its encoded size. maxRoom bounds the free room that a larger answer needs.
 	unknownSize = 2 << 20
 	keySize     = 192
 	maxRoom     = 8 << 20
@@ -37,9 +37,9 @@ const (
 	// maxWaiting bounds the calls that wait for room. Each has a goroutine and its request.
 	maxWaiting = 4096
 
-	// A connection that does not read readPart of what is unread within stalledBeats is closed if
-	// others wait, and its own calls are rejected after patientBeats. Beats are counted instead of
-	// time, so that a paused process does not blame its clients.
+	// A connection that does not read a readPart-th of its unread bytes within stalledBeats is
+	// closed if others wait, and its own calls are rejected after patientBeats. Beats are counted
+	// instead of time, so that a pause of this process is not blamed on clients.
 	readPart     = 16
 	beat         = time.Second
 	stalledBeats = 5
@@ -47,9 +47,10 @@ const (
 
 	warnPause = time.Minute // between two log lines of one kind
 
-	// callCost is what a call in progress takes: gRPC's buffers, and the stacks of its goroutines.
-	// The open streams of all connections may take an openPart-th of the memory, and all calls
-	// twice that. The least bound is for more streams than strangers may have.
+	// callCost is the memory of a call in progress: gRPC's buffers, and the stacks of its
+	// goroutines. The open streams of all connections may take an openPart-th of the memory, and
+	// all calls twice that. The smallest bound still exceeds the number of streams that strangers
+	// may have.
 	callCost  = 20 << 10
 	openPart  = 8
 	leastOpen = 2 * strangersMost
@@ -99,7 +100,8 @@ func NewAnswers(log *slog.Logger) *Answers {
 	return all
 }
 
-// BoundOpen bounds the open streams and calls of a process with this much memory. It returns all.
+// BoundOpen bounds the open streams and calls of a process with this much memory. It returns its
+// receiver.
 func (all *Answers) BoundOpen(memory uint64) *Answers {
 	all.mostOpen = max(int64(memory/openPart/callCost), leastOpen)
 	return all
@@ -125,8 +127,9 @@ type account struct {
 
 func (all *Answers) account(c net.Conn) *account { return &account{all: all, conn: c} }
 
-// enter counts a stream or call, or rejects it if there would be more than most of all connections.
-// A connection may have as many as it leaves free, so that a few cannot take everything.
+// enter counts a stream or call, or rejects it if all connections together would have more than
+// most. A connection may have at most as many as it leaves free, so that a few cannot take
+// everything.
 func (a *account) enter(most int64) error {
 	own, open := a.open.Add(1), a.all.open.Add(1)
 	if own <= most-(open-1) {
@@ -158,7 +161,7 @@ func (a *account) chargeLocked(bytes int64) {
 	a.watchLocked()
 }
 
-// watchLocked has the account checked each beat while there is a reason.
+// watchLocked schedules a check of the account on each beat while it is needed.
 func (a *account) watchLocked() {
 	switch {
 	case a.conn == nil:
@@ -196,7 +199,7 @@ func (a *account) boundLocked() {
 	}
 }
 
-// room is an answer's share of its account. It may have to wait for it.
+// room is an answer's share of its account. The answer may have to wait for it.
 //
 // Before an answer is made its size is a guess. An answer that turns out to be larger waits again,
 // for room among the answers of known size; it keeps the guess until then, so that not too many
@@ -205,7 +208,7 @@ func (a *account) boundLocked() {
 type room struct {
 	account *account
 	call    bool          // counts towards maxWaiting while it waits
-	guess   *room         // of an answer that turned out to be larger, else nil
+	guess   *room         // for an answer that turned out to be larger, else nil
 	decided chan struct{} // closed when held or err is set
 
 	// Guarded by all.mu; err does not change once decided is closed.
@@ -242,7 +245,7 @@ func (r *room) askLocked() {
 		r.decideLocked(errNoRoom)
 	case !r.guessed && a.unread+r.bytes <= largeAnswer:
 		r.decideLocked(nil)
-	// A connection may have as many waiting calls as it leaves for others.
+	// A connection may have at most as many waiting calls as it leaves for others.
 	case r.call && r.guess == nil && a.calls > 0 && a.calls >= maxWaiting-all.calls:
 		r.decideLocked(errCrowd)
 		all.refused.Do(func() {
@@ -426,12 +429,14 @@ func (a *account) fitsLocked() (fits, others bool) {
 	if own > 0 && own+need > maxUnread {
 		return false, false
 	}
-	// A connection may have as much as it leaves free, so that a few cannot take everything.
+	// A connection may have at most as much as it leaves free, so that a few cannot take
+	// everything.
 	fits = own+need <= most-all
 	return fits, !fits
 }
 
-// worstLocked returns the account with the most unread for the longest time, nil if there is none.
+// worstLocked returns the account that has had the most unread bytes for the longest time, nil if
+// there is none.
 func (all *Answers) worstLocked(onlyStalled bool) (worst *account) {
 	var most int64
 	for a := range all.accounts {
@@ -452,7 +457,7 @@ func (all *Answers) worstLocked(onlyStalled bool) (worst *account) {
 // hasReadLocked reports whether the client has read enough of what was unread.
 func (a *account) hasReadLocked() bool { return (a.written.Load()-a.seen)*readPart >= a.of }
 
-// beatLocked checks all accounts each beat while there is a reason.
+// beatLocked checks all accounts on each beat while that is needed.
 func (all *Answers) beatLocked() {
 	if all.beating {
 		return
@@ -472,7 +477,7 @@ func (all *Answers) beatLocked() {
 	})
 }
 
-// lookLocked records whether the client reads, and rejects its calls if it has not for long.
+// lookLocked records whether the client reads, and rejects its calls if it has not read for long.
 func (a *account) lookLocked() {
 	if a.hasReadLocked() {
 		a.seen, a.of, a.still = a.written.Load(), a.unread-a.guessed, 0
@@ -488,8 +493,8 @@ func (a *account) lookLocked() {
 	}
 }
 
-// cutLocked closes the connection because others need the room. It does not wait: closing TLS may
-// block on the other end, and logging on the reader of the log.
+// cutLocked closes the connection because others need the room. It does not block: closing TLS may
+// wait for the other end, and logging for the reader of the log.
 func (a *account) cutLocked() {
 	unread := a.unread
 	a.closeLocked()
@@ -503,7 +508,7 @@ func (a *account) cutLocked() {
 	go a.conn.Close() //nolint:errcheck // nothing is lost
 }
 
-// close drops what waited for a closed connection.
+// close drops the waiters of a closed connection.
 func (a *account) close() {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()

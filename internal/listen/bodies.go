@@ -43,7 +43,7 @@ func loginOf(r *http.Request) context.Context {
 	return metadata.NewIncomingContext(r.Context(), md)
 }
 
-// A Body is the body of an HTTP request, with an account of what is read from it.
+// A Body is the body of an HTTP request, with an account of the bytes read from it.
 type Body struct {
 	io.ReadCloser
 	sender *sender
@@ -57,7 +57,7 @@ type Body struct {
 }
 
 // Body returns the body of a request for the JSON gateway, which has a time limit of its own. If
-// too much of requests is kept, end is called, and the body ends. A request may be rejected, as a
+// requests take too much memory, end is called, and the body ends. A request may be rejected like a
 // stranger's call.
 func (all *Requests) Body(
 	w http.ResponseWriter, r *http.Request, end func(why error),
@@ -82,13 +82,13 @@ func (b *Body) enter(r *http.Request, page bool) error {
 		return err
 	}
 	if page {
-		s.opens, s.resets = 0, s.opens // counts only for its site
+		s.opens, s.resets = 0, s.opens // counts only for the site of the client
 	}
 	return s.wait(r.Context())
 }
 
-// Handler returns h, a page. Strangers may have as many requests for it in progress as calls. A
-// flood from other sites does not delay it: a page costs little, and may be a probe.
+// Handler returns h, a page. A stranger may have as many requests for it in progress as calls. A
+// flood from other sites does not delay it: a page is cheap, and may be a health probe.
 func (all *Requests) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(r.Context())
@@ -96,7 +96,7 @@ func (all *Requests) Handler(h http.Handler) http.Handler {
 		var b *Body
 		b = all.body(w, r, func(why error) {
 			cancel(why)
-			b.interrupt(b.control.SetWriteDeadline) // its client may read nothing
+			b.interrupt(b.control.SetWriteDeadline) // the client may not be reading
 		})
 		defer b.Done()
 		if err := b.enter(r, true); err != nil {
@@ -152,7 +152,7 @@ func (b *Body) interrupt(setDeadline func(time.Time) error) {
 	}
 }
 
-// Taken says that a message was read to its end, and rest bytes after it.
+// Taken records that a message was read to its end, and rest bytes after it.
 func (b *Body) Taken(rest int) {
 	b.sender.mu.Lock()
 	defer b.sender.mu.Unlock()

@@ -41,10 +41,10 @@ type call struct {
 	context.Context
 	account *account
 	visit   *visit  // nil unless it came through the JSON gateway
-	making  *room   // nil unless it has asked for room
+	making  *room   // nil unless it has requested room
 	unread  *unread // of the message; nil if it is not counted yet
 	small   int     // bytes of small messages that are not counted yet
-	asked   *room   // nil unless a large message of a stream has asked for room
+	asked   *room   // nil unless a large message of a stream has requested room
 	known   bool    // the next message of the stream is known to be small
 	message any
 }
@@ -59,8 +59,8 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Room waits until the connection of a unary call has room for an answer that may be large. A call
-// calls it when everything but the answer is ready.
+// Room waits until the connection of a unary call has room for an answer that may be large. The
+// handler calls it when everything but the answer is ready.
 func Room(ctx context.Context) error { return RoomFor(ctx, 0) }
 
 // RoomFor is Room for an answer with about this many keys and their values.
@@ -155,8 +155,8 @@ func (all *Answers) Stream(
 	}, nil
 }
 
-// rests reports whether a stream takes little while it is idle, and is bounded elsewhere: one of
-// leasehold.v1 that has a connection of its own, or comes from a relay.
+// rests reports whether a stream takes little memory while it is idle, and is bounded elsewhere: a
+// stream of leasehold.v1 that has a connection of its own, or comes from a relay.
 func (c *call) rests(info *grpc.StreamServerInfo) bool {
 	r, ok := remoteOf(c.Context)
 	return info.FullMethod == pb.StreamService_Open_FullMethodName && c.visit == nil &&
@@ -174,10 +174,10 @@ type streamKey struct{}
 // Context implements grpc.ServerStream.
 func (s *accountedStream) Context() context.Context { return s.ctx }
 
-// Ready announces the next message of a stream, with its size. It returns a channel that is ready
-// when there is room for the message; nil if it need not wait. While a large message waits, small
-// ones can be announced and sent before it. The sending goroutine calls Ready, with the context of
-// the stream.
+// Ready announces the next message of a stream, with its size. It returns a channel that can be
+// received from when there is room for the message, or nil if the message need not wait. While a
+// large message waits, small ones can be announced and sent before it. The sending goroutine calls
+// Ready, with the context of the stream.
 func Ready(ctx context.Context, bytes int) <-chan struct{} {
 	s, ok := ctx.Value(streamKey{}).(*accountedStream)
 	if !ok {
@@ -224,8 +224,8 @@ func Made(ctx context.Context) {
 	}
 }
 
-// askInStream makes a large message of a stream ask for room. A small one, such as a keep-alive or
-// an event, need not: gRPC bounds what a stream has unwritten.
+// askInStream requests room for a large message of a stream. A small one, such as a keep-alive or
+// an event, needs none: gRPC bounds the unwritten bytes of a stream.
 func (c *call) askInStream(bytes int) {
 	if bytes < largeAnswer {
 		return

@@ -91,8 +91,8 @@ func tlsInfo(t *tls.Conn) credentials.AuthInfo {
 func (s *secured) Socket() net.Conn { return s.under }
 
 // Credentials returns the transport credentials for a grpc.Server behind a Mux. The Mux has done
-// the handshake; they pass on its result, as [credentials.TLSInfo], so that interceptors see client
-// certificates. A plain connection, and one within the process, is reported as insecure.
+// the handshake; the credentials pass on its result, as [credentials.TLSInfo], so that interceptors
+// see client certificates. A plain connection, and one within the process, is reported as insecure.
 //
 // Each connection gets an account in requests, and one in answers, unless they are nil. With
 // requests the server needs [Requests.Options].

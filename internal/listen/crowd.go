@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A crowd groups what clients have by [Site], and finds the site with the most.
+// A crowd groups entries of clients by [Site], and finds the site with the most entries.
 type crowd struct {
 	sites map[string]*pile
 	piles []*pile // a heap; the largest first
@@ -56,8 +56,8 @@ func (c *crowd) remove(e *entry) {
 	delete(c.sites, p.site)
 }
 
-// oldest returns the oldest entry of the site with the most entries, counting one extra for the
-// site comes. It returns nil if there is none.
+// oldest returns the oldest entry of the site with the most entries, counting one extra entry for
+// the site comes. It returns nil if there is none.
 func (c *crowd) oldest(comes string) *entry {
 	if len(c.piles) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func (c *crowd) oldest(comes string) *entry {
 	return p.Front().Value.(*entry)
 }
 
-// lead returns how many more entries the largest site has than another one.
+// lead returns how many more entries the largest site has than the given one.
 func (c *crowd) lead(site string) int {
 	if len(c.piles) == 0 {
 		return 0

@@ -13,10 +13,10 @@ const (
 	prefaceSize = len(http2.ClientPreface)
 )
 
-// frames reads an HTTP/2 connection and tracks the frames that gRPC gets. gRPC must read without a
-// buffer of its own, so that when its tap handle is called exactly the headers of its call have
-// been tracked. The buffer here is for the heads of frames and small frames. It is small, because
-// most connections are idle; a large payload goes directly to gRPC's buffer.
+// frames reads an HTTP/2 connection and tracks the frames that gRPC receives. gRPC must read
+// without a buffer of its own, so that when its tap handle is called exactly the headers of its
+// call have been tracked. The buffer here is for the heads of frames and small frames. It is small,
+// because most connections are idle; a large payload goes directly to gRPC's buffer.
 type frames struct {
 	conn   net.Conn
 	sender *sender
@@ -33,7 +33,7 @@ type frames struct {
 	size bool // the next byte is the length of the padding
 	call uint32
 
-	opened int // calls since the last turn of the pace
+	opened int // calls since the last wait of pace
 }
 
 // Read returns buffered bytes, and reads more if there are none.

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// jsonFactor is the multiple of its length that an answer counts in the JSON gateway, which has it
-// in several forms.
+// jsonFactor is the multiple of its length that an answer counts in the JSON gateway, which keeps
+// it in several forms.
 const jsonFactor = 8
 
 type accountKey struct{}
@@ -99,7 +99,7 @@ func (all *Answers) visit(ctx context.Context) *visit {
 	return all.visits[names[0]]
 }
 
-// cost returns what an answer counts.
+// cost returns the bytes that an answer counts for.
 func (v *visit) cost(bytes int) int64 {
 	if v != nil {
 		bytes *= jsonFactor

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Kept counts what a relay keeps for a call: requests on their way to a member, and answers that
-// its client has not taken. They count as unread answers of the client's connection.
+// Kept counts the bytes that a relay keeps for a call: requests on their way to a member, and
+// answers that the client has not read. They count as unread answers of the client's connection.
 type Kept struct {
 	account *account
 
@@ -15,7 +15,7 @@ type Kept struct {
 	counted int // the part that the account has: whole multiples of keptStep
 }
 
-// keptStep is large, so that short messages do not cost a look at the account.
+// keptStep is large, so that short messages need not lock the account.
 const keptStep = 4 << 10
 
 // Kept returns a Kept for a call.
@@ -23,7 +23,7 @@ func (all *Answers) Kept(ctx context.Context) *Kept {
 	return &Kept{account: all.call(ctx).account}
 }
 
-// Add counts bytes, which may be negative. It does not block. If the connection has much too many,
+// Add counts bytes, which may be negative. It does not block. If the connection has far too many,
 // it is closed.
 func (k *Kept) Add(bytes int) {
 	k.mu.Lock()

@@ -14,7 +14,7 @@ import (
 // twice as many files are available. An idle one takes 24 kB.
 const MostStrangers = 8192
 
-// idleTime is how long an idle connection has at least been silent.
+// idleTime is how long a connection must have been silent to count as idle.
 const idleTime = time.Minute
 
 // Limit bounds how many connections several listeners hold together. Its methods may be called from
@@ -28,10 +28,10 @@ type Limit struct {
 
 	mu        sync.Mutex // guards what follows
 	held      int
-	strangers crowd // connections that have not been vouched for
+	strangers crowd // connections without Vouch
 	known     crowd // the others
 	// When the last sweep was idleTime ago, the next one marks all known connections as inactive.
-	// Idle are those that it found inactive.
+	// Those that it finds inactive are idle.
 	swept time.Time
 	idle  []*counted
 }
@@ -44,13 +44,13 @@ func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 	}
 }
 
-// Most returns the most connections.
+// Most returns the maximum number of connections.
 func (l *Limit) Most() int { return l.most }
 
 // BoundStrangers makes each connection a stranger until one of its calls is vouched for (Vouch),
 // and allows this many strangers. If there is no room for another connection, one is closed: the
 // oldest stranger of the site that has the most; without strangers, one that is idle, or the oldest
-// of a site that has more. So no site keeps out the clients of another one. It must be called
+// of a site that has more. So no site can keep out the clients of another one. It must be called
 // before Listener.
 func (l *Limit) BoundStrangers(most int) { l.mostStrangers = most }
 
@@ -58,8 +58,8 @@ func (l *Limit) BoundStrangers(most int) { l.mostStrangers = most }
 // time.
 func (l *Limit) CloseStrangers(after time.Duration) { l.mostStrangers, l.patience = l.most, after }
 
-// Listener returns inner with the limit. Connections beyond it are closed at once. Unaccepted, they
-// would wait for minutes before they give up.
+// Listener returns inner with the limit. Connections beyond it are closed at once. If they were not
+// accepted, their clients would wait for minutes.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &limited{inner, l} }
 
 type limited struct {
@@ -118,7 +118,7 @@ func (l *Limit) leavesLocked(comes string) *counted {
 		return c
 	}
 	if l.known.lead(comes) <= 1 {
-		return nil // or each could close the other's
+		return nil // otherwise two sites could keep closing each other's connections
 	}
 	return l.known.oldest(comes).value.(*counted)
 }

@@ -43,7 +43,7 @@ type MuxOptions struct {
 	// SniffTimeout bounds the time from accept to a known protocol. A connection that takes longer
 	// is closed, so that half-open ones cannot accumulate. Default [defaultSniffTimeout].
 	SniffTimeout time.Duration
-	// Direct says that [Mux.Direct] is served, too.
+	// Direct is set if [Mux.Direct] is served, too.
 	Direct bool
 	// Logger logs why a connection was closed: as a warning if its TLS handshake was rejected, at
 	// most once every refusalPause, else at debug level. Default: none.
@@ -189,12 +189,12 @@ func (m *Mux) mayAccept() bool {
 	}
 }
 
-// isTemporary reports whether an accept error will pass. net.Error's Temporary is deprecated for
+// isTemporary reports whether an accept error is temporary. net.Error's Temporary is deprecated for
 // everything but this (net/http also uses it here).
 func isTemporary(err error) bool {
 	for _, e := range []error{syscall.ENOBUFS, syscall.ENOMEM, syscall.EPROTO, syscall.EPERM} {
 		if errors.Is(err, e) {
-			return true // accept(2): memory of the kernel, the network or a firewall
+			return true // accept(2): kernel memory, the network or a firewall
 		}
 	}
 	var t interface{ Temporary() bool }
@@ -238,8 +238,8 @@ func (m *Mux) route(c net.Conn) {
 
 // routeTLS decides by the protocols that the client offers in its hello. Streams without HTTP/2
 // have a protocol of their own. gRPC libraries offer h2 alone and get grpc-go's own, fast HTTP/2. A
-// client that offers http/1.1 too (curl, browsers, Go's http.Client) gets h2 from net/http, which
-// serves JSON, and passes gRPC requests to grpc.Server.ServeHTTP: slower, but right for the few
+// client that also offers http/1.1 (curl, browsers, Go's http.Client) gets h2 from net/http, which
+// serves JSON and passes gRPC requests to grpc.Server.ServeHTTP: slower, but correct for the few
 // gRPC clients that offer both.
 func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	o := &offer{Conn: c, mux: m}
@@ -258,8 +258,8 @@ func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	m.give(m.http, c, t)
 }
 
-// offer is a connection during a TLS handshake, with what its client offered. The handshake has a
-// turn whenever it does not wait for the client.
+// offer is a connection during a TLS handshake, with the protocols that the client offered. The
+// handshake has a turn whenever it does not wait for the client.
 type offer struct {
 	net.Conn
 	onlyH2 bool
@@ -295,9 +295,9 @@ func (m *Mux) turn() {
 	<-m.waiting
 }
 
-// withALPN returns a copy of conf that accepts these protocols, and records what a client offered.
-// The copy is made once per listener, not per connection, because it holds the keys of the session
-// tickets.
+// withALPN returns a copy of conf that accepts these protocols, and records the ones that a client
+// offered. The copy is made once per listener, not per connection, because it holds the keys of the
+// session tickets.
 func withALPN(conf *tls.Config, protocols []string) *tls.Config {
 	inner := conf.GetConfigForClient
 	conf = conf.Clone()
@@ -360,8 +360,8 @@ func (r *refusals) warn(c net.Conn, why error) {
 	})
 }
 
-// wantsTLS answers a client without TLS on a port with TLS. One that speaks HTTP/2 at least sees
-// that this is not HTTP/2, instead of a broken connection.
+// wantsTLS answers a client without TLS on a port with TLS. A client that speaks HTTP/2 at least
+// reports that this is not HTTP/2, instead of a broken connection.
 const wantsTLS = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n" +
 	"Connection: close\r\n\r\nthis port speaks TLS: use https://\n"
 

@@ -10,14 +10,14 @@ const (
 	fewOpens = 32
 	// If a goroutine that yields is away for longYield, too many others are ready to run.
 	longYield = time.Millisecond
-	// A turn takes at most maxYields yields, and a pause of at most maxPause after each.
+	// A turn takes at most maxYields yields, each followed by a pause of at most maxPause.
 	maxYields = 10
 	maxPause  = 10 * time.Millisecond
 )
 
 // pace limits how fast goroutines for clients are started. Go runs ready goroutines in order. If
-// thousands start at the same time, the core and the renewals of other clients wait behind them at
-// each of the steps from one goroutine to the next.
+// thousands start at the same time, the core and the renewals of other clients queue behind them
+// each time that one goroutine hands work to another.
 type pace struct {
 	turn  chan struct{} // capacity 1
 	yield func()

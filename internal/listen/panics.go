@@ -96,7 +96,7 @@ func (p *Panics) Handler(h http.Handler) http.Handler {
 			if v == nil {
 				return
 			}
-			if v != http.ErrAbortHandler { //nolint:errorlint // a value, and by itself
+			if v != http.ErrAbortHandler { //nolint:errorlint // never wrapped
 				p.note(r.URL.Path, v)
 			}
 			panic(http.ErrAbortHandler) // only closes the connection

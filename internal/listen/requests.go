@@ -17,16 +17,16 @@ import (
 
 // Bounds of [Requests].
 const (
-	// leastUnfinished is the least bound on a connection's unfinished requests. The bound is larger
-	// if one request may exceed a part of it.
+	// leastUnfinished is the minimum bound on a connection's unfinished requests. The bound is
+	// larger if one request may exceed a part of it.
 	leastUnfinished = 64 << 20
 	unfinishedPart  = 16
 	// strangerPart is the fraction (1/strangerPart) of that for a stranger.
 	strangerPart  = 4
 	unfinishedAll = 4 // the bound for all together, as a multiple of one connection's
-	// A request must be complete within unfinishedBeats of unfinishedBeat. They are counted, so
-	// that a paused process does not blame its clients. The first message of a stranger's stream
-	// must arrive within strangerBeats.
+	// A request must be complete within unfinishedBeats of unfinishedBeat. Beats are counted
+	// instead of time, so that a pause of this process is not blamed on clients. The first message
+	// of a stranger's stream must arrive within strangerBeats.
 	unfinishedBeat  = 5 * time.Second
 	unfinishedBeats = 12
 	strangerBeats   = 3
@@ -44,9 +44,9 @@ var (
 // bounds what it keeps for a stream, but not the sum: it extends the window of a connection as soon
 // as bytes arrive. So the thousands of streams of one connection could fill the memory.
 //
-// A connection that has too much is closed. If all together have too much, the one that has had
-// much for long is closed. A connection is also closed if a request stays incomplete for a while. A
-// stream's request may wait for its call, because unread answers may be blocking the call.
+// A connection that has too much is closed. If all together have too much, the one that has had the
+// most for longest is closed. A connection is also closed if a request stays incomplete for a
+// while. A stream's request may wait for its call, because unread answers may be blocking the call.
 //
 // It is safe for concurrent use.
 type Requests struct {
@@ -54,8 +54,8 @@ type Requests struct {
 	// most bounds the unfinished bytes of one connection, 0 for no bound, and mostStranger those of
 	// a stranger.
 	most, mostStranger int64
-	// known reports whether the caller of a call has logged in; nil: everyone has. strangerCalls
-	// bounds the calls of a connection until then.
+	// known reports whether the caller of a call has logged in; if nil, no caller has to.
+	// strangerCalls bounds the calls of a connection until then.
 	known         func(context.Context) bool
 	strangerCalls int
 	mostCalls     int // of all strangers
@@ -76,8 +76,9 @@ func NewRequests(largest int, log *slog.Logger) *Requests {
 }
 
 // BoundStrangers bounds what clients can cost before they log in, such as the calls of a
-// connection. known reports whether the caller of a new call has logged in, as far as that is in
-// memory. The connection is a stranger's until then, or until [Vouch]. It returns all.
+// connection. known reports whether the caller of a new call is known, from memory, to have logged
+// in. Until then, or until [Vouch], the connection is a stranger's. BoundStrangers returns its
+// receiver.
 func (all *Requests) BoundStrangers(calls int, known func(context.Context) bool) *Requests {
 	all.strangerCalls, all.known = calls, known
 	return all
@@ -95,7 +96,8 @@ func (all *Requests) Share(calls int) *Requests {
 	return all
 }
 
-// Nobody is for BoundStrangers if only Vouch decides who has logged in.
+// Nobody is an argument for BoundStrangers, for servers in which only Vouch identifies clients that
+// have logged in.
 func Nobody(context.Context) bool { return false }
 
 func newRequests(most, mostStranger int64, log *slog.Logger) *Requests {
@@ -127,7 +129,7 @@ type sender struct {
 	lived  int                  // number of calls when ended ones were last removed
 	newest uint32               // the stream of the last headers
 	held   int64
-	since  time.Time   // since when it has held something
+	since  time.Time   // since when it has held any bytes
 	timer  *time.Timer // nil unless a request is, or recently was, incomplete
 	gone   bool
 
@@ -164,7 +166,7 @@ type incoming struct {
 	sender *sender
 	stream uint32
 	ctx    context.Context // of the call
-	// refused is why the call is rejected, or nil.
+	// refused is the error if the call is rejected, or nil.
 	refused error
 
 	head      [5]byte // of a message
@@ -176,7 +178,7 @@ type incoming struct {
 	isStream  bool    // its call has begun, and consumes one message after another
 	isReading bool    // the call waits for a message
 	spoke     bool    // a complete message has arrived
-	beats     int     // since it waits for the other side
+	beats     int     // since it began to wait for the client
 	// room, if not nil, gets a token when a message was consumed.
 	room chan struct{}
 }
@@ -199,7 +201,7 @@ func frameCost(n int) int64 {
 func (all *Requests) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.InTapHandle(all.tap),
-		grpc.ReadBufferSize(0), // such a buffer would come before the account
+		grpc.ReadBufferSize(0), // frames must see the bytes before gRPC buffers them
 		grpc.ChainUnaryInterceptor(all.unary),
 		grpc.ChainStreamInterceptor(all.stream),
 	}
@@ -250,7 +252,7 @@ func (s *sender) awaitsData() {
 	}
 }
 
-// lookLocked has look called while a request is incomplete.
+// lookLocked schedules look while a request is incomplete.
 func (s *sender) lookLocked() {
 	if s.timer == nil {
 		s.timer = time.AfterFunc(unfinishedBeat, s.look)
@@ -267,7 +269,7 @@ func (s *sender) forgetLocked() {
 	s.lived = len(s.calls)
 }
 
-// endLocked takes the whole request off the account: the call has it, or has ended.
+// endLocked removes the whole request from the account: the call has consumed it, or has ended.
 func (in *incoming) endLocked() {
 	delete(in.sender.calls, in.stream)
 	in.sender.addLocked(-in.begun - in.cost)
@@ -286,7 +288,7 @@ func (s *sender) addLocked(bytes int64) {
 	s.all.held.Add(bytes)
 }
 
-// check ends the sender if it has too much, and others if all together have.
+// check ends the sender if it has too much, and others if all together have too much.
 func (s *sender) check() error {
 	s.mu.Lock()
 	most := s.most()
@@ -313,7 +315,7 @@ func (all *Requests) isFull() bool {
 	return all.held.Load() > unfinishedAll*max(all.most, all.mostStranger)
 }
 
-// worst returns the sender that has had the most for long, nil if there is none.
+// worst returns the sender that has had the most for longest, nil if there is none.
 func (all *Requests) worst() (worst *sender) {
 	now := time.Now()
 	most := 0.0
@@ -475,7 +477,7 @@ func requestOf(ctx context.Context) *incoming {
 	return in
 }
 
-// done says that the call has its whole request, or has ended.
+// done records that the call has its whole request, or has ended.
 func (in *incoming) done() {
 	in.sender.mu.Lock()
 	defer in.sender.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 )
 
 // SelfSigned returns t with a self-signed certificate for localhost and hosts, which may have
-// ports, if t asks for one and names no file. The certificate is kept in dir, so that clients that
+// ports, if t.Auto is set and t names no file. The certificate is kept in dir, so that clients that
 // pinned it survive a restart; a new one is created when it has expired.
 func (t TLS) SelfSigned(dir string, hosts []string) (TLS, error) {
 	if !t.Auto || t.CertFile != "" || t.KeyFile != "" {

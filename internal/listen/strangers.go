@@ -23,13 +23,13 @@ const (
 	// refusedTime is how long a rejected call may take.
 	refusedTime = time.Second
 
-	// A connection is read more slowly if its site opens more calls per second as a stranger, or
-	// resets more calls: each costs a goroutine before anything about it is known. The burst of
-	// resets allows a client to end all its calls at once.
+	// A connection is read more slowly if its site opens more calls per second than this as a
+	// stranger, or resets more calls: each costs a goroutine before anything about it is known. The
+	// burst of resets allows a client to end all its calls at once.
 	siteRate, siteBurst   = 500, 1000
 	resetRate, resetBurst = 5000, 20_000
 	// All strangers together may open this many. A connection that would have to wait longer than
-	// maxDelay for others is closed, so that no flood delays anyone for longer.
+	// maxDelay for others is closed, so that no flood delays a call for longer.
 	strangersRate, strangersBurst = 2000, 2000
 	maxDelay                      = 5 * time.Second
 )
@@ -41,8 +41,8 @@ var (
 )
 
 // Site returns the relevant part of a client's address: no port, and only the first 64 bits of an
-// IPv6 address, because whoever has one address of such a network has all of them. It returns ""
-// for other texts, such as the address of a Unix socket.
+// IPv6 address, because a client that has one address of such a network can use all of them. It
+// returns "" for other texts, such as the address of a Unix socket.
 func Site(address string) string {
 	at, err := netip.ParseAddr(address)
 	if err != nil {
@@ -62,7 +62,7 @@ func Site(address string) string {
 // A site has the rates of one address, or of one IPv6 network.
 type site struct {
 	name          string
-	opens, resets *rate.Limiter // of calls by strangers; of calls by others
+	opens, resets *rate.Limiter // of calls opened by strangers; of calls reset by others
 }
 
 // siteLocked returns the site of an address. A connection without an address is a site of its own.
@@ -190,8 +190,9 @@ func IsStranger(ctx context.Context) bool {
 	return c != nil && !c.isKnown.Load()
 }
 
-// Vouch records that a call comes from a client that has logged in, so that its connection is not a
-// stranger's: it stays ([Limit.BoundStrangers]), and may have as many calls as others.
+// Vouch records that a call comes from a client that has logged in, so that its connection is no
+// longer a stranger's: it is not closed to make room ([Limit.BoundStrangers]), and may have as many
+// calls as others.
 func Vouch(ctx context.Context) {
 	if s := senderOf(ctx); s != nil {
 		s.vouched()

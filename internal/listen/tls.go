@@ -15,8 +15,8 @@ import (
 // errTLS is wrapped by all errors about TLS files and settings.
 var errTLS = errors.New("listen: bad TLS configuration")
 
-// TLS configures how one end of a connection identifies itself, and whom it trusts: [TLS.Server] a
-// listener, [TLS.Client] a member that dials another. The zero value means no TLS.
+// TLS configures how one end of a connection identifies itself, and which peers it trusts:
+// [TLS.Server] a listener, [TLS.Client] a member that dials another. The zero value means no TLS.
 type TLS struct {
 	// CertFile and KeyFile are PEM files. Both are read again at every handshake, so certificates
 	// can be replaced without a restart.
@@ -27,11 +27,11 @@ type TLS struct {
 	ClientCertFile string
 	ClientKeyFile  string
 	// TrustedCAFile is a PEM bundle, read again at every handshake. If it or ClientCertAuth is set,
-	// a client must present a certificate that is valid by the bundle, by default the system's. A
-	// dialed listener's certificate is verified with the same bundle.
+	// a client must present a certificate that the bundle verifies. The default bundle is the
+	// system's. A dialed listener's certificate is verified with the same bundle.
 	TrustedCAFile  string
 	ClientCertAuth bool
-	// CRLFile has revocation lists, one in DER or any number in PEM. It is read again at every
+	// CRLFile contains revocation lists, one in DER or any number in PEM. It is read again at every
 	// handshake.
 	CRLFile string
 	// AllowedHostnames and AllowedCNs, if not empty, restrict clients: a certificate must match one
@@ -51,7 +51,7 @@ type TLS struct {
 	// SelfSignedYears is the validity of a certificate created by Auto. Default 1.
 	SelfSignedYears int
 
-	// selfSigned says that SelfSigned created CertFile, so that no CA verifies it.
+	// selfSigned is set if SelfSigned created CertFile, so that no CA verifies it.
 	selfSigned bool
 }
 
@@ -245,7 +245,7 @@ func readCRL(file string) (map[string]struct{}, error) {
 	return revoked, nil
 }
 
-// version parses "TLS1.2" and its like; empty is 0, Go's choice.
+// version parses "TLS1.2" or "TLS1.3"; empty is 0, Go's choice.
 func version(s string) (uint16, error) {
 	switch s {
 	case "":
@@ -262,7 +262,8 @@ func cipherSuites(names []string) ([]uint16, error) {
 	known := make(map[string]uint16)
 	for _, s := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
 		known[s.Name] = s.ID
-		// The short names of the CHACHA20 suites are those that Go, and so etcd, used at first.
+		// The short names of the CHACHA20 suites are those that Go, and therefore etcd, used at
+		// first.
 		if short, ok := strings.CutSuffix(s.Name, "_POLY1305_SHA256"); ok {
 			known[short+"_POLY1305"] = s.ID
 		}

@@ -9,15 +9,16 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Client returns the configuration with which a member dials another. It presents ClientCertFile,
-// or CertFile without one, read again at every handshake. It trusts a listener whose certificate is
-// valid by the trusted CA file (by default the system's CAs), has the dialed host name, and is not
-// rejected by AllowedCNs, AllowedHostnames or CRLFile. All files are read once, so that a wrong
-// path is reported at the start; see [Fresh] for the trusted CA file of a later connection.
+// Client returns the configuration with which a member dials another. It presents ClientCertFile
+// or, if that is not set, CertFile, read again at every handshake. It trusts a listener if the
+// trusted CA file (by default the system's CAs) verifies its certificate, the certificate has the
+// dialed host name, and AllowedCNs, AllowedHostnames and CRLFile do not reject it. All files are
+// read once, so that a wrong path is reported at the start; see [Fresh] for the trusted CA file of
+// a later connection.
 //
-// If [TLS.SelfSigned] created the certificate, the listener's is not verified: each member has
-// signed its own. The connection is then encrypted, but a program in between can read it; etcd's
-// --peer-auto-tls is the same.
+// If [TLS.SelfSigned] created the certificate, the listener's certificate is not verified: each
+// member has signed its own. The connection is then encrypted, but open to a man in the middle, as
+// with etcd's --peer-auto-tls.
 func (t TLS) Client() (*tls.Config, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -98,7 +99,8 @@ func (t TLS) showCertificate(conf *tls.Config) error {
 		return err
 	}
 	// Unlike Certificates, this presents the certificate also to a listener that requests one of
-	// other authorities: it then reports what is wrong with it, instead of that there is none.
+	// other authorities: the listener then reports what is wrong with it, instead of a missing
+	// certificate.
 	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		return keyPair(cert, key)
 	}

@@ -9,15 +9,15 @@ import (
 )
 
 // turns has a token for each message that is being decoded, or encoded as JSON, by their length:
-// middle or long. These are fewer than the processors. A message of many small ones takes a second
+// middle or long. These are fewer than the processors. A message of many small parts takes a second
 // of CPU time and 70 MB for each megabyte, and dozens at a time would hold up everything else in
 // the process.
 var turns = [2]chan struct{}{newTurns(), newTurns()}
 
 func newTurns() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
 
-// Messages shorter than middleMessage take no turns. Those from longMessage on do not hold up
-// shorter ones.
+// Messages shorter than middleMessage take no turns. Messages of at least longMessage do not hold
+// up shorter ones.
 const (
 	middleMessage = 8 << 10
 	longMessage   = 64 << 10
@@ -37,8 +37,8 @@ func Turn(bytes int) (end func()) {
 	return func() { <-its }
 }
 
-// Unmarshal implements encoding.CodecV2. What comes from relays, and renewals of 4,000 leases over
-// a stream, are shorter than a long message, and never wait.
+// Unmarshal implements encoding.CodecV2. Messages from relays, and renewals of 4,000 leases over a
+// stream, are shorter than a long message, and do not wait for long ones.
 func (c countingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	bytes := data.Len()
 	switch v.(type) {

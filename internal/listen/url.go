@@ -19,7 +19,7 @@ import (
 // errURL is wrapped by all errors about URLs.
 var errURL = errors.New("listen: bad URL")
 
-// ParseURLs parses a comma-separated list of URLs. As in etcd the result is sorted and has no
+// ParseURLs parses a comma-separated list of URLs. As in etcd, the result is sorted and has no
 // duplicates, so that two members with the same list in a different order agree. An empty string
 // gives no URLs.
 func ParseURLs(s string) ([]url.URL, error) {
