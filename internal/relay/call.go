@@ -32,11 +32,11 @@ import (
 )
 
 const (
-	// throughTime is how long the end of a single-request call may take to arrive after the
-	// request.
+	// throughTime is how long the client's end of a single-request call may take to arrive after
+	// the request.
 	throughTime = 100 * time.Millisecond
 
-	// largeMessage is the size from which messages share the relay's memory, mostLarge.
+	// largeMessage is the minimum size of messages that share the bound mostLarge.
 	largeMessage = 64 << 10
 	mostLarge    = 512 << 20
 	// A call with a large request ends if the member does not accept the request within patience,
@@ -54,7 +54,7 @@ var (
 	errGaveUp   = errors.New("the client abandoned the call")
 )
 
-// streams describes the service whose streams can do without HTTP/2, so that they are relayed.
+// streams describes the service with streams that do not need HTTP/2, so that they are relayed.
 func (r *Relay) streams() *grpc.ServiceDesc {
 	d := pb.StreamService_ServiceDesc
 	d.Streams = slices.Clone(d.Streams)
@@ -90,7 +90,7 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	if err != nil {
 		return lost(err)
 	}
-	defer c.End(&pb.RelayEnd{}) // it has ended, but may keep what was not received
+	defer c.End(&pb.RelayEnd{}) // it has ended, but may still hold messages
 	kept := r.answers.Kept(s.Context())
 	c.Count(kept.Add)
 	ctx, cancel := context.WithCancelCause(s.Context())
@@ -133,7 +133,7 @@ type passage struct {
 	stopping atomic.Bool         // the relay is stopping
 	through  atomic.Bool         // the client will send nothing more
 	read     chan struct{}       // closed when nothing more will be read
-	keeping  *keeping            // answers renewals; nil if the call cannot have any
+	keeping  *keeping            // answers renewals; nil if the call cannot contain any
 	renewals prometheus.Counter  // counts the renewals that keeping answers
 	watches  *watching           // nil if the call cannot have watches to merge
 	kept     *listen.Kept
@@ -160,7 +160,7 @@ func (p *passage) isThrough() bool {
 	return p.through.Load()
 }
 
-// up relays what the client sends, until the call ends.
+// up relays the client's messages, until the call ends.
 func (p *passage) up() {
 	defer close(p.read)
 	for {
@@ -243,7 +243,7 @@ func (p *passage) hold(bytes int) (release func(), err error) {
 	return func() { p.large.Release(room) }, nil
 }
 
-// down relays what the member answers, until it ends the call.
+// down relays the member's messages, until the member ends the call.
 func (p *passage) down() error {
 	headerSent := false
 	for {
@@ -306,7 +306,7 @@ func (p *passage) giveUp(why error) error {
 	return status.FromContextError(why).Err()
 }
 
-// lost is the clients' error for a call whose member is lost.
+// lost is the error that clients get for a call after its member is lost.
 func lost(why error) error {
 	return status.Errorf(codes.Unavailable, "leasehold: %v", why)
 }

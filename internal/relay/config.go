@@ -26,8 +26,8 @@ type Config struct {
 	TLS        *tls.Config
 	// User, Password and TokenFile are the login of the relay, as in client.Config.
 	User, Password, TokenFile string
-	// Listen has the URLs for clients, and ListenMetrics those for /metrics and the health pages
-	// only.
+	// Listen contains the URLs for clients, and ListenMetrics those for /metrics and the health
+	// pages only.
 	Listen, ListenMetrics []url.URL
 	// ListenTLS is for the encrypted URLs of both.
 	ListenTLS listen.TLS
@@ -43,7 +43,7 @@ type Config struct {
 	Host *host.Host
 }
 
-// Validate returns what is wrong with a Config, in terms of the command's flags.
+// Validate returns an error if a Config is invalid, in terms of the command's flags.
 func (c *Config) Validate() error {
 	switch {
 	case len(c.Endpoints) == 0:
@@ -78,7 +78,7 @@ func (c *Config) Validate() error {
 	return c.ListenTLS.Validate()
 }
 
-// client returns the client that finds the members.
+// client returns the client with which the relay finds the members.
 func (c *Config) client() (*client.Client, error) {
 	cfg := client.Config{
 		Endpoints: c.Endpoints, TLS: c.TLS, RootCAFile: c.RootCAFile, Logger: c.Logger,

@@ -23,8 +23,8 @@ import (
 const (
 	// connectTime bounds one attempt to become the relay of a member.
 	connectTime = 2 * time.Second
-	// A member that has sent nothing for a beat is probed, and left if it has not answered for
-	// silence; one that the relay has moved away from, for oldSilence.
+	// A member that has sent nothing for a beat is probed. The relay leaves it if it has not
+	// answered for silence; a member that the relay has already moved away from, after oldSilence.
 	beat       = 500 * time.Millisecond
 	silence    = 2 * time.Second
 	oldSilence = 500 * time.Millisecond
@@ -39,7 +39,7 @@ var (
 	errRetired = errors.New("the last calls to a previous member have ended")
 )
 
-// way is the stream to one member.
+// way is the connection and stream to one member.
 type way struct {
 	*channel.Link
 	keeping  *keeping
@@ -47,7 +47,8 @@ type way struct {
 	end      func() // ends the connection
 }
 
-// leave ends the stream and its connection: sending may be blocked by a member that reads nothing.
+// leave ends the stream and its connection. Ending only the stream could block on a member that
+// reads nothing.
 func (w *way) leave(why error) {
 	w.End(why)
 	w.end()
@@ -77,7 +78,7 @@ func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
 	}
 }
 
-// get returns the way to a member, and waits a while for one.
+// get returns the way to a member, waiting a while if there is none.
 func (m *members) get(ctx context.Context) (*way, error) {
 	if w, _ := m.known(); w != nil {
 		return w, nil
@@ -261,13 +262,13 @@ func (m *members) watch(ctx context.Context, w *way) {
 	}
 }
 
-// probe reads from the member every beat, unless it has just confirmed a round. So the client
-// notices when it should move.
+// probe reads from the member every beat, unless it has just confirmed a round. So the client of
+// the relay notices when it should move to another member.
 func (m *members) probe(ctx context.Context) {
 	for ctx.Err() == nil {
 		if w, _ := m.known(); w == nil || !w.keeping.confirmed(2*beat) {
 			short, cancel := context.WithTimeout(ctx, silence)
-			_ = m.read(short) // its outcome shows the client how the member is
+			_ = m.read(short) // the client learns from the outcome
 			cancel()
 		}
 		backoff.Sleep(ctx, beat)

@@ -16,21 +16,22 @@ import (
 )
 
 const (
-	// A renewal waits at the relay for others: for a hundredth of the TTL of its leases, at most
-	// gatherMost, and until a twentieth of the TTL, at most pauseMost, after the previous round.
-	// Holders renew long before a lease ends, so they have the time.
+	// A renewal waits at the relay for others: for a hundredth of the TTL of its leases (at most
+	// gatherMost), and until a twentieth of the TTL (at most pauseMost) after the previous round.
+	// Holders renew long before a lease ends, so they can afford the delay.
 	gatherShare = 100
 	gatherMost  = 150 * time.Millisecond
 	pauseShare  = 20
 	pauseMost   = 500 * time.Millisecond
 	// maxAnswers bounds a client's unread answers, and maxWaiting the bytes of these and of its
-	// renewals that wait for a round. maxRequests bounds the leases in waiting renewals of all.
+	// renewals that wait for a round. maxRequests bounds the leases in all clients' waiting
+	// renewals.
 	maxAnswers  = 64
 	maxWaiting  = 64 << 10
 	maxRequests = 1 << 20
-	// roundTime is how long a round may take; half of the shortest TTL in it, if that is less. After
-	// that, waiting renewals go to the member on their clients' streams, which also explains the
-	// delay.
+	// roundTime is how long a round may take: this, or half of the shortest TTL in it if that is
+	// less. After that, waiting renewals go to the member on their clients' streams, which also
+	// explains the delay.
 	roundTime = 2 * time.Second
 )
 
@@ -53,7 +54,7 @@ type keeping struct {
 	closed  bool
 }
 
-// tended has the leases kept alive for a client's stream.
+// tended holds the leases kept alive for a client's stream.
 type tended struct {
 	// joined are the leases to remove from their groups when the stream ends. Leases that have left
 	// already are pruned when there are room entries.
@@ -89,7 +90,7 @@ func newKeeping() *keeping {
 	return k
 }
 
-// over sets the link for rounds. It must be called before the link runs.
+// over sets the link that rounds are sent over. It must be called before the link runs.
 func (k *keeping) over(l *channel.Link) {
 	k.link = l
 	l.TakeGroups(0, k.take)
@@ -160,7 +161,7 @@ func (k *keeping) confirmed(within time.Duration) bool {
 	return time.Since(k.renewed) < within && !(k.agent.Pending() && time.Since(k.sent) >= within/2)
 }
 
-// begin registers a client's stream, and end unregisters it.
+// begin registers a client's stream; end unregisters it.
 func (k *keeping) begin(c *channel.Channel, count func(bytes int)) (end func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -258,7 +259,7 @@ func (k *keeping) armLocked() {
 	}
 }
 
-// step sends a round, or gives up one that has timed out.
+// step sends a round, or abandons one that has timed out.
 func (k *keeping) step() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -335,13 +336,13 @@ func (its *tended) answeredLocked(w *waiting) {
 	}
 }
 
-// countWaiting counts what a waiting renewal costs.
+// countWaiting counts the bytes that a waiting renewal costs.
 func (its *tended) countWaiting(bytes int) {
 	its.counted += bytes
 	its.count(bytes)
 }
 
-// cost returns the bytes that a waiting renewal costs, with what is kept for each lease.
+// cost returns the bytes that a waiting renewal costs, including the records of its leases.
 func (w *waiting) cost() int { return len(w.message) + leaseCost*len(w.ids) }
 
 const leaseCost = 128
@@ -368,7 +369,7 @@ func renewedMessage(h *pb.Header, request uint64, ttls []int64) []byte {
 	return b
 }
 
-// close stops the keeping when the link has ended.
+// close stops k when the link has ended.
 func (k *keeping) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

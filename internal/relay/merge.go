@@ -18,15 +18,16 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// Equal watches of leasehold.v1 are merged. The first of them goes to the member unchanged. Each
-// other one also goes to the member, but without events: the member answers it, decides whether its
-// client may have it, and ends it. Its events come from one more watch, of the relay itself, which
-// all of them share. It is the same call by the same principal, so the member ends it when the
-// principal may no longer have the events, before it sends any more.
+// Equal watches of leasehold.v1 are merged. The first of them goes to the member unchanged. Each of
+// the others also goes to the member, but without events: the member answers it, checks its
+// client's permission, and ends it. The events of the others come from one more watch, of the relay
+// itself, which they share. This is the same call by the same principal, so the member ends it when
+// the principal loses its permission, before it sends any more events.
 //
 // The relay tracks the revision that each client has reached (follower.at). A watch joins the
 // shared one if that has, or will have, all missing events. Otherwise it first catches up with a
-// call of its own. So does a watch whose client reads slowly, once the client has read what waits.
+// call of its own. So does the watch of a slow client, once the client has read the waiting
+// messages.
 
 const (
 	// maxMerged bounds the size of watch requests that are merged.
@@ -47,8 +48,8 @@ const (
 	againTime = time.Second
 	// refusalTime is how long after a failure the member has to report the reason.
 	refusalTime = time.Second
-	// maxTurns bounds the watches of a call that catch up at once, and turnTime how long one does
-	// so while others wait.
+	// maxTurns bounds the watches of a call that catch up at once, and turnTime how long each may
+	// do so while others wait.
 	maxTurns = 4
 	turnTime = time.Second
 	// A watch that a limit rejects retries after firstPause, then after twice as long, up to
@@ -63,7 +64,7 @@ var errRefused = errors.New("a limit is reached")
 var errUnfollowed = status.Error(codes.Unavailable, "leasehold: the member no longer sends the "+
 	"relay these events; continue with a new watch")
 
-// principal identifies what a member knows about the caller: see caller.
+// principal is a hash of the caller's identity: see caller.
 type principal [sha256.Size]byte
 
 // watchKey is the key of equal watches.
@@ -182,7 +183,7 @@ func (m *merger) isApartLocked(who principal) bool {
 	return apart
 }
 
-// setApart records that a limit allows a principal no watches beyond those of its clients.
+// setApart records that a limit allows a principal no watches in addition to those of its clients.
 func (m *merger) setApart(who principal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +202,7 @@ func (g *group) open(from, progress int64) (*channel.Channel, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = c.Send(context.Background(), b) // it has room; if it has ended, Recv returns that
+	_ = c.Send(context.Background(), b) // does not block; Recv returns errors
 	c.CloseSend()
 	return c, nil
 }
@@ -266,7 +267,7 @@ func (g *group) distribute(c *channel.Channel, t watchMessage) {
 		return
 	}
 	if t.fragment || len(t.bytes) > largeMessage {
-		// Each gets the message from the member, as far as there is room for it.
+		// Each watch gets this message by a call of its own, when it has room for it.
 		g.forgetLocked(t.revision)
 		g.dismissLocked()
 		return
@@ -311,7 +312,7 @@ func (g *group) countLocked(more int) {
 // cost is the approximate memory of a message besides its bytes.
 const cost = 64
 
-// dismissLocked makes all joined watches catch up by themselves.
+// dismissLocked makes all joined watches catch up on their own.
 func (g *group) dismissLocked() {
 	for f := range g.joined {
 		delete(g.joined, f)
@@ -347,8 +348,8 @@ func (g *group) refused(c *channel.Channel) bool {
 	return full
 }
 
-// caller is what a member knows about the caller, without the address. If two are equal, so are
-// their principals and permissions.
+// caller holds everything that identifies a caller to a member, except for its address. If two are
+// equal, so are their principals and permissions.
 type caller struct {
 	headers     []*pb.RelayHeaderField
 	certificate []byte

@@ -21,7 +21,7 @@ const (
 	fieldJoin     = 4
 )
 
-// renewal is a client's request to renew leases; tokens has their tokens, 0 for any.
+// renewal is a client's request to renew leases; tokens holds their tokens, 0 for any.
 type renewal struct {
 	request uint64
 	ids     []lease.ID
@@ -83,7 +83,7 @@ func parseRenew(b []byte, r *renewal) bool {
 }
 
 // eachField calls f with each field of a message, a number or bytes, until f returns false. It
-// reports whether f never did, and the message has no fields of other types.
+// reports whether f never returned false and the message has no fields of other types.
 func eachField(b []byte, f func(n protowire.Number, v uint64, bytes []byte) bool) bool {
 	for len(b) > 0 {
 		n, kind, size := protowire.ConsumeTag(b)

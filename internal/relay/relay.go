@@ -111,7 +111,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// logReady logs that the relay serves, and the address of its page.
+// logReady logs that the relay serves clients, and the address of its page.
 func (r *Relay) logReady() {
 	attrs := []any{
 		"version", version.Version, "listen-client-urls", urlStrings(r.cfg.Listen),
@@ -293,8 +293,7 @@ func closeAll(all []port) error {
 	return err
 }
 
-// shutdown lets calls in progress end, sends clients elsewhere, and cuts off calls that take too
-// long.
+// shutdown rejects new calls, lets calls in progress end, and cuts off those that take too long.
 func (f *frontend) shutdown(endAll func()) {
 	f.health.Shutdown()
 	late := time.AfterFunc(drainTime, endAll)
@@ -332,7 +331,7 @@ type state struct{ r *Relay }
 
 var _ web.Health = state{}
 
-// HasLeader implements web.Health. It reports whether there is a member, which tracks the leader.
+// HasLeader implements web.Health. It reports whether the relay is connected to a member.
 func (s state) HasLeader() bool { return s.r.members.there() }
 
 // Learner implements web.Health.

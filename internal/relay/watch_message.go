@@ -54,7 +54,7 @@ func parseWatchMessage(b []byte) (t watchMessage, ok bool) {
 }
 
 // after returns the message without the events up to a revision, nil if nothing is left. A message
-// without events is worth sending again.
+// without events is kept even if its revision is not new: it is a progress notification.
 func (t watchMessage) after(revision int64) ([]byte, error) {
 	switch {
 	case t.revision < revision, t.revision == revision && t.first > 0:
@@ -85,7 +85,7 @@ func head(request uint64, size int) []byte {
 	return append(protowire.AppendVarint(outer, uint64(len(inner)+size)), inner...)
 }
 
-// response has the relevant fields of a pb.Response.
+// response holds the relevant fields of a pb.Response.
 type response struct {
 	id    uint64
 	more  bool

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// watching has the watches of one call, and their messages from shared watches.
+// watching holds the watches of one call, and their messages from shared watches.
 type watching struct {
 	merger *merger
 	way    *way
@@ -42,11 +42,11 @@ type follower struct {
 	merged bool
 	from   int64 // the requested revision, 0 for none
 
-	// at is the revision up to which everything was sent. It belongs to the sender: while the
+	// at is the revision up to which all events have been sent. It belongs to the sender: while the
 	// follower has joined the shared watch, the group's mu guards it.
 	at int64
 
-	// What follows is guarded by of.mu.
+	// The fields below are guarded by of.mu.
 	begun, over bool
 	stop        context.CancelFunc // nil if it does not catch up
 }
@@ -304,7 +304,7 @@ func (f *follower) catchUp() {
 			wait = firstPause
 			continue // others have a turn
 		case errors.Is(err, errRefused) && f.group.merger.catchesUp(f.group.key.who):
-			wait = firstPause // others use the limit, and will free it
+			wait = firstPause // others are using up the limit, and will release it
 		case !errors.Is(err, errRefused) || wait > lastPause:
 			f.failLate(ctx)
 			return
@@ -322,7 +322,8 @@ func (f *follower) failLate(ctx context.Context) {
 }
 
 // turn lets the watch catch up for a while, once its client has read the waiting messages and few
-// other watches of the call catch up. It returns true when the watch has joined or ended.
+// enough other watches of the call are catching up. It returns true when the watch has joined or
+// ended.
 func (f *follower) turn(ctx context.Context) (joined bool, err error) {
 	select {
 	case f.of.turns <- struct{}{}:
