@@ -31,7 +31,7 @@ func (d *Disk) HasRoom() bool {
 }
 
 // HasRoomToFree reports whether there is room for entries with which clients free space on a full
-// disk. Even if not, AppendReserved still has some.
+// disk. Even if there is none, AppendReserved still has some.
 func (d *Disk) HasRoomToFree() bool {
 	if d.HasRoom() {
 		return true

@@ -89,9 +89,9 @@ func (d *Disk) clear(inv *inventory) error {
 	return d.dir.Sync()
 }
 
-// Bootstrap makes an empty directory a member's, durably. conf is the membership at index 0, from
-// which the log starts; nil or empty if the member joins a cluster and gets its membership from a
-// snapshot. It fails if the directory already has an identity.
+// Bootstrap durably turns an empty directory into a member's data directory. conf is the membership
+// at index 0, from which the log starts; nil or empty if the member joins a cluster and gets its
+// membership from a snapshot. It fails if the directory already has an identity.
 //
 // A log that starts from a membership at index 0 does not contain it. So a member that joins later
 // cannot get the log from entry 1: begin with a snapshot, which Raft then sends it.
@@ -115,8 +115,8 @@ func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 // bootstrap makes the first segment, then the identity, then the first commit. If that commit
 // exists without an identity, the identity was lost; see clear.
 func (d *Disk) bootstrap(id Identity, conf *raftpb.ConfState) error {
-	// Any of the parents may be new. One that is not may be unreadable, or on a file system that
-	// cannot sync directories.
+	// Any of the parents may be new. One that is not new may be unreadable, or on a file system
+	// that cannot sync directories.
 	for dir := filepath.Clean(d.cfg.Dir); dir != filepath.Dir(dir); {
 		dir = filepath.Dir(dir)
 		err := syncDir(d.fs, dir)

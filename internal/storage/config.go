@@ -17,8 +17,7 @@ const (
 	minSegmentBytes = 8 * blockBytes
 )
 
-// Config says where a member's data is, and how much memory may be used for it. Only Dir is
-// required.
+// Config configures a Disk. Only Dir is required.
 type Config struct {
 	// Dir is the data directory. It is created if it does not exist.
 	Dir string
@@ -51,14 +50,14 @@ type Identity struct {
 	// others that the same member had or will have.
 	Incarnation uint64
 
-	// Name is the member's name for people.
+	// Name is the member's human-readable name.
 	Name string
 
 	// Generation is increased by every restore from a backup. It is in the high bits of every
 	// fencing token.
 	Generation uint64
 
-	// CreatedUnixMilli is the wall time of Bootstrap, for people; 0 if unknown.
+	// CreatedUnixMilli is the wall time of Bootstrap, for information only; 0 if unknown.
 	CreatedUnixMilli int64
 }
 
@@ -71,7 +70,7 @@ type SnapshotMeta struct {
 	ConfState *raftpb.ConfState
 }
 
-// Usage is what a Disk uses, for metrics and to decide when to make a snapshot.
+// Usage is the space used by a Disk. Metrics show it, and it decides when to make a snapshot.
 type Usage struct {
 	// DiskBytes is the size of the log, its spare segments and the newest snapshot.
 	DiskBytes uint64

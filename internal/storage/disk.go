@@ -23,8 +23,8 @@ type Disk struct {
 	lock   io.Closer
 	dir    Dir // of the log; kept open, so that a limit of open files cannot prevent syncing it
 
-	// write is held by the only writer of the log, also during I/O, and is locked before mu. It
-	// guards what follows.
+	// write is held by the only writer of the log, even during I/O, and is locked before mu. It
+	// guards the fields below.
 	write   turn
 	closed  bool
 	failure error // of an earlier write: the state of the files is unknown
@@ -55,7 +55,7 @@ type small struct {
 	peers Peers    // never changed in place
 }
 
-// memory is what a Disk knows without reading files.
+// memory is the state that a Disk keeps in memory.
 type memory struct {
 	bootstrapped bool
 	identity     Identity
@@ -171,8 +171,8 @@ func (d *Disk) Snapshot() (*raftpb.Snapshot, error) {
 	}}, nil
 }
 
-// Entries implements raft.Storage. Entries that are no longer in memory are read from disk; then
-// the error may be ErrCorrupt, or that the disk has failed.
+// Entries implements raft.Storage. Entries that are no longer in memory are read from disk; the
+// error may then be ErrCorrupt or ErrFailed.
 func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	d.mu.RLock()
 	first, last, tailFirst := d.log.first(), d.log.last, d.log.tailFirst
@@ -188,8 +188,8 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 		d.mu.RUnlock()
 		return entries, nil
 	}
-	// Leave entries in the tail to the next call: Raft asks again, and a member that lags so far is
-	// sent one message at a time.
+	// Leave entries in the tail to the next call: Raft calls again, and sends a member that lags
+	// this far one message at a time.
 	hi = min(hi, tailFirst)
 	cuts, places := d.cuts, d.log.placesOf(lo, hi)
 	d.mu.RUnlock()
@@ -224,7 +224,7 @@ func (d *Disk) BytesAfter(index uint64) uint64 {
 	return d.log.bytesAfter(index)
 }
 
-// Usage returns what the Disk uses. It never reads the disk.
+// Usage returns the space used by the Disk. It never reads the disk.
 func (d *Disk) Usage() Usage {
 	spare := d.spares.bytes()
 	d.mu.RLock()

@@ -2,13 +2,13 @@ package storage
 
 import "errors"
 
-// Open can return these errors; their text says what to do.
+// Open can return these errors; their text includes a remedy.
 var (
 	// ErrLocked means that another process, or another Disk of this process,
 	// has the data directory open.
 	ErrLocked = errors.New("storage: data directory is in use")
 
-	// ErrCorrupt means that something on disk is not what was written. Every method that reads can
+	// ErrCorrupt means that data on disk differs from what was written. Every method that reads can
 	// return it.
 	ErrCorrupt = errors.New("storage: corrupt data")
 

@@ -52,7 +52,7 @@ type File interface {
 	io.Closer
 	Size() (int64, error)
 	// Sync makes all writes durable. After an error it is unknown which writes are durable, and a
-	// second call does not tell.
+	// second call does not find out.
 	Sync() error
 	// WriteSync overwrites whole blocks, durably. Other writes still need a Sync. After an error it
 	// is unknown what is durable.

@@ -27,8 +27,7 @@ type LogEntry struct {
 	Data        []byte
 }
 
-// HardState is what the member has promised to Raft, and the last index that it knows to be
-// committed.
+// HardState is the member's term and vote, and the last index that it knows to be committed.
 type HardState struct{ Term, Vote, Commit uint64 }
 
 // Chunk is a piece of the newest snapshot.
@@ -49,7 +48,7 @@ type Wanted struct {
 // of the log, single records, the snapshot's chunks, the log's entries. It changes nothing, and
 // prevents others from opening the directory meanwhile. It reads everything intact, even after
 // damage. The error is ErrLocked if the directory is in use, ErrForeign if it is not a member's, or
-// visit's, after which Inspect returns.
+// the first error of visit, after which Inspect returns.
 func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	d, err := newDisk(cfg)
 	if err != nil {
@@ -137,7 +136,7 @@ func (i *inspection) all(inv *inventory) {
 	i.entries()
 }
 
-// salvage loads every complete frame of all segments, whatever is between them.
+// salvage loads every complete frame of all segments, skipping anything between them.
 func (i *inspection) salvage(numbers []uint64) {
 	i.small = small{}
 	i.log.reset(position{})

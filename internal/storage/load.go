@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// loadedTails is how many times Config.TailBytes remain in memory after Open, because the member
-// applies the entries that were read: this way it reads the log only once.
+// loadedTails is the multiple of Config.TailBytes that remains in memory after Open: the member
+// then applies these entries, so it reads the log only once.
 const loadedTails = 8
 
 // found describes the files of a log.
@@ -67,7 +67,7 @@ func (f *found) close() {
 }
 
 // findCurrent finds the segment in which the log continues. A segment is empty until the seal of
-// the one before it is durable. So anything in a later one is damage, except for an unfinished
+// the one before it is durable. So any content of a later one is damage, except for an unfinished
 // first commit after a seal.
 func (f *found) findCurrent(d *Disk) error {
 	before, number := cursor{}, uint64(1) // Bootstrap was interrupted
@@ -151,7 +151,7 @@ type loader struct {
 	gaps  bool // entries may be missing
 }
 
-// segment loads a segment that follows another one, or is the first.
+// segment loads a segment. before is the previous one, nil for the first.
 func (l *loader) segment(s, before *scanned) error {
 	l.segments = append(l.segments, s.segment) // which closes it
 	switch {

@@ -9,9 +9,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// A memlog is what is known about the log without reading the disk: where it begins and ends, the
-// term and the place of every entry, and the newest entries themselves. It is not safe for
-// concurrent use.
+// A memlog is the in-memory description of the log: where it begins and ends, the term and the
+// place of every entry, and the newest entries themselves. It is not safe for concurrent use.
 //
 // Invariant: first <= tailFirst <= last+1, and tail has exactly the entries tailFirst..last. Places
 // are sorted by index, and the first one has the first entry.
@@ -65,7 +64,7 @@ func (l *memlog) append(entries []*raftpb.Entry, f *frame, s *segment) {
 	l.evict()
 }
 
-// place records where entries from an index on are. They have replaced others.
+// place records where the entries from an index on are. They may have replaced others.
 func (l *memlog) place(index uint64, f *frame, s *segment) {
 	i := sort.Search(len(l.places), func(i int) bool { return l.places[i].index >= index })
 	if i < len(l.places) {
@@ -197,8 +196,8 @@ func limit(entries []*raftpb.Entry, maxBytes uint64) int {
 	return len(entries)
 }
 
-// entrySize returns the size of an entry as protobuf, which Raft counts. proto.Size would cost more
-// than the rest of an append.
+// entrySize returns the size of an entry in protobuf, which is the size that Raft counts.
+// proto.Size would cost more than the rest of an append.
 func entrySize(e *raftpb.Entry) int {
 	n := 0
 	if e.Type != nil {

@@ -35,13 +35,14 @@ func Unused(dir string) bool {
 
 // Open opens the data directory, creating it if necessary, and reads the whole log once, so that it
 // detects damage now and not when an entry is needed. If it cannot proceed, it returns ErrLocked,
-// ErrCorrupt, encoding.ErrNewer, ErrForeign or ErrNoSpace, with a text that says what to do.
+// ErrCorrupt, encoding.ErrNewer, ErrForeign or ErrNoSpace, with a remedy in the text.
 func Open(cfg Config) (*Disk, error) {
 	d, err := newDisk(cfg)
 	if err == nil {
 		if err = classify(d.lockDir()); err == nil {
 			if err = d.load(); isFull(err) {
-				// Nothing was acknowledged since, so a write without room is not yet a failure.
+				// Nothing has been acknowledged since, so a write for which there is no room is not
+				// yet a failure.
 				err = fmt.Errorf("%w: %v", ErrNoSpace, err)
 			}
 			if err = classify(err); err != nil {
@@ -104,7 +105,7 @@ func newDisk(cfg Config) (*Disk, error) {
 
 // lockDir creates and locks the directory.
 func (d *Disk) lockDir() error {
-	// Starting without data beside data that is believed to be served would be worse than not
+	// Starting empty next to data that an operator expects to be served would be worse than not
 	// starting.
 	for _, name := range []string{"wal", "snap"} {
 		path := filepath.Join(d.cfg.Dir, etcdDir, name)
@@ -178,9 +179,9 @@ func (d *Disk) load() error {
 	return d.addEmpty()
 }
 
-// mend makes durable what was read: the last commit, and zeros after it, where an unfinished write
-// may have left sectors. It writes both although they were read like this: after a failed sync the
-// kernel considers the bytes written, but the disk may have others.
+// mend makes the data that was read durable: the last commit, and zeros after it, where an
+// unfinished write may have left sectors. It writes both although they were read in this form:
+// after a failed sync the kernel considers the bytes written, but the disk may have others.
 func (d *Disk) mend(f *found) error {
 	current := f.current
 	d.seg, d.cursor = current.segment, current.end

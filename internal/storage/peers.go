@@ -5,17 +5,19 @@ import (
 	"maps"
 )
 
-// Peers is what a member remembers about the others, separately from the replicated state: it needs
-// this before there is a state that names them.
+// Peers is what a member has recorded about the others, separately from the replicated state,
+// because it needs this before it has a state that names them.
 type Peers struct {
 	// Assembled means that every other founder has recorded this member's incarnation, or that this
 	// member is not a founder. Until then it takes no part in the cluster.
 	Assembled bool
 
-	// Claimed means that a member of another cluster takes this one for a member of its cluster.
+	// Claimed means that a member of another cluster considers this one a member of its own
+	// cluster.
 	Claimed bool
 
-	// Incarnations has the incarnation of each member that this one has met, by member ID.
+	// Incarnations holds the incarnation of each member that this one has been in contact with, by
+	// member ID.
 	Incarnations map[uint64]uint64
 }
 
@@ -32,7 +34,7 @@ func (d *Disk) Peers() Peers {
 	return d.peers.clone()
 }
 
-// SavePeers replaces, durably, what the member remembers about the others.
+// SavePeers durably replaces the member's record of the others.
 func (d *Disk) SavePeers(p Peers) error {
 	p = p.clone()
 	err := d.update(func() error {

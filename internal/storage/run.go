@@ -18,7 +18,7 @@ const runFile = "run.json"
 // Run is one run of a member. It has a file of its own, because an open data directory cannot be
 // read by another process.
 type Run struct {
-	Cluster    string   `json:"cluster"` // the IDs are in hexadecimal, as everywhere for people
+	Cluster    string   `json:"cluster"` // in hexadecimal, as in all output for people, like Member
 	Member     string   `json:"member"`
 	Name       string   `json:"name"`
 	ClientURLs []string `json:"client_urls"`
@@ -26,13 +26,13 @@ type Run struct {
 	// Started and Stopped are in UTC. A killed process records no end.
 	Started time.Time `json:"started"`
 	Stopped time.Time `json:"stopped,omitzero"`
-	// Cause is why it has stopped, "" if it was requested. Text is for people.
+	// Cause is why it has stopped, "" if that was requested. Text is the human-readable reason.
 	Cause cause.Code `json:"cause,omitempty"`
 	Text  string     `json:"text,omitempty"`
 }
 
 // SaveRun replaces the record of the previous run. It does not record the end of a run if the
-// record of its beginning has disappeared, because the directory is being removed.
+// record of its start has disappeared, because the directory is then being removed.
 func SaveRun(dir string, r Run) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -64,7 +64,7 @@ func LastRun(dir string) (r Run) {
 
 // NoteFailedStart records a failed start instead of the last run. It does so only while it holds
 // the lock of the directory: another process that runs there has its own record. It writes nothing
-// where no member ever ran.
+// in a directory in which no member ever ran.
 func NoteFailedStart(dir string, code cause.Code, text string) error {
 	lock, err := OS{}.Lock(filepath.Join(dir, logDir, lockFile), false)
 	if errors.Is(err, ErrLocked) || errors.Is(err, fs.ErrNotExist) {

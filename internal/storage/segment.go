@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// segment is a file of the log. It stays open as long as the log needs it, so that a limit of open
-// files cannot separate the member from its log.
+// segment is a file of the log. It stays open for as long as the log needs it, so that a limit on
+// open files cannot cut the member off from its log.
 type segment struct {
 	number uint64
 	size   int64
@@ -40,7 +40,7 @@ type scanned struct {
 	sealed bool // the last frame is the seal
 	torn   bool // parts of an unfinished write follow
 
-	damaged bool // after the end of the log; it cannot be a spare
+	damaged bool // after the end of the log; cannot be a spare
 }
 
 // openSegment opens a segment and reads it.

@@ -125,8 +125,8 @@ func (w *SnapshotWriter) fail(err error) error {
 	return w.err
 }
 
-// Finish makes the chunks durable; no more may follow. A later Commit needs hardly any room. After
-// an error, only Abort is possible.
+// Finish makes the chunks durable; no more may follow. A later Commit needs very little space.
+// After an error, only Abort is possible.
 func (w *SnapshotWriter) Finish() error {
 	if err := w.usable(); err != nil || w.file == nil {
 		return err

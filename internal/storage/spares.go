@@ -18,8 +18,8 @@ const (
 
 // spares prepares the next segments, from zeros or from segments that the log no longer needs, on
 // its own goroutine. Each spare is open and its name is durable. If there is no spare and none can
-// be made, the disk counts as full, and only the rest of the current segment is left. This is so
-// after any error: nothing in a spare was acknowledged, and the next attempt makes it again.
+// be made, the disk counts as full, and only the rest of the current segment is left. Every error
+// is treated like this: nothing in a spare was acknowledged, and the next attempt makes it again.
 type spares struct {
 	fs     FS
 	path   func(name string) string
@@ -99,7 +99,8 @@ func (s *spares) kick() {
 // bytes returns the size of all spares.
 func (s *spares) bytes() int64 { return int64(s.count()) * s.size }
 
-// state reports whether there is a spare. The error, an ErrNoSpace, is why there can be none.
+// state reports whether there is a spare. The error, an ErrNoSpace, is the reason if none can be
+// made.
 func (s *spares) state() (ready bool, err error) {
 	s.mu.Lock()
 	ready, err = len(s.ready) > 0, s.fullLocked()
@@ -238,8 +239,8 @@ func (s *spares) reuse(old *segment) {
 	s.drop(old.file, name)
 }
 
-// sound reports whether every sector of a file is zeros or of a segment before number. Any other
-// sector would be damage in a segment.
+// sound reports whether every sector of a file is zero or belongs to a segment before number. Any
+// other sector would count as damage in a segment.
 func (s *spares) sound(f File, number uint64) bool {
 	m := image{number: number}
 	for b := make([]byte, min(s.size, 1<<20)); m.base < s.size; m.base = m.end() {

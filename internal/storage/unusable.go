@@ -10,15 +10,15 @@ import (
 
 // The names of files that mark a data directory on which no member may run.
 const (
-	// Restoring exists while a backup is being restored into the directory. What an interrupted
-	// restore leaves must not be taken for a new member.
+	// Restoring exists while a backup is being restored into the directory. The remains of an
+	// interrupted restore must not be mistaken for a new member.
 	Restoring = "RESTORING"
 	// RolledBack exists after another member has shown that the directory is older than what the
-	// member had. It says how.
+	// member had. Its contents explain how.
 	RolledBack = "ROLLED-BACK"
 )
 
-// These errors say why no member may run on a data directory: see [Unusable].
+// These errors explain why no member may run on a data directory: see [Unusable].
 var (
 	// ErrHalfRestored means that a restore into it was interrupted.
 	ErrHalfRestored = errors.New("a restore into this data directory was cut off; " +
@@ -28,8 +28,7 @@ var (
 		"it would deny what it has acknowledged")
 )
 
-// Unusable returns why no member may run on a data directory, even if its data is intact; nil if
-// one may.
+// Unusable returns an error if no member may run on a data directory, even if its data is intact.
 func Unusable(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, Restoring)); err == nil {
 		return ErrHalfRestored

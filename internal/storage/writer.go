@@ -17,7 +17,7 @@ const (
 	relief = 2 * blockBytes
 )
 
-// A purpose is how much of a full disk a commit may use.
+// A purpose determines how much of a full disk a commit may use.
 type purpose int
 
 const (
@@ -27,7 +27,7 @@ const (
 	forLeases
 	// forState is for votes, snapshots and compaction, and may use all of it except for the relief.
 	forState
-	// forRelief is for what makes earlier segments unnecessary, and may also use the relief.
+	// forRelief is for commits that make earlier segments unnecessary, and may also use the relief.
 	forRelief
 )
 
