@@ -16,8 +16,8 @@ const maxCaller = 256
 // unixSocket stands for any caller on a Unix socket: they are all on the member's machine.
 const unixSocket = "unix socket"
 
-// Caller describes the caller for people: the name in its certificate or, without one, the address
-// of its connection. It is empty if neither is known.
+// Caller returns a readable description of the caller: the name in its certificate or, without one,
+// the address of its connection. It is empty if neither is known.
 func Caller(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -28,14 +28,14 @@ func NotReady(why cause.Code, text string) error {
 	})...)
 }
 
-// retrySoon is the delay before a retry if there is no leader or the queue is full. Usually, a new
-// leader or an empty queue takes less than that.
+// retrySoon is the delay before a retry if there is no leader or the queue is full. Usually a
+// leader is elected, or the queue emptied, in less time.
 const retrySoon lease.TTL = 100
 
-// data is what an error carries besides its text.
+// data is the data of an error besides its text.
 type data struct {
 	reason pb.Reason         // unspecified if the table has it
-	facts  map[string]string // metadata for programs; nil if the reason says it all
+	facts  map[string]string // metadata for programs; nil if the reason suffices
 	holder *lease.Info       // the lease that has what was requested; may be nil
 	retry  lease.TTL         // delay before a retry, 0 if unknown
 }
@@ -81,7 +81,7 @@ func dataOf(err error) (d data) {
 	}
 	if d.holder != nil {
 		d.facts = heldBy(d.holder)
-		if d.holder.Delayed { // then it becomes free, at the latest
+		if d.holder.Delayed { // by then, the name or key is free
 			d.retry = d.holder.LockDelay
 		}
 	}
@@ -91,7 +91,7 @@ func dataOf(err error) (d data) {
 	return d
 }
 
-// limitFacts returns which limit was reached, and how much is used unless that must not be
+// limitFacts returns the limit that was reached, and the current use unless that must not be
 // disclosed.
 func limitFacts(e *access.LimitError) map[string]string {
 	m := map[string]string{"resource": e.What.String(), "limit": number(e.Limit)}
@@ -153,7 +153,8 @@ func withFacts(sent, err error) error {
 	return withDetails(status.Convert(sent), googleDetails(ErrorMessage(err, Reason(err)))...)
 }
 
-// informed maps the texts of the etcd API's errors to these errors with what Inform adds.
+// informed maps the texts of the etcd API's errors to these errors with the details that Inform
+// adds.
 var informed = func() map[string]error {
 	all := make(map[string]error, len(wire))
 	for i := range wire {

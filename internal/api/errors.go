@@ -1,5 +1,5 @@
-// Package api contains what the wire APIs share, above all the table that maps the service's errors
-// to those that clients see.
+// Package api contains the code that the wire APIs share, above all the table that maps the
+// service's errors to those that clients see.
 package api
 
 import (
@@ -43,7 +43,7 @@ var (
 type TimeoutError struct {
 	// Caches is how long a command may have waited for caches, if leases hold ranges.
 	Caches lease.TTL
-	// Outage is why the cluster is unavailable, if known to the member.
+	// Outage is the reason why the cluster is unavailable, if the member knows it.
 	Outage string
 }
 
@@ -91,7 +91,7 @@ var wire = []struct {
 }{
 	{from: lease.ErrNotFound, to: rpctypes.ErrGRPCLeaseNotFound, reason: notFound},
 	{from: lease.ErrExists, to: rpctypes.ErrGRPCLeaseExist, reason: idTaken},
-	// An expiring lease may yet be renewed, but a caller must not rely on it. For a holder, the
+	// An expiring lease may still be renewed, but a caller must not rely on that. For a holder, the
 	// safe answer is that the lease is gone.
 	{from: lease.ErrExpiring, to: rpctypes.ErrGRPCLeaseNotFound, reason: notFound},
 	{
@@ -120,7 +120,7 @@ var wire = []struct {
 	{from: fsm.ErrMemberExists, to: rpctypes.ErrGRPCMemberExist, reason: invalid},
 	{from: fsm.ErrPeerURLExists, to: rpctypes.ErrGRPCPeerURLExist, reason: invalid},
 	{from: fsm.ErrNotLearner, to: rpctypes.ErrGRPCMemberNotLearner, reason: invalid},
-	// Without it, no started member would be left.
+	// The removal would leave no started member.
 	{from: fsm.ErrLastVoter, to: rpctypes.ErrGRPCMemberNotEnoughStarted, reason: invalid},
 	{from: fsm.ErrVersion, to: rpctypes.ErrGRPCInvalidDowngradeTargetVersion, reason: invalid},
 	{from: fsm.ErrDowngrade, to: rpctypes.ErrGRPCDowngradeInProcess, reason: invalid},

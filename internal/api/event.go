@@ -30,7 +30,7 @@ const (
 	encodings
 )
 
-// Encoded is an encoded event, also as a gRPC buffer, so that a large event is sent without
+// Encoded is an encoded event, as bytes and as a gRPC buffer, so that a large event is sent without
 // copying.
 type Encoded struct {
 	Bytes  []byte
@@ -50,7 +50,7 @@ const publishBatch = 512
 const publishLater = 8192
 
 // Publish sends changes, which the hub's current view must already include, to the hub. Events are
-// created only if anyone wants them.
+// created only if there are watchers.
 func Publish(h *watch.Hub[*Event], changes []fsm.Change) {
 	for len(changes) > 0 {
 		if n := len(changes[0].Events); n > publishLater {

@@ -7,15 +7,15 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Need lists what an open request needs: permission to read ranges, and to hold a lease.
+// Need lists the permissions that an open request needs: to read ranges, and to hold a lease.
 type Need struct {
 	Reads []keyrange.Range
 	Holds bool // the lease
 	Lease access.Lease
 }
 
-// Check returns an error if the caller lacks any of it. The lease comes first: only its owner may
-// learn what it holds.
+// Check returns an error if the caller lacks any of them. The lease is checked first: only its
+// owner may learn what it holds.
 func (n *Need) Check(by *access.State, who access.Caller) error {
 	if err := by.CheckKnown(who); err != nil {
 		return err
@@ -35,8 +35,8 @@ func (n *Need) Check(by *access.State, who access.Caller) error {
 
 // Guard checks the permissions of a caller's open requests. When users, roles or the login have
 // changed, it checks all of them again, so a revoked permission ends a request before it delivers
-// anything more. A stream first takes what it will deliver, then calls Review, and drops what
-// belongs to a request that is Refused. It is safe for concurrent use.
+// anything more. A stream first takes the responses to deliver, then calls Review, and drops the
+// responses to requests that are Refused. It is safe for concurrent use.
 type Guard struct {
 	now func() (access.Caller, *access.State)
 
@@ -83,8 +83,8 @@ type Lost struct {
 	Why error
 }
 
-// Review returns the requests that must end, each of them once. It costs a comparison unless users,
-// roles or the login have changed. After an error, all of the caller's requests must end.
+// Review returns the requests that must end, each of them once. It costs only a comparison unless
+// users, roles or the login have changed. After an error, all of the caller's requests must end.
 func (g *Guard) Review() ([]Lost, error) {
 	who, by := g.now()
 	g.mu.Lock()

@@ -9,8 +9,8 @@ import (
 // Identity is the authenticated caller of a call or a stream.
 type Identity interface {
 	// Caller returns the user, and the revision of users and roles at which its login is valid: the
-	// current one while the login is valid, so that a stream outlives changes of users and roles,
-	// and an old one otherwise. It is cheap.
+	// current revision while the login is valid, so that a stream outlives changes of users and
+	// roles, and an old one otherwise. Calling it is cheap.
 	Caller() access.Caller
 }
 

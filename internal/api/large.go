@@ -12,7 +12,8 @@ const fewKeys = 4
 // values. Such a request must reserve memory before it is evaluated (listen.Room).
 func MayBeLarge(c fsm.Command) bool { return few.returned(c) > fewKeys }
 
-// KeysReturned returns about how many keys with their values the answer to a command has.
+// KeysReturned returns approximately how many keys with their values the answer to a command
+// contains.
 func KeysReturned(c fsm.Command, v *mvcc.View) int64 {
 	return counting(func(key, end string, limit int64) int64 {
 		return v.Visits(key, end, mvcc.RangeOptions{Limit: limit})
@@ -25,7 +26,7 @@ func ManyKeys(end string, limit int64) bool { return few("", end, limit) > fewKe
 // counting counts the keys of a range.
 type counting func(key, end string, limit int64) int64
 
-// returned returns how many keys are returned with their values, at most.
+// returned returns an upper bound on the number of keys that are returned with their values.
 func (f counting) returned(c fsm.Command) int64 {
 	switch c := c.(type) {
 	case *fsm.Put:
@@ -56,7 +57,7 @@ func (f counting) returnedBy(ops []fsm.Op) (n int64) {
 	return n
 }
 
-// few returns an upper bound of the keys in a range, or more than fewKeys.
+// few returns an upper bound on the number of keys in a range, which may exceed fewKeys.
 var few counting = func(_, end string, limit int64) int64 {
 	switch {
 	case end == "":

@@ -9,11 +9,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Node is what all APIs need from the member. It is safe for concurrent use.
+// Node is the member as all APIs see it. It is safe for concurrent use.
 type Node interface {
-	// Propose returns once c has been applied, will never be, or has an unknown outcome. In the
-	// latter cases, the error is one of this package, of package replica, or of the context. If the
-	// command itself fails, the error is in Result.Err.
+	// Propose returns once c has been applied, will never be applied, or has an unknown outcome. In
+	// the latter cases, the error is one of this package, of package replica, or of the context. If
+	// the command itself fails, the error is in Result.Err.
 	Propose(ctx context.Context, c fsm.Command) (fsm.Result, error)
 	// View returns the newest applied state.
 	View() *fsm.View
@@ -21,8 +21,8 @@ type Node interface {
 	// not block, and must copy what it keeps. If Inspect returns an error, f may still be called
 	// later, so the caller must not read what f writes.
 	Inspect(ctx context.Context, f func(*lease.Lessor)) error
-	// InspectHere is Inspect without asking the leader: f sees what this member has applied, up to
-	// index.
+	// InspectHere is Inspect without a query to the leader: f sees the state that this member has
+	// applied, up to index.
 	InspectHere(ctx context.Context, f func(l *lease.Lessor, index uint64)) error
 	// Watches returns the hub of events. It is always the same one.
 	Watches() *watch.Hub[*Event]

@@ -15,9 +15,9 @@ var ErrDuplicateKey = errors.New("api: a key is written twice in one transaction
 // ErrTooDeep means that transactions are nested too deeply.
 var ErrTooDeep = errors.New("api: transactions are nested too deeply")
 
-// A transaction may have, including all nested ones, nestedFactor times as many operations as one
-// list, but at most maxNestedOps: comparing them with each other takes quadratic time. Three full
-// lists are always allowed.
+// A transaction and all those nested in it may together have nestedFactor times as many operations
+// as one list, but at most maxNestedOps: comparing them with each other takes quadratic time. Three
+// full lists are always allowed.
 const (
 	nestedFactor = 64
 	maxNestedOps = 1 << 14

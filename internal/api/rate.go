@@ -20,8 +20,8 @@ type RateError struct {
 // Unwrap returns the LimitError.
 func (e *RateError) Unwrap() error { return &e.LimitError }
 
-// RateLimiter refuses requests of principals that exceed their rate at this member. It also counts
-// refusals by limits of any kind. It is safe for concurrent use.
+// RateLimiter rejects requests of principals that exceed their rate on this member. It also counts
+// rejections by limits of any kind. It is safe for concurrent use.
 type RateLimiter struct {
 	by    func() *access.State
 	names int // how many principals refused counts separately
@@ -29,8 +29,8 @@ type RateLimiter struct {
 	mu    sync.Mutex // guards what follows
 	rates map[string]*rate.Limiter
 	sweep int // number of rates at which unused ones are dropped
-	// refused counts refusals by principal, for the first ones that were refused; all others are
-	// counted under "".
+	// refused counts rejections by principal, for the first principals that were rejected; all
+	// others are counted under "".
 	refused map[string]*[access.Resources]uint64
 }
 
@@ -111,7 +111,7 @@ func reserve(r *rate.Limiter) lease.TTL {
 	return lease.TTL(max(1, (d+time.Millisecond-1)/time.Millisecond))
 }
 
-// Refused counts a refusal by a limit on the replicated state.
+// Refused counts a rejection by a limit on the replicated state.
 func (l *RateLimiter) Refused(e *access.LimitError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +131,7 @@ func (l *RateLimiter) refusedLocked(principal string, what access.Resource) {
 	n[what]++
 }
 
-// Refusals returns how often the limits of a resource refused requests, by principal, and under ""
+// Refusals returns how often the limits of a resource rejected requests, by principal, and under ""
 // for all principals that are not counted separately.
 func (l *RateLimiter) Refusals(what access.Resource) map[string]uint64 {
 	l.mu.Lock()

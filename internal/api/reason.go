@@ -88,7 +88,7 @@ func Reason(err error) pb.Reason {
 	}
 }
 
-// ReadReason is Reason for requests that change nothing: whatever the failure, they can be retried.
+// ReadReason is Reason for requests that change nothing: after any failure, they can be retried.
 func ReadReason(err error) pb.Reason {
 	if r := Reason(err); r != unknown {
 		return r
@@ -133,7 +133,7 @@ func Detail(err error) *pb.Error {
 }
 
 // text returns the text of an error for people, without the package name in front. Only "lease" is
-// kept, as a word that means something to them.
+// kept, because it is also a word that they understand.
 func text(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()

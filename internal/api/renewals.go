@@ -15,8 +15,8 @@ import (
 
 // Limits of the renewals of one principal at a member.
 const (
-	// maxRenewing limits the leases in renewals whose answers have not been sent, and, separately,
-	// those in renewals that wait for these.
+	// maxRenewing limits the leases in renewals whose answers have not been sent and, separately,
+	// the leases in renewals that wait for the former.
 	maxRenewing = 1 << 18
 	// A principal may renew lostRate leases a second that do not exist or are not its own, with
 	// bursts of lostBurst.
@@ -25,10 +25,10 @@ const (
 	maxDebt = 2 * time.Second
 )
 
-// Renewals limits what one principal can cost a member by renewals. They are exempt from the limit
-// on requests, because no lease may end for that. So these limits are far above what a holder
-// needs: one on the leases whose renewals have no answer yet, and one on the rate of renewals of
-// leases that do not exist. Anonymous callers are not limited: they may do everything, or nothing.
+// Renewals limits what one principal can cost a member by renewals. Renewals are exempt from the
+// limit on requests, because no lease may end because of it. So these limits are far above what a
+// holder needs: one on the leases in unanswered renewals, and one on the rate of renewals of leases
+// that do not exist. Anonymous callers are not limited: they have either all permissions or none.
 //
 // It is safe for concurrent use.
 type Renewals struct {
@@ -45,7 +45,7 @@ type renewing struct {
 	lost   *rate.Limiter       // nil if there were no lost leases lately
 }
 
-// NewRenewals returns Renewals without any principals.
+// NewRenewals returns a Renewals without principals.
 func NewRenewals() *Renewals { return &Renewals{of: make(map[string]*renewing), sweep: minSweep} }
 
 // ofLocked returns the state of a principal.

@@ -139,7 +139,7 @@ type passage struct {
 	kept     *listen.Kept
 }
 
-// stop lets the member end a stream that does not end by itself. The first message is sent before:
+// stop lets the member end a stream that does not end by itself. The first message is always sent:
 // it may be the whole call.
 func (p *passage) stop() {
 	p.stopping.Store(true)

@@ -34,7 +34,7 @@ func (s *authService) change(ctx context.Context, c fsm.Command) (*pb.ResponseHe
 	return s.headerAt(s.node.View(), res.Revision), nil
 }
 
-// read returns a state that is no older than the call.
+// read returns a state at least as new as the call.
 func (s *authService) read(ctx context.Context) (*fsm.View, error) {
 	if err := s.node.Confirm(ctx); err != nil {
 		return nil, api.ReadError(err)
@@ -204,13 +204,13 @@ func (s *authService) RoleGet(
 	if !ok {
 		return nil, rpctypes.ErrGRPCRoleNotFound
 	}
-	if role.Name == access.Root { // may do everything, whatever it was granted
+	if role.Name == access.Root { // may do everything, regardless of its permissions
 		role.Permissions = []access.Permission{{Kind: access.ReadWrite, End: "\x00"}}
 	}
 	resp := &pb.AuthRoleGetResponse{Header: s.header(v)}
 	for _, p := range role.Permissions {
 		if p.Kind > access.ReadWrite {
-			continue // on names of leases, which etcd's clients do not have
+			continue // a permission on lease names, which etcd's clients do not have
 		}
 		resp.Perm = append(resp.Perm, &authpb.Permission{
 			PermType: authpb.Permission_Type(p.Kind), Key: []byte(p.Key), RangeEnd: []byte(p.End),

@@ -41,8 +41,8 @@ func checkDelete(r *pb.DeleteRangeRequest) error {
 	return nil
 }
 
-// checkTxn checks a transaction and those nested in it. The longest of its
-// three lists counts against maxOps, and what is left bounds the nested ones.
+// checkTxn checks a transaction and those nested in it. The longest of its three lists counts
+// against maxOps, and the remainder bounds the nested ones.
 func checkTxn(r *pb.TxnRequest, maxOps int) error {
 	n := max(len(r.GetCompare()), len(r.GetSuccess()), len(r.GetFailure()))
 	if n > maxOps {

@@ -114,9 +114,8 @@ func (s *clusterService) MemberPromote(
 	return &pb.MemberPromoteResponse{Header: s.header(v), Members: members(v)}, nil
 }
 
-// change proposes a command about a member. If the cluster cannot afford the change because members
-// were added and never started, it returns a separate error, by etcd's rules, because the remedy
-// differs.
+// change proposes a command about a member. If the change is unsafe because members were added and
+// never started, it returns a separate error, by etcd's rules, because the remedy differs.
 func (s *clusterService) change(ctx context.Context, c fsm.Command) error {
 	_, err := propose(ctx, s.node, c)
 	if errors.Is(err, rpctypes.ErrGRPCUnhealthy) && fewStarted(s.node.View(), c) {
@@ -125,8 +124,8 @@ func (s *clusterService) change(ctx context.Context, c fsm.Command) error {
 	return err
 }
 
-// fewStarted reports whether, after the change c, too few voters for a quorum would be ones that
-// were ever started. A started voter has a name.
+// fewStarted reports whether, after the change c, the voters that were ever started would be fewer
+// than a quorum. A started voter has a name.
 func fewStarted(v *fsm.View, c fsm.Command) bool {
 	var voters, started int
 	count := func(without uint64) {
@@ -189,7 +188,7 @@ func validURLs(urls []string) bool {
 	return len(urls) > 0
 }
 
-// cleanURLs returns URLs as validURLs has read them.
+// cleanURLs returns URLs in the form that validURLs parsed.
 func cleanURLs(urls []string) []string {
 	out := make([]string, len(urls))
 	for i, s := range urls {

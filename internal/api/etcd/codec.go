@@ -16,9 +16,9 @@ type frame interface {
 	buffers() mem.BufferSlice
 }
 
-// codec is gRPC's own for protocol buffers, except for messages of leasehold.v1's streams, for
-// frames, which it passes on, and for keep-alive requests, of which there are hundreds of thousands
-// a second.
+// codec is gRPC's own codec for protocol buffers, with exceptions: messages of leasehold.v1's
+// streams, frames, which encode themselves, and keep-alive requests, because there are hundreds of
+// thousands a second.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{wire.Codec()} }

@@ -12,7 +12,8 @@ import (
 // The commands below keep the byte slices of the request: gRPC decodes every request into new
 // memory, and nothing modifies it afterwards.
 
-// putCommand converts a put. If it is on a lease, that may have at most maxKeys keys afterwards.
+// putCommand converts a put. If the put is on a lease, the lease may have at most maxKeys keys
+// afterwards.
 func putCommand(r *pb.PutRequest, maxKeys int) *fsm.Put {
 	c := &fsm.Put{
 		Key:         string(r.Key),
@@ -133,8 +134,8 @@ func rangeResponse(r *pb.RangeRequest, res *mvcc.RangeResult) *pb.RangeResponse 
 	}
 }
 
-// serializable reports whether a transaction may be answered without a confirm round. One without
-// operations still answers by its conditions, so it may not.
+// serializable reports whether a transaction may be answered without a confirm round. A transaction
+// without operations may not, because its answer still depends on its conditions.
 func serializable(r *pb.TxnRequest) bool {
 	n := 0
 	for _, ops := range [...][]*pb.RequestOp{r.Success, r.Failure} {

@@ -62,7 +62,7 @@ func (s *electionService) Proclaim(
 	case len(r.Leader.Key) == 0:
 		return nil, rpctypes.ErrGRPCEmptyKey
 	case r.Leader.Rev <= 0:
-		return nil, errNotLeader // a write, not one for a key that does not exist
+		return nil, errNotLeader // the error for a write, not the one for a missing key
 	}
 	h, err := s.proclaim(ctx, r.Leader, r.Value)
 	if err != nil {

@@ -20,8 +20,8 @@ func encodePlain(e *mvcc.Event) []byte { return encodeEvent(e, false) }
 
 func encodeFull(e *mvcc.Event) []byte { return encodeEvent(e, true) }
 
-// encodedSize is the length of encoded, without encoding: the caller may have to wait, and there
-// may be many callers.
+// encodedSize is the length of encoded, computed without encoding: many callers may be waiting for
+// room at a time.
 func encodedSize(e *api.Event, prev bool) int {
 	change := e.Change()
 	return blockSize(eventSize(change, pairOf(change), prev && change.Prev != nil))

@@ -16,19 +16,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxRenewals bounds the unanswered renewals of one stream, and so its memory. The requests of a
-// client that does not read its answers are not read either.
+// maxRenewals bounds the unanswered renewals of one stream, and so its memory. If a client does not
+// read its answers, its requests are not read either.
 const maxRenewals = 4096
 
-// maxTended bounds the leases that a stream remembers, to report at its end that they are untended.
-// The leader finds out about others by their silence.
+// maxTended bounds the leases that a stream records, to report at its end that they are untended.
+// The leader detects others by their silence.
 const maxTended = 4096
 
 // LeaseKeepAlive implements pb.LeaseServer.
 //
 // One goroutine receives and submits; this one sends outcomes as they come, in any order, because
-// clients match them by lease. So a lease whose renewal takes long, such as one about to expire,
-// delays no other (T15).
+// clients match them by lease. So a slow renewal, such as that of a lease about to expire, delays
+// no other (T15).
 func (s *leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	k := &keepAlive{
 		service: s,
@@ -58,7 +58,7 @@ type keepAlive struct {
 	//
 	// Invariant: open <= maxRenewals.
 	open int
-	end  error // why receiving ended; io.EOF if the client is done
+	end  error // the error that ended receiving; io.EOF if the client is done
 }
 
 // renewal is one renewal of a stream, from its receipt to its answer.
@@ -68,7 +68,7 @@ type renewal struct {
 	// revoked at a revision must not see it renewed at a later one.
 	revision int64
 	term     uint64
-	holder   *access.Caller // the principal whom the core checks, nil for none
+	holder   *access.Caller // the principal for the core to check, nil for none
 	id       lease.ID
 	ttl      lease.TTL
 	err      error
@@ -101,7 +101,7 @@ func (k *keepAlive) receive(ctx context.Context) {
 	}
 }
 
-// receiveAll returns nil if ctx ends first: then send has returned, or will.
+// receiveAll returns nil if ctx ends first: send has then returned, or is about to.
 func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 	defer k.service.panics.End("keep alive", &err)
 	var req pb.LeaseKeepAliveRequest
@@ -230,7 +230,7 @@ func (k *keepAlive) release(batch []*renewal) (bool, error) {
 	}
 }
 
-// gone reports whether a refused renewal means that the lease has ended, or must count as ended.
+// gone reports whether a rejected renewal means that the lease has ended, or must count as ended.
 func gone(err error) bool {
 	return errors.Is(err, lease.ErrNotFound) || errors.Is(err, lease.ErrExpiring)
 }

@@ -152,8 +152,8 @@ func (s *kvService) readTxn(
 	return resp, nil
 }
 
-// Compact implements pb.KVServer. It returns once the compaction is applied: the data is unreadable
-// from then on, so a physical compaction has nothing more to wait for.
+// Compact implements pb.KVServer. It returns once the compaction is applied. The data is unreadable
+// from then on, so a request for a physical compaction need not wait for anything else.
 func (s *kvService) Compact(
 	ctx context.Context, r *pb.CompactionRequest,
 ) (*pb.CompactionResponse, error) {
@@ -164,8 +164,8 @@ func (s *kvService) Compact(
 	return &pb.CompactionResponse{Header: s.headerAt(s.node.View(), res.Revision)}, nil
 }
 
-// checkSize refuses what would not fit into one log entry. It computes the exact size only if the
-// parts that clients make large are near the limit.
+// checkSize rejects requests that would not fit into one log entry. It computes the exact size only
+// if the parts of variable length are near the limit.
 func (s *kvService) checkSize(parts int, m proto.Message) error {
 	const numbers = 256 // more than the other fields can take
 	if parts+numbers > s.maxBytes && proto.Size(m) > s.maxBytes {

@@ -14,11 +14,11 @@ import (
 
 // leaderPatience is how many checks in a row must find no leader before streams that require one
 // are ended, because reconnecting costs a client more than waiting for an election. The same
-// applies to new streams: clients of a leader that died reconnect during the election, and etcd's
-// clients end a watch for good when they learn that there is no leader.
+// applies to new streams: clients of a dead leader reconnect during the election, and etcd's
+// clients end a watch for good if they get the error that there is no leader.
 const leaderPatience = 3
 
-// leaderGuard refuses calls, and ends streams, that require a leader (etcd's "hasleader" metadata)
+// leaderGuard rejects calls and ends streams that require a leader (etcd's "hasleader" metadata)
 // when there is none. It is safe for concurrent use.
 type leaderGuard struct {
 	node     Node
@@ -29,7 +29,7 @@ type leaderGuard struct {
 	looking chan struct{} // closed when there are no streams; nil if no goroutine checks
 }
 
-// wanted reports whether the call requires a leader. It reads only that value, because copying all
+// wanted reports whether the call requires a leader. It reads only this value, because copying all
 // metadata for each call is expensive.
 func wanted(ctx context.Context) bool {
 	v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey)
@@ -127,7 +127,7 @@ func (g *leaderGuard) endAll(none chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.looking != none {
-		return // the streams ended, and others began
+		return // the streams have ended, and new ones have begun
 	}
 	for s := range g.streams {
 		s.cancel(rpctypes.ErrGRPCNoLeader)

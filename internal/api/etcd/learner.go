@@ -10,8 +10,9 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// learnerGuard refuses what etcd's learners do not serve. Our learners could serve everything, but
-// clients, and programs that wait for a promotion, recognize a learner by the refusal.
+// learnerGuard rejects the calls that etcd's learners do not serve. Our learners could serve
+// everything, but clients, and programs that wait for a promotion, recognize a learner by the
+// rejection.
 type learnerGuard struct {
 	identity
 	node Node
@@ -28,7 +29,7 @@ func (g learnerGuard) learning() bool {
 func (g learnerGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	out := intercept.Inside(d, g.unary, g.stream)
 	if d.ServiceName == pb.Maintenance_ServiceDesc.ServiceName {
-		out.Streams = d.Streams // a snapshot is the one stream that a learner serves
+		out.Streams = d.Streams // the only stream that a learner serves is a snapshot
 	}
 	return out
 }

@@ -121,7 +121,7 @@ func (s *leaseService) LeaseTimeToLive(
 	if err != nil {
 		return nil, api.Error(err)
 	}
-	v := s.node.View() // at least as new as what f saw
+	v := s.node.View() // at least as new as the state that f saw
 	if err := seen(ctx, v, of); err != nil {
 		return nil, err
 	}
@@ -141,9 +141,9 @@ func (s *leaseService) LeaseTimeToLive(
 	return resp, nil
 }
 
-// LeaseLeases implements pb.LeaseServer. The leases are in ID order. As in etcd the call is refused
-// if any has a key that the caller may not read. Leases with a name or a principal, which etcd does
-// not have, are included if the caller may see them.
+// LeaseLeases implements pb.LeaseServer. The leases are in ID order. As in etcd, the call is
+// rejected if any lease has a key that the caller may not read. Leases with a name or a principal,
+// which etcd does not have, are included if the caller may see them.
 func (s *leaseService) LeaseLeases(
 	ctx context.Context, _ *pb.LeaseLeasesRequest,
 ) (*pb.LeaseLeasesResponse, error) {

@@ -30,7 +30,7 @@ type maintenanceService struct {
 }
 
 // maxSnapshots bounds the snapshots that are sent at a time. Each encodes the whole state, and
-// keeps in memory the old versions of everything that changes meanwhile.
+// keeps the old versions of changed data in memory meanwhile.
 const maxSnapshots = 4
 
 var errSnapshots = status.Errorf(codes.ResourceExhausted, "leasehold: this member is already "+
@@ -145,8 +145,8 @@ func (s *maintenanceService) Defragment(
 	return &pb.DefragmentResponse{}, nil // without a header, as in etcd
 }
 
-// emptyHash is the hash of an empty store for clients, because JSON would omit our 0. It is etcd's,
-// whose hash begins with the name of a table.
+// emptyHash is the hash of an empty store for clients, because JSON would omit our 0. It is the
+// hash that etcd returns, which starts from the name of a table.
 var emptyHash = crc32.Checksum([]byte("key"), crc32.MakeTable(crc32.Castagnoli))
 
 // Hash implements pb.MaintenanceServer.
@@ -188,8 +188,8 @@ func (s *maintenanceService) HashKV(
 	}, nil
 }
 
-// hash returns the hash of all keys as of a revision. Calls take turns: each only needs CPU time,
-// and dozens would hold up everything else.
+// hash returns the hash of all keys as of a revision. Calls take turns: each uses a whole
+// processor, and dozens would hold up everything else.
 func (s *maintenanceService) hash(
 	ctx context.Context, v *fsm.View, revision int64,
 ) (hash uint32, compacted int64, err error) {
@@ -206,7 +206,8 @@ func (s *maintenanceService) hash(
 	return hash, compacted, nil
 }
 
-// MoveLeader implements pb.MaintenanceServer. Only the leader can hand over; clients look for it.
+// MoveLeader implements pb.MaintenanceServer. Only the leader can hand over; clients find it
+// themselves.
 func (s *maintenanceService) MoveLeader(
 	ctx context.Context, r *pb.MoveLeaderRequest,
 ) (*pb.MoveLeaderResponse, error) {
@@ -292,14 +293,14 @@ func (s *maintenanceService) Snapshot(
 	return stream.Send(&pb.SnapshotResponse{Blob: w.sum.Sum(nil), Version: w.version})
 }
 
-// snapshotWriter splits what is written to it into messages.
+// snapshotWriter splits the bytes written to it into messages.
 type snapshotWriter struct {
 	stream  pb.Maintenance_SnapshotServer
 	sum     hash.Hash
 	version string
 	chunk   []byte
-	// estimate is about how much is left. A snapshot is written while it is made, so its size is
-	// known only at the end.
+	// estimate is approximately how many bytes are left. A snapshot is sent while it is made, so
+	// its size is known only at the end.
 	estimate int64
 }
 

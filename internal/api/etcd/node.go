@@ -18,13 +18,13 @@ type Node interface {
 	Confirm(ctx context.Context) error
 	// InspectLease is Inspect with the leader's answer about one lease: how long it will certainly
 	// live, and whether it exists. Only the leader knows that. Everything else that f sees is this
-	// member's state, which is at least as new.
+	// member's state, which is at least as new as that answer.
 	InspectLease(
 		ctx context.Context, id lease.ID, f func(l *lease.Lessor, left lease.TTL, ok bool),
 	) error
 	// Renew returns at once. to is called exactly once, possibly before Renew returns, unless Renew
-	// returns an error. The caller was found to be allowed to renew the lease by users and roles
-	// that are no older than by.
+	// returns an error. The caller has permission to renew the lease according to the users and
+	// roles in by or newer ones.
 	Renew(id lease.ID, by *access.State, to api.Renewed) error
 	// Abandon reports that the client that renewed these leases is gone, because its stream has
 	// ended.
@@ -41,8 +41,8 @@ type Node interface {
 	// replica.ErrNoLeader.
 	MoveLeader(ctx context.Context, target uint64) error
 	// LogIn returns a token for a user and password. Its error is login.ErrRefused,
-	// access.ErrNotEnabled, or says why the password could not be checked. Logging in is slow on
-	// purpose, and the work at a time is bounded; so it is for HashPassword.
+	// access.ErrNotEnabled, or the reason why the password could not be checked. Logging in is slow
+	// on purpose, and the number of concurrent checks is bounded; the same holds for HashPassword.
 	LogIn(ctx context.Context, user, password string) (token string, err error)
 	// HashPassword returns the hash of a new password.
 	HashPassword(ctx context.Context, password string) ([]byte, error)
@@ -56,13 +56,13 @@ type Status struct {
 	Leader uint64
 	// Term is the Raft term; Index the committed and Applied the applied index.
 	Term, Index, Applied uint64
-	// DBSize is the size of the data, DBSizeInUse what of it is live, Quota the limit, all in
+	// DBSize is the size of the data, DBSizeInUse the live part of it, and Quota the limit, all in
 	// bytes.
 	DBSize, DBSizeInUse, Quota int64
-	// StorageVersion is the newest cluster version of anything on the member's disk, as a semantic
-	// version: a release that speaks it can start on the data.
+	// StorageVersion is the newest cluster version of any record on the member's disk, as a
+	// semantic version: a release that supports it can start on the data.
 	StorageVersion string
-	// Learner says that the member does not vote.
+	// Learner is true if the member does not vote.
 	Learner bool
 	// Errors are the reasons why the member is not healthy, except for alarms and the lack of a
 	// leader, which are reported elsewhere. Each is a report of package cause.

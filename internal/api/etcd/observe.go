@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// Observe implements v3electionpb.ElectionServer. It follows one ordered stream of everything that
-// happens in the election, and computes the leader after each revision. So it never reports a
-// candidate that did not lead, and omits no leader (T17).
+// Observe implements v3electionpb.ElectionServer. It follows one ordered stream of all events of
+// the election, and computes the leader after each revision. So it never reports a candidate that
+// did not lead, and omits no leader (T17).
 func (s *electionService) Observe(
 	r *pb.LeaderRequest, stream pb.Election_ObserveServer,
 ) error {
@@ -39,7 +39,7 @@ type observer struct {
 	sent    *mvcc.KeyValue            // the last pair sent to the client
 }
 
-// follow sends the client every leader from view v on. again means that the next revision was
+// follow sends the client every leader from view v on. again is true if the next revision was
 // compacted before it was read, so that a new view is needed.
 func (o *observer) follow(ctx context.Context, v *fsm.View) (again bool, err error) {
 	if err := readable(ctx, v, o.prefix, prefixEnd(o.prefix)); err != nil {
@@ -91,8 +91,8 @@ func (o *observer) apply(events []*api.Event) error {
 	return nil
 }
 
-// tell sends the leader as of a revision, unless the client has it already. The response cannot
-// express that there is none.
+// tell sends the leader as of a revision, unless the client has it already. If there is no leader,
+// it sends nothing: the response cannot express that.
 func (o *observer) tell(revision int64) error {
 	var first *mvcc.KeyValue
 	for _, kv := range o.keys {

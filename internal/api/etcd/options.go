@@ -47,17 +47,17 @@ type Options struct {
 	// Unary and Stream run before the services, outermost first; metrics are counted there.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []intercept.Stream
-	// Admit refuses a request on a stream if its caller makes too many. Nil refuses none.
+	// Admit rejects a request on a stream if its caller makes too many. Nil rejects none.
 	Admit func(context.Context) error
 	// Renewals bounds what the renewals of one principal cost. Nil means a separate bound.
 	Renewals *api.Renewals
 	// Panics recovers calls that panic. With nil the process ends.
 	Panics *listen.Panics
-	// Answers bounds the unread answers of the connections for which it is the
-	// [listen.Credentials]. Nil means of all together.
+	// Answers bounds the unread answers of each connection accepted with [listen.Credentials] made
+	// from it. Nil means one bound for all connections together.
 	Answers *listen.Answers
-	// Requests bounds what is kept of incomplete requests, per connection as Answers does. Nil
-	// means no bound.
+	// Requests bounds the bytes of incomplete requests, per connection like Answers. Nil means no
+	// bound.
 	Requests *listen.Requests
 	// Codec is used by a server of other services; nil for these.
 	Codec encoding.CodecV2
@@ -67,12 +67,12 @@ type Options struct {
 }
 
 const (
-	// requestOverhead is by how much a message may exceed MaxRequestBytes before gRPC itself
-	// refuses it, so that most get a better text.
+	// requestOverhead is how much a message may exceed MaxRequestBytes before gRPC itself rejects
+	// it, so that most get a better error text.
 	requestOverhead = 512 << 10
 
-	// maxHeaderList bounds the headers of a call. A byte can stand for a long one (RFC 7541),
-	// so that the default of gRPC, 16 MiB, lets few bytes fill the memory.
+	// maxHeaderList bounds the headers of a call. A single byte can stand for a long header (RFC
+	// 7541), so with gRPC's default of 16 MiB, few bytes could fill the memory.
 	maxHeaderList = 16 << 10
 
 	minProgressInterval = 100 * time.Millisecond
@@ -139,8 +139,8 @@ func ServerOptions(o Options) []grpc.ServerOption {
 	)
 }
 
-// Relayed returns options with which calls through a relay are served as those of connections are,
-// without the accounts of requests, which the relay has.
+// Relayed returns options with which calls through a relay are served like calls on a connection,
+// except that requests are not counted, because the relay counts them.
 func Relayed(o Options) relayed.Options {
 	o = o.withDefaults()
 	out := relayed.Options{
@@ -155,7 +155,7 @@ func Relayed(o Options) relayed.Options {
 
 func (o Options) codec() encoding.CodecV2 { return o.Panics.Codec(o.Codec) }
 
-// maxMessage bounds the messages that gRPC takes.
+// maxMessage bounds the messages that gRPC accepts.
 func (o Options) maxMessage() int { return o.MaxRequestBytes + requestOverhead }
 
 // interceptors returns the interceptors between a call and its service, except the one that
@@ -166,7 +166,8 @@ func (o Options) interceptors() ([]grpc.UnaryServerInterceptor, []intercept.Stre
 		slices.Concat([]intercept.Stream{informStream}, o.Stream)
 }
 
-// DirectOptions are for streams without HTTP/2 what ServerOptions are for a gRPC server.
+// DirectOptions returns the options for streams without HTTP/2 that correspond to ServerOptions for
+// a gRPC server.
 func DirectOptions(o Options) direct.Options {
 	o = o.withDefaults()
 	_, streams := o.interceptors()
@@ -205,8 +206,8 @@ func until(ctx, stop context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// why returns err or, if that only says that ctx has ended, the cause: some waits return it and
-// some do not.
+// why returns err or, if err only reports that ctx has ended, the cause of that: only some waits
+// return the cause.
 func why(ctx context.Context, err error) error {
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -214,8 +215,8 @@ func why(ctx context.Context, err error) error {
 	return err
 }
 
-// stopping returns a context that ends with api.ErrStopped when c is closed; then is called
-// afterwards.
+// stopping returns a context that ends with api.ErrStopped when c is closed, and afterwards calls
+// then.
 func stopping(c <-chan struct{}, then func()) context.Context {
 	if c == nil {
 		return context.Background()

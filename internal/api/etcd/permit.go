@@ -10,10 +10,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// What a caller may see is decided against the state that it is shown. What a caller may do is
-// decided where it is applied: see fsm.By.
+// Read permissions are checked against the state that the caller is shown. Permissions for commands
+// are checked where the command is applied: see fsm.By.
 
-// root returns why the caller may not act as root, nil if it may.
+// root returns an error if the caller may not act as root.
 func root(ctx context.Context, v *fsm.View) error {
 	if !v.Access.Enabled() {
 		return nil
@@ -29,7 +29,7 @@ func known(ctx context.Context, v *fsm.View) error {
 	return api.Error(v.Access.CheckKnown(api.CallerOf(ctx)))
 }
 
-// readable returns why the caller may not read all keys of a range, nil if it may.
+// readable returns an error if the caller may not read all keys of a range.
 func readable(ctx context.Context, v *fsm.View, key, end string) error {
 	if !v.Access.Enabled() {
 		return nil
@@ -38,8 +38,8 @@ func readable(ctx context.Context, v *fsm.View, key, end string) error {
 		api.CallerOf(ctx), access.Read, keyrange.Range{Key: key, End: end}))
 }
 
-// allKeys returns why the caller may not read, or write, one of the keys, nil if it may all and has
-// logged in.
+// allKeys returns an error if the caller has not logged in, or may not read (or write) one of the
+// keys.
 func allKeys(ctx context.Context, v *fsm.View, what access.Kind, keys []string) error {
 	if !v.Access.Enabled() {
 		return nil
@@ -59,8 +59,8 @@ func allKeys(ctx context.Context, v *fsm.View, what access.Kind, keys []string) 
 	return nil
 }
 
-// seen returns why the caller may not see a lease, nil if it may. For a lease without name and
-// principal, its keys decide.
+// seen returns an error if the caller may not see a lease. For a lease without name and principal,
+// its keys decide.
 func seen(ctx context.Context, v *fsm.View, of access.Lease) error {
 	if !v.Access.Enabled() || of == (access.Lease{}) {
 		return nil
@@ -68,8 +68,8 @@ func seen(ctx context.Context, v *fsm.View, of access.Lease) error {
 	return api.Error(v.Access.CheckLease(api.CallerOf(ctx), access.See, of))
 }
 
-// allLeases returns why the caller may not see all leases whose keys decide, nil if it may. It
-// checks all keys, unless root asks.
+// allLeases returns an error if the caller may not see one of the leases for which the keys decide.
+// It checks all keys, unless the caller is root.
 func allLeases(ctx context.Context, v *fsm.View, all lease.View) error {
 	who := api.CallerOf(ctx)
 	if !v.Access.Enabled() || v.Access.IsRoot(who) {

@@ -14,29 +14,30 @@ import (
 	"leasehold.dev/lease"
 )
 
-// permits is which leases a stream may renew: those that its user may hold or, if they have no
-// principal, those whose keys it may all write. The core decides with each renewal. What it leaves
-// undecided is decided here: leases that this member does not know, and those with many keys.
+// permits decides which leases a stream may renew: those that its user may hold or, if a lease has
+// no principal, those with only keys that it may write. The core checks each renewal. The cases
+// that the core leaves undecided are decided here: leases that this member does not have yet, and
+// those with many keys.
 type permits struct {
 	service *leaseService
 	known   knownHolder // belongs to receive
 	ctx     context.Context
 	cancel  context.CancelFunc
-	looks   sync.WaitGroup // the goroutine that looks
+	looks   sync.WaitGroup // the goroutine that checks
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
 	unsure  []*renewal // undecided
-	looking bool       // a goroutine looks at them
-	// until is how long a check of a lease with many keys is valid, for state and who.
+	looking bool       // a goroutine is checking them
+	// until is when the check of a lease with many keys becomes invalid, for state and who.
 	until  map[lease.ID]time.Time
 	state  weak.Pointer[access.State]
 	looked access.Caller
 }
 
-// knownHolder is what was decided about a caller by some state of users and roles. States never
-// change, so it need not be repeated for each renewal. An idle stream must not keep the state in
-// memory.
+// knownHolder is the cached decision about a caller under one state of users and roles. States
+// never change, so the decision need not be repeated for each renewal. An idle stream must not keep
+// the state in memory.
 type knownHolder struct {
 	by     weak.Pointer[access.State]
 	who    access.Caller
@@ -46,11 +47,11 @@ type knownHolder struct {
 // permitTime is how long a stream may renew a lease without another check of its many keys.
 const permitTime = time.Second
 
-// maxPermits bounds what a stream remembers of leases.
+// maxPermits bounds the leases whose checks a stream remembers.
 const maxPermits = 4096
 
-// holder returns the principal whom the core must check, nil for none, or why the caller may renew
-// nothing.
+// holder returns the principal that the core must check, nil for none, or an error if the caller
+// may renew nothing.
 func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access.Caller, error) {
 	if !v.Access.Enabled() {
 		return nil, nil
@@ -62,7 +63,7 @@ func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access
 		}
 		p.known = knownHolder{by: weak.Make(v.Access), who: who}
 		if !v.Access.IsRoot(who) {
-			holder := who // otherwise who would escape for each renewal
+			holder := who // a copy, since who would escape to the heap for each renewal
 			p.known.holder = &holder
 		}
 	}
@@ -84,7 +85,7 @@ func (p *permits) lookedAt(v *fsm.View, who access.Caller, id lease.ID) bool {
 }
 
 // undecided queues the lease of a renewal that the core has not decided. It does not wait. When the
-// stream is over it does nothing.
+// stream has ended, it does nothing.
 func (p *permits) undecided(r *renewal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,8 +140,8 @@ func (p *permits) look(ctx context.Context) (err error) {
 	}
 }
 
-// lookAt returns for each lease why the caller may not renew it. It asks the leader about all that
-// are not here at once, because this member may not know them yet.
+// lookAt returns for each lease an error if the caller may not renew it. It queries the leader once
+// about all leases that this member does not have, because they may be new.
 func (p *permits) lookAt(ctx context.Context, ids []lease.ID) ([]error, error) {
 	node, errs := p.service.node, make([]error, len(ids))
 	found := make([]api.Held, len(ids))
@@ -174,7 +175,8 @@ func (p *permits) lookAt(ctx context.Context, ids []lease.ID) ([]error, error) {
 	return errs, nil
 }
 
-// decide returns why the caller may not renew a lease, and remembers one that its keys allow.
+// decide returns an error if the caller may not renew a lease. It remembers a lease that the caller
+// may renew because of its keys.
 func (p *permits) decide(a fsm.Asker, x *api.Held) error {
 	if !x.Found {
 		return lease.ErrNotFound

@@ -20,22 +20,22 @@ import (
 	"leasehold.dev/lease"
 )
 
-// sessionTTL is the TTL of the lease for a caller that brings none. As in etcd nothing renews it,
-// so the lock ends a minute later whatever the holder does (T18): callers should bring a lease and
-// keep it alive.
+// sessionTTL is the TTL of the lease for a caller that passes none. As in etcd, nothing renews it,
+// so the lock ends after a minute no matter what the holder does (T18): callers should pass a lease
+// and keep it alive.
 const sessionTTL = 60 * second
 
 // cleanUpTime bounds the removal of the key of a caller that left.
 const cleanUpTime = 10 * time.Second
 
-// queue is the wait queue that locks and elections are made of: below a prefix, each lease has one
+// queue is the wait queue that implements locks and elections: below a prefix, each lease has one
 // key, and the oldest key, by create revision, is at the head; of keys that one transaction
-// created, the smallest. The keys are those of etcd's concurrency package, so that programs with
-// that package and programs with the services exclude each other.
+// created, the smallest. The keys are those of etcd's concurrency package, so that programs that
+// use that package and programs that use these services exclude each other.
 //
-// So every key below the prefix counts, whatever its name and lease, as it does for that package.
-// In a queue of package waitqueue only tickets count, and no key is in two queues, so that package
-// cannot be used here.
+// So every key below the prefix counts, as it does for that package, regardless of its name and
+// lease. In a queue of package waitqueue only tickets count, and no key is in two queues, so that
+// package cannot be used here.
 type queue struct {
 	identity
 	node    Node
@@ -53,7 +53,7 @@ type ticket struct {
 	prefix, key string
 	lease       lease.ID
 	revision    int64 // create revision of the key
-	// granted means that the lease was made for this call, entered that the key was.
+	// granted is true if this call granted the lease, and entered if it put the key.
 	granted, entered bool
 }
 
@@ -89,7 +89,7 @@ func (q *queue) enter(
 	})
 	switch {
 	case err != nil:
-		t.entered = true // as far as is known
+		t.entered = true // unknown, so it may have been
 		q.leave(ctx, t)
 		return nil, nil, api.ProposalError(err)
 	case res.Err != nil:
@@ -147,8 +147,8 @@ func (q *queue) wait(ctx context.Context, t *ticket) (*pb.ResponseHeader, error)
 	return q.header(v), nil
 }
 
-// ahead returns the youngest of the keys older than the ticket's, nil if it is at the head,
-// errExpired if it is no longer in the queue. Waiting for the youngest alone, not for the head,
+// ahead returns the youngest of the keys older than the ticket's, nil if the ticket is at the head,
+// or errExpired if it is no longer in the queue. Waiting for the youngest alone, not for the head,
 // wakes one waiter at a time.
 //
 // As in etcd the caller must be allowed to read all keys of the queue.
@@ -171,8 +171,8 @@ func (q *queue) ahead(
 	return before, nil
 }
 
-// leave removes the ticket, if this call has entered it, even if the caller is gone: a key without
-// a waiter would block the queue while its lease lives.
+// leave removes the ticket, if this call put its key, even if the caller is gone: a key without a
+// waiter would block the queue while its lease lives.
 func (q *queue) leave(ctx context.Context, t *ticket) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
 	defer cancel()
@@ -267,8 +267,9 @@ func (w *waiter) gone(ctx context.Context) error {
 	}
 }
 
-// WaitsForOthers reports whether the calls of a method last while others hold what they wait for.
-// Like a stream they outlast changes of users, and leave the queue when they end.
+// WaitsForOthers reports whether the calls of a method wait until other callers release a lock or
+// an election. Like streams, such calls outlast changes of users, and leave the queue when they
+// end.
 func WaitsForOthers(method string) bool {
 	return method == v3lockpb.Lock_Lock_FullMethodName ||
 		method == v3electionpb.Election_Campaign_FullMethodName

@@ -39,7 +39,7 @@ func checkRangeStream(r *pb.RangeRequest) error {
 }
 
 // RangeStream implements pb.KVServer. All parts come from one view, so they are consistent. The
-// last has header and count.
+// last part has the header and the count.
 func (s *kvService) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServer) error {
 	if err := checkRangeStream(r); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (s *kvService) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServ
 }
 
 // streamed returns the pairs of a stream. Only key order can be streamed directly. etcd also
-// accepts other targets without an order; these are collected and sorted first.
+// accepts other sort targets without an order; for these, the pairs are collected and sorted first.
 func streamed(r *pb.RangeRequest, v *mvcc.View) (iter.Seq[*mvcc.KeyValue], error) {
 	if r.SortTarget == pb.RangeRequest_KEY {
 		return v.Ascend(string(r.Key), string(r.RangeEnd), r.Revision), nil
@@ -102,7 +102,7 @@ func sendParts(
 		last.Count++
 		if last.Count > limit {
 			last.More = true
-			continue // counted only
+			continue // only counted
 		}
 		if size >= streamChunk {
 			out := &pb.RangeResponse{Kvs: pairs(part, r.KeysOnly)}

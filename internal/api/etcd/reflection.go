@@ -21,8 +21,8 @@ func registerReflection(s reflection.GRPCServer) {
 	v1alpha.RegisterServerReflectionServer(s, reflection.NewServer(o))
 }
 
-// registered returns the path under which a file is registered that etcd's .proto files import as
-// path. They name their directory, the generated code does not; without this, tools find the
+// registered returns the path under which the file is registered that etcd's .proto files import as
+// path. Imports include the directory, the generated code does not. Without this, tools find the
 // services but not the messages that they import.
 func registered(file string) string {
 	if strings.HasPrefix(file, "etcd/api/") {

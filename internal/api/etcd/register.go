@@ -55,10 +55,10 @@ func Register(s reflection.GRPCServer, n Node, o Options) {
 	registerReflection(s)
 }
 
-// Guard returns the checks that Register puts before the methods of each service: calls that
-// require a leader are refused, and streams ended, when there is none, and a learner serves little.
-// It is for services of other packages on the same server. Stream is the same for streams without a
-// service.
+// Guard returns the checks that Register adds to each service: when there is no leader, calls that
+// require one are rejected and streams that require one end; and a learner serves only a few
+// methods. It is for services of other packages on the same server. Stream does the same for
+// streams without a service.
 func Guard(n Node, o Options) (
 	service func(grpc.ServiceDesc) *grpc.ServiceDesc, stream intercept.Stream,
 ) {
@@ -69,8 +69,8 @@ func Guard(n Node, o Options) (
 	return service, intercept.Chain(learner.stream, g.stream)
 }
 
-// streamWorkers is how many goroutines gRPC keeps for calls, because a reused one has a stack of
-// the right size. Calls beyond that get a goroutine each. Measured on two processors with 64
+// streamWorkers is how many goroutines gRPC keeps for calls: a reused goroutine already has a large
+// enough stack. Calls beyond that get a goroutine each. Measured on two processors with 64
 // concurrent puts, client included: without workers a put costs 36 us of CPU, with 64 to 256 of
 // them 30.
 func streamWorkers() uint32 { return uint32(64 * runtime.GOMAXPROCS(0)) }

@@ -32,8 +32,8 @@ type watchService struct {
 	admit    func(context.Context) error
 }
 
-// watcher is a stream's data about one of its watchers. The receiving goroutine makes it, then the
-// sending one owns it.
+// watcher is a stream's data about one of its watchers. The receiving goroutine creates it, and the
+// sending one owns it from then on.
 type watcher struct {
 	prev     bool // events come with the previous pair
 	fragment bool // large responses are split
@@ -41,11 +41,11 @@ type watcher struct {
 	quiet    bool // nothing was sent since the last tick
 
 	key, end string // as they are watched
-	denied   error  // why the caller may not continue; sent at the end of the watch
+	denied   error  // set if the caller may not continue; sent at the end of the watch
 }
 
 // Watch implements pb.WatchServer. One goroutine receives and passes requests to the hub; this one
-// sends what the hub has for the stream.
+// sends the hub's batches for the stream.
 func (s *watchService) Watch(stream pb.Watch_WatchServer) error {
 	w := &watchStream{
 		service: s,
@@ -66,7 +66,7 @@ type watchStream struct {
 	hub     *watch.Stream[*api.Event]
 	ended   chan error // receives once, if receiving fails
 
-	// What follows belongs to send.
+	// The fields below belong to send.
 	watchers map[int64]*watcher // known to the client
 	// allowed and who are the users and roles, and the caller, with which the watchers were last
 	// checked.
@@ -75,7 +75,7 @@ type watchStream struct {
 	quiet   map[int64]*watcher // those that want progress reports
 	ticker  *time.Ticker       // runs while quiet is not empty
 	due     []int64            // watchers for which progress has yet to be requested
-	asked   int                // and how many requests are open
+	asked   int                // and the number of open requests
 	frame   watchFrame
 }
 
@@ -87,8 +87,8 @@ func (w *watchStream) close() {
 }
 
 // receive passes requests to the hub until the client has sent its last, or the stream ends. As in
-// etcd, a client that has closed its side still gets events: one over HTTP closes it as soon as its
-// request is sent.
+// etcd, a client that has closed its side still gets events: an HTTP client closes it as soon as
+// its request is sent.
 func (w *watchStream) receive() {
 	if err := w.receiveAll(); !errors.Is(err, io.EOF) {
 		w.ended <- err
@@ -116,8 +116,8 @@ func (w *watchStream) receiveAll() (err error) {
 	}
 }
 
-// create adds a watcher, or sends the client, in order, the reason why not. It fails if the client
-// has not read too many of those.
+// create adds a watcher, or sends the client the error, in order. It fails if the client has too
+// many unread errors of this kind.
 func (w *watchStream) create(r *pb.WatchCreateRequest) error {
 	if r == nil {
 		return nil
@@ -139,7 +139,7 @@ func (w *watchStream) reject(err error) error {
 	return nil
 }
 
-// begin adds a watcher, or returns why not.
+// begin adds a watcher, or returns an error.
 func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest) error {
 	t := &watcher{prev: r.PrevKv, fragment: r.Fragment, progress: r.ProgressNotify}
 	req := watch.Request{
@@ -167,14 +167,14 @@ func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest) error
 	return err
 }
 
-// permit returns why the caller may not watch the watcher's range. An empty range is not watched at
-// all.
+// permit returns an error if the caller may not watch the watcher's range. An empty range is not
+// watched at all.
 func (t *watcher) permit(ctx context.Context, v *fsm.View) error {
 	return readable(ctx, v, t.key, t.end)
 }
 
-// recheck ends the watchers that the current users and roles no longer permit: from then on they
-// are sent nothing but the reason.
+// recheck ends the watchers that the current users and roles no longer permit: from then on, only
+// the reason is sent for them.
 func (w *watchStream) recheck() {
 	v := w.service.node.View()
 	who := api.CallerOf(w.stream.Context())
@@ -241,7 +241,7 @@ func (w *watchStream) send(ctx context.Context) error {
 	}
 }
 
-// watchEnd is how a stream ends if receiving ended with err.
+// watchEnd returns the error of a stream after receiving has ended with err.
 func watchEnd(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return rpctypes.ErrGRPCWatchCanceled
@@ -249,7 +249,7 @@ func watchEnd(err error) error {
 	return err
 }
 
-// answer sends one batch of the hub's.
+// answer sends one batch of the hub.
 func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 	switch b.Kind {
 	case watch.Changed:
@@ -289,7 +289,7 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 func (w *watchStream) control(b *watch.Batch[*api.Event]) *pb.WatchResponse {
 	rev := b.Revision
 	if b.Compacted != 0 {
-		rev = 0 // as in etcd: nothing is known to have been delivered
+		rev = 0 // as in etcd: delivery is not confirmed
 	}
 	resp := &pb.WatchResponse{
 		Header:          w.service.headerAt(w.service.node.View(), rev),
@@ -335,7 +335,7 @@ const maxProgress = 32
 
 // tick reports the progress of watchers that have sent nothing since the last tick.
 func (w *watchStream) tick() {
-	w.due, w.asked = w.due[:0], 0 // what is not answered by now will not be
+	w.due, w.asked = w.due[:0], 0 // requests not answered by now will not be
 	for id, t := range w.quiet {
 		if t.quiet {
 			w.due = append(w.due, id)

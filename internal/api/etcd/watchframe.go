@@ -28,7 +28,7 @@ func (f *watchFrame) headSize() int {
 	return n
 }
 
-// Size is the length of the message. Its name is what listen.Answers looks for.
+// Size is the length of the message. listen.Answers calls it.
 func (f *watchFrame) Size() int {
 	n := f.headSize()
 	for _, e := range f.events {

@@ -18,7 +18,7 @@ import (
 // asker is a caller with the users and roles by which its permissions are checked.
 type asker struct{ fsm.Asker }
 
-// asker returns the caller with the newest users and roles that this member knows.
+// asker returns the caller with the newest users and roles that this member has.
 func (s *leases) asker(ctx context.Context) asker { return askerOf(ctx, s.node.View()) }
 
 func askerOf(ctx context.Context, v *fsm.View) asker {
@@ -35,13 +35,13 @@ func (a asker) known() error { return a.By.CheckKnown(a.Who) }
 
 func (a asker) reads(r keyrange.Range) error { return a.By.Check(a.Who, access.Read, r) }
 
-// sees reports whether the caller may see a lease. By this rule, only root sees a lease without a
-// name and a principal.
+// sees reports whether the caller may see a lease. Only root sees a lease without a name and a
+// principal.
 func (a asker) sees(i *lease.Info) bool {
 	return a.By.CheckLease(a.Who, access.See, fsm.BelongsTo(i)) == nil
 }
 
-// look returns what is needed to check whether the caller may see a lease.
+// look returns the data needed to check whether the caller may see a lease.
 func (a asker) look(l *lease.Lessor, i *lease.Info) api.Held {
 	of := api.Held{ID: i.ID, Found: true, Of: fsm.BelongsTo(i), Token: i.Token}
 	if of.Of == (access.Lease{}) && a.By.Enabled() {
@@ -50,7 +50,7 @@ func (a asker) look(l *lease.Lessor, i *lease.Info) api.Held {
 	return of
 }
 
-// looksAt returns an error if the caller may not see a lease that it referred to by name, or by ID
+// looksAt returns an error if the caller may not see a lease to which it referred by name, or by ID
 // if name is "". As in etcd, a lease without a name and a principal is visible to callers that may
 // read all of its keys.
 func (a asker) looksAt(x api.Held, name string) error {
@@ -65,7 +65,7 @@ func (a asker) touches(what access.Kind, x api.Held) error {
 	return a.MayTouch(what, x.Of, a.EachKey(slices.Values(x.Keys)))
 }
 
-// looksFor returns an error if the caller may not learn that no lease has a name.
+// looksFor returns an error if the caller may not be told that no lease has a name.
 func (a asker) looksFor(name string) error {
 	if name == "" {
 		return a.known()
@@ -105,7 +105,7 @@ func (a asker) principal(asked string) (string, error) {
 	}
 }
 
-// name returns the caller's name or address, for people.
+// name returns the caller's name or address, in readable form.
 func (a asker) name(ctx context.Context) string {
 	if a.Who.User != "" {
 		return a.Who.User

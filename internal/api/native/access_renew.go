@@ -24,7 +24,7 @@ type renewable struct {
 // maxRenewable limits the remembered leases.
 const maxRenewable = 1 << 17
 
-// unknown returns the indexes of the leases that are not known to be held.
+// unknown returns the indexes of the leases that the caller is not known to hold.
 func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (places []int) {
 	if r != nil {
 		r.mu.Lock()
@@ -69,10 +69,10 @@ func (s *leases) unsure(
 	return known.unknown(a, b.asks.IDs, b.asks.Tokens), nil
 }
 
-// denied returns the indexes of the leases that the asker may not renew. It asks the core once
-// about the leases that are not known to be held, without the leader if possible: a lease with a
-// given token has the same holder while it has the token. The leader always decides in the end, and
-// checks only tokens.
+// denied returns the indexes of the leases that the asker may not renew. It queries the core once
+// about the leases that the caller is not known to hold, without the leader if possible: a lease
+// keeps its holder while it keeps its token. The leader makes the final decision, and checks only
+// tokens.
 func (s *leases) denied(
 	ctx context.Context, known *renewable, r *pb.RenewRequest, b *batch,
 ) (out map[int]bool, err error) {
@@ -121,9 +121,9 @@ func (s *leases) denied(
 	return out, nil
 }
 
-// renews returns why the asker may not renew a lease, which was named by name, or by ID if name is
-// "". A lease without a name and a principal may be renewed under the same condition as in etcd's
-// API: otherwise any client could keep the keys of others alive. Whether a name is taken is
+// renews returns an error if the asker may not renew a lease, which was named by name, or by ID if
+// name is "". A lease without a name and a principal may be renewed under the same condition as in
+// etcd's API: otherwise any client could keep other clients' keys alive. Whether a name is taken is
 // revealed only to callers that may see it.
 func (a asker) renews(f *api.Held, name string) error {
 	switch {

@@ -25,8 +25,8 @@ type batch struct {
 	done chan struct{} // closed when all outcomes are known or the batch is cut; nil before wait
 	open int           // number of leases without an outcome
 	over bool          // no response will follow
-	// together is set once the leases with a TTL in asks are renewed, and reported once a response
-	// has included them.
+	// together is set once the leases with a TTL in asks are renewed; reported is set once a
+	// response has included them.
 	together, reported bool
 	answered           bool      // there has been a response
 	singles            []outcome // outcomes of other leases that have not been in a response
@@ -91,8 +91,8 @@ func newBatch(r *pb.RenewRequest, h *pb.Header) *batch {
 	return b
 }
 
-// deny removes leases of a request from what is asked. The response repeats only what the request
-// says of them.
+// deny removes leases of a request from asks. For them, the response repeats only the data in the
+// request.
 func (b *batch) deny(places map[int]bool, r *pb.RenewRequest) {
 	for i := range places {
 		if b.denied == nil {
@@ -111,7 +111,7 @@ func (b *batch) RenewedTogether() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.joined != nil {
-		b.reportJoined() // even if nobody waits for the response: the leases are in the groups
+		b.reportJoined() // even if the response is not awaited: the leases are in the groups
 	}
 	if b.over {
 		return
@@ -150,7 +150,7 @@ func (b *batch) RenewedOne(place int, ttl lease.TTL, err error) {
 	b.settle(1)
 }
 
-// settle counts outcomes.
+// settle counts known outcomes.
 func (b *batch) settle(n int) {
 	if b.open -= n; b.open == 0 {
 		b.finish()

@@ -15,14 +15,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A Cache receives what the leader sends to an open cache. Its methods are called on the core's
+// A Cache receives the leader's messages to an open cache. Its methods are called on the core's
 // goroutine and must not block.
 type Cache interface {
 	// Opened reports the outcome of OpenCache.
 	Opened(term uint64, err error)
 	// Invalidated lists the ranges that the cache must drop.
 	Invalidated(i *replica.Invalidation)
-	// Reopen reports a new leader, to which the cache must report again what it has.
+	// Reopen reports a new leader, to which the cache must report its contents again.
 	Reopen(term uint64)
 }
 
@@ -30,7 +30,7 @@ const (
 	// maxHas bounds the ranges in one message of a cache.
 	maxHas = 10_000
 	// maxDrops and maxDropBytes bound the ranges, and the bytes of their keys, of the invalidations
-	// that a client has not read. A client that exceeds them is told to drop everything.
+	// that a client has not read. A client that exceeds them must drop everything.
 	maxDrops     = 4096
 	maxDropBytes = 1 << 20
 )
@@ -72,8 +72,8 @@ func newCaches(n Node, wake func()) *caches {
 	}
 }
 
-// begin opens a cache, unless the stream has ended. The receiving goroutine learns of the end late,
-// and a cache that is opened after it would never acknowledge anything.
+// begin opens a cache, unless the stream has ended. The receiving goroutine notices the end late,
+// and a cache that is opened after the end would never acknowledge anything.
 func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 	if err := checkCacheRef(r.GetLease()); err != nil {
 		return err
@@ -134,8 +134,9 @@ func (c *caches) has(of fsm.Holding) bool {
 	return x != nil && !x.end
 }
 
-// ack passes an acknowledgement to the leader, without a list of dropped ranges that is too long.
-// The leader may believe that the cache still has those, but must not miss the acknowledgement.
+// ack passes an acknowledgement to the leader, and omits the list of dropped ranges if it is too
+// long. It is harmless if the leader assumes that the cache still has those, but the
+// acknowledgement must arrive.
 func (c *caches) ack(a *pb.CacheAck) {
 	c.mu.Lock()
 	x := c.last[fsm.Holding{

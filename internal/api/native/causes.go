@@ -14,12 +14,12 @@ import (
 const maxCauses = 1 << 16
 
 // causes remembers how leases ended recently, by token. It reads lease events only when a cause is
-// asked for, so that events cost nothing otherwise. The zero value is empty.
+// requested, so that events cost nothing otherwise. The zero value is empty.
 type causes struct {
 	mu sync.Mutex // guards the fields below
 	at uint64     // number of the last event that was read
 	of map[lease.Token]cause
-	// last has the last tokens of leases that have ended.
+	// last holds the last tokens of leases that have ended.
 	last map[lease.ID]lease.Token
 }
 
@@ -90,15 +90,15 @@ func (c *causes) explain(a asker, list []lostLease) (rest []lostLease) {
 	return rest
 }
 
-// lostLease is a lease that has ended, and the token that its holder named, or 0.
+// lostLease is a lease that has ended, and the token in the holder's request, or 0.
 type lostLease struct {
 	result *pb.RenewResult
 	token  lease.Token
 }
 
 // explain sets the causes in the results of lost leases. The leader, which reported the loss, may
-// know more than this member; after a confirm round this member knows as much. It waits for that
-// only briefly, and only for callers that named a token.
+// be ahead of this member; after a confirm round, this member has caught up. explain waits for that
+// only briefly, and only for callers that sent a token.
 func (s *leases) explain(ctx context.Context, list []lostLease) {
 	if len(list) == 0 {
 		return

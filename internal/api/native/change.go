@@ -29,8 +29,8 @@ func (s *leases) changeTTL(
 	return &pb.ChangeTTLResponse{Header: c.header, Lease: c.lease}, nil
 }
 
-// handOver hands a lease over. A repetition returns no secret: the one that it draws is not the
-// lease's.
+// handOver hands a lease over. A repetition returns no secret, because the lease does not have the
+// newly drawn one.
 func (s *leases) handOver(
 	ctx context.Context, r *pb.HandOverRequest, n number,
 ) (*pb.HandOverResponse, error) {
@@ -62,8 +62,8 @@ func (s *leases) handOver(
 	return &pb.HandOverResponse{Header: c.header, Lease: c.lease, Secret: secret}, nil
 }
 
-// resume takes a lease over with its secret. The state machine compares hashes, so the time that it
-// takes reveals nothing about the secret.
+// resume takes a lease over with its secret. The state machine compares hashes, so its timing
+// reveals nothing about the secret.
 func (s *leases) resume(
 	ctx context.Context, r *pb.ResumeRequest, n number,
 ) (*pb.ResumeResponse, error) {

@@ -110,8 +110,8 @@ func checkCacheRef(r *pb.LeaseRef) error {
 	return checkRef(r, true)
 }
 
-// checkRenewRef is checkRef for a renewal. A client that renewed by name alone could renew the
-// lease of another holder, and believe that it holds the lease itself. The token rules that out.
+// checkRenewRef is checkRef for a renewal. With the name alone, a client could renew the lease of
+// another holder, and believe that it still holds the lease. The token rules that out.
 func checkRenewRef(r *pb.LeaseRef) error {
 	return checkRef(r, r.GetId() == 0 && r.GetName() != "")
 }

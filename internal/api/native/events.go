@@ -17,8 +17,8 @@ import (
 const (
 	// maxEvents bounds the events of one response. maxMessage bounds its bytes, roughly.
 	maxEvents = 512
-	// A client receives a response without events after progressEvery events that do not match its
-	// request, or progressAfter one of them, so that it can resume at another member.
+	// A client receives a response without events once progressEvery events have not matched its
+	// request, or progressAfter the first of them, so that it can resume at another member.
 	progressEvery = 1024
 	progressAfter = 10 * time.Second
 )
@@ -29,7 +29,7 @@ func (s *leases) Events(r *pb.EventsRequest, out pb.LeaseService_EventsServer) e
 }
 
 // events sends lease events until the context ends, the member stops, or send returns an error.
-// Send may block: events do not queue up meanwhile.
+// send may block: events do not queue up meanwhile.
 func (s *leases) events(
 	ctx context.Context, r *pb.EventsRequest, send func(*pb.EventsResponse) error,
 ) error {
@@ -150,7 +150,7 @@ func (e *events) pass(ctx context.Context) error {
 			return err
 		}
 		if e.expiring != nil {
-			// First: a silent lease may have ended since, but not the other way round.
+			// This comes first: a silent lease may have ended since, but not the other way round.
 			if err := e.expiring.follow(ctx, v); err != nil {
 				return err
 			}
@@ -206,7 +206,7 @@ func (e *events) choose(piece []fsm.LeaseEvent) []*pb.LeaseEvent {
 	return list
 }
 
-// respondExpiring sends which leases will end soon, once all events are sent.
+// respondExpiring sends the leases that will end soon, once all events are sent.
 func (e *events) respondExpiring(ctx context.Context, v *fsm.View) error {
 	if e.expiring == nil {
 		return nil

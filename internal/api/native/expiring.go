@@ -20,7 +20,7 @@ const (
 	scanBatch = 512
 )
 
-// expiring finds the leases of a stream of lease events that will end soon because they are not
+// expiring finds, for a stream of lease events, the leases that will end soon because they are not
 // being renewed. Leases that are renewed on time never fall silent and cost nothing here. It
 // belongs to one goroutine.
 //
@@ -79,7 +79,7 @@ func (e *expiring) follow(ctx context.Context, v *fsm.View) error {
 	return e.scan(ctx, 0)
 }
 
-// learn processes that a lease has fallen silent, or was renewed again.
+// learn records that a lease has fallen silent, or was renewed again.
 func (e *expiring) learn(s *fsm.Silence) {
 	switch held := e.leases[s.Info.ID]; {
 	case s.Until == 0:
@@ -91,8 +91,8 @@ func (e *expiring) learn(s *fsm.Silence) {
 	}
 }
 
-// scan looks through all leases, off the core's goroutine, for silent ones that end at an instant
-// or later.
+// scan searches all leases, outside the core's goroutine, for silent ones that end at an instant or
+// later.
 func (e *expiring) scan(ctx context.Context, from lease.Instant) error {
 	var view lease.View
 	var index uint64
@@ -119,7 +119,7 @@ func (e *expiring) scan(ctx context.Context, from lease.Instant) error {
 		}
 	}
 	if err := e.found(ctx, batch, from); err != nil || from > 0 {
-		return err // what happened since is reported once more, which is harmless
+		return err // the changes since are then reported again, which is harmless
 	}
 	e.begun, e.index = true, index
 	return e.forget(ctx)
@@ -206,8 +206,8 @@ func (e *expiring) add(info *lease.Info, until lease.Instant) {
 	e.shed()
 }
 
-// shed drops the later half of next if it is too long, but no lease that ends together with one
-// that stays.
+// shed drops the later half of next if it is too long, but no lease that ends at the same instant
+// as one that is kept.
 func (e *expiring) shed() {
 	if len(e.next) <= e.limit {
 		return
@@ -230,7 +230,7 @@ func (e *expiring) shed() {
 	e.limit = max(maxSilent, 2*keep)
 }
 
-// renewed processes that a lease was renewed.
+// renewed records that a lease was renewed.
 func (e *expiring) renewed(info *lease.Info) {
 	s := e.leases[info.ID]
 	if s == nil {
@@ -244,7 +244,7 @@ func (e *expiring) renewed(info *lease.Info) {
 	e.remove(s)
 }
 
-// ended processes that a lease has ended.
+// ended records that a lease has ended.
 func (e *expiring) ended(info *lease.Info) {
 	if s := e.leases[info.ID]; s != nil && s.info.Token == info.Token {
 		e.remove(s)
@@ -284,7 +284,7 @@ func (e *expiring) take(ctx context.Context) ([]*pb.LeaseEvent, error) {
 	return out, nil
 }
 
-// near reports whether an instant is within the requested time from now.
+// near reports whether an instant lies within the requested time from now.
 func (e *expiring) near(until, now lease.Instant) bool {
 	return lease.TTL(until-1-now) <= e.within
 }

@@ -14,9 +14,9 @@ import (
 // calls next; any goroutine may call the other methods. When next has something to return, the feed
 // wakes the stream.
 type feed interface {
-	// end ends the request with this ID, if there is one. Its last response has more unset.
+	// end ends the request with this ID, if there is one. In its last response, more is not set.
 	end(id uint64)
-	// refuse is end with an error for the client.
+	// refuse ends a request like end, with an error for the client.
 	refuse(id uint64, why error)
 	// next returns the next response, or nil.
 	next() *pb.Response
@@ -32,7 +32,7 @@ type feeds struct {
 
 	// These belong to the sending goroutine.
 	list  []feed // all of them, in any order
-	asked int    // the index of the feed that was asked last
+	asked int    // the index of the feed whose next was called last
 }
 
 // needFeeds returns the feeds, and makes them if necessary. The receiving goroutine calls it.
@@ -51,7 +51,7 @@ func (t *stream) needFeeds() *feeds {
 	closing := t.closing
 	t.mu.Unlock()
 	if closing {
-		f.close() // End did not see them
+		f.close() // close, which ran before, did not see them
 	}
 	t.waker.wake() // the sender must start to wait for them
 	return f
@@ -82,9 +82,9 @@ func (f *feeds) next() *pb.Response {
 	return nil
 }
 
-// addFromFeeds adds responses of the feeds to a message, whose size it takes and returns, and
-// reports whether it added any. It fills only one message, so that feeds do not delay the outcomes
-// of other requests.
+// addFromFeeds adds responses of the feeds to a message, and reports whether it added any. It takes
+// and returns the size of the message. It fills only one message, so that feeds do not delay the
+// outcomes of other requests.
 func (t *stream) addFromFeeds(m *pb.ServerMessage, size int) (_ int, added bool, err error) {
 	f := t.feeds.Load()
 	for f != nil && size < maxMessage && len(m.Responses) < maxResponses {
@@ -106,10 +106,10 @@ func (t *stream) addFromFeeds(m *pb.ServerMessage, size int) (_ int, added bool,
 	return size, added, nil
 }
 
-// review ends the open requests that the caller is no longer permitted. A view that withdraws a
-// permission is published no later than the events that the permission covered. So a stream that
-// reviews after it took a response from a feed knows whether it may send it. An error ends the
-// stream: the caller must log in again.
+// review ends the open requests for which the caller no longer has permission. A view that
+// withdraws a permission is published no later than the events that the permission covered. So a
+// stream that reviews after it took a response from a feed knows whether it may send it. An error
+// ends the stream: the caller must log in again.
 func (t *stream) review() error {
 	f := t.feeds.Load()
 	var list []api.Lost
@@ -133,7 +133,7 @@ func (t *stream) review() error {
 	return nil
 }
 
-// opened ends the trace of a lasting request, if it has one, with its first response.
+// opened ends the trace of a lasting request, if there is one, at its first response.
 func (t *stream) opened(r *pb.Response) {
 	if t.o.Trace == nil {
 		return
@@ -196,7 +196,7 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 	return nil
 }
 
-// followsLocked starts or stops to count a request for lease events. A cancel stops it at once, so
+// followsLocked starts or stops counting a request for lease events. A cancel stops it at once, so
 // that the client can start another before the goroutine of the first has ended.
 func (t *stream) followsLocked(q *request, counts bool) {
 	switch {

@@ -44,10 +44,10 @@ func (s *leases) granting(ctx context.Context, r *pb.GrantRequest) (*granting, e
 
 func (g *granting) command() fsm.Command { return grantCommand(g.terms, g.request) }
 
-// finish makes the response from the outcome of the command. If an ID that the member drew is in
-// use, which is unlikely, finish tries others. Those proposals have no number, since the number has
-// an outcome already. If the outcome is the remembered one of a repeated number, the lease's TTL
-// has been running since, so finish renews the lease first.
+// finish makes the response from the outcome of the command. In the unlikely case that the ID that
+// the member drew is in use, finish tries others. Those proposals have no number, since the number
+// already has an outcome. If the outcome is the remembered one of a repeated number, the lease's
+// TTL has been running since, so finish renews the lease first.
 func (g *granting) finish(
 	ctx context.Context, res *fsm.Result, err error,
 ) (*pb.GrantResponse, error) {
@@ -162,7 +162,8 @@ func (s *leases) checkGrant(r *pb.GrantRequest) error {
 	return checkLabels(r.Labels)
 }
 
-// ttl returns the TTL of a request. A lease that holds ranges may leave it to the server.
+// ttl returns the TTL of a request. For a lease that holds ranges, the client may leave it to the
+// server.
 func (s *leases) ttl(r *pb.GrantRequest) lease.TTL {
 	if r.TtlMs == 0 && len(r.Holds) > 0 {
 		return min(usualCacheTTL, s.o.MaxCacheTTL)

@@ -13,13 +13,13 @@ type lates struct {
 	timer *time.Timer
 }
 
-// late is a look at renewals at some time. It does not block.
+// late is a scheduled check of renewals. It does not block.
 type late struct {
 	at   time.Time
 	look func()
 }
 
-// add schedules a call of look after partly, or up to twice that.
+// add schedules a call of look after between one and two times partly.
 func (l *lates) add(look func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,7 +33,7 @@ func (l *lates) add(look func()) {
 	}
 }
 
-// look calls what is due.
+// look calls the checks that are due.
 func (l *lates) look() {
 	now := time.Now()
 	l.mu.Lock()
@@ -43,7 +43,7 @@ func (l *lates) look() {
 	}
 	due := l.list[:n:n]
 	if l.list = l.list[n:]; len(l.list) > 0 {
-		l.timer.Reset(partly) // together: a wake-up for each would cost as much as its renewal
+		l.timer.Reset(partly) // one wake-up for all, which are cheaper
 	} else {
 		l.list = nil
 	}

@@ -72,7 +72,7 @@ func (s names) ListLimits(
 	// The core sends to it, possibly after this call has ended.
 	found := make(chan []fsm.Use, 1)
 	wants := r.GetRole() == ""
-	if wants { // only for root, since it costs the core
+	if wants { // only for root, since it costs the core time
 		if v, err = s.viewOfRoot(ctx, func(*lease.Lessor) { found <- s.node.Uses() }); err != nil {
 			return nil, err
 		}

@@ -14,16 +14,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The bounds of a page: its leases, their keys in all, and its bytes, which must stay below what
-// clients accept. The first lease may exceed the latter two.
+// The bounds of a page: the number of its leases, the total number of their keys, and its bytes,
+// which must stay below the limit of clients. The first lease may exceed the latter two.
 const (
 	maxPage      = 1000
 	maxPageKeys  = 10_000
 	maxPageBytes = 2 << 20
 )
 
-// list returns a page of leases. It chooses the leases from a view, off the core's goroutine, and
-// then asks the leader for their remaining times.
+// list returns a page of leases. It chooses the leases from a view, outside the core's goroutine,
+// and then requests their remaining times from the leader.
 func (s *leases) list(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
 	size := int(r.PageSize)
 	if size < 0 || size > maxPage {
@@ -84,7 +84,7 @@ func (l listing) matches(i *lease.Info) bool {
 	return matches(l.ListRequest, i) && (l.all() || l.sees(i))
 }
 
-// visible removes what the caller may not see now: leases of a page, and their keys and ranges.
+// visible removes from a page the leases, keys and ranges that the caller may not see now.
 func (s *leases) visible(
 	ctx context.Context, list []*pb.Lease, page []lease.Info,
 ) (out []*pb.Lease, err error) {

@@ -32,10 +32,10 @@ type RenewedAll interface {
 
 // Submission is a request to the core.
 type Submission struct {
-	// Command is proposed. It names its caller itself (fsm.By). Nil asks for a confirm round, after
-	// which View returns every write that was acknowledged before the Submission.
+	// Command is proposed. It names its caller itself (fsm.By). Nil requests a confirm round, after
+	// which View includes every write that was acknowledged before the Submission.
 	Command fsm.Command
-	// Fill asks, with a confirm round, to cache what is read.
+	// Fill, with a confirm round, requests permission to cache the result.
 	Fill *replica.Fill
 	// To receives the outcome.
 	To Answered
@@ -55,7 +55,7 @@ type Late interface {
 	Late(of Traced)
 }
 
-// SlowCaches are the caches that have delayed writes for long. It is immutable.
+// SlowCaches are the caches that have delayed writes for a long time. It is immutable.
 type SlowCaches struct{ List []SlowCache }
 
 // SlowCache is a cache that delays writes.
@@ -100,16 +100,16 @@ type Node interface {
 	// Holds returns the ranges that a lease holds for caches. Only the f of an Inspect may call it.
 	// It must not modify the result.
 	Holds(id lease.ID) []keyrange.Range
-	// SlowCaches returns the slow caches that this member knows, or nil if there has been none.
+	// SlowCaches returns the slow caches that this member knows of, or nil if there have been none.
 	// OnLeaseNews announces changes.
 	SlowCaches() *SlowCaches
-	// OpenCache tells the leader what a cache has. From now on, to is the only receiver of its
-	// invalidations.
+	// OpenCache reports the contents of a cache to the leader. From now on, to is the only receiver
+	// of its invalidations.
 	OpenCache(o replica.OpenCache, to Cache) error
-	// AckCache tells the leader what a cache has dropped. It has no effect if the cache has been
+	// AckCache acknowledges invalidations to the leader. It has no effect if the cache has been
 	// opened elsewhere since.
 	AckCache(a replica.AckCache, from Cache)
-	// CloseCache ends what OpenCache began.
+	// CloseCache closes a cache that OpenCache opened.
 	CloseCache(of fsm.Holding, to Cache)
 	// WaitQueues returns the wait queues. They are always the same.
 	WaitQueues() *waitqueue.Queues

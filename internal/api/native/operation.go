@@ -15,25 +15,26 @@ import (
 )
 
 // Each operation of leasehold.v1 is implemented by one function, which checks its request and
-// returns a job. A unary call performs the job and waits for it; a stream performs many at a time.
-// JSON, the framed stream and relays carry the same calls and streams.
+// returns a job. A unary call performs the job and waits for it; a stream performs many jobs at a
+// time. JSON, the framed stream and relays carry the same calls and streams.
 
-// job is what it takes to respond to a request. Either a command is proposed, or a confirm round
-// is awaited, or neither, and then answer makes the response; or run does it all.
+// job describes the steps that lead to the response to a request. Either a command is proposed, or
+// a confirm round is awaited, or neither, and then answer makes the response; or run does
+// everything.
 type job struct {
 	// command is proposed unless it is nil.
 	command fsm.Command
 	// confirm awaits a confirm round.
 	confirm bool
-	// fill asks, with the confirm round, to cache what is read.
+	// fill, with the confirm round, requests permission to cache the result.
 	fill *replica.Fill
-	// permit returns why the caller may not have the response, given the view that the response is
-	// made from. It is nil if a command decides that.
+	// permit returns an error if the caller may not have the response, given the view that the
+	// response is made from. It is nil if the command's result decides that.
 	permit func(asker) error
 	// answer makes the response.
 	answer answerer
-	// rest, unless nil, returns more steps for some outcomes of the command. Their response takes
-	// the place of answer's. For other outcomes it returns nil.
+	// rest, unless nil, returns more steps for some outcomes of the command, and nil for others.
+	// The response of these steps replaces answer's.
 	rest rester
 	// run takes several steps and blocks.
 	run steps
@@ -168,7 +169,8 @@ func mayReadMuch(j job, r proto.Message) bool {
 	return ok && !one.CountOnly && api.ManyKeys(string(one.RangeEnd), one.Limit)
 }
 
-// keysRead returns about how many keys with their values the response to a request has.
+// keysRead returns approximately how many keys with their values the response to a request
+// contains.
 func (s *store) keysRead(j job, r proto.Message) int64 {
 	v := s.leases.node.View().KV
 	if j.command != nil {
@@ -180,7 +182,7 @@ func (s *store) keysRead(j job, r proto.Message) int64 {
 	return 0
 }
 
-// unary serves the unary calls of LeaseService and StoreService, but Renew.
+// unary serves the unary calls of LeaseService and StoreService, except Renew.
 type unary struct{ *store }
 
 var (

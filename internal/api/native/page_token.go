@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// cursor is the last lease of a page, which may have ended since. The zero value, which precedes
-// the first page, sorts before every lease: an ID is positive, and a name with a prefix is not
-// empty.
+// cursor identifies the last lease of a page, which may have ended since. The zero value, which
+// precedes the first page, sorts before every lease: an ID is positive, and a name with a prefix is
+// not empty.
 type cursor struct {
 	id   lease.ID
 	name string

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// largeMessage is the size, in bytes, from which a message can be overtaken.
+	// largeMessage is the minimum size, in bytes, of messages that can be overtaken.
 	largeMessage = 64 << 10
 	// maxUrgent is the approximate maximum size of messages that overtake, so that they need not
 	// wait.
 	maxUrgent = 16 << 10
 )
 
-// sendLarge sends a large message. Before it, it sends what would be too late after it: renewals,
-// because otherwise a lease could end while the client has not yet read what others requested on
-// the same stream; and invalidations, because otherwise writes would wait for that client. It takes
-// them from the message, from the requests in rest, which are to be sent after it, and from what
-// comes until there is room for the message. The message may become empty.
+// sendLarge sends a large message. It first sends the responses that would be too late after the
+// message: renewals, because otherwise a lease could end while the client still reads large
+// responses on the same stream; and invalidations, because otherwise writes would wait for that
+// client. It takes them from the message, from the requests in rest, which follow the message, and
+// from those that finish before there is room for the message. The message may become empty.
 //
-// An invalidation may overtake an answer: the client does not keep what it is reading if the
-// invalidation names it, and otherwise only knows that the answer has not come yet.
+// An invalidation may overtake an answer: the client does not cache the result of a read in
+// progress if an invalidation covers it.
 func (t *stream) sendLarge(m *pb.ServerMessage, size int, rest []*request) error {
 	stay := make(staying)
 	urgent, passed := t.takeUrgent(m, stay)
@@ -43,8 +43,8 @@ func (t *stream) sendLarge(m *pb.ServerMessage, size int, rest []*request) error
 	return t.grpc.Send(m)
 }
 
-// awaitRoom waits until there is room for a response of about so many keys, which is then made. It
-// sends what is urgent meanwhile, as sendLarge does.
+// awaitRoom waits until there is room for a response of about this many keys, before the response
+// is made. Meanwhile it sends urgent responses, as sendLarge does.
 func (t *stream) awaitRoom(keys int64, rest []*request) error {
 	ready := listen.Making(t.ctx, keys)
 	if ready == nil {
@@ -54,8 +54,8 @@ func (t *stream) awaitRoom(keys int64, rest []*request) error {
 	return t.sendUrgent(ready, t.takeRenewals(rest, t.node.View(), stay), stay)
 }
 
-// sendUrgent sends what is urgent, and what comes until a message is ready to be sent. If it is
-// ready already, the channel is nil.
+// sendUrgent sends urgent responses, including those that arrive before a message is ready to be
+// sent. The channel is nil if the message is ready already.
 func (t *stream) sendUrgent(
 	ready <-chan struct{}, urgent []*pb.Response, stay staying,
 ) error {
@@ -114,7 +114,7 @@ func (t *stream) takeUrgent(
 	return urgent, passed
 }
 
-// cacheNews returns the current invalidations for caches.
+// cacheNews returns the pending invalidations of caches.
 func (t *stream) cacheNews() (news []*pb.Response) {
 	f := t.feeds.Load()
 	if f == nil {
@@ -164,12 +164,12 @@ func (t *stream) takeRenewals(
 	return out
 }
 
-// staying has the requests with a part of the answer behind a large message.
+// staying holds the requests that have a part of their answer in or behind a large message.
 type staying map[uint64]bool
 
-// passes reports whether a part of an answer is a small renewal, and no earlier part stays. Parts
-// keep their order: the first says which leases the others are about, and the last that there are
-// no more.
+// passes reports whether a part of an answer is a small renewal of which no earlier part stays
+// behind. Parts keep their order: the first lists the leases that the others refer to, and the last
+// marks the end.
 func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
 	about := len(m.GetJoined())+len(m.GetGroups()) > 0
 	if m == nil || s[id] || about && s[aboutGroups] {
@@ -185,8 +185,8 @@ func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
 	return false
 }
 
-// aboutGroups is not a request's ID. It is in staying if an answer about groups stays: then no
-// later one may overtake it.
+// aboutGroups is not a request's ID. It is in staying if an answer about groups stays behind, so
+// that no later one overtakes it.
 const aboutGroups = 0
 
 // sendSmall sends responses in small messages.

@@ -85,9 +85,9 @@ func (s *leases) named(ctx context.Context, name string) (lease.Info, error) {
 }
 
 // message converts a lease, whose remaining time the leader has reported. It returns nil if the
-// lease is gone at this member or at the leader: one of the two is newer. Whether the lease is
-// delayed also follows from the leader's report, because the remaining time of a live lease must
-// not be taken for that of a lock delay that has begun since.
+// lease has ended on this member or on the leader, whichever is newer. Whether the lease is delayed
+// is taken from the leader's report, too, so that the remaining time of a live lease is not
+// mistaken for that of a lock delay that has begun since.
 func message(l *lease.Lessor, id lease.ID, left replica.Left, keys bool) *pb.Lease {
 	info, ok := l.Lookup(id)
 	if !ok || !left.Found && left.TTL == 0 && !info.Delayed {
@@ -112,8 +112,8 @@ func keysOf(l *lease.Lessor, id lease.ID) [][]byte {
 }
 
 // checkToken reports whether a token is its lease's current one. A token is valid until the end of
-// its lease is in the log, and so in the state after a confirm round, whatever the leader's timers
-// say.
+// its lease is in the log, and therefore in the state after a confirm round, regardless of the
+// leader's timers.
 func (s *leases) checkToken(
 	ctx context.Context, r *pb.CheckTokenRequest,
 ) (*pb.CheckTokenResponse, error) {

@@ -22,7 +22,7 @@ func (s *streams) TakeGroups(l *channel.Link) (end func()) {
 	return func() { s.node.EndKeeper(replica.Keeper(by)) }
 }
 
-// round renews groups for a relay. If that is not possible, the outcome names none of them, and the
+// round renews groups for a relay. If that is not possible, the outcome lists none of them, and the
 // relay makes its clients renew their leases individually.
 func (s *streams) round(l *channel.Link, by replica.Keeper, r *pb.RelayRound) {
 	o := &roundOutcome{link: l, header: s.headerNow()} // from before the renewals, see leases.renew
@@ -42,7 +42,7 @@ func (s *streams) round(l *channel.Link, by replica.Keeper, r *pb.RelayRound) {
 		o.RenewedGroups()
 		return
 	}
-	// Without an outcome the relay ends all groups, so no leave is lost.
+	// Without an outcome, the relay ends all groups, so it loses no leave.
 	if err := s.node.RenewAll(&o.asks); err != nil && len(r.Leave) == 0 {
 		o.RenewedGroups()
 	}

@@ -19,12 +19,12 @@ const (
 	// earlier deadline.
 	patience = 7 * time.Second
 	// A call with a deadline is answered before it, so that the answer arrives in time: earlier by
-	// a tenth of its time, at most by maxHaste.
+	// a tenth of the remaining time, but at most by maxHaste.
 	maxHaste = 250 * time.Millisecond
 )
 
 // partly is how long a renewal over a stream waits for its slowest leases before the others are
-// reported, or up to twice that.
+// reported. The wait may be up to twice as long.
 const partly = 20 * time.Millisecond
 
 // Renew implements pb.LeaseServiceServer. If the renewal of a lease takes long, for example because
@@ -40,15 +40,15 @@ func (s *leases) Renew(ctx context.Context, r *pb.RenewRequest) (*pb.RenewRespon
 }
 
 // renew is Renew. If a lease takes longer and part is not nil, part is called soon with the known
-// outcomes, and the response has the rest: over a stream no lease delays another (T15).
+// outcomes, and the response has the rest, so that on a stream no lease delays another (T15).
 func (s *leases) renew(
 	ctx context.Context, r *pb.RenewRequest, known *renewable, part func(*pb.RenewResponse),
 ) (*pb.RenewResponse, error) {
 	if err := checkRenew(r); err != nil {
 		return nil, err
 	}
-	// From before the renewals: a client that sees a lease revoked at a revision must not see it
-	// renewed at a later one.
+	// The header is from before the renewals: a client that sees a lease revoked at a revision must
+	// not see it renewed at a later one.
 	h := s.headerNow()
 	if len(r.Leases)+len(r.Ids) == 0 {
 		return &pb.RenewResponse{Header: h}, nil
@@ -118,8 +118,8 @@ func (s *leases) sendPart(ctx context.Context, b *batch, part func(*pb.RenewResp
 	}
 }
 
-// renew renews leases over a stream. If the outcomes come soon, as almost always, this needs no
-// goroutine, no deadline and no second check of the caller: these renewals are most of the cost of
+// renew renews leases over a stream. If the outcomes arrive soon, as almost always, this needs no
+// goroutine, no deadline and no second check of the caller. These renewals are most of the cost of
 // idle clients.
 func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	if err := checkRenew(r); err != nil {
@@ -139,7 +139,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	}
 	switch {
 	case t.relay != nil && b.columns:
-		// The relay manages the groups; the client does not know them.
+		// The relay manages the groups; they are invisible to the client.
 		b.asks.Keeper, b.joined = replica.Keeper(t.relay.Keeper()), t.relay.SendJoined
 	case t.relay == nil && (r.Join && b.columns || b.groups != noGroups):
 		if t.keeper.Load() == 0 {
@@ -158,7 +158,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 		t.mu.Unlock()
 		return err
 	}
-	// From here on q may be reused for another request, unless there is something to wait for.
+	// From here on, q may be reused for another request, unless an outcome is still pending.
 	look := func() {
 		done := b.wait()
 		if done == nil {
@@ -191,8 +191,8 @@ func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 	return nil
 }
 
-// part sends a part of the answer to a renewal. Its leases no longer count: leases that take long
-// do not delay renewals of others (T15).
+// part sends a part of the answer to a renewal. Its leases no longer count, so that slow leases do
+// not delay renewals of others (T15).
 func (t *stream) part(q *request, m *pb.RenewResponse) {
 	reported := len(m.Results)
 	for _, ttl := range m.TtlMs {
@@ -213,8 +213,8 @@ func (t *stream) part(q *request, m *pb.RenewResponse) {
 // lastKeeper is the last keeper number used in this process.
 var lastKeeper atomic.Uint64
 
-// renewed makes the answer to a renewal with known outcomes. It reports whether the answer comes
-// later, because the causes of lost leases must be looked up.
+// renewed makes the answer to a renewal with known outcomes. It reports whether the answer is
+// postponed, because the causes of lost leases must be looked up.
 func (t *stream) renewed(q *request) (later bool) {
 	resp := q.renewals.end()
 	lost := q.renewals.lost
@@ -230,7 +230,7 @@ func (t *stream) renewed(q *request) (later bool) {
 	return true
 }
 
-// identified returns references by ID for references some of which are by name. One confirm round
+// identified converts references, some of them by name, to references by ID. One confirm round
 // reads which leases have these names. Renewals are not in the log, so this comes before them; but
 // a lease keeps its name until its end, and the renewal uses the lease's ID. If no lease has the
 // name, or one with another ID than the reference, the ID in the result is 0, which no lease has.

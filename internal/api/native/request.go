@@ -28,12 +28,12 @@ type request struct {
 	writes bool               // so after a timeout its outcome is unknown
 	feed   feed               // the feed that serves it, if it has responses until it is canceled
 	cancel context.CancelFunc // of its goroutine, if it has one
-	given  bool               // it was given up: another request has its answer
+	given  bool               // another request has taken over its answer
 	// renewals belong to a renewal that has no goroutine, or had none at first.
 	renewals *batch
 	counted  countedRenewal
-	counts   bool // it counts as one of the stream's requests for events
-	// keys is about how many keys with their values the response has, or 0 if they are few.
+	counts   bool // it counts towards the stream's requests for events
+	// keys is approximately how many keys with their values the response has, or 0 if they are few.
 	keys int64
 
 	// The outcome, of the job or as the response itself.
@@ -73,10 +73,11 @@ func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
 	return q
 }
 
-// requests has empty requests, for reuse by any stream.
+// requests holds empty requests, for reuse by any stream.
 var requests = sync.Pool{New: func() any { return new(request) }}
 
-// prepare makes the job of a request that has one, and does nothing else. Its error is the answer.
+// prepare makes the job of a request that has one, and does nothing else. If it fails, its error is
+// the answer.
 func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	number, err := numberOf(m, r)
 	if err == nil {
@@ -118,7 +119,7 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 
 // admit refuses a request if its caller makes too many. It never refuses renewals or the session at
 // the beginning of a stream: a lease must not end because of a limit. Further sessions are like
-// other requests: each goes through the log, and makes the cluster forget another one.
+// other requests: each goes through the log, and makes the cluster drop another one.
 func (t *stream) admit(r *pb.Request) error {
 	switch r.Body.(type) {
 	case *pb.Request_Renew:
@@ -169,8 +170,8 @@ func (t *stream) requireLogin(who access.Caller) error {
 }
 
 // fills returns f, or nil if the read may not be cached: if access control is enabled, and the
-// cache is not open on this stream. A caller who opened a cache was found to hold its lease.
-// Otherwise another reader could make writes wait for somebody else's cache.
+// cache is not open on this stream. A caller that has opened the cache has been found to hold its
+// lease. Without this rule, another reader could make writes wait for a cache that is not its own.
 func (t *stream) fills(f *replica.Fill) *replica.Fill {
 	if f == nil || !t.node.View().Access.Enabled() {
 		return f
@@ -182,7 +183,7 @@ func (t *stream) fills(f *replica.Fill) *replica.Fill {
 	return f
 }
 
-// entrust gives a request to a feed, or to a new goroutine.
+// entrust passes a request to a feed, or to a new goroutine.
 func (t *stream) entrust(q *request, r *pb.Request) error {
 	switch x := r.Body.(type) {
 	case *pb.Request_Watch:
@@ -214,13 +215,13 @@ func (t *stream) entrust(q *request, r *pb.Request) error {
 	}
 }
 
-// run answers a request with a call in a goroutine; writes means that the call may change
+// run answers a request with a call in a goroutine; writes is true if the call may change
 // something.
 func (t *stream) run(q *request, call steps, writes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closing {
-		return // there is nobody to answer
+		return // no answer is wanted any more
 	}
 	ctx := t.callsLocked()
 	if q.trace == nil && q.kind != "" {
@@ -299,7 +300,7 @@ func (q *request) deliver(m proto.Message, sent chan<- struct{}) {
 	given.over(nil)
 }
 
-// givenLocked returns the request that now has the answer; q's own outcome will not be sent.
+// givenLocked returns the request that takes over the answer; q's own outcome will not be sent.
 func (q *request) givenLocked() *request {
 	q.given = true
 	return &request{

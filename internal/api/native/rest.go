@@ -11,8 +11,8 @@ import (
 )
 
 // A stream without HTTP/2, or through a relay, has no goroutines while its client sends nothing and
-// waits for nothing but renewals. It rests: nobody receives until something arrives. And it pauses:
-// nobody sends until something wakes it.
+// waits for nothing but renewals. It rests: it has no receiving goroutine until something arrives.
+// And it pauses: it has no sending goroutine until something wakes it.
 
 // usualLinger is how long a stream keeps its receiving goroutine after a request other than a
 // renewal: such a client may soon send another.
@@ -36,8 +36,7 @@ func (t *stream) await(d time.Duration) bool {
 	return t.rest.Await(d)
 }
 
-// beginRest begins a rest, and reports whether it did: then nobody receives until something
-// arrives.
+// beginRest begins a rest, and reports whether it did: the receiving goroutine must then end.
 func (t *stream) beginRest() (begun bool) {
 	t.resting.Store(true)
 	receive := func() {
@@ -62,14 +61,14 @@ type waker struct {
 	resume func() // starts a sending goroutine; nil if a stream never pauses
 
 	mu sync.Mutex
-	// woken has capacity 1, and is nil while the stream pauses. It is changed under mu, but the
-	// sending goroutine may read it without: while there is one, nobody else changes it.
+	// woken has capacity 1, and is nil while the stream pauses. It is changed under mu. The sending
+	// goroutine may read it without mu: while there is one, no other goroutine changes it.
 	woken chan struct{}
 }
 
 func newWaker(resume func()) *waker { return &waker{resume: resume, woken: make(chan struct{}, 1)} }
 
-// wake tells the sender that there may be something to send or to check. It does not block.
+// wake wakes the sender, because there may be something to send or to check. It does not block.
 func (w *waker) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,7 +93,7 @@ func (w *waker) pause() bool {
 }
 
 // pause reports whether the stream has nothing to do, so that the sender must end: another
-// goroutine may already be sending by then. What happens after the check wakes the stream.
+// goroutine may already be sending by then. Any event after the check wakes the stream.
 func (t *stream) pause() bool {
 	if t.waker.resume == nil || !t.mayPause() {
 		return false
@@ -107,8 +106,8 @@ func (t *stream) pause() bool {
 	return false
 }
 
-// mayPause reports whether the stream rests, has only renewals open, and nothing has happened that
-// pauses waits for.
+// mayPause reports whether the stream rests, has only renewals open, and none of the events that
+// pauses waits for has happened.
 func (t *stream) mayPause() bool {
 	if !t.resting.Load() {
 		return false
@@ -140,8 +139,8 @@ func (t *stream) mayPause() bool {
 // maxPaused limits the open renewals of a stream that pauses, since each is checked.
 const maxPaused = 64
 
-// pauses has the streams that pause. One goroutine waits for all of them for what each would wait
-// for by itself.
+// pauses holds the streams that pause. One goroutine waits, for all of them, for the events that
+// each would otherwise wait for.
 type pauses struct {
 	mu      sync.Mutex // guards what follows
 	streams map[*stream]struct{}
@@ -181,7 +180,7 @@ func (p *pauses) remove(t *stream) {
 	}
 }
 
-// herd is how many streams are woken at once: each has a goroutine then.
+// herd is how many streams are woken at once: each then gets a goroutine.
 const herd = 64
 
 // wait wakes all streams when the leader changes, when users or permissions have changed, and when

@@ -87,7 +87,7 @@ func (t *stream) reviewIfChanged() error {
 	}
 }
 
-// say sends everything that is ready, and reports whether the stream has ended.
+// say sends everything that is ready. It reports whether the stream has ended.
 func (t *stream) say() (over bool, err error) {
 	t.mu.Lock()
 	t.batch, t.done = t.done, t.batch[:0]
@@ -124,7 +124,7 @@ func (t *stream) over(end error) (bool, error) {
 	return len(t.open) == 0 && len(t.done) == 0, nil
 }
 
-// sendAll sends the outcomes of requests, and a message with responses of the feeds. More reports
+// sendAll sends the outcomes of requests, and a message with responses of the feeds. more reports
 // whether the feeds may have more.
 func (t *stream) sendAll(batch []*request) (more bool, err error) {
 	defer t.release()
@@ -214,7 +214,7 @@ func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
 	}
 	r := q.respond(v)
 	if q.cancel == nil {
-		t.answered = append(t.answered, q) // no goroutine of its own refers to it
+		t.answered = append(t.answered, q) // it has no goroutine that refers to it
 	}
 	return r
 }

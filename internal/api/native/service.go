@@ -34,12 +34,12 @@ type Options struct {
 	// MaxTxnOps bounds the conditions, and the operations of each branch, of a
 	// transaction: 128.
 	MaxTxnOps int
-	// Guard wraps the methods of a service. It refuses calls that require a leader when there is
-	// none, and calls to a learner. Nil refuses none.
+	// Guard wraps the methods of a service. It rejects calls that require a leader when there is
+	// none, and calls to a learner. Nil rejects none.
 	Guard func(grpc.ServiceDesc) *grpc.ServiceDesc
 	// GuardStream is Guard for the streams of StreamService. It is an intercept.Chain.
 	GuardStream intercept.Stream
-	// Admit refuses a request on a stream if its caller exceeds its rate. Nil refuses none.
+	// Admit rejects a request on a stream if its caller exceeds its rate. Nil rejects none.
 	Admit func(context.Context) error
 	// Renewals bounds the cost of one principal's renewals. Nil means a bound of its own.
 	Renewals *api.Renewals
@@ -52,8 +52,8 @@ type Options struct {
 	Slow Slow
 	// Bindings are the member's bindings, or nil for none.
 	Bindings *binding.Bindings
-	// Evidence returns how the member knows a caller, and whether a binding made it a principal.
-	// Nil if it is not known.
+	// Evidence returns how the member identified a caller, and whether a binding made it a
+	// principal. It is nil if that is not known.
 	Evidence func(ctx context.Context) (by pb.WhoAmIResponse_Evidence, bound bool)
 	// Stop, when it is closed, ends all waits. Nil never ends them.
 	Stop <-chan struct{}
@@ -67,14 +67,14 @@ type Options struct {
 
 // Slow reports slow requests. The zero value reports none.
 type Slow struct {
-	// After is the duration from which a request is slow.
+	// After is the minimum duration of a slow request.
 	After time.Duration
 	// Call returns the trace of a slow request, given the name of its field and when it began. Late
 	// is what Late.Late received, or nil.
 	Call func(kind string, begun time.Time, late Traced) Traced
 }
 
-// Traced is the trace of a request: its spans, or a log line that says where its time went.
+// Traced is the trace of a request: its spans, or a log line with the time of each step.
 type Traced interface {
 	// In returns the context for calls of the Node on behalf of the request.
 	In(ctx context.Context) context.Context
@@ -212,7 +212,7 @@ func (s *leases) headerNow() *pb.Header {
 	return s.header(v, v.KV.Revision())
 }
 
-// propose proposes a command and waits for it. A refusal at apply is an error, too.
+// propose proposes a command and waits for it. A rejection at apply is an error, too.
 func (s *leases) propose(ctx context.Context, c fsm.Command) (fsm.Result, error) {
 	res, err := s.node.Propose(ctx, c)
 	if err == nil {

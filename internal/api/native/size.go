@@ -8,8 +8,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// checkSize refuses a message that does not fit into a log entry. An upper bound, which is cheap,
-// nearly always suffices; computing the size takes a twentieth of the time for a transaction.
+// checkSize rejects a message that does not fit into a log entry. An upper bound, which is cheap,
+// nearly always suffices; computing the size would take a twentieth of the time of a transaction.
 func (s *store) checkSize(m proto.Message, bound int) error {
 	if bound <= s.o.MaxRequestBytes {
 		return nil

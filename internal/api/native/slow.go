@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// slowReported has the slow caches that a stream of lease events has reported.
+// slowReported holds the slow caches that a stream of lease events has reported.
 type slowReported struct {
 	seen *SlowCaches // at the last call of changes
 	list []SlowCache

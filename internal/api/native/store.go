@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// store implements the operations of StoreService, and has those of LeaseService.
+// store implements the operations of StoreService, and embeds those of LeaseService.
 type store struct {
 	pb.UnsafeStoreServiceServer
 	*leases

@@ -23,11 +23,11 @@ const (
 	// maxOpen limits the unanswered requests of a stream. If a client sends more, they are not
 	// read.
 	maxOpen = 4096
-	// maxRenewing limits the leases in the unanswered renewals of a stream, unless it is only one
-	// renewal: each takes some hundred bytes.
+	// maxRenewing limits the leases in the unanswered renewals of a stream, unless there is only
+	// one renewal: each lease takes a few hundred bytes.
 	maxRenewing = 16_384
 	// roomPatience is how long requests may wait because of these limits. Then the stream ends: its
-	// renewals wait as well, and it is not possible to see whether its client is still there.
+	// renewals wait as well, and the member cannot detect whether the client is still there.
 	roomPatience = time.Minute
 	// maxPages limits the long answers of a stream that are being made, or waiting to be sent: a
 	// client that requests thousands of lists and reads none must not fill the memory.
@@ -44,7 +44,7 @@ type streams struct {
 var _ intercept.Service = (*streams)(nil)
 
 // Open implements pb.StreamServiceServer. One goroutine receives and submits; this one sends
-// outcomes as they come, in any order. A request whose answer takes several steps has its own
+// outcomes as they arrive, in any order. A request whose answer takes several steps has its own
 // goroutine; puts, deletes, reads, transactions and most grants have none.
 func (s *streams) Open(g pb.StreamService_OpenServer) (err error) {
 	t, err := s.begin(g, nil)
@@ -95,7 +95,7 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 	}
 	t.rest = direct.RestOf(ctx)
 	t.relay = channel.Of(ctx)
-	// The receiver and the sender notice by themselves that the connection or the relay has ended.
+	// The receiver and the sender detect the end of the connection or the relay themselves.
 	if _, ends := ctx.Deadline(); resume != nil && (ends || inner != outer) {
 		context.AfterFunc(ctx, t.waker.wake)
 	}
@@ -141,14 +141,14 @@ type stream struct {
 	open    map[uint64]*request
 	done    []*request // to be sent
 	last    uint64     // the highest ID so far
-	end     error      // why nothing more is received; io.EOF if the client has finished
+	end     error      // the error that ended receiving; io.EOF if the client has finished
 	closing bool       // no more requests may start goroutines
 	look    look
 	// renewing is the number of leases in open renewals of more than one lease.
 	renewing int
 }
 
-// lasting has what a stream has from beginning to end.
+// lasting holds the state that a stream keeps from beginning to end.
 type lasting struct {
 	unguard intercept.Leave
 	waker   *waker
@@ -156,7 +156,7 @@ type lasting struct {
 	// leader and changed are closed when the leader changes, and when users or permissions have
 	// changed. They belong to the sender.
 	leader, changed <-chan struct{}
-	resting         atomic.Bool // nobody receives
+	resting         atomic.Bool // there is no receiving goroutine
 }
 
 // calls are the requests of a stream that have goroutines.
@@ -208,8 +208,8 @@ func (t *stream) finish() {
 	t.calls.Wait()
 }
 
-// receive submits requests until the client or the stream ends, or the stream rests. woken means
-// that it rested and something has arrived.
+// receive submits requests until the client or the stream ends, or the stream rests. woken is true
+// if the stream rested and something has arrived.
 func (t *stream) receive(woken bool) {
 	rests, err := t.receiveAll(woken)
 	if !rests {
@@ -217,7 +217,7 @@ func (t *stream) receive(woken bool) {
 	}
 }
 
-// through records why nothing more is received.
+// through records the reason why nothing more is received.
 func (t *stream) through(err error) {
 	t.mu.Lock()
 	if t.end == nil {
@@ -238,7 +238,7 @@ func (t *stream) receiveAll(woken bool) (rests bool, err error) {
 			if t.beginRest() {
 				return true, nil
 			}
-			busy = time.Now() // it ends, or has something to receive
+			busy = time.Now() // the stream ends, or has something to receive
 		}
 		m, err := t.grpc.Recv()
 		if err != nil {
@@ -319,8 +319,8 @@ var errFull = status.Errorf(codes.ResourceExhausted, "leasehold: the stream has 
 	"without an answer, and none was answered in %v; use more streams, or end watches and waits",
 	maxOpen, roomPatience)
 
-// room reports whether one more request, which renews so many leases, may be open, and updates how
-// many more may be.
+// room reports whether one more request, which renews this many leases, may be open, and updates
+// how many more may be.
 func (t *stream) room(renewing int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -370,7 +370,7 @@ func (t *stream) freeLocked(q *request) {
 }
 
 // enter records that a request is open. A client that reuses an ID could not tell the answers
-// apart. A renewal may come late that a relay was to answer by a round.
+// apart. A renewal that a relay meant to answer by a round may arrive late, with a lower ID.
 func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 	_, renews := r.Body.(*pb.Request_Renew)
 	t.mu.Lock()
@@ -429,7 +429,7 @@ func (t *stream) isOpen(id uint64) bool {
 	return t.open[id] != nil
 }
 
-// leave records that a request is no longer open; ok is false if it was not. A sender that waits
+// leave records that a request is no longer open; ok is false if it was not. A goroutine that waits
 // for room is notified when the response is being sent.
 func (t *stream) leave(id uint64) (ok bool) {
 	t.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// timing has what is known about the time of a request.
+// timing holds the timing data of a request.
 type timing struct {
 	trace Traced // nil if it is not traced
 	kind  string // in case it is slow; "" if it may last, or if slow requests are not reported

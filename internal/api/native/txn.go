@@ -14,7 +14,7 @@ import (
 )
 
 // txnConverter converts a transaction, which checkTxn has accepted, to a command, and the result to
-// a response. It remembers the secrets that it drew.
+// a response. It records the secrets that it drew.
 type txnConverter struct {
 	*store
 	request *pb.TxnRequest

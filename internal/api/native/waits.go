@@ -41,8 +41,8 @@ func newWaits(s *store, wake func()) *waits {
 	return &waits{store: s, wake: wake, open: make(map[uint64]*waiter)}
 }
 
-// begin starts to wait for a key as of a revision. It returns the key's place, or nil if it is in
-// no queue, and whether news will follow.
+// begin starts to wait for a key as of a revision. It returns the key's position, or nil if it is
+// in no queue, and whether notifications will follow.
 func (w *waits) begin(id uint64, a *waitqueue.Ask, asOf int64) (_ *pb.Ticket, more bool) {
 	x := &waiter{feed: w, id: id}
 	entry, news := w.store.node.WaitQueues().Wait(*a, asOf, x)
@@ -56,7 +56,7 @@ func (w *waits) begin(id uint64, a *waitqueue.Ask, asOf int64) (_ *pb.Ticket, mo
 	return ticketOf(&news), true
 }
 
-// end implements feed. The last response waits for the next message.
+// end implements feed. The last response is sent with the next message.
 func (w *waits) end(id uint64) { w.refuse(id, nil) }
 
 // refuse implements feed.

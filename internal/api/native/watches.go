@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// maxFragment is the size in bytes from which a response of a watch is split.
+// maxFragment is the size in bytes above which a response of a watch is split.
 const maxFragment = 1 << 20
 
 // watches are the watches of one stream. Their IDs are those of the requests. Any goroutine may
@@ -28,7 +28,7 @@ type watches struct {
 
 	mu        sync.Mutex // guards the fields up to confirmed
 	quiet     map[int64]*quiet
-	soon      time.Time          // no quiet watch is due before
+	soon      time.Time          // the earliest time at which a quiet watch is due
 	ahead     map[int64]*isAhead // by watch ID
 	confirmed []*isAhead         // after their confirm round
 
@@ -56,7 +56,7 @@ func newWatches(s *store) *watches {
 // may have reached it. After a confirm round, this member knows every revision that was
 // acknowledged before the watch was requested. If the watch is still ahead then, the cluster has
 // been restored to an earlier state, and the watch would skip the revisions that are assigned a
-// second time. So it is refused (T34).
+// second time. So it is rejected (T34).
 type isAhead struct {
 	watches *watches
 	id      int64

@@ -9,8 +9,9 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// WhoAmI implements pb.AccessServiceServer. Anyone may call it, even without a login, since finding
-// that out is the point. Only an expired or invalid login is refused, so that clients log in again.
+// WhoAmI implements pb.AccessServiceServer. Anyone may call it, even without a login, since it
+// shows whether the caller has one. Only an expired or invalid login is rejected, so that clients
+// log in again.
 func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIResponse, error) {
 	v, a, err := s.viewOfNow(ctx, nil)
 	if err != nil {
@@ -32,7 +33,7 @@ func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIRespo
 	for _, name := range u.Roles {
 		r, _ := v.Access.Role(name) // a missing role permits nothing
 		r.Name = name
-		if name == access.Root { // permits everything, whatever it was granted
+		if name == access.Root { // permits everything, regardless of its permissions
 			r.Permissions = everything
 		}
 		resp.Roles = append(resp.Roles, &pb.Role{
@@ -42,7 +43,7 @@ func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIRespo
 	return resp, nil
 }
 
-// everything is what the role root permits.
+// everything lists the permissions of the role root.
 var everything = []access.Permission{
 	{Kind: access.ReadWrite, End: keyrange.NoEnd},
 	{Kind: access.Manage, Key: anyName.Key, End: anyName.End},

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// Calls is a gRPC server that relays can call, too: it knows how to call its methods.
+// Calls is a gRPC server that relays can call, too: it can call its own methods.
 type Calls struct {
 	*grpc.Server
 	methods map[string]method
@@ -49,8 +49,8 @@ func (c *Calls) hasService(name string) bool {
 	return ok
 }
 
-// A Keeper keeps groups of leases alive for relays. TakeGroups makes it handle what a link, which
-// does not run yet, says about them, until end is called.
+// A Keeper keeps groups of leases alive for relays. TakeGroups makes it handle the messages about
+// groups on a link, which must not run yet, until end is called.
 type Keeper interface {
 	TakeGroups(l *channel.Link) (end func())
 }

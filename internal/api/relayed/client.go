@@ -18,7 +18,7 @@ type client struct {
 	relay  *relay
 	key    string // in the relay's clients
 	at     address
-	ctx    context.Context // of its calls; nothing of the relay is in it
+	ctx    context.Context // of its calls; it contains nothing of the relay
 	cancel context.CancelFunc
 
 	// Guarded by the relay's mu.
@@ -26,7 +26,7 @@ type client struct {
 }
 
 // enterLocked adds a call to those of the connection with an address. If the address does not
-// identify the connection, as that of a Unix socket, the call stands for one.
+// identify a connection, as with a Unix socket, the call counts as a connection of its own.
 func (r *relay) enterLocked(c *channel.Channel, at string) *client {
 	key := at
 	if _, _, err := net.SplitHostPort(at); err != nil {
@@ -53,7 +53,7 @@ func (c *client) leave(call *channel.Channel) {
 	}
 }
 
-// retireLocked has later calls of the connection begin with another client.
+// retireLocked makes later calls of the connection start with a new client.
 func (c *client) retireLocked() {
 	if c.relay.clients[c.key] == c {
 		delete(c.relay.clients, c.key)

@@ -36,7 +36,7 @@ type Options struct {
 	// Panics converts panics in streams to errors. If it is nil, they end the process.
 	Panics intercept.Panics
 	// May returns an error if the caller of a context may not be a relay. The channel of
-	// AccessChanged is closed when May must be asked again.
+	// AccessChanged is closed when May must be called again.
 	May           func(context.Context) error
 	AccessChanged func() <-chan struct{}
 	// Account returns a context for the calls of a client's connection to the relay, whose unread
@@ -49,8 +49,8 @@ type Options struct {
 	Stop <-chan struct{}
 }
 
-// KeyKnown is the header by which a relay asks whether a caller has logged in, and by which the
-// answer says so. A relay does not know that itself, and limits what strangers can cost.
+// KeyKnown is the header with which a relay asks whether a caller has logged in, and with which the
+// answer confirms it. A relay cannot tell by itself, and limits what strangers can cost.
 const KeyKnown = "leasehold-known"
 
 // Register adds leasehold.v1.RelayService to the server of calls.
@@ -72,7 +72,7 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 	if err := s.o.May(ctx); err != nil {
 		return api.NativeError(err, api.ReadReason(err))
 	}
-	if err := g.Send(&pb.RelayResponse{}); err != nil { // so that the relay knows that it was accepted
+	if err := g.Send(&pb.RelayResponse{}); err != nil { // shows the relay that it was accepted
 		return err
 	}
 	r := &relay{service: s, ctx: ctx, clients: make(map[string]*client)}
@@ -121,7 +121,7 @@ type relay struct {
 	closed  bool // no more calls begin
 }
 
-// watch ends the stream when the relay may no longer be one, or when the member stops.
+// watch ends the stream when the caller may no longer be a relay, or when the member stops.
 func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
 	for {
 		select {
@@ -131,7 +131,7 @@ func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
 			changed = r.o.AccessChanged()
 			if err := r.o.May(r.ctx); err != nil {
 				end(err)
-				r.link.End(err) // here, because Run may wait for what the relay does not read
+				r.link.End(err) // here, because Run may be blocked by a relay that reads nothing
 				return
 			}
 		case <-r.o.Stop:
@@ -142,7 +142,7 @@ func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
 	}
 }
 
-// wait waits for the calls, and refuses new ones.
+// wait waits for the calls, and rejects new ones.
 func (r *relay) wait() {
 	r.mu.Lock()
 	r.closed = true

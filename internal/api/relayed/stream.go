@@ -105,7 +105,7 @@ func (s *stream) RecvMsg(m any) error {
 	return nil
 }
 
-// failed converts an error to what gRPC's streams return.
+// failed converts an error to the form that gRPC's streams return.
 func (s *stream) failed(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()

@@ -20,7 +20,7 @@ import (
 // cluster and changes nothing, so like the page's files it requires no permission.
 const plans = "plan/"
 
-// Limits of the inputs, so that every computation is finite. Nobody plans a lease of a year.
+// Limits of the inputs, so that every computation is finite. No real plan has a lease of a year.
 const (
 	longest     = 24 * time.Hour
 	least, most = 1e-9, 1e12
@@ -46,8 +46,8 @@ type input struct {
 	Choices []string `json:"choices,omitempty"`
 }
 
-// servePlan answers a question of the page. Since it requires no permission, it computes only one
-// at a time: however many there are, the member has the other cores for its work.
+// servePlan answers a question of the page. Since this requires no permission, only one is computed
+// at a time: the member keeps the other cores for its work.
 func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	question := plan.Questions[name]
 	if question == nil {
@@ -57,7 +57,7 @@ func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	select {
 	case p.planning <- struct{}{}:
 	case <-r.Context().Done():
-		return // there is nobody to answer
+		return // the client is gone
 	}
 	text, err := p.planned(r.URL.RawQuery, question())
 	var wrong *plan.InputError
@@ -70,7 +70,7 @@ func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // a browser that has gone needs no answer
+	_, _ = w.Write(text) // the browser may be gone
 }
 
 // planned computes one answer. It empties planning, which the caller has filled.

@@ -1,7 +1,7 @@
-// Package ui is the page for people at /ui/ of a client port. It serves files, and does the
+// Package ui is the page for people at /ui/ of a client port. It serves files, and runs the
 // computations of package plan, which need nothing from the cluster. Everything else goes through
-// the JSON API of package web, as the user who is logged in. So permissions, the audit log and
-// quotas apply to the page as to every other client.
+// the JSON API of package web, as the logged-in user. So permissions, the audit log and quotas
+// apply to the page as to every other client.
 //
 // The files need no build. files/vendor has third-party files, with their licenses.
 package ui
@@ -28,22 +28,22 @@ const prefix = "/ui/"
 // index is the file for the path of the page itself.
 const index = "index.html"
 
-// Placeholders in the index: whether the page offers changes, "on" or "off", and what serves it,
-// "member" or "relay".
+// Placeholders in the index: whether the page offers changes ("on" or "off"), and which kind of
+// server serves it ("member" or "relay").
 const (
 	acts   = "{{acts}}"
 	server = "{{server}}"
 )
 
-// policy is what a browser may do for the page: load files from this member, and call it. No text
-// from the cluster can become a script, a style, a form or a frame, even if a module is careless
-// with it: browsers with support for trusted types refuse to make HTML of any text.
+// policy limits what a browser may do for the page: it may load files from this member, and call
+// it. No text from the cluster can become a script, a style, a form or a frame, even if a module is
+// careless with it: browsers with support for trusted types refuse to make HTML of any text.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// kinds has the content types of the files, by file extension. The machine's own tables are not
-// used, because a wrong one would break the page.
+// kinds maps file extensions to content types. The machine's own tables are not used, because a
+// wrong one would break the page.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -66,10 +66,10 @@ type file struct {
 
 // Offer configures the page.
 type Offer struct {
-	// ReadOnly omits everything that makes changes. This is not a protection: a user with the
-	// permission to change something can do so without the page.
+	// ReadOnly omits everything that makes changes. This protects nothing: a user with permission
+	// to change something can do so without the page.
 	ReadOnly bool
-	// Relay is for the page of a relay, which does not know the state of the cluster.
+	// Relay is set for the page of a relay, which does not have the state of the cluster.
 	Relay bool
 }
 

@@ -31,8 +31,8 @@ type key struct {
 	entries []*Entry // the waiters with this ticket, usually one
 }
 
-// kind has, in order, the keys that count for some of the waiters. The order is nil while there are
-// so few keys that all are ready, as in most queues.
+// kind holds, in order, the keys that count for some of the waiters. The order is nil while there
+// are so few keys that all are ready, as in most queues.
 type kind struct {
 	queue   *queue
 	skips   bool
@@ -41,7 +41,7 @@ type kind struct {
 	ranks   []*rank
 }
 
-// rank has the waiters of a kind with the same number of permits.
+// rank holds the waiters of a kind with the same number of permits.
 //
 // Invariant: between steps, all entries in waiting come after the key that has permits-1 keys
 // before it.
@@ -101,8 +101,8 @@ func (q *queue) catchUp(v *mvcc.View) (ok bool) {
 // prefixEnd returns the end of the range of a prefix.
 func prefixEnd(prefix string) string { return keyrange.OfPrefix(prefix).End }
 
-// reread replaces the queue, which has all events up to since, by its state in a later view, and
-// notifies the waiters.
+// reread replaces the queue, which includes all events up to since, with its state in a later view,
+// and notifies the waiters.
 func (q *queue) reread(v *mvcc.View, since int64) {
 	old := q.keys
 	q.keys, q.lastDeleted = make(map[string]*key), ""
@@ -255,7 +255,7 @@ func (r *rank) wait(e *Entry) {
 	r.waiting.Set(e)
 }
 
-// ready reports whether it is a key's turn.
+// ready reports whether a key's ticket is ready.
 func (r *rank) ready(k *key) bool {
 	last, ok := r.lastReady()
 	return !ok || !last.Before(k.Ticket)
@@ -293,7 +293,7 @@ func (r *rank) notifyReady(after string, revision int64) {
 	}
 }
 
-// notifyGone notifies the waiters with a key that is gone.
+// notifyGone notifies the waiters of a key that is gone.
 func (q *queue) notifyGone(k *key, news News) {
 	for _, e := range k.entries {
 		if e.state == Waiting {

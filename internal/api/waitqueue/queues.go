@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Ask is what a waiter waits for.
+// Ask describes what a waiter waits for.
 type Ask struct {
 	// Key is a ticket in the queue of Prefix.
 	Key, Prefix string
@@ -32,7 +32,7 @@ const (
 	None State = iota
 	// Waiting: other tickets are before it.
 	Waiting
-	// Ready: it is the ticket's turn.
+	// Ready: fewer tickets than Permits are before it.
 	Ready
 	// Gone: the key was deleted, or detached from its lease.
 	Gone
@@ -52,14 +52,14 @@ type News struct {
 	Unknown bool
 }
 
-// Waiter is notified about its ticket: at most once that it is ready, at most once that its key is
-// gone, and not after that. Notify is called with locks held. It must neither block nor call this
-// package.
+// Waiter is notified about its ticket: at most once that the ticket is ready, then at most once
+// that its key is gone, and never after that. Notify is called with locks held. It must neither
+// block nor call this package.
 type Waiter interface{ Notify(News) }
 
 // Queues are the wait queues of a member that have waiters. It is safe for concurrent use.
 //
-// Lock order: what the hub holds while it distributes, then mu, then what Notify locks.
+// Lock order: the locks that the hub holds while it distributes, then mu, then the locks of Notify.
 type Queues struct {
 	hub  *watch.Hub[*api.Event]
 	view func() *mvcc.View
@@ -103,7 +103,7 @@ func (w *Queues) enter(a Ask, asOf int64, to Waiter) (*Entry, News) {
 	defer w.mu.Unlock()
 	q := w.queueLocked(a.Prefix)
 	if w.reached(q) < asOf && w.queues[a.Prefix] == q {
-		// What the queue lacks has been published, or is about to be.
+		// The missing events have been published, or are about to be.
 		w.unlocked(w.distribute)
 		q = w.queueLocked(a.Prefix)
 	}
@@ -133,7 +133,7 @@ func (w *Queues) unlocked(f func()) {
 }
 
 // distribute makes the hub distribute what has been published. A panic there must end the process,
-// as on the hub's own goroutine: the events are lost, and watchers would not know.
+// as on the hub's own goroutine: events are lost, and watchers would not be notified.
 func (w *Queues) distribute() {
 	done := make(chan struct{})
 	go func() {
@@ -186,7 +186,7 @@ func (w *Queues) readLocked(prefix string) *queue {
 	return q
 }
 
-// reached returns the revision up to which a queue has all events.
+// reached returns the revision up to which a queue includes all events.
 func (w *Queues) reached(q *queue) int64 { return max(w.live, q.from) }
 
 // missing returns the state of a key that is not a ticket now, but may have been one at the
@@ -216,8 +216,9 @@ func Ended(v *mvcc.View, key string, created int64) News {
 	return ending(v, ticket.Ticket{Revision: created, Key: key}, since)
 }
 
-// ending returns how a ticket ended that existed at revision since. If the events right after since
-// have been compacted, the cause is still known if the ticket existed at the compaction.
+// ending returns the cause of the end of a ticket that existed at revision since. If the events
+// right after since have been compacted, the cause is still known if the ticket existed at the
+// compaction.
 func ending(v *mvcc.View, t ticket.Ticket, since int64) News {
 	news := News{State: Gone, Revision: v.Revision(), Created: t.Revision}
 	if c := v.Compacted(); since+1 < c {

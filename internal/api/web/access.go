@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// guard rejects unknown hosts, answers browsers' CORS preflights, and rejects what pages of other
-// origins could send.
+// guard rejects unknown hosts, answers browsers' CORS preflights, and rejects requests that pages
+// of other origins could send.
 func (o Options) guard(next http.Handler) http.Handler {
 	return o.hosts(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.addCORS(w, r)
@@ -26,7 +26,7 @@ func (o Options) guard(next http.Handler) http.Handler {
 		case http.MethodGet, http.MethodHead: // change nothing; the browser withholds the answers
 		default:
 			if origin := r.Header.Get("Origin"); !o.mayCall(origin, r.Host) {
-				// Browsers send some requests of foreign pages without a preflight.
+				// Browsers send some requests from other origins' pages without a preflight.
 				o.Logger.Warn("refused a request of a page of another origin", "origin", origin)
 				text := fmt.Sprintf("Pages of %q may not call this server.", origin)
 				if isOrigin(origin) {
@@ -40,8 +40,8 @@ func (o Options) guard(next http.Handler) http.Handler {
 			r.URL.Path = "/v3/" + rest // like etcd, for clients of etcd 3.3
 		}
 		if strings.HasPrefix(r.URL.Path, "/v1/") && r.Method == http.MethodPost && !isJSON(r) {
-			// A form or text, which browsers send for any page, is rejected here. It is not under
-			// /v3/: curl -d, and etcd clients that set no type, are answered there.
+			// Forms and plain text, which browsers send for any page, are rejected here, but not
+			// under /v3/: curl -d, and etcd clients that set no type, must work there.
 			writeJSON(w, http.StatusUnsupportedMediaType, failure{
 				Code:    int(codes.InvalidArgument),
 				Message: "a request under /v1/ needs the header Content-Type: application/json",
@@ -58,9 +58,9 @@ func isJSON(r *http.Request) bool {
 	return err == nil && kind == "application/json"
 }
 
-// hosts rejects requests that name a host other than this server: those of a page of another site
-// whose name was made to resolve to this machine (DNS rebinding, CVE-2018-5702). TLS needs no such
-// check, since no certificate is valid for such a name.
+// hosts rejects requests that name a host other than this server. They come from a page of another
+// site whose name was made to resolve to this machine (DNS rebinding, CVE-2018-5702). TLS needs no
+// such check, since no certificate is valid for such a name.
 func (o Options) hosts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := hostName(r.Host); r.TLS == nil && !o.isHost(host, r) {
@@ -75,8 +75,8 @@ func (o Options) hosts(next http.Handler) http.Handler {
 }
 
 // isHost reports whether a request may name a host. Without a list, a request to a loopback address
-// must name an address, localhost, or a name of this server: it comes from this machine, and can
-// only mean this machine, unless a browser was misled.
+// must name an address, localhost, or a name of this server: it comes from this machine and must
+// refer to it, unless a browser was misled.
 func (o Options) isHost(host string, r *http.Request) bool {
 	if len(o.HostWhitelist) > 0 {
 		return slices.Contains(o.HostWhitelist, "*") || slices.Contains(o.HostWhitelist, host)
@@ -99,8 +99,8 @@ func (o Options) mayCall(origin, host string) bool {
 }
 
 // isOrigin reports whether a text can be on the list of origins: SCHEME://HOST[:PORT] as browsers
-// send it, in lower case and without the scheme's default port. "null" cannot be, because it stands
-// for many pages, nor can a pattern.
+// send it, in lower case and without the scheme's default port. "null" cannot be on the list,
+// because it stands for many pages; neither can a pattern.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" || u.Hostname() == "" || text != u.Scheme+"://"+u.Host {

@@ -11,8 +11,8 @@ import (
 // maxBuffer is the longest message whose memory is kept for the next one.
 const maxBuffer = 16 << 10
 
-// body is a request body. The limit applies to each message in it, because a watch's body is an
-// endless series of messages.
+// body is a request body. The limit applies to each message in it, because the body of a watch is
+// an endless series of messages.
 type body struct {
 	io.ReadCloser
 	limit, left int64
@@ -72,21 +72,20 @@ func (b *body) decode(dec *decoder, v any) error {
 		b.next(dec)
 		return nil
 	case err == nil:
-		// Read to the end, which not every call of the gateway does, while the wait is still
-		// bounded.
+		// Read to the end while the wait is still bounded; not every call of the gateway does so.
 		_, _ = io.Copy(io.Discard, b)
 		return nil
 	case errors.Is(err, io.EOF), b.broken && !b.duplex:
 		return err
-	case b.broken: // fail keeps the first reason, which may be why it broke
+	case b.broken: // fail keeps the first error, which may be the cause
 	case errors.As(err, new(*unknownFieldError)):
 	case !errors.Is(err, errTooLarge):
 		err = fmt.Errorf("malformed JSON in request: %w", err)
 	}
 	b.fail(err)
 	if b.duplex {
-		// The gateway would close its stream now, and the call could end before it notices that it
-		// was canceled, without an answer to the client.
+		// The gateway would close its stream now, and the call could end before it notices the
+		// cancellation, without an answer to the client.
 		<-b.ended
 	}
 	return err

@@ -31,7 +31,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// services has the services of the gateway: etcd's, including lock and election, and those of
+// services lists the services of the gateway: etcd's, including lock and election, and those of
 // leasehold.v1.
 var services = []protoreflect.FileDescriptor{
 	etcdserverpb.File_rpc_proto, v3lockpb.File_v3lockpb_v3lock_proto,
@@ -67,8 +67,8 @@ func unprintable(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// newGateway returns the JSON gateway. Field names, numbers as strings and the
-// shape of errors and streams are etcd's.
+// newGateway returns the JSON gateway. Field names, numbers as strings, and the format of errors
+// and streams are etcd's.
 func newGateway(o Options) (http.Handler, error) {
 	mux := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.HTTPBodyMarshaler{
@@ -102,7 +102,7 @@ func newGateway(o Options) (http.Handler, error) {
 	}, nil
 }
 
-// gateway bounds the body of each request and reports what is wrong with it.
+// gateway bounds the body of each request and reports errors in it.
 type gateway struct {
 	mux      *runtime.ServeMux
 	limit    int64         // bytes of JSON in one message
@@ -200,7 +200,7 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error { return b.decode(dec, v) })
 }
 
-// jsonCost is what a byte of JSON costs, compared with one of a binary message.
+// jsonCost is the cost of a byte of JSON relative to a byte of a binary message.
 const jsonCost = 8
 
 // turn is replaced by tests.

@@ -94,7 +94,7 @@ func (p *probes) serveHealth(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(`{"health":"true","reason":""}`))
 }
 
-// reason returns why the member is unhealthy, or "".
+// reason returns the reason why the member is unhealthy, or "".
 func (p *probes) reason(ctx context.Context, excluded []string, serializable bool) string {
 	for _, alarm := range p.health.Alarms() {
 		if !slices.Contains(excluded, alarm) {

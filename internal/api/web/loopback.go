@@ -16,17 +16,17 @@ import (
 const loopbackBuffer = 256 << 10
 
 // Bounds on the unread answers that gRPC keeps for one call of the gateway, and for all of them. A
-// client that does not read its JSON stream blocks the gateway, and answers that have come this far
-// do not count for its connection (listen.Answers). These are the smallest sizes that gRPC accepts,
-// and are fixed.
+// client that does not read its JSON stream blocks the gateway, and answers that have reached the
+// gateway no longer count for the client's connection (listen.Answers). These are the smallest
+// sizes that gRPC accepts.
 const (
 	loopbackStream = 64 << 10
 	loopbackAll    = 1 << 20
 )
 
 // Loopback returns a listener for the member's gRPC server and an in-process connection to it: it
-// works whatever the member listens on, such as a Unix socket or mutual TLS, and needs no system
-// call. The caller closes both.
+// works with every kind of listener, even a Unix socket or mutual TLS, and needs no system call.
+// The caller closes both.
 func Loopback() (net.Listener, *grpc.ClientConn, error) {
 	l := bufconn.Listen(loopbackBuffer)
 	conn, err := grpc.NewClient("passthrough:///loopback",

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Settings say whether the gateway and the page are served, and to whom. Members and relays have
-// them in common.
+// Settings configure whether the gateway and the page are served, and to which clients. Members and
+// relays share them.
 type Settings struct {
 	// Gateway serves the JSON gateway.
 	Gateway bool
@@ -21,10 +21,11 @@ const (
 	UIOff, UIReadOnly, UIOn = "off", "read-only", "on"
 )
 
-// DefaultSettings serve everything, to programs and to the server's own pages.
+// DefaultSettings returns settings that serve everything, to programs and to the server's own
+// pages.
 func DefaultSettings() Settings { return Settings{Gateway: true, UI: UIOn} }
 
-// Check returns what is wrong, in terms of the command flags.
+// Check returns an error for an invalid setting, in terms of the command's flags.
 func (s *Settings) Check() error {
 	if !slices.Contains([]string{UIOff, UIReadOnly, UIOn}, s.UI) && (s.Gateway || s.UI != "") {
 		return fmt.Errorf("--ui %q is not one of off, read-only, on", s.UI)

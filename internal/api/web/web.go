@@ -32,14 +32,14 @@ type Health interface {
 	Learner() bool
 	// Alarms returns the names of the raised alarms, as in etcd: "NOSPACE", "CORRUPT".
 	Alarms() []string
-	// Disk returns why clients should use another member because of this member's disk, or nil.
+	// Disk returns an error if clients should use another member because of this member's disk.
 	Disk() error
 	// Read reads a key, with a confirm round or, if serializable, from this member alone, and
 	// returns an error if it could not.
 	Read(ctx context.Context, serializable bool) error
 }
 
-// Versions is the answer of /version.
+// Versions is the answer to /version.
 type Versions struct {
 	Server  string `json:"etcdserver"`
 	Cluster string `json:"etcdcluster"`
@@ -53,14 +53,14 @@ type Versions struct {
 type Leasehold struct {
 	Release string `json:"release"`
 	Cluster string `json:"cluster"`
-	// Held says that a downgrade holds the cluster's version.
+	// Held is true while a downgrade holds the cluster version.
 	Held bool `json:"held,omitempty"`
-	// Speaks are the cluster versions that the server supports.
+	// Speaks is the range of cluster versions that the server supports.
 	Speaks string `json:"speaks"`
-	// Relay says that the server is a relay, which knows only its Release.
+	// Relay is true if the server is a relay, which reports only its Release.
 	Relay bool `json:"relay,omitempty"`
-	// WaitsFor are the members that keep the cluster version from rising although others support a
-	// newer one.
+	// WaitsFor lists the members that keep the cluster version from rising although others support
+	// a newer one.
 	WaitsFor []string `json:"waitsFor,omitempty"`
 }
 
@@ -109,7 +109,8 @@ type Options struct {
 const probeTimeout = 5 * time.Second
 
 // mostScrapes bounds the concurrent requests for /metrics: each keeps all metrics in memory until
-// its client has read them. Beyond it, the oldest request of the address with the most is closed.
+// its client has read them. Above that, the oldest request of the address with the most requests is
+// closed.
 const mostScrapes = 16
 
 // New returns the handler of a client port. The gateway works until ctx ends.

@@ -1,5 +1,5 @@
 // Package etcdtest helps tests to make every call of etcd's API as an anonymous caller, as alice
-// and as root: it has the calls, and who may make them.
+// and as root. It contains the calls, and the callers that may make each of them.
 package etcdtest
 
 import (
@@ -25,7 +25,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Callers are the callers of the calls: "" is anonymous.
+// Callers are the callers that make the calls: "" is anonymous.
 var Callers = []string{"", "alice", "root"}
 
 // Keys returns the commands that put the keys of the calls: a key of alice on lease 1, and keys of
@@ -45,13 +45,13 @@ func Users() []fsm.Command {
 		&fsm.RoleGrant{Role: "a", Permission: access.Permission{
 			Kind: access.ReadWrite, Key: "a", End: "b",
 		}},
-		// One ticket of a queue, without the others.
+		// Only one of the queue's tickets.
 		&fsm.RoleGrant{Role: "a", Permission: access.Permission{Kind: access.ReadWrite, Key: "q/1"}},
 		&fsm.UserGrantRole{User: "alice", Role: "a"},
 	}
 }
 
-// Who says which callers may make a call.
+// Who is the set of callers that may make a call.
 type Who int
 
 // The callers that may make a call.
@@ -194,7 +194,7 @@ func queues() []Call {
 	}
 	return []Call{
 		{lock + "Lock", lockOf("al"), Everyone},
-		{lock + "Lock", lockOf("q"), RootOnly}, // before root attaches keys of others to the lease
+		{lock + "Lock", lockOf("q"), RootOnly}, // before root attaches keys
 		{lock + "Lock", lockOf("l"), RootOnly},
 		{lock + "Unlock", &v3lockpb.UnlockRequest{Key: []byte("ax")}, Everyone},
 		{lock + "Unlock", &v3lockpb.UnlockRequest{Key: []byte("cx")}, RootOnly},
@@ -257,7 +257,7 @@ func (c Call) Do(ctx context.Context, conn grpc.ClientConnInterface) error {
 	if err != nil {
 		return err
 	}
-	_ = s.SendMsg(c.Request) // RecvMsg returns why the stream has ended
+	_ = s.SendMsg(c.Request) // RecvMsg returns the stream's error
 	out := new(pb.WatchResponse)
 	if err := s.RecvMsg(out); err != nil || !strings.HasSuffix(c.Method, "/Watch") || !out.Canceled {
 		return rpctypes.Error(err)
@@ -266,7 +266,7 @@ func (c Call) Do(ctx context.Context, conn grpc.ClientConnInterface) error {
 	return rpctypes.Error(status.Error(codes.PermissionDenied, reason))
 }
 
-// Judge returns what is wrong with the outcome of a call by one of the callers.
+// Judge returns an error if the outcome of a call by one of the callers is wrong.
 func (c Call) Judge(by string, got error) error {
 	var want error
 	switch {

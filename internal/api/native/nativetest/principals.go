@@ -10,7 +10,7 @@ import (
 
 // Principals are the principals of requests. "" is anonymous, and none has no role. The owner has
 // the writer's permissions, and owns the leases. The other is another tenant. Bound is not a user,
-// and has the writer's role.
+// but has the writer's role.
 var Principals = []string{"", "none", "reader", "writer", "owner", "other", "bound", "root"}
 
 // Users returns the commands that create all users except root, and their roles: keys and names are
@@ -57,7 +57,7 @@ var mayBy = map[string][]string{
 	"NEEDS_ROOT":              {"root"},
 }
 
-// parts lists the principals that may make the samples whose parts declare their needs.
+// parts lists the principals that may make samples with parts that declare their own needs.
 var parts = map[string][]string{
 	"AttachRequest": {"owner", "root"}, "TxnRequest": {"writer", "bound", "owner", "root"},
 }

@@ -1,5 +1,6 @@
-// Package nativetest helps tests to make every request of leasehold.v1 as every kind of principal:
-// it has the requests, taken from the descriptors, the principals, and who may do what.
+// Package nativetest helps tests to make every request of leasehold.v1 as every kind of principal.
+// It contains the requests, taken from the descriptors, the principals, and the permissions of
+// each.
 package nativetest
 
 import (
@@ -20,7 +21,7 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// Subject is what the requests are about: a lease of the owner, and the prefix of keys and names.
+// Subject is the target of the requests: a lease of the owner, and the prefix of keys and names.
 type Subject struct {
 	Lease  *pb.LeaseRef
 	Below  string // ends with a slash
@@ -197,7 +198,7 @@ func (r Request) Call(ctx context.Context, c grpc.ClientConnInterface) (proto.Me
 	}
 	s, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
 	if err == nil {
-		_ = s.SendMsg(r.Body) // RecvMsg returns why the stream has ended
+		_ = s.SendMsg(r.Body) // RecvMsg returns the stream's error
 		err = s.RecvMsg(out)
 	}
 	return out, err
@@ -205,7 +206,7 @@ func (r Request) Call(ctx context.Context, c grpc.ClientConnInterface) (proto.Me
 
 // Ask sends a message with one request on a stream, and returns its first answer.
 func Ask(s pb.StreamService_OpenClient, m *pb.ClientMessage) (proto.Message, error) {
-	// If the stream has ended already, Recv returns why.
+	// If the stream has ended already, Recv returns the error.
 	_ = s.Send(m)
 	for {
 		m, err := s.Recv()

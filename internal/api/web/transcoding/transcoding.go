@@ -1,6 +1,6 @@
-// Package transcoding turns JSON over HTTP into calls of gRPC. It does what the code does that
-// protoc-gen-grpc-gateway makes, for all methods alike: what is special about each is in its
-// descriptor.
+// Package transcoding turns JSON over HTTP into gRPC calls. It replaces the code that
+// protoc-gen-grpc-gateway generates for each method: it reads the differences between methods from
+// their descriptors.
 package transcoding
 
 import (
@@ -20,8 +20,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// Register adds to mux a handler for each path that the files give to a method, which calls it
-// over conn. The files' packages are linked: their messages are made by them.
+// Register adds to mux, for each method to which the files assign a path, a handler that calls the
+// method over conn. The generated packages of the files must be linked, because they create the
+// messages.
 func Register(
 	mux *runtime.ServeMux, conn grpc.ClientConnInterface, files ...protoreflect.FileDescriptor,
 ) error {
@@ -38,7 +39,7 @@ func Register(
 	return nil
 }
 
-// method is one that is called.
+// method is a method that can be called.
 type method struct {
 	mux     *runtime.ServeMux
 	conn    grpc.ClientConnInterface
@@ -133,7 +134,7 @@ func (m *method) call(
 	return resp, err
 }
 
-// open makes a call with many answers, and sends what it asks.
+// open makes a call with many answers, and sends its requests.
 func (m *method) open(
 	ctx context.Context, r *http.Request, by runtime.Marshaler,
 ) (grpc.ClientStream, error) {
@@ -158,18 +159,18 @@ func (m *method) open(
 	return s, err
 }
 
-// read reads the one request to the end.
+// read reads the body of a call with a single request to the end.
 func (m *method) read(r *http.Request, by runtime.Marshaler) (proto.Message, error) {
 	req := m.in.New().Interface()
 	if err := by.NewDecoder(r.Body).Decode(req); err != nil && !errors.Is(err, io.EOF) {
 		return nil, status.Errorf(codes.InvalidArgument, "%v", err)
 	}
-	_, _ = io.Copy(io.Discard, r.Body) // what is wrong with the rest changes nothing
+	_, _ = io.Copy(io.Discard, r.Body) // errors in the rest change nothing
 	return req, nil
 }
 
-// feed sends requests as they come. What is wrong with one ends them all, and the stream knows
-// itself why it cannot take one.
+// feed sends requests as they arrive. An invalid request ends the call; if the stream cannot accept
+// one, it returns the error itself.
 func (m *method) feed(s grpc.ClientStream, from runtime.Decoder) {
 	for {
 		req := m.in.New().Interface()
