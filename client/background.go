@@ -46,7 +46,7 @@ func (r *releases) start(f func(context.Context)) {
 	}
 }
 
-// close waits until all releases have ended, at most for closeTimeout.
+// close waits until all releases have ended, but at most for closeTimeout.
 func (r *releases) close() {
 	r.mu.Lock()
 	r.closed = true

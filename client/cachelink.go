@@ -111,11 +111,11 @@ const (
 	rangeBytes = 16
 )
 
-// Ack sends what the cache has dropped. It is lost if the stream breaks; the cluster then asks
-// again. A range that the cluster has asked for again must not be acknowledged.
+// Ack acknowledges invalidations. It is lost if the stream breaks; the cluster then sends them
+// again. A range that has been invalidated again must not be acknowledged.
 //
-// A large acknowledgement is split into several messages. Each is true by itself, and all are sent
-// before later requests.
+// A large acknowledgement is split into several messages. Each is correct on its own, and all are
+// sent before later requests.
 func (k *cacheLink) Ack(a cachelink.Ack) {
 	l := k.link.Load()
 	if l == nil {
@@ -141,7 +141,7 @@ func fitting(list []keyrange.Range) (n int) {
 }
 
 // tooLong reports whether a range does not fit into a message. Such a range is not acknowledged;
-// the cluster asks for it when it is written.
+// the cluster invalidates it when it is written.
 func (k *cacheLink) tooLong(r keyrange.Range) bool {
 	return len(r.Key)+len(r.End) > k.client.most
 }
@@ -204,8 +204,8 @@ func (k *cacheLink) check(r *pb.Request) error {
 	return nil
 }
 
-// take handles a response, or the error that ends the call. Invalidations are valid whichever call
-// they arrive on.
+// take handles a response, or the error that ends the call. Invalidations are valid no matter on
+// which call they arrive.
 func (k *cacheLink) take(l *link, q *call, r *pb.Response, err error) {
 	m := r.GetCache()
 	if m.GetSeq() != 0 || len(m.GetDrop()) > 0 {

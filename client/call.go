@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// kind says how to retry a request that was not answered.
+// kind determines how an unanswered request is retried.
 type kind uint8
 
 const (
@@ -24,12 +24,12 @@ const (
 	watching             // restarted by its Watcher
 )
 
-// spec is what the client knows about a request besides its message.
+// spec holds what the client needs to know about a request besides its message.
 type spec struct {
 	op   string // for errors
 	on   string // the name or key, quoted after op in errors unless empty
 	kind kind
-	// unsure says that an earlier attempt may have taken effect, tried that there was one.
+	// unsure is true if an earlier attempt may have taken effect, and tried if there was one.
 	unsure, tried bool
 	// number is the number of a numbered request, once assigned.
 	number number
@@ -86,7 +86,7 @@ func (c *Client) retry(
 	}
 }
 
-// retryable reports whether to retry after an error, and records what the error implies.
+// retryable reports whether to retry after an error, and records the consequences of the error.
 func (s *spec) retryable(err error) bool {
 	var broken *linkError
 	sent := errors.As(err, &broken) && broken.sent
@@ -102,7 +102,7 @@ func (s *spec) retryable(err error) bool {
 		return true
 	case broken == nil && errors.Is(err, ErrNotLoggedIn):
 		// Users or roles changed before the request was applied, so nothing changed. If the login
-		// is no longer valid, the stream ends, and the next stream decides the answer.
+		// is no longer valid, the stream ends, and the next stream determines the answer.
 		return true
 	case errors.Is(err, ErrUnknownOutcome), sent:
 		s.unsure = s.unsure || s.kind != read
@@ -110,7 +110,7 @@ func (s *spec) retryable(err error) bool {
 	default:
 		if s.kind == numbered && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNoSpace) &&
 			!errors.Is(err, ErrLimitReached) && !errors.Is(err, ErrPermissionDenied) {
-			s.unsure = false // the answer to all attempts; these four may apply to the last one only
+			s.unsure = false // the four may apply only to the last attempt
 		}
 		return false
 	}

@@ -152,7 +152,7 @@ func (f *fifo) drain() []*call {
 // the kinds that atMost knows.
 const fixedBytes = 128
 
-// atMost returns an upper bound on the size of a request. For frequent kinds it does not look at
+// atMost returns an upper bound on the size of a request. For frequent kinds it does not examine
 // every field. ok is false if a text is not valid UTF-8.
 func atMost(r *pb.Request) (n int, ok bool) {
 	switch x := r.Body.(type) {

@@ -9,8 +9,8 @@ import (
 
 // clock measures the time since it was created, including time in which the machine was suspended.
 // Go's monotonic clock stops then. The wall clock does not, but it can be set. So between two
-// readings the clock advances by the larger of the two differences. Advancing too fast ends
-// validity early, which is safe, and it is never slower than the monotonic clock.
+// readings the clock advances by the larger of the two differences. If the clock advances too fast,
+// validity ends early, which is safe. It is never slower than the monotonic clock.
 type clock struct {
 	source func() time.Time
 
@@ -68,7 +68,7 @@ func (c *clock) window(until lease.Instant) *window {
 // now returns the reading as an instant of package holder.
 func (c *clock) now() lease.Instant { return instantOf(c.read()) }
 
-// moment is an instant and its clock. Clients have clocks with different origins.
+// moment is an instant and its clock. The clocks of clients have different origins.
 type moment struct {
 	clock *clock
 	at    lease.Instant

@@ -23,25 +23,25 @@ import (
 // group of fields.
 type Config struct {
 	// Endpoints are the members' client addresses: host:port, http://host:port, https://host:port,
-	// unix:/path or unixs:/path. Empty ones are ignored. Name all of them: the client uses no
-	// other address.
+	// unix:/path or unixs:/path. Empty ones are ignored. List all of them: the client uses no other
+	// address.
 	Endpoints []string
 	// TLS, if set, is used with every endpoint except those that begin with http://.
 	TLS *tls.Config
 	// User and Password log in to a cluster that has users and roles; without them or a token, the
 	// client has the identity of its certificate, or none. A cluster without users accepts any.
 	User, Password string
-	// Logger logs changes of the member that the client talks to, and sessions that [Client.Run]
-	// has lost. If it is nil, only the latter are logged, to slog.Default().
+	// Logger logs changes of the client's member, and sessions that [Client.Run] has lost. If it is
+	// nil, only the latter are logged, to slog.Default().
 	Logger *slog.Logger
 
-	// Token, from the cluster or an issuer, takes the place of User and Password.
+	// Token, from the cluster or an issuer, replaces User and Password.
 	Token string
-	// TokenFile and RootCAFile are files that take the place of Token and TLS.RootCAs (in PEM). The
-	// client reads them whenever it connects, so they may be replaced.
+	// TokenFile and RootCAFile are files that replace Token and TLS.RootCAs (in PEM). The client
+	// reads them whenever it connects, so they may be replaced.
 	TokenFile, RootCAFile string
 	// ClusterID, if not 0, is the ID of the cluster; otherwise the first member that answers
-	// decides. The client refuses other clusters: see [ErrOtherCluster]. `leasehold endpoint status
+	// decides. The client rejects other clusters: see [ErrOtherCluster]. `leasehold endpoint status
 	// -w fields` shows the ID.
 	ClusterID uint64
 	// AnyMember lets the client stay with the first member that it reaches, to spread reads and
@@ -51,18 +51,18 @@ type Config struct {
 	// runs over the connection that it returns. The client calls it from any goroutine. It must
 	// return when the context ends.
 	Dial func(ctx context.Context, endpoint string) (net.Conn, error)
-	// GRPC makes the client speak only gRPC. By default its stream is a connection without
-	// HTTP/2, which costs less, and it falls back to gRPC where something on the way needs that.
+	// GRPC makes the client speak only gRPC. By default its stream is a connection without HTTP/2,
+	// which costs less, and the client falls back to gRPC if a proxy needs it.
 	GRPC bool
 	// TraceParent, if set, returns the traceparent header (W3C Trace Context) of the trace that
 	// the context of a call belongs to, or "". Members that trace continue that trace. The client
 	// calls it once for each call, from any goroutine.
 	TraceParent func(context.Context) string
 
-	// DialTimeout bounds one try to connect to one member; 2 s if 0.
+	// DialTimeout bounds one attempt to connect to one member; 2 s if 0.
 	DialTimeout time.Duration
 	// Silence is how long a member may send nothing, while a request waits for its answer, before
-	// the client turns to the next member; 3 s if 0. Renewals do not wait that long. Clients of
+	// the client switches to the next member; 3 s if 0. Renewals do not wait that long. Clients of
 	// relays need three seconds or more: a relay may hold a renewal back for half a second.
 	Silence time.Duration
 	// Grace is the grace of leases whose Grant.Grace is 0.
@@ -70,12 +70,12 @@ type Config struct {
 	// Drift bounds the difference between the rates of this machine's clock and the
 	// members'; 1e-3 if 0, none if negative.
 	Drift float64
-	// Margin is the time that the program needs to stop: it shortens the validity of each lease;
-	// 5 ms if 0, none if negative.
+	// Margin is the time that the program needs to stop. It shortens the validity of each lease. 5
+	// ms if 0, none if negative.
 	Margin time.Duration
-	// RenewAfter is the share of its TTL after which a lease is renewed, from 0.01 to 0.5; a
-	// third if 0. Above 0.4, each renewal costs the members a log entry. The first renewal of a
-	// lease comes 100 ms after its grant, if that is sooner.
+	// RenewAfter is the share of its TTL after which a lease is renewed, from 0.01 to 0.5; a third
+	// if 0. Above 0.4, each renewal costs the members a log entry. The first renewal of a lease is
+	// sent 100 ms after its grant, if that is sooner.
 	RenewAfter float64
 	// MaxRequestBytes is the largest request that the client sends; 1.5 MiB, the members'
 	// default, if 0.
@@ -123,7 +123,7 @@ func New(c Config) (*Client, error) {
 	return start(c, list, dialDirect)
 }
 
-// start is New with another dialer.
+// start is New with a given dialer.
 func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	switch {
 	case len(list) == 0:
@@ -163,9 +163,9 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	return out, nil
 }
 
-// firstRenewal is when a new lease is first renewed. After a quarter of a second, the member would
-// write its silence to the log, and have to take that back. A renewal before that makes the lease
-// join a group. A lease that is released sooner needs none.
+// firstRenewal is when a new lease is first renewed. After a quarter of a second, the leader would
+// checkpoint the silent lease, and would have to clear the checkpoint again. A renewal before that
+// makes the lease join a group. A lease that is released sooner needs no renewal.
 const firstRenewal = 100 * time.Millisecond
 
 func (c *Config) defaults() {

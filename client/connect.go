@@ -89,7 +89,7 @@ func (m *mux) race(
 	}
 }
 
-// discard closes links that were established too late.
+// discard closes links that were established too late to be used.
 func discard(results <-chan attempt, n int) {
 	for range n {
 		if l := (<-results).link; l != nil {
@@ -122,8 +122,8 @@ func (m *mux) connect(ctx context.Context, place int) (*link, error) {
 	return l, nil
 }
 
-// cut shortens a delay without which no lease is renewed: twice the result passes before the first
-// lease ends. The result is at least least.
+// cut shortens a delay during which no lease is renewed, to at most half of the time until the
+// first lease ends. The result is at least least.
 func (m *mux) cut(d, least time.Duration) time.Duration {
 	if left, ok := m.left(); ok {
 		d = max(least, min(d, left/3))

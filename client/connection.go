@@ -3,7 +3,7 @@ package client
 import "context"
 
 // Connection is the client's connection to a member, for status displays and readiness checks.
-// Nothing else needs it: every call waits for a member by itself.
+// Nothing else needs it: calls wait for a member themselves.
 type Connection struct {
 	// Endpoint is the endpoint of the member, as in Config.Endpoints.
 	Endpoint string
@@ -12,8 +12,8 @@ type Connection struct {
 }
 
 // Connection waits until the client is connected to a member. If ctx ends first, the error wraps
-// ErrUnavailable and says why the last try to connect failed. It may be called at any time, from
-// any goroutine.
+// ErrUnavailable and includes the reason why the last attempt to connect failed. It may be called
+// at any time, from any goroutine.
 func (c *Client) Connection(ctx context.Context) (Connection, error) {
 	l, err := c.mux.get(ctx)
 	if err != nil {

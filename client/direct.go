@@ -20,7 +20,7 @@ import (
 )
 
 // dialDirect is New's dialer. The stream gets a connection of its own without HTTP/2, which costs
-// the member much less than gRPC. It falls back to gRPC if a proxy on the way supports nothing
+// the member much less than gRPC. It falls back to gRPC if a proxy in between supports nothing
 // else.
 func dialDirect(e endpoint, c *settings) (connection, error) {
 	if c.GRPC || c.shared.ways.needsGRPC(&e) {
@@ -35,7 +35,7 @@ type ways struct {
 	of map[string]way // by the endpoint's text
 }
 
-// way is what is known of one endpoint.
+// way is what the client has learned about one endpoint.
 type way struct {
 	grpc   bool      // rejected the direct protocol
 	direct bool      // has used the direct protocol
@@ -45,7 +45,7 @@ type way struct {
 
 const (
 	// maxUnanswered is how many connections without a response are allowed before gRPC is used: a
-	// proxy on the way may be waiting for a protocol that it understands.
+	// proxy in between may be waiting for a protocol that it understands.
 	maxUnanswered = 3
 	// gRPCTime is how long the result is valid for an endpoint that needs gRPC: by then another
 	// program may listen there, or it may be less busy.
@@ -65,7 +65,7 @@ func (w *ways) needsGRPC(e *endpoint) bool {
 	return of.needsGRPC()
 }
 
-// learn updates what is known of an endpoint.
+// learn updates what the client has learned about an endpoint.
 func (w *ways) learn(e *endpoint, change func(*way)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,7 +115,7 @@ func (d *directConnection) openGRPC(ctx context.Context) (pb.StreamService_OpenC
 
 func (d *directConnection) open(ctx context.Context) (grpc.ClientStream, error) {
 	if d.proxied() {
-		return nil, direct.ErrNotSpoken // gRPC supports the proxy
+		return nil, direct.ErrNotSpoken // gRPC can use the proxy
 	}
 	raw, err := d.dial(ctx)
 	if err != nil {
@@ -131,7 +131,7 @@ func (d *directConnection) open(ctx context.Context) (grpc.ClientStream, error) 
 	case ctx.Err() != nil:
 		return nil, fault.Cause(ctx)
 	case d.endpoint.tls == nil:
-		return nil, direct.ErrNotSpoken // possibly reset for it; with TLS, protocols are negotiated
+		return nil, direct.ErrNotSpoken // perhaps reset for it; TLS negotiates it
 	default:
 		return nil, err
 	}

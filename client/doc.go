@@ -27,23 +27,23 @@
 //
 // The client considers a [Lease] valid from just before it sent the acknowledged grant or renewal,
 // minus clock drift and a margin. So the lease stops being valid before another holder can get it,
-// whatever happens to the network, the members or this process, as long as clocks run at about the
-// same rate. Time in which the machine was suspended counts. The client renews all its leases in
-// batches, until they are revoked, closed or lost. It never replaces a lease that has ended: the
-// program must grant a new one, with a new token. A lease is never valid after a call of Revoke,
-// Close or HandOver.
+// regardless of failures of the network, the members or this process, provided that clocks run at
+// about the same rate. Time during which the machine is suspended counts. The client renews all its
+// leases in batches, until they are revoked, closed or lost. It never replaces a lease that has
+// ended: the program must grant a new one, with a new token. A lease is never valid after Revoke,
+// Close or HandOver has been called.
 //
-// A [Watcher] reports each change once, in order, and each revision as a whole, however often the
-// stream breaks. If the cluster no longer has the changes, it fails with [ErrCompacted].
+// A [Watcher] reports each change once, in order, and each revision as a whole, no matter how often
+// the stream breaks. If the cluster no longer has the changes, it fails with [ErrCompacted].
 //
 // A [LeaseWatcher] does the same for lease events. Its notice of leases that will end soon is
 // advisory.
 //
 // The client retries requests until their context ends, where that is safe: reads, grants (each has
 // a request ID, so it creates one lease), renewals, revocations, requests that were never sent, and
-// requests that the cluster says were not applied. Every other request that changes something, from
-// a put to a hand-over, has a number, which makes it take effect once; the client retries it too.
-// The error is [ErrUnknownOutcome] if such a request was sent, and the context ends before the
+// requests that the cluster reports as not applied. Every other request that changes something,
+// from a put to a hand-over, has a number, which makes it take effect once; the client retries it
+// too. The error is [ErrUnknownOutcome] if such a request was sent, and the context ends before the
 // answer arrives or the cluster has dropped the client's session. The request may have taken
 // effect, or may still do so.
 //

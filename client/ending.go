@@ -18,7 +18,7 @@ type ending struct {
 }
 
 // note records why the lease has ended, if that is permanent: the program gave it away, or the
-// cluster said that it is gone. A lease that was merely not kept may be kept again.
+// cluster reported that it is gone. A lease that was merely not kept alive may be kept again.
 func (e *ending) note(why error) {
 	if e == nil || !errors.Is(why, ErrReleased) && !errors.Is(why, ErrHandedOver) &&
 		!errors.Is(why, ErrLost) {
@@ -41,8 +41,8 @@ func (e *ending) why() error {
 	return e.err
 }
 
-// endings finds, by ID, the endings of leases that the program still refers to, so that they learn
-// what happened to a lease through a reference. It keeps no lease reachable.
+// endings finds, by ID, the endings of leases that the program still refers to, so that they are
+// notified when a lease ends through a reference. It keeps no lease reachable.
 type endings struct {
 	mu    sync.Mutex // guards what follows
 	of    map[lease.ID]incarnation
@@ -53,7 +53,7 @@ type endings struct {
 
 // endingsTogether endings share a block, and are kept while the program refers to any of their
 // leases. The runtime finds the cleanup of an object in a list for several kilobytes of small
-// objects; with one cleanup per lease that search would dominate the cost of a grant.
+// objects; with one cleanup per lease, that search would dominate the cost of a grant.
 const endingsTogether = 16
 
 // endingBlock has consecutive endings.
@@ -119,7 +119,7 @@ func (e *endings) forget(ids *[endingsTogether]lease.ID) {
 	}
 }
 
-// note records why the leases that a reference names have ended.
+// note records why the leases identified by a reference have ended.
 func (e *endings) note(r leases.Ref, why error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

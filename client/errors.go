@@ -34,28 +34,28 @@ const (
 	// ErrNameTaken means that a live lease has the name: see [TakenError].
 	ErrNameTaken Error = "name is taken"
 	// ErrIDTaken means that a live lease has the ID: see [TakenError]. For a grant in a
-	// transaction it does not say which lease.
+	// transaction, it does not identify the lease.
 	ErrIDTaken Error = "lease ID is taken"
 	// ErrKeyNotFound means that there is no such key.
 	ErrKeyNotFound Error = "no such key"
 	// ErrTooManyKeys means that the lease already has as many keys as it may have.
 	ErrTooManyKeys Error = "too many keys on the lease"
 	// ErrTooManyHolds means that the owner's leases, or all leases together, have reached their
-	// limit of held ranges; the message says which, and what to do.
+	// limit of held ranges; the message names the limit and a remedy.
 	ErrTooManyHolds Error = "too many held ranges"
 	// ErrCompacted means that the cluster no longer has the requested revision.
 	ErrCompacted Error = "revision was compacted"
 	// ErrFutureRevision means that the store has not reached the requested revision. A program gets
-	// this error if it continues from a revision that it knows after a restore returned the cluster
-	// to an earlier state. It must then read everything again, as after [ErrCompacted]; so
-	// errors.Is matches that, too.
+	// this error if it continues from a known revision after a restore has returned the cluster to
+	// an earlier state. It must then read everything again, as after [ErrCompacted]; so errors.Is
+	// matches that, too.
 	ErrFutureRevision Error = "revision is in the future"
 	// ErrNoSpace means that the quota of the store is used up.
 	ErrNoSpace Error = "no space left in the store"
-	// ErrLimitReached means that the user has reached one of its limits; the message says which,
-	// and how much it has.
+	// ErrLimitReached means that the user has reached one of its limits; the message includes the
+	// limit and the current use.
 	ErrLimitReached Error = "limit reached"
-	// ErrPermissionDenied means that the user lacks a permission; the message says which.
+	// ErrPermissionDenied means that the user lacks a permission; the message names it.
 	ErrPermissionDenied Error = "permission denied"
 	// ErrNotLoggedIn means that the cluster has users, and does not accept the client's password
 	// or token, or the client has none. Calls return it at once, but the client keeps trying to
@@ -83,13 +83,13 @@ const (
 	ErrClosed Error = "closed"
 )
 
-// These errors say why a [Hold] or a lease has ended: they are the causes of its context, and the
-// results of Err. After [Client.Close] the cause is [ErrClosed].
+// These errors are the reasons why a [Hold] or a lease has ended: they are the causes of its
+// context, and the results of Err. After [Client.Close] the cause is [ErrClosed].
 const (
 	// ErrJeopardy means that no renewal was acknowledged in time. The lease may still be alive.
 	ErrJeopardy Error = "client: the lease is in jeopardy"
-	// ErrExpired means that no renewal was acknowledged in time, and the client has given the lease
-	// up by its own clock. The cluster has not reported what happened to the lease.
+	// ErrExpired means that no renewal was acknowledged in time, and by its own clock, the client
+	// has given up the lease. The cluster has not reported what happened to the lease.
 	ErrExpired Error = "client: the lease was not renewed in time, by the client's own clock: " +
 		"the cluster has not said what became of it"
 	// ErrLost means that the cluster has ended the lease (see [LostError]), or has deleted a key
@@ -123,7 +123,7 @@ var reasons = map[pb.Reason]error{
 	pb.Reason_REASON_LIMIT_REACHED:     ErrLimitReached,
 }
 
-// TakenError means that another lease has what the caller wanted: a name, an ID or a lock.
+// TakenError means that another lease has the name, the ID or the lock that the caller requested.
 type TakenError struct {
 	// Holder is the lease, without its remaining time. Of the holder of a lock only the ID is set.
 	Holder leases.Info
@@ -159,8 +159,8 @@ var plainWords = []string{
 	"revision is in the future", "permission denied",
 }
 
-// errorOf converts an error from a member. A reason that this client does not know, from a newer
-// server, says nothing about the outcome.
+// errorOf converts an error from a member. If the client does not know the reason, because the
+// server is newer, the outcome is unknown.
 func errorOf(e *pb.Error) error {
 	err := reasons[e.Reason]
 	switch {

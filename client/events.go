@@ -25,7 +25,7 @@ type LeaseWatcher struct {
 	after  uint64 // everything up to here was queued or returned
 	queue  []leases.Update
 	events int // in the queue
-	// slow has the latest event about each slow cache.
+	// slow holds the latest event about each slow cache.
 	slow map[slowCache]leases.Event
 }
 
@@ -35,8 +35,8 @@ type slowCache struct {
 	token lease.Token
 }
 
-// LeaseEvents starts a stream of lease events. When it returns, the stream has begun: it has all
-// events from then on, or after the requested event. If the cluster no longer has those,
+// LeaseEvents starts a stream of lease events. When it returns, the stream has begun: it delivers
+// all events from then on, or after the requested event. If the cluster no longer has those,
 // LeaseEvents fails with [ErrCompacted]. The context bounds only the start; Close ends the stream.
 func (c *Client) LeaseEvents(ctx context.Context, ask leases.Watch) (*LeaseWatcher, error) {
 	ask.Labels = maps.Clone(ask.Labels)
@@ -162,8 +162,8 @@ func (w *LeaseWatcher) handleLocked(r *pb.Response, first bool) bool {
 }
 
 // followSlowLocked tracks slow caches, and removes events that the program already has. The first
-// response of a stream lists all slow caches; for others that were slow, the end was reported
-// meanwhile, or by another member.
+// response of a stream lists all slow caches; any other cache that was slow has recovered, which
+// another member may have noticed.
 func (w *LeaseWatcher) followSlowLocked(list []leases.Event, first bool) []leases.Event {
 	had := w.slow
 	if first {

@@ -19,7 +19,7 @@ import (
 type dialer func(endpoint, *settings) (connection, error)
 
 // inFlight is how many bytes a member may send before this client has read them. A fixed window
-// keeps gRPC from estimating one: on a quiet stream it would ping for nearly every message, and so
+// keeps gRPC from estimating one: on an idle stream, it would ping for nearly every message, and so
 // double the packets.
 const inFlight = 1 << 20
 
@@ -96,7 +96,7 @@ func (c grpcConnection) Open(ctx context.Context) (pb.StreamService_OpenClient, 
 
 // DialMember waits until the client is connected to a member, and opens a second connection to it,
 // for calls that this package does not have, such as those of other services. The calls use the
-// client's login, and fail at a member of another cluster. The caller must close the connection. It
+// client's login, and fail on a member of another cluster. The caller must close the connection. It
 // stays open when the client moves to another member; Connection.Changed signals that.
 func (c *Client) DialMember(
 	ctx context.Context, options ...grpc.DialOption,

@@ -168,7 +168,7 @@ func columns(b *holder.Batch) *pb.RenewRequest {
 	return r
 }
 
-// judge leaves a member that renews nothing before leases with this TTL end.
+// judge makes the client leave a member that does not renew leases with this TTL in time.
 func (k *keeper) judge(l *link, ttl time.Duration) {
 	if ttl > 0 && l.refusal() >= min(refusals, ttl/8) {
 		notify(l.bad)
@@ -267,8 +267,8 @@ func (k *keeper) advanceLocked() {
 	k.changedLocked(nil)
 }
 
-// changedLocked applies changes of state to the leases. lost says why leases that the cluster just
-// reported as gone have ended.
+// changedLocked applies changes of state to the leases. lost contains the reasons for leases that
+// the cluster just reported as gone.
 func (k *keeper) changedLocked(lost map[lease.ID]*LostError) {
 	for _, ch := range k.set.Changes() {
 		l := k.leases[ch.ID]
@@ -289,7 +289,7 @@ func (k *keeper) refreshLocked(l *Lease) {
 	}
 }
 
-// errorOfState returns why a lease is not OK: lost, if the cluster reported it gone.
+// errorOfState returns the error of a lease that is not OK: lost, if the cluster reported it gone.
 func errorOfState(s holder.State, lost *LostError) error {
 	switch {
 	case s.Status == holder.OK:
@@ -346,8 +346,8 @@ func (k *keeper) ask(l *Lease) *window {
 	return l.window.Load()
 }
 
-// lostBy returns the error of a lease that the cluster reported as gone. by is who revoked it, or
-// its new owner.
+// lostBy returns the error of a lease that the cluster reported as gone. by is the caller that
+// revoked it, or its new owner.
 func lostBy(how leases.Kind, by string) *LostError {
 	if how == leases.Revoked {
 		return &LostError{Cause: how, By: by}
@@ -413,7 +413,7 @@ func (k *keeper) end(l *Lease, why error) {
 	}
 }
 
-// giveUp is end for the lease that a reference names, if the client holds it.
+// giveUp is end for the lease that a reference identifies, if the client holds it.
 func (k *keeper) giveUp(r leases.Ref, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -459,7 +459,7 @@ func (k *keeper) begin(ctx context.Context, l *Lease) error {
 	}
 }
 
-// over ends what begin began.
+// over ends the change that begin began.
 func (k *keeper) over(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

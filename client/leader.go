@@ -48,10 +48,10 @@ func (l *link) leads() bool {
 func (l leadership) elsewhere() bool { return l.leader != 0 && l.leader != l.member }
 
 const (
-	// A client looks for the leader within firstLook after it learns that another member leads; the
-	// delay spreads the clients of a member, which learn it together. The delay doubles with each
-	// move, up to lastLook, and is reset if the client stayed for calm. The leader may change
-	// faster than is worth following.
+	// A client looks for the leader within firstLook after it is notified that another member
+	// leads. The delay is random, because all clients of a member are notified at once. It doubles
+	// with each move, up to lastLook, since the leader may change too often to be worth following,
+	// and is reset if the client stayed for calm.
 	firstLook = 20 * time.Millisecond
 	lastLook  = 30 * time.Second
 	calm      = time.Minute
@@ -59,7 +59,7 @@ const (
 	lookAgain = 200 * time.Millisecond
 )
 
-// seeker finds the leader while the client is with another member. It belongs to the mux's
+// seeker finds the leader while the client is connected to another member. It belongs to the mux's
 // goroutine; each search runs on a goroutine of its own, which ends with it.
 type seeker struct {
 	mux   *mux
@@ -128,9 +128,9 @@ func (s *seeker) look(not int) {
 	s.search(places, func(l leadership) bool { return l.leader == l.member })
 }
 
-// suspect asks the other members whether one of them leads by now, if the client's member did when
-// it was last heard from. It has stopped responding, and a machine that is gone does not break its
-// streams.
+// suspect is called when the client's member has stopped responding. If that member led when it was
+// last heard from, suspect asks the other members whether one of them leads by now: a machine that
+// is gone does not break its streams.
 func (s *seeker) suspect(l *link) {
 	if s.armed || s.searching != nil || !l.leads() {
 		return
@@ -161,13 +161,13 @@ func (s *seeker) search(places []int, ok func(leadership) bool) {
 	})
 }
 
-// take handles the result of a search, which may be nil, while the client is with another member.
-// It returns the link to move to, or nil.
+// take handles the result of a search, which may be nil, while the client is connected to another
+// member. It returns the link to move to, or nil.
 func (s *seeker) take(next, now *link) *link {
 	s.searching()
 	s.searching, s.found = nil, nil
 	if s.suspects && next != nil && now.silence() > 0 {
-		return next // whichever member leads, next knows
+		return next // next knows which member leads
 	}
 	if next == nil && !s.suspects {
 		s.vain++
@@ -207,9 +207,9 @@ func (m *mux) identify(place int, member uint64) {
 	m.members[place] = member
 }
 
-// candidates returns the endpoints that may be the leader's: the one known to be that member, or
-// that has its address. If there is none, it returns, the first time, all others but the client's
-// own; later those that could not be asked then.
+// candidates returns the endpoints that may be the leader's: the one that is known to be that
+// member, or that has its address. If there is none, the first call returns all endpoints except
+// the client's own, and later calls those that could not be reached.
 func (m *mux) candidates(lead leadership, not int, first bool) []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

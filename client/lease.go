@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// LostError wraps ErrLost and says how the lease ended under the token that the client had.
+// LostError wraps ErrLost, and describes how the lease ended under the token that the client had.
 type LostError struct {
 	// Cause is [leases.Expired], [leases.Revoked], [leases.HandedOver] or [leases.Resumed], or 0 if
 	// the member does not know.
@@ -98,9 +98,9 @@ func (l *Lease) Valid() bool {
 	return w.within(l.keeper.clock.source())
 }
 
-// Err returns nil while the lease is valid, and then why it is not: [ErrJeopardy] if it may become
-// valid again, or why it has ended for good. It reads the clock, so it is right even just after a
-// pause of the process.
+// Err returns nil while the lease is valid, and then the reason why it is not: [ErrJeopardy] if it
+// may become valid again, or the reason why it has ended for good. It reads the clock, so it is
+// right even just after a pause of the process.
 func (l *Lease) Err() error {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()

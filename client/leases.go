@@ -28,8 +28,8 @@ type Grant struct {
 	ID lease.ID
 	// Name belongs to at most one live lease; empty for none.
 	Name string
-	// Owner is the program's label, such as its host, for people and for programs that find
-	// something taken.
+	// Owner is the program's label, such as its host. It is shown to people, and to programs that
+	// find a name or a lock taken.
 	Owner  string
 	Labels map[string]string
 	// RequestID makes a grant idempotent: a repeated grant by the same owner returns and renews the
@@ -43,11 +43,11 @@ type Grant struct {
 	// Keys are put together with the grant. Only Key and Value are used; do not modify a Value
 	// afterwards (see [store.Put]).
 	Keys []store.KV
-	// Resumable asks for a secret: see [Client.Resume].
+	// If Resumable is set, the grant returns a secret: see [Client.Resume].
 	Resumable bool
 	// Grace is how long the client keeps trying to renew the lease after it stopped being valid.
-	// Its error is then [ErrJeopardy]: it may have ended, or may be saved. 0 means Config.Grace,
-	// negative means none.
+	// Its error is then [ErrJeopardy]: it may have ended, or may become valid again. 0 means
+	// Config.Grace, negative means none.
 	Grace time.Duration
 
 	holds []keyrange.Range // what the holder may cache while the lease is valid
@@ -58,7 +58,7 @@ type Granted struct {
 	leases.Info
 	// Secret is set if the lease is resumable and this request created it.
 	Secret []byte
-	// Existed says that an earlier request with the same request ID created the lease.
+	// Existed is true if an earlier request with the same request ID created the lease.
 	Existed bool
 
 	sent   moment // just before the request was sent
@@ -169,7 +169,7 @@ func (c *Client) identified(
 	return out, failed
 }
 
-// maxRevoked is the most leases that members revoke in one call.
+// maxRevoked is the maximum number of leases that members revoke in one call.
 const maxRevoked = 10_000
 
 func (c *Client) revoke(ctx context.Context, refs []leases.Ref) []error {
@@ -217,7 +217,7 @@ func (v *revocation) take(results []*pb.RevokeResult) error {
 		case r.Reason == pb.Reason_REASON_LEASE_NOT_FOUND && v.tried[ref]:
 		case r.Reason == pb.Reason_REASON_UNAVAILABLE:
 			left = append(left, ref)
-			if again == nil { // must not hide an unknown outcome
+			if again == nil { // otherwise it would hide an unknown outcome
 				again = ErrUnavailable
 			}
 		case r.Reason == pb.Reason_REASON_UNKNOWN_OUTCOME:
@@ -318,8 +318,8 @@ func (c *Client) Detach(ctx context.Context, r leases.Ref, keys ...string) error
 // Name. It also returns the lease's token, or 0 if there is no such lease. It is meant for a
 // resource that cannot store the highest token it has seen.
 //
-// It knows only the tokens of leases ([Lease.Token]). A lock or an election draws its own token for
-// each holder, since one lease can hold many locks; use their Owner condition instead.
+// It accepts only the tokens of leases ([Lease.Token]). A lock or an election draws its own token
+// for each holder, since one lease can hold many locks; use their Owner condition instead.
 func (c *Client) CheckLease(
 	ctx context.Context, r leases.Ref,
 ) (valid bool, current lease.Token, err error) {

@@ -51,7 +51,7 @@ type link struct {
 	answers []answer      // reused by deliver
 	wake    chan struct{} // capacity 1: something can be sent
 	bad     chan struct{} // capacity 1: the member rejects everything
-	news    chan struct{} // capacity 1: the member has reported who leads
+	news    chan struct{} // capacity 1: the member has reported the leader
 	ended   chan struct{} // closed when nothing more will be received
 
 	mu sync.Mutex // guards what follows
@@ -64,17 +64,17 @@ type link struct {
 	lead leadership // the member's last report
 }
 
-// outbox has the requests that have not been sent yet.
+// outbox holds the requests that have not been sent yet.
 type outbox struct {
 	urgent fifo // renewals
 	queue  fifo
 	notes  []*pb.Request // requests without an answer
-	// answered counts the callers that got an answer and have not made another request, and asking
-	// the queued calls; delay reads both without the mutex.
+	// answered counts the callers that got an answer and have not made another request. asking
+	// counts the queued calls. delay reads both without the mutex.
 	answered, asking atomic.Int32
 }
 
-// pulse is what the client knows about the health of a member.
+// pulse tracks the health of a member.
 type pulse struct {
 	oldestRequest time.Time // when it was sent, if no answer has followed; zero for none
 	lastResponse  time.Time
@@ -311,7 +311,7 @@ func (l *link) deliver(list []*pb.Response) {
 		case !r.More:
 			l.open.remove(c)
 			l.count(c, -1)
-		case c.kind == numbered: // from now on it waits for its turn
+		case c.kind == numbered: // from now on it waits for its ticket
 			l.count(c, -1)
 			c.kind = watching
 			l.count(c, 1)
@@ -344,8 +344,8 @@ func (l *link) deliver(list []*pb.Response) {
 // refusals is how long a member may reject everything before the client leaves it.
 const refusals = 250 * time.Millisecond
 
-// refusalOf reports whether a response says that the member cannot serve anything now. For a
-// renewal that means that no lease was renewed.
+// refusalOf reports whether a response shows that the member cannot serve anything now. For a
+// renewal, this means that no lease was renewed.
 func refusalOf(r *pb.Response) bool {
 	if slices.ContainsFunc(r.GetRenew().GetTtlMs(), func(ttl int64) bool { return ttl > 0 }) {
 		return false
@@ -398,7 +398,7 @@ func (l *link) idle(d time.Duration) bool {
 	return l.load.watches > 0 && l.oldestRequest.IsZero() && time.Since(l.lastResponse) >= d
 }
 
-// wasUseful reports whether the member has done anything but reject.
+// wasUseful reports whether the member has done anything but reject requests.
 func (l *link) wasUseful() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

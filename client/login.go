@@ -36,7 +36,7 @@ func (c *Config) checkLogin() error {
 const (
 	// keyToken is the header with the token of a call, as in etcd.
 	keyToken = "token"
-	// methodLogin is etcd's. The client uses only the part of etcd's API that a login needs.
+	// methodLogin is etcd's method. The client uses no more of etcd's API than a login needs.
 	methodLogin = "/etcdserverpb.Auth/Authenticate"
 )
 
@@ -76,8 +76,8 @@ func readToken(file string) (string, error) {
 }
 
 // logIn returns the token of an earlier login or of a new one, or "" if the cluster has no users.
-// Two connections may log in at the same time: one member may be unresponsive, which is why another
-// one is tried.
+// Two connections may log in at the same time: another member may be tried because the first one is
+// unresponsive.
 func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (string, error) {
 	l.mu.Lock()
 	token := l.token
@@ -110,7 +110,8 @@ func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (stri
 	return token, nil
 }
 
-// refused drops a token that a member rejected, and returns why the client cannot connect.
+// refused drops a token that a member rejected, and returns the reason why the client cannot
+// connect.
 func (l *logins) refused(token string, why error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

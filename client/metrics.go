@@ -35,13 +35,13 @@ func (n *callCounts) of(err error) *atomic.Uint64 {
 // connectCounts counts the connections of a mux.
 type connectCounts struct{ made, lost, moved, failed atomic.Uint64 }
 
-// leaseCounts counts what happened to the leases of a keeper.
+// leaseCounts counts the outcomes of a keeper's leases.
 type leaseCounts struct {
 	inJeopardy                                    int
 	renewals, repeated, jeopardies, expired, lost uint64
 }
 
-// Metrics returns the client's counters, for programs that export them. A call only adds to a
+// Metrics returns the client's counters, for programs that export them. Each call only increments a
 // counter, and the cost of Metrics does not depend on the number of leases.
 func (c *Client) Metrics() metrics.Snapshot {
 	m, n := &c.mux.count, &c.calls

@@ -213,7 +213,8 @@ func (m *mux) slack(most time.Duration) time.Duration {
 // leastPause bounds how often a client whose leases are about to end tries to connect.
 const leastPause = 20 * time.Millisecond
 
-// reports is what servers have reported about themselves since one of them last served the client.
+// reports holds what servers have reported about themselves since one of them last served the
+// client.
 type reports struct {
 	foreign error // from a server other than Leasehold, or nil
 	// elsewhere are the endpoints of other clusters, and other is the last such error.
@@ -254,9 +255,9 @@ func (w *reports) linkEnded(l *link, why error) {
 	}
 }
 
-// unfit returns why none of the endpoints is usable, or nil if one may be. An endpoint of another
-// cluster stays unusable, but while any endpoint may be of the client's cluster, the client waits
-// for it.
+// unfit returns the reason why none of the endpoints is usable, or nil if one may be. An endpoint
+// of another cluster stays unusable, but while any endpoint may be of the client's cluster, the
+// client waits for it.
 func (w *reports) unfit(round, endpoints int) error {
 	switch {
 	case len(w.elsewhere) == endpoints:
@@ -270,7 +271,7 @@ func (w *reports) unfit(round, endpoints int) error {
 	}
 }
 
-// failed records why there is no link, and in unfit why there cannot be one, if so.
+// failed records the reason why there is no link and, in unfit, the reason if there cannot be one.
 func (m *mux) failed(why, unfit error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -286,8 +287,8 @@ func (m *mux) wakeLocked() {
 	m.changed = make(chan struct{})
 }
 
-// unusable returns why no endpoint is usable, or nil if one may be, and a channel that is closed
-// when that may have changed.
+// unusable returns the reason why no endpoint is usable, or nil if one may be, and a channel that
+// is closed when that may have changed.
 func (m *mux) unusable() (changed <-chan struct{}, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -354,7 +355,7 @@ func (m *mux) linkLocked(l *link) {
 	m.now.Store(l)
 }
 
-// lose records that there is no link. If the last link was useful, it drops what was known of the
+// lose records that there is no link. If the last link was useful, it drops the records about the
 // endpoints.
 func (m *mux) lose(l *link) {
 	useful := l.wasUseful()
@@ -367,7 +368,7 @@ func (m *mux) lose(l *link) {
 	m.wakeLocked()
 }
 
-// move replaces a link by another. There is always a link meanwhile, so calls do not fail.
+// move replaces a link with another. There is a link at all times, so calls do not fail.
 func (m *mux) move(from, to *link) {
 	m.mu.Lock()
 	m.linkLocked(to)
@@ -387,8 +388,8 @@ func (m *mux) lead(l *link) {
 	}
 }
 
-// watch returns why the link has ended or must be left, or the link to the leader once there is
-// one.
+// watch returns the reason why the link has ended or must be left, or the link to the leader once
+// there is one.
 func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 	look := time.NewTicker(max(m.cfg.Silence/4, time.Millisecond))
 	defer look.Stop()
@@ -423,8 +424,8 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 	}
 }
 
-// newProbe asks whether a member can still serve reads. A client that only watches would not notice
-// otherwise.
+// newProbe returns a request that shows whether a member can still serve reads. A client that only
+// watches would not notice otherwise.
 func newProbe() *call {
 	return &call{
 		kind: read, done: func(*pb.Response, error) {},

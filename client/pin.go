@@ -39,7 +39,7 @@ func (p *pin) context(ctx context.Context) context.Context {
 }
 
 // check compares the header of a member's answer with the pin. The first answer sets it. A server
-// without the header is not one of ours.
+// that sends no such header is not a Leasehold member.
 func (p *pin) check(md metadata.MD) *otherClusterError {
 	texts := md.Get(keyCluster)
 	if len(texts) == 0 {

@@ -18,7 +18,7 @@ type resumable struct {
 	// ready has capacity 1 and wakes the waiter; nil if nothing waits.
 	ready chan struct{}
 
-	mu    sync.Mutex // guards what follows, and what embedding types say
+	mu    sync.Mutex // guards what follows, and the fields that embedding types list
 	link  *link      // the link of call
 	call  *call      // the current request, nil for none
 	fresh bool       // call has no response yet
@@ -34,12 +34,12 @@ type resumable struct {
 type resumption interface {
 	// requestLocked returns the request that resumes here.
 	requestLocked() *pb.Request
-	// handleLocked handles a response; first says that it confirms the request. It reports whether
+	// handleLocked handles a response. first is true if it confirms the request. It reports whether
 	// the response is of the right kind.
 	handleLocked(m *pb.Response, first bool) bool
-	// lostLocked drops what will be sent again.
+	// lostLocked drops responses that will be sent again.
 	lostLocked()
-	// endedLocked is called once, with the reason why nothing more comes.
+	// endedLocked is called once, with the reason why no more responses follow.
 	endedLocked(why error)
 }
 
@@ -81,7 +81,7 @@ func (w *resumable) await(ctx context.Context) error {
 	}
 }
 
-// close ends the request, at the member too.
+// close ends the request, also on the member.
 func (w *resumable) close() {
 	w.mux.exit(w)
 	w.end(ErrClosed)
@@ -95,7 +95,7 @@ func (w *resumable) end(why error) {
 	w.stopLocked()
 }
 
-// overLocked records that nothing more comes.
+// overLocked records that no more responses follow.
 func (w *resumable) overLocked(why error) {
 	if w.err == nil {
 		w.err = why
@@ -104,7 +104,7 @@ func (w *resumable) overLocked(why error) {
 	notify(w.ready)
 }
 
-// stopLocked ends the request at the member.
+// stopLocked ends the request on the member.
 func (w *resumable) stopLocked() {
 	if w.timer != nil {
 		w.timer.Stop()
@@ -171,8 +171,8 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 	}
 }
 
-// refusedAs returns why a request was rejected, or why the wait of an applied request was rejected,
-// or nil.
+// refusedAs returns the reason why a request, or the wait of an applied request, was rejected, or
+// nil.
 func refusedAs(r *pb.Response) *pb.Error {
 	if e := r.GetTxn().GetWaitRefused(); e != nil {
 		return e

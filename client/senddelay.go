@@ -7,7 +7,7 @@ import (
 
 const (
 	// idleTurns is the number of scheduler turns without a new request after which a link assumes
-	// that the callers it answered are not making another one now. That takes some microseconds.
+	// that the callers it answered are not making another one now. That takes a few microseconds.
 	idleTurns = 32
 	// longestDelay bounds the wait if turns are long, because the machine is overloaded.
 	longestDelay = time.Millisecond

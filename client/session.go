@@ -61,10 +61,10 @@ func (s *Session) Lease() *Lease { return s.lease }
 func (s *Session) Token() lease.Token { return s.lease.Token() }
 
 // Context returns a context that ends when the session is lost or released, before the cluster may
-// grant to others what the session holds. Its cause is the reason.
+// grant others the locks of the session. Its cause is the reason.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Err returns nil while the session is valid, by the clock, and then why it is not.
+// Err returns nil while the session is valid, by the clock, and then the reason why it is not.
 func (s *Session) Err() error {
 	switch {
 	case s.ctx.Err() != nil:
@@ -89,12 +89,12 @@ func (s *Session) ValidUntil() time.Time {
 func (s *Session) Release(ctx context.Context) error { return s.lease.Revoke(ctx) }
 
 // Run opens a session and calls f in it. The context of f ends with ctx, and when the session is
-// lost, before others can get what f has acquired. f must then return. When f returns, Run releases
+// lost, before others can acquire what f holds. f must then return. When f returns, Run releases
 // the session, even if ctx has ended.
 //
-// If the session was lost before f returned, Run logs that, waits a little, longer after each short
-// session, and calls f again in a new one. It revokes the lost lease first, in case the cluster
-// still has it. Otherwise Run returns the result of f.
+// If the session was lost before f returned, Run logs that, waits (longer after each short
+// session), and calls f again in a new session. It revokes the lost lease first, in case the
+// cluster still has it. Otherwise Run returns the result of f.
 //
 // Run returns an error if it cannot open the first session. Later it keeps trying until ctx ends.
 func (c *Client) Run(
@@ -120,8 +120,8 @@ func (c *Client) Run(
 	}
 }
 
-// run calls f, and releases the session. It also returns why the session was lost, if that was
-// before f returned.
+// run calls f, and releases the session. It also returns the reason why the session was lost, if
+// that was before f returned.
 func (s *Session) run(
 	ctx context.Context, f func(ctx context.Context, s *Session) error,
 ) (err, lost error) {
@@ -162,7 +162,7 @@ func (c *Client) reopen(ctx context.Context, g Grant, last *Lease, short int) (*
 		if err := c.mux.pause(ctx, d); err != nil {
 			return nil, fmt.Errorf("client: open a session: %w", err)
 		}
-		if !gone { // else its keys would be in the way until it expires
+		if !gone { // otherwise its keys would block the new session until it expires
 			err := c.Revoke(ctx, last.Ref())
 			gone = err == nil || errors.Is(err, ErrLeaseNotFound)
 		}

@@ -17,9 +17,9 @@ import (
 const maxAhead = 4096
 
 // sessions numbers a client's writes, so that a retried write takes effect once. There is usually
-// one session. While a write takes very long there may be more, since the numbers after it run out.
+// one session. There may be more while a write takes very long, since the numbers after it run out.
 type sessions struct {
-	mu      sync.Mutex // guards what follows, and what is in the sessions
+	mu      sync.Mutex // guards what follows, and the fields of the sessions
 	list    []*session
 	opening chan struct{} // nil, or closed when the attempt to open a session is over
 }
@@ -67,7 +67,7 @@ func (c *Client) number(ctx context.Context, l *link) (number, error) {
 	}
 }
 
-// take returns a number, or a channel to wait for; first says that the caller must open a session.
+// take returns a number, or a channel to wait for; first is true if the caller must open a session.
 func (p *sessions) take() (_ number, opening chan struct{}, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *Client) openSession(ctx context.Context, l *link) (*pb.SessionRef, erro
 	}
 }
 
-// settle says that the answer to a number is no longer needed.
+// settle records that the answer to a number is no longer needed.
 func (n number) settle() {
 	s := n.session
 	if s == nil {

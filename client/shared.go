@@ -46,8 +46,8 @@ func (s *shared) open(
 	return &judged{ClientStream: stream, shared: s, token: token}, nil
 }
 
-// judged is a stream that checks the cluster before it returns a message, and whose end shows
-// whether the credential was accepted.
+// judged is a stream that checks the cluster before it returns a message. Its end shows whether the
+// credential was accepted.
 type judged struct {
 	grpc.ClientStream
 	shared  *shared

@@ -16,9 +16,9 @@ import (
 // [ErrKeyNotFound].
 type GoneError struct {
 	Key string
-	// Cause and Lease say what deleted the key, at or before Revision. A key that still exists
-	// without a lease counts as [store.Deleted]. Cause is [store.Unknown] if the cluster no longer
-	// knew.
+	// Cause and Lease are the reason for the deletion of the key, at or before Revision. A key that
+	// still exists without a lease counts as [store.Deleted]. Cause is [store.Unknown] if the
+	// cluster no longer knew.
 	Cause    store.Cause
 	Lease    lease.ID
 	Revision int64
@@ -112,8 +112,8 @@ func (w *Ticket) Revision() int64 {
 	return w.revision
 }
 
-// Ready returns a channel that is closed once it was the key's turn. The holder must check by its
-// own clock whether the lease is still valid.
+// Ready returns a channel that is closed once the key is ready. The holder must check by its own
+// clock whether the lease is still valid.
 func (w *Ticket) Ready() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,7 +162,7 @@ func (w *Ticket) Err() error {
 	return w.err
 }
 
-// Wait waits for the key's turn. It fails with a [*GoneError] if the key is gone, and with
+// Wait waits until the key is ready. It fails with a [*GoneError] if the key is gone, and with
 // [ErrClosed] after Close.
 func (w *Ticket) Wait(ctx context.Context) error {
 	if has, err := w.state(); err == nil && !has {
@@ -182,7 +182,7 @@ func (w *Ticket) Wait(ctx context.Context) error {
 	}
 }
 
-// state reports whether it is the key's turn, and why the ticket has ended, if it has.
+// state reports whether the key is ready, and the reason if the ticket has ended.
 func (w *Ticket) state() (has bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -257,8 +257,8 @@ func (w *Ticket) moveOn(from *link) {
 	w.resume()
 }
 
-// requestLocked asks for the ticket again, at the same member or another, if the key has not been
-// replaced.
+// requestLocked returns the request for the ticket's state, for the same member or another. It
+// applies only if the key has not been replaced.
 func (w *Ticket) requestLocked() *pb.Request {
 	is := store.Key(w.ask.Key).CreateRevision(store.Equal, w.revision)
 	return &pb.Request{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
@@ -315,7 +315,7 @@ func (w *Ticket) endedLocked(why error) {
 	}
 }
 
-// poll asks for the ticket again, because the stream has no room for a watch.
+// poll requests the ticket's state again, because the stream has no room for a watch.
 func (w *Ticket) poll() {
 	if w.mux.ctx.Err() != nil {
 		w.end(ErrClosed)

@@ -13,9 +13,9 @@ import (
 type TxnResult struct {
 	// Revision is the revision of the store after the transaction.
 	Revision int64
-	// Succeeded says that the conditions held.
+	// Succeeded is true if the conditions held.
 	Succeeded bool
-	// Results has one result for each executed operation, in order.
+	// Results contains one result for each executed operation, in order.
 	Results []Result
 }
 
@@ -57,7 +57,7 @@ func (c *Client) txn(ctx context.Context, s spec, t store.Txn) (TxnResult, error
 }
 
 // sending returns the moment before the first attempt to send a transaction that may grant a lease:
-// the answer may be to that attempt.
+// the answer may be the answer to that attempt.
 func (c *Client) sending(m *pb.TxnRequest) moment {
 	if !grants(m) {
 		return moment{}
@@ -112,7 +112,7 @@ func txnResult(m *pb.TxnResponse, sent moment) TxnResult {
 	return out
 }
 
-// resultOf goes by the response, because requests have several forms.
+// resultOf switches on the response, because requests have several forms.
 func resultOf(m *pb.OpResponse, sent moment) (out Result) {
 	switch x := m.Response.(type) {
 	case *pb.OpResponse_Put:

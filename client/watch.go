@@ -21,7 +21,7 @@ const maxEvents = 32 << 10
 // maxEventBytes bounds the size of their keys and values.
 const maxEventBytes = 32 << 20
 
-// quiet is the interval of progress notifications for a watch that does not ask for them. They
+// quiet is the interval of progress notifications for a watch that does not request them. They
 // allow it to resume from a recent revision when it moves: the first one may be compacted by then.
 const quiet = 10 * time.Second
 

@@ -53,12 +53,12 @@ type Follower struct {
 type part struct {
 	what     keyrange.Range
 	revision int64              // the set is complete up to this revision
-	asOf     moment             // the cluster had no later revision then
+	asOf     moment             // the cluster had no later revision at this moment
 	lost     bool               // the cluster was restored to an older state: reload
 	restart  context.CancelFunc // ends the watch; nil while there is none
 }
 
-// probe records that the cluster had a revision at some moment or later.
+// probe records that the cluster had this revision at some moment or later.
 type probe struct {
 	at       moment
 	revision int64
@@ -129,7 +129,7 @@ func (f *Follower) Close() {
 	f.asOf.Store(nil)
 }
 
-// Age returns how stale the data in memory can be at most, and false if there is none.
+// Age returns an upper bound on the age of the data in memory, and false if there is none.
 func (f *Follower) Age() (time.Duration, bool) {
 	m := f.asOf.Load()
 	if m == nil {
@@ -164,7 +164,7 @@ func (f *Follower) Range(ctx context.Context, of store.KeyRange) (store.RangeRes
 	return f.client.Range(ctx, of.Range())
 }
 
-// join joins the pieces that changes have cut a range into.
+// join joins the pieces into which changes have split a range.
 func (f *Follower) join(r keyrange.Range) (kvs []store.KV, revision int64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -277,7 +277,7 @@ func (f *Follower) probeLoop() {
 	}
 }
 
-// probe asks for the cluster's revision. A failure has no consequence.
+// probe requests the cluster's revision. Failures are ignored.
 func (f *Follower) probe() {
 	a, known := probe{at: now()}, f.maxRevision()
 	ctx, cancel := context.WithTimeout(f.ctx, f.o.MaxAge)

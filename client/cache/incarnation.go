@@ -27,8 +27,8 @@ type incarnation struct {
 	lease *client.Lease
 	index *index
 	view  atomic.Pointer[copies.View[store.KV]]
-	// ready is closed once the cache is open or has failed to open. From then on, failure has the
-	// reason and is immutable.
+	// ready is closed once the cache is open or has failed to open. From then on, failure contains
+	// the reason, and is immutable.
 	ready   chan struct{}
 	failure error
 
@@ -69,7 +69,7 @@ func (l *incarnation) open(ctx context.Context) error {
 	return l.await(ctx)
 }
 
-// await waits until the cache has been open once. It succeeds even if the cache is already being
+// await waits until the cache has been opened once. It succeeds even if the cache is already being
 // reopened.
 func (l *incarnation) await(ctx context.Context) error {
 	select {
@@ -140,7 +140,7 @@ func (l *incarnation) Opening() []keyrange.Range {
 func (l *incarnation) Opened(term uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lease.Err() != nil { // nothing is cached; only the leader needs to know
+	if l.lease.Err() != nil { // nothing is cached; the report is only for the leader
 		if l.link != nil {
 			l.ackLocked(copies.Report{Open: term})
 		}

@@ -90,8 +90,8 @@ func (x *index) Delete(key string) {
 	x.unlink(x.table.Load().chain(hash), hash, key)
 }
 
-// unlink removes the entry of a key from the chain behind link. A reader that is at the entry can
-// continue from it.
+// unlink removes the entry of a key from the chain behind link. A reader that has reached the entry
+// can continue from it.
 func (x *index) unlink(link *atomic.Pointer[entry], hash uint64, key string) {
 	for e := link.Load(); e != nil; e = link.Load() {
 		if e.hash == hash && e.key == key {

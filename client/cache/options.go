@@ -21,7 +21,7 @@ var ErrNotHeld = errors.New("cache: not held")
 
 // Options configure a Cache. The zero value is a good default.
 type Options struct {
-	// TTL is the TTL of the cache's lease: 5 s if 0, or less if the servers allow only that. It
+	// TTL is the TTL of the cache's lease: 5 s if 0, or less if the servers' limit is lower. It
 	// limits how long a write waits if the program is cut off or stopped. A shorter TTL costs more
 	// renewals. Open fails if TTL exceeds what the servers allow (--lease-max-cache-ttl, 5 s by
 	// default); the error states the limit.

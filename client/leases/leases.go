@@ -22,7 +22,7 @@ type Ref struct {
 	Name string
 }
 
-// String returns the reference for people.
+// String returns the reference in readable form.
 func (r Ref) String() string {
 	if r.Name != "" {
 		return fmt.Sprintf("lease %q", r.Name)
@@ -51,14 +51,14 @@ func NewID() lease.ID {
 	return lease.ID(max(1, binary.BigEndian.Uint64(b[:])>>1))
 }
 
-// Info is what the cluster reports about a lease.
+// Info is the cluster's description of a lease.
 type Info struct {
 	ID lease.ID
 	// Token is the fencing token. It increases with every grant, hand-over and resume.
 	Token lease.Token
 	TTL   time.Duration
-	// Remaining is how long the lease would live at least, as of the answer. The holder of the
-	// lease uses client.Lease.State instead.
+	// Remaining is a lower bound on the remaining time of the lease, as of the answer. The holder
+	// of the lease uses client.Lease.State instead.
 	Remaining time.Duration
 	// Name is held by at most one live lease.
 	Name, Owner string
@@ -66,12 +66,11 @@ type Info struct {
 	Principal string
 	Labels    map[string]string
 	LockDelay time.Duration
-	// KeepKeys says that its keys stay, detached, when the lease expires.
+	// KeepKeys is true if its keys stay, detached, when the lease expires.
 	KeepKeys bool
-	// Delayed says that the lease has expired, and that its name and keys stay during its lock
-	// delay.
+	// Delayed is true if the lease has expired, and its name and keys stay during its lock delay.
 	Delayed bool
-	// Bound says that a Put with a TTL created the lease: it accepts no other key, and ends when
+	// Bound is true if a Put with a TTL created the lease: it accepts no other key, and ends when
 	// its key is deleted or moves to another lease.
 	Bound bool
 	// Keys are the attached keys, if requested.
@@ -82,7 +81,7 @@ type Info struct {
 	Holds []store.KeyRange
 }
 
-// Filter says which leases to list: those that match every field that is set.
+// Filter selects the leases to list: those that match every field that is set.
 type Filter struct {
 	// NamePrefix is a prefix of the name. With it leases come in the order of their names,
 	// otherwise in the order of their IDs.

@@ -13,10 +13,10 @@
 //
 // Guarantees:
 //
-//   - Each lock and election has a wait queue: each lease has a key below the prefix "name/",
-//     named by its ID in hex. The holder is the lease with the lowest create revision. This is the
-//     layout of etcd's package concurrency, so its Mutex and Election exclude ours of the same
-//     name, whatever language the other program is written in.
+//   - Each lock and election has a wait queue: each lease has a key below the prefix "name/", named
+//     by its ID in hex. The holder is the lease with the lowest create revision. This is the layout
+//     of etcd's package concurrency, so its Mutex and Election exclude ours of the same name,
+//     regardless of the other program's language.
 //   - At most one Held or Leading of a name (for a semaphore, at most as many as it has permits)
 //     has a nil Err, provided that clocks run at about the same rate and no client deletes keys or
 //     revokes leases of others.
@@ -36,8 +36,8 @@
 // Limitations:
 //
 //   - A process can be paused between checking its lock and acting on it, for any length of time.
-//     No lock service can prevent that. Let the resource reject tokens smaller than it has seen,
-//     or write to the store in a transaction with the Condition.
+//     No lock service can prevent that. Let the resource reject tokens smaller than the largest it
+//     has seen, or write to the store in a transaction with the Condition.
 //   - If a client revokes the holder's lease, or deletes its key, the next waiter gets the lock
 //     immediately. The holder is notified at about the same time, so for a moment both may believe
 //     that they hold it. Tokens tell them apart.

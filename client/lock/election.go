@@ -23,9 +23,9 @@ var ErrNoCandidate = errors.New("lock: no such candidate that could lead next")
 // The leader is the candidate with the oldest key below "name/", as in etcd. Our candidates wait in
 // a separate list, below "name~candidates/", ordered by preference, priority and age. The first of
 // them takes a ticket behind the leader, and gives it up for a candidate that comes before it in
-// this order. So our candidates lead in this order, except for one that arrives at the very moment
-// when the leader goes. Candidates of etcd's client have no priority: our first candidate queues
-// with them by age. No candidate deposes the leader by itself: see [Leading.HandOver] and
+// this order. So our candidates lead in this order, unless one arrives at the very moment when the
+// lead becomes free. Candidates of etcd's client have no priority: our first candidate queues with
+// them by age. No candidate deposes the leader by itself: see [Leading.HandOver] and
 // [Election.Depose].
 type Election struct {
 	client *client.Client
@@ -84,7 +84,7 @@ func (e *Election) Lead(
 	}
 }
 
-// Prefer puts a candidate before all others, whatever their priorities, now and whenever it
+// Prefer puts a candidate before all others, regardless of their priorities, now and whenever it
 // campaigns again. An empty ID removes the preference.
 func (e *Election) Prefer(ctx context.Context, id string) error {
 	err := e.check()

@@ -38,10 +38,10 @@ func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 }
 
 // Observe yields the current leader of an election, and then every change: another leader, another
-// value, or no leader. It follows a single ordered stream: each leader that it yields did lead at
-// that revision, according to the store, and none is skipped or repeated (T17). There is one
-// exception: if the program falls so far behind that the changes have been compacted, Observe
-// continues with the current leader. It ends with the context, and yields its cause.
+// value, or no leader. It follows a single ordered stream: each leader that it yields led at that
+// revision, according to the store, and none is skipped or repeated (T17). There is one exception:
+// if the program falls so far behind that the changes have been compacted, Observe continues with
+// the current leader. It ends with the context, and yields its cause.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 	return func(yield func(LeaderInfo, error) bool) {
 		o := &observer{election: e, queue: waitQueue{prefix: e.name + "/"}, yield: yield}

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrLocked means that another session holds the lock, and the caller does not want to wait any
-// longer. The error is a [*client.TakenError] with the ID of the lease that has it.
+// longer. The error is a [*client.TakenError] with the ID of that session's lease.
 var ErrLocked = errors.New("lock: locked by another")
 
 // Held is a lock held by this program. Its methods may be called from any goroutine.
@@ -47,7 +47,7 @@ func (h *Held) Condition() store.Compare { return h.condition() }
 
 // Context returns a context that ends when the lock ends: before the cluster may end its lease,
 // when its key is deleted ([client.ErrLost]), or when it is released ([client.ErrReleased]). The
-// cause has the reason.
+// cause is the reason.
 func (h *Held) Context() context.Context { return h.context() }
 
 // Err returns nil while the lock is held, as far as this process knows, and then the reason why it
@@ -64,7 +64,7 @@ func (h *Held) ValidUntil() time.Time {
 	return h.session.live.ValidUntil()
 }
 
-// Release releases the lock. For the program the lock ends immediately, even if Release fails. It
+// Release releases the lock. For the program, the lock ends immediately, even if Release fails. It
 // returns nil only if the lock was held until now; otherwise [client.ErrLost], the reason why the
 // session ended, or [client.ErrReleased] if it was called before. If the context ends before the
 // cluster has answered, Release continues in the background while the session lives; the client's
@@ -145,7 +145,7 @@ func (q *waitQueue) lockWithin(
 		limited, cancel := context.WithTimeoutCause(ctx, wait, ErrLocked)
 		defer cancel()
 		if err = p.wait(limited); errors.Is(err, ErrLocked) {
-			err = p.ready(ctx) // it may be free after all; if not, report the holder
+			err = p.ready(ctx) // the lock may be free after all; if not, report the holder
 		}
 	}
 	return p.hold(name, err)

@@ -9,9 +9,9 @@ import (
 )
 
 // RWMutex is a lock that any number of readers can share, or a single writer can hold. All wait in
-// one queue, so neither side starves: a reader waits for the writers before it, a writer for
-// everyone before it. Readers between two writers share the lock. A [Mutex] of the same name, ours
-// or etcd's, counts as a writer. Its methods may be called from any goroutine.
+// one queue, so neither side starves: a reader waits for the writers before it, and a writer for
+// all readers and writers before it. Readers between two writers share the lock. A [Mutex] of the
+// same name, ours or etcd's, counts as a writer. Its methods may be called from any goroutine.
 //
 // A session may hold many read locks at a time, or one write lock. A lock cannot be upgraded or
 // downgraded: a session that holds or waits for one kind gets ErrInUse if it requests the other.

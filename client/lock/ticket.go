@@ -75,7 +75,7 @@ func (t *ticket) context() context.Context {
 	return t.ctx
 }
 
-// lost returns why the key is gone, or nil if it is not known to be gone.
+// lost returns the reason why the key is gone, or nil if it is not known to be gone.
 func (t *ticket) lost() error {
 	err := t.handle.Err()
 	if err == nil {
@@ -132,7 +132,7 @@ func (t *ticket) isReady() bool {
 }
 
 // check checks the lease again by the clock, because the process may have been paused (T16). The
-// member saw the ticket's key when it was its turn, and reports when it is gone.
+// member saw the ticket's key when the ticket became ready, and reports when the key is gone.
 func (t *ticket) check() error {
 	if err := t.ended(); err != nil {
 		return err

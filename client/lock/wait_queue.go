@@ -22,7 +22,7 @@ type waitQueue struct {
 	session *session
 	prefix  string
 	value   []byte // value of a ticket's key
-	// multiple means that a session may have several tickets in the queue.
+	// If multiple is set, a session may have several tickets in the queue.
 	multiple bool
 	// permits is how many tickets may be ready at the same time; 0 means 1.
 	permits int
@@ -117,8 +117,8 @@ var errBusy = errors.New("lock: other keys in the queue")
 // created, but there is no ticket.
 //
 // The token is drawn in the transaction that creates the key. So tokens increase like the create
-// revisions that order the queue, but unlike them also across a restore from a backup, whatever
-// happens to the session's lease in it.
+// revisions that order the queue. Unlike those, they also increase across a restore from a backup,
+// regardless of what the restore does to the session's lease.
 func (q *waitQueue) attempt(
 	ctx context.Context, key string, idle bool,
 ) (_ *ticket, made bool, err error) {

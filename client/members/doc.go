@@ -10,8 +10,8 @@
 //
 //   - A watch delivers each change once, in order, even across reconnects. If changes were
 //     compacted before they could be delivered, it reads the group again and delivers the
-//     differences: no member joins or goes twice, and none that stayed is reported as gone. The
-//     reasons are lost, and so are members that both joined and went in between.
+//     differences: no member joins or leaves twice, and no remaining member is reported as gone.
+//     The reasons are lost, and so are members that both joined and left in between.
 //   - If a process stops at any point, its lease ends after the TTL and removes the member. Nothing
 //     needs repair.
 //   - A lost answer does no harm: a registration takes effect once. While the outcome is unknown

@@ -194,7 +194,7 @@ func (m *Membership) ValidUntil() time.Time {
 }
 
 // Context returns a context that ends with Release, and before the others may see the member as
-// failed. Its cause says why.
+// failed. Its cause is the reason.
 func (m *Membership) Context() context.Context { return m.ctx }
 
 // Err returns nil while the session is valid and Release has not been called, and then the reason

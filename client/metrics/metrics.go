@@ -18,7 +18,7 @@ type Outcome string
 
 // The outcomes.
 const (
-	// OK: the cluster did what it was asked to do.
+	// OK: the cluster did what the call requested.
 	OK Outcome = "ok"
 	// Refused: the cluster answered with an error, such as client.ErrNameTaken, or no endpoint is
 	// usable.
@@ -41,8 +41,8 @@ type Snapshot struct {
 	// Connected reports whether the client is connected to a member.
 	Connected bool
 	// Connects counts connections made while the client had none. Disconnects counts connections
-	// that broke, or that the client gave up because the member was silent or refused everything.
-	// Moves counts moves to the leader, and FailedConnects failed attempts to connect.
+	// that broke, or that the client gave up because the member was unresponsive or rejected
+	// everything. Moves counts moves to the leader, and FailedConnects failed attempts to connect.
 	Connects, Disconnects, Moves, FailedConnects uint64
 	// Calls counts completed calls by outcome. The client's renewals, watches and waiting tickets
 	// are not calls.
@@ -55,8 +55,8 @@ type Snapshot struct {
 	// if there is none.
 	Valid time.Duration
 	// Renewals counts attempts to renew a lease; one message for a thousand leases counts as a
-	// thousand. RepeatedRenewals counts those whose previous attempt was refused, could not be
-	// sent, or was not answered in time.
+	// thousand. RepeatedRenewals counts attempts after one that was rejected, could not be sent, or
+	// was not answered in time.
 	Renewals, RepeatedRenewals uint64
 	// Jeopardies counts how often a lease entered jeopardy because it was not renewed in time.
 	// Expired counts leases that ended because they were not renewed in time, and Lost those that

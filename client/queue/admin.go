@@ -21,7 +21,7 @@ const (
 	Claimed
 	// Delayed means that the item can only be claimed later.
 	Delayed
-	// Dead means that the item has had all its tries, and is a dead letter.
+	// Dead means that the item has used up its tries, and is a dead letter.
 	Dead
 )
 

@@ -80,8 +80,8 @@ func (q *Queue) choose(ready []string) string {
 	return ready[rand.IntN(n)]
 }
 
-// shyness is how long to wait before trying to claim an item, so that other workers that compete
-// for it have it by then. A worker that is alone does not wait.
+// shyness is how long to wait before trying to claim an item, so that competing workers have
+// claimed it by then. A worker without competitors does not wait.
 func (q *Queue) shyness() time.Duration {
 	c := q.crowd.Load()
 	if c == 0 {
@@ -167,9 +167,9 @@ func (q *Queue) claimNext(ctx context.Context, revision int64) (*Item, error) {
 	}
 }
 
-// await waits until some items are free. If other workers are waiting too, it then holds back for a
-// short random time and keeps listening, and so usually learns that the item has been claimed
-// before it tries in vain.
+// await waits until some items are free. If other workers are waiting too, it then pauses for a
+// short random time while it continues to receive events, and so usually sees that the item has
+// been claimed before it tries in vain.
 func (q *Queue) await(ctx context.Context, w *client.Watcher, free map[string]bool) error {
 	for {
 		for len(free) == 0 {
@@ -245,7 +245,7 @@ func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]b
 // and the item is free again. Its try counts, since it is unknown whether the item was processed.
 //
 // If the outcome is unknown, the worker releases what it may have, and tries again: if nothing was
-// done, no event will report that the item is free.
+// claimed, no event will report that the item is free.
 func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 	for p := (tries.Change{}); ; {
 		i, err := q.tryOnce(ctx, id)
@@ -346,7 +346,7 @@ func (q *Queue) release(ctx context.Context, l leases.Ref) error {
 	return err
 }
 
-// moveToDead makes an unclaimed item that was tried too often a dead letter. Repeating the
+// moveToDead makes an unclaimed item that was too many tries a dead letter. Repeating the
 // transaction does nothing, whichever worker did it first.
 func (q *Queue) moveToDead(ctx context.Context, id string, payload []byte) error {
 	limit := q.limit()

@@ -11,8 +11,8 @@
 //   - At most one worker has a valid claim of an item, provided that clocks run at about the same
 //     rate. A claim is valid while its Err is nil: see package client. Tokens increase from claim
 //     to claim.
-//   - If a process stops at any point, its leases end after their TTL, and with them whatever was
-//     half done. There is nothing to repair.
+//   - If a process stops at any point, its leases end after their TTL, and unfinished work ends
+//     with them. There is nothing to repair.
 //   - A lost answer does no harm: writes are repeated, and take effect once. If the outcome remains
 //     unknown ([client.ErrUnknownOutcome]), the queue reads the state and tries again until the
 //     context ends.

@@ -56,7 +56,7 @@ func (i *Item) Context() context.Context { return i.lease.Context() }
 // ValidUntil returns when the claim ends, unless the lease is renewed.
 func (i *Item) ValidUntil() time.Time { return i.lease.ValidUntil() }
 
-// Err returns nil as long as the claim is valid, and then the reason why not. It reads the clock.
+// Err returns nil while the claim is valid, and then the reason why it is not. It reads the clock.
 func (i *Item) Err() error { return i.lease.Err() }
 
 // Release returns the item to the queue, like [Item.Nack] without a delay.
@@ -79,10 +79,10 @@ func (i *Item) Condition() store.Compare { return store.LeaseAlive(i.lease.ID())
 // claimable again. Until then, Ack and Nack may be called again.
 func (i *Item) Ack(ctx context.Context) error { return i.AckWith(ctx) }
 
-// AckWith performs Ack and the program's writes in one transaction: either both or neither. Work
-// whose effect is in the store thus takes effect once, although items may be processed more than
-// once. (After lost answers, it also returns nil if the claim ended and another worker has
-// processed the item since.)
+// AckWith performs Ack and the program's writes in one transaction: either both or neither. So work
+// with effects only in the store takes effect once, although items may be processed more than once.
+// (After lost answers, it also returns nil if the claim ended and another worker has processed the
+// item since.)
 func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 	then := []store.Op{
 		i.revoke(), store.Delete{Key: i.q.item(i.id)}, store.Delete{Key: i.q.try(i.id)},
@@ -135,8 +135,8 @@ func (i *Item) revoke() store.Op { return i.lease.Ref().Revoke() }
 // the claim.
 //
 // After a lost answer, the condition fails if our transaction was done, but also if the lease has
-// ended since. In both cases the claim is over. Then finish reports whether the item is gone, which
-// is all that matters: either we finished it, or a later worker did.
+// ended since. In both cases the claim is over. Then finish reports whether the item is gone. That
+// is enough: either we finished it, or a later worker did.
 func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err error) {
 	if err := i.await(ctx); err != nil {
 		return false, err

@@ -48,8 +48,8 @@ const defaultMaxTries = 20
 // exists, the item is claimed or delayed. That key is attached to the lease of the claim, or to a
 // lease that is not renewed and ends with the delay. Therefore no program has to return items to
 // the queue, and only the cluster's clock counts. Each claim writes NAME/try/O, whose version is
-// the number of times that the item was claimed. Dead letters are NAME/dead/O. NAME/max-tries has
-// Config.MaxTries, if a worker has set it.
+// the number of times that the item was claimed. Dead letters are NAME/dead/O. NAME/max-tries
+// stores Config.MaxTries, if a worker has set it.
 //
 // O starts with the revision that the store had when Push was called. If one Push returned before
 // another was called, its item therefore comes first, without a counter that each Push would have
@@ -65,7 +65,7 @@ type Queue struct {
 	crowd atomic.Int32
 	// lost counts the lost races.
 	lost atomic.Int64
-	// stored is the MaxTries that the queue has stored, as far as known; 0 for none.
+	// stored is the MaxTries that is stored with the queue, as far as known; 0 for none.
 	stored atomic.Int64
 }
 
@@ -132,7 +132,7 @@ func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
 	return ids, nil
 }
 
-// limit says after how many claims an item becomes a dead letter.
+// limit is the number of claims after which an item becomes a dead letter.
 type limit struct {
 	tries int64
 	is    store.Compare // the condition that the queue still has this limit
@@ -171,13 +171,13 @@ func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
 	return q.stored.Swap(tries) != tries, nil
 }
 
-// largePayload is the size from which an item might come close to the limit of a request.
+// largePayload is the size above which an item might come close to the limit of a request.
 const largePayload = 1 << 10
 
 // room makes a request that pushes items longer than one that returns an item or makes it a dead
 // letter. It is the key of a condition that always holds. So every item that could be pushed can
-// become a dead letter, whatever the limit of members on requests. An item that cannot would stop
-// every worker that claims it.
+// become a dead letter, regardless of the members' limit on requests. An item that could not would
+// stop every worker that claims it.
 func (q *Queue) room() string {
 	const keys, rest = 7, 320
 	return strings.Repeat("~", keys*len(q.item(""))+rest)
@@ -198,9 +198,9 @@ func (q *Queue) Push(ctx context.Context, payload []byte, delay time.Duration) (
 
 // PushAll adds up to MaxBatch items, in order: either all of them or none.
 //
-// After a lost answer, the client does not push twice. If the cluster has forgotten the client in
-// the meantime, PushAll pushes the items again with the same IDs. That does nothing if one of them
-// still exists, but adds them a second time if all have been processed by then. After
+// After a lost answer, the client does not push twice. If the cluster has dropped the client's
+// session in the meantime, PushAll pushes the items again with the same IDs. That does nothing if
+// one of them still exists, but adds them a second time if all have been processed by then. After
 // [client.ErrUnknownOutcome], the items may be in the queue, or may yet be.
 func (q *Queue) PushAll(
 	ctx context.Context, payloads [][]byte, delay time.Duration,

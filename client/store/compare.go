@@ -15,7 +15,7 @@ type compare = message.Compare
 // Relation is how a condition compares the state of a key with its own value.
 type Relation int32
 
-// The relations. In a range every key must meet the condition.
+// The relations. In a range, every key must satisfy the condition.
 const (
 	Equal    = Relation(pb.Compare_RELATION_EQUAL)
 	Greater  = Relation(pb.Compare_RELATION_GREATER)

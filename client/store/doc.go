@@ -1,5 +1,5 @@
-// Package store has the requests about keys and their results: put, delete, read and watch, and
-// transactions with conditions. The methods of a client.Client take and return these values:
+// Package store contains the requests about keys and their results: put, delete, read and watch,
+// and transactions with conditions. The methods of a client.Client take and return these values:
 //
 //	c.Put(ctx, store.Put{Key: "nodes/a", Value: []byte("10.0.0.1")})
 //	c.Range(ctx, store.Prefix("nodes/").Range())

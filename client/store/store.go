@@ -78,8 +78,8 @@ type Range struct {
 	Limit int64
 	// Revision is the revision to read at, 0 for the newest.
 	Revision int64
-	// Serializable reads the state of the answering member alone. It may be old, even older than
-	// what another member has returned before.
+	// Serializable reads the state of the answering member alone. It may be stale, even older than
+	// an earlier answer from another member.
 	Serializable bool
 	// KeysOnly omits the values, CountOnly also the keys.
 	KeysOnly, CountOnly bool

@@ -1,9 +1,9 @@
 package store
 
-// Txn does one of two lists of operations: the whole list in one revision, or nothing. It is itself
-// an [Op].
+// Txn executes one of two lists of operations: the whole list in one revision, or nothing. It is
+// itself an [Op].
 type Txn struct {
-	// If has the conditions. If all of them hold, Then is executed, otherwise Else.
+	// If contains the conditions. If all of them hold, Then is executed, otherwise Else.
 	If         []Compare
 	Then, Else []Op
 }
@@ -26,7 +26,8 @@ type DrawToken struct{}
 type Wait struct {
 	// Key is the waiting key, which is in the queue.
 	Key string
-	// Prefix is the prefix of the queue. It ends in a character that is in no ID, such as a slash.
+	// Prefix is the prefix of the queue. It ends in a character that no ID contains, such as a
+	// slash.
 	Prefix string
 	// Permits is how many keys may be ready at the same time: a key is ready if fewer keys than
 	// this are before it. 0 means 1.

@@ -36,7 +36,7 @@ const (
 	// Revoked means that the key's lease was revoked.
 	Revoked = Cause(pb.Event_CAUSE_REVOKED)
 	// Unknown means that the cluster no longer knows why the key was deleted. Only a
-	// client.GoneError has it.
+	// client.GoneError has this cause.
 	Unknown = Cause(pb.Event_CAUSE_UNKNOWN)
 )
 
@@ -71,7 +71,7 @@ type Event struct {
 	Lease lease.ID
 }
 
-// Update has changes in the order in which they happened. A revision is never split.
+// Update contains changes in the order in which they happened. A revision is never split.
 type Update struct {
 	// Revision is the revision up to which all events have been sent.
 	Revision int64

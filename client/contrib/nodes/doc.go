@@ -10,9 +10,10 @@
 //   - At most one node has a valid Primacy, provided that clocks run at about the same rate. A
 //     Primacy is valid while its Err is nil: see package client.
 //   - Tokens increase from primary to primary.
-//   - If a process stops at any point, its leases end after their TTL, and with them whatever was
-//     half done. There is nothing to repair.
-//   - Only Node.Lead starts a goroutine, which ends with it. Retries are randomly delayed.
+//   - If a process stops at any point, its leases end after their TTL, and unfinished work ends
+//     with them. There is nothing to repair.
+//   - Only Node.Lead starts a goroutine, which ends when Lead returns. Retries are randomly
+//     delayed.
 //
 // Limitation: revoking a primary's lease by hand is not safe. The primary finds out at its next
 // renewal; until then, there may be two primaries.

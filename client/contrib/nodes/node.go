@@ -53,7 +53,7 @@ func (s State) String() string {
 type Config struct {
 	// ID identifies the node in the set. It must not contain a slash.
 	ID string
-	// Metadata is what others learn about the node, such as its address.
+	// Metadata is visible to others; it describes the node, for example by its address.
 	Metadata []byte
 	// TTL is the TTL of the node's lease, and of the role's lease while the node is the primary. It
 	// is how long another node waits to take over if this one dies. 0 means 10 s.
@@ -72,7 +72,7 @@ var (
 )
 
 // Node is this program as a member of a set of nodes. The renewals of its lease are its heartbeats,
-// and their answers tell it whether it counts as alive. Its methods are safe for concurrent use.
+// and their answers show whether it counts as alive. Its methods are safe for concurrent use.
 type Node struct {
 	s     *Set
 	id    string
@@ -95,8 +95,8 @@ func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	up := s.up(cfg.ID)
 	for p := (tries.Backoff{}); ; {
-		// The name and the key appear and disappear with the lease, atomically, so wherever the
-		// process stops, there is nothing to clean up.
+		// The name and the key appear and disappear with the lease, atomically, so there is nothing
+		// to clean up, no matter where the process stops.
 		l, err := s.c.Grant(ctx, client.Grant{
 			TTL: cfg.TTL, Name: up, Owner: cfg.ID, Grace: cfg.Grace,
 			Keys: []store.KV{{Key: up, Value: cfg.Metadata}},
@@ -116,8 +116,8 @@ func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 	}
 }
 
-// joined records that the node exists. If the process stops before that, the node is listed as long
-// as it is up, and forgotten afterwards.
+// joined records that the node exists. If the process stops before that, the node is listed only
+// while it is up.
 func (s *Set) joined(ctx context.Context, n *Node, metadata []byte) (*Node, error) {
 	for p := (tries.Change{}); ; {
 		_, err := s.c.Put(ctx, store.Put{Key: s.known(n.id), Value: metadata})
@@ -155,11 +155,11 @@ func (n *Node) Token() lease.Token { return n.lease.Token() }
 // ValidUntil returns when the node counts as down, unless the lease is renewed.
 func (n *Node) ValidUntil() time.Time { return n.lease.ValidUntil() }
 
-// Context returns a context that is canceled when the node's lease is no longer valid, before
-// anyone else can see the node as down. Its cause says why.
+// Context returns a context that is canceled when the node's lease is no longer valid, before any
+// other program can see the node as down. Its cause is the reason.
 func (n *Node) Context() context.Context { return n.lease.Context() }
 
-// Err returns nil as long as the node's lease is valid, and then the reason why not. It reads the
+// Err returns nil while the node's lease is valid, and then the reason why it is not. It reads the
 // clock.
 func (n *Node) Err() error { return n.lease.Err() }
 
@@ -242,11 +242,11 @@ func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 }
 
 // take takes the role if it is free. The lease, the name, the key and the end of the order are one
-// transaction. It does nothing if this node is down when it is applied, or if the role is held by
-// or ordered for another node.
+// transaction. It does nothing if this node is down when the transaction is applied, or if the role
+// is held by or ordered for another node.
 //
-// If the answer is lost, there may be a lease without a holder, now or later. It is revoked; if it
-// is granted only after that, it ends after its TTL.
+// If the answer is lost, a lease without a holder may exist, or may be granted later. It is
+// revoked; if it is granted after that, it ends after its TTL.
 func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 	role, order, id := n.s.role(), n.s.order(), leases.NewID()
 	chosen := store.Key(order).Missing()
@@ -288,10 +288,10 @@ func (n *Node) forget(ctx context.Context, id lease.ID) error {
 }
 
 // Context returns a context that is canceled when this node is down or must stop acting as the
-// primary, before another node can take over. Its cause says why.
+// primary, before another node can take over. Its cause is the reason.
 func (p *Primacy) Context() context.Context { return p.ctx }
 
-// Err returns nil as long as this node is the primary, and then the reason why not. It reads the
+// Err returns nil while this node is the primary, and then the reason why it is not. It reads the
 // clock, so it is right even if the process has just been resumed.
 func (p *Primacy) Err() error {
 	if err := p.n.lease.Err(); err != nil {
@@ -319,7 +319,8 @@ func (p *Primacy) Lease() *client.Lease { return p.lease }
 // Condition returns the condition for a transaction that only this primary may commit.
 func (p *Primacy) Condition() store.Compare { return store.NameHeld(p.n.s.role(), p.Token()) }
 
-// Release gives up the role. For this program it ends at once, even if Release returns an error.
+// Release gives up the role. For this program, the role ends at once, even if Release returns an
+// error.
 func (p *Primacy) Release(ctx context.Context) error {
 	ctx, cancel := tries.Outside(ctx, tries.Within[Primacy]{Of: p}, p.n.ttl)
 	defer cancel()
@@ -327,7 +328,8 @@ func (p *Primacy) Release(ctx context.Context) error {
 }
 
 // AwaitSwitch waits until Set.Switch orders a switch to another primary, and then returns nil. The
-// primary should then finish its work and resign. Otherwise it returns why it stopped waiting.
+// primary should then finish its work and resign. Otherwise it returns the reason why it stopped
+// waiting.
 func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 	ctx, cancel := tries.Both(ctx, p.ctx)
 	defer cancel()

@@ -20,8 +20,8 @@ import (
 )
 
 // Set is a group of nodes, at most one of which is the primary. A node is up while its lease
-// NAME/up/ID exists, and the primary is the node that holds the lease NAME/primary. The cluster
-// decides by these leases alone, never by a node's clock.
+// NAME/up/ID exists, and the primary is the node that holds the lease NAME/primary. Only these
+// leases count, never a node's clock.
 //
 // The methods are safe for concurrent use.
 type Set struct {
@@ -32,7 +32,7 @@ type Set struct {
 // New returns the set of nodes with the given name. It sends nothing.
 func New(c *client.Client, name string) *Set { return &Set{c, name + "/"} }
 
-// check refuses a name if the keys of its role and order would be those of nodes of another set.
+// check rejects a name if the keys of its role and order would be keys of nodes in another set.
 func (s *Set) check() error {
 	name := strings.TrimSuffix(s.prefix, "/")
 	for _, kind := range []string{"/up", "/known"} {
@@ -52,7 +52,7 @@ func (s *Set) role() string           { return s.prefix + "primary" }
 // node's lease.
 func (s *Set) order() string { return s.prefix + "order" }
 
-// Info is what the cluster knows about a node.
+// Info is the cluster's information about a node.
 type Info struct {
 	ID       string
 	State    State
@@ -60,15 +60,15 @@ type Info struct {
 	// Token is the token of the node's lease, or 0 if the node is down. A node that joins again has
 	// a different token.
 	Token lease.Token
-	// TTL is the TTL of the node's lease, and Remaining is how long the lease lasts, at least. Both
-	// are 0 if the node is down.
+	// TTL is the TTL of the node's lease, and Remaining is a lower bound on the lease's remaining
+	// time. Both are 0 if the node is down.
 	TTL, Remaining time.Duration
 }
 
-// View is what the cluster knows about all nodes.
+// View is the cluster's information about all nodes.
 type View struct {
-	// Nodes contains the nodes that are up, and those that were up and have not been forgotten,
-	// sorted by ID.
+	// Nodes contains the nodes that are up, and those that were up and have not been removed with
+	// Forget, sorted by ID.
 	Nodes []Info
 	// Primary is the ID of the primary, or empty if there is none, and Token is the token of the
 	// role.
@@ -250,7 +250,8 @@ type Watch struct {
 func (s *Set) Watch() *Watch { return &Watch{s: s} }
 
 // Next returns the first view at once, and after that the next one that differs. It reads the state
-// whenever a node or the primary comes or goes, and a few times per TTL to detect suspect nodes.
+// whenever a node or the primary appears or disappears, and a few times per TTL to detect suspect
+// nodes.
 func (w *Watch) Next(ctx context.Context) (View, error) {
 	for {
 		v, err := w.s.List(ctx)
@@ -282,7 +283,7 @@ func (w *Watch) Views(ctx context.Context) iter.Seq2[View, error] {
 // errLook is the cause of a wait that timed out.
 var errLook = errors.New("nodes: time to look again")
 
-// pause returns the shortest wait between two looks: a fraction of the shortest TTL.
+// pause returns the shortest wait between two reads of the state: a fraction of the shortest TTL.
 func (v *View) pause() time.Duration {
 	every := tries.DefaultTTL
 	for _, n := range v.Nodes {

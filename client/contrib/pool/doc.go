@@ -10,7 +10,7 @@
 //
 // Limitations:
 //
-//   - An owner does not always get the ID that it had before. The pool only tries.
+//   - An owner does not always get the ID that it had before: the pool only prefers it.
 //   - Revoking the lease of a loan by hand is not safe. The holder finds out at its next renewal;
 //     until then, there may be two holders.
 package pool

@@ -31,7 +31,7 @@ var (
 
 // Pool leases the IDs or addresses of a set, each to one holder at a time.
 //
-// Whoever holds the ID N holds the lease named POOL/held/N, and no two leases have the same name
+// The holder of the ID N holds the lease named POOL/held/N, and no two leases have the same name
 // (L4). A key of that name is attached to the lease, so that others can watch for the ID to become
 // free. POOL/was/N names the last owner of N, and POOL/last/OWNER the last ID of OWNER; both are
 // only hints for the choice of an ID.
@@ -132,7 +132,8 @@ type Request struct {
 	Owner string
 	// Want is the ID to lease. If it is empty, any ID will do.
 	Want string
-	// TTL is the TTL of the lease: how long the ID stays held if the holder dies. 0 means 10 s.
+	// TTL is the TTL of the lease: how long the ID remains held after the holder dies. 0 means 10
+	// s.
 	TTL time.Duration
 	// Grace is the grace of the lease: see [client.Grant].
 	Grace time.Duration
@@ -142,7 +143,7 @@ type Request struct {
 
 var _ client.Hold = (*Loan)(nil)
 
-// Loan is an ID that this program holds as long as its lease is valid. Its methods are safe for
+// Loan is an ID that this program holds while its lease is valid. Its methods are safe for
 // concurrent use.
 type Loan struct {
 	p     *Pool
@@ -194,7 +195,7 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 }
 
 // taken returns the error for a wanted ID that is not free, or for any ID if want is empty. It
-// names the holder if it can.
+// includes the holder if possible.
 func (p *Pool) taken(ctx context.Context, want string) error {
 	if want == "" {
 		return ErrNoneFree
@@ -212,9 +213,9 @@ func (p *Pool) taken(ctx context.Context, want string) error {
 
 // take leases one ID, or fails with [client.ErrNameTaken].
 //
-// The name and the key appear and disappear with the lease, atomically, and the client makes sure
-// that a grant is not repeated if its answer is lost. The note of the last owner is written
-// afterwards: if the process stops before that, or the write fails, only the preference is lost.
+// The name and the key appear and disappear with the lease, atomically, and the client does not
+// grant a second lease if the answer is lost. The record of the last owner is written afterwards:
+// if the process stops before that, or the write fails, only the preference is lost.
 func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 	l, err := p.c.Grant(ctx, client.Grant{
 		TTL: r.TTL, Name: p.held(id), Owner: r.Owner, Grace: r.Grace, LockDelay: p.quarantine,
@@ -247,8 +248,8 @@ func (p *Pool) wanted(id string) store.Range {
 	return r
 }
 
-// sampleSize is the number of IDs that one Acquire examines. It reads two keys of each, and one of
-// the owner, in one transaction, and that is limited to 128 operations.
+// sampleSize is the number of IDs that one Acquire examines. It reads two keys of each ID, and one
+// of the owner, in one transaction, which is limited to 128 operations.
 const sampleSize = 50
 
 // free returns some IDs that are free, the best first, and the revision at which they are. It
@@ -355,7 +356,7 @@ func (p *Pool) scan(ctx context.Context) (ids []string, rev int64, err error) {
 const handful = 8
 
 // best returns up to a handful of the IDs that are not held. Equally good ones are in random order,
-// so that programs that ask at the same time do not all try for the same ID.
+// so that concurrent programs do not all try to get the same ID.
 func (p *Pool) best(
 	ids []string, held map[string]bool, notes []store.KV, owner string,
 ) []string {
@@ -399,7 +400,7 @@ func (l *Loan) Lease() *client.Lease { return l.lease }
 // program can get it.
 func (l *Loan) Context() context.Context { return l.lease.Context() }
 
-// Err returns nil as long as the ID may be used, and then the reason why not. It reads the clock.
+// Err returns nil while the ID may be used, and then the reason why it may not. It reads the clock.
 func (l *Loan) Err() error { return l.lease.Err() }
 
 // ValidUntil returns when the ID must no longer be used, unless the lease is renewed.
@@ -411,7 +412,7 @@ func (l *Loan) Token() lease.Token { return l.lease.Token() }
 // Condition returns the condition for a transaction that only the holder of the ID may commit.
 func (l *Loan) Condition() store.Compare { return store.NameHeld(l.p.held(l.id), l.Token()) }
 
-// Release gives the ID back. For this program the loan ends at once, even if Release returns an
+// Release gives the ID back. For this program, the loan ends at once, even if Release returns an
 // error.
 func (l *Loan) Release(ctx context.Context) error { return l.lease.Revoke(ctx) }
 
@@ -419,7 +420,7 @@ func (l *Loan) Release(ctx context.Context) error { return l.lease.Revoke(ctx) }
 type Entry struct {
 	ID, Owner string
 	Token     lease.Token
-	// Remaining is how long the lease lasts, at least.
+	// Remaining is a lower bound on the lease's remaining time.
 	Remaining time.Duration
 	// Quarantined means that the lease has expired, but the ID cannot be leased for a while.
 	Quarantined bool
@@ -434,7 +435,7 @@ func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 		}
 		id := strings.TrimPrefix(l.Name, p.held(""))
 		if !p.known[id] {
-			continue // of a pool whose name starts with this one's
+			continue // key of a pool whose name starts with this one's
 		}
 		out = append(out, Entry{
 			ID: id, Owner: l.Owner, Token: l.Token,

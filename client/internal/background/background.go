@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Start runs f on a goroutine of a *client.Client, whose Close waits for it, for a bounded time:
-// then the context of f ends.
+// Start runs f on a goroutine of a *client.Client. The client's Close waits for f, for a bounded
+// time, and then ends the context of f.
 var Start func(client any, f func(context.Context))
 
 // Wait is how long a call that has run the program's function under a hold waits for the release

@@ -14,19 +14,19 @@ import (
 // Events are the callbacks of a Link to its cache. They are called one at a time, except Writing,
 // and must not block.
 type Events interface {
-	// Opening says that the cache is about to be opened on another stream, or again: answers must
-	// not be kept from now on until it is Opened. It returns the contents of the cache.
+	// Opening is called before the cache is opened on another stream, or again: from now on,
+	// answers must not be kept until it is Opened. It returns the contents of the cache.
 	Opening() []keyrange.Range
-	// Opened says that the cluster knows the contents of the cache: answers in this term may be
-	// kept. It must be acknowledged.
+	// Opened is called once the cluster knows the contents of the cache: answers in this term may
+	// be kept. It must be acknowledged.
 	Opened(term uint64)
-	// Invalidated says what to drop. It must be acknowledged afterwards.
+	// Invalidated passes an invalidation, which must be acknowledged once the ranges are dropped.
 	Invalidated(n Notice)
-	// Writing says that this client is about to send a write that may change these keys. It may be
+	// Writing is called before this client sends a write that may change these keys. It may be
 	// called by any goroutine.
 	Writing(list []keyrange.Range)
-	// Refused says that the cluster rejected the cache, and why. The link tries again if that may
-	// change.
+	// Refused is called with the reason if the cluster rejected the cache. The link retries if the
+	// reason may be temporary.
 	Refused(err error)
 }
 
@@ -36,8 +36,8 @@ type Notice struct {
 	Drop      []keyrange.Range
 }
 
-// Ack acknowledges the invalidations of a term up to a number, and reports what the cache has
-// dropped in addition.
+// Ack acknowledges the invalidations of a term up to a number, and reports the ranges that the
+// cache has dropped on its own.
 type Ack struct {
 	Term, Seq uint64
 	// Open is the term in which the cache was opened, 0 if it was not opened since Opening.
@@ -47,8 +47,8 @@ type Ack struct {
 
 // Link keeps a cache connected to the cluster while members and streams come and go.
 type Link interface {
-	// Ack sends what the cache has dropped. It is lost if the stream breaks; the cluster then asks
-	// again. A range that the cluster has asked for again must not be acknowledged.
+	// Ack acknowledges invalidations. It is lost if the stream breaks; the cluster then sends them
+	// again. A range that has been invalidated again must not be acknowledged.
 	Ack(a Ack)
 	// Fill reads a range, linearizably, and returns the term in which the cache may keep it, or 0
 	// if it may not.

@@ -1,11 +1,11 @@
-// Package message has what the packages of the client share when they turn their values into
+// Package message contains the code with which the packages of the client convert their values to
 // messages of leasehold.v1.
 package message
 
 import "time"
 
-// Span is a range as it is sent. No key is empty, and members refuse one that is: a range from
-// there on is one from the first key that can be.
+// Span is a range in the form in which it is sent. Members reject an empty key, so a range from the
+// empty key on is sent as a range from the first possible key on.
 func Span(key, end string) (k, e []byte) {
 	if key == "" && end != "" {
 		key = "\x00"

@@ -5,7 +5,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Compare has the message of a condition. The type of package store embeds it.
+// Compare holds the message of a condition. The type of package store embeds it.
 type Compare struct{ Message *pb.Compare }
 
 // Renew and Revoke are operations on a lease, of package leases.

@@ -1,5 +1,5 @@
-// Package tries has what the packages above the client have in common: they retry when an outcome
-// is unknown, back off between attempts, read long ranges in pages and wait for events.
+// Package tries contains the code that the packages above the client share: they retry when an
+// outcome is unknown, back off between attempts, read long ranges in pages and wait for events.
 package tries
 
 import (
@@ -18,14 +18,14 @@ import (
 // Backoff is how long a loop waits between attempts: longer each time, up to half a second.
 type Backoff struct{ tries int }
 
-// Wait waits for the next attempt, or returns why there is none.
+// Wait waits for the next attempt, or returns the reason why there is none.
 func (p *Backoff) Wait(ctx context.Context) error {
 	d := backoff.Delay(p.tries, 5*time.Millisecond, 500*time.Millisecond)
 	p.tries++
 	return Pause(ctx, d)
 }
 
-// Pause waits for d, or returns why the context ended.
+// Pause waits for d, or returns the reason why the context ended.
 func Pause(ctx context.Context, d time.Duration) error {
 	if !backoff.Sleep(ctx, d) {
 		return fault.Cause(ctx)
@@ -33,8 +33,8 @@ func Pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Within is the context key for the context outside of one that ends with its subject. For a lock,
-// the latter is the context of the code under it.
+// Within is the context key for the outer context of a context that ends with its subject, such as
+// the context of the code that runs under a lock.
 type Within[T any] struct{ Of *T }
 
 // Outside returns a context for releasing the subject of a context that ends with it: one that ends
@@ -53,7 +53,8 @@ func Outside(
 	return context.WithDeadline(around, end)
 }
 
-// Unsure reports whether a failed request may have been applied, and there is time to find out.
+// Unsure reports whether a failed request may have been applied and there is still time to find
+// out.
 func Unsure(ctx context.Context, err error) bool {
 	return errors.Is(err, client.ErrUnknownOutcome) && ctx.Err() == nil
 }
@@ -61,11 +62,11 @@ func Unsure(ctx context.Context, err error) bool {
 // Change tracks the attempts at one change.
 type Change struct {
 	Backoff
-	// Unsure says that an attempt may have been applied, or may still be.
+	// Unsure is true if an attempt may have been applied, or may still be.
 	Unsure bool
 }
 
-// Again waits for the next attempt after a failed one, or returns why there is none.
+// Again waits for the next attempt after a failed one, or returns the reason why there is none.
 func (c *Change) Again(ctx context.Context, err error) error {
 	if Unsure(ctx, err) {
 		c.Unsure = true
@@ -75,7 +76,7 @@ func (c *Change) Again(ctx context.Context, err error) error {
 }
 
 // Outcome returns the error of a change. If any attempt may have been applied, or may still be, it
-// is also client.ErrUnknownOutcome, whatever the last error.
+// is also client.ErrUnknownOutcome, regardless of the last error.
 func Outcome(unsure bool, err error) error {
 	if err == nil || !unsure || errors.Is(err, client.ErrUnknownOutcome) {
 		return err
@@ -83,14 +84,13 @@ func Outcome(unsure bool, err error) error {
 	return fault.Because(client.ErrUnknownOutcome, err)
 }
 
-// DefaultTTL is the TTL of leases for which the program names none.
+// DefaultTTL is the TTL of leases for which the program sets none.
 const DefaultTTL = 10 * time.Second
 
 // ValidID reports whether an ID can be part of a key.
 func ValidID(id string) bool { return id != "" && !strings.Contains(id, "/") }
 
-// CheckName refuses an empty name of a lock, a queue or the like: mostly it is a variable that is
-// not set.
+// CheckName rejects an empty name of a lock, a queue or the like: it is usually an unset variable.
 func CheckName(of, name string) error {
 	if name == "" {
 		return fmt.Errorf("%w: the name of the %s is empty", client.ErrInvalid, of)
@@ -131,8 +131,8 @@ func ReadAll(
 	}
 }
 
-// AwaitEvent waits for an event of a range, after a revision, for which is returns true. It also
-// returns if it may have missed one, because the waiter checks again in any case.
+// AwaitEvent waits for an event in a range, after a revision, for which the function is returns
+// true. It also returns if it may have missed one, because the waiter checks again in any case.
 func AwaitEvent(
 	ctx context.Context, c *client.Client, w store.Watch, is func(*store.Event) bool,
 ) error {

@@ -12,7 +12,7 @@ import (
 
 type contextKey struct{}
 
-// With returns a context that has a new Set.
+// With returns a context with a new Set.
 func With(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextKey{}, &Set{used: make(map[string]chan struct{})})
 }
@@ -25,8 +25,8 @@ type Set struct {
 	tickets atomic.Int64
 
 	mu sync.Mutex // guards used
-	// used has a nil channel for a key in use; a key that is being given up has a channel that
-	// is closed when that is done.
+	// used maps a key in use to nil, and a key that is being given up to a channel that is closed
+	// afterwards.
 	used map[string]chan struct{}
 }
 
