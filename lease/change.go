@@ -52,8 +52,8 @@ func (l *Lessor) touch(slot uint32) Info {
 // ID and token, or if it is delayed.
 //
 // The holder must stop before it requests the hand-over. If it does not learn the outcome, it may
-// look up the lease: if that still has the old token, the hand-over has not happened yet, but still
-// may.
+// look up the lease: if the lease still has the old token, the hand-over has not happened yet, but
+// may still happen.
 func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	slot, ok := l.held(id, token)
 	if !ok {
@@ -68,7 +68,7 @@ func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	return l.succeed(slot, x), nil
 }
 
-// Resume transfers a lease to another process of its owner, which knows the secret. The TTL starts
+// Resume transfers a lease to another process of its owner that has the secret. The TTL starts
 // over, and the lease gets a new token: the old one and the request ID become invalid. It returns
 // ErrNotFound, including if the secret is wrong or the lease has none.
 //

@@ -46,10 +46,9 @@ func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
 // Silent returns the remaining time of up to most silent leases, ordered by ID, so that it can be
 // replicated. A lease is silent if it was not renewed for 2/5 of its TTL, or for
 // Config.CheckpointInterval if that is shorter, or for Config.Untended if it is untended. A lease
-// that stays silent is returned again after each further 2/5 of its TTL, but at the earliest
-// after a second and at the latest after CheckpointInterval; more often only for some time after
-// a promotion. Silent may return fewer leases than there are: see MoreSilent. It returns nothing
-// on a follower.
+// that stays silent is returned again after each further 2/5 of its TTL, but not before a second
+// and not later than CheckpointInterval; more often only for some time after a promotion. Silent
+// may return fewer leases than are silent: see MoreSilent. It returns nothing on a follower.
 func (l *Lessor) Silent(most int) []Checkpoint {
 	if l.tracker == nil {
 		return nil
@@ -129,8 +128,8 @@ func (c *Config) silence(ttl TTL) TTL {
 	return min(max(ttl/5*2, 1), c.CheckpointInterval)
 }
 
-// again returns the time from a checkpoint to the next one of a lease that stays silent. A restart
-// of all members extends the lease by at most that time.
+// again returns the time between two checkpoints of a lease that stays silent. A restart of all
+// members extends the lease by at most that time.
 func (c *Config) again(ttl TTL) TTL {
 	return min(max(ttl/5*2, minAgain), c.CheckpointInterval)
 }

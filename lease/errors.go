@@ -14,15 +14,15 @@ var (
 	// ErrExists means that a live or delayed lease already has the ID.
 	ErrExists = errors.New("lease: already exists")
 
-	// ErrBadID means an ID that is not above zero.
+	// ErrBadID means that an ID is not above zero.
 	ErrBadID = errors.New("lease: bad id")
 
 	// ErrBound means that the lease is bound to one key, and accepts no other.
 	ErrBound = errors.New("lease: bound to another key")
 
-	// ErrExpiring means that the decision to end the lease was made and its outcome is not known
-	// yet. The lease may become alive again, so a caller that can wait may retry once the outcome
-	// is known.
+	// ErrExpiring means that the decision to end the lease has been made, but its outcome is not
+	// known yet. The lease may become alive again, so a caller that can wait may retry once the
+	// outcome is known.
 	ErrExpiring = errors.New("lease: expiring")
 
 	// ErrNotPrimary means that this member does not time leases.

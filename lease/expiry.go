@@ -22,7 +22,8 @@ type timing struct {
 	// quiet is the instant from which the lease is silent.
 	quiet Instant
 	state flags
-	// delayed says that expiry ends the lock delay of a lease that has ended. It is never reset.
+	// delayed is set if the lease has expired and expiry is the end of its lock delay. It is never
+	// reset.
 	delayed bool
 	// group is the index of the lease's group, and prev and next are the slots of its neighbors
 	// there; all plus 1, and 0 for none. While it is set, expiry and quiet are those from before
@@ -34,12 +35,12 @@ type timing struct {
 //
 // A renewal changes only the two instants of a lease. Its entry in the wheel stays and fires at the
 // old time, when place checks the instants again. So a renewed lease costs the wheel one move per
-// half TTL, however often it is renewed.
+// half TTL, no matter how often it is renewed.
 //
-// A lease that existed before the promotion is met before anything else is done with it: see
+// A lease that existed before the promotion is timed before any other operation on it: see
 // promotion.
 //
-// Invariants: a live lease that was met is in exactly one of the wheel, a group, isDue, isExpiring
+// Invariants: a live lease that is timed is in exactly one of the wheel, a group, isDue, isExpiring
 // and isHeld; at most one proposal of the tracker about a lease is in flight, so isExpiring
 // excludes isPending; the wheel's instant is not after expiry, and without flags not after quiet.
 type tracker struct {
@@ -57,7 +58,7 @@ type tracker struct {
 	silents   int      // leases with isSilent
 	// nearMisses counts renewals.
 	nearMisses uint64
-	// promotion is nil once all leases are met.
+	// promotion is nil once all leases are timed.
 	promotion *promotion
 	groups    groups
 }
@@ -195,13 +196,13 @@ func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	if t.end(slot) < t.now.after(r.ttl/nearMiss) {
 		t.nearMisses++
 	}
-	// A promotion may have given more than a TTL; a renewal does not shorten that.
+	// After a promotion, a lease may have more than its TTL left; a renewal does not shorten that.
 	k.expiry = max(k.expiry, t.now.after(r.ttl))
 	k.quiet = t.now.after(t.cfg.silence(r.ttl))
 	n := Renewal{TTL: r.ttl, Token: r.token}
 	if k.state != 0 || r.remaining != 0 {
 		// Rare: the entry in the wheel may be too late for the new instants, or missing. A
-		// checkpointed lease stays so until that is cleared.
+		// checkpointed lease stays checkpointed until a command clears that.
 		n.Clear = k.state&isPending != 0 || r.remaining != 0
 		t.unset(slot, isDue|isSilent|isHeld)
 		t.place(slot)

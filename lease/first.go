@@ -6,9 +6,9 @@ import (
 )
 
 // First returns a page of a list: copies of up to most leases, in ID order, with IDs above after,
-// for which want returns true. It looks at the ID of every lease, which takes some milliseconds for
-// a million, and sorts only those that it returns. A nil want accepts all. First calls want only
-// with leases that would be on the page; want must not keep or change its argument.
+// for which want returns true. It visits the ID of every lease, which takes a few milliseconds for
+// a million, and sorts only the leases that it returns. A nil want accepts all. First calls want
+// only with leases that would be on the page; want must not keep or change its argument.
 func (v View) First(after ID, most int, want func(*Info) bool) []Info {
 	var first placedHeap
 	var candidate Info // here, to avoid an allocation per lease

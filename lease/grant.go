@@ -4,9 +4,9 @@ import (
 	"fmt"
 )
 
-// Grant creates a lease and, on a primary, starts its countdown. It returns
-// ErrBadID, a *TTLError (also for a bad lock delay), ErrExists, or a *NameError.
-// A delayed lease keeps its ID and its name from others.
+// Grant creates a lease and, on a primary, starts its countdown. It returns ErrBadID, a *TTLError
+// (also for a bad lock delay), ErrExists, or a *NameError. The ID and the name of a delayed lease
+// are still taken.
 //
 // For a repeated request (a live lease with that ID or name has the same RequestID and Owner) Grant
 // returns the lease that the first request created. Its countdown continues: see Remaining (T3).

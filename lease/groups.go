@@ -13,9 +13,9 @@ type GroupID uint64
 // above that of every earlier group.
 //
 // The leases of a group are renewed together. A group exists only on the primary that created it,
-// and only while it is renewed: when it falls silent it ends, and its leases live on from its last
-// renewal as if each had been renewed alone. However many leases a group has, it costs no more than
-// one lease unless leases join or leave.
+// and only while it is renewed: when it falls silent, it ends, and its leases live on from its last
+// renewal as if each had been renewed alone. A group costs no more than one lease, regardless of
+// its size, unless leases join or leave.
 func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 	if g <= l.lastGroup {
 		panic("lease: a group's ID is used twice")
@@ -28,8 +28,8 @@ func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 
 // Join moves a lease into a group, usually just after a renewal. It leaves any other group. Join
 // reports whether the lease is in the group now. It is not if the group has ended, if the lease has
-// another TTL or, unless the token is 0, another token, or if it is silent, has a checkpoint to
-// clear first, or is expiring.
+// another TTL or, unless the token is 0, another token, or if the lease is silent, has a checkpoint
+// that must be cleared first, or is expiring.
 func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
 	if l.tracker == nil {
 		return false
@@ -43,8 +43,8 @@ func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
 
 // Leave removes a lease from a group, if it is in it, because nothing keeps it alive any more. It
 // lives on from its own last renewal, or from the group's last one at or before asOf if that is
-// later, and is untended. LastRenewal stands for the group's last one. The caller guarantees that
-// the holder was promised nothing by a later renewal of the group.
+// later, and is untended. LastRenewal as asOf stands for the group's last one. The caller
+// guarantees that the holder was promised nothing by a later renewal of the group.
 func (l *Lessor) Leave(g GroupID, id ID, asOf Instant) {
 	if l.tracker == nil {
 		return
@@ -76,9 +76,10 @@ func (l *Lessor) HasGroup(g GroupID) bool {
 	return l.tracker != nil && l.tracker.liveGroup(g) != nil
 }
 
-// RenewGroup renews all leases of a group. The keeper may be told only after a quorum has confirmed
-// that this member still leads, and together with the result of Left at that time. RenewGroup
-// returns the TTL of the leases, or ok=false if the group has ended: then nothing is renewed.
+// RenewGroup renews all leases of a group. The keeper may be notified only after a quorum has
+// confirmed that this member still leads, and together with the result of Left at that time.
+// RenewGroup returns the TTL of the leases, or ok=false if the group has ended: then nothing is
+// renewed.
 func (l *Lessor) RenewGroup(g GroupID) (ttl TTL, ok bool) {
 	if l.tracker == nil {
 		return 0, false
@@ -93,7 +94,7 @@ func (l *Lessor) RenewGroup(g GroupID) (ttl TTL, ok bool) {
 
 // Left returns the leases that have left a group since the last call, except those removed by
 // Lessor.Leave: they have ended or changed, or joined another group. It returns ok=false if the
-// group has ended, which all its leases have left.
+// group has ended; all its leases have then left it.
 func (l *Lessor) Left(g GroupID) (left []ID, ok bool) {
 	if l.tracker == nil {
 		return nil, false
@@ -106,7 +107,7 @@ func (l *Lessor) Left(g GroupID) (left []ID, ok bool) {
 	return left, true
 }
 
-// EndGroup ends a group. Untended says that its leases are no longer kept alive.
+// EndGroup ends a group. untended is set if its leases are no longer kept alive.
 func (l *Lessor) EndGroup(g GroupID, untended bool) {
 	if l.tracker == nil {
 		return
@@ -119,8 +120,8 @@ func (l *Lessor) EndGroup(g GroupID, untended bool) {
 	}
 }
 
-// group has leases of one TTL that are renewed together. They are in a list linked through their
-// timings.
+// group holds leases with the same TTL that are renewed together. They are in a list linked through
+// their timings.
 type group struct {
 	id      GroupID
 	place   uint32 // index in groups.list
@@ -136,7 +137,7 @@ type group struct {
 	over      bool
 }
 
-// maxLeft bounds the list for Lessor.Left. A group that more leases leave at a time ends.
+// maxLeft bounds the list for Lessor.Left. If more leases leave a group at a time, the group ends.
 const maxLeft = 10_000
 
 // groups are the groups of a tracker.
@@ -147,7 +148,7 @@ type groups struct {
 	list []*group
 	free []uint32
 	of   map[GroupID]*group
-	// wheel has each group at an instant not after it becomes silent.
+	// wheel contains each group, at an instant no later than it becomes silent.
 	wheel *wheel.Wheel
 	over  []*group
 }
@@ -226,8 +227,8 @@ func (t *tracker) join(slot uint32, id GroupID) bool {
 	return true
 }
 
-// part removes a lease from its group, if it is in one. The caller must place it. Report says that
-// the group's keeper must learn of it.
+// part removes a lease from its group, if it is in one. The caller must place it. report is set if
+// the group's keeper must be notified.
 func (t *tracker) part(slot uint32, report bool) { t.partAsOf(slot, report, LastRenewal) }
 
 // partAsOf is part for a lease that the group's renewals after an instant do not cover.
@@ -272,9 +273,9 @@ func (t *tracker) settle(slot uint32) {
 	}
 }
 
-// dissolve ends a group: nothing joins or renews it any more. Its leases leave it over time. It
-// does not matter in which step, because a lease gets the same instants in any step, and every
-// operation on a lease begins with settle.
+// dissolve ends a group: nothing joins or renews it any more. Its leases leave it over time. The
+// step does not matter, because a lease gets the same instants in any step, and every operation on
+// a lease begins with settle.
 func (t *tracker) dissolve(g *group) {
 	g.over = true
 	delete(t.groups.of, g.id)

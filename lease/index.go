@@ -10,9 +10,9 @@ import (
 
 const (
 	bucketSize = 512
-	// bucketFull is the most leases that a bucket holds.
+	// bucketFull is the maximum number of leases in a bucket.
 	bucketFull = bucketSize / 8 * 7
-	// bucketUsual is how many it holds on average.
+	// bucketUsual is the average number of leases in a bucket.
 	bucketUsual = bucketSize / 5 * 3
 	// together is how many tags are compared in one step.
 	together = 8
@@ -37,7 +37,7 @@ type index struct {
 }
 
 // bucket holds slots, each plus 1, 0 for none. Each has a tag of eight bits of the hash, so that
-// few records are read in vain.
+// few records are read unnecessarily.
 //
 // Invariants: there is no gap between the position that a hash selects and the entry's position; a
 // tag is 0 where there is no slot; the last tags repeat those of the first slots.
@@ -65,7 +65,7 @@ func (x *index) hash(id ID) uint64 { return maphash.Comparable(x.seed, id) }
 
 func (x *index) bucket(hash uint64) *bucket { return x.directory[hash>>(64-x.depth)] }
 
-// tag is never the tag of an empty position.
+// tag returns the tag of a hash, which is never that of an empty position.
 func tag(hash uint64) uint8 { return max(1, uint8(hash>>9)) }
 
 // lows has a 1 in each byte.
@@ -75,7 +75,7 @@ const lows = 0x0101010101010101
 // byte 0, but no other.
 func zeros(x uint64) uint64 { return (x - lows) &^ x & (lows << 7) }
 
-// eight returns the eight tags from a position on.
+// eight returns the eight tags that begin at a position.
 func (b *bucket) eight(at uint64) uint64 { return binary.LittleEndian.Uint64(b.tags[at:]) }
 
 // place returns the position of the first byte that zeros found in the tags from at on.

@@ -198,7 +198,7 @@ func (a *attachments) checkInvariants(t *table) error {
 	return nil
 }
 
-// behind reports whether there may be more leases than one Advance looks at.
+// behind reports whether more leases may be due than one Advance processes.
 func (t *tracker) behind() bool {
 	at, ok := t.wheel.Next()
 	group, some := t.nextGroup()

@@ -19,7 +19,7 @@ type keyList struct {
 	count uint32
 }
 
-// attachments has the lease of each attached key. A lease without keys costs eight bytes here, a
+// attachments maps each attached key to its lease. A lease without keys costs eight bytes here, a
 // key 32 and its entry in the map.
 //
 // Invariants: owner[k] == e if and only if entries[e] is in use with key k, and e is then in the
@@ -174,7 +174,7 @@ func (l *Lessor) reattach(some []lookup) error {
 	return nil
 }
 
-// move attaches a key to the lease in a slot, wherever the key is now.
+// move attaches a key to the lease in a slot, and detaches it from any other lease.
 func (l *Lessor) move(slot uint32, key string) {
 	if n, ok := l.keys.owner[key]; ok {
 		if l.keys.entries.at(n).slot == slot {

@@ -53,8 +53,8 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 	}
 	r := l.table.record(slot)
 	if r.token != d.Token {
-		// Another incarnation of the ID. If a decision to end it was made as well, that is a
-		// different one, whose outcome is still open.
+		// Another incarnation of the ID. A decision to end that one is a different decision, and
+		// its outcome is still unknown.
 		return Ended{}, false
 	}
 	if r.stamp != d.Stamp {
@@ -112,8 +112,8 @@ func (l *Lessor) end(slot uint32) Ended {
 	return e
 }
 
-// find returns the slot of a lease that is about to be changed or asked for its times. On a primary
-// the lease has then been met.
+// find returns the slot of a lease for a change of the lease or a query of its times. On a primary,
+// the lease is then timed.
 func (l *Lessor) find(id ID) (slot uint32, ok bool) {
 	if slot, ok = l.table.find(id); ok {
 		l.meet(slot)
@@ -121,8 +121,8 @@ func (l *Lessor) find(id ID) (slot uint32, ok bool) {
 	return slot, ok
 }
 
-// meet makes a primary time the lease in a slot, if it does not yet, and removes the lease from its
-// group if that has ended.
+// meet makes a primary time the lease in a slot, if it is not timed yet, and removes the lease from
+// its group if that has ended.
 func (l *Lessor) meet(slot uint32) {
 	if l.tracker != nil {
 		l.tracker.meet(slot)
@@ -216,12 +216,12 @@ func (l *Lessor) Named(prefix string) iter.Seq[Info] {
 	}
 }
 
-// Remaining returns how long a lease will live at least if it is neither renewed nor revoked,
-// rounded down and never negative (T24); ok=false means that there is no such lease. It is 0 for
-// a lease whose end is decided. For a delayed lease it is how long its name and keys will stay at
-// least. Only a primary knows this: a follower returns its own countdown of a checkpointed lease,
-// and the full TTL of any other. It is not a promise: a later primary that has applied the
-// checkpoint of a lease earlier ends it earlier; only a renewal clears the checkpoint.
+// Remaining returns a lower bound on how long a lease will live if it is neither renewed nor
+// revoked, rounded down and never negative (T24); ok=false means that there is no such lease. It is
+// 0 for a lease whose end is decided. For a delayed lease, it is a lower bound on how long its name
+// and keys will stay. Only a primary knows this: a follower returns its own countdown of a
+// checkpointed lease, and the full TTL of any other. It is not a promise: a later primary that has
+// applied the checkpoint of a lease earlier ends it earlier; only a renewal clears the checkpoint.
 func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 	slot, ok := l.find(id)
 	if !ok {
@@ -262,7 +262,7 @@ func (l *Lessor) counted(slot uint32) Instant {
 }
 
 // Expiry returns the first instant at which the primary may end a lease, even if the decision was
-// already made. No promise to the holder reaches beyond it. ok=false means that there is no such
+// already made. No promise to the holder extends beyond it. ok=false means that there is no such
 // lease, or this is a follower.
 func (l *Lessor) Expiry(id ID) (at Instant, ok bool) {
 	slot, ok := l.find(id)
@@ -295,8 +295,8 @@ func (l *Lessor) LastToken() Token { return l.lastToken }
 // Len returns the number of leases.
 func (l *Lessor) Len() int { return l.table.index.len }
 
-// Bytes returns about how many bytes the leases and their attached keys take. It depends only
-// on the leases and on their keys, so it is the same on every member.
+// Bytes returns the approximate size of the leases and their attached keys. It depends only on the
+// leases and on their keys, so it is the same on every member.
 func (l *Lessor) Bytes() int64 {
 	return l.table.bytes + int64(l.Attached())*AttachBytes + int64(l.kept)*KeepBytes
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxNames is the most names on a page of the index.
+// maxNames is the maximum number of names on a page of the index.
 const maxNames = 256
 
 // names maps names to leases, in the order of the names.
@@ -79,7 +79,7 @@ func (n *names) add(name string, slot uint32, epoch uint64) {
 	}
 	p := n.mutable(page, epoch)
 	if len(p.entries) == maxNames {
-		// Half of the names move to a new page. If the new name is the last of all none move, so
+		// Half of the names move to a new page. If the new name is the last of all, none move, so
 		// that ascending names fill their pages.
 		half := maxNames / 2
 		if at == maxNames && page == len(n.pages)-1 {

@@ -5,8 +5,8 @@ import "fmt"
 // Advance moves the clock to now. Followers need it too, for the countdowns of checkpointed leases.
 // It panics if now is before the previous call's.
 //
-// A primary processes at most Config.AtOnce leases whose time has come, so that a call takes at
-// most some milliseconds. While there may be more, Next returns now.
+// A primary processes at most Config.AtOnce leases per call, so that a call takes at most a few
+// milliseconds. While there may be more, Next returns now.
 func (l *Lessor) Advance(now Instant) {
 	if now < l.now {
 		panic(fmt.Sprintf("lease: clock goes back from %d to %d", l.now, now))
@@ -19,8 +19,8 @@ func (l *Lessor) Advance(now Instant) {
 
 // Promote makes this member the primary, which times leases from now on. Because renewals are not
 // replicated, every lease gets its full TTL. Only a checkpointed lease ends by this member's own
-// countdown, so that a silent lease ends however often the primary changes (T9, L7). The other
-// leases are untended at first: those that are not renewed soon become silent (see
+// countdown, so that a silent lease ends no matter how often the primary changes (T9, L7). The
+// other leases are untended at first: those that are not renewed soon become silent (see
 // Config.Untended), so several changes in a row extend a lease no more than one does. Checkpointed
 // leases are checkpointed again after the same time, then after twice that time, and so on, so that
 // they end even if all members restart repeatedly. If more than Config.SpreadRate leases would end
@@ -53,9 +53,9 @@ func (l *Lessor) Recount() {
 	}
 }
 
-// Renew restarts the full TTL of a lease at the current instant. The holder may be told only after
-// a quorum has confirmed that this member still leads; see also Renewal.Clear. The token is the
-// holder's, or 0 for any: a renewal with the token of an earlier incarnation of the ID renews
+// Renew restarts the full TTL of a lease at the current instant. The holder may be notified only
+// after a quorum has confirmed that this member still leads; see also Renewal.Clear. The token is
+// the holder's, or 0 for any: a renewal with the token of an earlier incarnation of the ID renews
 // nothing (T28). It returns ErrNotPrimary, ErrNotFound, also for a delayed lease, or ErrExpiring
 // (T5).
 func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
@@ -69,11 +69,11 @@ func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	return l.tracker.renew(slot, token)
 }
 
-// Fetch prefetches into the processor's cache what Renew reads of some leases. Among a million
-// leases few are in the cache, and waiting for many at once takes little longer than for one. It
-// fetches at most 64, so that the first are still cached when they are renewed, and returns how
-// many. So that the reads are not optimized away, it also returns the latest expiry of these
-// leases, or 0 on a follower.
+// Fetch prefetches into the processor's cache the data of some leases that Renew reads. Of a
+// million leases, few are in the cache, and waiting for many at once takes little longer than for
+// one. It fetches at most 64 leases, so that the first are still cached when they are renewed, and
+// returns how many. So that the reads are not optimized away, it also returns the latest expiry of
+// these leases, or 0 on a follower.
 func (l *Lessor) Fetch(ids []ID) (n int, latest Instant) {
 	var all [64]lookup
 	n = min(len(ids), len(all))
@@ -92,8 +92,8 @@ func (l *Lessor) Fetch(ids []ID) (n int, latest Instant) {
 	return n, latest
 }
 
-// NearMisses counts the renewals that came when less than a quarter of the TTL was left, since the
-// promotion. It is 0 on a follower.
+// NearMisses returns the number of renewals since the promotion that came when less than a quarter
+// of the TTL was left. It is 0 on a follower.
 func (l *Lessor) NearMisses() uint64 {
 	if l.tracker == nil {
 		return 0
@@ -101,8 +101,8 @@ func (l *Lessor) NearMisses() uint64 {
 	return l.tracker.nearMisses
 }
 
-// maxUntended is the most leases that a new primary checkpoints early. More would keep the log busy
-// while many clients wait for it.
+// maxUntended is the maximum number of leases that a new primary checkpoints early. More would keep
+// the log busy while many clients wait for it.
 const maxUntended = 100_000
 
 // Abandon marks a lease as untended: its holder's connection has ended, for instance. The lease
@@ -128,10 +128,10 @@ func (l *Lessor) Due(most int) []Due {
 	return l.tracker.decide(most)
 }
 
-// Reinstate takes back decisions of Due whose command was dropped. The caller must be certain
-// that the command will never be applied: otherwise a lease could be renewed and still expire
-// (T5). The leases are alive again, and due again at once. A lease that has another token by now
-// is left alone: it may be under another decision, whose outcome is still open (T28).
+// Reinstate takes back decisions of Due whose command was dropped. The caller must be certain that
+// the command will never be applied: otherwise a lease could be renewed and still expire (T5). The
+// leases are alive again, and due again at once. A lease that has another token by now is left
+// alone: it may be subject to another decision with an unknown outcome (T28).
 func (l *Lessor) Reinstate(due []Due) {
 	for i := range due {
 		l.reinstate(due[i].ID, due[i].Token, isExpiring)

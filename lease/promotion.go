@@ -1,9 +1,9 @@
 package lease
 
 // promotion is a new primary's progress through the leases that existed before it. It times them in
-// several steps, since there may be millions. The step makes no difference, because a lease gets
-// the same instants in any of them, and every operation on a lease first makes sure that it is
-// timed.
+// several steps, since there may be millions. The step in which a lease is timed makes no
+// difference, because it gets the same instants in any of them, and every operation on a lease
+// first makes sure that it is timed.
 //
 // Invariant: a lease in a slot below reached, or from end on, is timed.
 type promotion struct {

@@ -32,7 +32,7 @@ func (l *Lessor) Recover(s State) error {
 	return nil
 }
 
-// added has the leases of a State that are not in its list.
+// added holds the leases of a State that are not in its list.
 type added struct {
 	// table is nil if no lease was added. It has no index until complete builds one.
 	table *table

@@ -6,8 +6,8 @@ package lease
 type spreader struct {
 	rate int64
 	now  Instant
-	// seconds has, for each second after the promotion, the number of positions taken or, once it
-	// is full, the later second at which to continue the search.
+	// seconds maps each second after the promotion to the number of positions taken or, once it is
+	// full, to the later second at which to continue the search.
 	seconds map[int64]second
 }
 

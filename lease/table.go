@@ -16,8 +16,8 @@ type record struct {
 	stamp     uint64
 }
 
-// extra is what only some leases have. It is immutable, and only replaced (see table.amend), so a
-// View may share it.
+// extra is the part that only some leases have. It is never changed, only replaced (see
+// table.amend), so a View may share it.
 type extra struct {
 	name, owner, requestID string
 	principal              string
@@ -25,7 +25,7 @@ type extra struct {
 	rare                   *rare // nil: all zero
 }
 
-// rare is what few of those have. It is immutable too.
+// rare is the part that few of those have. It is immutable, too.
 type rare struct {
 	lockDelay TTL
 	// outlived is the TTL of a delayed lease: the ttl in its record is that of the delay, which
@@ -67,7 +67,7 @@ type table struct {
 	free  []uint32
 	top   uint32
 	found uint32 // the last result of find; the slot may hold another lease by now
-	// changes counts the writes to pages, or more.
+	// changes counts at least the writes to pages.
 	changes uint64
 	bytes   int64 // Invariant: the sum of Terms.Bytes
 	charged int   // Invariant: the number of leases charged to an account

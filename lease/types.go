@@ -37,11 +37,11 @@ type Terms struct {
 	// requests of the old holder that are still in flight cannot mix with those of the next. 0
 	// means no delay.
 	LockDelay TTL
-	// KeepKeys says that the keys are detached, and stay, when the lease expires. A revocation
-	// deletes them anyway.
+	// If KeepKeys is set, the keys are detached and stay when the lease expires. A revocation still
+	// deletes them.
 	KeepKeys bool
-	// Bound says that the lease exists for one key only. It takes no second key. When that key is
-	// detached, the caller ends the lease by Lessor.Loose and Lessor.Revoke.
+	// If Bound is set, the lease exists for one key only. It accepts no second key. When that key
+	// is detached, the caller ends the lease by Lessor.Loose and Lessor.Revoke.
 	Bound bool
 	// Secret, if not zero, is the secret that Lessor.Resume requires.
 	Secret Secret
@@ -61,8 +61,8 @@ type Info struct {
 	Remaining TTL
 	// Stamp grows with every replicated change of the lease, except when a checkpoint is set.
 	Stamp uint64
-	// Delayed says that the lease has expired and its lock delay runs: only its name and keys
-	// still exist. Remaining is then that of the delay.
+	// Delayed is true while the lock delay of an expired lease runs: only its name and keys still
+	// exist. Remaining is then that of the delay.
 	Delayed bool
 }
 
@@ -70,13 +70,13 @@ type Info struct {
 type Ended struct {
 	// Info is the current state of the lease or, if it has ended, its last state.
 	Info
-	// Gone says that the lease was removed. Otherwise its lock delay has begun, and there is
+	// Gone is true if the lease was removed. Otherwise its lock delay has begun, and there is
 	// nothing to do yet.
 	Gone bool
 	// Keys are the keys that were attached, sorted. They are detached now. The caller deletes
 	// them, unless Keep is set.
 	Keys []string
-	// Keep says that the keys stay (see Terms.KeepKeys). It has no meaning without Keys.
+	// Keep is true if the keys stay (see Terms.KeepKeys). It has no meaning without Keys.
 	Keep bool
 	// Account is the account of a lease that was removed: see [Lessor.Charge].
 	Account string
@@ -111,9 +111,9 @@ type Renewal struct {
 	TTL TTL
 	// Token is the token of the renewed lease.
 	Token Token
-	// Clear says that the lease is checkpointed, or will be when a proposed checkpoint is
-	// applied. Another primary would end it by the old countdown. So the renewal may be
-	// acknowledged only after a Checkpoint that clears has been applied.
+	// Clear is true if the lease is checkpointed, or will be when a proposed checkpoint is applied.
+	// Another primary would end it by the old countdown. So the renewal may be acknowledged only
+	// after a Checkpoint that clears this one has been applied.
 	Clear bool
 }
 
@@ -123,13 +123,13 @@ type Config struct {
 	// MinTTL and MaxTTL bound the TTL of a grant. Zero means 1 ms and
 	// 9,000,000,000 s.
 	MinTTL, MaxTTL TTL
-	// CheckpointInterval bounds the silence before a checkpoint, and the time from one checkpoint
-	// of a silent lease to the next. Below this bound, both are 2/5 of the TTL, the second one at
-	// least a second. Zero means 5 minutes.
+	// CheckpointInterval bounds the silence before a checkpoint, and the time between two
+	// checkpoints of a silent lease. Below this bound, both are 2/5 of the TTL, and the latter is
+	// at least a second. Zero means 5 minutes.
 	CheckpointInterval TTL
-	// Untended is how long an untended lease may go unrenewed before it is checkpointed. A lease
-	// is untended after its grant, after Lessor.Abandon, and after a promotion, until its next
-	// renewal. Zero means as long as any other lease.
+	// Untended is how long an untended lease may go unrenewed before it is checkpointed. A lease is
+	// untended after its grant, after Lessor.Abandon, and after a promotion, until its next
+	// renewal. Zero means the same time as for other leases.
 	Untended TTL
 	// MaxKeys caps the keys attached to one lease. Zero means no cap.
 	MaxKeys int
@@ -152,7 +152,7 @@ const (
 )
 
 // minAgain bounds how often a lease with a short TTL is checkpointed. A restart of all members
-// takes about as long, and no promise depends on that time anyway.
+// takes about as long, and no promise depends on this time.
 const minAgain TTL = 1000
 
 func (c Config) withDefaults() Config {

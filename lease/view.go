@@ -6,7 +6,7 @@ import (
 )
 
 // View is an immutable view of the replicated part of a Lessor. Any goroutine may read it while the
-// Lessor changes. It costs memory for the leases that change while the View is in use.
+// Lessor changes. While it is in use, leases that change take additional memory.
 type View struct {
 	pages []*page
 	names names
