@@ -43,7 +43,7 @@ func (l *lates) look() {
 	}
 	due := l.list[:n:n]
 	if l.list = l.list[n:]; len(l.list) > 0 {
-		l.timer.Reset(partly) // one wake-up for all, which are cheaper
+		l.timer.Reset(partly) // a wake-up for each would cost as much as a renewal
 	} else {
 		l.list = nil
 	}
