@@ -9,8 +9,8 @@ import (
 )
 
 // An Agent keeps leases alive for holders that renew through it: the clients of a relay, or of a
-// follower. It renews them in groups of the lessor, which is told about a lease only when it joins
-// or leaves.
+// follower. It renews them in groups of the lessor, which is notified about a lease only when it
+// joins or leaves.
 //
 // The agent itself makes no promises. A holder's request waits for a round, which is a renewal of
 // groups that is sent after the request arrived, and gets that round's outcome. A lease whose
@@ -19,21 +19,21 @@ import (
 //
 // Only one round is in flight at a time, and the lessor processes each once. With each join, the
 // lessor reports how many rounds it had answered; a join does not count if a later answer may have
-// revoked it. If a round gets no answer, all groups end, and the next round tells the lessor so
-// (Reset). Thus the order in which answers arrive does not matter.
+// revoked it. If a round gets no answer, all groups end, and the next round reports that to the
+// lessor (Reset). Thus the order in which answers arrive does not matter.
 //
 // H identifies a holder, and R is the caller's request. An Agent is pure, like a Set. The zero
 // Agent is empty.
 type Agent[H comparable, R any] struct {
 	leases map[lease.ID]*kept[H, R]
 	groups map[lease.GroupID]*agentGroup[H, R]
-	// over has groups that have ended; leases may still contain theirs. See forget.
+	// over holds groups that have ended; leases may still contain some of their leases. See forget.
 	over     []*agentGroup[H, R]
 	sent     uint64 // the last round
 	answered uint64 // the last answered round; equal to sent, or one less
 	fresh    bool   // the lessor may still have groups that have ended here
-	// leave has the leases to leave their groups with the next round, and leaving those that leave
-	// with the round in flight.
+	// leave holds the leases that will leave their groups with the next round, and leaving those
+	// that leave with the round in flight.
 	leave, leaving map[departure]Leaving
 	order          []departure // the keys of leave by arrival, and some that are no longer in it
 	waiting        int         // requests without an outcome
@@ -46,7 +46,7 @@ type kept[H comparable, R any] struct {
 	by        H
 	token     lease.Token // of the request that joined, 0 for any
 	group     *agentGroup[H, R]
-	renewedAt instant       // when its holder last asked to renew it
+	renewedAt instant       // when its holder last requested its renewal
 	asOf      lease.Instant // see Leaving
 	place     *list.Element // in the group's leases
 }
@@ -87,11 +87,11 @@ type Leaving struct {
 // RenewedGroup is the outcome of a group's renewal.
 type RenewedGroup struct {
 	ID lease.GroupID
-	// TTL is that of the leases, 0 if the group has ended: then nothing was renewed.
+	// TTL is that of the leases, or 0 if the group has ended and nothing was renewed.
 	TTL lease.TTL
 	// At is the lessor's instant of the renewal.
 	At lease.Instant
-	// Left has leases that are no longer in the group; see [lease.Lessor.Left].
+	// Left lists leases that are no longer in the group; see [lease.Lessor.Left].
 	Left []lease.ID
 }
 
@@ -179,7 +179,7 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 	d := departure{j.ID, j.Group}
 	if _, leaves := a.leaving[d]; j.Rounds < a.answered || leaves && j.Rounds < a.sent {
 		if k == nil { // otherwise a later join has shown that it is in the group
-			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // otherwise the lessor might keep it for nobody
+			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // or the lessor might keep it
 		}
 		return
 	}
@@ -215,8 +215,8 @@ func (a *Agent[H, R]) Unwanted(j Join[H]) {
 	}
 }
 
-// Leave takes a holder's lease out of its group, because nobody keeps it alive any more. It returns
-// false if the lease is in none.
+// Leave takes a holder's lease out of its group, because nothing keeps it alive any more. It
+// returns false if the lease is in no group.
 func (a *Agent[H, R]) Leave(by H, id lease.ID) (ok bool) {
 	k := a.find(id)
 	if k == nil || k.by != by {
@@ -247,7 +247,7 @@ func (a *Agent[H, R]) find(id lease.ID) *kept[H, R] {
 	return nil
 }
 
-// forget forgets leases of groups that are over: not all at once, since there may be very many.
+// forget drops leases of groups that have ended: not all at once, since there may be very many.
 func (a *Agent[H, R]) forget() {
 	for n := 0; n < MaxLeave && len(a.over) > 0; n++ {
 		list := &a.over[0].leases
@@ -365,7 +365,7 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 		g.asked = nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
-		if g := a.groups[id]; len(g.asked) > 0 { // the answer does not name it
+		if g := a.groups[id]; len(g.asked) > 0 { // the answer does not list it
 			out = a.dissolve(g, out)
 		} else if g.leases.Len() == 0 && len(g.next) == 0 {
 			delete(a.groups, id)

@@ -8,11 +8,12 @@ import (
 )
 
 // The lessor may put leases with the same TTL in a group, and then renew them together. A Set
-// learns that from answers, which come over one connection in the order in which the lessor gave
-// them: which leases have joined, which groups were renewed, and which leases were not in them. A
-// lease counts as renewed with its group only if no answer in between can be missing. So if a
-// renewal of a group gets no answer, or the connection ends, the Set forgets the group: the leases
-// remain valid as they were, are renewed individually, and join again.
+// follows this through the answers, which arrive over one connection in the order in which the
+// lessor sent them. They list the leases that have joined, the groups that were renewed, and the
+// leases that were no longer in them. A lease counts as renewed with its group only if no answer in
+// between can be missing. So if a renewal of a group gets no answer, or the connection ends, the
+// Set drops the group: the leases remain valid as they were, are renewed individually, and join
+// again.
 
 // MaxLeave is the maximum number of leases that leave with one batch. If that many are waiting,
 // they do not wait for the next renewal of a group.
@@ -96,7 +97,7 @@ func (s *Set) Moved() {
 	}
 }
 
-// groupAnswered returns the group of a batch, or nil, and the batch, or nil if it is forgotten.
+// groupAnswered returns the group of a batch, or nil, and the batch, or nil if it has been dropped.
 func (s *Set) groupAnswered(seq uint64, g lease.GroupID) (*held, *flight) {
 	f := s.landed(seq)
 	if seq <= s.moved {
@@ -108,7 +109,7 @@ func (s *Set) groupAnswered(seq uint64, g lease.GroupID) (*held, *flight) {
 		return nil, f
 	}
 	if len(to.open) == 0 || to.open[0] != seq {
-		// An earlier answer is missing, which may have named leases that have left.
+		// An earlier answer is missing, which may have listed leases that have left.
 		s.dissolve(to, to.at[turns])
 		return nil, f
 	}

@@ -2,13 +2,13 @@ package holder
 
 import "container/heap"
 
-// when has a lease's instants, one for each queue that it is in.
+// when holds a lease's instants, one for each queue that contains it.
 type when struct {
 	at    [queues]instant
 	place [queues]int // index in the queue
 }
 
-// The queues that a lease is in.
+// The queues that contain a lease.
 const (
 	turns  = iota // ordered by when to renew
 	ends          // ordered by when the state changes by itself

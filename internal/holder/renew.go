@@ -145,9 +145,9 @@ func (s *Set) again(l *held) {
 	s.turn(l, min(l.at[turns], s.backOff(l)))
 }
 
-// A lease is renewed after a third of its TTL, unless Config.RenewAfter says otherwise, so that two
-// more attempts fit before it ends. Depending on the ID, it is renewed up to a quarter of that
-// earlier: many holders that start together, as after a failure of the core, drift apart (T26).
+// A lease is renewed after a third of its TTL, unless Config.RenewAfter is set, so that two more
+// attempts fit before it ends. Depending on the ID, it is renewed up to a quarter of that earlier:
+// many holders that start together, as after a failure of the core, drift apart (T26).
 const (
 	renewPart    = 3
 	jitterPart   = 4

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Set has the leases of one holder. It is not safe for concurrent use.
+// Set holds the leases of one holder. It is not safe for concurrent use.
 //
 // Invariants: a lease in leases has not ended, and is in both queues or in a group.
 type Set struct {
@@ -16,11 +16,12 @@ type Set struct {
 	leases map[lease.ID]*held
 	turns  queue
 	ends   queue
-	// flights has the batches that may still be answered, by Seq.
+	// flights holds the batches that may still be answered, by Seq.
 	flights map[uint64]*flight
-	// groups has the groups with leases. Each is in both queues, instead of its leases.
+	// groups holds the groups that contain leases. Each group is in both queues, instead of its
+	// leases.
 	groups map[lease.GroupID]*held
-	// leave has leases that the lessor may have in a group and that are no longer held.
+	// leave holds leases that are no longer held, but that the lessor may still have in a group.
 	leave map[lease.ID]struct{}
 	// moved is the last batch on an earlier connection: it joined groups that have ended.
 	moved uint64
@@ -45,19 +46,19 @@ type held struct {
 	tried    instant // when asked was sent
 	tries    int     // consecutive ones without an answer
 	batch    uint64  // the last batch that renewed it, after which the lessor may have it in a group
-	parted   uint64  // the last batch that asked for it to leave its group
+	parted   uint64  // the last batch that requested that it leave its group
 	when
 	// group is the group of the lease, or nil, and member its index there. The lease is valid at
 	// least as long as the group.
 	group  *held
 	member int
-	// For groups, which are not leases: members has the leases, and open has the unanswered batches
-	// that renew the group.
+	// If held is a group and not a lease, members holds its leases, and open the unanswered batches
+	// that renew it.
 	members []*held
 	open    []uint64
 }
 
-// unbound is the bound of a lease whose TTL nobody has asked to change.
+// unbound is the bound of a lease for which no other TTL was requested.
 const unbound = lease.TTL(math.MaxInt64)
 
 // flight is a batch without all of its answers.
@@ -107,8 +108,8 @@ func (s *Set) Drop(id lease.ID) {
 	}
 }
 
-// giveUp records that a lease is no longer renewed: the lessor may have it in a group, even if no
-// answer has said so.
+// giveUp records that a lease is no longer renewed. The lessor may have it in a group, even if no
+// answer has reported that.
 func (s *Set) giveUp(l *held) {
 	if l.batch > s.moved {
 		s.leave[l.ID] = struct{}{}

@@ -18,14 +18,14 @@ type Config struct {
 	Gather lease.TTL
 	// RenewAfter is the fraction of its TTL after which a lease is renewed; 0 means a third.
 	RenewAfter float64
-	// First is how long after Sent a lease is renewed for the first time, unless its turn comes
-	// sooner; if 0, it is renewed at its turn.
+	// First is how long after Sent a lease is renewed for the first time, unless it is due sooner;
+	// if 0, it is renewed when it is due.
 	First lease.TTL
 }
 
 const defaultDrift = 1e-3
 
-// Status is how far a lease can be relied on.
+// Status is how far the holder can rely on a lease.
 type Status uint8
 
 // A lease goes through the statuses in this order. Only from Jeopardy can it return to OK.
@@ -57,13 +57,13 @@ type Reason uint8
 
 // The reasons.
 const (
-	// Lost means that the lessor said that the lease is gone.
+	// Lost means that the lessor reported that the lease is gone.
 	Lost Reason = iota + 1
 	// Expired means that no renewal was acknowledged in time.
 	Expired
 )
 
-// State is what a holder knows about a lease.
+// State is the state of a lease, as far as the holder knows it.
 type State struct {
 	Status Status
 	// Reason is set if Status is Ended.
@@ -72,7 +72,7 @@ type State struct {
 	ValidUntil lease.Instant
 }
 
-// Held is a granted lease.
+// Held describes a granted lease.
 type Held struct {
 	ID lease.ID
 	// Token is sent with every renewal, so that none can apply to another incarnation of the ID.
