@@ -36,8 +36,8 @@ func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 // that do not exist.
 func (t *Txn) deleteKeys(keys []string) []*KeyValue { return t.DeleteFor(keys, 0) }
 
-// DeleteFor deletes keys as deleteKeys does, with a cause: a number that means nothing to the store
-// and becomes the Lease of the deletions in the history.
+// DeleteFor deletes keys as deleteKeys does, with a cause: a number that the store does not
+// interpret, and that becomes the Lease of the deletions in the history.
 func (t *Txn) DeleteFor(keys []string, cause int64) []*KeyValue {
 	t.check()
 	entries := make([]*entry, 0, len(keys))

@@ -9,9 +9,9 @@
 //
 //   - The history holds all records in the order of their revisions, in chunks that are only ever
 //     appended to, or replaced as a whole. Events, hashes and snapshots read it.
-//   - Two copy-on-write B-trees hold an entry for each key, one for live keys and one for
-//     those that were deleted since the compaction, so that a range of the present never steps over
-//     deleted keys. An entry has the newest record and the older ones.
+//   - Two copy-on-write B-trees hold an entry for each key, one for live keys and one for those
+//     that were deleted since the compaction, so that a range read at the current revision never
+//     steps over deleted keys. An entry has the newest record and the older ones.
 //
 // A view of revision r takes from each entry the newest record at or before r, so an overwrite
 // changes no tree: it appends a record to its entry, which older views skip. Only creating and

@@ -81,7 +81,7 @@ func (r *record) kv() *KeyValue {
 	return &r.KeyValue
 }
 
-// entry has the versions of one key. The owner of the store appends to it while views read it and
+// entry holds the versions of one key. The owner of the store appends to it while views read it and
 // select their version by revision.
 //
 // Invariant: its versions are exactly the records that the history has of this key, unless Scrub
@@ -89,7 +89,7 @@ func (r *record) kv() *KeyValue {
 type entry struct {
 	newest atomic.Pointer[record]
 
-	// older has all versions but the newest, nil if there are none. Between the two steps of push
+	// older holds all versions but the newest, nil if there are none. Between the two steps of push
 	// it includes the newest, too.
 	older atomic.Pointer[versions]
 }
@@ -159,7 +159,7 @@ func (e *entry) olds() []*record {
 	return nil
 }
 
-// chain has the versions of a key at one moment, oldest first.
+// chain holds the versions of a key at one moment, oldest first.
 type chain struct {
 	old  []*record
 	last *record // after old; nil if old already has it

@@ -17,7 +17,7 @@ type Record struct {
 	// Sub is the position of the change in its revision, ModRevision.
 	Sub int64
 
-	// Tombstone says that the change deleted the key.
+	// Tombstone is true if the change deleted the key.
 	Tombstone bool
 
 	// WrittenFor is the name of the writer, "" for none.

@@ -12,7 +12,7 @@ import (
 const chunkSize = 256
 
 // history is the list of all records in the order of their revisions: chunks, found through a tree,
-// and the tail. What snapshot has returned never changes: the owner appends behind the end of that
+// and the tail. The result of snapshot never changes: the owner appends behind the end of that
 // tail, and replaces chunks.
 type history struct {
 	dir  *directory

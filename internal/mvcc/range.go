@@ -11,8 +11,8 @@ import (
 // SortBy is the order of a range.
 type SortBy int
 
-// None sorts by key, as ByKey does, and ignores Descend. Pairs that are equal in the sort order
-// come in the order of their keys.
+// None sorts by key, as ByKey does, and ignores Descend. Pairs that are equal in the sort order are
+// in the order of their keys.
 const (
 	None SortBy = iota
 	ByKey
@@ -138,13 +138,13 @@ func (o *RangeOptions) by() func(a, b *KeyValue) int {
 	return by
 }
 
-// state has what reads need. The store's state changes; a view's does not.
+// state holds the data that reads need. The store's state changes; a view's does not.
 type state struct {
 	revision  int64
 	compacted int64
 
-	// live has the keys that exist at revision, dead those deleted at or after the revision of the
-	// last sweep.
+	// live holds the keys that exist at revision, dead those deleted at or after the revision of
+	// the last sweep.
 	live, dead *tree
 
 	log history
@@ -226,8 +226,8 @@ func (s *state) rangeKeys(key, end string, o RangeOptions) (RangeResult, error) 
 	return res, nil
 }
 
-// visits estimates at little cost how many keys a range visits. A range of the past also visits
-// keys deleted since. Any revision is allowed.
+// visits estimates at little cost how many keys a range visits. A range at a past revision also
+// visits keys deleted since. Any revision is allowed.
 func (s *state) visits(key, end string, o *RangeOptions, past bool) int64 {
 	if end == "" {
 		return 1
@@ -257,7 +257,7 @@ func (s *state) rangeOne(res *RangeResult, key string, rev int64, o *RangeOption
 	}
 }
 
-// rangeFirst reads the present, and no more keys than the limit requires.
+// rangeFirst reads at the current revision, and visits no more keys than the limit requires.
 func (s *state) rangeFirst(res *RangeResult, sp span, rev int64, o *RangeOptions) {
 	down := o.SortBy == ByKey && o.Descend
 	if rev != s.revision {
@@ -283,8 +283,8 @@ func (s *state) rangeFirst(res *RangeResult, sp span, rev int64, o *RangeOptions
 	}
 }
 
-// rangePast is rangeFirst at a revision whose keys can be counted only by visiting all of them. It
-// does so once.
+// rangePast is rangeFirst at a past revision, at which keys can be counted only by visiting all of
+// them. It visits them once.
 func (s *state) rangePast(res *RangeResult, sp span, rev int64, o *RangeOptions) {
 	if o.SortBy == ByKey && o.Descend {
 		s.rangeAll(res, sp, rev, o)

@@ -10,10 +10,11 @@ const (
 	mostScrub   = 1 << 15
 )
 
-// Scrub frees memory that the last compaction made superfluous. The budget is about how many
-// records it visits or drops; it takes more if many were added since. It reports whether work is
-// left. A record costs a few microseconds, less in large steps, because what views share is copied
-// once between two calls of View. It does not change what the store and its views return.
+// Scrub frees memory that the last compaction made superfluous. The budget is approximately the
+// number of records that it visits or drops; it takes more if many were added since. It reports
+// whether work is left. A record costs a few microseconds, less in large steps, because data shared
+// with views is copied only once between two calls of View. Scrub does not change the results of
+// the store and its views.
 func (s *Store) Scrub(budget int) (more bool) {
 	if s.open {
 		panic("mvcc: Scrub during a transaction")
@@ -67,8 +68,8 @@ func (s *Store) unvisited(n int) []*record {
 	return recs
 }
 
-// clean drops at most limit versions of a key that no read can request any more. It drops all that
-// it can, not only the one that led here, so that a key is rarely copied twice.
+// clean drops at most limit versions of a key that no read can request any more. It drops as many
+// as it can, not only the one that Scrub visited, so that a key is rarely copied twice.
 func (s *Store) clean(key string, limit int) (work int, done bool) {
 	e := s.entries[key]
 	if e == nil {
@@ -122,7 +123,7 @@ func (s *Store) forget(r *record) {
 // any more. It reports whether more are left. Their number depends on the progress of Scrub, so
 // Visits clears all of them once after each compaction, which takes about half a microsecond per
 // key; an earlier ClearDeleted saves that time. Versions and entries are left to Scrub. It does not
-// change what the store returns.
+// change the results of the store.
 func (s *Store) ClearDeleted(most int) (more bool) {
 	if s.Cleared() {
 		return false

@@ -42,11 +42,12 @@ func (r *record) inherit(last *record) bool {
 
 // sized counts a record that becomes the newest of its key, after last (nil if none).
 //
-// The size covers what View.Records yields, regardless of Scrub's progress; what a compaction has
-// made superfluous does not count. So each record is noted under the compacted revision from which
-// it is superfluous. That is known when the next record of its key is stored: it is that record's
-// revision. A tombstone ends its key, which counts once for each creation. A value that the next
-// version inherits ends with that version. Size documents one exception.
+// The size covers the records that View.Records yields, regardless of Scrub's progress; records
+// that a compaction has made superfluous do not count. So each record is noted under the first
+// compacted revision that makes it superfluous. That is known when the next record of its key is
+// stored: it is that record's revision. A tombstone ends its key, which counts once for each
+// creation. A value that the next version inherits ends with that version. Size documents one
+// exception.
 func (s *Store) sized(r, last *record) {
 	inherited := int64(0)
 	if r.inherit(last) {
@@ -67,7 +68,7 @@ func (s *Store) sized(r, last *record) {
 	}
 }
 
-// count does for writers what sized does for the store.
+// count counts a record for its writers, as sized does for the store.
 func (r *record) count(last *record, inherited int64) {
 	w := r.writer
 	w.grow(r.cost() + lifeCost(r.Key))
@@ -156,7 +157,7 @@ func (e *ends) left() int64 {
 	return 0
 }
 
-// take removes what ends at or before a revision, and returns its number of bytes.
+// take removes the bytes that end at or before a revision, and returns their number.
 func (e *ends) take(revision int64) (bytes int64) {
 	n := sort.Search(len(e.chunks), func(i int) bool { return e.chunks[i][0].revision > revision })
 	if n == 0 {

@@ -89,12 +89,12 @@ type Store struct {
 	view   *View
 	frozen struct{ live, dead *tree }
 
-	// ends records by how much each compaction reduces the size. added counts the records added
-	// since then for which Scrub has not visited others yet.
+	// ends records how much each compaction reduces the size. added counts the records added since
+	// then for which Scrub has not visited others yet.
 	ends  ends
 	added int
 
-	writers map[string]*Writer // those that have data, or are about to
+	writers map[string]*Writer // those that have data, or will soon have some
 
 	txn  Txn
 	open bool // a Txn is open
@@ -115,9 +115,9 @@ func (s *Store) Revision() int64 { return s.revision }
 // Compacted returns the oldest revision that can be read, 0 if nothing was ever compacted.
 func (s *Store) Compacted() int64 { return s.compacted }
 
-// Size returns about how many bytes of memory the data takes, history included. Stores with the
-// same history, compacted at the same revision, have the same size, regardless of Scrub's progress:
-// superfluous data does not count.
+// Size returns approximately how many bytes of memory the data takes, history included. Stores with
+// the same history, compacted at the same revision, have the same size, regardless of Scrub's
+// progress: superfluous data does not count.
 //
 // Until the next change, the same goes for data that a compaction at the current revision keeps
 // only for watchers that start there. Otherwise a client that deletes all keys in one revision, to
@@ -135,8 +135,8 @@ func (s *Store) len() int { return s.live.Len() }
 // Count returns the number of live keys in a range, given as for View.Range, in O(log² n).
 func (s *Store) Count(key, end string) int { return count(s.live, spanOf(key, end)) }
 
-// Deleted returns how many keys deleted since the compaction are still known: at least those that
-// reads of the past can request. It depends on Scrub's progress.
+// Deleted returns how many keys deleted since the compaction are still stored: at least those that
+// reads at past revisions can request. It depends on Scrub's progress.
 func (s *Store) Deleted() int { return s.dead.Len() }
 
 // Get returns the latest version of the key, nil if there is none.

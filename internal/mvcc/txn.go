@@ -7,8 +7,8 @@ import (
 )
 
 // Txn is a write transaction. All its changes have one revision, the next one. Its own reads see
-// them at once; Views see them after End. There is no rollback: the caller checks what can fail
-// before it changes anything.
+// them at once; Views see them after End. There is no rollback: the caller checks everything that
+// can fail before it changes anything.
 type Txn struct {
 	s       *Store
 	changed bool
@@ -75,9 +75,9 @@ func (t *Txn) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 	return t.s.state.ascend(key, end, rev)
 }
 
-// Visits returns about how many keys Range would visit, also after changes: a range with a revision
-// then counts as one of the past, even at the latest revision. The result is the same in all stores
-// with the same history, regardless of Scrub's progress.
+// Visits returns approximately how many keys Range would visit, even after changes: a range with a
+// revision then counts as one at a past revision, even if it is the latest. The result is the same
+// in all stores with the same history, regardless of Scrub's progress.
 func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	t.check()
 	past := o.Revision > 0

@@ -32,12 +32,12 @@ func (v *View) Range(key, end string, o RangeOptions) (RangeResult, error) {
 	return v.rangeKeys(key, end, o)
 }
 
-// Visits returns about how many keys Range would visit, more if Scrub is not done.
+// Visits returns approximately how many keys Range would visit, more if Scrub is not done.
 func (v *View) Visits(key, end string, o RangeOptions) int64 {
 	return v.visits(key, end, &o, o.Revision > 0 && o.Revision != v.revision)
 }
 
-// Deleted returns how many deleted keys ranges of the past may have to visit.
+// Deleted returns how many deleted keys ranges at past revisions may have to visit.
 func (v *View) Deleted() int { return v.dead.Len() }
 
 // Check returns the error that a read at this revision would return: ErrCompacted,
@@ -48,8 +48,7 @@ func (v *View) Check(rev int64) error {
 }
 
 // Ascend yields the keys of a range that existed at the revision, in order, for answers that are
-// too large to hold in memory. 0 is the view's own revision. It panics where Check returns an
-// error.
+// too large to hold in memory. 0 is the view's own revision. It panics if Check returns an error.
 func (v *View) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 	return v.ascend(key, end, rev)
 }

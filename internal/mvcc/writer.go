@@ -63,7 +63,7 @@ func (s *Store) written(w *Writer) Written {
 	return out
 }
 
-// grow counts bytes. The store alone counts those without a writer.
+// grow counts bytes. Bytes without a writer are counted only by the store.
 func (w *Writer) grow(bytes int64) {
 	if w != nil {
 		w.size += bytes
