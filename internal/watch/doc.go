@@ -25,6 +25,6 @@
 // # Contract
 //
 // Events are shared by all watchers that they match, and must not change after Publish. A revision
-// is always delivered whole, in one batch. The package knows nothing of Raft, gRPC or how the store
-// keeps its history.
+// is always delivered whole, in one batch. The package does not depend on Raft, gRPC or the way in
+// which the store keeps its history.
 package watch

@@ -10,7 +10,7 @@ type fifo[T any] struct {
 func (f *fifo[T]) len() int { return len(f.items) - f.head }
 
 func (f *fifo[T]) push(t T) {
-	// Moving only when half is free keeps the cost of a push constant.
+	// Moving items only when half of the slice is free keeps the cost of a push constant.
 	if f.head > 0 && len(f.items) == cap(f.items) && f.head >= len(f.items)/2 {
 		n := copy(f.items, f.items[f.head:])
 		clear(f.items[n:])

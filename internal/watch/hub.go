@@ -57,23 +57,24 @@ func (l Limit) or(d Limit) Limit {
 
 // Options are the bounds of a Hub. Zero values have the defaults below.
 type Options struct {
-	// Backlog bounds what was published and not yet distributed: 65,536 events, 64 MiB.
+	// Backlog bounds the events that were published and not yet distributed: 65,536 events, 64 MiB.
 	Backlog Limit
-	// Queue bounds what waits for one watcher: 4,096 events, 4 MiB. A single
-	// revision always fits into an empty queue.
+	// Queue bounds the events that wait for one watcher: 4,096 events, 4 MiB. A single revision
+	// always fits into an empty queue.
 	Queue Limit
-	// Queues bounds the bytes that wait for all watchers: 256 MiB. A watcher may have as many as it
-	// leaves free. What waits for watchers of the same range is counted once.
+	// Queues bounds the bytes that wait for all watchers: 256 MiB. A watcher may have at most as
+	// many as it leaves free. Events that wait for several watchers of the same range are counted
+	// once.
 	Queues int64
-	// Batch bounds what is delivered at once: 1,024 events, 1 MiB. A larger single revision is
-	// delivered whole.
+	// Batch bounds the events that are delivered at once: 1,024 events, 1 MiB. A larger single
+	// revision is delivered whole.
 	Batch Limit
-	// Watches bounds the bytes that the watches of all streams take: 256 MiB. A stream may have as
-	// much as it leaves free.
+	// Watches bounds the bytes that the watches of all streams take: 256 MiB. A stream may have at
+	// most as much as it leaves free.
 	Watches int64
 }
 
-// watchCost is what a watch takes, besides its keys.
+// watchCost is the memory of a watch, besides its keys.
 const watchCost = 1 << 10
 
 // Hub distributes published events to the watchers of its streams. Create one with New. All methods
@@ -92,14 +93,14 @@ type Hub[E Event] struct {
 	queued   atomic.Int64 // bytes, of Options.Queues
 	back     backlog[E]
 	kick     chan struct{} // capacity 1: the backlog needs distributing
-	// reading has a token for each stream that reads history. They are fewer than the processors:
-	// reading only needs CPU time, and hundreds of readers would delay everything else.
+	// reading has a token for each stream that reads history. There are fewer of them than
+	// processors: reading needs only CPU time, and hundreds of readers would delay everything else.
 	reading chan struct{}
 
 	tap func(events []E, revision int64, gap bool) // see Tap
 
-	// live is the revision up to which all events were offered to all watchers. Written with mu
-	// held; a stream that reads it under its own mu finds all events up to it in its queues.
+	// live is the revision up to which all events have been offered to all watchers. Written with
+	// mu held; a stream that reads it under its own mu finds all events up to it in its queues.
 	live atomic.Int64
 
 	mu      sync.Mutex // guards what follows
@@ -166,8 +167,8 @@ func (h *Hub[E]) PublishLater(rev int64, n int, events func() []E) {
 // watch that starts meanwhile finds them in the current view.
 func (h *Hub[E]) Wanted() bool { return h.interest.Load() > 0 }
 
-// Restore tells the hub that the store jumped to rev without events, as when a snapshot replaces
-// it. Every watcher returns to history for what it missed.
+// Restore notifies the hub that the store jumped to rev without events, as when a snapshot replaces
+// it. Every watcher returns to history for the events that it missed.
 func (h *Hub[E]) Restore(rev int64) {
 	h.back.jump(rev)
 	h.signal()
@@ -272,7 +273,7 @@ func (h *Hub[E]) Stats() Stats {
 	return Stats{Streams: h.streams, Watchers: h.index.watchers, Backlog: h.back.len()}
 }
 
-// backlog has the events that were published and not yet distributed.
+// backlog holds the events that were published and not yet distributed.
 type backlog[E Event] struct {
 	limit Limit
 
@@ -285,8 +286,8 @@ type backlog[E Event] struct {
 	gap    int64 // first revision dropped because the backlog was full; 0 if none
 }
 
-// part is a sequence of events, followed, if later is not nil, by those of a revision that are yet
-// to be built.
+// part is a sequence of events. If later is not nil, they are followed by the events of a revision
+// that later has yet to build.
 type part[E Event] struct {
 	events []E
 	later  func() []E

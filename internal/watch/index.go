@@ -22,14 +22,14 @@ func (f filter) passes(isDelete bool) bool {
 	return f&noPut == 0
 }
 
-// group is the watchers with the same range and filter. They get the same events, so matching and
-// collecting is done once for all.
+// group is the watchers with the same range and filter. They get the same events, so these are
+// matched and collected once for all.
 type group[E Event] struct {
 	filter   filter
 	watchers []*watcher[E] // watchers[i].slot == i
 
-	// staged has what matched in the current distribution. The queues of all watchers share it
-	// afterwards, so it must not be appended to in place.
+	// staged holds the matching events of the current distribution. The queues of all watchers
+	// share it afterwards, so it must not be appended to in place.
 	staged []E
 	bytes  int
 	first  int  // while shared: staged == events[first:first+len(staged)]
@@ -74,7 +74,7 @@ func (g *group[E]) flush(total int, limit Limit) {
 	g.staged = nil
 }
 
-// place has the groups of one range, by filter.
+// place holds the groups of one range, by filter.
 type place[E Event] struct {
 	groups [filters]*group[E]
 }

@@ -165,7 +165,7 @@ func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 		s.h.await(s, n)
 		s.mu.Lock()
 	default:
-		// Some watcher is due, so it is on the agenda before this request.
+		// A watcher is due, so it must be on the agenda before this request.
 		if s.agenda.len() == 0 {
 			panic("watch: a watcher is due and not listed")
 		}

@@ -19,8 +19,8 @@ var (
 	ErrEmptyRange = errors.New("watch: range is empty")
 	// ErrNotFound means that the stream has no watcher with that ID.
 	ErrNotFound = errors.New("watch: no such watcher")
-	// ErrFull means that all watches take too much memory, or those of one stream take more than
-	// they leave for others.
+	// ErrFull means that all watches together take too much memory, or those of one stream more
+	// than they leave free.
 	ErrFull = errors.New("watch: there are too many watches, or their keys are too long")
 	// ErrRevision means that the requested revision is negative.
 	ErrRevision = errors.New("watch: negative revision")
@@ -30,7 +30,7 @@ var (
 // stream.
 const AllWatchers int64 = -1
 
-// maxRejected bounds the refusals of one stream that wait.
+// maxRejected bounds the waiting batches of Reject of one stream.
 const maxRejected = 1024
 
 // maxAsked bounds the unanswered progress requests of one stream.
@@ -84,14 +84,14 @@ type Batch[E Event] struct {
 	// this batch or before. In Created, the store's revision when the watcher started; with From 0,
 	// its events are above it. Otherwise the store's current revision.
 	Revision int64
-	// Err is why a watch was refused or cancelled.
+	// Err is the reason why a watch was rejected or cancelled.
 	Err error
 	// Compacted is the store's compaction revision when history returned Err.
 	Compacted int64
 }
 
-// Stream has the watchers of one client, and the batches for it, in order. Only one goroutine at a
-// time may call Poll and Next; the other methods are safe for concurrent use.
+// Stream holds the watchers of one client, and the batches for it, in order. Only one goroutine at
+// a time may call Poll and Next; the other methods are safe for concurrent use.
 type Stream[E Event] struct {
 	h    *Hub[E]
 	wake chan struct{} // capacity 1: the agenda is no longer empty
@@ -235,10 +235,10 @@ func (s *Stream[E]) Reject(err error) error {
 	return nil
 }
 
-// RequestProgress requests a Progress batch for a watcher, or AllWatchers. It comes when everything
-// up to the current revision has been delivered. It does not come while such a watcher waits for a
-// future revision, because a client might resume from it. It is dropped if the watcher ends, or if
-// 64 other requests are unanswered.
+// RequestProgress requests a Progress batch for a watcher, or AllWatchers. The batch is delivered
+// once everything up to the current revision has been delivered, but not while such a watcher waits
+// for a future revision, because a client might resume from it. It is dropped if the watcher ends,
+// or if 64 other requests are unanswered.
 func (s *Stream[E]) RequestProgress(id int64) {
 	s.mu.Lock()
 	w := s.watchers[id]
@@ -291,7 +291,7 @@ func (s *Stream[E]) Poll() (b Batch[E], ok bool) {
 			switch {
 			case n.w == nil:
 				s.rejected--
-			case n.kind == Cancelled: // only now is nothing of it kept
+			case n.kind == Cancelled: // only now are all its resources released
 				s.freeLocked(n.w.cost())
 				fallthrough
 			default:

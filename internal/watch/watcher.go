@@ -9,7 +9,7 @@ import (
 // watcher is one watch of one stream. id, tag, what, filter and stream never change. Hub.mu guards
 // slot, Stream.mu the rest.
 //
-// What it still has to deliver comes from three sources, in this order: history for the revisions
+// The remaining events come from three sources, in this order: history for the revisions
 // next..goal; then the queue; then, if lost is not 0, history again from lost on. Offered events
 // below next, or not above goal, have been delivered or will be read from history.
 type watcher[E Event] struct {
@@ -25,10 +25,10 @@ type watcher[E Event] struct {
 	next int64
 	// goal is the last revision that comes from history or was delivered.
 	goal int64
-	// queue has live events above goal, in whole revisions. Shared: see group.
+	// queue holds live events above goal, in whole revisions. Shared: see group.
 	queue []E
 	bytes int
-	share int64 // what of the bytes is counted by the hub
+	share int64 // the part of the bytes that the hub counts
 	// lost is the first revision that was dropped because the queue was full; 0 if none. While it
 	// is set, everything offered is dropped.
 	lost int64
@@ -39,7 +39,7 @@ type watcher[E Event] struct {
 	dead   bool // cancelled, or its stream is closed
 }
 
-// cost is what the watcher takes of Options.Watches.
+// cost returns the bytes that the watcher takes of Options.Watches.
 func (w *watcher[E]) cost() int64 { return watchCost + int64(len(w.what.Key)+len(w.what.End)) }
 
 // due reports whether the watcher has anything to deliver or to read.
@@ -131,11 +131,11 @@ func (w *watcher[E]) sent(live int64) int64 {
 	return max(live, w.goal)
 }
 
-// need returns the least revision that a progress batch may report. The client has seen everything
+// need returns the lowest revision that a progress batch may report. The client has seen everything
 // below it, or has not requested it.
 func (w *watcher[E]) need() int64 { return max(w.complete, w.next-1) }
 
-// read reads at most one batch of the revisions from..to from history, and returns the revision to
+// read reads from history at most one batch of the revisions from..to, and returns the revision to
 // continue from. It uses only fields of w that never change, so it needs no lock.
 func (w *watcher[E]) read(v History[E], from, to int64, limit Limit) ([]E, int64, error) {
 	evs, next, err := v.Events(w.what.Key, w.what.End, from, limit.Events)
