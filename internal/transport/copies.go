@@ -18,7 +18,7 @@ import (
 // longer answers. A process that was killed or has stopped never answers: its connections are
 // closed. If its machine is gone, a newcomer waits, at most for pingTimeout.
 //
-// A refused newcomer is not necessarily alive: its stream may be a delayed one of a process that
+// A rejected newcomer is not necessarily alive: its stream may be a delayed one of a process that
 // has ended. So the refusal carries a mark, which a live newcomer repeats when it reconnects. It
 // had then started before the other process answered a ping, and was still running after the mark
 // was made, so both were alive at the time of the ping. A restart is never mistaken for this.
@@ -99,8 +99,8 @@ func (l *link) replace(current, process uint64) error {
 	return nil
 }
 
-// endOther ends the stream of a process that was replaced. If it is alive, it reconnects and learns
-// why.
+// endOther ends the stream of a process that was replaced. If it is alive, it reconnects and gets
+// the reason.
 func (t *Transport) endOther(member, process uint64) {
 	t.mu.RLock()
 	in := t.inbound[member]
@@ -113,8 +113,8 @@ func (t *Transport) endOther(member, process uint64) {
 // alive reports whether the process at the other end answers now.
 func (c *outbound) alive() bool { return c.ping(false) == nil }
 
-// ping asks the process at the other end for an answer. copied tells it that another process with
-// its identity was refused.
+// ping requests an answer from the process at the other end. copied informs it that another process
+// with its identity was rejected.
 func (c *outbound) ping(copied bool) error {
 	ctx, cancel := context.WithTimeout(c.ctx, pingTimeout)
 	defer cancel()

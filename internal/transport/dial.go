@@ -27,8 +27,8 @@ const (
 	dialTimeout  = time.Second
 	helloTimeout = 3 * time.Second
 
-	// A member has one stream to another, or two while it sends a snapshot. Its headers say who it
-	// is and where it listens.
+	// A member has one stream to another, or two while it sends a snapshot. Its headers contain its
+	// identity and its URLs.
 	maxStreams    = 64
 	maxHeaderList = 16 << 10
 	// strangerBytes bounds the incomplete requests of a connection until it is known to be a

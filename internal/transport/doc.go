@@ -19,11 +19,11 @@
 // If two live processes have the same identity, because a data directory was copied, it refuses one
 // of them: see [ErrCopy] and [Handler.Copied].
 //
-// Members of adjacent versions understand each other: a stream has the newest format that both ends
-// speak (see [Formats]).
+// Members of adjacent versions understand each other: a stream uses the newest format that both
+// ends support (see [Formats]).
 //
-// A connecting member says where it listens. So a member that was down while the membership changed
-// can answer a member that is new to it or has moved: see [Transport.Update].
+// A connecting member sends its URLs. So a member that was down while the membership changed can
+// answer a member that is new to it or has moved: see [Transport.Update].
 //
 // The transport does not decide which processes are members (the handler's Admit does), does not
 // listen (give [Transport.Serve] a listener, such as that of listen.Mux), and does not store

@@ -7,13 +7,13 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// errFormats means that two members speak no common format.
+// errFormats means that two members support no common format.
 var errFormats = errors.New("transport: the members speak no common format")
 
-// Formats are the versions of the protocol between members that a member speaks, from the oldest to
-// the newest. A stream has the newest one that both ends speak; it is the version of its frames and
-// of the messages in them. The opening of a stream has no version: its metadata can be extended,
-// and existing keys keep their meaning forever.
+// Formats are the versions of the protocol between members that a member supports, from the oldest
+// to the newest. A stream uses the newest one that both ends support; it is the version of its
+// frames and of the messages in them. The opening of a stream has no version: its metadata can be
+// extended, and existing keys keep their meaning forever.
 type Formats struct{ Oldest, Newest uint8 }
 
 // String returns the formats in readable form.

@@ -25,10 +25,10 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errCorrupt means that what arrived is not what a member sent.
+// errCorrupt means that the received bytes differ from those that a member sent.
 var errCorrupt = errors.New("transport: corrupt frame")
 
-// A blob is the codec's message: bytes as they are.
+// A blob is the codec's message: raw bytes.
 type blob struct{ data []byte }
 
 // newFrame returns an empty frame of a format, with room for about size bytes of messages.

@@ -22,7 +22,7 @@ const (
 	keyURL     = "leasehold-url"     // the same: where it listens, one per URL
 	keyProcess = "leasehold-process" // of the member that answers: its process and incarnation
 	keyFormat  = "leasehold-format"  // the format of the stream
-	keySaid    = "leasehold-said"    // trailer of an answer in words
+	keySaid    = "leasehold-said"    // trailer of an answer in readable form
 	keyMark    = "leasehold-mark"    // trailer of a refusal; repeated after it
 )
 
@@ -43,7 +43,7 @@ const maxURLs = 16
 // maxWords bounds the text of an answer, which is sent in a header.
 const maxWords = 1 << 10
 
-// A hello says who opens a stream to whom.
+// A hello identifies the member that opens a stream, and the member that it is for.
 type hello struct {
 	cluster, from, to uint64
 	instance          // of from
@@ -96,7 +96,7 @@ func readHello(ctx context.Context) (h hello, err error) {
 }
 
 // scan reads numbers from a text that contains nothing else. Trailing text is an error, so that
-// nothing that a newer release adds is ignored.
+// additions of a newer release are not ignored.
 func scan(text, format string, numbers ...any) error {
 	const end = " ."
 	if n := len(strings.Fields(text)); n != len(numbers) {
@@ -130,8 +130,8 @@ func readMark(md metadata.MD) uint64 {
 	return mark
 }
 
-// readURLs returns the URLs at which the member that opened a stream says that it listens. Invalid
-// URLs are skipped, because they do not justify a refusal.
+// readURLs returns the URLs that the member that opened a stream has sent. Invalid URLs are
+// skipped, because they do not justify a refusal.
 func readURLs(ctx context.Context) (urls []url.URL) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, text := range md.Get(keyURL) {
@@ -156,7 +156,7 @@ type instance struct{ process, incarnation uint64 }
 
 func (t *Transport) instance() instance { return instance{t.cfg.Process, t.cfg.Incarnation} }
 
-// An answer accepts a stream: it says who accepts it, and the stream's format.
+// An answer accepts a stream. It contains the process that accepts it, and the stream's format.
 type answer struct {
 	instance
 	format uint8
@@ -178,7 +178,7 @@ func readAnswer(md metadata.MD) (a answer, ok bool) {
 	return a, err == nil && a.process != 0
 }
 
-// trailing is the part of a server's stream that say needs.
+// trailing is the part of a server's stream that say uses.
 type trailing interface{ SetTrailer(metadata.MD) }
 
 // say converts err into a status, with a text for the other side.

@@ -35,8 +35,8 @@ var errSilent = errors.New("transport: the member has not answered for seconds")
 // errReplaced ends a stream in favor of a newer one of the same member.
 var errReplaced = errors.New("transport: the member has opened a newer stream")
 
-// A link is the connection to one other member at fixed URLs: its queue, its connection, and what
-// is known of its process.
+// A link is the connection to one other member at fixed URLs: its queue, its connection, and the
+// state of its process.
 type link struct {
 	t      *Transport
 	id     uint64
@@ -45,8 +45,8 @@ type link struct {
 	cancel context.CancelFunc
 	signals
 	first int // the URL that worked last; only for run
-	// logged has the failures that were logged since the connection broke: for each kind the last
-	// text. Only run uses it.
+	// logged holds the failures that were logged since the connection broke: the last text of each
+	// kind. Only run uses it.
 	logged map[string]string
 	*traffic
 
@@ -282,7 +282,7 @@ func (t *Transport) greet(
 	return nil, answer{}, errors.New("transport: the answer contains no process, or no common format")
 }
 
-// carry moves messages from the queue to c until that breaks, and returns why.
+// carry moves messages from the queue to c until that breaks, and returns the reason.
 func (l *link) carry(c *outbound) error {
 	defer c.session.close()
 	defer c.cancel(nil)
@@ -311,7 +311,8 @@ func (l *link) carry(c *outbound) error {
 				if !errors.Is(err, io.EOF) {
 					c.cancel(err)
 				}
-				// The reader knows more: what the other side said, or why we gave up.
+				// The reader has the better error: the other side's answer, or the reason for
+				// giving up.
 				return <-broken
 			}
 		}
@@ -319,7 +320,7 @@ func (l *link) carry(c *outbound) error {
 }
 
 // watch closes c when nothing has come for too long. It counts its own ticks instead of comparing
-// times: after a pause of this process, the first tick must not give up a member whose answers are
+// times: after a pause of this process, the first tick must not drop a member with answers that are
 // waiting to be read.
 func (c *outbound) watch(misses *atomic.Int32) {
 	ticker := time.NewTicker(aliveInterval)

@@ -3,15 +3,15 @@ package transport
 // limits bounds a queue.
 type limits struct{ count, bytes int }
 
-// Bounds of the queue to one member. Raft bounds what it sends without an answer; these are for
-// when that fails, and for other traffic. Without a connection only the newest messages are kept,
-// to be sent when the next one opens: a vote that waits for dialing, but not old heartbeats.
+// Bounds of the queue to one member. Raft bounds its unanswered messages; these bounds are for the
+// case that this fails, and for other traffic. Without a connection only the newest messages are
+// kept, to be sent when the next one opens: a vote that waits for dialing, but not old heartbeats.
 var (
 	connectedLimits = limits{count: 1 << 14, bytes: 64 << 20}
 	idleLimits      = limits{count: 64, bytes: 1 << 20}
 )
 
-// A queue has messages in the order of pushing. It is not safe for concurrent use.
+// A queue holds messages in the order of pushing. It is not safe for concurrent use.
 type queue struct {
 	items []queued // from head on
 	head  int

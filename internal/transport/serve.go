@@ -46,17 +46,17 @@ type inbound struct {
 	instance
 	visitor Visitor
 	mark    uint64    // of its hello
-	urls    []url.URL // where it says that it listens
+	urls    []url.URL // the URLs that it sent
 	format  uint8
 	stream  grpc.ServerStream
-	done    chan struct{} // no more messages come from it
+	done    chan struct{} // no more messages arrive from it
 
 	once  sync.Once
 	ended chan struct{}
 	why   error // set before ended is closed
 }
 
-// end ends the stream. The other side gets the first err.
+// end ends the stream. The other side receives the first err.
 func (in *inbound) end(err error) {
 	in.once.Do(func() {
 		in.why = err
@@ -64,7 +64,8 @@ func (in *inbound) end(err error) {
 	})
 }
 
-// welcome checks who opens a stream and whether it may, and returns the stream's format.
+// welcome identifies the member that opens a stream, checks whether it may, and returns the
+// stream's format.
 func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err error) {
 	h, err = readHello(ctx)
 	if err == nil {
@@ -164,7 +165,7 @@ func (t *Transport) enter(in *inbound) error {
 		err = l.saw(in.process, in.mark) // the link may be new, or another process came first
 		wake(l.redial)                   // a member that dials also listens
 	}
-	// Update may have decided whom to admit before it could see this stream.
+	// Update may have decided which members to admit before it could see this stream.
 	if err == nil {
 		err = t.cfg.Handler.Admit(in.visitor)
 	}

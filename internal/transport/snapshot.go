@@ -82,7 +82,7 @@ func pour(
 			return err
 		}
 		if err := stream.SendMsg(frame); errors.Is(err, io.EOF) {
-			break // the stream has ended, and RecvMsg knows why
+			break // the stream has ended, and RecvMsg returns the error
 		} else if err != nil {
 			return err
 		}

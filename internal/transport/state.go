@@ -24,7 +24,7 @@ func (l *link) connected(c *outbound) {
 	l.mu.Lock()
 	l.since, l.reached, l.out = time.Now(), true, c
 	l.mu.Unlock()
-	wake(l.filled) // with what waited for the connection
+	wake(l.filled) // with the messages that waited for the connection
 	if l.mayLog("connected") || len(l.logged) > 0 {
 		l.t.log.Info("connected to member", "member", l.name())
 	}
@@ -49,7 +49,7 @@ func (l *link) disconnected() {
 // added and not started yet, is not a fault.
 const restartTime = 10 * time.Second
 
-// linePause is the least time between two log lines of one kind about one member, and about all
+// linePause is the minimum time between two log lines of one kind about one member, and about all
 // unknown members together: without a token any process can claim to be one, with any ID.
 const linePause = time.Minute
 
@@ -84,7 +84,8 @@ func (l *link) mayLog(kind string) (may bool) {
 var brief = map[string]bool{"refused": true, "other": true}
 
 // failed records why there is no connection, and reports the consequences. known is the process
-// that had answered last when dialing began: a refusal says nothing about a later one.
+// that had answered last when dialing began: a refused connection proves nothing about a later
+// process.
 func (l *link) failed(err error, known uint64) {
 	if l.ctx.Err() != nil {
 		return
@@ -142,7 +143,7 @@ func failureKind(err error) string {
 		return "silent"
 	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
 		// gRPC passes on the text, not the error. A refused certificate often first shows as a
-		// connection reset, so the reason must get its own line.
+		// connection reset, so the reason needs its own line.
 		return "tls"
 	}
 	return "other"

@@ -19,14 +19,15 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// A token is a secret that all members of a cluster have. The two ends of a connection prove to
-// each other that they know it, without sending it: each sends a random nonce, and an HMAC over
+// A token is a secret shared by all members of a cluster. The two ends of a connection prove to
+// each other that they have it, without sending it: each sends a random nonce, and an HMAC over
 // both nonces and its role. With TLS the HMAC also covers a number that only the two ends of this
 // connection know (RFC 9266), so a process in the middle, which has one connection with each
-// member, cannot pass a proof on. Without TLS it can: then the token only keeps out processes that
+// member, cannot pass a proof on. Without TLS, it can: the token then only keeps out processes that
 // can connect but not intercept, and protects nothing on the wire.
 //
-// The listener shows its proof to anyone who connects, so a token that can be guessed will be.
+// The listener sends its proof to every process that connects, so a token that can be guessed will
+// be guessed.
 
 const (
 	keyProof  = "leasehold-proof" // in the metadata of each call, if there is a token
@@ -37,8 +38,8 @@ const (
 	partListener = "leasehold member that listens"
 )
 
-// logPause is the least time between two log lines of one kind that any member, or a stranger, can
-// cause.
+// logPause is the minimum time between two log lines of one kind that any member, or a stranger,
+// can cause.
 const logPause = 5 * time.Second
 
 var (
@@ -52,7 +53,7 @@ var (
 
 var challengeDesc = grpc.MethodDesc{MethodName: "Challenge", Handler: serveChallenge}
 
-// A proof has what shows that both ends of a connection know the token.
+// A proof holds the data with which the two ends of a connection prove that they have the token.
 type proof struct {
 	token              []byte
 	listeners, callers []byte // nonces

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Traffic is what was sent to another member and received from it while it was a member.
+// Traffic counts the bytes sent to another member and received from it while it was a member.
 type Traffic struct {
 	// Sent and Received are bytes of encoded messages, excluding snapshots.
 	Sent, Received uint64
@@ -14,7 +14,7 @@ type Traffic struct {
 	Dropped uint64
 }
 
-// traffic has the counters for Traffic. Successive links to a member share them.
+// traffic holds the counters for Traffic. Successive links to a member share them.
 type traffic struct{ sent, received, dropped atomic.Uint64 }
 
 // Traffic returns the traffic with another member.
@@ -36,9 +36,9 @@ func (t *Transport) received(from uint64, bytes int) {
 	}
 }
 
-// Ask asks another member's process for an answer, and does not wait. Config.RoundTrip is called if
-// the answer comes. Handlers are not involved on either side. A member without a connection is not
-// asked.
+// Ask requests an answer from another member's process, and does not wait. Config.RoundTrip is
+// called if the answer arrives. Handlers are not involved on either side. A member without a
+// connection is not asked.
 func (t *Transport) Ask(member uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

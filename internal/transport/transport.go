@@ -24,20 +24,20 @@ var (
 	// keep a member out for good. SendSnapshot returns it when the other side reports that this
 	// member was removed.
 	ErrRemoved = errors.New("transport: the member was removed from the cluster")
-	// ErrVersion means that a member does not speak the cluster version.
+	// ErrVersion means that a member does not support the cluster version.
 	ErrVersion = errors.New("transport: the member does not speak the cluster version")
-	// ErrLost means that the cluster remembers a member with another incarnation: the data with its
-	// promises is lost. Handler.Admit also returns it.
+	// ErrLost means that the cluster has recorded another incarnation of the member: the data with
+	// its promises is lost. Handler.Admit also returns it.
 	ErrLost = errors.New("transport: the member comes back without its data")
 	// ErrCopy means that another process of the same member is running.
 	ErrCopy = errors.New("transport: another process with the identity of this member is running")
-	// errUnknown means that the last Update did not name the member.
+	// errUnknown means that the last Update did not list the member.
 	errUnknown = errors.New("transport: no such member")
 	// ErrClosed means that Close was called.
 	ErrClosed = errors.New("transport: closed")
 )
 
-// A remoteError is an error that the other side answered over a working connection.
+// A remoteError is an error that the other side returned over a working connection.
 type remoteError struct{ Text string }
 
 // Error implements error.
@@ -50,14 +50,14 @@ const MaxMessage = 64 << 20
 // A Message is anything that can be encoded. The transport encodes it on its own goroutine, once
 // for each member that it is sent to, so it must not change after Send.
 type Message interface {
-	// Size is about how many bytes AppendTo will append. It bounds queues. Send calls it, so it
-	// should be cheap.
+	// Size is approximately how many bytes AppendTo will append. It bounds queues. Send calls it,
+	// so it should be cheap.
 	Size() int
 	// AppendTo appends the encoding to b and returns the result.
 	AppendTo(b []byte) []byte
 }
 
-// A Peer is another member and where it listens.
+// A Peer is another member and its URLs.
 type Peer struct {
 	ID   uint64
 	URLs []url.URL
@@ -75,9 +75,9 @@ type Visitor struct {
 	Decided             uint64
 }
 
-// A Handler receives what arrives. Its methods are called concurrently, never from within a call to
-// the transport. A method that blocks delays only what its comment says, and Close, which waits for
-// all.
+// A Handler receives messages and events. Its methods are called concurrently, never from within a
+// call to the transport. A method that blocks delays only what its comment mentions, and Close,
+// which waits for all.
 type Handler interface {
 	// Admit returns nil if a member may send; ErrRemoved, ErrLost or an error that wraps ErrVersion
 	// if it never may; or another error if it may not now (the other side will retry). A member may
@@ -85,12 +85,12 @@ type Handler interface {
 	// Update that changed something.
 	Admit(v Visitor) error
 	// Met reports that another member has admitted this one, and with which incarnation it
-	// answered. Unless it returns nil, as Admit does, the connection ends.
+	// answered. If it returns an error, as Admit does, the connection ends.
 	Met(member, incarnation uint64) error
 	// Expelled reports that another member will never admit this one again, because its Admit
 	// returned ErrRemoved, ErrLost or ErrVersion, or because another live process of this member is
-	// connected there (ErrCopy). Called once per connection that was refused or ended so; dialing
-	// continues, slowly.
+	// connected there (ErrCopy). It is called once for each connection that was rejected or ended
+	// for such a reason; dialing continues, slowly.
 	Expelled(by uint64, why error)
 
 	// Receive gets one message. Calls for one sender are sequential, in the order of sending.
@@ -102,20 +102,20 @@ type Handler interface {
 	// Gone reports that a member's process has certainly ended: a connection to or from it broke
 	// and a new one was refused at each of its URLs, or another process answers with its ID. Called
 	// once per process. Messages that the dead process sent may still be received afterwards; those
-	// of a new process come later.
+	// of a new process are received later.
 	Gone(member uint64)
 
 	// Copied reports that two processes of a member are alive, one of which was refused: its data
 	// directory was copied. The member may be this one, if another member says so.
 	Copied(member uint64)
-	// Claimed reports that a member of another cluster mistakes this one for the member of its own
+	// Claimed reports that a member of another cluster takes this one for the member of its own
 	// cluster with the same ID.
 	Claimed(cluster, by uint64)
 
 	// Snapshot receives one snapshot: header is the sender's, and next returns the chunks, which
-	// the handler may keep, until io.EOF; any other error means that the rest will not come. The
-	// returned error goes to the sender as a remoteError; nil tells it that the snapshot is safe
-	// here. ctx ends with the connection and with Close.
+	// the handler may keep, until io.EOF; any other error means that the rest will not arrive. The
+	// returned error goes to the sender as a remoteError; nil means that the snapshot is safe here.
+	// ctx ends with the connection and with Close.
 	Snapshot(ctx context.Context, from uint64, header []byte, next func() ([]byte, error)) error
 	// Describe returns the list of members, for a caller that may not be one yet.
 	Describe() []byte
@@ -132,12 +132,12 @@ type Config struct {
 	// Incarnation is a random number that distinguishes this member's data from earlier data. It is
 	// passed to the other side's Admit.
 	Incarnation uint64
-	// Formats are those that this process speaks.
+	// Formats are those that this process supports.
 	Formats Formats
 	// Version returns the cluster version of this member's state, and the index of the entry that
 	// decided it. Both are passed to the other side's Admit.
 	Version func() (version uint8, decided uint64)
-	// Way is how to connect. The listening side is up to the caller of Serve.
+	// Way configures outgoing connections. The listening side is up to the caller of Serve.
 	Way     Way
 	Handler Handler
 	// RoundTrip is called with the time that a connected member took to answer, about once a second
@@ -149,14 +149,14 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// A Way is how to connect to others.
+// A Way configures connections to other members.
 type Way struct {
 	// TLS is for https and unixs URLs (listen.TLS.Client makes it); nil for none.
 	TLS *tls.Config
 	// Dial, if set, replaces [net.Dialer.DialContext].
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Token, if not empty, is a secret that all members have: see token.go. In Config, other
-	// members must prove that they know it, too.
+	// members must prove that they have it, too.
 	Token []byte
 }
 
@@ -174,14 +174,15 @@ type Transport struct {
 
 	mu     sync.RWMutex
 	closed bool
-	// listed has the URLs of the others as passed to Update, own those of this member.
+	// listed holds the URLs of the others as passed to Update, and own those of this member.
 	listed map[uint64][]url.URL
 	own    []string
-	// incarnations has the others' incarnations as passed to Update.
+	// incarnations holds the others' incarnations as passed to Update.
 	incarnations map[uint64]uint64
-	// links has all listed members, and others that send to us and have said where they listen.
+	// links holds all listed members, and others that send to this one and have sent their URLs.
 	links map[uint64]*link
-	// inbound has the newest stream of each member that sends to us, with or without a link.
+	// inbound holds the newest stream of each member that sends to this one, with or without a
+	// link.
 	inbound map[uint64]*inbound
 }
 
@@ -216,9 +217,9 @@ func New(cfg Config) *Transport {
 // whose URLs changed, are closed, as are those from members that Admit no longer admits. Update
 // does not wait for any of that.
 //
-// A member that is not in the set, or that listens elsewhere than the set says, can be sent to
-// while it sends, if Admit admits it, because it has said where it listens. Otherwise a member that
-// was down while the membership changed could not answer the leader that would bring it up to date.
+// A member that is not in the set, or has other URLs than in the set, can be sent messages while it
+// sends, if Admit admits it, because it has sent its URLs. Otherwise a member that was down while
+// the membership changed could not answer the leader that would bring it up to date.
 func (t *Transport) Update(peers []Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -301,7 +302,7 @@ func (t *Transport) link(member uint64) *link {
 	return t.links[member]
 }
 
-// isListed reports whether Update named the member.
+// isListed reports whether Update listed the member.
 func (t *Transport) isListed(member uint64) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
