@@ -12,9 +12,9 @@ import (
 type Cache interface {
 	// Opened reports the outcome of an OpenCache.
 	Opened(term uint64, err error)
-	// Invalidated reports what the cache must drop.
+	// Invalidated reports the ranges that the cache must drop.
 	Invalidated(i *replica.Invalidation)
-	// Reopen reports that there is a new leader, which must learn what the cache has.
+	// Reopen reports that there is a new leader, to which the cache must report its contents.
 	Reopen(term uint64)
 }
 
@@ -28,13 +28,13 @@ type CacheMail struct {
 }
 
 // caches contains the caches that are open at this member, by lease and token: the cache of an
-// orphan may still be open next to that of a later lease with the same ID. A cache is open in one
-// place only, the last where it was opened.
+// orphan may still be open next to that of a later lease with the same ID. A cache is open in only
+// one place: the last one where it was opened.
 type caches map[fsm.Holding]*cache
 
 type cache struct {
 	to Cache
-	// term is the term in which the leader knows the cache; 0 while it is being opened.
+	// term is the term in which the cache was opened at the leader; 0 while it is being opened.
 	term uint64
 }
 
@@ -75,8 +75,8 @@ func (c caches) deliver(out *replica.Output) {
 	}
 }
 
-// follow makes caches reopen if the leader is not the one that knows them, in the order of their
-// tokens.
+// follow makes caches reopen, in the order of their tokens, if the leader is not the one at which
+// they were opened.
 func (c caches) follow(s *replica.Status) {
 	if s.Leader == 0 {
 		return

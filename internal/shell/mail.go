@@ -49,7 +49,7 @@ func (m *Mail) Emptied() Mail {
 	}
 }
 
-// Refusal is a message from another member that the replica refused.
+// Refusal is a message from another member that the replica rejected.
 type Refusal struct {
 	From uint64
 	Err  error

@@ -7,9 +7,9 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Saver defines the order in which a member saves the messages of replica.Output.Append: what it
-// writes, when it syncs, and when it reports a message as durable. The zero value has saved
-// nothing. It belongs to the goroutine of the disk.
+// Saver defines the order in which a member saves the messages of replica.Output.Append: the
+// writes, the syncs, and the reports of durable messages. The zero value has saved nothing. It
+// belongs to the goroutine of the disk.
 type Saver struct {
 	lazy    *raftpb.HardState // a hard state that can wait for the next write
 	entries []*raftpb.Entry   // of the next write
@@ -17,7 +17,7 @@ type Saver struct {
 	due     bool              // the next write must come before anything is reported
 	taken   []*raftpb.Message // not yet reported as durable
 	rest    []*raftpb.Message // of the batch, not yet saved
-	// overtaken means that everything before the next snapshot is skipped: see Overtaken.
+	// overtaken is set if everything before the next snapshot is skipped: see Overtaken.
 	overtaken bool
 
 	term uint64 // those of the hard state that was written last
@@ -54,8 +54,8 @@ const writeBytes = 4 << 20
 // was busy. A caller that stops early must not use the Saver again.
 //
 // A message with only a commit index need not be durable: losing it costs nothing, so it waits for
-// the next write. The responses to such a message, for example one that tells a follower about a
-// commit, wait only for what was written before.
+// the next write. The responses to such a message, for example the one that reports a commit to a
+// follower, wait only for earlier writes.
 func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 	return func(yield func(Saving) bool) {
 		for i, m := range batch {
@@ -185,7 +185,7 @@ func (s *Saver) write(yield func(Saving) bool) bool {
 	return yield(x)
 }
 
-// settle writes what is due, and then reports what is durable.
+// settle writes everything that is due, and then reports the durable messages.
 func (s *Saver) settle(yield func(Saving) bool) bool {
 	if s.due && !s.write(yield) {
 		return false

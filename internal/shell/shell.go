@@ -25,7 +25,7 @@ const (
 	Advance
 	// LookAround: a heartbeat interval has passed; call Beat.
 	LookAround
-	// Feed: report what was Refused, and that Declined is not needed.
+	// Feed: report the messages in Refused, and that the snapshot in Declined is not needed.
 	Feed
 	// Work: call Work, which may take a while. Always.
 	Work
@@ -36,7 +36,7 @@ const (
 	// Send: send Out.Send.
 	Send
 	// Save: save Out.Append in order, without waiting for it. If Arrived is not nil, it is the
-	// owner of the snapshot that one of the messages asks for.
+	// owner of the snapshot to which one of the messages refers.
 	Save
 	// Show: make View the view that all goroutines read.
 	Show
@@ -45,7 +45,7 @@ const (
 	// Publish: send watchers Out.Changes, which the view already shows.
 	Publish
 	// Answer: answer Out.Proposals, Reads, Together, Groups and Renewals. Always. A client that
-	// gets an answer may read at once, and must then see what was answered.
+	// gets an answer may read at once, and must then see the answered writes.
 	Answer
 	// DeliverCaches: call DeliverCaches.
 	DeliverCaches
@@ -86,7 +86,7 @@ type Config struct {
 }
 
 // Shell is the shell of one member: see the package comment. The driver reads the exported fields
-// after Next has returned an action that names them, and sets Mail.
+// after Next has returned an action whose comment mentions them, and sets Mail.
 type Shell struct {
 	Mail Mail
 	Now  lease.Instant // the last reading
@@ -210,9 +210,9 @@ func (s *Shell) advance() bool {
 
 // Around is what a member observes at a heartbeat.
 type Around struct {
-	// Assembled means that Raft may tick: the member is not waiting for other members to start.
+	// Assembled is set if Raft may tick: the member is not waiting for other members to start.
 	Assembled bool
-	// DiskStuck means that the member's disk does not accept log entries.
+	// DiskStuck is set if the member's disk does not accept log entries.
 	DiskStuck bool
 }
 
@@ -299,7 +299,7 @@ func (s *Shell) Work() {
 }
 
 // DeliverCaches delivers the leader's messages to the caches that are open at this member, and
-// tells them about a new leader.
+// notifies them of a new leader.
 func (s *Shell) DeliverCaches() {
 	s.caches.deliver(&s.Out)
 	s.caches.follow(&s.Status)
