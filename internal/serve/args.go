@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// sharedFlags are flags of serve that client commands also have. Alone they do not mean that a
-// member is to be run.
+// sharedFlags are flags of serve that client commands also have. These flags alone do not start a
+// member.
 var sharedFlags = []string{"max-request-bytes", "discovery-srv", "discovery-srv-name"}
 
 // Args returns the arguments for the command line, given a program's arguments with its name, as in
-// [os.Args]. It adds "serve" in front if a member is to be run: if the program is called etcd and
-// has no command, or if the first argument is a flag of serve, including --version.
+// [os.Args]. It adds "serve" in front if the arguments are meant to run a member: if the program is
+// called etcd and has no command, or if the first argument is a flag of serve, including --version.
 func Args(argv []string) []string {
 	if len(argv) == 0 {
 		return nil

@@ -31,7 +31,7 @@ needs to be running.`,
 	return c
 }
 
-// backupFrom has the flags that say where the backups are.
+// backupFrom has the flags for the location of the backups.
 type backupFrom struct{ to, credentials string }
 
 // command completes a command that reads backups with do.

@@ -52,7 +52,7 @@ func command(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Run one member",
-		// Not parsed by cobra, which does not know etcd's -name, and would add the flags of the
+		// Not parsed by cobra, which does not accept etcd's -name, and would add the flags of the
 		// client commands.
 		DisableFlagParsing: true,
 		SilenceErrors:      true,
@@ -174,8 +174,8 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 	return err
 }
 
-// tryPorts opens a member's ports, and closes them. A port that cannot be opened must be found
-// before a cluster is founded, or asked to add this member: a founded cluster remains, and the next
+// tryPorts opens a member's ports, and closes them. An unusable port must be detected before a
+// cluster is founded, or is asked to add this member: a founded cluster remains, and the next
 // start, with other flags, would continue it.
 func tryPorts(ctx context.Context, cfg server.Config) (err error) {
 	var open []net.Listener
@@ -198,8 +198,8 @@ func tryPorts(ctx context.Context, cfg server.Config) (err error) {
 	return nil
 }
 
-// notify tells systemd, if it started this process, when the member serves and when it stops: for
-// units of Type=notify, such as Debian's for etcd.
+// notify notifies systemd, if it started this process, when the member serves and when it stops,
+// for units of Type=notify, such as Debian's for etcd.
 func notify(ctx context.Context, ready <-chan struct{}, r *reloader) {
 	select {
 	case <-ready:
@@ -215,7 +215,7 @@ func notify(ctx context.Context, ready <-chan struct{}, r *reloader) {
 
 // untilSignal returns a context that ends at the first SIGINT or SIGTERM, or SIGHUP (its terminal
 // was closed) unless that is ignored or reloads files. A second signal ends the process at once: a
-// stop that hangs must not require kill -9. SIGPIPE is ignored: the log's reader may be gone.
+// hanging stop must not require kill -9. SIGPIPE is ignored: the log's reader may be gone.
 func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
@@ -243,7 +243,7 @@ func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Con
 	})
 }
 
-// sameStop is how soon after the first signal another one is taken for the same request: timeout(1)
+// sameStop is how soon after the first signal another one counts as the same request: timeout(1)
 // and some supervisors signal a process and then its process group.
 const sameStop = 500 * time.Millisecond
 
@@ -283,7 +283,7 @@ func printVersion(w io.Writer) {
 		version.EtcdVersion, version.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// complete returns the flags that begin with what was typed.
+// complete returns the flags that begin with the typed text.
 func complete(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	return newFlags().complete(typed)
 }

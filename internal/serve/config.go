@@ -58,8 +58,9 @@ func (f *flags) config(hostname string) (server.Config, []string, error) {
 	return c, warnings, err
 }
 
-// reachable returns the URLs by which others reach a member that listens on us: the same ones, but
-// with hostname in place of an unspecified address, which means another machine elsewhere.
+// reachable returns the URLs at which others reach a member that listens on us: the same ones, but
+// with hostname in place of an unspecified address, which on another machine would refer to that
+// machine.
 func reachable(us []url.URL, hostname string) (out []url.URL, guessed bool) {
 	for _, u := range us {
 		ip := net.ParseIP(u.Hostname())

@@ -45,8 +45,8 @@ once; other changes are logged and take effect at the next start.`
 // ConfigCommand returns "leasehold config", which reads settings as serve does.
 func ConfigCommand() *cobra.Command { return configCommand(os.Environ, hostname) }
 
-// withSettings completes a command that does something with the settings that serve would have.
-// They are read from the command's arguments; the first may be a file.
+// withSettings completes a command that uses the settings that serve would have. They are read from
+// the command's arguments; the first may be a file.
 func withSettings(
 	c *cobra.Command, env func() []string, hostname func() string,
 	do func(io.Writer, *flags, server.Config, []string) error,
@@ -95,7 +95,7 @@ func configCommand(env func() []string, hostname func() string) *cobra.Command {
 	return c
 }
 
-// checkConfig prints what was read, after checking it.
+// checkConfig checks the settings, and prints a summary of them.
 func checkConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) error {
 	if path := cfg.Access.BindingsFile; path != "" {
 		if err := binding.Check(path); err != nil {
@@ -156,7 +156,7 @@ func chosen(name, value string, cfg server.Config) string {
 	case "quota-backend-bytes":
 		return strconv.FormatInt(cfg.Limits.QuotaBackendBytes, 10)
 	case "auto-compaction-retention":
-		return "" // two numbers in one, of which a file has one
+		return "" // combines two numbers; a file has only one of them
 	case "heartbeat-interval", "election-timeout":
 		if cfg.Raft.Adaptive {
 			return "" // setting it would also disable adaptation
@@ -165,8 +165,8 @@ func chosen(name, value string, cfg server.Config) string {
 	return value
 }
 
-// inFileText writes a value as a configuration file has it: numbers and booleans bare, text quoted.
-// It returns "" for a flag without a value.
+// inFileText writes a value in the form of a configuration file: numbers and booleans bare, text
+// quoted. It returns "" for a flag without a value.
 func inFileText(x *flag.Flag, value string) string {
 	if value == "" {
 		return ""

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/internal/subprocess"
 )
 
-// demo runs programs that use the cluster as users' programs do. Each is a process of this binary,
+// demo runs programs that use the cluster like users' programs. Each is a process of this binary,
 // so that it can crash.
 type demo struct {
 	exe, endpoints string
@@ -25,8 +25,8 @@ type demo struct {
 // actor is a program of the demonstration, which is restarted whenever it ends.
 type actor struct {
 	args []string
-	// The mean time for which it runs, and the mean pause before a restart. With life 0 it ends by
-	// itself. One in three is killed without a chance to clean up.
+	// The mean time for which it runs, and the mean pause before a restart. If life is 0, it ends
+	// by itself. One in three is killed without a chance to clean up.
 	life, rest time.Duration
 }
 
@@ -109,7 +109,7 @@ func (d *demo) play(ctx context.Context, a actor) {
 	}
 }
 
-// live runs a program for about its life.
+// live runs a program for about the time in life.
 func (d *demo) live(ctx context.Context, a actor) {
 	life, end := context.WithTimeout(ctx, about(a.life))
 	defer end()

@@ -21,8 +21,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// DevCommand returns "leasehold dev": a whole cluster in this process, to try things and to test
-// programs.
+// DevCommand returns "leasehold dev", which runs a whole cluster in this process, for trying things
+// out and for testing programs.
 func DevCommand() *cobra.Command {
 	d := &dev{}
 	c := &cobra.Command{
@@ -311,7 +311,8 @@ func (d *dev) show(
 	(&demo{exe: exe, endpoints: endpoints, log: lg}).run(ctx)
 }
 
-// explain prints what runs where and how to use it, and returns the addresses for clients.
+// explain prints the addresses of the members and how to use them, and returns the addresses for
+// clients.
 func (d *dev) explain(
 	w io.Writer, dir string, configs []server.Config, relays []relay.Config,
 ) string {

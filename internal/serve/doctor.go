@@ -171,7 +171,7 @@ func syncTimes(dir string) ([]time.Duration, error) {
 	return took, nil
 }
 
-// syncs judges the times of syncs, which must be sorted.
+// syncs evaluates the durations of syncs, which must be sorted.
 func (d *doctor) syncs(took []time.Duration, election time.Duration) {
 	half, slow := took[len(took)/2], took[len(took)*99/100]
 	text := fmt.Sprintf("half of the syncs take less than %v, 99 of 100 less than %v",
@@ -186,7 +186,7 @@ func (d *doctor) syncs(took []time.Duration, election time.Duration) {
 	}
 }
 
-// room judges the free space of a disk, for a state of up to quota bytes.
+// room evaluates the free space of a disk, for a state of up to quota bytes.
 func (d *doctor) room(free uint64, quota int64) {
 	need := uint64(max(quota, 1<<30)) * 3 // a snapshot, the next one, and the log between them
 	switch {
@@ -200,7 +200,7 @@ func (d *doctor) room(free uint64, quota int64) {
 	}
 }
 
-// memory judges the size of the memory, for a state of up to quota bytes.
+// memory evaluates the size of the memory, for a state of up to quota bytes.
 func (d *doctor) memory(total uint64, quota int64) {
 	if quota > 0 && total < 2*uint64(quota) {
 		d.say(advice, "memory", "%d MiB, and the quota is %d MiB: the state is in memory, so lower "+
@@ -360,7 +360,7 @@ func (d *doctor) reach(what, host string, cfg *server.Config) {
 	_ = conn.Close() // only opened as a test
 }
 
-// longestWay returns how long a round trip to another member may take with these settings.
+// longestWay returns the longest acceptable round trip to another member with these settings.
 func longestWay(r server.Raft) time.Duration {
 	if r.Adaptive {
 		return r.ElectionTimeout * 3 / 10 // twice that, and 1.5 heartbeats, fit into it

@@ -12,7 +12,7 @@ import (
 var envPrefixes = []string{"LEASEHOLD_", "ETCD_"}
 
 // othersWords are the parts after LEASEHOLD_ of the variables that client commands read, or set for
-// the commands they run. A member may be started from a shell that has them.
+// the commands that they run. A member may be started from a shell in which they are set.
 var othersWords = []string{
 	"ENDPOINTS", "WRITE_OUT", "HEX", "DEBUG", "DIAL_TIMEOUT", "COMMAND_TIMEOUT", "KEEPALIVE_TIME",
 	"KEEPALIVE_TIMEOUT", "MAX_RECV_BYTES", "CACERT", "CERT", "KEY", "INSECURE_TRANSPORT",
@@ -21,8 +21,8 @@ var othersWords = []string{
 	"TOKEN", "LEASE", "LOCK_KEY", "ITEM", "TRIES", "POOL_ID",
 }
 
-// readEnv sets the flags that are not on the command line from env, which has NAME=value as in
-// [os.Environ]. It returns a warning for each variable with our prefix that names no flag. As in
+// readEnv sets the flags that are not on the command line from env, which contains NAME=value as in
+// [os.Environ]. It returns a warning for each variable with our prefix that matches no flag. As in
 // etcd, an empty variable counts as unset.
 func (f *flags) readEnv(env []string) (warnings []string, err error) {
 	values := make(map[string]string)

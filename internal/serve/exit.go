@@ -40,8 +40,8 @@ func badFormat(format string) error {
 	return &exitError{fmt.Errorf("%s not supported as output format", format), exitBadFormat}
 }
 
-// withExitCode gives an error its exit code, if it has a special one: if a member, or a file, has
-// data of another release.
+// withExitCode adds the exit code to an error about data of another release, in a member or a file.
+// Other errors are unchanged.
 func withExitCode(err error) error {
 	for _, e := range []error{
 		server.ErrTooOld, server.ErrForeign, encoding.ErrNewer, encoding.ErrOlder,

@@ -35,8 +35,8 @@ var inFile = map[string]map[string]string{
 	},
 }
 
-// ignoredInFile has the names of etcd's configuration file that have no flag, and why they mean
-// nothing here.
+// ignoredInFile lists the names in etcd's configuration file that have no flag, and the reason why
+// they have no effect here.
 var ignoredInFile = map[string]string{
 	"discovery-config": noDiscovery, "socket-options": "one process has a port",
 	"client-transport-security.skip-client-san-verification": "host names in clients' " +
@@ -47,7 +47,7 @@ var ignoredInFile = map[string]string{
 
 const noProxy = "there is no proxy; every member serves every call"
 
-// notInFile are flags that a file cannot give.
+// notInFile are flags that cannot be set in a file.
 var notInFile = []string{"config-file", "version"}
 
 // setting is an assignment in a configuration file.
@@ -199,7 +199,7 @@ func didYouMean(typed string, names []string) string {
 	if plain != typed && slices.Contains(names, plain) {
 		return fmt.Sprintf("; did you mean %q?", plain)
 	}
-	// Someone may have used other conventions.
+	// The user may have followed other conventions.
 	plain = strings.ReplaceAll(strings.TrimPrefix(plain, "--"), "_", "-")
 	if near := settings.Nearest(plain, names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
@@ -231,7 +231,7 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 			return "", errors.New("it must be true or false, without quotes")
 		}
 	case time.Duration:
-		// etcd has numbers of nanoseconds.
+		// etcd's file has numbers of nanoseconds.
 		if n.Tag == "!!int" && n.Value != "0" {
 			return etcdDuration(x, n.Value)
 		}
@@ -247,7 +247,7 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 }
 
 // etcdDuration parses a duration of etcd's configuration file, a number of nanoseconds. A smaller
-// number must have been meant in another unit.
+// number was probably intended in another unit.
 func etcdDuration(x *flag.Flag, nanoseconds string) (string, error) {
 	if d, err := time.ParseDuration(nanoseconds + "ns"); err == nil && d >= time.Millisecond {
 		return d.String(), nil

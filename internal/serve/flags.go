@@ -17,8 +17,8 @@ import (
 // errHelp means that the user asked for help.
 var errHelp = errors.New("serve: help")
 
-// flags has the values of one command line. Package flag only stores them and does not parse: its
-// errors cannot be told apart, which hints need.
+// flags holds the values of one command line. Package flag only stores them and does not parse,
+// because its errors cannot be distinguished, as hints require.
 type flags struct {
 	fs       *flag.FlagSet
 	sections []section
@@ -144,7 +144,7 @@ func (f *flags) set(x *flag.Flag, value, source string) error {
 	return nil
 }
 
-// because explains why x refused a value.
+// because explains why x rejected a value.
 func because(x *flag.Flag, err error) string {
 	var kind any
 	if g, ok := x.Value.(flag.Getter); ok {
@@ -153,7 +153,7 @@ func because(x *flag.Flag, err error) string {
 	_, isDuration := kind.(time.Duration)
 	why := err.Error()
 	switch {
-	case why != "parse error": // all that package flag says
+	case why != "parse error": // the only text of package flag
 	case isBool(x):
 		why = "it must be true or false"
 	case isDuration:
@@ -165,7 +165,7 @@ func because(x *flag.Flag, err error) string {
 }
 
 // read reads the command line, then variables, then the file; earlier sources win. Warnings are
-// about values that mean nothing here.
+// about values that have no effect here.
 func (f *flags) read(args, env []string) (warnings []string, err error) {
 	if err := f.parse(args); err != nil || f.version {
 		return nil, err
@@ -182,8 +182,8 @@ func (f *flags) readRest(env []string) ([]string, error) {
 	return append(append(warnings, more...), f.warnings()...), errors.Join(badEnv, badFile)
 }
 
-// load reads all settings and checks them. Its error has all mistakes; but if the command line
-// cannot be parsed, only that.
+// load reads all settings and checks them. Its error lists all mistakes; but if the command line
+// cannot be parsed, only that one.
 func (f *flags) load(
 	args, env []string, hostname string,
 ) (cfg server.Config, warnings []string, err error) {
@@ -195,8 +195,8 @@ func (f *flags) load(
 	return cfg, append(warnings, more...), f.located(errors.Join(err, wrong))
 }
 
-// located makes a usage error of an error with one line per mistake. It adds to each line where
-// the flags in it were given, if not on the command line.
+// located turns an error with one line per mistake into a usage error. If a flag in a line was not
+// set on the command line, it adds where it was set.
 func (f *flags) located(err error) error {
 	if err == nil {
 		return nil
@@ -244,7 +244,7 @@ func (f *flags) unknown(name string) error {
 	return usageError("unknown flag --%s; see leasehold %s --help", name, f.fs.Name())
 }
 
-// warnings returns a warning for each given flag that means nothing here.
+// warnings returns a warning for each given flag that has no effect here.
 func (f *flags) warnings() []string {
 	var w []string
 	f.fs.VisitAll(func(x *flag.Flag) {
@@ -260,7 +260,7 @@ func (f *flags) warnings() []string {
 	return w
 }
 
-// help prints all flags that do something, and the names of the others.
+// help prints all flags that have an effect, and the names of the others.
 func (f *flags) help(w io.Writer) {
 	fmt.Fprint(w, "Run one member until a signal ends it.\n\nUsage:\n  leasehold serve [flags]\n\n"+
 		"Each flag can also be set as a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for\n"+

@@ -14,7 +14,7 @@ import (
 const (
 	usualPercent  = 50
 	smallestSlack = 64 << 20
-	// smallestHeap is the heap that Go starts with. A smaller value would increase Go's own
+	// smallestHeap is the heap with which Go starts. A smaller value would increase Go's own
 	// minimum, which is proportional to the percentage.
 	smallestHeap = 4 << 20
 
@@ -85,15 +85,15 @@ func differs(a, b int) bool { return a*10 > b*11 || a*10 < b*9 }
 const (
 	restingBytes   = 4 << 20
 	restingSeconds = 3
-	// worthIt is the least memory to return at all, mostAtOnce the most to return at once.
-	// Meanwhile no collection can begin or end, and a member must not pause for long. Go's
-	// scavenger returns the rest gradually, though not all of it.
+	// worthIt is the minimum amount of memory to return, and mostAtOnce the maximum to return at
+	// once: during that time no collection can begin or end, and a member must not pause for long.
+	// Go's scavenger returns the rest gradually, though not all of it.
 	worthIt    = 16 << 20
 	mostAtOnce = 256 << 20
 )
 
 // giveBack returns unused memory to the system while the process is idle, until ctx ends, unless
-// the user tunes the collector. A collection costs least then, and without one the process would
+// the user tunes the collector. A collection is cheapest then, and without one the process would
 // stay as large as under its last load.
 func giveBack(ctx context.Context) {
 	if userTunes() {
@@ -125,7 +125,7 @@ type rest struct {
 	allocated uint64 // a second ago
 	seconds   int    // idle
 	// over is how much more than the live heap stayed resident the last time, because free memory
-	// is fragmented; it would again.
+	// is fragmented. The same is expected the next time.
 	over uint64
 }
 
@@ -146,7 +146,7 @@ func (r *rest) given(h heap) {
 	*r = rest{allocated: h.allocated, over: h.resident - min(h.live, h.resident)}
 }
 
-// heap has the heap's sizes in bytes.
+// heap holds the heap's sizes in bytes.
 type heap struct {
 	live      uint64 // found alive by the last collection
 	objects   uint64 // all objects, dead or alive

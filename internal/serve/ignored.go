@@ -2,7 +2,7 @@ package serve
 
 import "strconv"
 
-// ignoredFlag is a flag of etcd 3.7 that means nothing here.
+// ignoredFlag is a flag of etcd 3.7 that has no effect here.
 type ignoredFlag struct {
 	name   string
 	def    string // etcd's default; no warning for it
@@ -20,8 +20,8 @@ const (
 	noOldFlag   = "etcd ignores it, too"
 )
 
-// ignored lists etcd's flags that mean nothing here, and why. Flags that weaken a promise if
-// ignored (revocation lists, allowed names) are implemented instead.
+// ignored lists etcd's flags that have no effect here, and the reasons. Flags that weaken a promise
+// if ignored (revocation lists, allowed names) are implemented instead.
 var ignored = []ignoredFlag{
 	{name: "wal-dir", why: "the log is in --data-dir"},
 	{
@@ -124,5 +124,6 @@ func (v *ignoredValue) Set(s string) error {
 	return nil
 }
 
-// IsBoolFlag reports whether the flag may have no value, as all those may that etcd ignores.
+// IsBoolFlag reports whether the flag may be given without a value, like all flags that etcd
+// ignores.
 func (v *ignoredValue) IsBoolFlag() bool { return v.flag.isBool || v.flag.hidden }

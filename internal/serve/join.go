@@ -29,7 +29,7 @@ type joinFlags struct {
 	login     joinLogin
 }
 
-// joiner makes a member of a running cluster in one command: it adds the member as a learner before
+// joiner adds a member to a running cluster in one command: it adds the member as a learner before
 // it starts, and has it promoted when it has caught up. It may be interrupted at any point, and
 // continues after a restart.
 type joiner struct {
@@ -49,7 +49,7 @@ type joiner struct {
 	reason   string // why it waits, as logged last
 }
 
-// cluster has the requests that a joiner makes.
+// cluster is the cluster to join, with the requests that a joiner makes.
 type cluster interface {
 	// Ours returns an error if the hosts that were dialed are not members of Leasehold.
 	Ours(context.Context) error
@@ -92,7 +92,7 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 }
 
 // prepare returns the configuration to start the member with. It waits until the cluster has added
-// the member, however long that takes: servers wait until they are stopped.
+// the member, no matter how long that takes: servers wait until they are stopped.
 func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config, error) {
 	cfg, err := j.chooseAddresses(cfg)
 	if err != nil {
@@ -157,7 +157,7 @@ func (j *joiner) admit(
 			"with its data, or use --replace to remove it and join as a new member",
 			m.ID, m.Name, strings.Join(urls, ","), cfg.DataDir)
 	}
-	// A learner has no vote that would be missed.
+	// A learner has no vote that could be lost.
 	j.log.Warn("removing the member whose data is lost, to join in its place",
 		"member", fmt.Sprintf("%x", m.ID), "name", m.Name)
 	_, err = j.cluster.MemberRemove(ctx, m.ID)
@@ -172,8 +172,8 @@ var errUnreachable = errors.New("no member of the cluster can be reached at its 
 	"this one could not take part; if they are wrong, which \"leasehold member list\" shows, change " +
 	"them with \"leasehold member update ID --peer-urls=URL\"")
 
-// check refuses to add a member, or to replace self, if it could not take part: it would remain an
-// unreachable learner.
+// check returns an error if a member to add, or to put in the place of self, could not take part:
+// it would remain an unreachable learner.
 func (j *joiner) check(
 	cfg server.Config, list *clientv3.MemberListResponse, self *etcdserverpb.Member,
 ) error {
@@ -253,8 +253,8 @@ func (j *joiner) initial(
 }
 
 // finish has the member promoted once it serves; before that, it has certainly not caught up. A
-// restarted voter needs no promotion, and perhaps lacks the login for it. learner reports whether
-// the member is a learner.
+// restarted voter needs no promotion, and may lack the login for it. learner reports whether the
+// member is a learner.
 func (j *joiner) finish(ctx context.Context, ready <-chan struct{}, learner func() bool) {
 	defer j.cluster.Close() //nolint:errcheck // nothing is lost
 	select {

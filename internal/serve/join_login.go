@@ -16,11 +16,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// joinLogin has a joiner's credentials for a cluster with access control. The files are read when
-// needed: after joining, a member needs them no longer.
+// joinLogin holds a joiner's credentials for a cluster with access control. The files are read when
+// needed: a member that has joined no longer needs them.
 type joinLogin struct{ user, passwordFile, tokenFile string }
 
-// check refuses flags that contradict each other.
+// check rejects flags that contradict each other.
 func (l *joinLogin) check(joins bool) error {
 	switch {
 	case *l == joinLogin{}:
@@ -43,7 +43,7 @@ type joinToken struct {
 	token string
 }
 
-// intercept returns an interceptor that adds the token to each call. If a token is refused, the
+// intercept returns an interceptor that adds the token to each call. If a token is rejected, the
 // next call logs in again.
 func (l *joinToken) intercept() grpc.UnaryClientInterceptor {
 	return func(
@@ -101,7 +101,7 @@ func (l *joinToken) get(ctx context.Context, conn *grpc.ClientConn) (string, err
 	return l.token, nil
 }
 
-// secretOf reads a secret from a file. Surrounding space is ignored.
+// secretOf reads a secret from a file. Surrounding white space is ignored.
 func secretOf(flag, file string) (string, error) {
 	b, err := os.ReadFile(file)
 	secret := strings.TrimSpace(string(b))
@@ -114,7 +114,7 @@ func secretOf(flag, file string) (string, error) {
 	return secret, nil
 }
 
-// explainDenied adds what to do to an error of access control, which it wraps.
+// explainDenied wraps an error of access control and adds a remedy.
 func explainDenied(err error) error {
 	const how = "give --join-user and --join-password-file (or --join-token-file, or the client " +
 		"certificate) of a user with the role root; or let root add the member and promote it, with " +

@@ -19,14 +19,13 @@ import (
 	"leasehold.dev/internal/logger"
 )
 
-// logFlags has the log's outputs, format and level.
+// logFlags holds the log's outputs, format and level.
 type logFlags struct {
 	level, format string
 	outputs       []string
 }
 
-// levels has etcd's names. The three with which etcd ends the process are as rare as errors, and
-// are errors.
+// levels maps etcd's names. The three levels at which etcd ends the process count as errors.
 var levels = map[string]slog.Level{
 	"debug": slog.LevelDebug, "info": slog.LevelInfo,
 	"warn": slog.LevelWarn, "warning": slog.LevelWarn,
@@ -34,7 +33,7 @@ var levels = map[string]slog.Level{
 	"panic": slog.LevelError, "fatal": slog.LevelError,
 }
 
-// logStyle has the settings of a log that can change at run time.
+// logStyle holds the settings of a log that can change at run time.
 type logStyle struct {
 	level   slog.LevelVar
 	console atomic.Bool // else JSON
@@ -95,8 +94,8 @@ func (l logFlags) open(stdout, stderr io.Writer) (*processLog, error) {
 	return p, nil
 }
 
-// fatal logs the error that ends the process, in one line with its cause. If people see the log,
-// the returned error is not printed again.
+// fatal logs the error that ends the process, in one line with its cause. If the log is on the
+// terminal, the returned error is not printed again.
 func (p *processLog) fatal(err error) error {
 	if err == nil {
 		return nil
@@ -113,14 +112,14 @@ func (p *processLog) fatal(err error) error {
 	return err
 }
 
-// loggedError is an error that the log on the terminal already has, so the command line does not
+// loggedError is an error that is already in the log on the terminal, so the command line does not
 // print it.
 type loggedError struct{ error }
 
 // Unwrap returns the error itself.
 func (e loggedError) Unwrap() error { return e.error }
 
-// Reported tells the command line that the user has seen the error.
+// Reported marks the error as one that the user has already seen, for the command line.
 func (loggedError) Reported() bool { return true }
 
 // flush waits for the readers of the log, for up to flushTime.

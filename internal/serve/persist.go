@@ -28,8 +28,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// The pauses between attempts to join; the actual ones are random, from half to 1.5 times of this:
-// members that start together must not ask in step.
+// The pauses between attempts to join. The actual pauses are random, from 0.5 to 1.5 times as long:
+// members that start together must not retry in step.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
@@ -62,7 +62,7 @@ func (j *joiner) persist(
 	}
 }
 
-// passing reports whether an error may go away by itself.
+// passing reports whether an error may be temporary.
 func passing(err error) bool {
 	if errors.Is(err, server.ErrForeign) {
 		return false
@@ -85,7 +85,7 @@ func passing(err error) bool {
 	}, code)
 }
 
-// possession is what a data directory has.
+// possession describes the contents of a data directory.
 type possession struct {
 	storage.Identity
 	stated bool // it also has a state: the member has taken part
@@ -109,7 +109,7 @@ func look(dir string) (p possession, err error) {
 	return p, fault.Join(err, disk.Close())
 }
 
-// check returns why this is not the member's cluster, if so.
+// check returns an error if this is not the member's cluster.
 func (p possession) check(cfg server.Config, list *clientv3.MemberListResponse) error {
 	switch c := list.Header.GetClusterId(); {
 	case c != p.Cluster:
@@ -163,9 +163,9 @@ func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster,
 // dialed is a client of the cluster to join.
 type dialed struct{ *clientv3.Client }
 
-// Ours makes a call that only Leasehold knows. An etcd would add this member, which could never
-// take part. Unlike the library's calls, this one fails at once if there is no connection, and
-// returns the reason.
+// Ours makes a call that only Leasehold serves. An etcd would add this member, but the member could
+// never take part. Unlike the library's calls, this one fails at once if there is no connection,
+// and returns the reason.
 func (d dialed) Ours(ctx context.Context) error {
 	_, err := pb.NewLeaseServiceClient(d.ActiveConnection()).Describe(ctx, &pb.DescribeRequest{})
 	switch status.Code(err) {
@@ -175,7 +175,7 @@ func (d dialed) Ours(ctx context.Context) error {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return fmt.Errorf("%w%s", err, fault.TLSHint(err.Error()))
 	default:
-		return nil // it refuses the request, so it knows it
+		return nil // it rejects the request, so it serves the method
 	}
 }
 

@@ -54,11 +54,11 @@ func relayCommand(
 	return c
 }
 
-// relayFlags has the values of a relay's command line.
+// relayFlags holds the values of a relay's command line.
 type relayFlags struct {
 	*flags
 	relay relay.Config
-	// toMembers is TLS to members; its flags have the names that client commands use.
+	// toMembers configures TLS to members. Its flags have the names that client commands use.
 	toMembers    listen.TLS
 	skipVerify   bool
 	passwordFile string

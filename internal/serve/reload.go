@@ -29,7 +29,7 @@ type reloader struct {
 
 // onHangup reloads at each SIGHUP, until stop is called.
 func (r *reloader) onHangup() (stop func()) {
-	hangups := make(chan os.Signal, 1) // a pending one covers later ones
+	hangups := make(chan os.Signal, 1) // one pending signal covers later ones
 	signal.Notify(hangups, syscall.SIGHUP)
 	done := make(chan struct{})
 	ended := make(chan struct{})
@@ -69,8 +69,8 @@ func (r *reloader) reload() {
 	}
 }
 
-// reloadConfig applies changes in the configuration file, if the file is valid. It logs which ones
-// need a restart.
+// reloadConfig applies changes in the configuration file, if the file is valid. It logs the changes
+// that need a restart.
 func (r *reloader) reloadConfig() {
 	path := r.running.configFile
 	now := newFlags()
@@ -91,8 +91,8 @@ func (r *reloader) reloadConfig() {
 		}
 	})
 	now.log.apply(r.log.style)
-	// What needs a restart is logged at every reload, so it is compared with the values at the
-	// start.
+	// Changes that need a restart are logged at every reload, so the file is compared with the
+	// values at the start.
 	r.running.log.level, r.running.log.format = now.log.level, now.log.format
 	r.log.Info("reloaded the configuration file", "file", path,
 		"changed", strings.Join(changed, " "))

@@ -103,7 +103,7 @@ func (f *restoreFlags) register(fs *pflag.FlagSet) {
 		"that watches restart (done whenever the revision is increased)")
 }
 
-// complete sets defaults, and returns an error for a contradiction.
+// complete sets defaults, and returns an error if flags contradict each other.
 func (f *restoreFlags) complete(given func(name string) bool) error {
 	if f.cfg.DataDir == "" {
 		f.cfg.DataDir = f.cfg.Name + ".leasehold"
@@ -111,7 +111,7 @@ func (f *restoreFlags) complete(given func(name string) bool) error {
 	return f.revision.apply(&f.options, given)
 }
 
-// printRestored prints what was restored, and what to do next. The addresses are stored: flags of a
+// printRestored prints what was restored, and the next steps. The addresses are stored: flags of a
 // member that starts later do not change them.
 func printRestored(w io.Writer, file string, cfg server.Config) {
 	urls := listen.JoinURLs(cfg.URLs.AdvertisePeer)
@@ -126,7 +126,7 @@ func printRestored(w io.Writer, file string, cfg server.Config) {
 	}
 }
 
-// revisionFlags are the flags of etcdutl about the revision.
+// revisionFlags are etcdutl's flags about the revision.
 type revisionFlags struct {
 	bump uint64
 	mark bool
@@ -146,7 +146,7 @@ func (r *revisionFlags) apply(o *server.RestoreOptions, given func(name string) 
 	return nil
 }
 
-// pflagValue makes a pflag value of a value of package flag.
+// pflagValue adapts a value of package flag to pflag.
 type pflagValue struct {
 	value interface {
 		String() string
@@ -213,7 +213,7 @@ func notRestored(from string, err error, cfg server.Config) error {
 	return err
 }
 
-// unreadable explains why a backup cannot be read, and what to do if another release can.
+// unreadable explains why a backup cannot be read, with a remedy if another release can read it.
 func unreadable(path string, err error) error {
 	if errors.Is(err, encoding.ErrNewer) {
 		err = fmt.Errorf("a newer release wrote this backup: restore it with that release or one after "+
@@ -258,7 +258,7 @@ history. "leasehold snapshot dump" prints all of it.`,
 	return c
 }
 
-// statusFormats has the values of --write-out for status, etcdutl's first.
+// statusFormats maps the values of --write-out for status, etcdutl's first.
 var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 	"simple": func(w io.Writer, i server.BackupInfo) error {
 		_, err := fmt.Fprintf(w, "%x, %d, %d, %s, %s, %d, %d, %d, %016x, %s\n",

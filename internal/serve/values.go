@@ -201,7 +201,8 @@ func parseCluster(s string) (map[string][]url.URL, error) {
 }
 
 // compaction returns the settings of the flags. Without a retention, the default depends on the
-// mode: periodic compaction then also keeps some revisions, for clients that watch little.
+// mode: periodic compaction then also keeps some revisions, for clients with watches that rarely
+// get events.
 func (f *flags) compaction() (server.Compaction, error) {
 	if f.given["auto-compaction-retention"] {
 		return parseCompaction(f.mode, f.retention)
@@ -218,8 +219,8 @@ func (f *flags) compaction() (server.Compaction, error) {
 }
 
 // parseCompaction reads --auto-compaction-retention for a mode, by etcd's rules: a bare number is
-// hours, or revisions. Unlike etcd, it refuses durations for the revision mode, which etcd would
-// take for nanoseconds.
+// hours, or revisions. Unlike etcd, it rejects durations in revision mode, which etcd would
+// interpret as nanoseconds.
 func parseCompaction(mode, retention string) (server.Compaction, error) {
 	c := server.Compaction{Mode: mode}
 	n, err := strconv.ParseInt(retention, 10, 64)
