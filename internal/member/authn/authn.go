@@ -30,8 +30,8 @@ type Config struct {
 	Passwords login.PasswordOptions
 	// CommonNames makes the common name of a verified certificate a user, as in etcd.
 	CommonNames bool
-	// BindingsFile has the bindings of external identities; "" for none. Certificates says whether
-	// clients are asked for certificates, and Dial reaches issuers.
+	// BindingsFile contains the bindings of external identities; "" for none. Certificates is set
+	// if clients are asked for certificates. Dial connects to issuers.
 	BindingsFile string
 	Certificates bool
 	Dial         func(ctx context.Context, network, address string) (net.Conn, error)

@@ -51,7 +51,7 @@ type identified struct {
 	// unbound is the certificate of a user by its common name: it is valid while the bindings do
 	// not map it.
 	unbound *binding.Evidence
-	// byToken says that a token was verified, and the certificate is ignored.
+	// byToken is set if a token was verified, so that the certificate is ignored.
 	byToken bool
 }
 
@@ -108,8 +108,8 @@ func (l *Logins) caller(ctx context.Context) (identified, error) {
 	}, nil
 }
 
-// Knows reports whether the caller of a call has logged in, as far as that is in memory. It is
-// called before the call has a goroutine.
+// Knows reports whether the caller of a call is known, from memory, to have logged in. It is called
+// before the call has a goroutine.
 func (l *Logins) Knows(ctx context.Context) bool {
 	v := l.member.View()
 	if !v.Access.Enabled() {
@@ -174,7 +174,8 @@ func (l *Logins) issued(ctx context.Context, token string) (who identified, ours
 	return identified{}, true, access.ErrPermissionDenied
 }
 
-// Evidence returns what identifies the caller of an accepted call, and whether a binding maps it.
+// Evidence returns how the caller of an accepted call was identified, and whether a binding maps
+// it.
 func (l *Logins) Evidence(ctx context.Context) (by native.WhoAmIResponse_Evidence, bound bool) {
 	c, err := l.caller(ctx)
 	switch {

@@ -22,7 +22,7 @@ import (
 func vouch(ctx context.Context) {
 	listen.Vouch(ctx)
 	if len(metadata.ValueFromIncomingContext(ctx, relayed.KeyKnown)) > 0 {
-		// At once: the first answer may take long. A relay handles this header.
+		// Send it at once: the first answer may take long. A relay handles this header.
 		_ = grpc.SendHeader(ctx, metadata.Pairs(relayed.KeyKnown, "1"))
 	}
 }
@@ -78,8 +78,8 @@ func (l *Logins) Stream(
 	if s == nil && err == nil {
 		return stream, nil, nil
 	}
-	// A stream of many requests reports it with each of them: etcd's clients log in again after
-	// such an error of a watch, but not after one of its stream.
+	// A stream of many requests reports the error with each of them: etcd's clients log in again
+	// after such an error of a watch, but not after one of its stream.
 	stop := s.wakeAtEnd()
 	known := &knownStream{stream, api.WithIdentity(stream.Context(), s)}
 	return known, func(err error) error {

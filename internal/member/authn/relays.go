@@ -45,8 +45,8 @@ type spokenFor struct {
 	may         atomic.Pointer[mayBeSpokenFor]
 }
 
-// mayBeSpokenFor records the last caller for whom a relay was found to speak. An idle stream must
-// not keep the users and roles of that time in memory.
+// mayBeSpokenFor caches the last caller for which a relay was permitted to speak. An idle stream
+// must not keep the users and roles of that time in memory.
 type mayBeSpokenFor struct {
 	by          weak.Pointer[access.State]
 	relay, call access.Caller
@@ -71,7 +71,7 @@ func (s *spokenFor) Caller() access.Caller {
 }
 
 // notForRoot reports whether the caller is root by a certificate that only the relay has seen. A
-// member must see root's certificates itself, unless the relay is root.
+// member must verify root's certificates itself, unless the relay is root.
 func (s *spokenFor) notForRoot(by *access.State) bool {
 	return !s.byToken && by.Enabled() && by.IsRoot(api.CallerOf(s.call)) &&
 		!by.IsRoot(api.CallerOf(s.relay))

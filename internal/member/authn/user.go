@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// knownBy is an identity that says how the caller was authenticated.
+// knownBy is an identity that reports how the caller was authenticated.
 type knownBy interface {
 	api.Identity
 	// knownByToken reports whether a token was verified. A token beside a certificate is not
@@ -62,7 +62,7 @@ type streamUser struct {
 	// counted are the users for which the login was last found valid. They are immutable, and an
 	// idle stream must not keep them in memory.
 	counted atomic.Pointer[weak.Pointer[access.State]]
-	// boundTo is the last result of identifying by.
+	// boundTo is the last result of identifying the evidence in by.
 	boundTo atomic.Pointer[binding.Principal]
 }
 

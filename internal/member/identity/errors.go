@@ -17,8 +17,8 @@ import (
 var ErrConfig = errors.New("server: bad configuration")
 
 // These errors mean that a member needs another release. server.New and Run return them. The data
-// are unchanged: this release did not touch what it does not understand. Restarting the member does
-// not help.
+// are unchanged: a release does not modify data that it cannot read. Restarting the member does not
+// help.
 var (
 	// ErrTooOld means that this release is too old for the member: a newer release has written
 	// something into its data or the cluster's log that this one cannot read.
@@ -74,8 +74,8 @@ func LostData(dir string) error {
 }
 
 // RolledBack returns the error, with a remedy, of a member whose disk has less of its log than
-// another member knows. It leaves a note that keeps the member from starting again: another leader,
-// which does not know the lost entries, would not notice.
+// another member knows of. It leaves a note that keeps the member from starting again: another
+// leader that does not know of the lost entries would not notice the loss.
 func RolledBack(err error, dir string) error {
 	if errors.Is(err, replica.ErrImpossible) {
 		note := fmt.Sprintf("%s: %v\n", time.Now().UTC().Format(time.RFC3339), err)
@@ -110,11 +110,11 @@ func copiedData(dir string) error {
 		ErrCopied, dir, dir)
 }
 
-// exitDamaged is the exit code of a damaged member: another start would end alike.
+// exitDamaged is the exit code of a damaged member: another start would end in the same way.
 const exitDamaged = 8
 
 // Damaged marks err as the end of a member whose state differs from that of the majority of the
-// voters, or is older than it was. Every restart from the same data directory ends alike.
+// voters, or is older than it was. Every restart from the same data directory ends in the same way.
 func Damaged(err error) error { return damaged{err} }
 
 type damaged struct{ error }

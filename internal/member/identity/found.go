@@ -66,7 +66,7 @@ func halfFounded(disk *storage.Disk) (bool, error) {
 }
 
 // HalfFounded returns an error if the founding of a cluster in a data directory was interrupted;
-// the error says what to do. It is for members that do not found a cluster.
+// the error includes a remedy. It is for members that do not found a cluster.
 func HalfFounded(disk *storage.Disk) error {
 	half, err := halfFounded(disk)
 	if err == nil && half {
@@ -110,7 +110,7 @@ func found(disk *storage.Disk, c Config, identified bool) error {
 	return writeFirst(disk, members, c.Machine)
 }
 
-// sameFounding refuses to complete a founding that was begun with other flags.
+// sameFounding returns an error if an interrupted founding was begun with other flags.
 func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
 	id, _ := disk.Identity()
 	if id.Name == c.Name && id.Cluster == c.clusterID(members, id.Incarnation) &&
@@ -151,8 +151,8 @@ func confState(members []fsm.Member) *raftpb.ConfState {
 	return cs
 }
 
-// memberID derives a founding member's ID from what all founders are configured with, so that they
-// agree without communication. It is never 0.
+// memberID derives a founding member's ID from the configuration that all founders share, so that
+// they agree without communication. It is never 0.
 func memberID(urls []url.URL, token string) uint64 {
 	h := sha256.New()
 	for _, u := range slices.Sorted(slices.Values(listen.URLTexts(urls))) {

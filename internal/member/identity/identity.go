@@ -1,7 +1,7 @@
-// Package identity decides who a member is: it founds a cluster, joins one, or continues as the
-// member of its data directory, and restores a backup as the first member of a new one. It
-// recognizes the other members by the incarnations of their data, and finds out whether this member
-// has lost its own data, is a copy, or belongs to another release.
+// Package identity determines the identity of a member: it founds a cluster, joins one, or
+// continues as the member of its data directory, and restores a backup as the first member of a new
+// one. It recognizes the other members by the incarnations of their data, and detects whether this
+// member has lost its own data, is a copy, or needs another release.
 package identity
 
 import (
@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Config says which member this may become. An existing data directory overrides it.
+// Config determines which member this may become. An existing data directory overrides it.
 type Config struct {
 	Name, DataDir string
 	// Initial maps the name of each initial member to its peer URLs, this one included.
@@ -24,7 +24,7 @@ type Config struct {
 	AdvertisePeer []url.URL
 	// Token goes into the cluster's ID.
 	Token string
-	// Existing means that the member joins a cluster, rather than founding one.
+	// If Existing is set, the member joins a cluster rather than founding one.
 	Existing bool
 	Files    storage.FS // nil for the machine's
 	Logger   *slog.Logger
@@ -32,8 +32,8 @@ type Config struct {
 	Machine fsm.Config
 }
 
-// CheckBootstrap returns an error if this member cannot be started for the first time: it must be
-// one of the initial cluster. Validate does not check this, because a member with data ignores
+// CheckBootstrap returns an error if this member cannot be started for the first time: it must be a
+// member of the initial cluster. Validate does not check this, because a member with data ignores
 // the initial cluster, which may be out of date.
 func (c Config) CheckBootstrap() error {
 	members := c.Initial

@@ -20,9 +20,9 @@ import (
 // describeTimeout is how long a joining member waits for one answer.
 const describeTimeout = 3 * time.Second
 
-// join prepares an empty data directory for a member that was added to a running cluster: it asks
-// the others for its identity, and gets the state later from the leader's snapshot. A directory
-// that already has an identity keeps it.
+// join prepares an empty data directory for a member that was added to a running cluster: it gets
+// its identity from the others, and later the state from the leader's snapshot. A directory that
+// already has an identity keeps it.
 func (b *Booted) join(c Config, way transport.Way, id storage.Identity) error {
 	d, err := describe(c, way, id)
 	if err != nil {
@@ -60,9 +60,9 @@ func (b *Booted) join(c Config, way transport.Way, id storage.Identity) error {
 	return b.Disk.SavePeers(known)
 }
 
-// describe asks the other initial members, one after another, for the list of members, until one
-// has this member: another one may not have learned yet that it was added, or may still have its
-// predecessor at these URLs.
+// describe requests the list of members from the other initial members, one after another, until
+// one list contains this member: a member may not have applied its addition yet, or may still have
+// its predecessor at these URLs.
 func describe(c Config, way transport.Way, id storage.Identity) (description, error) {
 	self, ok := c.Initial[c.Name]
 	if !ok {

@@ -18,12 +18,12 @@ import (
 type Booted struct {
 	Disk    *storage.Disk
 	Machine *fsm.Machine
-	// Known are the members named by another one, if this one has no state yet.
+	// Known are the members as reported by another one, if this one has no state yet.
 	Known []fsm.Member
 }
 
 // Open opens the data directory, and loads the state from the newest snapshot. An empty directory
-// becomes that of a founder or a joining member; way is how to reach the others.
+// becomes that of a founder or a joining member; way contains the settings for reaching the others.
 func Open(c Config, way transport.Way) (Booted, error) {
 	if err := refuseUnusable(c.DataDir); err != nil {
 		return Booted{}, fmt.Errorf("open data directory %q: %w", c.DataDir, err)

@@ -27,11 +27,11 @@ func newIncarnation() uint64 { return rand.Uint64() | 1 }
 // Peers recognizes the other members by their data, and is recognized by them.
 //
 // A member that has lost its data returns under its old ID with another incarnation, and no member
-// that knows the old one accepts its messages. The replicated state has the incarnations of members
-// that have served. Until there is such a state, members record the incarnations that they meet. A
-// founder stays passive until all other founders have recorded it, or a majority has and the rest
-// are unreachable. So founders with empty directories do not found a cluster while a reachable
-// member remembers one.
+// that knows the old incarnation accepts its messages. The replicated state contains the
+// incarnations of members that have served. Until there is such a state, members record the
+// incarnations that they encounter. A founder stays passive until all other founders have recorded
+// it, or a majority has and the rest are unreachable. So founders with empty directories do not
+// found a cluster while a reachable member remembers an earlier one.
 type Peers struct {
 	c        PeersConfig
 	self     storage.Identity
@@ -170,11 +170,11 @@ func (p *Peers) notedBy(member uint64) error {
 	return p.takePartLocked()
 }
 
-// recognize returns an error if a member is not the one that this member remembers.
+// recognize returns an error if a member has another incarnation than the recorded one.
 func (p *Peers) recognize(member, incarnation uint64) error {
 	m, ok := p.c.View().Member(member)
 	if !ok {
-		return nil // a member that the state does not name has no part yet; it is asked again
+		return nil // a member that is not in the state takes no part yet; it is checked again later
 	}
 	known := m.Incarnation
 	if known == 0 {
@@ -217,7 +217,8 @@ func (p *Peers) Met(member, incarnation uint64) error {
 	return err
 }
 
-// Expelled implements transport.Handler. A member that missed its own removal learns of it here.
+// Expelled implements transport.Handler. This is how a member that missed its own removal is
+// notified of it.
 func (p *Peers) Expelled(by uint64, why error) {
 	v := p.c.View()
 	_, known := v.Member(by)
@@ -361,7 +362,7 @@ func (p *Peers) news(id uint64) bool {
 // maxLogged bounds how many other members are logged.
 const maxLogged = 64
 
-// agree returns why a member that opens a stream cannot be in this member's cluster, or nil. The
+// agree returns an error if a member that opens a stream cannot be in this member's cluster. The
 // member with the later decision on the cluster version is right.
 func (p *Peers) agree(v transport.Visitor) error {
 	own, its := p.c.View(), version.Range(v.Formats)

@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ErrNotEmpty means that the directory into which a backup should be restored is not empty.
+// ErrNotEmpty means that the directory to restore a backup to is not empty.
 var ErrNotEmpty = errors.New("server: the data directory is not empty")
 
 // RestoreOptions are those of package server.
@@ -29,7 +29,7 @@ type RestoreOptions struct {
 	Member       uint64
 }
 
-// revisions decides what happens to the revision of a backup.
+// revisions determines the revision after the restore of a backup.
 func (o *RestoreOptions) revisions(f *fsm.Restoration, now time.Time) error {
 	f.BumpRevision, f.MarkCompacted = o.BumpRevision, !o.KeepRevision
 	switch {
@@ -41,14 +41,14 @@ func (o *RestoreOptions) revisions(f *fsm.Restoration, now time.Time) error {
 	return nil
 }
 
-// defaultBump is the least by which a restore raises the revision.
+// defaultBump is the minimum by which a restore raises the revision.
 const defaultBump = 1_000_000_000
 
 // revisionAt returns a revision that no cluster has reached by the time t, if it began with
 // revision 1 or with one from here: the microseconds since 1970. No cluster makes a million
-// revisions per second all its life. A fixed number would not suffice: a second restore of the same
-// backup would begin with the same revisions as the first. It stays below 1<<53, where programs
-// that keep numbers as floating point lose digits, until the year 2255.
+// revisions per second over its whole life. A fixed number would not suffice: a second restore of
+// the same backup would begin with the same revisions as the first. Until the year 2255 it stays
+// below 1<<53, above which programs that store numbers as floating point lose digits.
 func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 
 // Restore creates the data directory c.DataDir from a backup. The directory must be empty or not
@@ -56,13 +56,13 @@ func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 // [backup.ErrNotWhole], and Restore leaves nothing behind.
 //
 // The member is the founder of a new cluster, with IDs derived from c as at any first start. Keys
-// and leases are those of the backup. When the member starts to serve, each lease begins its full
-// TTL, or its remaining time at the last checkpoint. Revisions (T34) and fencing tokens (T27)
-// continue above all that may have been issued before, however often the backup was restored,
-// unless the wall clock is behind that of earlier restores. The history before is compacted.
+// and leases are those of the backup. When the member starts to serve, each lease starts over with
+// its full TTL, or with the time that remained at its last checkpoint. Revisions (T34) and fencing
+// tokens (T27) continue above all that may have been issued before, however often the backup was
+// restored, unless the wall clock is behind that of earlier restores. Earlier history is compacted.
 //
-// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own, so that it is
-// rejected where the previous cluster keeps its backups (server.Config.Backup).
+// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own, so that it
+// cannot write to the previous cluster's backups (server.Config.Backup).
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.CheckBootstrap(); err != nil {
 		return err
@@ -105,7 +105,7 @@ func restoreID() uint64 { return max(rand.Uint64(), 1) }
 // tokenAt returns a token that no cluster has reached by the time t, if it began with a token from
 // here or with 1: the generation is the day, and the counter begins with the millisecond of the
 // day, with room for a million grants in each. So two restores of one backup issue different
-// tokens. A count of restores would not ensure that: both would be the backup's next.
+// tokens. A count of restores would not ensure that: both restores would get the same number.
 func tokenAt(t time.Time) lease.Token {
 	const day = 24 * 60 * 60 * 1000
 	ms := max(t.UnixMilli(), 0)

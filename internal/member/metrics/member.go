@@ -39,8 +39,8 @@ type Member struct {
 	StorageVersion func() byte
 
 	// Principals is the number of principals with their own labels. Rank ranks them, and returns
-	// false if the member did not answer in time. Refusals counts what limits refused, by
-	// principal.
+	// false if the member did not answer in time. Refusals counts the requests that limits
+	// rejected, by principal.
 	Principals int
 	Rank       func(context.Context, *access.Ranking) bool
 	Refusals   func(access.Resource) map[string]uint64
@@ -49,8 +49,8 @@ type Member struct {
 	Backups      *keeper.Keeper // nil without backups
 }
 
-// State has numbers of the state that only its owner can read. The core publishes them once per
-// tick.
+// State holds statistics of the state that only its owner can read. The core publishes them once
+// per tick.
 type State struct {
 	fsm.Stats
 	Leases, Attached int
@@ -94,7 +94,7 @@ func etcds(name, help string, read func() float64) scraped {
 	return scraped{"etcd", name, help, read, nil}
 }
 
-// counters returns metrics that are counted elsewhere, and the one with two names.
+// counters returns metrics that are counted elsewhere, and the metric that has two names.
 func (m *Metrics) counters(of *Member) []scraped {
 	leaders := func() float64 { return float64(m.leaders.Load()) }
 	return []scraped{

@@ -1,6 +1,6 @@
-// Package metrics has a member's metrics. [Metrics] counts and times events as they happen.
-// [Metrics.Register] adds what is read from the member at each scrape, which costs nothing
-// otherwise. [Calls] counts calls of gRPC.
+// Package metrics contains a member's metrics. [Metrics] counts and times events as they happen.
+// [Metrics.Register] adds the metrics that are read from the member at each scrape, and cost
+// nothing otherwise. [Calls] counts calls of gRPC.
 package metrics
 
 import (
@@ -45,14 +45,14 @@ type Metrics struct {
 	caches caches
 }
 
-// caches has what a leader measures about caches.
+// caches holds a leader's measurements of caches.
 type caches struct {
 	wait   prometheus.Histogram
 	slow   *prometheus.CounterVec
 	owners map[string]bool // those with a label in slow
 }
 
-// New returns the metrics of a member. It also makes slow caches be logged.
+// New returns the metrics of a member. It also starts the logging of slow caches.
 func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(), Calls: new(Calls),

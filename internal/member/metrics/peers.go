@@ -6,8 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// peers collects what a member knows about the others. Metrics that etcd also has have etcd's
-// names.
+// peers collects a member's metrics about the others. Metrics that etcd also has have etcd's names.
 type peers struct{ of *Member }
 
 var (

@@ -10,10 +10,10 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// principals collects how much of limited resources principals use, and how often limits refused
-// them. Everyone who reaches the port can read metrics, and each label costs memory in the
-// collecting system. So only the largest principals have labels, as many as the setting allows; all
-// others are combined.
+// principals collects how much of the limited resources principals use, and how often limits
+// rejected their requests. Every client that reaches the port can read metrics, and each label
+// costs memory in the collecting system. So only the largest principals have labels, as many as the
+// setting allows; all others are combined.
 type principals struct{ of *Member }
 
 // MaxPrincipals is the maximum number of principals with their own labels in each metric.

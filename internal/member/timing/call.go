@@ -62,7 +62,7 @@ func (c *Call) End(err error) {
 	}
 }
 
-// part is what a call spent time on.
+// part is a part of a call that takes time.
 type part int
 
 // The parts. They follow each other, with two exceptions: cacheWait is within queued in spans, and

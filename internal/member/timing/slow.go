@@ -16,12 +16,12 @@ import (
 
 const (
 	// slowLines limits the lines about slow calls per slowWindow: if all calls are slow, a line for
-	// each would cost much and help nobody.
+	// each would be expensive and useless.
 	slowLines  = 10
 	slowWindow = 10 * time.Second
 )
 
-// slowLog logs slow calls, with what they waited for. A nil slowLog does nothing.
+// slowLog logs slow calls, with the parts that took time. A nil slowLog does nothing.
 type slowLog struct {
 	after int64 // nanoseconds
 	log   *slog.Logger

@@ -72,7 +72,7 @@ func (p *place) of(index uint64, after int64) (s span) {
 	return s
 }
 
-// Appending records what the core gives to the writer.
+// Appending records the entries that the core passes to the writer.
 func (t *Tracer) Appending(messages []*raftpb.Message) {
 	if t == nil {
 		return
@@ -85,7 +85,7 @@ func (t *Tracer) Appending(messages []*raftpb.Message) {
 	}
 }
 
-// Wrote records what the writer has written, and when.
+// Wrote records which entries the writer has written, and when.
 func (t *Tracer) Wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	if t == nil {
 		return
@@ -148,7 +148,7 @@ func (p *places) times(index uint64, after int64) (s entryTimes) {
 	return s
 }
 
-// Stages has the instants of a request to the core, for the call that makes it. The core sets all
+// Stages holds the instants of a request to the core, for the call that makes it. The core sets all
 // fields but call and asked. 0 means unknown.
 type Stages struct {
 	call     *Call // nil if the call is not timed, or not yet known

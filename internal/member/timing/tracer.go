@@ -1,6 +1,6 @@
-// Package timing measures what calls wait for: the queue, caches, the log, a confirm round. It
-// makes OpenTelemetry spans of that, and logs slow calls. The core and the writer of the log record
-// when log indexes reach each stage; an answered call looks up its own entry.
+// Package timing measures how long calls wait for the queue, caches, the log and confirm rounds. It
+// makes OpenTelemetry spans of these times, and logs slow calls. The core and the writer of the log
+// record when log indexes reach each stage; an answered call looks up its own entry.
 package timing
 
 import (
@@ -57,7 +57,7 @@ type forwarded struct {
 type Config struct {
 	// Provider receives the spans of calls, if it is not nil. It must not block.
 	Provider trace.TracerProvider
-	// SlowAfter is the duration from which calls are logged; 0 logs none.
+	// SlowAfter is the minimum duration of calls that are logged; 0 logs none.
 	SlowAfter time.Duration
 	Logger    *slog.Logger
 }
@@ -120,7 +120,7 @@ func end(s trace.Span, err error) {
 	code := status.Code(err)
 	s.SetAttributes(attribute.String("rpc.response.status_code", code.String()))
 	if faults[code] {
-		s.SetStatus(otelcodes.Error, "") // without a text: errors have names of keys
+		s.SetStatus(otelcodes.Error, "") // without a text: errors may contain names of keys
 	}
 	s.End()
 }
