@@ -1,6 +1,6 @@
 // Package backup is the form of the files that "leasehold snapshot save" writes: the chunks of a
-// snapshot, with checksums, the ID of the cluster before them and a SHA-256 after them. What is in
-// the chunks of the state is package fsm's.
+// snapshot, with checksums, the ID of the cluster before them and a SHA-256 after them. The
+// contents of the chunks are defined by package fsm.
 //
 // It is also the form of a piece, a part of a copied log: the line "leasehold log 1"; the IDs of
 // the cluster and of the restore (0 for none), 8 bytes each, big-endian; the index and the term of
@@ -31,9 +31,8 @@ import (
 // the next multiple of a sector. The version is in the magic line. All numbers
 // are big-endian.
 //
-// A backup that was fetched through the API ends with the SHA-256 of all that
-// comes before. Clients of etcd recognise that by the odd length, hence the
-// whole sectors.
+// A backup that was fetched through the API ends with the SHA-256 of all that comes before. Clients
+// of etcd recognize the SHA-256 by the odd length of the file, hence the whole sectors.
 //
 // The first chunk is the ID of the cluster, in clusterChunk bytes; those after it are the state.
 const (
@@ -47,7 +46,7 @@ const Version = "leasehold 1"
 // clusterChunk is the length of the chunk with the ID of the cluster.
 const clusterChunk = 8
 
-// maxChunk bounds how much a corrupt length can make a reader read.
+// maxChunk bounds the chunk that a corrupt length can make a reader read.
 const maxChunk = 256 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -102,7 +101,7 @@ type Reader struct {
 	r    io.Reader
 	sum  hash.Hash // of what was read
 	size int64     // padding returns the number of zeros that complete the last sector.
-	at   int64     // where the chunk begins that Next returned last
+	at   int64     // start of the chunk that Next returned last
 
 	cluster uint64 // of the first chunk
 }
@@ -213,8 +212,8 @@ func (b *Reader) Next() (chunk []byte, ok bool, err error) {
 	return b.Next()
 }
 
-// Finish reads what follows the last chunk of the state. Without needSum the SHA-256 may be missing
-// or wrong.
+// Finish reads the end of the file, after the last chunk of the state. Without needSum the SHA-256
+// may be missing or wrong.
 func (b *Reader) Finish(needSum bool) error {
 	at := b.size
 	switch _, more, err := b.Next(); {

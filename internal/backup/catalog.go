@@ -56,7 +56,7 @@ func FullName(at Place, revision int64, t time.Time) string {
 		t.UTC().Format(timeForm))
 }
 
-// PieceInfo is what the name of a piece of the log says.
+// PieceInfo is the information in the name of a piece of the log.
 type PieceInfo struct {
 	Object
 	First    uint64 // the index of the first entry
@@ -73,7 +73,7 @@ func PieceName(i PieceInfo) string {
 		i.Last.Term, i.Revision, i.Time.UTC().Format(timeForm), i.Member)
 }
 
-// Catalog is the contents of a target, as far as names say.
+// Catalog is the contents of a target, according to the names of its objects.
 type Catalog struct {
 	Fulls  []Full      // by place in the log: times may be wrong
 	Pieces []PieceInfo // by first entry, the longest first
@@ -130,9 +130,9 @@ type Walk struct{ left, open []PieceInfo }
 // Walk starts at the first piece.
 func (c *Catalog) Walk() *Walk { return &Walk{left: c.Pieces} }
 
-// Next returns the pieces that have the entry after a place and, as far as their names say, are
-// preceded by that place: those of the newest terms first, and of those the one that reaches
-// farthest. So if a cluster continued without entries that it lost, its log comes before the lost
+// Next returns the pieces that contain the entry after a place and, according to their names,
+// follow that place: the newest terms first, and within a term the pieces that reach farthest
+// first. So if a cluster continued without entries that it lost, its log comes before the lost
 // entries. Terms never decrease along a log. Places must not decrease from call to call.
 func (w *Walk) Next(at Place) (out []PieceInfo) {
 	for len(w.left) > 0 && w.left[0].First <= at.Index+1 {
@@ -153,8 +153,8 @@ func (w *Walk) Next(at Place) (out []PieceInfo) {
 	return out
 }
 
-// Reach returns how far the copied log continues without a gap after a place, as far as names say,
-// and the piece that ends there, or a zero value.
+// Reach returns how far the copied log continues without a gap after a place, according to the
+// names, and the piece that ends there, or a zero value.
 func (c *Catalog) Reach(at Place) (Place, PieceInfo) {
 	var last PieceInfo
 	for w := c.Walk(); ; {

@@ -32,7 +32,7 @@ type History struct {
 	Restore uint64 // the ID of the restore that began the history; 0 if none did
 }
 
-// String describes the history to people.
+// String returns the history in readable form.
 func (h History) String() string {
 	if h.Restore == 0 {
 		return fmt.Sprintf("cluster %016x", h.Cluster)
@@ -47,8 +47,8 @@ type Entry struct {
 	Data []byte
 }
 
-// Mark says that the entries up to an index were committed at a time, in milliseconds since 1970,
-// by the clock of the member that copied them.
+// Mark records when the entries up to an index were committed, in milliseconds since 1970, by the
+// clock of the member that copied them.
 type Mark struct {
 	Index uint64
 	Milli int64
@@ -133,7 +133,7 @@ func DecodePiece(b []byte) (Piece, error) {
 	return p, p.check()
 }
 
-// check returns an error for what Encode never writes.
+// check returns an error for a piece that Encode never writes.
 func (p *Piece) check() error {
 	before := p.Previous.Index
 	for _, m := range p.Marks {

@@ -80,8 +80,8 @@ func hex(id string) uint64 {
 // errStop stops the reading of a directory.
 var errStop = errors.New("stop")
 
-// Examine determines the condition of a data directory. It reads all of it, and changes nothing. An
-// error means that it cannot be read, and says nothing about its contents.
+// Examine determines the condition of a data directory. It reads all of it, and changes nothing. If
+// the directory cannot be read, it returns an error instead of a condition.
 func Examine(path string) (*Directory, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -157,7 +157,7 @@ func (d *Directory) classifyWithoutLog() error {
 	return nil
 }
 
-// checkMarkers sets the condition if a marker file says that the directory must not be used.
+// checkMarkers sets the condition if there is a marker file for a directory that must not be used.
 func (d *Directory) checkMarkers() {
 	switch err := storage.Unusable(d.Path); {
 	case errors.Is(err, storage.ErrHalfRestored):
@@ -191,7 +191,7 @@ func (d *Directory) classify(wrong error) {
 	d.checkMarkers()
 }
 
-// apply restores the snapshot and applies the whole log after it. A single member cannot know which
+// apply restores the snapshot and applies the whole log after it. A single member cannot tell which
 // of these entries were committed, but they include everything acknowledged. The error describes
 // damage.
 func (d *Directory) apply(next func() (storage.Record, bool)) error {

@@ -67,7 +67,7 @@ func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 	}
 	c, o := server.DefaultConfig(), server.RestoreOptions{Member: d.Member}
 	c.DataDir, c.Name = d.Path, d.Name
-	o.Removed = slices.Clone(d.machine.View().Removed) // these may come back, too
+	o.Removed = slices.Clone(d.machine.View().Removed) // these may return, too
 	gone := len(o.Removed)
 	for _, m := range d.Members {
 		if m.ID != d.Member {

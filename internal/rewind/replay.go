@@ -39,8 +39,8 @@ type Restored struct {
 }
 
 // Restore creates a data directory with the state of a moment, like [server.Restore] from a single
-// file. Damage is reported to warn. A damaged full backup is replaced by an older one, but there is
-// no replacement for the log.
+// file. Damage is reported to warn. Instead of a damaged full backup, it uses an older one, but the
+// log has no substitute.
 func (b *Backups) Restore(
 	ctx context.Context, to Moment, c server.Config, o server.RestoreOptions, warn func(string),
 ) (Restored, error) {
@@ -277,7 +277,7 @@ func (r *replay) continues(ctx context.Context) bool {
 	return false
 }
 
-// endOfLog decides what the end of the copied log means.
+// endOfLog determines whether the moment was reached at the end of the copied log.
 func (r *replay) endOfLog(ctx context.Context) error {
 	continues := r.continues(ctx)
 	switch {

@@ -39,13 +39,13 @@ type File struct {
 	Bytes    int64
 	Revision int64
 	Time     time.Time
-	// ToRevision and ToTime are the latest that can be restored, at least: the copied log may
-	// include further writes of the same moment.
+	// ToRevision and ToTime are lower bounds on the latest revision and time that can be restored:
+	// the copied log may include further writes of the same moment.
 	ToRevision int64
 	ToTime     time.Time
 }
 
-// List lists the objects in a target, judging by their names.
+// List lists the objects in a target, according to their names.
 type List struct {
 	backup.History
 	Fulls []File // oldest first

@@ -88,7 +88,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// await polls so until it returns true, or returns false if ctx ends first.
+// await polls so until that returns true, or returns false if ctx ends first.
 func (k *Keeper) await(ctx context.Context, every time.Duration, so func() bool) bool {
 	t := time.NewTicker(every)
 	defer t.Stop()

@@ -78,9 +78,9 @@ func (t *tail) open(ctx context.Context) bool {
 	return true
 }
 
-// resume returns where to continue: at the first end of the copied log, looking from each full
-// backup, that this member's log continues. The newest full backup may be later than that, because
-// its leader may have lost the lead before it had copied the log that far.
+// resume returns where to continue: for each full backup it finds the end of the copied log after
+// it, and chooses the first one that this member's log continues. The newest full backup may be
+// later than that, because its leader may have lost the lead before it had copied the log that far.
 func (t *tail) resume(c *backup.Catalog) (end backup.Place, revision int64) {
 	for _, f := range c.Fulls {
 		at, last := c.Reach(f.Place)
@@ -112,7 +112,7 @@ func (t *tail) restart() {
 	t.full <- t.end
 }
 
-// gap returns why this member's log does not continue the copy, or "".
+// gap returns the reason why this member's log does not continue the copy, or "".
 func (t *tail) gap(end backup.Place) string {
 	switch term, ok := t.cfg.Source.TermAt(end.Index); {
 	case !ok:

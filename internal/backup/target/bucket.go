@@ -158,7 +158,7 @@ func (b *bucket) String() string {
 	return s
 }
 
-// explain adds to an error the bucket, and what to do.
+// explain adds the bucket and a remedy to an error.
 func (b *bucket) explain(err error) error {
 	var e minio.ErrorResponse
 	switch {

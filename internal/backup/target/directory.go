@@ -135,7 +135,7 @@ func (d *directory) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	return f, err
 }
 
-// List implements Target. It looks only where objects can be.
+// List implements Target. It reads only the directories that can contain objects.
 func (d *directory) List(ctx context.Context) ([]backup.Object, error) {
 	if err := d.exists(); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (d *directory) List(ctx context.Context) ([]backup.Object, error) {
 		for _, e := range entries {
 			info, err := e.Info()
 			if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-				continue // removed meanwhile, or not ours
+				continue // removed meanwhile, or not an object of ours
 			}
 			if err != nil {
 				return nil, err

@@ -1,5 +1,5 @@
 // Package target stores backups in a directory or in a bucket of an S3-compatible object store. It
-// knows the names and bytes of objects, but not their meaning.
+// handles the names and bytes of objects, but does not interpret them.
 //
 // A target is safe for concurrent use, as long as no two goroutines write the same name at the same
 // time.
@@ -50,7 +50,7 @@ type Content struct {
 	Sum   [sha256.Size]byte
 	// Write writes the bytes. They must be the same in each call.
 	Write func(io.Writer) error
-	// New means that the object must not exist yet.
+	// If New is set, the object must not exist yet.
 	New bool
 }
 
@@ -91,7 +91,7 @@ func Open(name, credentialsFile string) (Target, error) {
 		errURL, u.Redacted())
 }
 
-// withoutSecrets returns why a URL cannot be parsed, without the URL.
+// withoutSecrets returns the reason why a URL cannot be parsed, without the URL.
 func withoutSecrets(err error, name string) string {
 	var e *url.Error
 	if errors.As(err, &e) {
@@ -163,8 +163,8 @@ func History(ctx context.Context, t Target) (backup.History, error) {
 	return backup.ReadManifest(b)
 }
 
-// Claim reserves a target for the backups of one history. If it has those of another, the error is
-// [backup.ErrOtherCluster].
+// Claim reserves a target for the backups of one history. If the target has backups of another
+// history, the error is [backup.ErrOtherCluster].
 func Claim(ctx context.Context, t Target, h backup.History) error {
 	owner, err := History(ctx, t)
 	if errors.Is(err, ErrNotFound) {
