@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxDepth is how deeply messages may be nested in messages of their own type.
+// maxDepth is the maximum nesting of messages in messages of their own type.
 const maxDepth = 40
 
 // standardPart decodes a part of a message.
@@ -29,7 +29,7 @@ type reader struct {
 	end   int    // of the message that is being read
 	depth int    // of nested transactions
 	last  []byte // the last key; never modified
-	// odd means that the standard decoder has to handle the message: it is malformed, or has an
+	// odd is set if the standard decoder has to handle the message: it is malformed, or has an
 	// unknown field or a field twice.
 	odd bool
 }

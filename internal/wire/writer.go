@@ -14,8 +14,8 @@ type writer struct {
 	b      []byte // nil to only count
 	i      int    // position of the first byte written; without a buffer, minus the size
 	strict bool   // check strings even without a buffer
-	// odd means that the standard encoder has to handle the message: it returns the error, or
-	// handles what is missing here.
+	// odd is set if the standard encoder has to handle the message: it returns the error, or
+	// handles a case that is missing here.
 	odd bool
 }
 
@@ -109,10 +109,9 @@ func (w *writer) setText(field int, v string) {
 // close writes the tag and length before a nested message whose last byte is before end, and which
 // was just written.
 //
-// The code around each call (the check for nil, the loop over a list, unknown fields) is repeated,
-// although a function could take the writing of the part as an argument. But then the compiler
-// would let the writer escape to the heap: each message would cost an allocation to measure it and
-// another to write it.
+// The code around each call (the check for nil, the loop over a list, unknown fields) is repeated.
+// A function could take the writing of the part as an argument, but then the writer would escape to
+// the heap: each message would cost one allocation to measure it and another to write it.
 func (w *writer) close(field, end int) {
 	w.varint(uint64(end - w.i))
 	w.varint(uint64(field)<<3 | typeBytes)

@@ -132,8 +132,8 @@ var room = map[string]int{
 	"TxnResponse.Responses": 2, "RangeResponse.Kvs": 1,
 }
 
-// isKey says whether a field of bytes is a key. A request often has the same key several times, so
-// keys share memory.
+// isKey reports whether a field of bytes is a key. A request often has the same key several times,
+// so keys share memory.
 func isKey(f *protogen.Field) bool {
 	switch f.GoName {
 	case "Key", "RangeEnd", "Prefix":
@@ -144,7 +144,7 @@ func isKey(f *protogen.Field) bool {
 
 func name(f *protogen.Field) string { return f.Parent.GoIdent.GoName + "." + f.GoName }
 
-// local is the name of a field's room or variable.
+// local returns the name of a field's room or variable.
 func local(f *protogen.Field) string {
 	return strings.ToLower(f.GoName[:1]) + f.GoName[1:] + "Field"
 }
@@ -164,16 +164,16 @@ func body(m *protogen.Message) (*protogen.Oneof, error) {
 	return found, nil
 }
 
-// hasBody says whether a message has a oneof.
+// hasBody reports whether a message has a oneof.
 func hasBody(m *protogen.Message) bool {
 	o, err := body(m)
 	return o != nil && err == nil
 }
 
-// isArm says whether a field is an arm of a oneof.
+// isArm reports whether a field is an arm of a oneof.
 func isArm(f *protogen.Field) bool { return f.Oneof != nil && !f.Oneof.Desc.IsSynthetic() }
 
-// recursive says whether a message can contain itself.
+// recursive reports whether a message can contain itself.
 func recursive(m *protogen.Message) bool {
 	seen := make(map[*protogen.Message]bool)
 	var reaches func(from *protogen.Message) bool
@@ -194,14 +194,14 @@ func recursive(m *protogen.Message) bool {
 	return reaches(m)
 }
 
-// roomy says whether a message is allocated together with others.
+// roomy reports whether a message is allocated together with others.
 func roomy(m *protogen.Message) bool {
 	return slices.ContainsFunc(m.Fields, func(f *protogen.Field) bool {
 		return inline[name(f)] || room[name(f)] > 0
 	})
 }
 
-// kind is what the generator does with a field.
+// kind is the generator's treatment of a field.
 type kind int
 
 const (
@@ -243,7 +243,7 @@ func kindOf(f *protogen.Field) kind {
 	return unsupported
 }
 
-// goType is the type of a scalar.
+// goType returns the type of a scalar.
 func goType(f *protogen.Field) string {
 	switch f.Desc.Kind() {
 	case protoreflect.EnumKind:
@@ -262,7 +262,7 @@ func goType(f *protogen.Field) string {
 	return f.Desc.Kind().String()
 }
 
-// fieldType is the type of a field of the Go struct.
+// fieldType returns the type of a field of the Go struct.
 func fieldType(f *protogen.Field) string {
 	t := goType(f)
 	if f.Message != nil {

@@ -2,8 +2,9 @@ package main
 
 import "google.golang.org/protobuf/compiler/protogen"
 
-// read writes the reader of a message. One without a oneof is read into memory that the caller
-// gives. One with a oneof is allocated when its arm is known, together with that.
+// read writes the reader of a message. A message without a oneof is read into memory that the
+// caller provides. A message with a oneof is allocated when its arm is known, together with the
+// arm.
 func (g *generator) read(m *protogen.Message, o *protogen.Oneof) {
 	n := m.GoIdent.GoName
 	g.line("")
@@ -74,7 +75,7 @@ func (g *generator) room(m *protogen.Message) {
 	g.line("")
 }
 
-// first says whether a list's only element is allocated with the list.
+// first reports whether a list's only element is allocated with the list.
 func first(f *protogen.Field) bool {
 	return room[name(f)] == 1 && !hasBody(f.Message)
 }
@@ -86,7 +87,7 @@ func roomType(m *protogen.Message) string {
 	return "pb." + m.GoIdent.GoName
 }
 
-// messageIn is the message in an expression of the type that roomType returns.
+// messageIn returns the message in an expression of the type that roomType returns.
 func messageIn(m *protogen.Message, expr string) string {
 	if roomy(m) {
 		return "&" + expr + ".message"
@@ -130,7 +131,7 @@ func (g *generator) fields(m *protogen.Message, to func(*protogen.Field) string)
 	g.line("}")
 }
 
-// scalar is an expression that reads a scalar.
+// scalar returns an expression that reads a scalar.
 func scalar(f *protogen.Field) string {
 	switch kindOf(f) {
 	case boolean:
@@ -149,7 +150,7 @@ func scalar(f *protogen.Field) string {
 	return goType(f) + "(r.varint())"
 }
 
-// child reads a message that may be there once.
+// child reads a message that may occur once.
 func (g *generator) child(f *protogen.Field, to string) {
 	n := f.Message.GoIdent.GoName
 	g.line("if r.once(%s == nil) {", to)
@@ -167,7 +168,7 @@ func (g *generator) child(f *protogen.Field, to string) {
 	g.line("}")
 }
 
-// pointer is the message in the variable n, which points at what roomType names.
+// pointer returns the message in the variable n, which points to a value of roomType.
 func pointer(m *protogen.Message) string {
 	if roomy(m) {
 		return "&n.message"

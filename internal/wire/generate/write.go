@@ -37,7 +37,7 @@ func (g *generator) write(m *protogen.Message, o *protogen.Oneof) {
 	g.line("}")
 }
 
-// isSet is a condition that a field of an unsupported kind is set.
+// isSet returns the condition that a field of an unsupported kind is set.
 func isSet(f *protogen.Field) string {
 	if f.Desc.HasOptionalKeyword() {
 		return "m." + f.GoName + " != nil"
@@ -48,7 +48,7 @@ func isSet(f *protogen.Field) string {
 	return "m." + f.GoName + " != 0"
 }
 
-// arms writes an arm of a oneof, which is there even if it is zero.
+// arms writes an arm of a oneof, which is written even if it is zero.
 func (g *generator) arms(f *protogen.Field) {
 	n := f.Desc.Number()
 	switch kindOf(f) {
@@ -116,7 +116,7 @@ func (g *generator) writeField(f *protogen.Field) {
 // each begins a loop over a list, from its end.
 func (g *generator) each(field string) { g.line("for i := len(%s) - 1; i >= 0; i-- {", field) }
 
-// number is an expression of type uint64.
+// number returns an expression of type uint64.
 func number(f *protogen.Field, expr string) string {
 	if goType(f) == "uint64" {
 		return expr
