@@ -84,9 +84,9 @@ const limitBytes = 64
 type LimitError struct {
 	Principal string
 	What      Resource
-	// Used is how much the principal has, or negative if the caller may not know it.
+	// Used is the principal's current use, or negative if that must not be disclosed.
 	Limit, Used int64
-	// Asked is how much more was requested.
+	// Asked is the additional amount that was requested.
 	Asked int64
 }
 

@@ -18,7 +18,7 @@ const (
 )
 
 // The kinds of permissions on names of leases, which etcd does not have. Each includes those before
-// it: a user that may take a name may see who has it, and a user that may end the leases of others
+// it: a user that may take a name may see its holder, and a user that may end the leases of others
 // could take their names.
 const (
 	// See permits looking at leases with the names: their owners and their events.

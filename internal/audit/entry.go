@@ -1,6 +1,6 @@
-// Package audit keeps a log of who did what: one line of JSON per record, in a file that is
-// rotated, or on a stream. Callers decide what a record contains; this package guarantees that no
-// name, key or error can forge a line or a field.
+// Package audit keeps a log of callers and their actions: one line of JSON per record, in a file
+// that is rotated, or on a stream. Callers decide what a record contains; this package guarantees
+// that no name, key or error can forge a line or a field.
 package audit
 
 import (
@@ -30,11 +30,12 @@ const (
 // Entry is one record. Zero and empty fields are omitted.
 type Entry struct {
 	Time time.Time
-	// Event is what happened: "call", or the event of a lease.
+	// Event is the kind of record: "call", or the event of a lease.
 	Event string
-	// Principal is who did it, or empty if there is none.
+	// Principal is the principal of the caller, or empty if there is none.
 	Principal Text
-	// Address is where the call came from, and Trace the trace to which the caller says it belongs.
+	// Address is the origin of the call, and Trace the trace to which it belongs according to the
+	// caller.
 	Address Text
 	Trace   Text
 	Call    Text

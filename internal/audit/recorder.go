@@ -63,13 +63,13 @@ func (a *Recorder) Collectors() []prometheus.Collector {
 // entries are for the records of calls with a single request.
 var entries = sync.Pool{New: func() any { return new(Entry) }}
 
-// errNoAudit refuses a call that cannot be recorded, or withholds the answer of one that could not
+// errNoAudit rejects a call that cannot be recorded, or withholds the answer of one that could not
 // be.
 var errNoAudit = status.Error(codes.Unavailable,
 	"leasehold: the audit log of this member cannot be written, and --audit-log-when-full is stop")
 
 // Unary is a grpc.UnaryServerInterceptor. It comes after authentication, which identifies the
-// caller. Calls that authentication refuses are passed to Refused instead.
+// caller. Calls that authentication rejects are passed to Refused instead.
 func (a *Recorder) Unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -95,7 +95,7 @@ func (a *Recorder) Unary(
 	return resp, err
 }
 
-// Refused records a call that authentication refused with err. It returns the error with which to
+// Refused records a call that authentication rejected with err. It returns the error for the
 // answer. req is nil for a stream.
 func (a *Recorder) Refused(ctx context.Context, req any, method string, err error) error {
 	if a == nil {
@@ -124,7 +124,7 @@ func (a *Recorder) record(e *Entry, err error) error {
 // principalOf returns the name of the caller, or "" if there is none.
 func principalOf(ctx context.Context) Text { return Text(api.CallerOf(ctx).User) }
 
-// addressOf returns where a call comes from.
+// addressOf returns the origin of a call.
 func addressOf(ctx context.Context) Text { return Text(api.Address(ctx)) }
 
 // traceOf returns the ID of the trace in a call's headers (W3C Trace Context), or "".
@@ -142,8 +142,8 @@ func traceOf(ctx context.Context) Text {
 	return Text(c.TraceID().String())
 }
 
-// refusals are the errors of etcd's API that mean that someone may not do something, with codes
-// that other errors have too.
+// refusals are the errors of etcd's API that report a missing permission, but have codes that other
+// errors have, too.
 var refusals = map[string]bool{
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty):                 true,
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthFailed):                true,

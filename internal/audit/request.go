@@ -73,8 +73,8 @@ func levelOf(req any) level {
 	return unknown
 }
 
-// What requests of both APIs reveal. No other part of a request is ever read, in particular no
-// values, passwords or secrets.
+// The parts of requests of both APIs that are recorded. No other part of a request is ever read, in
+// particular no values, passwords or secrets.
 type (
 	withKey  interface{ GetKey() []byte }
 	withEnd  interface{ GetRangeEnd() []byte }

@@ -37,7 +37,7 @@ type auditedStream struct {
 	audit  *Recorder
 	call   string
 	single bool // has a single request
-	// from is where the stream comes from, and trace the trace with which it was opened.
+	// from is the origin of the stream, and trace the trace with which it was opened.
 	from, trace Text
 
 	mu    sync.Mutex // guards what follows
@@ -100,12 +100,12 @@ func bodyOf(q *native.Request) any {
 	return q.ProtoReflect().Get(f).Message().Interface()
 }
 
-// ask notes a request, and reports whether it will be recorded whatever its outcome.
+// ask notes a request, and reports whether it will be recorded regardless of its outcome.
 func (s *auditedStream) ask(q *native.Request) bool {
 	body := bodyOf(q)
 	level := levelOf(body)
 	recorded := level <= s.audit.level
-	// What is not recorded can still be denied, unless it needs no permission.
+	// A request that is not recorded can still be denied, unless it needs no permission.
 	if body == nil || !recorded && !s.audit.member.View().Access.Enabled() {
 		return false
 	}

@@ -198,7 +198,7 @@ func (b *Bindings) OfCertificates() bool {
 }
 
 // Token verifies a token. If no issuer in the file issued it, ours is false, and the token may be
-// of another kind. Otherwise, err says why it is invalid.
+// of another kind. Otherwise, err is the reason if it is invalid.
 func (b *Bindings) Token(ctx context.Context, token string) (e *Evidence, ours bool, err error) {
 	if b == nil {
 		return nil, false, nil

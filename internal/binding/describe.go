@@ -8,7 +8,7 @@ import (
 )
 
 // Describe fills in a response with the rules in force, and the error in the current file, if any.
-// There is nothing secret: the file has no secrets, and keys are public.
+// Nothing in it is secret: the file contains no secrets, and keys are public.
 func (b *Bindings) Describe(m *pb.ListBindingsResponse) {
 	if m.CommonNames = b.CommonNames(); b == nil {
 		return

@@ -27,8 +27,8 @@ import (
 const (
 	// fetchTimeout includes the discovery document and the keys.
 	fetchTimeout = 10 * time.Second
-	// fetchInterval and fetchBurst limit how often an issuer is contacted, whatever tokens clients
-	// send.
+	// fetchInterval and fetchBurst limit how often an issuer is contacted, regardless of the tokens
+	// that clients send.
 	fetchInterval = 10 * time.Second
 	fetchBurst    = 3
 	// retryInterval is the delay after a failed fetch.
@@ -96,8 +96,8 @@ func (k *keySet) due(now time.Time) bool {
 	return k.from.KeysFile == "" && !now.Before(k.next)
 }
 
-// fetch starts to fetch the keys, unless a fetch is in flight or would come too soon. It returns a
-// channel that is closed after the fetch, or nil if none is in flight.
+// fetch starts to fetch the keys, unless a fetch is in flight or the last one is too recent. It
+// returns a channel that is closed after the fetch, or nil if none is in flight.
 func (k *keySet) fetch() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()

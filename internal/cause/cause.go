@@ -1,6 +1,6 @@
-// Package cause has the codes with which a member reports a problem, and recover its findings.
-// Programs compare codes; the texts beside them are for people, and may change. docs/operations.md
-// explains each code.
+// Package cause contains the codes with which a member reports problems, and "leasehold recover"
+// its findings. Programs compare codes; the accompanying texts are for people, and may change.
+// docs/operations.md explains each code.
 package cause
 
 import "strings"
@@ -12,7 +12,7 @@ const (
 	Key    = "cause"
 )
 
-// Code is one cause. The codes are an interface: their meanings never change.
+// Code identifies a cause. The codes are an interface: their meanings never change.
 type Code string
 
 // Report puts the code before a text, as members do in one line.
@@ -45,7 +45,7 @@ const (
 	RolledBack Code = "ROLLED_BACK"
 	// Contradicted: another member contradicts the member's disk in some other way.
 	Contradicted Code = "CONTRADICTED"
-	// NotApplicable: no member of this release can apply an entry of the log.
+	// NotApplicable: members of this release cannot apply an entry of the log.
 	NotApplicable Code = "ENTRY_NOT_APPLICABLE"
 	// Damaged: the data differ from what was written.
 	Damaged Code = "DAMAGED"
@@ -75,7 +75,7 @@ const (
 	Refused Code = "REFUSED"
 	// Unreachable: the address accepts no connection for another reason.
 	Unreachable Code = "UNREACHABLE"
-	// Hangs: the process accepts connections and answers no call.
+	// Hangs: the process accepts connections but answers no calls.
 	Hangs Code = "HANGS"
 	// NotAMember: the process on the port is not a member.
 	NotAMember Code = "NOT_A_MEMBER"
@@ -97,7 +97,7 @@ const (
 const (
 	// CertificateExpired: certificates are not valid now.
 	CertificateExpired Code = "CERTIFICATE_EXPIRED"
-	// TwoClusters: the endpoints belong to several clusters.
+	// TwoClusters: the endpoints belong to different clusters.
 	TwoClusters Code = "TWO_CLUSTERS"
 	// OtherCluster: the directory belongs to another cluster than the one that answers.
 	OtherCluster Code = "OTHER_CLUSTER"

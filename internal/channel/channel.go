@@ -34,7 +34,7 @@ type Channel struct {
 	delivered   [][]byte
 	undelivered int  // bytes of delivered
 	recvUsed    int  // the window that received frames use: their cost, less what was returned
-	consumed    int  // the part of it that the receiver has consumed
+	consumed    int  // the part of recvUsed that the receiver has consumed
 	halfClosed  bool // all pieces have arrived: the other end half-closed
 	sendWindow  int  // bytes that may be sent
 	queued      int  // frames waiting to be sent
@@ -204,7 +204,7 @@ func (c *Channel) Await(d time.Duration) bool {
 	return true
 }
 
-// hasInput reports whether there is something to receive, or nothing more will come.
+// hasInput reports whether there is something to receive, or nothing more will arrive.
 func (c *Channel) hasInput() bool {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -228,7 +228,7 @@ func (c *Channel) Park(onReceive func()) bool {
 	return true
 }
 
-// wakeLocked wakes the receiver: there is something to receive, or nothing more will come.
+// wakeLocked wakes the receiver: there is something to receive, or nothing more will arrive.
 func (c *Channel) wakeLocked() {
 	notify(c.readable)
 	if f := c.onReceive; f != nil {
@@ -415,9 +415,9 @@ func (c *Channel) Undelivered() int {
 	return c.undelivered
 }
 
-// Count has f called with how many bytes this end keeps more, or less, for the channel: pieces that
-// wait to be sent, and what has arrived and was not received. f must not block, and must not call
-// methods of the channel.
+// Count makes the channel call f with each change in the bytes that this end keeps for the channel:
+// pieces that wait to be sent, and data that has arrived but was not received. f must not block,
+// and must not call methods of the channel.
 func (c *Channel) Count(f func(bytes int)) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()

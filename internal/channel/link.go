@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// window is the initial window of a channel in each direction, and cost what each frame uses of
-	// it besides its data. They are part of the protocol.
+	// window is the initial window of a channel in each direction, and cost is the part of it that
+	// each frame uses in addition to its data. They are part of the protocol.
 	window    = 64 << 10
 	cost      = 64
 	pieceSize = 16 << 10
@@ -152,7 +152,7 @@ func (l *Link) receiveAll() {
 	}
 }
 
-// reason returns why the link has ended.
+// reason returns the reason why the link has ended.
 func (l *Link) reason() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -296,7 +296,7 @@ func (l *Link) receive(frames []*pb.RelayFrame) error {
 			c.cancel = l.accept(c, f.Call)
 		}
 		c := l.channels[f.Channel]
-		if c == nil { // it ended here, and the other end does not know that yet
+		if c == nil { // the channel has ended here, but the other end has not been notified yet
 			if about && l.groups != nil {
 				after = append(after, func() { l.groups(nil, f) })
 			}
@@ -319,7 +319,7 @@ func (l *Link) receive(frames []*pb.RelayFrame) error {
 	return nil
 }
 
-// refusesLocked returns why a call is refused, or "".
+// refusesLocked returns the reason why a call is rejected, or "".
 func (l *Link) refusesLocked(call *pb.RelayCall) string {
 	if len(l.channels) >= maxChannels {
 		return fmt.Sprintf("the relay has %d calls in flight; use more relays", len(l.channels))

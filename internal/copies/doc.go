@@ -1,6 +1,6 @@
 // Package copies is the holder's side of a coherent cache. It tracks the copies that the cache has
-// and the ranges it is reading, drops and acknowledges what the leader invalidates, and evicts
-// copies to stay within its limits.
+// and the ranges it is reading, drops the ranges that the leader invalidates and acknowledges them,
+// and evicts copies to stay within its limits.
 //
 // Package directory is the leader's side: it decides which caches a write waits for. Three rules
 // on this side uphold C1 (and T20):

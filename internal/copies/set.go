@@ -283,7 +283,8 @@ func joinPairs(list, holds []keyrange.Span) []keyrange.Span {
 	return out
 }
 
-// Opened records that the cache is open in a term. The next report says so, even with lazy set.
+// Opened records that the cache is open in a term. The next report includes this, even with lazy
+// set.
 func (s *Set[V]) Opened(term uint64) {
 	s.term, s.openUnsent = term, true
 }

@@ -3,7 +3,7 @@
 //
 // HTTP/2 shares a connection between many calls, at the cost of windows, buffers, and three
 // goroutines per connection. A client of leasehold.v1 does everything on one stream, so it has no
-// need to share. What an idle client costs determines how many clients a member can have.
+// need to share. The cost of an idle client determines how many clients a member can have.
 //
 // The client starts with a line:
 //
@@ -17,8 +17,8 @@
 //
 //   - The client's first frame is metadata. A later frame of metadata without lines means that no
 //     message follows.
-//   - The server's metadata precedes its first message. Its last frame is metadata too, and says
-//     how the stream has ended, with grpc-status and grpc-status-details-bin, as in gRPC.
+//   - The server's metadata precedes its first message. Its last frame is metadata, too, with the
+//     outcome of the stream in grpc-status and grpc-status-details-bin, as in gRPC.
 //
 // A connection that ends before that has failed.
 //
@@ -45,9 +45,9 @@ const (
 	flagMessage  = 0x00
 	flagMetadata = 0x80
 
-	// farewellTime and farewellBytes limit what a client can still send while it receives how its
-	// stream has ended. Closing with unread bytes would reset the connection, and the last frame
-	// might be lost.
+	// farewellTime and farewellBytes limit what a client can still send while it receives the
+	// outcome of its stream. Closing with unread bytes would reset the connection, and the last
+	// frame might be lost.
 	farewellTime  = time.Second
 	farewellBytes = 1 << 20
 )

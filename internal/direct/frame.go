@@ -134,7 +134,7 @@ func (r *reader) body(size int) (mem.Buffer, error) {
 }
 
 // longBody is body for data longer than the buffer. It allocates memory for the beginning first,
-// and for more when that has arrived: a head alone is no reason to allocate much.
+// and for more when that has arrived: a head alone does not justify a large allocation.
 func (r *reader) longBody(size int) (mem.Buffer, error) {
 	var pool mem.BufferPool = mem.NopBufferPool{}
 	b := new([]byte)
@@ -161,7 +161,7 @@ func (r *reader) longBody(size int) (mem.Buffer, error) {
 	}
 }
 
-// enlarge replaces a buffer by a larger one with the same content.
+// enlarge replaces a buffer with a larger one that has the same content.
 func (r *reader) enlarge(b **[]byte, pool *mem.BufferPool, size int) error {
 	var release func()
 	var err error

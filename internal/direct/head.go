@@ -79,10 +79,10 @@ func parseHead(text string) (head, error) {
 	return md, nil
 }
 
-// mostDetails limits the details of how a stream has ended, to leave room for other metadata.
+// mostDetails limits the details of a stream's outcome, to leave room for other metadata.
 const mostDetails = maxHead / 4
 
-// encodeEnd returns the metadata that says how a stream has ended.
+// encodeEnd returns the metadata with the outcome of a stream.
 func encodeEnd(err error) head {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -99,8 +99,7 @@ func encodeEnd(err error) head {
 	}
 }
 
-// decodeEnd is the inverse of encodeEnd. It reports whether the metadata says that a stream has
-// ended.
+// decodeEnd is the inverse of encodeEnd. It reports whether the metadata is that of a stream's end.
 func decodeEnd(md head) (ended bool, err error) {
 	if len(md[keyStatus]) == 0 {
 		return false, nil

@@ -102,7 +102,8 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, service any) {
 	}
 }
 
-// Serve serves the connections of a listener until that is closed, and returns why it ended.
+// Serve serves the connections of a listener until that is closed, and returns the error that ended
+// it.
 func (s *Server) Serve(l net.Listener) error {
 	for {
 		c, err := l.Accept()
@@ -321,7 +322,7 @@ func (g *serverStream) silence() {
 	g.ending.Unlock()
 	g.rest.close()
 	g.receiving.Lock()
-	defer g.receiving.Unlock() // nobody receives now or later, as the context has ended
+	defer g.receiving.Unlock() // no goroutine receives now or later, as the context has ended
 }
 
 // close closes the connection.
@@ -333,7 +334,8 @@ func (g *serverStream) close() {
 	g.server.leave(g.raw)
 }
 
-// end tells the client how the stream has ended, and waits briefly until it has received that.
+// end sends the outcome of the stream to the client, and waits briefly until the client has
+// received it.
 func (g *serverStream) end(err error) {
 	defer g.close()
 	_ = g.c.SetDeadline(time.Now().Add(farewellTime))

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Options select what is printed of a data directory.
+// Options select the parts of a data directory to print.
 type Options struct {
 	// From and To are the first and the last log entry to print; To 0 means the end of the log.
 	From, To uint64
@@ -22,7 +22,7 @@ type Options struct {
 }
 
 // Backup prints the records of a backup. It returns an error if something could not be read; the
-// error is an encoding.ErrNewer if that was written by a newer release.
+// error is an encoding.ErrNewer if a newer release wrote that part.
 func Backup(w io.Writer, r io.Reader) error {
 	b, err := backup.NewReader(r)
 	if err != nil {

@@ -53,7 +53,7 @@ func (p *printer) line(o object) {
 	}
 }
 
-// end flushes the output, and returns what could not be written or read.
+// end flushes the output, and returns an error if something could not be written or read.
 func (p *printer) end() error {
 	if err := errors.Join(p.failed, p.w.Flush()); err != nil {
 		return err

@@ -63,7 +63,7 @@ func cutScheme(text, scheme string) (rest string, ok bool) {
 	return text[len(scheme):], true
 }
 
-// advice is the endpoint that was probably meant by one without a port.
+// advice returns the endpoint that was probably intended by one without a port.
 func (e Endpoint) advice() Endpoint {
 	const port = "2379"
 	host := strings.Trim(strings.TrimSuffix(e.Address, ":"), "[]")
@@ -71,7 +71,7 @@ func (e Endpoint) advice() Endpoint {
 		e.Address = host + ":" + port
 		return e
 	}
-	// An IPv6 address without brackets, whose last group may be meant as the port.
+	// An IPv6 address without brackets. Its last group may be intended as the port.
 	i := strings.LastIndex(host, ":")
 	address, last := host[:i], host[i+1:]
 	if _, err := netip.ParseAddr(address); err == nil && len(last) == len(port) {

@@ -49,9 +49,8 @@ type Snapshot struct {
 // A revision is the key of a change in etcd's database.
 type revision struct{ main, sub int64 }
 
-// Open opens a file and reads its index. Unless skipHash is set, the SHA-256 at its end must match,
-// which the database of a member does not have. It returns an error if the file cannot be
-// read as a snapshot.
+// Open opens a file and reads its index. Unless skipHash is set, the SHA-256 at its end must match.
+// The database of a member has none. It returns an error if the file cannot be read as a snapshot.
 func Open(path string, skipHash bool) (*Snapshot, error) {
 	if !skipHash {
 		if err := checkHash(path); err != nil {
@@ -206,17 +205,19 @@ func parseLease(v []byte) (id lease.ID, ttl int64, err error) {
 	return id, ttl, nil
 }
 
-// A Summary says what a snapshot holds.
+// A Summary describes the contents of a snapshot.
 type Summary struct {
 	Revision     int64
 	Keys, Leases int
-	// Orphans is how many keys name a lease that does not exist. They are kept, without a lease.
+	// Orphans is how many keys are attached to a lease that does not exist. They are kept, without
+	// a lease.
 	Orphans int
-	// Users is how many users there are, which are not read.
+	// Users is the number of users, which are not imported.
 	Users int
 }
 
-// Summary returns what the snapshot holds. Orphans counts what [Snapshot.Import] has yielded.
+// Summary describes the contents of the snapshot. Orphans counts only keys that [Snapshot.Import]
+// has yielded.
 func (s *Snapshot) Summary() Summary {
 	return Summary{s.revision, len(s.newest), len(s.leases), s.orphans, s.users}
 }

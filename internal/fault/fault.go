@@ -1,7 +1,8 @@
-// Package fault makes the errors of the packages that programs import: all of one shape, so that
-// a chain of them reads as one sentence.
+// Package fault makes the errors of the packages that programs import. All have the same form, so
+// that a chain of them reads as one sentence.
 //
-// An error names the package and the operation that the program called, and then the reason:
+// The text of an error is the package and the operation that the program called, and then the
+// reason:
 //
 //	queue: claim from "jobs": unavailable: connection refused
 //
@@ -21,12 +22,12 @@ import (
 type Error struct {
 	// Op is the package and the operation, such as "queue: claim from".
 	Op string
-	// On is what it was done to. It is quoted in the text, and left out if it is empty.
+	// On is the object of the operation. It is quoted in the text, and left out if it is empty.
 	On  string
 	Err error
 }
 
-// In makes the error of an operation on something; nil if err is.
+// In returns the error of an operation on an object; nil if err is nil.
 func In(op, on string, err error) error {
 	if err == nil {
 		return nil
@@ -45,16 +46,16 @@ func (e *Error) Error() string {
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// packages are those whose names stand before the errors of this module.
+// packages are the packages whose names begin the errors of this module.
 var packages = []string{
 	"cache", "client", "lock", "members", "nodes", "plan", "pool", "queue",
 }
 
-// Reason is the text of an error without the operations and the package at its beginning: for the
-// end of a longer one.
+// Reason returns the text of an error without the operations and the package at its beginning, for
+// use at the end of a longer text.
 func Reason(err error) string {
 	for {
-		inner, ok := err.(*Error) //nolint:errorlint // only what is outermost is left out
+		inner, ok := err.(*Error) //nolint:errorlint // only the outermost error counts
 		if !ok {
 			break
 		}
@@ -71,7 +72,7 @@ func Reason(err error) string {
 	return text
 }
 
-// Because makes an error that is both a fact and the reason for it.
+// Because returns an error that matches both a fact and the reason for it.
 func Because(fact, reason error) error { return &because{fact, reason} }
 
 type because struct{ fact, reason error }
@@ -80,7 +81,7 @@ func (b *because) Error() string { return b.fact.Error() + ": " + Reason(b.reaso
 
 func (b *because) Unwrap() []error { return []error{b.fact, b.reason} }
 
-// Join makes one error of several, nil if all are nil. Its text is one line.
+// Join joins several errors into one, nil if all are nil. Its text is one line.
 func Join(errs ...error) error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	switch len(errs) {
@@ -107,11 +108,12 @@ func (j joined) Error() string {
 
 func (j joined) Unwrap() []error { return j }
 
-// Cause returns why a context has ended, nil if it has not. It is the cause, and
-// [context.Canceled] or [context.DeadlineExceeded] too.
+// Cause returns the reason why a context has ended, nil if it has not. The error matches the cause,
+// and also [context.Canceled] or [context.DeadlineExceeded].
 func Cause(ctx context.Context) error { return both(context.Cause(ctx), ctx.Err()) }
 
-// Canceled makes a reason the cause of a context that is cancelled: it is [context.Canceled] too.
+// Canceled returns the cause to cancel a context with for a reason. It also matches
+// [context.Canceled].
 func Canceled(reason error) error { return both(reason, context.Canceled) }
 
 func both(cause, ended error) error {
@@ -121,7 +123,7 @@ func both(cause, ended error) error {
 	return &end{cause, ended}
 }
 
-// end is the end of a context.
+// end is the error of a context that has ended.
 type end struct{ cause, ended error }
 
 func (e *end) Error() string { return e.cause.Error() }

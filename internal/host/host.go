@@ -1,5 +1,6 @@
-// Package host is a member's environment: clock, network and disk. By default it is the machine's.
-// Tests supply others that they can slow down, break and stop, around the same member that ships.
+// Package host is a member's environment: clock, network and disk. By default, it is the machine's.
+// Tests supply an environment that they can slow down, break and stop, and run in it the same
+// member that ships.
 package host
 
 import (
@@ -32,8 +33,8 @@ var Use func(config any, h *Host)
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // Clock returns a function that reads the clock that times leases. This clock keeps running while
-// the machine is suspended, as time does for the leases' holders. Clock fails if the system has no
-// such clock.
+// the machine is suspended, because time also passes for the leases' holders. Clock fails if the
+// system has no such clock.
 func (h *Host) Clock() (func() time.Duration, error) {
 	if h != nil {
 		return h.Boot, nil
@@ -62,7 +63,7 @@ func (h *Host) Open(ctx context.Context, u url.URL) (net.Listener, error) {
 	return h.Listen(ctx, u)
 }
 
-// Dialer returns how to dial other machines, nil for the default.
+// Dialer returns the function for dialing other machines, nil for the default.
 func (h *Host) Dialer() Dial {
 	if h == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // Memory returns how many bytes of memory this process may use: the machine's, or less if its
-// control groups or GOMEMLIMIT say so. It returns 0 if that is unknown.
+// control groups or GOMEMLIMIT set a lower limit. It returns 0 if that is unknown.
 func Memory() uint64 { return min(memory(), uint64(debug.SetMemoryLimit(-1))) }
 
 // groupMemory returns the lowest memory limit of the control groups of this process (cgroups(7)),

@@ -1,8 +1,8 @@
-// Package intercept splits the interceptor of a stream into two halves: what happens before the
-// handler is called, and what happens when the stream has ended.
+// Package intercept splits the interceptor of a stream into two halves: one runs before the handler
+// is called, and one after the stream has ended.
 //
 // A grpc.StreamServerInterceptor calls the handler. So a stream needs a goroutine that remains in
-// all of its interceptors until it ends, and its stack is most of what an idle client costs. With
+// all of its interceptors until it ends, and its stack is most of the cost of an idle client. With
 // halves, an idle stream needs no goroutine: see [Service].
 package intercept
 

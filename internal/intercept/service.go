@@ -7,8 +7,9 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Inside returns a service with interceptors before its methods, inside those of the server, which
-// see what is refused. unary returns the one for a call, or nil for none; streams may be nil.
+// Inside returns a service with interceptors before its methods. The interceptors of the server are
+// outside of these, and see which calls are rejected. unary returns the one for a call, or nil for
+// none; streams may be nil.
 func Inside(
 	d grpc.ServiceDesc, unary func(context.Context) grpc.UnaryServerInterceptor, streams Stream,
 ) *grpc.ServiceDesc {

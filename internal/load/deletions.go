@@ -86,7 +86,8 @@ func (d *Deletions) Seen(i int) (at time.Time, ok bool) {
 }
 
 // Lateness adds to h how long after its expiry each key was deleted. Expiry counts from the sending
-// of the last renewal, so if a key is deleted early, the server is wrong, whatever the network did.
+// of the last renewal, so if a key is deleted early, the server is wrong, regardless of delays in
+// the network.
 func (d *Deletions) Lateness(h *Histogram, sent []time.Time, ttl time.Duration) error {
 	for i := range d.seen {
 		at, ok := d.Seen(i)

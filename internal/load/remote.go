@@ -17,7 +17,7 @@ import (
 // Operations are what a Remote can measure, in this order.
 var Operations = []string{"grant", "put", "read", "renew", "expire"}
 
-// A Remote measures a running server, whatever it is. All it creates is on leases of ten minutes,
+// A Remote measures any running server. Everything that it creates is on leases of ten minutes,
 // which Run revokes at the end.
 type Remote struct {
 	Client *Client
@@ -47,7 +47,7 @@ type Remote struct {
 	progressMu sync.Mutex // held while Progress is called
 }
 
-// A Report has the results of a Remote.
+// A Report contains the results of a Remote.
 type Report struct {
 	Endpoints  []string    `json:"endpoints"`
 	Callers    int         `json:"callers"`
@@ -59,7 +59,7 @@ type Report struct {
 	Left int `json:"left,omitempty"`
 }
 
-// An Operation has the results for one of the Operations.
+// An Operation contains the results for one of the Operations.
 type Operation struct {
 	Name  string  `json:"name"`
 	Count uint64  `json:"count"`
@@ -93,9 +93,10 @@ const (
 	manyLeases = 50_000
 	// sweepTime is the timeout for revoking at the end.
 	sweepTime = time.Minute
-	// slowest is by how much an operation may exceed its time.
+	// slowest is how much longer than its time an operation may take.
 	slowest = 30 * time.Second
-	// expiring is the TTL, in seconds, of leases that shall expire: the shortest that etcd grants.
+	// expiring is the TTL, in seconds, of leases that are meant to expire: the shortest that etcd
+	// grants.
 	expiring = 2
 )
 
@@ -120,7 +121,7 @@ func (r *Remote) Check() error {
 }
 
 // Run measures the operations one after the other, and deletes what it created, even if ctx ends.
-// After an error, the report has what was measured before.
+// After an error, the report contains the results so far.
 func (r *Remote) Run(ctx context.Context) (rep Report, err error) {
 	if err := r.Check(); err != nil {
 		return Report{}, err

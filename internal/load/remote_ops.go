@@ -124,8 +124,8 @@ func (r *Remote) renewals(ctx context.Context, t *tally) error {
 	})
 }
 
-// expiries lets leases with a key expire, at the rate at which they were granted, and measures
-// when.
+// expiries lets leases with a key expire, at the rate at which they were granted, and measures how
+// late each ends.
 func (r *Remote) expiries(ctx context.Context, t *tally) error {
 	n := min(r.Count, 2000)
 	prefix := append(append([]byte{}, r.prefix...), "end/"...)

@@ -66,7 +66,7 @@ type Usage struct {
 	RSS int64
 }
 
-// A page has what /metrics says about its process.
+// A page contains the values in /metrics about its process.
 type page struct {
 	Usage
 	// began is its start time in seconds, which distinguishes processes of a host.
@@ -120,7 +120,7 @@ func pageUsage(ctx context.Context, c *http.Client, url string) (page, error) {
 	return parseMetrics(r.Body)
 }
 
-// parseMetrics reads the metrics about the process that every Prometheus client has.
+// parseMetrics reads the process metrics that every Prometheus client exports.
 func parseMetrics(text io.Reader) (page, error) {
 	metrics := map[string]float64{}
 	lines := bufio.NewScanner(text)

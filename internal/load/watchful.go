@@ -21,12 +21,12 @@ const (
 	hopeless = 5 * time.Second
 )
 
-// A Weather has the conditions for a lease holder, as Watchful measured them.
+// A Weather describes the conditions for a lease holder, as measured by Watchful.
 type Weather struct {
 	RoundTrip Histogram
 	// Sent counts renewals, Lost those without an answer.
 	Sent, Lost int
-	// Pauses are times of at least 10 ms in which this process did not run.
+	// Pauses are times of at least 10 ms during which this process did not run.
 	Pauses Histogram
 	Took   time.Duration
 }
@@ -76,8 +76,8 @@ func Watchful(
 type watchful struct {
 	lease  int64
 	stream pb.Lease_LeaseKeepAliveClient
-	// sent has the time of each renewal that has no answer yet. A lease's answers on one stream
-	// come in order.
+	// sent holds the time of each renewal that has no answer yet. A lease's answers on one stream
+	// arrive in order.
 	sent    chan time.Time
 	weather Weather
 	failed  error // of receive

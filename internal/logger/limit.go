@@ -25,8 +25,8 @@ const (
 	maxErrorText = 16 << 10
 )
 
-// maxMessages is how many kinds of message have a rate of their own among the records without a
-// source location. The kind is the first three words. All others share one rate.
+// maxMessages is how many kinds of message without a source location have a rate of their own. The
+// kind is the first three words. All other such messages share one rate.
 const maxMessages = 100
 
 // suppressedKey is the attribute with the number of lines from the same place that were dropped

@@ -111,7 +111,8 @@ func (q *Queue) run() {
 	q.mu.Unlock()
 }
 
-// pass writes a batch, and reports what was dropped before it. It returns the memory for reuse.
+// pass writes a batch, and reports the number of lines dropped before it. It returns the memory for
+// reuse.
 func (q *Queue) pass(batch []byte) []byte {
 	n, err := q.to.Write(batch)
 	q.mu.Lock()

@@ -14,7 +14,7 @@ var ErrTooManyFailures = errors.New(
 	"login: too many logins failed; wait some seconds, then log in again")
 
 // The number of logins that may fail in a row, and the time after which another may. A user has
-// many times the allowance of an address, so nobody can lock out a user from a single address.
+// many times the allowance of an address, so no client can lock out a user from a single address.
 const (
 	failuresPeriod = 5 * time.Second // per address, and per user at an address where the user is known
 	userFactor     = 10
@@ -27,9 +27,9 @@ const maxTracked = 1 << 14
 // Failures limits the passwords that strangers can try.
 //
 // A failed login costs one try of its address and one of its user. Callers without tries left are
-// refused before their password is checked, until another try has accrued. A user who has logged in
-// from an address has separate tries there, so that the user can log in from there whatever
-// strangers try. Successful logins cost nothing.
+// rejected before their password is checked, until another try has accrued. A user that has logged
+// in from an address has separate tries there, so that strangers cannot keep the user from logging
+// in from that address. Successful logins cost nothing.
 type Failures struct {
 	most int // in a row, per address; 0: no limit
 	now  func() time.Time

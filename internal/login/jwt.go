@@ -179,7 +179,7 @@ func (j *jsonWebTokens) find(token string) (claims, bool) {
 	return *c, true
 }
 
-// note remembers that a token's signature is valid, and forgets tokens that have expired.
+// note caches that a token's signature is valid, and evicts tokens that have expired.
 func (j *jsonWebTokens) note(token string, c claims) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

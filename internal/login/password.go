@@ -28,7 +28,7 @@ var (
 // A TooShortError reports that a new password is too short.
 type TooShortError struct{ Least int }
 
-// Error says how long the password must be.
+// Error returns a text with the minimum length.
 func (e *TooShortError) Error() string {
 	return fmt.Sprintf("login: a password needs at least %d characters (--min-password-length)",
 		e.Least)
@@ -38,7 +38,7 @@ func (e *TooShortError) Error() string {
 //
 // Hashing is expensive on purpose (50 ms of CPU time by default), so at most half of the
 // processors, but at least one, compute hashes at the same time. The others continue to renew
-// leases, however many clients log in.
+// leases, no matter how many clients log in.
 type Passwords struct {
 	cost     int
 	least    int // minimum length of new passwords, in characters
@@ -100,8 +100,8 @@ func (p *Passwords) Hash(ctx context.Context, password string) ([]byte, error) {
 // Login is an attempt to log in with a password.
 type Login struct {
 	User, Password string
-	// Address identifies the origin of the login. It must be something that no one can have many
-	// of.
+	// Address identifies the origin of the login. It must be something of which no client can have
+	// many.
 	Address string
 	// Hash is the hash of the user's password, or nil if there is none.
 	Hash []byte

@@ -30,9 +30,9 @@ type Caller struct {
 	HasRevision bool
 }
 
-// Users is what tokens are checked against: the users as this member currently knows them.
+// Users are the users, in this member's current state, that tokens are checked against.
 type Users interface {
-	// Hash returns the hash of a user's password. It returns false for a user who has none.
+	// Hash returns the hash of a user's password. It returns false for a user without one.
 	Hash(user string) ([]byte, bool)
 	// Revision returns the revision of the users and roles.
 	Revision() uint64
@@ -47,8 +47,8 @@ type Provider interface {
 	// Check returns the caller that a token identifies. Its error is ErrInvalid.
 	Check(token string, u Users) (Caller, error)
 	// Key returns the public key that all members need to check the next tokens of this one, or nil
-	// if they need none or know it already. It calls now for the current users. A key that they
-	// once knew and have forgotten must never be used again: in that case, Key returns a new one.
+	// if they need none or have it already. It calls now for the current users. A key that they
+	// once had and have dropped must never be used again: in that case, Key returns a new one.
 	Key(now func() Users) []byte
 }
 

@@ -33,7 +33,7 @@ var encoding = base64.RawURLEncoding.Strict()
 //
 // etcd sends each login through the log, so that all members know its token. Here the log contains
 // a public key for each member that has issued a token since it started, and members check the
-// signature: nobody can make a token from the log or a backup, and a login takes no log entry. As
+// signature. So no token can be made from the log or a backup, and a login takes no log entry. As
 // in etcd, a token is renewed by use, but only at the member where it is used. A member that has
 // not seen it yet counts from the login, by the machine's clock: if clocks differ by more than the
 // TTL of the tokens, clients have to log in repeatedly.
@@ -44,7 +44,7 @@ type simple struct {
 
 	mu  sync.Mutex // guards what follows
 	key ed25519.PrivateKey
-	// used means that tokens have been issued with the key.
+	// used is true if tokens have been issued with the key.
 	used bool
 	// seen contains tokens that have been checked. If there are too many, the least recently used
 	// ones expire as if they had not been used.
@@ -171,7 +171,7 @@ func (s *simple) open(token string, u Users) (use, bool) {
 	return k, age.Abs() < s.ttl
 }
 
-// note records the use of a token, and forgets those that have expired.
+// note records the use of a token, and evicts those that have expired.
 func (s *simple) note(token string, k use) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

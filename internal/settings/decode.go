@@ -24,12 +24,12 @@ func fail(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf(":%d: %s", n.Line, fmt.Sprintf(format, args...))
 }
 
-// decode sets the value of a name.
+// decode sets the variable for a name.
 func decode(n *yaml.Node, v reflect.Value, name string) error {
 	if IsNull(n) {
 		return nil
 	}
-	at := n.Line // of the alias, not of what it refers to
+	at := n.Line // of the alias, not of its target
 	n = Meant(n)
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -2,7 +2,7 @@ package settings
 
 import "github.com/agnivade/levenshtein"
 
-// Nearest returns the name that was most likely meant, or "".
+// Nearest returns the name that was most likely intended, or "".
 func Nearest(typed string, names []string) string {
 	best, least := "", max(len(typed)/3, 2)+1
 	for _, n := range names {

@@ -42,7 +42,7 @@ func Parse(text []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// IsNull reports whether a name has no value, as for many in etcd's sample file.
+// IsNull reports whether a name has no value, like many names in etcd's sample file.
 func IsNull(n *yaml.Node) bool {
 	n = Meant(n)
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// started are the programs that Start has started and Wait has not seen end.
+// started are the programs that Start has started and Wait has not returned for.
 var started struct {
 	sync.Mutex
 	once sync.Once

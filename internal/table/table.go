@@ -1,5 +1,5 @@
-// Package table draws tables of text as etcdctl does: frames of box-drawing
-// characters, centred headings in capitals, cells to the right.
+// Package table draws tables of text like etcdctl: frames of box-drawing characters, centered
+// headings in capitals, right-aligned cells.
 //
 // It draws whole tables only, as wide as their content.
 package table
@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Write draws a table. In a heading an underscore is a space, and in a cell a line break begins
+// Write draws a table. In a heading, an underscore becomes a space; in a cell, a line break begins
 // another line of the cell. A row may have fewer cells than there are headings.
 func Write(w io.Writer, head []string, rows [][]string) error {
 	titles := make([]string, len(head))
@@ -53,7 +53,7 @@ func Write(w io.Writer, head []string, rows [][]string) error {
 	return err
 }
 
-// split makes lines of n cells of a row whose cells may have several.
+// split splits a row of n cells into lines, since a cell may have several.
 func split(row []string, n int) [][]string {
 	lines := [][]string{make([]string, n)}
 	for i, text := range row[:min(n, len(row))] {
@@ -86,10 +86,10 @@ func cell(b *strings.Builder, left int, text string, right int) {
 	b.WriteByte(' ')
 }
 
-// wide has the scripts whose characters take two columns of a terminal.
+// wide lists the scripts with characters that take two columns of a terminal.
 var wide = []*unicode.RangeTable{unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana}
 
-// Width is how many columns of a terminal s takes.
+// Width returns how many columns of a terminal s takes.
 func Width(s string) int {
 	n := 0
 	for _, r := range s {
@@ -108,8 +108,8 @@ func Width(s string) int {
 
 func isEmoji(r rune) bool { return r >= 0x1f300 && r <= 0x1faff }
 
-// Readable is a text that others have chosen, as people may see it: as it is, or quoted if there
-// is anything in it that a terminal might obey, or not show.
+// Readable returns text from an untrusted source in printable form: unchanged, or quoted if it
+// contains anything that a terminal might interpret or not show.
 func Readable(text string) string {
 	if strings.ContainsFunc(text, unprintable) || !utf8.ValidString(text) {
 		return strconv.Quote(text)

@@ -15,7 +15,7 @@ const id = "0123456789abcdef."
 // isID reports whether the end of a key is the ID of a lease, possibly with a number.
 func isID(s string) bool { return s != "" && strings.Trim(s, id) == "" }
 
-// Prefix returns the prefix of the queue that a key is in, if it is in one at all.
+// Prefix returns the prefix of the queue that contains a key, if there is one.
 func Prefix(key string) string { return strings.TrimRight(key, id) }
 
 // IsPrefix reports whether a queue may have this prefix. A prefix that ends like a key cannot be
@@ -36,8 +36,8 @@ type Ticket struct {
 	Key      string
 }
 
-// Compare orders tickets by age. Of keys that one transaction created, the smaller is first, so
-// there is always one that waits for no other.
+// Compare orders tickets by age. Of keys created by one transaction, the smaller is first, so there
+// is always a ticket that waits for no other.
 func (t Ticket) Compare(o Ticket) int {
 	return cmp.Or(cmp.Compare(t.Revision, o.Revision), strings.Compare(t.Key, o.Key))
 }

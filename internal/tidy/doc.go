@@ -1,9 +1,9 @@
-// Package tidy holds tests of the repository itself: which package may import which, what the
-// deterministic packages must not touch, how large types and public packages may become, and
-// that documents refer only to what exists.
+// Package tidy contains tests of the repository itself: permitted imports, restrictions on the
+// deterministic packages, limits on the size of types and public packages, and references in
+// documents, which must exist.
 //
-// A rule is here if breaking it has hurt before and neither the compiler, go vet nor staticcheck
-// would notice. There is nothing to import. Run the rules with
+// A rule is here if a violation has caused harm before and neither the compiler, go vet nor
+// staticcheck would detect it. The package exports nothing. Run the tests with
 //
 //	go test ./internal/tidy
 package tidy

@@ -165,7 +165,7 @@ func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 	q.SpanProcessor.OnEnd(s)
 }
 
-// counted is an exporter that counts spans, and logs when the collector begins and stops failing.
+// counted is an exporter that counts spans, and logs when the collector starts and stops failing.
 type counted struct {
 	sdk.SpanExporter
 	queue   *queue

@@ -6,5 +6,5 @@ const (
 	Newest byte = 1
 )
 
-// names has, for each cluster version, the release that introduced it; there is no version 0.
+// names lists, for each cluster version, the release that introduced it; there is no version 0.
 var names = []string{"", "0.1"}

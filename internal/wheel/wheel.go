@@ -1,15 +1,14 @@
 // Package wheel is a hierarchical timing wheel over dense integer handles.
 //
-// A [Wheel] remembers for each handle an instant in milliseconds, and gives
-// the handle back when its clock has reached that instant. Adding and removing
-// are O(1); advancing is amortised O(1) an entry, however far the clock jumps
-// and however far away the instants are: an entry moves at most once a level
-// on its way down.
+// A [Wheel] stores an instant in milliseconds for each handle, and fires the handle when its clock
+// reaches that instant. Adding and removing are O(1). Advancing is amortized O(1) per entry, no
+// matter how far the clock jumps and how far away the instants are: an entry moves at most once per
+// level on its way down.
 //
 // The caller numbers its items densely from zero (slots of a slab): the wheel holds an array with
-// 16 bytes for every handle up to the largest one ever added, with no allocation and no pointer an
-// entry. It is not safe for concurrent use, reads no clock, and does not say in which order entries
-// fire that the same Advance reaches.
+// 16 bytes for every handle up to the largest one ever added, without an allocation or a pointer
+// per entry. It is not safe for concurrent use, reads no clock, and does not specify the order in
+// which entries fire during the same Advance.
 package wheel
 
 import (
@@ -18,13 +17,13 @@ import (
 )
 
 const (
-	levelBits = 6 // 64 slots a level: their occupancy is one word
+	levelBits = 6 // 64 slots per level: their occupancy fits into one word
 	slots     = 1 << levelBits
 	// levels of 64 slots each cover every non-negative int64.
 	levels = (63 + levelBits - 1) / levelBits
 
-	// Two lists in addition to the slots: entries added at an instant that has passed already, and
-	// those that Advance has taken out to fire, or to move to a lower level.
+	// Two lists in addition to the slots: entries added at an instant that has already passed, and
+	// entries that Advance has taken out, to fire them or to move them to a lower level.
 	overdue = levels * slots
 	firing  = overdue + 1
 	lists   = firing + 1
@@ -45,7 +44,7 @@ const (
 )
 
 // entry is a handle's position. Invariant: prev == absent if and only if the handle is not in the
-// wheel; otherwise the neighbours point back at it.
+// wheel; otherwise the neighbors point back to it.
 type entry struct {
 	at         int64
 	prev, next uint32
@@ -54,10 +53,9 @@ type entry struct {
 // Wheel holds the entries. The zero value is not usable: call New.
 type Wheel struct {
 	pages []*[pageSize]entry
-	// elapsed is how far the wheel has turned. Invariant: an entry in slot s
-	// of level v agrees with elapsed in every digit (of levelBits) above v, and
-	// has s, more than elapsed's, as digit v. So lower levels come first, and
-	// within a level lower slots.
+	// elapsed is how far the wheel has turned. Invariant: an entry in slot s of level v agrees with
+	// elapsed in every digit (of levelBits) above v, and its digit v is s, which is greater than
+	// that of elapsed. So lower levels come first, and within a level lower slots.
 	elapsed int64
 	// now is the time passed to the last Advance. Invariant: it is elapsed or, while there may be
 	// something left to fire, later.
@@ -93,8 +91,8 @@ func (w *Wheel) At(handle uint32) (at int64, ok bool) {
 	return e.at, e.prev != absent
 }
 
-// Add has the handle fire at the instant at, or with the next Advance if that
-// has passed. A handle that is in the wheel already is moved.
+// Add makes the handle fire at the instant at, or with the next Advance if that has passed. A
+// handle that is in the wheel already is moved.
 func (w *Wheel) Add(handle uint32, at int64) {
 	if handle > maxHandle {
 		panic(fmt.Sprintf("wheel: handle %d is too large", handle))
@@ -109,7 +107,7 @@ func (w *Wheel) Add(handle uint32, at int64) {
 	w.place(handle)
 }
 
-// Remove takes the handle out and reports whether it was in.
+// Remove takes the handle out and reports whether it was in the wheel.
 func (w *Wheel) Remove(handle uint32) bool {
 	if _, ok := w.At(handle); !ok {
 		return false
@@ -119,19 +117,18 @@ func (w *Wheel) Remove(handle uint32) bool {
 	return true
 }
 
-// Advance moves the clock to now and calls fire for every handle whose instant
-// has come, after taking it out. fire may add and remove handles, this one
-// too; what it adds at an instant that has passed fires with the next Advance.
-// It panics if now is before the clock.
+// Advance moves the clock to now and calls fire for every handle whose instant has come, after
+// taking it out. fire may add and remove handles, including this one; a handle that it adds at an
+// instant that has passed fires with the next Advance. It panics if now is before the clock.
 //
-// It processes no more than most entries, so that the caller's steps stay short however many are
-// due at one instant. The rest fires with the next calls, and until then Next returns now.
+// It processes no more than most entries, so that the caller's steps stay short no matter how many
+// are due at one instant. The rest fires with the next calls, and until then Next returns now.
 func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	if now < w.now {
 		panic(fmt.Sprintf("wheel: clock goes back from %d to %d", w.now, now))
 	}
 	w.now = now
-	if w.heads[firing] != nobody { // what the call before has left
+	if w.heads[firing] != nobody { // left by the previous call
 		most = w.look(most, fire)
 	} else {
 		most = w.drain(overdue, most, fire)

@@ -1,5 +1,5 @@
-// Package issuertest has an issuer of tokens for tests: a server with a discovery document and a
-// key set, real keys, and tokens that are valid, or invalid in any way that a test needs.
+// Package issuertest contains an issuer of tokens for tests: a server with a discovery document and
+// a key set, real keys, and tokens that are valid, or invalid in any way that a test needs.
 package issuertest
 
 import (
@@ -159,7 +159,7 @@ func (i *Issuer) Drop(kid string) {
 	delete(i.keys, kid)
 }
 
-// Break makes the issuer answer with errors, or ends that.
+// Break makes the issuer answer with errors, or stop doing so.
 func (i *Issuer) Break(broken bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
