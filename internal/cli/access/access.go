@@ -204,7 +204,7 @@ func (a commands) userPasswd() app.Command {
 func (a commands) newPassword(user string, interactive bool) (string, error) {
 	if !interactive {
 		var password string
-		// No word at all is an empty password, which the server accepts or refuses.
+		// If there is no word, the password is empty; the server accepts or rejects that.
 		_, _ = fmt.Fscanf(a.Stdin, "%s", &password)
 		return password, nil
 	}
@@ -273,7 +273,7 @@ func showRoleList(resp *clientv3.AuthRoleListResponse) app.Answer {
 	return ans
 }
 
-// permFlags say how the keys of a permission are to be read.
+// permFlags determine how the keys of a permission are interpreted.
 type permFlags struct{ prefix, fromKey bool }
 
 func (f *permFlags) register(fs *pflag.FlagSet) {

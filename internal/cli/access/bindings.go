@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// boundAt has the bindings of the member at an endpoint.
+// boundAt holds the bindings of the member at an endpoint.
 type boundAt struct {
 	Endpoint string                   `json:"endpoint"`
 	Bindings json.RawMessage          `json:"bindings"`

@@ -1,4 +1,4 @@
-// Package access has the commands for access control: users, roles, permissions and limits.
+// Package access implements the commands for access control: users, roles, permissions and limits.
 package access
 
 import (

@@ -147,7 +147,7 @@ func (f *firstAccess) addUser(ctx context.Context, c *clientv3.Client, user, rol
 	return nil
 }
 
-// undo removes what was made because of the error why, which it returns.
+// undo removes everything that was created, because of the error why, which it returns.
 func (f *firstAccess) undo(why error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
 	defer cancel()

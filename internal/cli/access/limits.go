@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// limitUsages has the usage of each resource's flag.
+// limitUsages contains the usage text of each resource's flag.
 var limitUsages = map[pb.Limit_Resource]string{
 	pb.Limit_RESOURCE_LEASES:     "leases that belong to it",
 	pb.Limit_RESOURCE_LEASE_KEYS: "keys with a lease whose current value it wrote",
@@ -117,7 +117,7 @@ func limitsCommand(d app.Command, of func(l *pb.Limits, name string)) app.Comman
 	return d
 }
 
-// limited names the principal of limits, or the group of them.
+// limited returns the name of the principal, or group of principals, that limits apply to.
 func limited(l *pb.Limits) string {
 	switch {
 	case l.User != "":

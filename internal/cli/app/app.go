@@ -1,5 +1,5 @@
-// Package app has what all commands share: the process, the flags of all client commands, clients,
-// output formats, messages, exit codes, and [Command], which describes a command.
+// Package app contains what all commands share: the process, the flags of all client commands,
+// clients, output formats, messages, exit codes, and [Command], which describes a command.
 package app
 
 import (
@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/internal/logger"
 )
 
-// A Process is all that commands may use of the process that runs them.
+// A Process is everything that commands may use of the process that runs them.
 type Process struct {
 	Args   []string // without the program's name
 	Env    []string // "NAME=value"; of duplicate names the last one counts
@@ -30,10 +30,11 @@ type Process struct {
 	// signals.
 	Notify func(to chan<- os.Signal, signals ...os.Signal) (stop func())
 	// Program is the path of this program. It is started again, with [WatchdogCommand], to kill
-	// commands whose lock ends while this process is stopped. If it is empty, nothing kills them.
+	// commands if their lock ends while this process is stopped. If it is empty, nothing kills
+	// them.
 	Program string
-	// Shared means that other commands run in the same process, so that gRPC's log, which is
-	// global, is left alone.
+	// Shared is set if other commands run in the same process, so that gRPC's log, which is global,
+	// is not changed.
 	Shared bool
 }
 
@@ -87,7 +88,7 @@ type App struct {
 	DialError   DialError // of a connection
 
 	Mu   sync.Mutex // guards Stdout and Stderr, so that answers do not mix, and line
-	line *waitLine  // nil while nothing is waited for
+	line *waitLine  // nil unless the command waits
 
 	messages *logger.Queue // to Stderr; nil before the first
 	stuck    bool          // the last message was not read in time
@@ -104,8 +105,8 @@ func (a *App) Complain(format string, args ...any) {
 	a.messageLocked([]byte(Harmless(fmt.Sprintf(format, args...))))
 }
 
-// messageLocked writes to standard error, in order with other output while that is read. If the
-// reader stops, a command that holds something must continue.
+// messageLocked writes to standard error, in order with other output while that is being read. If
+// the reader stops, a command that holds a lease must still continue.
 func (a *App) messageLocked(text []byte) {
 	if a.Stderr == io.Discard { // while a screen is shown
 		return

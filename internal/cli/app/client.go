@@ -18,8 +18,7 @@ import (
 )
 
 // Prepare evaluates the flags for the connection and the output. As in etcdctl, commands call it
-// after checking their own arguments, so that if there are two mistakes, both programs report the
-// same one.
+// after checking their own arguments, so that both programs report the same one of two mistakes.
 func (a *App) Prepare() (*clientv3.ConfigSpec, error) {
 	a.startLogging()
 	eps, err := a.discover()
@@ -50,8 +49,8 @@ func (a *App) Prepare() (*clientv3.ConfigSpec, error) {
 	}, nil
 }
 
-// startLogging sets up gRPC's log. By default it omits warnings: users do not care about each lost
-// connection.
+// startLogging sets up gRPC's log. By default it omits warnings: most users do not need to see each
+// lost connection.
 func (a *App) startLogging() {
 	if a.Shared {
 		return
@@ -292,8 +291,8 @@ func (a *App) Answers(c *clientv3.Client, endpoint string) error {
 	return nil
 }
 
-// EachEndpoint calls do for each endpoint in turn, and prints which ones did not answer. It returns
-// the last error.
+// EachEndpoint calls do for each endpoint in turn, and prints the ones that did not answer. It
+// returns the last error.
 func (a *App) EachEndpoint(
 	cluster bool, what string, do func(context.Context, *clientv3.Client, string) error,
 ) (failure, err error) {

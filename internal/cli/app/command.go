@@ -41,7 +41,7 @@ type (
 	nativeCall func(ctx context.Context, c *client.Client, args []string) (Answer, error)
 )
 
-// A programArg says whether a command runs a program, given after "--".
+// A programArg determines whether a command runs a program, given after "--".
 type programArg int
 
 const (
@@ -50,7 +50,7 @@ const (
 	MustRun              // MustRun is for commands that require a program.
 )
 
-// Make returns the command as one of the library cobra.
+// Make returns the command as a cobra command.
 func (a *App) Make(d Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: d.Use, Short: d.Short, Long: d.Long, DisableFlagsInUseLine: true,

@@ -20,18 +20,18 @@ const (
 	wordPatience = time.Second
 )
 
-// A WordList returns words of the cluster that begin with what was typed.
+// A WordList returns words of the cluster that begin with the typed text.
 type WordList func(ctx context.Context, c *clientv3.Client, typed string) ([]string, error)
 
-// CompleteLive makes shells ask the cluster for possible arguments of a command.
+// CompleteLive makes shells query the cluster for possible arguments of a command.
 func (a *App) CompleteLive(lists []WordList) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.words(cmd.Root(), lists[min(len(args), len(lists)-1)], typed)
 	}
 }
 
-// words asks the cluster. If a flag is wrong, or a password would have to be entered, it offers
-// nothing: during completion there is no place for messages.
+// words queries the cluster. If a flag is wrong, or a password would have to be entered, it offers
+// nothing: during completion, messages cannot be shown.
 func (a *App) words(
 	root *cobra.Command, list WordList, typed string,
 ) ([]string, cobra.ShellCompDirective) {
@@ -62,7 +62,7 @@ func (a *App) words(
 	return fitting(found, typed), nothing
 }
 
-// fitting returns the words that begin with what was typed and that can be typed.
+// fitting returns the words that begin with the typed text and that can be typed.
 func fitting(words []string, typed string) []string {
 	words = slices.DeleteFunc(words, func(w string) bool {
 		return w == "" || !strings.HasPrefix(w, typed) || Readable(w) != w

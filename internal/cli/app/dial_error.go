@@ -19,7 +19,7 @@ import (
 
 // logger returns the logger for etcd's client library. It warns of failed calls, which the command
 // reports itself, so nothing is printed without --debug. Only the reason for a failed connection is
-// kept, because the error of a call that timed out does not have it.
+// kept, because the error of a call that timed out does not contain it.
 func (a *App) logger(why *DialError) (*zap.Logger, error) {
 	if a.Flags.debug {
 		return logutil.CreateDefaultZapLogger(zap.InfoLevel)
@@ -27,8 +27,8 @@ func (a *App) logger(why *DialError) (*zap.Logger, error) {
 	return zap.New(why), nil
 }
 
-// DialError remembers why a connection could not be made: the last reason in the log, as it
-// implements zapcore.Core. It also has the cause code of the last failed call, which the library
+// DialError records why a connection could not be made. It implements zapcore.Core, and keeps the
+// last reason in the log. It also keeps the cause code of the last failed call, which the library
 // drops when it retries until the timeout.
 type DialError struct {
 	mu   sync.Mutex
@@ -121,10 +121,10 @@ func (d *DialError) learn(text string) {
 
 // DialErrorIn finds the reason for a missing connection in an error text of gRPC.
 func DialErrorIn(text string) (why string, found bool) {
-	// The member said why it did not answer, but etcd's library retried until the timeout.
+	// The member sent the reason, but etcd's library retried until the timeout.
 	const late = "request timed out, "
 	if _, why, found = strings.Cut(text, late); found {
-		return strings.TrimSuffix(why, ")"), true // in brackets, after what was attempted
+		return strings.TrimSuffix(why, ")"), true // in brackets, after the attempt
 	}
 	const mark = `connection error: desc = "`
 	_, why, found = strings.Cut(text, mark)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// etcdctl's exit codes, for which scripts test.
+// etcdctl's exit codes, which scripts check.
 const (
 	ExitFailure     = 1   // the server refused, or anything without another code
 	ExitConnection  = 2   // no client could be made, or a lease call failed
@@ -15,13 +15,13 @@ const (
 	ExitBadArgs     = 128 // wrong arguments
 )
 
-// The exit codes of commands that run another one while they hold something. Codes from 0 to 121
-// and above 128 (a signal's number plus 128) are the other command's. So is ExitOwn: it replaces
-// those of its codes that have another meaning here.
+// The exit codes of commands that run another command while they hold a lease. Codes from 0 to 121
+// and above 128 (a signal's number plus 128) are the other command's. ExitOwn replaces the other
+// command's codes that have a meaning of their own here.
 const (
 	ExitTaken    = 122 // could not acquire it in time
 	ExitNoCore   = 123 // the cluster could not be reached, or refused
-	ExitLost     = 124 // the command was stopped, because what it held had ended
+	ExitLost     = 124 // the command was stopped, because its lease had ended
 	ExitOwn      = 125 // the command exited with one of the codes above, or with ExitBadArgs
 	ExitCannot   = 126 // the command cannot be run
 	ExitNoSuch   = 127 // the command does not exist
@@ -34,8 +34,8 @@ const ExitDegraded = 7
 // ExitFound is the exit code of recover if something is wrong and has not been repaired.
 const ExitFound = 9
 
-// ExitError is an error with an exit code. A nil err means that the command has already printed
-// what went wrong.
+// ExitError is an error with an exit code. A nil err means that the command has already printed its
+// error.
 type ExitError struct {
 	Code int
 	Err  error
@@ -55,7 +55,7 @@ func (e *ExitError) Unwrap() error { return e.Err }
 // Reported reports whether the user has already seen the error.
 func (e *ExitError) Reported() bool { return e.Err == nil }
 
-// Reported returns the error of a command that has printed what went wrong.
+// Reported returns the error of a command that has already printed its error.
 func Reported(code int) error { return &ExitError{Code: code} }
 
 // WithCode adds an exit code to err unless it is nil.

@@ -119,7 +119,7 @@ func envName(prefix, flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// FromEnv sets each flag that was not on the command line from its environment variable. Unlike in
+// FromEnv sets each flag that is not on the command line from its environment variable. Unlike in
 // etcdctl, a flag overrides a variable instead of conflicting with it, and an invalid variable is
 // an error.
 func (g *globalFlags) FromEnv(fs *pflag.FlagSet, getenv func(string) string) error {

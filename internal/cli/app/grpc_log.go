@@ -18,7 +18,7 @@ var GrpcLog = sync.OnceValue(func() *switchedLog {
 	return l
 })
 
-// A switchedLog is a log whose destination may be changed at any time, by any goroutine.
+// A switchedLog is a log with a destination that may be changed at any time, by any goroutine.
 type switchedLog struct {
 	grpclog.LoggerV2
 	all, errs *switchedWriter // at most one of them has a destination
@@ -37,13 +37,13 @@ func (l *switchedLog) setAll(w io.Writer) {
 	l.all.set(w)
 }
 
-// V reports whether details of this level are wanted, so that they are not formatted in vain.
+// V reports whether details of this level are wanted, so that others are not formatted.
 func (l *switchedLog) V(level int) bool {
 	return l.all.wanted() && l.LoggerV2.V(level)
 }
 
-// A switchedWriter writes to a destination that may be changed at any time. Without one it discards
-// what is written.
+// A switchedWriter writes to a destination that may be changed at any time. Without one, it
+// discards its input.
 type switchedWriter struct {
 	mu sync.Mutex
 	w  io.Writer

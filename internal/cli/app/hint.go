@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// maxTypos is how many characters a suggested name may differ from what was typed.
+// maxTypos is by how many characters a suggested name may differ from the typed text.
 const maxTypos = 2
 
 // UnknownCommand is run by commands that only have subcommands. It prints the help, or returns an

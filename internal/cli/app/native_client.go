@@ -23,7 +23,7 @@ import (
 )
 
 // OpenNative returns the client for a command that keeps leases alive. Unlike Open's, it uses
-// leasehold.v1, over one stream, and knows until when its leases are valid.
+// leasehold.v1, over one stream, and tracks until when its leases are valid.
 func (a *App) OpenNative() (*client.Client, error) {
 	spec, err := a.Prepare()
 	if err != nil {
@@ -68,15 +68,15 @@ func (a *App) DialNative(spec *clientv3.ConfigSpec) (*client.Client, error) {
 	return c, nil
 }
 
-// OpenStrict is OpenNative for commands that run others: an error in their flags has an exit code
-// that the other command does not have.
+// OpenStrict is OpenNative for commands that run others: an error in their flags gets an exit code
+// that the other command cannot have.
 func (a *App) OpenStrict() (*client.Client, error) {
 	c, err := a.OpenNative()
 	return c, WithCode(ExitBadArgs, err)
 }
 
-// lastWord is the time that a command has after its timeout to give up, before the user sees that
-// it keeps trying. It is a separate timer, because the process may have been stopped until then.
+// lastWord is the time that a command has after its timeout to give up, before it reports that it
+// keeps trying. It is a separate timer, because the process may have been stopped until then.
 const lastWord = time.Second
 
 // reportOutages reports that there is no member, or no answer because the cluster has no leader,
@@ -126,7 +126,7 @@ func (a *App) reportSilence(c *client.Client, changed <-chan struct{}, patience 
 		_, err := c.Range(ctx, store.Range{Key: "\x00", CountOnly: true})
 		cancel()
 		if errors.Is(err, client.ErrPermissionDenied) {
-			err = nil // the cluster answers: permissions are checked after the read is confirmed
+			err = nil // the cluster answers: permissions are checked after the confirm round
 		}
 		switch {
 		case errors.Is(err, client.ErrClosed):
@@ -171,7 +171,7 @@ func (a *App) LearnDialError(ctx context.Context, c *clientv3.Client) {
 }
 
 // IsBroken reports whether no connection could be made. A connected member that does not answer
-// would not say why either, and time has run out.
+// would give no reason either, and there is no time left.
 func IsBroken(c *clientv3.Client) bool {
 	return c.ActiveConnection().GetState() == connectivity.TransientFailure
 }

@@ -4,5 +4,5 @@ package app
 
 import "os"
 
-// silence does nothing: how to turn off the echo is not known for this system.
+// silence does nothing: turning off the echo is not implemented for this system.
 func silence(*os.File) (restore func()) { return func() {} }

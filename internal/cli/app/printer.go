@@ -22,8 +22,8 @@ import (
 // formats are the values of --write-out.
 var formats = []string{"fields", "json", "protobuf", "simple", "table"}
 
-// An Answer is what a command prints, for each format. If a format's field is nil, the answer does
-// not support it. The zero Answer prints nothing.
+// An Answer is the output of a command, for each format. If a format's field is nil, the answer
+// does not support it. The zero Answer prints nothing.
 type Answer struct {
 	text   string // printed unchanged in every format
 	Code   int    // exit code of the command
@@ -82,7 +82,7 @@ func RowsAnswer(head []string, raw [][]string, json any) Answer {
 // ProtoJSON returns a message in the gateway's JSON.
 func ProtoJSON(m proto.Message) json.RawMessage {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-	if err != nil { // only strings that are not UTF-8, which cannot come over the network
+	if err != nil { // only for strings that are not UTF-8, which the network cannot deliver
 		return json.RawMessage("null")
 	}
 	return b

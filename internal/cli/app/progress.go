@@ -36,7 +36,7 @@ func (a *App) NewProgress() *progressBar {
 	return p
 }
 
-// Show updates the bar if it is time to.
+// Show updates the bar if barEvery has passed.
 func (p *progressBar) Show(what string, done float64) {
 	now := time.Now()
 	if p.w == nil || now.Sub(p.drawn) < barEvery {

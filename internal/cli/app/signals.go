@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// SignalError means that a signal came before anything was held.
+// SignalError means that a signal arrived before the command held anything.
 type SignalError struct{ Signal syscall.Signal }
 
 // Error implements error.
@@ -57,7 +57,7 @@ func (a *App) CancelBySignal(cancel context.CancelCauseFunc) *Interrupt {
 }
 
 // Settle returns once the context has been canceled by a signal that has arrived, if there was one.
-// A command that the same signal ended may be seen to end before that.
+// Otherwise, a command that the same signal ended may be reaped before that.
 func (i *Interrupt) Settle() {
 	settled := make(chan struct{})
 	select {
@@ -98,8 +98,8 @@ func (i *Interrupt) Stop() {
 }
 
 // PassOn stops, and forwards a signal that arrived meanwhile to another listener, which already
-// listens and has received nothing from its channel. So a signal that came too late to end the
-// waiting ends the command that was waited for.
+// listens and has received nothing from its channel. So a signal that arrived too late to end the
+// wait is passed on to the command.
 func (i *Interrupt) PassOn(to chan<- os.Signal) {
 	i.Stop()
 	late := i.taken

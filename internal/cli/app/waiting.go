@@ -17,8 +17,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A waitLine shows on a terminal what a command waits for or does, if that takes more than a
-// second. It is one line, which is removed when the command continues or prints a message.
+// A waitLine shows on a terminal what a command waits for or does, if it takes more than a second.
+// It is one line, which is removed when the command continues or prints a message.
 type waitLine struct {
 	w     io.Writer
 	width func() int

@@ -109,7 +109,7 @@ const whereLogsAre = `The logs of the members are not in this archive. Get them 
 run.json in the data directory says why a member ended last.
 `
 
-// dirOf returns the directory of a member in the archive, whatever characters its name has.
+// dirOf returns the directory of a member in the archive, and handles any characters in its name.
 func dirOf(x *Member) string {
 	name := strings.Map(func(r rune) rune {
 		if r < ' ' || strings.ContainsRune(`/\:*?"<>|`, r) {

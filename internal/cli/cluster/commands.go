@@ -1,5 +1,5 @@
 // Package cluster implements the commands for a cluster and its members: status, membership and
-// maintenance. [State] is the state of a cluster as found by status; other commands build on it.
+// maintenance. [State] is the state of a cluster as observed by status; other commands build on it.
 package cluster
 
 import (

@@ -130,7 +130,7 @@ func (a commands) check(spec *clientv3.ConfigSpec, ep string) health {
 	if err == nil {
 		h.cluster = resp.Header.GetClusterId()
 	}
-	// A denied request went through the cluster, too.
+	// A denied request was confirmed by the cluster, too.
 	if err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		h.Error = err.Error()
 		return h

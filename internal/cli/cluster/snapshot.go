@@ -103,8 +103,8 @@ func createPart(path string) (*os.File, error) {
 		return nil, fmt.Errorf("%s exists and is not a regular file; "+
 			"save to a file", path)
 	}
-	// The name is unpredictable, so no one can have planted a link there: backups often go to
-	// directories that others can write to.
+	// The name is unpredictable, so that no other user can have planted a link there: backups often
+	// go to directories that others can write to.
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
 	if err != nil {
 		// Omit the temporary name from the error.

@@ -65,7 +65,7 @@ Exit codes: 0 healthy; 7 degraded: the cluster serves but needs attention;
 	})
 }
 
-// State is the state of a cluster as found, and the verdict.
+// State is the observed state of a cluster, and the verdict.
 type State struct {
 	Verdict string    `json:"verdict"`
 	Reasons []string  `json:"reasons"`
@@ -75,19 +75,19 @@ type State struct {
 	listed bool // the list of members comes from the cluster
 	// Others are the members behind given endpoints that belong to no listed member.
 	Others []*Member `json:"-"`
-	// Failure is why a read through the leader failed.
+	// Failure is the error of a read through the leader.
 	Failure error `json:"-"`
 	alarms  []string
 	Alarmed map[string][]uint64 `json:"-"` // members that raised each alarm, 0 for none of them
 }
 
-// Member is the state of a member as found.
+// Member is the observed state of a member.
 type Member struct {
 	Name     string `json:"name"`
 	ID       string `json:"id"`
 	Endpoint string `json:"endpoint"`
 	Role     string `json:"role"` // leader, voter or learner
-	// Error is why it does not answer, and Cause is the code for that.
+	// Error is the reason why it does not answer, and Cause is the code for that.
 	Error   string     `json:"error,omitempty"`
 	Cause   cause.Code `json:"cause,omitempty"`
 	Version string     `json:"version"` // of etcd's API
@@ -246,7 +246,7 @@ func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
 	s.Failure = within(func(ctx context.Context) error {
 		_, err := c.Get(ctx, "health")
 		if errors.Is(err, rpctypes.ErrPermissionDenied) {
-			return nil // a denied request went through the leader, too
+			return nil // a denied request was confirmed by the leader, too
 		}
 		return err
 	})
@@ -316,8 +316,8 @@ func (x *Member) ask(l *Lookout, ep string) {
 	}
 }
 
-// Connects returns why a host and port does not accept a connection, within a time limit unless
-// that is 0. It sends nothing.
+// Connects returns an error if a host and port does not accept a connection, within a time limit
+// unless that is 0. It sends nothing.
 func Connects(ctx context.Context, within time.Duration, host string) error {
 	c, err := (&net.Dialer{Timeout: within}).DialContext(ctx, "tcp", host)
 	if err == nil {
@@ -367,7 +367,7 @@ const (
 	fullPart   = 0.8    // a larger part of the quota in use needs attention
 )
 
-// Judge decides the verdict, based only on what was found.
+// Judge decides the verdict, based only on the observed state.
 func (s *State) Judge() {
 	answer := slices.DeleteFunc(slices.Clone(s.Members), func(x *Member) bool {
 		return x.Error != ""

@@ -15,7 +15,7 @@ import (
 // electTTL is the TTL of a candidate, the same as in etcd's library.
 const electTTL = time.Minute
 
-// electFlags choose what to do in an election, as a candidate or from outside.
+// electFlags select an action in an election, as a candidate or from outside.
 type electFlags struct {
 	listen           bool
 	prefer, handOver string

@@ -1,5 +1,6 @@
-// Package coordination has the commands that hold something on a lease while they, or programs that
-// they run, are running: locks, elections, memberships of groups, items of queues, IDs of pools.
+// Package coordination implements the commands that hold something on a lease while they, or
+// programs that they start, are running: locks, elections, memberships in groups, items of queues,
+// IDs of pools.
 //
 // hold.go holds and releases; lock.go acquires a lock or wins an election, for lock, elect and run.
 package coordination
@@ -23,7 +24,7 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// commands are the commands that hold something, on what all commands share.
+// commands are the commands that hold something.
 type commands struct {
 	*app.App
 	children *supervise.Supervisor
@@ -103,7 +104,7 @@ func (a commands) waitHolding(h holding) error {
 	}
 }
 
-// lost returns why the tenure has ended or soon will.
+// lost returns the reason why the tenure has ended or soon will.
 func (h *holding) lost() error {
 	if h.Context().Err() != nil {
 		return context.Cause(h.Context())
@@ -145,7 +146,7 @@ func (a commands) grantFor(
 	return c.Grant(ctx, g)
 }
 
-// waitFlags limit how long a command waits for what others hold.
+// waitFlags limit how long a command waits for other holders.
 type waitFlags struct {
 	wait time.Duration
 	try  bool

@@ -86,7 +86,7 @@ func (c *claim) wins(
 	}
 }
 
-// withOwner adds the owner of the lease that an error names, if there is one.
+// withOwner adds the owner of the lease in an error, if there is one.
 func (a commands) withOwner(c *client.Client, err error) error {
 	var taken *client.TakenError
 	if !errors.Is(err, lock.ErrLocked) || !errors.As(err, &taken) {
@@ -169,7 +169,8 @@ func (a commands) showKey(c *client.Client, key string) error {
 	return a.Show(app.ShowGet((*clientv3.GetResponse)(etcdRange(r))))
 }
 
-// etcdRange converts a result to a response of etcd, except for what the client does not keep.
+// etcdRange converts a result to a response of etcd, except for fields that the client does not
+// keep.
 func etcdRange(r store.RangeResult) *etcdserverpb.RangeResponse {
 	out := &etcdserverpb.RangeResponse{
 		Header: &etcdserverpb.ResponseHeader{Revision: r.Revision}, More: r.More, Count: r.Count,

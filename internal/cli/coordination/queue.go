@@ -148,7 +148,7 @@ becomes a dead letter.
 	}
 }
 
-// runItem runs a command for an item. Its error says how the command ended.
+// runItem runs a command for an item. Its error describes how the command ended.
 func (a commands) runItem(i *queue.Item, command []string) error {
 	err := a.holdFor(holding{
 		Tenure: i.Lease(), lease: i.Lease(), stdin: bytes.NewReader(i.Payload()),

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/cli/supervise"
 )
 
-// runFlags say what a program needs to run, and how to run it.
+// runFlags are the lock or election that a program needs, and the settings for running it.
 type runFlags struct {
 	claim
 	value   string

@@ -1,5 +1,5 @@
-// Package keys has the commands for keys: put, get, del, txn and watch. Their arguments, output and
-// exit codes are etcdctl's.
+// Package keys implements the commands for keys: put, get, del, txn and watch. Their arguments,
+// output and exit codes are etcdctl's.
 package keys
 
 import (

@@ -124,7 +124,7 @@ func (f *getFlags) revisions() ([]clientv3.OpOption, error) {
 	return opts, nil
 }
 
-// fetch reads the keys, as a stream if the flags say so.
+// fetch reads the keys, as a stream if the flag --stream is set.
 func (f *getFlags) fetch(
 	ctx context.Context, c *clientv3.Client, key string, opts []clientv3.OpOption,
 ) (*clientv3.GetResponse, error) {

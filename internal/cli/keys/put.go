@@ -81,7 +81,7 @@ func etcdPut(r *pb.PutResponse) *etcdserverpb.PutResponse {
 	return out
 }
 
-// request returns the request of leasehold.v1 for what etcd's API cannot do.
+// request returns the request of leasehold.v1 for flags that etcd's API does not support.
 func (f *putFlags) request(op clientv3.Op) *pb.PutRequest {
 	return &pb.PutRequest{
 		Key: op.KeyBytes(), Value: op.ValueBytes(), PrevKv: f.prevKV, IgnoreValue: f.ignoreValue,
@@ -131,7 +131,7 @@ the lease that has the name then. Put "name:" before a name that could be an ID,
 		},
 		Run: func(cmd *cobra.Command, args, _ []string) error {
 			op, name, err := f.op(args, a.Stdin)
-			var r *pb.PutRequest // if etcd's API cannot do it
+			var r *pb.PutRequest // if etcd's API does not support it
 			if err == nil && cmd.Flags().Changed("ttl") {
 				r, err = f.ttlRequest(op, ttl)
 			} else if name != "" {

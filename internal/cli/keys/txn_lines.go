@@ -76,7 +76,7 @@ func parseRequest(line string) (op clientv3.Op, risky bool, err error) {
 		var f putFlags
 		f.register(fs)
 		if parse() {
-			// Standard input has the transaction, so it cannot also have a value.
+			// Standard input contains the transaction, so it cannot contain a value, too.
 			op, name, err := f.op(fs.Args(), strings.NewReader(""))
 			if err == nil && name != "" {
 				err = app.BadArgs("bad lease ID %q, expecting ID in Hex: "+

@@ -35,7 +35,7 @@ func (f *watchFlags) native(w watchArgs) (store.Watch, error) {
 	return ask, nil
 }
 
-// watchWhy is a watch that shows why keys were deleted, which is not in etcd's API.
+// watchWhy is a watch that shows why keys were deleted, which etcd's API does not report.
 func (a commands) watchWhy(f watchFlags, w watchArgs) error {
 	ask, err := f.native(w)
 	if err != nil {

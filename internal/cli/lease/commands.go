@@ -1,5 +1,5 @@
-// Package lease has the commands "leasehold lease". Those that etcdctl also has use etcd's API, the
-// others leasehold.v1.
+// Package lease implements the commands "leasehold lease". Those that etcdctl also has use etcd's
+// API, the others leasehold.v1.
 package lease
 
 import (

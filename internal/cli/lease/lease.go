@@ -92,7 +92,7 @@ func (a commands) eachLease(
 	return fault.Join(failed...)
 }
 
-// leaseID resolves a lease's name to its ID. Then the command acts on this lease, even if another
+// leaseID resolves a lease's name to its ID. The command then acts on this lease, even if another
 // one gets the name meanwhile.
 func leaseID(
 	ctx context.Context, c *clientv3.Client, r *pb.LeaseRef,

@@ -54,7 +54,7 @@ func (a commands) renewOnce(
 ) (app.Answer, error) {
 	resp, err := renew(ctx, c, id)
 	if errors.Is(err, context.DeadlineExceeded) && app.IsBroken(c) {
-		short, cancel := a.CommandContext() // etcd's library logs nothing about streams
+		short, cancel := a.CommandContext() // etcd's library logs no errors of streams
 		defer cancel()
 		a.LearnDialError(short, c)
 	}
@@ -116,8 +116,8 @@ func (a commands) keepAlive(ref *pb.LeaseRef) error {
 }
 
 // renewals prints the renewals of a lease over one stream until they end, or until no answer has
-// come for half of the TTL: if a member hangs, its connection stays open, and etcd's library
-// notices that too late for a short TTL.
+// arrived for half of the TTL: if a member hangs, its connection stays open, and etcd's library
+// notices this too late for a short TTL.
 func (a commands) renewals(
 	c clientv3.Lease, id clientv3.LeaseID,
 ) (renewed, stalled bool, err error) {
@@ -158,7 +158,8 @@ func (a commands) lives(c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
 	return r.TTL > 0, nil
 }
 
-// howEnded returns why a lease has ended, or "" if it has not or the server does not know.
+// howEnded returns the reason why a lease has ended, or "" if it has not or the server does not
+// know the reason.
 func (a commands) howEnded(c *clientv3.Client, id clientv3.LeaseID) string {
 	ctx, cancel := a.CommandContext()
 	defer cancel()

@@ -79,7 +79,7 @@ func showLeases(r *clientv3.LeaseLeasesResponse) app.Answer {
 	}}
 }
 
-// leaseState returns the state of a lease, "" if it is just alive.
+// leaseState returns the state of a lease, "" if it is simply alive.
 func leaseState(l *pb.Lease) string {
 	if l.Delayed {
 		return "delayed"
@@ -96,8 +96,8 @@ func leaseRow(l *pb.Lease) []string {
 	}
 }
 
-// showChanged prints the lease's ID and then the text, which says what was done, and a secret in
-// the response.
+// showChanged prints the lease's ID, then the text, which describes the change, and the secret if
+// the response has one.
 func showChanged(r proto.Message, l *pb.Lease, text string, args ...any) app.Answer {
 	return app.ProtoAnswer(r, func(p *app.Page) {
 		p.Printf("lease %016x "+text, append([]any{l.Id}, args...)...)
@@ -145,7 +145,7 @@ func showDescribed(r *pb.DescribeResponse) app.Answer {
 	return ans
 }
 
-// describeLease prints the properties that a lease has.
+// describeLease prints the properties of a lease that are set.
 func describeLease(p *app.Page, l *pb.Lease) {
 	line := func(name, value string) {
 		if value != "" {

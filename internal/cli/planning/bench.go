@@ -53,7 +53,7 @@ depend on.`,
 	return cmd
 }
 
-// loaded has connections for the load generator, and what measures their cost.
+// loaded holds the connections of the load generator, and the counters of their cost.
 type loaded struct {
 	client    *load.Client
 	endpoints []string

@@ -1,4 +1,5 @@
-// Package planning has the commands plan and bench, which compute with leases and measure a server.
+// Package planning implements the commands plan and bench, which compute the consequences of
+// settings for leases and measure a server.
 package planning
 
 import (

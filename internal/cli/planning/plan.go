@@ -133,8 +133,8 @@ bench -o json > costs.json && leasehold plan capacity --bench costs.json`,
 	})
 }
 
-// costsFrom reads costs from the output of leasehold bench, with documented figures for what that
-// did not measure. Without a file it returns nil.
+// costsFrom reads costs from the output of leasehold bench, and uses documented figures for costs
+// that were not measured. Without a file it returns nil.
 func costsFrom(file string, members int) (*plan.Costs, error) {
 	if file == "" {
 		return nil, nil

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/plan"
 )
 
-// lengthFlags say where plan length gets round trips and pauses from.
+// lengthFlags are the sources of round trips and pauses for plan length.
 type lengthFlags struct {
 	plan.LengthQuestion
 	rtt, pauses string // files

@@ -80,7 +80,7 @@ func (s *reportFlags) display(a commands, sh report) error {
 	return err
 }
 
-// reportWidth returns the width of the terminal, or COLUMNS, limited to what is readable.
+// reportWidth returns the width of the terminal, or COLUMNS, limited to a readable width.
 func (a commands) reportWidth() int {
 	width := 80
 	if f, ok := a.Stdout.(*os.File); ok {

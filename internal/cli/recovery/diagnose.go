@@ -32,7 +32,7 @@ type evidence struct {
 	Text string
 }
 
-// diagnose finds out what is wrong. It returns an error if the flags ask for something that must
+// diagnose finds out what is wrong. It returns an error if the flags request something that must
 // not be done.
 func (r *recovery) diagnose() error {
 	r.found = []*disaster{}
@@ -40,7 +40,7 @@ func (r *recovery) diagnose() error {
 	case len(r.expired) > 0: // they make members look lost
 		r.see("expired certificates", evidence{})
 		return nil
-	case len(r.clusters()) > 1: // it would act on whichever answers first
+	case len(r.clusters()) > 1: // recover would act on the one that answers first
 		r.see("several clusters", evidence{})
 		return nil
 	}
@@ -60,8 +60,8 @@ func (r *recovery) diagnose() error {
 	return nil
 }
 
-// seeDirectory examines the data on this host. It reports whether what it found explains everything
-// else, or makes it unsafe to go on.
+// seeDirectory examines the data on this host. It reports whether its findings explain everything
+// else, or make it unsafe to continue.
 func (r *recovery) seeDirectory() (alone bool) {
 	d, x, serves := r.dir, r.own, r.serves()
 	switch c := d.Condition; {
@@ -152,7 +152,7 @@ func (r *recovery) seeOutage() {
 	}
 }
 
-// seeReports adds what members report and which alarms are raised.
+// seeReports adds the problems that members report, and the raised alarms.
 func (r *recovery) seeReports() {
 	if raised := r.overQuota(); len(raised) > 0 {
 		r.see("over quota", evidence{Text: strings.Join(raised, ", ")})
@@ -210,7 +210,7 @@ func (r *recovery) ofAnother() bool {
 	return r.serves() && r.dir.Cluster != 0 && fmt.Sprintf("%x", r.dir.Cluster) != r.cluster.Cluster
 }
 
-// failure returns why the cluster does not serve.
+// failure returns the reason why the cluster does not serve.
 func (r *recovery) failure() string {
 	if r.serves() {
 		return ""
@@ -285,7 +285,7 @@ func (r *recovery) lookAtDirectory() (err error) {
 	return nil
 }
 
-// checkFlags refuses flags that ask for something unsafe, and finds the member that the directory
+// checkFlags rejects flags that request something unsafe, and finds the member that the directory
 // belongs to.
 func (r *recovery) checkFlags() (err error) {
 	switch {
@@ -346,7 +346,7 @@ func (r *recovery) memberHere() *cluster.Member {
 	return &cluster.Member{Name: r.dir.Name}
 }
 
-// stateOf returns what the data directory knows about a member.
+// stateOf returns the entry for a member in the data directory.
 func stateOf(m rewind.Member) *cluster.Member {
 	x := &cluster.Member{
 		Name: m.Name, ID: fmt.Sprintf("%x", m.ID), MemberID: m.ID, Role: "voter", Peers: m.PeerURLs,
@@ -420,7 +420,7 @@ func (r *recovery) survey() *survivors {
 	return s
 }
 
-// refuseLost returns why the members named in --lost must not be given up.
+// refuseLost returns an error if the members in --lost must not be given up.
 func (r *recovery) refuseLost() error {
 	s, given := r.left, 0
 	if len(r.lost) == 0 || s.Self == nil {
@@ -509,7 +509,8 @@ func (r *recovery) user() string {
 		run.Started.Format("2006-01-02T15:04:05Z"))
 }
 
-// ended returns why the directory's member stopped, as the member itself recorded it, or "".
+// ended returns the reason why the directory's member stopped, as the member itself recorded it, or
+// "".
 func (r *recovery) ended() string {
 	run := &r.dir.Run
 	if run.Cause == "" {

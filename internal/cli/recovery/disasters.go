@@ -20,7 +20,7 @@ import (
 type kind struct {
 	code cause.Code // the evidence may override it
 	what string     // what has happened
-	// says has a line for each thing to print:
+	// says has a line for each item to print:
 	//
 	//	- what was found
 	//	? what to check first
@@ -75,7 +75,7 @@ var disasters = map[string]kind{
 			is of the right cluster`,
 	},
 
-	// What the data directory on this host shows.
+	// Disasters seen in the data directory on this host.
 	"another cluster": {
 		code: cause.OtherCluster,
 		what: "{{if running}}the data directory is in use by a member of another cluster" +
@@ -244,7 +244,7 @@ var disasters = map[string]kind{
 		{{end}}`,
 	},
 
-	// What a cluster that does not serve shows.
+	// Disasters of a cluster that does not serve.
 	"silence": {
 		code: cause.NoAnswer,
 		what: `{{if eq .Code "NO_MAJORITY"}}the majority does not answer{{else}}no member answers{{end}}`,
@@ -270,7 +270,7 @@ var disasters = map[string]kind{
 			nothing is lost`,
 	},
 
-	// What members and alarms report.
+	// Disasters that members and alarms report.
 	"over quota": {
 		code: cause.QuotaUsedUp, what: "the quota is used up",
 		act: (*recovery).makeRoom, says: `
@@ -393,7 +393,7 @@ const (
 		{{end}}`
 )
 
-// hints say what to check about a member that does not answer.
+// hints are the checks for a member that does not answer.
 var hints = map[cause.Code]string{
 	cause.Refused: `
 		? {{name .}}: its host answers, but no process does: see what the member logged last, and start
@@ -443,7 +443,7 @@ type scene struct {
 	Expired  []badCertificate
 	Clusters []clusterAt
 	Cluster  string
-	Failure  string // why the cluster does not serve
+	Failure  string // the reason why the cluster does not serve
 	Votes    votes
 	State    quotaUse
 	Given    bool // --lost names members

@@ -75,12 +75,12 @@ type recovery struct {
 	found   []*disaster
 }
 
-// disaster is one thing that has gone wrong.
+// disaster is an instance of a disaster that was found.
 type disaster struct {
 	Cause cause.Code `json:"cause"`
 	What  string     `json:"what"`
 	Facts []string   `json:"facts"`
-	// Check is what to check first, as there may be no disaster.
+	// Check lists what to check first, as there may be no disaster.
 	Check []string `json:"check_first"`
 	Steps []step   `json:"steps"`
 	Done  []string `json:"done"`
@@ -88,7 +88,7 @@ type disaster struct {
 	act func(*recovery, *disaster) error // performs the steps with Own; nil if there are none
 }
 
-// step is one thing to do.
+// step is one step of a repair.
 type step struct {
 	Where string `json:"where"` // on which host
 	Do    string `json:"do"`    // a command, or a sentence
@@ -141,8 +141,8 @@ func (r *recovery) run() error {
 	return failed
 }
 
-// notes returns what is worth knowing but is not a disaster: what status says about a cluster that
-// needs no recovery, who has the directory open, and endpoints that are not members.
+// notes returns findings that are not disasters: the verdict of status on a cluster that needs no
+// recovery, the process that has the directory open, and endpoints that are not members.
 func (r *recovery) notes() (out []string) {
 	if len(r.found) == 0 {
 		out = append(out, r.cluster.Reasons...)

@@ -70,7 +70,7 @@ func (r *recovery) lookAtCertificates(s *cluster.State) []badCertificate {
 // isSelfSigned reports whether c may be a certificate that a member generated.
 func isSelfSigned(c *x509.Certificate) bool { return c.Issuer.String() == c.Subject.String() }
 
-// notValid returns why c is not valid at now, or "" if it is.
+// notValid returns the reason why c is not valid at now, or "" if it is.
 func notValid(c *x509.Certificate, now time.Time) string {
 	day := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 	switch {
@@ -92,7 +92,7 @@ func shownAt(address string, within time.Duration) (shown []*x509.Certificate) {
 		return nil
 	}
 	defer conn.Close()
-	_ = tls.Client(conn, &tls.Config{ // the certificates tell what is wrong
+	_ = tls.Client(conn, &tls.Config{ // the error is in the certificates
 		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true,
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
 			for _, der := range raw {
@@ -106,7 +106,7 @@ func shownAt(address string, within time.Duration) (shown []*x509.Certificate) {
 	return shown
 }
 
-// ownCertificates checks the certificates in the files that our flags name.
+// ownCertificates checks the certificates in the files of our flags.
 func (r *recovery) ownCertificates() (out []badCertificate) {
 	for _, file := range []string{r.spec.Secure.Cert, r.spec.Secure.Cacert} {
 		text, err := os.ReadFile(file)

@@ -99,7 +99,7 @@ func (r *recovery) replace(d *disaster) error {
 }
 
 // leave removes the member from the cluster unless that has been done already. It lists the members
-// again because what was seen before may have come from a member that lags.
+// again because the earlier list may have come from a member that is behind.
 func (r *recovery) leave(d *disaster) error {
 	id := r.dir.Member
 	if r.own != nil {
@@ -148,8 +148,8 @@ func (r *recovery) forceNewCluster(d *disaster) error {
 	return nil
 }
 
-// answers returns one of the addresses at which a process accepts connections, or "". One that
-// hangs does not keep the others from being tried.
+// answers returns one of the addresses at which a process accepts connections, or "". An address
+// that hangs does not keep the others from being tried.
 func (r *recovery) answers(urls []string) (at string) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.Flags.DialTimeout)
 	defer cancel()

@@ -28,7 +28,7 @@ type child struct {
 	err     error         // result of the command, set before done is closed
 	signals chan os.Signal
 	notify  func(chan<- os.Signal, ...os.Signal) (stop func())
-	// Insistent means that the second request to terminate kills the command.
+	// If Insistent is set, the second request to terminate kills the command.
 	Insistent bool
 	waiting   *app.Interrupt // the interrupt of the preceding wait, or nil
 	leave     func()         // returns the terminal to this process group
@@ -51,7 +51,7 @@ type Supervisor struct {
 	Waiting *app.Interrupt // the interrupt of a wait before the program, or nil
 }
 
-// startedWatchdog returns the watchdog, or one that does nothing if it cannot be started.
+// startedWatchdog returns the watchdog, or one that does nothing if the real one cannot be started.
 func (s *Supervisor) startedWatchdog() *watchdog {
 	s.once.Do(func() {
 		if s.Program == "" {
@@ -126,7 +126,7 @@ func (c *child) run(started chan<- error) {
 	close(c.done)
 }
 
-// A Tenure is what a program runs under: a [client.Hold] or a lease.
+// A Tenure is the hold that a program runs under: a [client.Hold] or a lease.
 type Tenure interface {
 	ValidUntil() time.Time
 	Context() context.Context
@@ -209,7 +209,7 @@ func (c *child) Exit() error {
 	case app.ExitTaken, app.ExitNoCore, app.ExitLost, app.ExitBadArgs:
 		return app.WithCode(app.ExitOwn, fmt.Errorf("the command itself has exited with %d", code))
 	default:
-		return app.Reported(code) // the command itself has reported why
+		return app.Reported(code) // the command itself has reported its error
 	}
 }
 

@@ -52,7 +52,7 @@ func stayOnThread() (leave func()) {
 // signal sends a signal to the command and the processes it has started.
 func (c *child) signal(s os.Signal) {
 	if n, ok := s.(syscall.Signal); ok {
-		_ = syscall.Kill(-c.cmd.Process.Pid, n) // it does not matter if they have gone
+		_ = syscall.Kill(-c.cmd.Process.Pid, n) // harmless if they have ended
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 type watchdog struct{ to io.Writer }
 
 // startWatchdog starts this program as a watchdog. The watchdog has its own process group, so that
-// stopping this process's group does not stop it. When this process ends, it kills what it watches,
-// and exits.
+// stopping this process's group does not stop it. When this process ends, the watchdog kills the
+// groups that it watches, and exits.
 func startWatchdog(program string) (*watchdog, error) {
 	from, to, err := os.Pipe()
 	if err != nil {
@@ -92,7 +92,7 @@ func watchGroups(from io.Reader, kill func(group int)) {
 		if timer == nil && at > 0 {
 			fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 			if err != nil {
-				kill(group) // could not be killed later
+				kill(group) // otherwise nothing would kill it
 				continue
 			}
 			timer = os.NewFile(uintptr(fd), "timer")

@@ -156,7 +156,7 @@ func (t *topRun) watch(ctx context.Context, m *Model) error {
 	return m.Err()
 }
 
-// hasScreen reports whether output and keyboard are a terminal.
+// hasScreen reports whether both standard output and standard input are a terminal.
 func (t *topRun) hasScreen() bool {
 	in, ok := t.Stdin.(*os.File)
 	out, isFile := t.Stdout.(*os.File)
@@ -177,7 +177,7 @@ func (t *topRun) follow(ctx context.Context, send func(tea.Msg)) {
 		if w != nil {
 			w.Close()
 		}
-		select { // snapshots show why there is no answer
+		select { // snapshots report the error
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 		}
@@ -244,7 +244,7 @@ func (t *topRun) look(to *Snapshot) {
 	wg.Wait()
 }
 
-// figuresIn parses the text of /metrics; nil if it cannot.
+// figuresIn parses the text of /metrics. It returns nil if the text is invalid.
 func figuresIn(text []byte) *Figures {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))

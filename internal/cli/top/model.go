@@ -71,7 +71,7 @@ func newModel(o Options) *Model {
 	return m
 }
 
-// Err returns why the program ended by itself, or nil if the user ended it.
+// Err returns the error that ended the program, or nil if the user ended it.
 func (m *Model) Err() error { return m.err }
 
 // The program's own messages.

@@ -94,8 +94,8 @@ func (m *Model) picked() []*leases.Info {
 	return list
 }
 
-// matches reports whether a lease has all words of the filter, in its name, owner, user, labels, ID
-// or token.
+// matches reports whether a lease contains all words of the filter, in its name, owner, user,
+// labels, ID or token.
 func (m *Model) matches(l *leases.Info) bool {
 	all := []string{l.Name, l.Owner, l.Principal, hexID(l.ID), fmt.Sprint(uint64(l.Token))}
 	for k, v := range l.Labels {

@@ -2,7 +2,7 @@
 // as one page.
 //
 // The displayed remaining time of a lease is the cluster's last value minus the time since the
-// request for it, so unless it is revoked, a lease lives at least that long. While the cluster does
+// request for it, so a lease lives at least that long unless it is revoked. While the cluster does
 // not answer, countdowns stop.
 package top
 
@@ -54,7 +54,7 @@ type Figures struct {
 	Sync, Late Histogram
 }
 
-// Histogram has the number of values up to each bound. The last bound is infinite.
+// Histogram holds the number of values up to each bound. The last bound is infinite.
 type Histogram struct {
 	Bounds []float64 // seconds
 	Counts []uint64
@@ -91,7 +91,7 @@ func (h Histogram) p99() *float64 {
 // lookBack is the time span of histograms, long enough to have a useful number of syncs.
 const lookBack = time.Minute
 
-// history has the snapshots of the last minute, the newest last.
+// history holds the snapshots of the last minute, the newest last.
 type history []Snapshot
 
 func (h history) add(s Snapshot) history {
@@ -120,7 +120,7 @@ func (s *Snapshot) figures(id string) *Figures {
 }
 
 // counter is a counter whose rate is shown. If it is summed, each member counts its own events;
-// otherwise all count the same events, and the highest count is right.
+// otherwise all count the same events, and the highest count is the result.
 type counter struct {
 	name   string
 	of     func(*Figures) float64
@@ -182,7 +182,7 @@ func (h history) recent(id string, of func(*Figures) Histogram) *float64 {
 func syncOf(f *Figures) Histogram { return f.Sync }
 func lateOf(f *Figures) Histogram { return f.Late }
 
-// total has the figures of the whole cluster; nil ones are unknown.
+// total holds the figures of the whole cluster; nil ones are unknown.
 type total struct {
 	leases     *float64
 	sync, late *float64 // p99 of the slowest member
