@@ -84,7 +84,7 @@ free in time.`,
 		Example: `pool acquire workers -- sh -c 'exec id-server --worker $LEASEHOLD_POOL_ID'`,
 		Min:     1, Max: 1, Program: app.MayRun,
 		Flags: func(fs *pflag.FlagSet) {
-			host, _ := os.Hostname() // another owner is as good
+			host, _ := os.Hostname() // any other owner will do
 			fs.StringVar(&r.Owner, "owner", host, "owner, which gets its previous ID if that is free")
 			fs.StringVar(&r.Want, "want", "", "acquire this ID and no other")
 			fs.DurationVar(&r.TTL, "ttl", 10*time.Second,
