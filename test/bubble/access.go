@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// In some runs access control is on. The clients then are a user with full access, and tenants,
+// In some runs access control is on. The clients are then a user with full access, and tenants,
 // which come and go: users who may read the registers until that permission is removed.
 
 // The users of a run.
@@ -26,7 +26,7 @@ const (
 	relayUser  = "relay"
 )
 
-// hasUsers decides by the seed alone whether access control is on.
+// hasUsers reports whether access control is on, which depends only on the seed.
 func hasUsers(seed uint64) bool { return rand.New(rand.NewPCG(seed, 6)).IntN(3) == 0 }
 
 // login returns a user and its password, both empty without access control.
@@ -90,7 +90,7 @@ func (w *World) addUser(ctx context.Context, p *process, name string) error {
 	)
 }
 
-// permit grants a role permission for keys.
+// permit grants a role a permission for keys.
 func (p *process) permit(
 	ctx context.Context, role string, keys store.KeyRange, to int32,
 ) error {
@@ -99,8 +99,8 @@ func (p *process) permit(
 	return err
 }
 
-// tenants gives a user permission to read the registers for a while and then removes it. The user
-// continues for a while, and must receive nothing more.
+// tenants gives a user permission to read the registers, and removes it after a while. The user
+// then continues for a while, and must receive nothing more.
 func tenants(p *process) error {
 	ctx, cancel := p.within(30 * time.Second)
 	defer cancel()
@@ -157,7 +157,7 @@ func (p *process) take(name string) (err error) {
 	return err
 }
 
-// taken is a moment at which the permission to read the registers was gone.
+// taken is an instant at which the permission to read the registers was gone.
 type taken struct {
 	revision int64 // of the store
 	at       int64
@@ -171,7 +171,7 @@ func (h *record) take(name string, revision int64) {
 	h.taken[name] = taken{revision, h.Stamp()}
 }
 
-// checkRights is A1: a tenant without the permission receives nothing more, and it never changes
+// checkRights checks A1: a tenant without the permission receives nothing more, and never changes
 // anything.
 func (h *record) checkRights() {
 	for _, v := range h.Watches() {
@@ -192,7 +192,7 @@ func (h *record) checkRights() {
 	}
 }
 
-// refuse records that a client was refused something it may always do.
+// refuse records that a client was refused an operation that it may always perform.
 func (h *record) refuse(p *process, err error) {
 	if p.user == workerUser && errors.Is(err, client.ErrPermissionDenied) {
 		h.Violate("A1", "%s was refused what it may do: %v", p.on.Name, err)

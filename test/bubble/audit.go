@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// lateness is how long after the last fault, beyond its TTL, an abandoned lease may exist.
+// lateness is how much longer than its TTL an abandoned lease may exist after the last fault.
 const lateness = 30 * time.Second
 
 // audit checks, once the cluster is healthy again, whether anything was lost.

@@ -12,15 +12,15 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// disk is a file system in memory with slow syncs, which loses unsynced data.
+// disk is a file system in memory whose syncs are slow. A crash loses unsynced data.
 type disk struct {
 	storage.FS
 	mem *crashfs.FS
 	on  *virtual.Machine
 
 	// slow is the longest duration of a log sync. It is 0 while the member starts and stops,
-	// because it then waits for syncs under a lock, and virtual time does not advance while a
-	// goroutine waits for a lock. Other files always sync at once.
+	// because the member then waits for syncs while it holds a lock, and virtual time does not
+	// advance while a goroutine waits for a lock. Other files always sync at once.
 	slow atomic.Int64
 	rush chan struct{} // closed when syncs become fast
 

@@ -166,7 +166,7 @@ func (f *faults) part(side []*virtual.Machine, in, out bool) {
 	f.partFrom(side, f.w.machines(), in, out)
 }
 
-// partFrom is part for the paths between some machines and some others.
+// partFrom is like part, for the paths between some machines and certain others.
 func (f *faults) partFrom(side, others []*virtual.Machine, in, out bool) {
 	var ways [][2]*virtual.Machine
 	for _, a := range side {
@@ -192,7 +192,7 @@ func (f *faults) partFrom(side, others []*virtual.Machine, in, out bool) {
 	})
 }
 
-// eclipse delays the answers to a client or a relay, and then drops them, so that its last promise
+// eclipse delays the answers to a client or a relay, and then drops them, so that the last promise
 // is old when it arrives.
 func (f *faults) eclipse(on *virtual.Machine) {
 	if on == nil {
@@ -211,7 +211,7 @@ func (f *faults) eclipse(on *virtual.Machine) {
 	})
 }
 
-// ghost crashes a member whose last messages arrive after its next process has sent some.
+// ghost crashes a member. Its last messages arrive after its next process has sent some.
 func (f *faults) ghost() {
 	m := f.member()
 	on := m.machine()
@@ -264,8 +264,8 @@ func (f *faults) slowDisk() {
 	})
 }
 
-// leastJump is more than a member attributes to a delay of its own. It does not detect smaller
-// clock jumps.
+// leastJump is the smallest clock jump that a member certainly detects: it takes smaller ones for
+// delays of its own.
 const leastJump = 500 * time.Millisecond
 
 // jump moves a clock forward, or a member's clock back or forward.

@@ -21,7 +21,7 @@ type member struct {
 	w    *World
 	name string
 
-	mu   sync.Mutex       // guards what follows
+	mu   sync.Mutex       // guards the following fields
 	on   *virtual.Machine // nil while it is down
 	last *virtual.Machine
 	disk *disk
@@ -98,7 +98,7 @@ func (m *member) start() error {
 }
 
 // preserve copies the disk of a process that failed to start to a real directory, and returns a
-// text that names it.
+// text that names the directory.
 func preserve(found *crashfs.FS, from string) string {
 	to, err := os.MkdirTemp("", "bubble")
 	if err == nil {

@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// driftBound is the default of client.Config. Each clock is off by at most half of it, so that two
-// differ by at most all of it.
+// driftBound is the default of client.Config. Each clock is off by at most half of it, so two
+// clocks differ by at most the bound.
 const driftBound = 1e-3
 
 // process is a client's process: a machine, clients of both kinds, and the programs that use them
@@ -103,7 +103,7 @@ func (p *process) end(killed bool) {
 	}
 	p.on.Resume()
 	p.stop()
-	_ = p.etcd.Close() // its lock leaves its queue by a call that only this ends
+	_ = p.etcd.Close() // only this ends the call with which its lock leaves its queue
 	p.wg.Wait()
 	_ = p.c.Close()
 }
@@ -125,7 +125,7 @@ func (p *process) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(p.float()*float64(most-least))
 }
 
-// sleep waits a random time, at most until the process ends.
+// sleep waits for a random time, at most until the process ends.
 func (p *process) sleep(least, most time.Duration) {
 	p.wait(p.ctx, p.between(least, most))
 }

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/client/lock"
 )
 
-// permits is the number of permits of the semaphore, loans the number of IDs in the pool.
+// permits is the number of permits of the semaphore, and loans the number of IDs in the pool.
 const permits, loans = 2, 2
 
 // share acquires a permit of a semaphore, or a read/write lock.
@@ -69,7 +69,7 @@ func borrow(p *process) error {
 	return l.Release(p.ctx)
 }
 
-// lead joins a set of nodes, and is its primary for a while.
+// lead joins a set of nodes, and is the set's primary for a while.
 func lead(p *process) error {
 	ctx, cancel := p.within(time.Minute)
 	defer cancel()

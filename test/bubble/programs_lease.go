@@ -56,8 +56,8 @@ func keep(p *process) error {
 }
 
 // believe records that a lease was granted with a key. An earlier grant without an answer may have
-// succeeded too: its lease has expired, and the client granted the lease again. So the belief is
-// about the key as it is now.
+// succeeded too: its lease has expired, and the client has granted the lease again. So the belief
+// is about the key as it is now.
 func (p *process) believe(
 	ctx context.Context, l *client.Lease, key string,
 ) (*history.Belief, error) {
@@ -152,8 +152,8 @@ func (p *process) lockOnce(ctx context.Context, s *client.Session, what string) 
 	return h.Release(ctx)
 }
 
-// lockEtcd takes a lock with etcd's client, which does not say how long it is valid, so only the
-// order of locks is checked.
+// lockEtcd takes a lock with etcd's client, which does not report how long the lock is valid, so
+// only the order of locks is checked.
 func lockEtcd(p *process) error {
 	s, err := concurrency.NewSession(p.etcd, concurrency.WithTTL(3), concurrency.WithContext(p.ctx))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// epoch is how long a register is in use: the search for a linearization takes longer with more
-// operations.
+// epoch is how long a register is in use. It is short because the search for a linearization takes
+// longer with more operations.
 const epoch = time.Minute
 
 const registers = "r/"

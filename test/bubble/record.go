@@ -11,7 +11,7 @@ import (
 type record struct {
 	*history.History
 
-	mu     sync.Mutex      // guards what follows
+	mu     sync.Mutex      // guards the following fields
 	pushed map[string]bool // items, true once processed
 	taken  map[string]taken
 }
@@ -22,13 +22,13 @@ func newRecord() *record {
 	}
 }
 
-// check returns the violations that only show at the end.
+// check returns the violations that are visible only at the end.
 func (h *record) check() []history.Violation {
 	h.checkRights()
 	return h.Check()
 }
 
-// push records that an item was pushed; done, that it was processed.
+// push records that an item was pushed.
 func (h *record) push(item string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -37,13 +37,14 @@ func (h *record) push(item string) {
 	}
 }
 
+// done records that an item was processed.
 func (h *record) done(item string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pushed[item] = true
 }
 
-// checkItems is S2 for the items of an empty queue.
+// checkItems checks S2 for the items of an empty queue.
 func (h *record) checkItems() {
 	h.mu.Lock()
 	items := maps.Clone(h.pushed)

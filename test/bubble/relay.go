@@ -18,21 +18,21 @@ type relayer struct {
 	w    *World
 	name string
 
-	mu   sync.Mutex       // guards what follows
+	mu   sync.Mutex       // guards the following fields
 	on   *virtual.Machine // nil while it is down
 	last *virtual.Machine
 	off  context.CancelFunc
 	end  chan struct{} // closed when Run of the last process returns
 }
 
-// addRelays adds up to two relays, as the seed decides.
+// addRelays adds up to two relays, depending on the seed.
 func (w *World) addRelays(rng *rand.Rand) {
 	for i := range rng.IntN(3) {
 		w.relays = append(w.relays, &relayer{w: w, name: fmt.Sprint("r", i+1)})
 	}
 }
 
-// auditorName is the name of the client that asks each member directly.
+// auditorName is the name of the client that connects to each member directly.
 const auditorName = "auditor"
 
 // endpoints draws a client's endpoints: members, relays, or both.
@@ -124,7 +124,7 @@ func (r *relayer) place() *virtual.Machine {
 	return r.last
 }
 
-// ofRelays returns the faults of relays.
+// ofRelays returns the faults that affect relays.
 func (f *faults) ofRelays() []kind {
 	return []kind{
 		{"crash of a relay", f.crashRelay},

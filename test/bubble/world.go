@@ -39,12 +39,12 @@ type World struct {
 	heal  chan struct{}  // closed when the faults end
 	mends sync.WaitGroup // of lasting faults
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	rng     *rand.Rand
 	others  map[string]*virtual.Machine // machines at addresses without a process
 	clients []*process
 	roles   []func(*process)
-	lead    string // the member that became leader last
+	lead    string // the member that most recently became the leader
 	last    int
 	ended   sync.WaitGroup
 }
@@ -78,7 +78,7 @@ func (w *World) draw() *rand.Rand {
 	return rand.New(rand.NewPCG(w.rng.Uint64(), 4))
 }
 
-// find returns the machine that is at an address now.
+// find returns the machine that has an address now.
 func (w *World) find(at string) *virtual.Machine {
 	host, _, _ := strings.Cut(at, ":")
 	for _, m := range w.members {
@@ -143,14 +143,14 @@ func (w *World) leader() *member {
 	return w.members[0]
 }
 
-// someone returns a random client process.
+// someone returns a random client process that is running.
 func (w *World) someone(rng *rand.Rand) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.clients[rng.IntN(len(w.clients))]
 }
 
-// join starts a client's process, new or in place of another, with one of the roles.
+// join starts a client's process with one of the roles. It is a new one or replaces another.
 func (w *World) join(place int) error {
 	p, err := w.begin(fmt.Sprint("c", place+1), workerUser)
 	if err != nil {
@@ -181,7 +181,7 @@ func (w *World) replace(p *process, killed bool) {
 	}
 }
 
-// hands combines programs of a client.
+// hands combines several programs into one.
 func hands(list ...func(*process) error) func(*process) {
 	return func(p *process) {
 		for _, program := range list {
@@ -266,7 +266,7 @@ func (w *World) logs(name string) slog.Handler {
 	return &ear{Handler: h, w: w, name: name}
 }
 
-// ear finds in a member's log that it became the leader.
+// ear is a log handler that notices when a member becomes the leader.
 type ear struct {
 	slog.Handler
 	w    *World

@@ -1,4 +1,4 @@
-// Package certs makes certificates for tests.
+// Package certs creates certificates for tests.
 package certs
 
 import (
@@ -17,10 +17,11 @@ import (
 	"time"
 )
 
-// Authority signs certificates. They are files of its directory, as its own is: ca.pem and ca.key.
-// Its methods end the test if they fail; one goroutine at a time may call them.
+// Authority signs certificates. They are files in its directory, which also has its own
+// certificate, ca.pem, and ca.key. Its methods end the test if they fail; only one goroutine at a
+// time may call them.
 type Authority struct {
-	// Dir is where the files are.
+	// Dir is the directory with the files.
 	Dir  string
 	Cert *x509.Certificate
 	Key  *ecdsa.PrivateKey
@@ -29,8 +30,8 @@ type Authority struct {
 	serial int64
 }
 
-// New makes an authority, in a directory that goes with the test. What change makes of its
-// certificate counts.
+// New creates an authority in a directory that is deleted when the test ends. change may modify the
+// template of its certificate.
 func New(t testing.TB, change ...func(*x509.Certificate)) *Authority {
 	t.Helper()
 	a := &Authority{Dir: t.TempDir(), t: t}
@@ -44,10 +45,10 @@ func New(t testing.TB, change ...func(*x509.Certificate)) *Authority {
 	return a
 }
 
-// Issue writes NAME.pem and NAME.key, in the place of what was there, and returns the pair, with
-// its Leaf. The certificate is for clients and servers at loopback, under the names localhost and
-// NAME.example, and has the common name NAME; it is valid from an hour ago for two hours. What
-// change makes of that counts.
+// Issue writes NAME.pem and NAME.key, replacing existing files, and returns the pair, with its
+// Leaf. The certificate is for clients and servers at loopback addresses and for the names
+// localhost and NAME.example. Its common name is NAME, and it is valid for two hours from an hour
+// ago. change may modify the template.
 func (a *Authority) Issue(name string, change ...func(*x509.Certificate)) tls.Certificate {
 	a.t.Helper()
 	a.serial++
@@ -79,7 +80,7 @@ func (a *Authority) Issue(name string, change ...func(*x509.Certificate)) tls.Ce
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// Write writes a block of PEM to a file of the directory, and returns where that is.
+// Write writes a PEM block to a file in the directory, and returns the path.
 func (a *Authority) Write(file, kind string, der []byte) (path string) {
 	a.t.Helper()
 	b := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
@@ -87,8 +88,7 @@ func (a *Authority) Write(file, kind string, der []byte) (path string) {
 	return a.Path(file)
 }
 
-// Revoke writes a list of revoked certificates to a file of the directory, and returns where that
-// is.
+// Revoke writes a list of revoked certificates to a file in the directory, and returns the path.
 func (a *Authority) Revoke(file string, revoked ...tls.Certificate) (path string) {
 	a.t.Helper()
 	list := &x509.RevocationList{
@@ -103,10 +103,10 @@ func (a *Authority) Revoke(file string, revoked ...tls.Certificate) (path string
 	return a.Write(file, "X509 CRL", der)
 }
 
-// Path returns where a file of the directory is.
+// Path returns the path of a file in the directory.
 func (a *Authority) Path(file string) string { return filepath.Join(a.Dir, file) }
 
-// Client returns the configuration of a client that trusts the authority and shows the
+// Client returns the configuration for a client that trusts the authority and presents the
 // certificates.
 func (a *Authority) Client(certs ...tls.Certificate) *tls.Config {
 	pool := x509.NewCertPool()

@@ -1,6 +1,7 @@
-// Package corpus keeps records of a format as text, for tests: what a release has written, all
-// later ones must read, and write alike while they write that version. So a corpus of a version
-// is changed only before that is released, by go test PACKAGE -update, and is never deleted.
+// Package corpus keeps encoded records of a format as text, for tests. Every later release must
+// read what a release has written, and must write the same bytes as long as it writes that version
+// of the format. So the corpus of a version may change only before the version is released, with go
+// test PACKAGE -update, and is never deleted.
 package corpus
 
 import (
@@ -17,17 +18,17 @@ import (
 
 var update = flag.Bool("update", false, "write the corpora of formats anew")
 
-// Record is one record of a format, by a name that no other in its file has.
+// Record is one record of a format. Its name is unique in its file.
 type Record struct {
 	Name  string
 	Bytes []byte
 }
 
-// width is how many bytes of a record stand in one line.
+// width is the number of bytes of a record in one line.
 const width = 40
 
-// Check compares records with those of a file, and reports each that differs. With -update it
-// writes the file.
+// Check compares records with those of a file, and reports each difference. With -update it writes
+// the file.
 func Check(t *testing.T, file string, records []Record) {
 	t.Helper()
 	if *update {
@@ -68,7 +69,7 @@ func write(t *testing.T, file string, records []Record) {
 	}
 }
 
-// Read returns the records of a file.
+// Read reads the records of a file.
 func Read(t testing.TB, file string) (records []Record) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -91,8 +92,8 @@ func Read(t testing.TB, file string) (records []Record) {
 	return records
 }
 
-// Flipped yields a record with each one of its bits changed, and which bit of which byte it is.
-// The bytes are good until the next.
+// Flipped yields copies of a record, each with one bit flipped, together with the position of that
+// bit. The bytes are valid until the next iteration.
 func Flipped(b []byte) iter.Seq2[[]byte, [2]int] {
 	return func(yield func([]byte, [2]int) bool) {
 		b := bytes.Clone(b)

@@ -1,6 +1,7 @@
-// Package crashfs is a file system in memory for tests that cut the power, fill the disk or break
-// it. It keeps what was synced apart from what was not, and Crash returns what a loss of power now
-// could leave. It takes no real time, so it can be used in a bubble of testing/synctest.
+// Package crashfs implements a file system in memory, for tests in which the power fails, or the
+// disk is full or fails. It keeps track of which data has been synced, and Crash returns a state
+// that a power failure now could leave behind. It takes no real time, so it can be used in a bubble
+// of testing/synctest.
 package crashfs
 
 import (
@@ -20,7 +21,7 @@ import (
 
 const (
 	pageBytes   = 4096
-	sectorBytes = 512 // a disk writes each of them as a whole, or not at all
+	sectorBytes = 512 // a disk writes each as a whole or not at all
 )
 
 // An Op is a system call on files or directories.
@@ -46,39 +47,38 @@ const (
 
 // FS is a file system in memory.
 type FS struct {
-	// Before, if not nil, is called before each Op and may return an error in its place, or block.
-	// It must be set before the file system is used.
+	// Before, if not nil, is called before each Op. It may block, and if it returns an error, the
+	// Op fails with it. It must be set before the file system is used.
 	Before func(Op) error
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	files map[string]*inode
 	dirs  map[string]*directory
 	locks map[string]int // number of shared locks, -1 for an exclusive one
-	limit int64          // of all bytes in files, 0 for none
+	limit int64          // of the bytes in all files, 0 for none
 }
 
-// directory is the names of files in it, as they were when it was synced last, and what was done to
-// them since.
+// directory holds the names of its files as of its last sync, and the changes to them since.
 type directory struct {
 	synced  map[string]*inode
 	changes []change
 }
 
-// change is what a system call does to the names in one directory: nil removes one.
+// change is the effect of one system call on the names in a directory: nil removes a name.
 type change map[string]*inode
 
 type page *[pageBytes]byte // nil for zeros
 
 // inode is a file. The content of a page is never changed in place.
 type inode struct {
-	name  string // now
+	name  string // the current one
 	pages map[int64]page
 	size  int64
-	// before has the synced content of pages that were written to since the last sync.
+	// before holds the synced content of the pages that were written since the last sync.
 	before map[int64]page
 	synced int64 // the size at the last sync
-	// lost are pages whose sync has failed: as on Linux, the next one does not write them, unless
-	// they are written to again.
+	// lost holds the pages whose sync has failed: as on Linux, the next sync does not write them,
+	// unless they are written again.
 	lost map[int64]bool
 }
 
@@ -91,14 +91,14 @@ func New() *FS {
 	}
 }
 
-// Limit bounds the bytes of all files from now on; 0 is no limit.
+// Limit limits the total size of all files from now on; 0 means no limit.
 func (f *FS) Limit(bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.limit = bytes
 }
 
-// Used returns the bytes of all files.
+// Used returns the total size of all files.
 func (f *FS) Used() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +157,7 @@ func (f *FS) List(dir string) (names []string, err error) {
 	return names, nil
 }
 
-// changeLocked changes names in the directory that they are all in.
+// changeLocked changes names, which must all be in one directory.
 func (f *FS) changeLocked(c change) {
 	var dir *directory
 	for name, n := range c {
@@ -331,12 +331,13 @@ func (l *lock) Close() error {
 	return nil
 }
 
-// Clone returns a copy, as the end of the process leaves it while the power stays on: what was not
-// synced can still be lost.
+// Clone returns a copy, in the state that the end of the process leaves behind while the power
+// stays on: unsynced data can still be lost.
 func (f *FS) Clone() *FS { return f.copy(nil) }
 
-// Crash returns what a loss of power leaves: what was synced, and any of what was not. Of writes
-// each sector is there or not, whatever their order.
+// Crash returns a state that a power failure can leave behind: all synced data, and some of the
+// unsynced data. Each sector that was written may be there or not, independently of the order of
+// the writes.
 func (f *FS) Crash(rng *rand.Rand) *FS { return f.copy(rng) }
 
 func (f *FS) copy(rng *rand.Rand) *FS {
@@ -382,7 +383,7 @@ func (f *FS) copy(rng *rand.Rand) *FS {
 	return out
 }
 
-// CopyTo copies all files below a directory to the machine's own file system.
+// CopyTo copies all files below a directory to the real file system.
 func (f *FS) CopyTo(to, from string) error {
 	f.mu.Lock()
 	names := slices.Sorted(maps.Keys(f.files))
@@ -416,7 +417,7 @@ func newInode() *inode {
 	return &inode{pages: map[int64]page{}, before: map[int64]page{}, lost: map[int64]bool{}}
 }
 
-// left returns what a crash leaves of a file.
+// left returns the file that a crash leaves behind.
 func (n *inode) left(rng *rand.Rand) *inode {
 	out := newInode()
 	out.name, out.pages, out.size = n.name, maps.Clone(n.pages), n.size
@@ -445,7 +446,7 @@ func (n *inode) left(rng *rand.Rand) *inode {
 	return out
 }
 
-// writeLocked puts a page in the place of another.
+// writeLocked replaces a page.
 func (n *inode) writeLocked(at int64, p page) {
 	delete(n.lost, at)
 	if _, dirty := n.before[at]; !dirty {

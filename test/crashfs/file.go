@@ -12,7 +12,7 @@ type file struct {
 	closed bool
 }
 
-// name returns what the file is called now.
+// name returns the current name of the file.
 func (f *file) name() string {
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()

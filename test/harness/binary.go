@@ -11,18 +11,18 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// Binary is the server that is tested: the one that the flag -server names, else
-// our own, built when a test first asks for it. The zero value is ready.
+// Binary is the server under test: the one that the flag -server names or, by default, leasehold,
+// built when a test first needs it. The zero value is ready to use.
 type Binary struct {
 	given string
 
 	once sync.Once
-	dir  string // of what was built
+	dir  string // of the binary that was built
 	path string
 	err  error
 }
 
-// Main parses the flags, runs the tests as Parallel says, removes what was built for
+// Main parses the flags, calls Parallel, runs the tests, removes the binary that was built for
 // them, and returns the exit code. TestMain calls it.
 func (b *Binary) Main(m *testing.M) int {
 	flag.StringVar(&b.given, "server", "", "`binary` to test (default: built now)")

@@ -2,8 +2,9 @@ package harness
 
 import "os"
 
-// Environ returns the variables of a command of the binary, with more of them. By these it waits
-// for a busy machine almost as long as the test does, and then says for what.
+// Environ returns the environment for a command of the binary, with additional variables. It makes
+// the command wait almost as long as the test does, as a busy machine needs, and then report what
+// it waited for.
 func Environ(more ...string) []string {
 	const limit = Patience / 2
 	return append(append(os.Environ(),

@@ -32,7 +32,7 @@ func (l *Log) Contains(text string) bool { return strings.Contains(l.String(), t
 // Count returns how many times a text was written.
 func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }
 
-// Line returns the first line that has a text, or "".
+// Line returns the first line that contains a text, or "".
 func (l *Log) Line(text string) string {
 	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, text) {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Parallel lets four parallel tests run for each processor, unless the flag -parallel says
-// how many: tests with servers wait most of the time. TestMain calls it before it runs the tests.
+// Parallel allows four parallel tests per processor, unless the flag -parallel is set: tests with
+// servers wait most of the time. TestMain calls it before it runs the tests.
 func Parallel() {
 	flag.Parse()
 	given := false

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Patience is how long anything may take before a test gives up on it: what takes seconds takes
-// twenty times as long on a machine that others keep busy.
+// Patience is how long a test waits for anything before it fails. It is generous: an operation of a
+// few seconds takes twenty times as long on a busy machine.
 const Patience = 2 * time.Minute
 
 // Eventually tries f until it returns nil, and fails the test with its last

@@ -11,7 +11,7 @@ import (
 // searchLimit bounds the search for a linearization of one register, in real time.
 const searchLimit = 10 * time.Second
 
-// Check checks what can only be seen once the run is over, and returns all violations.
+// Check makes the checks that are possible only once the run is over, and returns all violations.
 func (h *History) Check() []Violation {
 	h.checkRegisters()
 	h.checkWatches()
@@ -44,9 +44,9 @@ func (h *History) checkRegisters() {
 	}
 }
 
-// resolve drops operations without an answer whose effect was never seen: they may not have
-// happened, and explain nothing. An unanswered operation whose effect was seen must have happened
-// before the call that saw it returned.
+// resolve drops unanswered operations whose effect was never seen: they may not have happened, and
+// explain nothing. An unanswered operation whose effect was seen must have happened before the call
+// that saw the effect returned.
 func resolve(ops []*Op) []*Op {
 	seen := make(map[string]int64) // the first return of an operation that saw a value
 	for _, o := range ops {

@@ -13,7 +13,7 @@ type History struct {
 	start  time.Time
 	length time.Duration // set when the run ends
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the following fields
 	clock      int64      // orders calls and returns that happen at the same instant
 	ops        []*Op
 	events     map[int64]string // by revision, from all watches
@@ -101,7 +101,7 @@ func (h *History) Ops() []*Op { return h.ops }
 // Watches returns all watches, once the run is over.
 func (h *History) Watches() []*Watch { return h.watches }
 
-// Kind is the kind of an operation.
+// Kind is a kind of operation.
 type Kind uint8
 
 // The kinds of operations. A Swap sets the register to Value if its value is Want.
@@ -160,7 +160,7 @@ func (h *History) Call(o *Op) *Op {
 	return o
 }
 
-// Outcome is what a client knows about the result of an operation.
+// Outcome is what a client can tell about the result of an operation.
 type Outcome uint8
 
 // The outcomes. A Failed operation has no effect and never will.

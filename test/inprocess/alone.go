@@ -9,10 +9,11 @@ import (
 	"leasehold.dev/server"
 )
 
-// Alone runs one member for an example, which has no test to fail: it panics if that cannot
-// be done. It returns where the member serves clients, and how to end it and its data.
+// Alone runs one member for an example. An example has no test to fail, so Alone panics if it
+// cannot run the member. It returns the endpoint for clients, and a function that stops the member
+// and deletes its data.
 func Alone() (endpoint string, stop func()) {
-	dir, err := os.MkdirTemp("", "lh") // a short name, for a socket's has a bound
+	dir, err := os.MkdirTemp("", "lh") // a short name, since that of a socket is limited
 	if err != nil {
 		panic(err)
 	}
@@ -33,7 +34,8 @@ func Alone() (endpoint string, stop func()) {
 	}
 }
 
-// Client is a client of a member that it runs as Alone does, and how to end both.
+// Client runs a member as Alone does. It returns a client of the member, and a function that ends
+// both.
 func Client() (c *client.Client, stop func()) {
 	endpoint, end := Alone()
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})

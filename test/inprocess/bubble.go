@@ -18,20 +18,20 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// bubbles has the machine of each test that runs in a bubble.
+// bubbles holds the machine of each test that runs in a bubble.
 var bubbles sync.Map // testing.TB to *machine
 
-// tests counts those that run in a bubble.
+// tests counts the tests that run in a bubble.
 var tests atomic.Int64
 
 // Bubble runs a test in virtual time. The members that it starts, their Lines, and the clients of
-// Connect and Etcd share a network and a disk in memory. The test must
-// not call t.Run or t.Parallel: libraries keep channels in pools, and those of one bubble must not
-// get into another.
+// Connect and Etcd share a network and a disk in memory. The test must not call t.Run or
+// t.Parallel: libraries keep channels in pools, and the channels of one bubble must not get into
+// another.
 func Bubble(t *testing.T, test func(*testing.T)) {
 	t.Helper()
-	defer func() { // although the test fails
-		runtime.GC() // twice: a pool keeps its content for one more
+	defer func() { // even if the test fails
+		runtime.GC() // twice: a pool keeps its content for one more collection
 		runtime.GC()
 	}()
 	synctest.Test(t, func(t *testing.T) {
@@ -44,21 +44,21 @@ func Bubble(t *testing.T, test func(*testing.T)) {
 	})
 }
 
-// machine is what the members of a test in a bubble run on.
+// machine is the machine on which the members of a test in a bubble run.
 type machine struct {
 	*host.Host
-	dir string       // where the test has its sockets and data
+	dir string       // for the sockets and data of the test
 	n   atomic.Int64 // directories made so far
 }
 
-// machineOf returns that of a test, nil if it runs in real time.
+// machineOf returns the machine of a test, nil if the test runs in real time.
 func machineOf(t testing.TB) *machine {
 	m, _ := bubbles.Load(t)
 	out, _ := m.(*machine)
 	return out
 }
 
-// Host returns a machine of the bubble that a test runs in, or nil for the machine of the process.
+// Host returns a machine of the bubble in which a test runs, or nil for the real machine.
 func Host(t testing.TB) *host.Host {
 	if m := machineOf(t); m != nil {
 		return m.Host
@@ -80,8 +80,8 @@ func Listen(t testing.TB, path string) net.Listener {
 	return l
 }
 
-// Dialer returns a function that connects to sockets as Listen opens them. It takes the path of one
-// or an endpoint.
+// Dialer returns a function that connects to sockets that Listen opened. Its argument is the path
+// of a socket or an endpoint.
 func Dialer(t testing.TB) func(ctx context.Context, at string) (net.Conn, error) {
 	if machineOf(t) != nil {
 		return virtual.DialEndpoint

@@ -9,22 +9,22 @@ import (
 	"sync/atomic"
 )
 
-// Line is what connections to one member go through. A program whose line is frozen sees what
-// it would if the member was stopped; to the member the program looks stopped.
+// Line is a proxy for connections to one member. To a program whose line is frozen the member seems
+// stopped, and to the member the program seems stopped.
 type Line struct {
 	front, back string
 	dial        func(ctx context.Context, at string) (net.Conn, error)
 	all         sync.WaitGroup
 	frozen      atomic.Bool
 	deaf        atomic.Bool
-	lose        atomic.Int64 // 1 if what comes next from the member is lost
+	lose        atomic.Int64 // 1 if the next data from the member is lost
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	cut   bool
 	conns map[net.Conn]struct{}
 }
 
-// Line makes a line to the member, which outlives its ends.
+// Line creates a line to the member, which stays usable when the member restarts.
 func (m *Member) Line() *Line {
 	m.t.Helper()
 	l := &Line{
@@ -49,10 +49,10 @@ func (m *Member) Line() *Line {
 	return l
 }
 
-// Endpoint is where the line begins.
+// Endpoint returns the endpoint of the line for clients.
 func (l *Line) Endpoint() string { return "unix:" + l.front }
 
-// Break breaks all connections. New ones are as before.
+// Break breaks all connections. New connections work as before.
 func (l *Line) Break() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +61,7 @@ func (l *Line) Break() {
 	}
 }
 
-// SetCut breaks all connections and refuses new ones, or no more.
+// SetCut breaks all connections and refuses new ones, or accepts them again.
 func (l *Line) SetCut(cut bool) {
 	l.mu.Lock()
 	l.cut = cut
@@ -71,14 +71,15 @@ func (l *Line) SetCut(cut bool) {
 	}
 }
 
-// SetFrozen makes the line take everything and pass nothing on, or no more. A connection that
-// something has come over meanwhile stays so.
+// SetFrozen makes the line accept all data and forward none, or forward data again. A connection
+// that received data while frozen stays frozen.
 func (l *Line) SetFrozen(frozen bool) { l.frozen.Store(frozen) }
 
-// SetDeaf is SetFrozen for what the member says alone.
+// SetDeaf is like SetFrozen, but only for data from the member.
 func (l *Line) SetDeaf(deaf bool) { l.deaf.Store(deaf) }
 
-// Lose loses the nth piece that comes from the member from now on, and the connection.
+// Lose drops the nth chunk of data that arrives from the member from now on, and breaks the
+// connection.
 func (l *Line) Lose(n int) { l.lose.Store(int64(n)) }
 
 // Busy reports whether there are connections.
@@ -88,7 +89,7 @@ func (l *Line) Busy() bool {
 	return len(l.conns) > 0
 }
 
-// serve passes a connection on until one of its ends closes.
+// serve forwards a connection's data until one of its ends closes.
 func (l *Line) serve(in net.Conn) {
 	defer in.Close()
 	out, err := l.dial(context.Background(), l.back)
@@ -114,8 +115,8 @@ func (l *Line) serve(in net.Conn) {
 	delete(l.conns, in)
 }
 
-// pass passes on what comes, and drops what comes while it is to: nobody learns the difference,
-// since the rest of the connection is dropped, too.
+// pass forwards data, and drops data while the line is frozen. Neither end can tell, since the rest
+// of the connection's data is dropped, too.
 func (l *Line) pass(to, from net.Conn, said bool) {
 	defer to.Close()
 	defer from.Close()

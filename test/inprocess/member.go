@@ -1,9 +1,9 @@
-// Package inprocess runs the members of a cluster within the process of a test, and lines to
-// them which the test can cut, freeze, or make lose what a member says. What a test has begun
-// ends with it. In a Bubble all of that happens in virtual time.
+// Package inprocess runs the members of a cluster within the process of a test, and lines to them
+// that the test can cut, freeze, or make lose a member's data. Everything that a test starts ends
+// with the test. In a Bubble all of that happens in virtual time.
 //
-// The functions fail the test by themselves, and so are called from its own goroutine; the
-// methods of a Line may be called from any.
+// The functions may fail the test, so they must be called from its own goroutine; the methods of a
+// Line may be called from any goroutine.
 package inprocess
 
 import (
@@ -29,12 +29,12 @@ type Member struct {
 	t     testing.TB
 	cfg   server.Config
 	stop  context.CancelFunc
-	done  chan error // nil if it does not run
+	done  chan error // nil while it does not run
 	ready <-chan struct{}
-	lines atomic.Int32 // made so far
+	lines atomic.Int32 // created so far
 }
 
-// Run runs a cluster of n members and waits until each serves.
+// Run runs a cluster of n members and waits until every member is ready to serve.
 func Run(t testing.TB, n int) []*Member {
 	t.Helper()
 	dir := Dir(t)
@@ -55,11 +55,11 @@ func Run(t testing.TB, n int) []*Member {
 	return list
 }
 
-// Dir returns a directory with a short name, for a socket's has a bound. In a bubble it is in
-// memory.
+// Dir returns a directory with a short name, since the name of a socket is limited. In a bubble it
+// is in memory.
 func Dir(t testing.TB) string {
 	t.Helper()
-	if m := machineOf(t); m != nil { // all members have one disk
+	if m := machineOf(t); m != nil { // all members share one disk
 		return fmt.Sprint(m.dir, "/", m.n.Add(1))
 	}
 	dir, err := os.MkdirTemp("", "lh")
@@ -70,9 +70,9 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// Config is that of a member which has all that it needs in a directory. The leader of a busy
-// machine is still heard within its election timeout, caches of tests may live long, and passwords
-// cost little.
+// Config returns the configuration of a member that keeps everything in a directory. The election
+// timeout is long enough for a busy machine, caches of tests may live long, and hashing a password
+// takes little time.
 func Config(dir, name string) server.Config {
 	socket := func(end string) []url.URL {
 		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name+end)}}
@@ -88,7 +88,7 @@ func Config(dir, name string) server.Config {
 	return c
 }
 
-// Start starts a member, and does not wait for it.
+// Start starts a member without waiting for it.
 func Start(t testing.TB, c server.Config) *Member {
 	t.Helper()
 	if h := Host(t); h != nil {
@@ -99,7 +99,7 @@ func Start(t testing.TB, c server.Config) *Member {
 	return m
 }
 
-// Start starts a member that was ended again, and does not wait for it.
+// Start restarts a member that was ended, without waiting for it.
 func (m *Member) Start() {
 	m.t.Helper()
 	s, err := server.New(m.cfg)
@@ -113,7 +113,7 @@ func (m *Member) Start() {
 	m.t.Cleanup(m.End)
 }
 
-// Await waits until the member serves.
+// Await waits until the member is ready to serve.
 func (m *Member) Await() {
 	m.t.Helper()
 	select {
@@ -135,15 +135,15 @@ func (m *Member) End() {
 	m.done = nil
 }
 
-// Name is the member's.
+// Name returns the member's name.
 func (m *Member) Name() string { return m.cfg.Name }
 
-// Endpoint is where the member serves clients.
+// Endpoint returns the endpoint on which the member serves clients.
 func (m *Member) Endpoint() string { return "unix:" + m.socket() }
 
 func (m *Member) socket() string { return m.cfg.URLs.ListenClient[0].Path }
 
-// Endpoints returns those of members, or of lines.
+// Endpoints returns the endpoints of members or of lines.
 func Endpoints[E interface{ Endpoint() string }](list []E) []string {
 	out := make([]string, len(list))
 	for i, e := range list {
@@ -152,12 +152,12 @@ func Endpoints[E interface{ Endpoint() string }](list []E) []string {
 	return out
 }
 
-// ClientConfig returns the configuration of a client of some members.
+// ClientConfig returns the configuration for a client of some members.
 func ClientConfig(t testing.TB, members ...*Member) client.Config {
 	return reach(t, client.Config{Endpoints: Endpoints(members)})
 }
 
-// reach lets a client reach the members of a bubble.
+// reach makes a client able to reach the members of a bubble.
 func reach(t testing.TB, c client.Config) client.Config {
 	if machineOf(t) != nil && c.Dial == nil {
 		c.Dial = virtual.DialEndpoint
@@ -165,7 +165,7 @@ func reach(t testing.TB, c client.Config) client.Config {
 	return c
 }
 
-// Connect returns a client; it adds endpoints to those of its configuration.
+// Connect returns a client; it adds endpoints to those in its configuration.
 func Connect(t testing.TB, c client.Config, endpoints ...string) *client.Client {
 	t.Helper()
 	c.Endpoints = append(c.Endpoints, endpoints...)
@@ -181,7 +181,7 @@ func Connect(t testing.TB, c client.Config, endpoints ...string) *client.Client 
 	return out
 }
 
-// Etcd returns a client of etcd's.
+// Etcd returns an etcd client.
 func Etcd(t testing.TB, endpoints ...string) *clientv3.Client {
 	t.Helper()
 	c := clientv3.Config{Endpoints: endpoints, DialTimeout: time.Minute}

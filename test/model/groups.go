@@ -32,9 +32,9 @@ const (
 	// CountSent lets a keeper answer a request with a renewal that it sent before the request
 	// arrived.
 	CountSent
-	// CountUnjoined lets a keeper count a lease as joined as soon as it has sent the join.
+	// CountUnjoined lets a keeper treat a lease as joined as soon as it has sent the join.
 	CountUnjoined
-	// TrustOldJoin lets a join count although the keeper has since given the lease up.
+	// TrustOldJoin lets a join count although the keeper has given the lease up since.
 	TrustOldJoin
 	// TrustLateJoin lets a join count although a renewal sent after it was answered first.
 	TrustLateJoin
@@ -613,7 +613,7 @@ func (s *groupSearch) count(w *groupWorld, k, n byte) {
 }
 
 // breaks restarts keeper k, or connects it to the current leader. Either way it has a new
-// connection and knows no lease.
+// connection and no leases.
 func (s *groupSearch) breaks(w groupWorld, k byte) {
 	me := &w.keeper[k]
 	if w.request.at == k+1 {

@@ -15,7 +15,7 @@ type Found struct {
 	Elections, Checkpoints, Clearings, Expiries, Renewals int
 }
 
-// A step leads from one world to the next.
+// A step leads from one world to another.
 type step struct {
 	format string // takes up to two server numbers
 	a, b   byte
@@ -294,7 +294,7 @@ func (s *search) trace(at int) []string {
 	if p.before < 0 {
 		return nil
 	}
-	// "%[3]s" takes the arguments that a short format leaves over.
+	// "%[3]s" consumes the arguments that a short format does not use.
 	text := fmt.Sprintf(p.step.format+"%[3]s", p.step.a, p.step.b, "")
 	return append(s.trace(p.before), text)
 }

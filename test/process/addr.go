@@ -7,10 +7,11 @@ import (
 	"sync"
 )
 
-// blockSize is how many ports a block has, the first of which is for the block itself.
+// blockSize is the number of ports in a block. The first port of a block represents the claim to
+// it.
 const blockSize = 100
 
-// blocks are ports that are this process's alone for as long as it lives.
+// blocks holds the ports that only this process uses, as long as it runs.
 var blocks struct {
 	mu     sync.Mutex
 	claims []net.Listener // on the first port of each: they keep other processes away
@@ -18,11 +19,11 @@ var blocks struct {
 	end    int
 }
 
-// MustFreeAddr returns an address on loopback that nobody listens on, and that neither
-// this process nor another that runs meanwhile has been given: packages are tested at the
-// same time, and a port has no listener while its member is down. The port is below those
-// that the kernel gives to outgoing connections, so that none takes it before its server
-// starts. It panics if there is none.
+// MustFreeAddr returns a loopback address on which nothing listens, and that was returned neither
+// in this process nor in another one that runs now: packages are tested in parallel, and a port has
+// no listener while its member is down. The port is below those that the kernel assigns to outgoing
+// connections, so no connection takes it before its server starts. It panics if there is no such
+// address.
 func MustFreeAddr() string {
 	blocks.mu.Lock()
 	defer blocks.mu.Unlock()
@@ -40,7 +41,7 @@ func MustFreeAddr() string {
 	panic("process: no port is free")
 }
 
-// claimBlock tries to make a block this process's. The claim of the block before stays.
+// claimBlock tries to claim a block for this process. It keeps the claim to the previous block.
 func claimBlock() bool {
 	first := 10_000 + rand.IntN(20_000/blockSize)*blockSize
 	l, err := listen(first)

@@ -1,6 +1,5 @@
-// Package process runs servers as processes, for tests from outside and for
-// comparisons: it builds the binary, finds ports that are free, starts the
-// process with a file for what it says, and sees its end.
+// Package process runs servers as processes, for black-box tests and for comparisons: it builds the
+// binary, finds free ports, starts the process with its output in a file, and notices its end.
 //
 // It does not depend on what a server does: the caller chooses the arguments and decides when a
 // server is ready. Everything may be called concurrently.

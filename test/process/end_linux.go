@@ -2,8 +2,7 @@ package process
 
 import "syscall"
 
-// endWithUs has the kernel kill the process when this one is gone, however it
-// went.
+// endWithUs makes the kernel kill the process when this one ends, for whatever reason.
 func endWithUs() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// tail is how many bytes of a log are shown to the reader of a failure.
+// tail is the number of bytes of a log that a failure report includes.
 const tail = 4000
 
-// A Process is a process that was started.
+// A Process is a process that Start has started.
 type Process struct {
 	cmd  *exec.Cmd
 	log  string
@@ -19,8 +19,8 @@ type Process struct {
 	err  error         // set before done is closed
 }
 
-// Start starts cmd. What it writes is appended to the file log, after note if that
-// is not empty. On Linux the process ends with this one, however that ends.
+// Start starts cmd. Its output is appended to the file log, after note if that is not empty. On
+// Linux the process ends together with this one, however this one ends.
 func Start(cmd *exec.Cmd, log, note string) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -46,8 +46,8 @@ func Start(cmd *exec.Cmd, log, note string) (*Process, error) {
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Ended reports whether the process has ended. One that was never started, nil,
-// has.
+// Ended reports whether the process has ended. A nil Process, which was never started, counts as
+// ended.
 func (p *Process) Ended() bool {
 	if p == nil {
 		return true
@@ -60,15 +60,15 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Wait waits for the end, and returns how it came: nil after an exit with 0, else
-// an *exec.ExitError.
+// Wait waits for the process to end. It returns nil if the exit code is 0, and an *exec.ExitError
+// otherwise.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// Signal sends a signal: SIGKILL ends the process as a power cut would, SIGSTOP
-// and SIGCONT freeze and thaw it. To a process that has ended it does nothing.
+// Signal sends a signal: SIGKILL kills the process, SIGSTOP and SIGCONT pause and resume it. If the
+// process has ended, Signal does nothing.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -79,10 +79,10 @@ func (p *Process) Signal(sig syscall.Signal) error {
 // PID returns the process's ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Tail returns the end of what the process wrote.
+// Tail returns the end of the process's output.
 func (p *Process) Tail() string { return Tail(p.log) }
 
-// Tail returns the end of a log file, or why it cannot be read.
+// Tail returns the end of a log file, or the reason why it cannot be read.
 func Tail(log string) string {
 	text, err := os.ReadFile(log)
 	if err != nil {

@@ -29,7 +29,8 @@ func compare(a, b test) int {
 	return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name))
 }
 
-// run runs the tests, retries those that may be, and reports whether all passed in the end.
+// run runs the tests, retries the failed ones if that is allowed, and reports whether all passed in
+// the end.
 func run(w io.Writer, goTest command, flags, packages []string) bool {
 	r, err := once(w, goTest, append(slices.Clone(flags), packages...))
 	if err == nil && len(r.failed) == 0 && !r.broken {
@@ -79,7 +80,7 @@ type result struct {
 	broken bool          // a package did not build or crashed, or a race was found
 }
 
-// retryable reports whether all that failed is marked.
+// retryable reports whether every failed test is marked.
 func (r *result) retryable() bool {
 	if r.broken || len(r.failed) == 0 {
 		return false
@@ -110,7 +111,7 @@ type event struct {
 	Action, Package, Test, Output, Key, Value string
 }
 
-// printer collects a result, and prints as go test without -v does.
+// printer collects a result, and prints output as go test does without -v.
 type printer struct {
 	result
 	w       io.Writer
@@ -151,7 +152,7 @@ func (p *printer) pkg(e event) {
 	}
 }
 
-// crash are the beginnings of lines by which a failure is no matter of timing.
+// crash lists the prefixes of output lines that show that a failure is not due to timing.
 var crash = []string{"WARNING: DATA RACE", "panic: ", "fatal error: "}
 
 // test handles an event about a test or a subtest.

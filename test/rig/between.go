@@ -14,13 +14,13 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Between stands between a client and a member, and answers some requests itself.
+// Between is a proxy between a client and a member that answers some requests itself.
 type Between struct {
 	pb.UnimplementedStreamServiceServer
-	// Instead, if set, returns what to answer to a request, nil to pass it on. It is called by one
-	// goroutine.
+	// Instead, if set, returns the response to a request, or nil to forward the request to the
+	// member. It is called by one goroutine.
 	Instead func(r *pb.Request) *pb.Response
-	// Seen, if set, is told of each response of the member, and may change it.
+	// Seen, if set, is called with each response of the member, and may change it.
 	Seen func(r *pb.Response)
 
 	member *grpc.ClientConn
@@ -83,7 +83,7 @@ func (b *Between) Open(s pb.StreamService_OpenServer) error {
 	}
 }
 
-// Serve returns a client that goes through it to a member.
+// Serve returns a client that reaches a member through the proxy.
 func (b *Between) Serve(t testing.TB, m *inprocess.Member) *client.Client {
 	t.Helper()
 	var err error
@@ -106,8 +106,9 @@ func (b *Between) Serve(t testing.TB, m *inprocess.Member) *client.Client {
 	return inprocess.Connect(t, client.Config{}, "unix:"+socket)
 }
 
-// Through returns a client some of whose requests are answered in the place of the member: those
-// that match, the nth of them by the nth call of answer, which passes it on if it returns nil.
+// Through returns a client of a member. Requests that match are answered in place of the member:
+// answer is called with the number of each, and returns the response, or nil to forward the
+// request.
 func Through(
 	t testing.TB, m *inprocess.Member, match func(*pb.Request) bool,
 	answer func(n int) *pb.Response,
@@ -145,15 +146,15 @@ func Txns(r *pb.Request) bool { return r.GetTxn() != nil }
 // Watches matches watches that begin.
 func Watches(r *pb.Request) bool { return r.GetWatch() != nil }
 
-// Does reports whether a request is a transaction that does something if it succeeds, as
-// (*pb.Op).GetGrant.
+// Does reports whether the success branch of a request's transaction has an operation of a kind,
+// such as (*pb.Op).GetGrant.
 func Does[T any](r *pb.Request, something func(*pb.Op) *T) bool {
 	return slices.ContainsFunc(r.GetTxn().GetSuccess(), func(o *pb.Op) bool {
 		return something(o) != nil
 	})
 }
 
-// Refusal is an answer that refuses.
+// Refusal returns a response that refuses a request for a reason.
 func Refusal(r pb.Reason) *pb.Response {
 	return &pb.Response{Body: &pb.Response_Error{Error: &pb.Error{Reason: r, Message: "so it is"}}}
 }
@@ -161,8 +162,8 @@ func Refusal(r pb.Reason) *pb.Response {
 // Refused refuses every request, for Through.
 func Refused(int) *pb.Response { return Refusal(pb.Reason_REASON_PERMISSION_DENIED) }
 
-// Unsure answers the first two times such that the client does not know the outcome, for Through;
-// do is called before that.
+// Unsure answers the first two requests so that the client does not know their outcome, for
+// Through. do is called before that.
 func Unsure(do func()) func(n int) *pb.Response {
 	return func(n int) *pb.Response {
 		switch n {

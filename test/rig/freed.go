@@ -2,8 +2,8 @@ package rig
 
 import "runtime"
 
-// Freed returns what waits until the runtime has freed what p points to, to which the caller keeps
-// no pointer then.
+// Freed returns a function that waits until the runtime has freed the value to which p points. The
+// caller must keep no pointer to it.
 func Freed[T any](p *T) (wait func()) {
 	gone := make(chan struct{})
 	runtime.AddCleanup(p, func(gone chan struct{}) { close(gone) }, gone)

@@ -7,21 +7,23 @@ import (
 	"leasehold.dev/client"
 )
 
-// Holders is what those learn of each other who hold one thing after another. Its methods may be
-// called from any goroutine.
+// Holders checks the holds of clients that hold one thing after another. Its methods may be called
+// from any goroutine.
 type Holders struct {
 	mu sync.Mutex
-	// last is the last that was valid when it came.
+	// last is the last hold that was valid when it was added.
 	last client.Hold
 }
 
-// Next fails the test if the one before is still valid (L4), or has no lower token (L5). A hold
-// that ended before it came here says nothing: another may have come and gone since.
+// Next adds a hold, and fails the test if the previous one is still valid (L4), or does not have a
+// lower token (L5). A hold that ended before it was added is ignored: another may have been
+// acquired and released since.
 func (s *Holders) Next(t *testing.T, h client.Hold) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// In this order: if the other holds it still, and then this one does, both did.
+	// The order matters: if the other is still valid, and then this one is, both were valid at
+	// once.
 	valid := s.last != nil && s.last.Err() == nil
 	if h.Err() != nil {
 		return

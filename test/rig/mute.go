@@ -42,7 +42,8 @@ func (m mute) Open(s pb.StreamService_OpenServer) error {
 	}
 }
 
-// grants answers what a lease takes; nil if it is another request.
+// grants answers the requests that a client needs to get a lease; it returns nil for other
+// requests.
 func (mute) grants(r *pb.Request) *pb.Response {
 	switch x := r.Body.(type) {
 	case *pb.Request_Session:
@@ -57,8 +58,8 @@ func (mute) grants(r *pb.Request) *pb.Response {
 	return nil
 }
 
-// Mute runs a test in a time of its own, with a client of a member that grants leases, and answers
-// of the rest only what answer does: no renewal, so that every lease ends by the clock.
+// Mute runs a test in virtual time, with a client of a member that grants leases. Other requests
+// are answered only if answer does so. Renewals are not answered, so every lease ends by the clock.
 func Mute(
 	t *testing.T, answer func(*pb.Request) *pb.Response, test func(*testing.T, *client.Client),
 ) {
@@ -86,5 +87,5 @@ func Mute(
 	})
 }
 
-// Unanswered is nothing to say to a request, for Mute.
+// Unanswered answers no request, for Mute.
 func Unanswered(*pb.Request) *pb.Response { return nil }

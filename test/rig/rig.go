@@ -1,5 +1,5 @@
-// Package rig is for tests of what is built on the client: a cluster in this process, clients whose
-// connections a test can cut, and what such tests say often.
+// Package rig supports tests of packages that are built on the client: it runs a cluster in this
+// process, and has clients whose connections a test can cut, and other helpers.
 package rig
 
 import (
@@ -19,12 +19,12 @@ import (
 
 // Rig is a cluster in this process, and clients whose connections a test can cut.
 type Rig struct {
-	// Members are those of the cluster.
+	// Members holds the members of the cluster.
 	Members []*inprocess.Member
 
 	t testing.TB
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	lines map[*client.Client][]*inprocess.Line
 }
 
@@ -36,7 +36,7 @@ func New(t testing.TB, n int) *Rig {
 	}
 }
 
-// Dial returns a client of all members, through lines of its own.
+// Dial returns a client of all members, with lines of its own.
 func (r *Rig) Dial(c client.Config) *client.Client {
 	r.t.Helper()
 	var lines []*inprocess.Line
@@ -53,7 +53,7 @@ func (r *Rig) Dial(c client.Config) *client.Client {
 // Cut cuts a client off.
 func (r *Rig) Cut(c *client.Client) { r.set(c, true) }
 
-// Mend ends a cut.
+// Mend reconnects a client.
 func (r *Rig) Mend(c *client.Client) { r.set(c, false) }
 
 func (r *Rig) set(c *client.Client, cut bool) {
@@ -64,7 +64,7 @@ func (r *Rig) set(c *client.Client, cut bool) {
 	}
 }
 
-// Lose loses an answer to a client, one of the next few, and breaks the connection with it.
+// Lose drops one of the next few answers to a client, and breaks the connection.
 func (r *Rig) Lose(c *client.Client) {
 	n := 1 + rand.IntN(4)
 	r.mu.Lock()
@@ -74,14 +74,14 @@ func (r *Rig) Lose(c *client.Client) {
 	}
 }
 
-// Soon returns a context that bounds a test.
+// Soon returns a context that limits the duration of a test.
 func Soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Must returns a function that returns the value, or ends the test for an error.
+// Must returns a function that returns the value, or ends the test if there is an error.
 func Must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -92,12 +92,12 @@ func Must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// Blames reports whether an error says which lease is in the way.
+// Blames reports whether an error names the lease that is in the way.
 func Blames(err error, id lease.ID) bool {
 	return strings.Contains(err.Error(), strconv.FormatInt(int64(id), 16))
 }
 
-// Compact forgets all revisions but the last.
+// Compact compacts all revisions but the latest.
 func (r *Rig) Compact() {
 	r.t.Helper()
 	c := inprocess.Etcd(r.t, inprocess.Endpoints(r.Members)...)
@@ -112,7 +112,7 @@ func (r *Rig) Compact() {
 	}
 }
 
-// Answer is how a call that may wait ended.
+// Answer is the outcome of a call that may wait.
 type Answer[T any] struct {
 	Value T
 	Err   error

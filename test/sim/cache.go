@@ -28,14 +28,14 @@ type cache struct {
 	// request is the number of the last opening request.
 	request int
 	dead    bool
-	// over means that its lease has ended: it is empty, and reports so.
+	// over is set once its lease has ended: it is then empty, and reports that.
 	over bool
 }
 
-// cached has the ranges that caches hold and programs write.
+// cached lists the ranges that caches hold and programs write.
 var cached = [...]keyrange.Range{{Key: "r", End: "s"}, {Key: "k0", End: "k5"}}
 
-// cacher uses one cache after the other, reads through it, and writes.
+// cacher uses one cache after another: it reads through the cache and writes.
 func (t *thread) cacher() {
 	w := t.c.w
 	for {
@@ -60,7 +60,7 @@ func (t *thread) cacher() {
 	}
 }
 
-// openCache gets a lease with holds, and opens its cache.
+// openCache gets a lease with cache holds and opens the lease's cache.
 func (t *thread) openCache() *cache {
 	w := t.c.w
 	holds := slices.Clone(cached[w.rng.IntN(len(cached)):])
@@ -120,7 +120,7 @@ func (t *thread) useCache(x *cache) {
 		}
 	case 4:
 		if other := w.someCache(); w.chance(4) && other != nil {
-			t.command(&fsm.Revoke{ID: other.s.terms.ID}) // another client takes it away
+			t.command(&fsm.Revoke{ID: other.s.terms.ID}) // another client revokes the lease
 		}
 	default:
 		t.readCached(x, what)
@@ -173,7 +173,7 @@ func (x *cache) somewhere() keyrange.Range {
 	return what
 }
 
-// hit reads a range from the cache and reports whether it is there.
+// hit reads a range from the cache and reports whether the cache has it.
 func (t *thread) hit(x *cache, what keyrange.Range) bool {
 	w := t.c.w
 	values, revision, gaps := x.set.Range(what)
@@ -236,7 +236,7 @@ func (t *thread) readCached(x *cache, what keyrange.Range) {
 	}
 }
 
-// through is do over a cache's stream.
+// through is like do, but uses the cache's stream.
 func (t *thread) through(x *cache, op *Op) *Op {
 	w := t.c.w
 	q := &call{op: op, c: t.c, who: t, token: t.token}
@@ -258,7 +258,7 @@ func (t *thread) through(x *cache, op *Op) *Op {
 	return op
 }
 
-// post sends something to the cache's member. Messages of one stream stay in order.
+// post sends a message to the cache's member. Messages of one stream stay in order.
 func (x *cache) post(f func(*process)) {
 	w := x.c.w
 	if x.c.cut || x.dead && !x.over {
@@ -277,7 +277,7 @@ func (x *cache) post(f func(*process)) {
 	})
 }
 
-// receive delivers something to the cache, once its client is not paused.
+// receive delivers a message to the cache, as soon as its client is not paused.
 func (x *cache) receive(f func()) {
 	w := x.c.w
 	switch {
@@ -289,7 +289,7 @@ func (x *cache) receive(f func()) {
 	}
 }
 
-// answer delivers something from a member to the cache, late or not at all.
+// answer delivers a message from a member to the cache, late or not at all.
 func (x *cache) answer(f func()) {
 	w := x.c.w
 	if w.rng.IntN(1e6) < w.p.Loss {
@@ -299,7 +299,7 @@ func (x *cache) answer(f func()) {
 	w.after(w.p.Delay/4+w.exp(w.p.Delay), func() { x.receive(f) })
 }
 
-// open reports what the cache has, and its member.
+// open reports to the member what the cache holds.
 func (x *cache) open() {
 	w := x.c.w
 	x.request++
@@ -376,7 +376,7 @@ func (x *cache) move() {
 	x.open()
 }
 
-// drop drops a range by the cache's own decision, and reports that later.
+// drop drops a range on the cache's own initiative, and reports that later.
 func (x *cache) drop(what keyrange.Range) {
 	x.set.Drop(what)
 	x.sendReport(!x.c.w.chance(3))
@@ -401,7 +401,7 @@ func (x *cache) send(report copies.Report) {
 	})
 }
 
-// invalidate drops what the invalidation names, and acknowledges it.
+// invalidate drops the ranges that the invalidation names, and acknowledges it.
 func (x *cache) invalidate(n *replica.Invalidation) {
 	x.c.w.cover["invalidation"]++
 	x.set.Invalidate(n.Term, n.Seq, n.Drop)

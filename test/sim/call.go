@@ -19,16 +19,17 @@ type call struct {
 	done bool     // it was answered, or its caller gave up
 	// token is the token of the thread's wait, or the number of the keeper's batch.
 	token uint64
-	// beside means that it renews a lease that its keeper does not keep.
+	// If beside is set, the call renews a lease that its keeper does not keep alive.
 	beside bool
 	// stream carries the call; nil for a connection of its own.
 	stream *stream
-	// by has the users and roles that admitted it, if any.
+	// by is the state of the users and roles that admitted it, if any.
 	by       *access.State
 	admitted bool
 	// joined is the group that a renewed lease is in; 0 for none.
 	joined lease.GroupID
-	// ticket is where the client waits after the operation; nil for nowhere.
+	// ticket is the ticket with which the client waits after the operation; nil if it does not
+	// wait.
 	ticket *ticket
 }
 
@@ -55,7 +56,7 @@ var (
 // do performs an operation at the client's member, and returns when it is answered or times out.
 func (t *thread) do(op *Op) *Op { return t.doAndWait(op, nil) }
 
-// doAndWait is do for a client that then waits in a wait queue.
+// doAndWait is like do, for a client that then waits in a wait queue.
 func (t *thread) doAndWait(op *Op, x *ticket) *Op {
 	q := &call{op: op, c: t.c, who: t, token: t.token, ticket: x}
 	t.call = q
@@ -224,7 +225,7 @@ func (q *call) reply(o Ending, err error) {
 	q.replyIn(d, o, err)
 }
 
-// replyIn is reply over a connection with a given delay.
+// replyIn is like reply, over a connection with a given delay.
 func (q *call) replyIn(d Time, o Ending, err error) {
 	w := q.c.w
 	if q.op.Answered == 0 {
@@ -241,7 +242,7 @@ func (q *call) replyIn(d Time, o Ending, err error) {
 	})
 }
 
-// look answers a request that needs only the member's published state.
+// look answers a request for which the member's published state suffices.
 func (q *call) look(p *process) bool {
 	q.identify(p)
 	switch {

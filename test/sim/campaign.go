@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Trial is a run with the findings of the checkers.
+// Trial is a run together with the findings of the checkers.
 type Trial struct {
 	*Result
 	*Report
@@ -50,12 +50,12 @@ func (o *Trial) String() string {
 	return b.String()
 }
 
-// Story is the timeline of a run with the violations in their places, one line each.
+// Story returns the timeline of a run with the violations in their places, one line each.
 func (o *Trial) Story() string {
 	return strings.Join(o.Timeline, "\n")
 }
 
-// Campaign adds up runs.
+// Campaign accumulates the results of runs.
 type Campaign struct {
 	Runs      int            `json:"runs"`
 	Simulated Time           `json:"simulated"`

@@ -6,9 +6,9 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// checkAccess is A1 for returned data and for renewals, which are not in the log. (The model checks
-// commands.) A client that received something had the permission at the state that decided, which
-// was no older than the data. A cached read is like one at the cluster: the reader had the
+// checkAccess checks A1 for returned data and for renewals, which are not in the log. (The model
+// checks commands.) A client that received data had the permission in the state that decided, which
+// was no older than the data. A cached read is like a read at a member: the reader had the
 // permission at some time during the read. Refused callers had no permission.
 func (f *facts) checkAccess() {
 	for _, op := range f.h.Ops {
@@ -111,7 +111,7 @@ func (f *facts) mayRenew(op *Op, r *modelRights) bool {
 	return r.holds(op.Caller, &l.modelLease, true, f.scanAt("", "\x00", f.revisionAt(op.AsOf)))
 }
 
-// denial reports whether an error is about the caller.
+// denial reports whether an error concerns the caller's identity or permissions.
 func denial(err error) bool {
 	return errors.Is(err, access.ErrPermissionDenied) || errors.Is(err, access.ErrOldRevision) ||
 		errors.Is(err, access.ErrUserEmpty)

@@ -14,8 +14,8 @@ import (
 
 // Limits are the bounds that the checkers apply to a run.
 type Limits struct {
-	// Lateness is how late a lease may end in a healthy stretch (L2, L7), and a watcher may get an
-	// event.
+	// Lateness is how late a lease may end in a healthy stretch (L2, L7), and how late a watcher
+	// may receive an event.
 	Lateness Time
 	// Recovery is how long a cluster may take to commit again after the last fault is healed.
 	Recovery Time
@@ -68,13 +68,13 @@ func Check(h *History, l Limits) *Report {
 	return f.report
 }
 
-// facts has what several checkers need to know about a history.
+// facts holds the facts about a history that several checkers need.
 type facts struct {
 	h      *History
 	l      Limits
 	report *Report
-	// outcomes[i] has the model's results for the commands of h.Log[i]; revisions[i] is its
-	// revision afterwards.
+	// outcomes[i] holds the model's results for the commands of h.Log[i]; revisions[i] is the
+	// model's revision afterwards.
 	outcomes  [][]modelResult
 	revisions []int64
 	rights    []*modelRights // after each entry
@@ -89,11 +89,11 @@ type facts struct {
 	entryOf map[int]logPosition
 	// leaseEvents are the events of leases, in order.
 	leaseEvents []*modelStep
-	// removed has the former members: one that was cut off may not learn of its removal.
+	// removed holds the former members: one that was cut off may never notice its removal.
 	removed map[uint64]bool
 	// cached is how long an expiry may wait for an unresponsive cache.
 	cached Time
-	// renewals has those of each lease, by start.
+	// renewals holds the renewals of each lease, by start.
 	renewals map[lease.ID][]*Op
 }
 
@@ -109,8 +109,9 @@ type modelVersion struct {
 	deleted bool
 }
 
-// incarnation is one lease under one token, from the grant, hand-over or resume that gave the token
-// to its end; or the lock delay afterwards, which counts as a lease that no one can use.
+// incarnation is one lease under one token, from the grant, hand-over or resume that issued the
+// token until the end of the lease; or the lock delay afterwards, which counts as a lease that no
+// client can use.
 type incarnation struct {
 	modelLease
 	granted      int // position in the log
@@ -131,7 +132,7 @@ type term struct {
 	ttl       lease.TTL
 }
 
-// checkpointed is a checkpoint that was set, or cleared if remaining is 0.
+// checkpointed is a checkpoint that was set, or that was cleared if remaining is 0.
 type checkpointed struct {
 	entry     int
 	at        Time
@@ -275,7 +276,7 @@ func (f *facts) begin(i int, s *modelStep) *incarnation {
 	return l
 }
 
-// incarnationAt returns the incarnation of a lease after the entry at a position, as far as known.
+// incarnationAt returns the incarnation of a lease after the entry at a position, if it is known.
 func (f *facts) incarnationAt(id lease.ID, entry int) *incarnation {
 	lives := f.byID[id]
 	for i := len(lives) - 1; i >= 0; i-- { // of two that end and begin in one entry, the second
@@ -311,8 +312,8 @@ func (f *facts) at(key string, revision int64) (modelKey, bool) {
 	return versions[i-1].modelKey, true
 }
 
-// span returns the least and the most true time that a TTL can last by clocks within the bound.
-// Each is off by at most half of it.
+// span returns the least and the most true time that a TTL can last on clocks within the bound.
+// Each clock is off by at most half the bound.
 func (f *facts) span(ttl lease.TTL) (least, most Time) {
 	t, off := float64(ttl)*float64(Millisecond), f.h.Drift/2
 	return Time(t / (1 + off)), Time(t/(1-off)) + Millisecond

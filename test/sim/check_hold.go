@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkBeliefs is L4: no two holders believe to hold the same thing at the same time.
+// checkBeliefs checks L4: no two holders believe at the same time that they hold the same thing.
 func (f *facts) checkBeliefs() {
 	if !f.h.InBound {
 		return
@@ -21,9 +21,10 @@ func (f *facts) checkBeliefs() {
 	}
 }
 
-// sure returns until when a belief counts. A process that resumes a lease displaces the former
-// holder, which learns that at its next renewal. Until then only the token tells them apart, so the
-// former one's belief is no violation. In a hand-over, the former holder has stopped before.
+// sure returns the instant until which a belief counts. A process that resumes a lease displaces
+// the former holder, which notices at its next renewal. Until then only the token distinguishes the
+// two, so the former holder's belief is no violation. In a hand-over, the former holder has stopped
+// before.
 func (f *facts) sure(b *Belief) Time {
 	if l := f.byToken(b.Lease, b.Token); l != nil && l.succeeded != nil &&
 		l.succeeded.began == fsm.LeaseResumed {
@@ -32,7 +33,7 @@ func (f *facts) sure(b *Belief) Time {
 	return b.Until
 }
 
-// conflicts returns the pairs of overlapping beliefs in one thing, the earlier one first.
+// conflicts returns the pairs of overlapping beliefs in holding one thing, the earlier one first.
 func (f *facts) conflicts() [][2]*Belief {
 	type thing struct {
 		kind beliefKind
@@ -68,8 +69,8 @@ func (f *facts) conflicts() [][2]*Belief {
 	return out
 }
 
-// checkTokens is L5: in the log, tokens rise with every grant and draw. A client only gets tokens
-// above those returned before its request.
+// checkTokens checks L5: in the log, tokens increase with every grant and draw. A client only gets
+// tokens above those returned before its request.
 func (f *facts) checkTokens() {
 	last := lease.Token(0)
 	seen := make(map[lease.Token]lease.ID)
@@ -184,7 +185,7 @@ func (f *facts) endedWithin(e *Entry, id lease.ID) bool {
 	})
 }
 
-// checkEnds is L6 from the side of the keys: no key outlives its lease.
+// checkEnds checks L6 for the keys: no key outlives its lease.
 func (f *facts) checkEnds() {
 	for _, key := range f.keys {
 		versions := f.history[key]

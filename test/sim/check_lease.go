@@ -30,8 +30,8 @@ var beginnings = map[fsm.LeaseEventKind]string{
 	fsm.LeaseHandedOver: "handed over", fsm.LeaseResumed: "resumed",
 }
 
-// checkExpiry is L1: no lease expires before a TTL has passed since its grant or last acknowledged
-// renewal was sent, by any clock within the bound, and its holder has stopped by then.
+// checkExpiry checks L1: no lease expires before a TTL has passed since its grant or last
+// acknowledged renewal was sent, by any clock within the bound, and its holder has stopped by then.
 func (f *facts) checkExpiry() {
 	if !f.h.InBound {
 		return
@@ -57,8 +57,8 @@ func (f *facts) checkExpiry() {
 	f.checkValid()
 }
 
-// kept returns until when a promise of a TTL counts. A shorter TTL that was requested later
-// replaces it, and starts again.
+// kept returns the instant until which a promised TTL counts. A shorter TTL that was requested
+// later replaces it, and starts again.
 func (f *facts) kept(l *incarnation, from Time, ttl lease.TTL) Time {
 	least, _ := f.span(ttl)
 	until := from + least
@@ -110,7 +110,7 @@ func (f *facts) checkValid() {
 	}
 }
 
-// name describes what is believed to be held.
+// name describes the thing that the client believes it holds.
 func (b *Belief) name() string {
 	kinds := [...]string{"lease ", "name ", "lock ", "role ", "permit of "}
 	return kinds[b.Kind] + b.What
@@ -135,8 +135,8 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 		at := op.End
 		users := op.Caller != access.Caller{}
 		if op.relayed() && (op.End < s.From || f.l.Silence < l.most/5*2 || users) {
-			// The relay may have died, or its group may have ended otherwise, before the lease left
-			// as of this renewal.
+			// The relay may have died, or its group may have ended for another reason, before the
+			// lease left the group as of this renewal.
 			_, later := f.span(l.most / 5 * 2)
 			at += later
 		}
@@ -148,9 +148,9 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 	return last
 }
 
-// begun returns when the primary of a reign began to count a lease: when it applied the grant, or
-// the last restart of its TTL before an instant. That may be later than on other members if its
-// disk took no entries.
+// begun returns when the primary of a reign began to count down a lease: when it applied the grant,
+// or the last restart of its TTL before an instant. That may be later than on other members if the
+// primary's disk was not accepting entries.
 func (f *facts) begun(l *incarnation, r reign, until Time) Time {
 	entry := l.granted
 	for _, t := range l.terms {
@@ -205,9 +205,9 @@ func (f *facts) reigns() []reign {
 	return out
 }
 
-// checkLateness is L2 and L7. In a healthy stretch, a primary ends each lease within a bound of its
-// expiry: a TTL after its last renewal or the promotion. A lease that was checkpointed and is still
-// silent ends by the remaining time after the member applied the checkpoint.
+// checkLateness checks L2 and L7. In a healthy stretch, a primary ends each lease within a bound of
+// its expiry: a TTL after its last renewal or the promotion. A lease that was checkpointed and is
+// still silent ends by the remaining time after the member applied the checkpoint.
 func (f *facts) checkLateness() {
 	for _, r := range f.reigns() {
 		for _, s := range f.h.Healthy {
@@ -307,8 +307,8 @@ func (f *facts) checkAgain(l *incarnation, list []checkpointed, s Stretch) {
 	}
 }
 
-// checkRestarts is L7 for a restart of all members between two healthy stretches: a silent lease
-// has no more time left than before, except for what was not checkpointed yet.
+// checkRestarts checks L7 for a restart of all members between two healthy stretches: a silent
+// lease has no more time left than before, except for what was not checkpointed yet.
 func (f *facts) checkRestarts() {
 	reigns := f.reigns()
 	for i := 1; i < len(f.h.Healthy) && f.l.Silence > 0; i++ {

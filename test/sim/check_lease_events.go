@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkLeaseEvents is W1 for lease events: those of the log equal those of the model, numbered
-// without gaps. (checkEvents and the oracle check what members and clients get.)
+// checkLeaseEvents checks W1 for lease events: those of the log equal those of the model, numbered
+// without gaps. (checkEvents and the oracle check the events that clients and members receive.)
 func (f *facts) checkLeaseEvents() {
 	n := 0
 	for _, e := range f.h.Log {
@@ -41,8 +41,8 @@ func sameEvent(got *fsm.LeaseEvent, want *modelStep) bool {
 		differsLease(&got.Info, &want.modelLease) == ""
 }
 
-// checkEvents checks the lease events that a client received: those after the last one it knew,
-// each once and in order, and all of them applied. They need not be the newest.
+// checkEvents checks the lease events that a client received: the ones after the last that it had,
+// each once and in order, and all of them applied. They need not include the newest.
 func (f *facts) checkEvents(op *Op, to int) {
 	if op.Err != nil {
 		if !errors.Is(op.Err, fsm.ErrEventsCompacted) {
@@ -74,9 +74,8 @@ func (f *facts) checkEvents(op *Op, to int) {
 	}
 }
 
-// checkFenced is L5 from the side of the protected resource: a client that writes on condition that
-// its token holds a name holds it when the write is applied, and no smaller token writes
-// afterwards.
+// checkFenced checks L5 at the protected resource: a client that writes on condition that its token
+// holds a name holds it when the write is applied, and no smaller token writes afterwards.
 func (f *facts) checkFenced() {
 	for _, key := range f.keys {
 		name, fenced := strings.CutPrefix(key, "f/")

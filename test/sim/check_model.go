@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// model is what the service promises, in the simplest form: leases and keys in sorted slices,
+// model implements the service's promises in the simplest form: leases and keys in sorted slices,
 // without a clock. The checkers judge when a lease ends; here an expiry is an operation like any
 // other.
 //
@@ -46,9 +46,9 @@ type modelEvent struct {
 
 // modelResult is the outcome of a command.
 type modelResult struct {
-	// repeated means that the command had no effect, because it was done before.
+	// repeated is set if the command had no effect because it had been executed before.
 	repeated bool
-	// void has leases whose checkpoints came too late.
+	// void lists the leases whose checkpoints came too late.
 	void     []lease.ID
 	revision int64
 	err      error
@@ -233,8 +233,8 @@ func fallible(op fsm.Op) bool {
 			op.Put.IgnoreValue || op.Put.IgnoreLease)
 }
 
-// branch evaluates a transaction's conditions, including those of nested ones, against the state
-// before it, and returns the operations to run, flattened.
+// branch evaluates a transaction's conditions, including those of nested transactions, against the
+// state before it, and returns the operations to run, flattened.
 func (m *model) branch(c *fsm.Txn) (ops []fsm.Op, succeeded bool) {
 	succeeded = true
 	for i := range c.Compare {
@@ -339,8 +339,8 @@ func (m *model) put(r *modelResult, c *fsm.Put) (prev *modelKey) {
 	return prev
 }
 
-// holds evaluates one condition by etcd's rules: for every key of a range, or for a pair of zeros
-// if there is none, except by value.
+// holds evaluates one condition by etcd's rules: for every key of a range or, if there is none, for
+// a pair of zeros, unless the condition compares values.
 func (m *model) holds(c *fsm.Compare) bool {
 	switch c.Target {
 	case fsm.TargetLeaseAlive:

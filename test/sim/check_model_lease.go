@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the model's leases. They know no time.
+// This file has the model's leases. They have no notion of time.
 
 type modelLease struct {
 	id        lease.ID
@@ -29,8 +29,7 @@ type modelLease struct {
 	existed   bool // in a result: it existed before the grant
 }
 
-// modelStep is something that happened to a lease: an event, or a renewal through the log, with
-// kind 0.
+// modelStep is a change to a lease: an event, or a renewal through the log, which has kind 0.
 type modelStep struct {
 	modelLease // afterwards, or its last state
 	kind       fsm.LeaseEventKind
@@ -54,7 +53,7 @@ func (s *modelStep) leaves() bool {
 type modelRun struct {
 	r     *modelResult
 	alias map[lease.ID]lease.ID
-	// fresh has the bound leases that it granted, with their keys, "" for none yet.
+	// fresh maps the bound leases that the command granted to their keys, "" for none yet.
 	fresh map[lease.ID]string
 	grows bool // it has put or granted something
 }
@@ -91,7 +90,7 @@ func (m *model) named(name string) *modelLease {
 	return &m.leases[i]
 }
 
-// meant returns the lease given by an ID, a name or both; 0 if there is none.
+// meant returns the lease that an ID, a name or both identify; 0 if there is none.
 func (m *model) meant(x *modelRun, id lease.ID, name string) lease.ID {
 	id = x.actual(id)
 	if name == "" {
@@ -141,8 +140,8 @@ func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 	x.date(m.revision)
 }
 
-// forget drops the steps of leases that were granted and ended within the command. last is the last
-// token before it. No one is notified of them.
+// forget drops the steps of leases that were granted and ended within the command, since no client
+// is notified of these. last is the last token before the command.
 func (x *modelRun) forget(last lease.Token) {
 	var gone []lease.Token
 	for i := range x.r.steps {
@@ -155,7 +154,7 @@ func (x *modelRun) forget(last lease.Token) {
 	})
 }
 
-// date sets the revision of the steps.
+// date sets the revision of every step.
 func (x *modelRun) date(revision int64) {
 	for i := range x.r.steps {
 		x.r.steps[i].revision = revision
@@ -294,7 +293,7 @@ func (m *model) revoke(x *modelRun, c *fsm.Revoke) error {
 	return nil
 }
 
-// remove removes a lease. Its keys are deleted, or detached if they are to stay.
+// remove removes a lease. Its keys are deleted, or detached if the lease keeps them.
 func (m *model) remove(x *modelRun, i int, keep bool) (keys []string) {
 	id := m.leases[i].id
 	m.leases = slices.Delete(m.leases, i, i+1)

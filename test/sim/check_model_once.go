@@ -14,7 +14,7 @@ type modelSession struct {
 	answers        []modelAnswer // by number, none below settled
 }
 
-// modelAnswer is the result of a number, without its effects.
+// modelAnswer is the result of the write with a number, without its effects.
 type modelAnswer struct {
 	number uint64
 	result modelResult
@@ -42,8 +42,8 @@ func (m *model) openSession(c *fsm.OpenSession) {
 	}
 }
 
-// once performs a command unless its number was used. Models share sessions, so they are replaced,
-// not changed.
+// once performs a command unless its number has been used. Models share sessions, so they are
+// replaced, not changed.
 func (m *model) once(term uint64, c *fsm.Once) modelResult {
 	i, ok := m.session(c.Session.Nonce)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 )
 
 // matchOps finds the entry of every command that a client sent. A command that certainly failed has
-// none (S1), an acknowledged one has one (S2), one of unknown outcome at most one; and the log has
-// nothing that was not requested.
+// none (S1), an acknowledged one has one (S2), and one of unknown outcome at most one; and the log
+// contains nothing that was not requested.
 func (f *facts) matchOps() {
 	type class struct {
 		ops    []*Op
@@ -72,8 +72,8 @@ func operators(c fsm.Command) bool {
 }
 
 // match assigns equal commands in the log to the operations that may have sent them. Among the
-// acknowledged ones that fit a position, it picks the one answered first, so that as many as
-// possible find one.
+// acknowledged operations that fit a position, it picks the one that was answered first, so that as
+// many operations as possible get a position.
 func (f *facts) match(ops []*Op, places []logPosition) {
 	var left []logPosition
 	for _, p := range places {
@@ -117,8 +117,8 @@ func (f *facts) first(ops []*Op, p logPosition, outcome Ending) *Op {
 	return best
 }
 
-// fits reports whether an operation's command may be the one at a position: after its start, before
-// its answer, and with that answer.
+// fits reports whether an operation's command may be the one at a position: the position is after
+// the operation's start and before its answer, and its result is that answer.
 func (f *facts) fits(op *Op, p logPosition) bool {
 	e := f.h.Log[p.entry]
 	if e.At < op.Start {
@@ -130,9 +130,9 @@ func (f *facts) fits(op *Op, p logPosition) bool {
 	return e.At <= op.End && differs(&op.Fsm, &f.outcomes[p.entry][p.command]) == ""
 }
 
-// checkOps proves S1: every linearizable operation takes effect in the order of the log, between
-// its start and its answer. It sees what any member had applied at its start, and nothing that no
-// member had applied at its answer.
+// checkOps checks S1: every linearizable operation takes effect in the order of the log, between
+// its start and its answer. It sees everything that any member had applied at its start, and
+// nothing that no member had applied at its answer.
 func (f *facts) checkOps() {
 	for _, op := range f.h.Ops {
 		if op.Outcome != Done {
@@ -264,9 +264,9 @@ func (f *facts) alive(id lease.ID, token lease.Token, from, to int) (was, wasNot
 	return was, wasNot || covered <= to
 }
 
-// checkRenew is L3: once a lease has ended anywhere, no renewal that starts later succeeds, and a
-// lease that existed all the time is never reported as not found (T7). A token counts only for the
-// lease with that token (T28). The returned TTL is one that the lease had meanwhile.
+// checkRenew checks L3: once a lease has ended anywhere, no renewal that starts later succeeds, and
+// a lease that existed all the time is never reported as not found (T7). A token is valid only for
+// the lease with that token (T28). The returned TTL is one that the lease had during the operation.
 func (f *facts) checkRenew(op *Op, from, to int) {
 	was, wasNot := f.alive(op.Lease, op.Request.Token, from, to)
 	switch {

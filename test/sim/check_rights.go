@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// modelRights has the permissions, in the simplest form. It shares no code with package access
-// except for errors and the types of commands. Models share it, so a change makes a copy.
+// modelRights holds the permissions in the simplest form. It shares no code with package access
+// except for the errors and the types of commands. Models share it, so a change makes a copy.
 type modelRights struct {
 	enabled  bool
 	revision uint64
@@ -24,7 +24,7 @@ func newRights() *modelRights { return &modelRights{revision: 1} }
 
 func (r *modelRights) equal(o *modelRights) bool { return r == o || reflect.DeepEqual(r, o) }
 
-// next returns a copy to change.
+// next returns a copy for the caller to change.
 func (r *modelRights) next() *modelRights {
 	c := &modelRights{
 		enabled: r.enabled, revision: r.revision + 1,
@@ -36,7 +36,8 @@ func (r *modelRights) next() *modelRights {
 	return c
 }
 
-// rolesOf returns the roles of an authenticated caller, or why it is not.
+// rolesOf returns the roles of an authenticated caller, or the reason why the caller is not
+// authenticated.
 func (r *modelRights) rolesOf(who access.Caller) ([]string, error) {
 	roles, user := r.users[who.User]
 	switch {
@@ -62,8 +63,8 @@ func allows(p access.Permission, what access.Kind) bool {
 	return p.Kind == what || p.Kind == access.ReadWrite
 }
 
-// may reports whether a caller may do something with all keys, or names, in [key, end). The answer
-// changes only where a permission begins or ends, so it checks there.
+// may reports whether a caller may perform an operation on all keys, or names, in [key, end). The
+// answer changes only where a permission begins or ends, so it checks these points.
 func (r *modelRights) may(who access.Caller, what access.Kind, key, end string) bool {
 	if !r.enabled {
 		return true
@@ -142,7 +143,7 @@ func (r *modelRights) change(c fsm.Command) (next *modelRights, err error, ok bo
 	return n, nil, true
 }
 
-// aboutRights reports whether a command changes users and roles.
+// aboutRights reports whether a command changes users or roles.
 func aboutRights(c fsm.Command) bool {
 	_, _, ok := newRights().change(c)
 	return ok
@@ -212,7 +213,7 @@ func (r *modelRights) changePermission(n *modelRights, c fsm.Command) (*modelRig
 	return n, nil, true
 }
 
-// do performs a caller's command, if the caller has the permission now.
+// do performs a caller's command if the caller has the permission now.
 func (m *model) do(term uint64, who access.Caller, c fsm.Command) modelResult {
 	if err := m.denies(who, c); err != nil {
 		return modelResult{err: err, revision: m.revision}
@@ -299,7 +300,7 @@ func (m *model) mayDo(who access.Caller, c fsm.Command) bool {
 	}
 }
 
-// mayRun is mayDo for a transaction, for all operations that it might perform.
+// mayRun is mayDo for a transaction: it covers all operations that the transaction might perform.
 func (m *model) mayRun(who access.Caller, c *fsm.Txn) bool {
 	for _, k := range c.Compare {
 		read := k.Target != fsm.TargetLeaseAlive && k.Target != fsm.TargetNameToken
@@ -333,8 +334,8 @@ func (m *model) mayRun(who access.Caller, c *fsm.Txn) bool {
 	return true
 }
 
-// mayHold reports whether a caller may do something with a lease, if it exists. With byKeys, the
-// keys of a lease without name and owner decide.
+// mayHold reports whether a caller may use a lease, if the lease exists. With byKeys, the keys of a
+// lease that has neither name nor owner decide.
 func (m *model) mayHold(who access.Caller, id lease.ID, name string, byKeys bool) bool {
 	l := m.named(name)
 	if i, ok := m.lease(id); name == "" && ok {

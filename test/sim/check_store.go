@@ -25,7 +25,7 @@ func (f *facts) compare(e *Entry, c fsm.Command, got *fsm.Result, want *modelRes
 	}
 }
 
-// idOf returns the invariant that a wrong outcome of a command breaks first.
+// idOf returns the ID of the invariant that a wrong outcome of a command breaks first.
 func idOf(c fsm.Command) string {
 	switch c.(type) {
 	case *fsm.Expire:
@@ -74,7 +74,7 @@ func differs(got *fsm.Result, want *modelResult) string {
 	return ""
 }
 
-// fits reports whether a result has as many parts of each kind as the model's, or is not of a
+// fits reports whether a result has as many parts of each kind as the model's, or is not that of a
 // transaction.
 func (m *modelTxn) fits(result any) bool {
 	ranges, deletes, puts, leases, tokens := 0, 0, 0, 0, 0
@@ -107,7 +107,7 @@ func (m *modelTxn) fits(result any) bool {
 		puts == len(m.prev) && leases == len(m.leases) && tokens == len(m.tokens)
 }
 
-// differsLease compares the result about a lease.
+// differsLease compares a returned lease with the model's.
 func differsLease(result any, want *modelLease) string {
 	got, existed := fsm.GrantResult(result)
 	if want == nil || existed != want.existed ||
@@ -251,7 +251,7 @@ func eventOf(ev *mvcc.Event, revision int64) modelEvent {
 	return out
 }
 
-// checkHashes is S3: equal index, equal state and equal size.
+// checkHashes checks S3: at equal indexes, states and their sizes are equal.
 func (f *facts) checkHashes() {
 	first := make(map[uint64]Hash)
 	for _, h := range f.h.Hashes {

@@ -12,9 +12,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkWaits is Q1: each notice to a waiter is true as of its revision, which is after the question
-// and before the notice: the ticket's state, that it is ready, or that its key is gone, and why.
-// Notices arrive in time. It is also L4 and L5 for permits.
+// checkWaits checks Q1: each notice to a waiter is true as of its revision, which is after the
+// request and before the notice. A notice has the ticket's state, or reports that the ticket is
+// ready, or that its key is gone, and why. Notices arrive in time. It also checks L4 and L5 for
+// permits.
 func (f *facts) checkWaits() {
 	if len(f.h.Waits) == 0 {
 		return
@@ -28,7 +29,7 @@ func (f *facts) checkWaits() {
 	f.checkTicketTokens()
 }
 
-// queueHistory has the states of a wait queue, one per change.
+// queueHistory holds the states of a wait queue, one per change.
 type queueHistory []queueState
 
 type queueState struct {
@@ -158,7 +159,7 @@ func (f *facts) lookNotice(n *Notice, last waitqueue.State) {
 }
 
 // checkWhy checks the reported reason for the end of a key. There may be none if the key was
-// detached, or if what the member would have to look at was compacted.
+// detached, or if the revisions that the member would have to read were compacted.
 func (f *facts) checkWhy(t *Wait, n *Notice) {
 	why, id, revision := f.whyGone(t)
 	unnotified := n.Why == fsm.Deleted && n.Lease == 0
@@ -198,15 +199,15 @@ func (f *facts) whyGone(t *Wait) (why fsm.Reason, id lease.ID, revision int64) {
 	return fsm.Deleted, 0, revision
 }
 
-// detached reports whether the key of a ticket was on no lease at a revision or before.
+// detached reports whether the key of a ticket was attached to no lease at a revision or earlier.
 func (f *facts) detached(t *Wait, revision int64) bool {
 	return slices.ContainsFunc(f.history[t.Key], func(v modelVersion) bool {
 		return !v.deleted && v.create == t.Made && v.lease == 0 && v.mod <= revision
 	})
 }
 
-// checkMissedNotices checks that a waiter is notified in time, in a healthy stretch, of what
-// becomes of its ticket: no waiter is ready and does not learn of it.
+// checkMissedNotices checks that in a healthy stretch a waiter is notified in time of every change
+// to its ticket: no ticket becomes ready without its waiter being notified.
 func (f *facts) checkMissedNotices(t *Wait, queue queueHistory) {
 	if len(t.Notices) == 0 || f.removed[t.Member] {
 		return
@@ -239,7 +240,7 @@ func (f *facts) checkMissedNotices(t *Wait, queue queueHistory) {
 }
 
 // dueBy returns when a waiter must have been notified of an event; ok is false if a fault lasts too
-// long, or it does not wait that long.
+// long, or if the waiter leaves before.
 func (f *facts) dueBy(since, until Time) (by Time, ok bool) {
 	for _, s := range f.h.Healthy {
 		by = max(since, s.From+f.l.Recovery) + f.l.Lateness
@@ -250,7 +251,7 @@ func (f *facts) dueBy(since, until Time) (by Time, ok bool) {
 	return 0, false
 }
 
-// held is a client's belief in a permit.
+// held is a client's belief that it holds a permit.
 type held struct {
 	*Belief
 	wait *Wait
@@ -280,9 +281,9 @@ func (f *facts) permitsHeld() (prefixes []string, queues map[string][]held) {
 	return prefixes, queues
 }
 
-// checkHolders is L4 for wait queues: while a client believes to hold a permit, it waits for fewer
-// holders before it than there are permits. With one permit it is also L5: the holders' tokens are
-// in order.
+// checkHolders checks L4 for wait queues: while a client believes that it holds a permit, fewer
+// holders are before it than there are permits. With one permit it also checks L5: the holders'
+// tokens are in order.
 func (f *facts) checkHolders() {
 	if !f.h.InBound {
 		return
@@ -322,7 +323,7 @@ func (f *facts) checkShared(b held, all []held) {
 	}
 }
 
-// checkTicketTokens is L5: the tokens of tickets are in the order of their keys.
+// checkTicketTokens checks L5: the tokens of tickets are in the order of their keys.
 func (f *facts) checkTicketTokens() {
 	queues := make(map[string][]*Wait)
 	for _, t := range f.h.Waits {

@@ -8,9 +8,9 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// checkWatches is W1: a watcher gets every event once, in order, from the revision it requested.
-// Watches that continue one another count as one watcher: nothing is repeated or missing between
-// them.
+// checkWatches checks W1: a watcher gets every event once, in order, from the revision it
+// requested. Watches that continue one another count as one watcher: nothing is repeated or missing
+// between them.
 func (f *facts) checkWatches() {
 	deliveries := make([][]*Delivery, len(f.h.Watches))
 	for i := range f.h.Deliveries {
@@ -44,8 +44,7 @@ func (f *facts) resumed(w *Watch, reached int64) int64 {
 	return w.From - 1
 }
 
-// expected returns the events that a watcher must get for the revisions from and
-// to and between.
+// expected returns the events that a watcher must receive for the revisions [from, to].
 func (f *facts) expected(w *Watch, from, to int64) []modelEvent {
 	lo := sort.Search(len(f.events), func(i int) bool { return f.events[i].revision >= from })
 	var out []modelEvent
@@ -60,7 +59,8 @@ func (f *facts) expected(w *Watch, from, to int64) []modelEvent {
 	return out
 }
 
-// checkDelivery checks that one batch has all events after the earlier ones, up to its revision.
+// checkDelivery checks that one batch has all events after those of earlier batches, up to its
+// revision.
 func (f *facts) checkDelivery(w *Watch, d *Delivery, at int64) int64 {
 	got := make([]modelEvent, len(d.Events))
 	for i := range d.Events {
@@ -81,7 +81,7 @@ func (f *facts) checkDelivery(w *Watch, d *Delivery, at int64) int64 {
 	return max(at, d.Revision)
 }
 
-// checkClosed checks why a watch ended, or that it caught up if it did not.
+// checkClosed checks why a watch ended or, if it did not end, that it caught up.
 func (f *facts) checkClosed(w *Watch, at int64) {
 	if errors.Is(w.Err, mvcc.ErrCompacted) {
 		if !slices.ContainsFunc(f.compacted, func(c compaction) bool {

@@ -14,16 +14,16 @@ type client struct {
 	clock clock
 	// at is the member it is connected to.
 	at uint64
-	// cut means that no messages reach it or leave it.
+	// If cut is set, no messages reach it or leave it.
 	cut bool
 	// paused is the end of its current pause. Its clock continues.
 	paused  Time
 	threads []*thread
-	// caching and waits mean that its program caches, or uses wait queues.
+	// caching and waits are set if its program uses a cache, or wait queues.
 	caching, waits bool
 	// keeper keeps the process's leases alive.
 	keeper *keeper
-	// user is the tenant that it is, if any, and login the revision of users and roles at its
+	// user is its identity if it is a tenant, and login is the revision of users and roles at its
 	// login.
 	user  access.Caller
 	login uint64
@@ -64,7 +64,7 @@ func (c *client) spawn(body func(*thread)) *thread {
 	return t
 }
 
-// kill ends the client's process, which forgets everything.
+// kill ends the client's process, which loses all of its state.
 func (c *client) kill() {
 	c.hangUp()
 	for _, t := range c.threads {
@@ -81,7 +81,7 @@ func (c *client) kill() {
 	c.keeper.kill()
 }
 
-// wake resumes a thread that waits with the token, once its client is not paused.
+// wake resumes a thread that waits with the token, as soon as its client is not paused.
 func (t *thread) wake(token uint64) {
 	switch {
 	case t.dead || t.token != token:
@@ -107,13 +107,13 @@ func (t *thread) sleep(d Time) {
 	t.park()
 }
 
-// think waits a random time.
+// think waits for a random time.
 func (t *thread) think() { t.sleep(t.c.w.exp(t.c.w.p.Think)) }
 
 // local reads the client's clock.
 func (c *client) local() Time { return c.clock.local(c.w.now) }
 
-// lostMember notifies the client that a process it may have asked has ended.
+// lostMember notifies the client that a process has ended to which it may have sent requests.
 func (c *client) lostMember(p *process, silent bool) {
 	reset := func(q *call) {
 		if q != nil && q.proc == p && !q.done && !silent {
@@ -132,8 +132,8 @@ func (c *client) lostMember(p *process, silent bool) {
 	}
 }
 
-// hangUp ends the client's connection. Its member soon notices, and finds the leases that were kept
-// alive over it.
+// hangUp ends the client's connection. Its member soon notices, and finds the leases that the
+// connection kept alive.
 func (c *client) hangUp() {
 	if s := c.keeper.stream; s != nil && !s.over && s.via != nil {
 		c.keeper.disconnect() // the relay handles this
@@ -160,7 +160,7 @@ func (t *thread) move() {
 	t.sleep(t.c.w.exp(t.c.w.p.Timeout / 20))
 }
 
-// anyMember returns a member that clients believe is in the cluster.
+// anyMember returns a member that clients believe to be in the cluster.
 func (w *world) anyMember() uint64 {
 	for range 100 {
 		if m := w.members[w.rng.IntN(len(w.members))]; !m.gone && !m.fresh {

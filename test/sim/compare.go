@@ -10,11 +10,11 @@ import (
 // This file makes members compare the hashes of their states. Only a member with a wrong hash may
 // be found damaged, whatever faults happen, and it must stop for good.
 
-// Compare says how members compare their states.
+// Compare configures how members compare their states.
 type Compare struct {
-	// Ticks is the leader's interval between comparisons. 0 for none.
+	// Ticks is the leader's interval between comparisons; 0 disables them.
 	Ticks uint64
-	// Damage is when a member begins to report wrong hashes, in a run without other faults. 0 for
+	// Damage is when a member begins to report wrong hashes, in a run without other faults; 0 means
 	// never.
 	Damage Time
 }
@@ -29,14 +29,14 @@ func (w *world) drawCompare(p *Profile) (c Compare) {
 	if r.IntN(4) == 0 && p.RestartAll == 0 {
 		p.Faults = 0
 		c.Ticks += 20 // all members can report in time
-		p.Room = 0    // no leader refuses a hash: without it, it might not be known which one is right
+		p.Room = 0    // no leader refuses a hash, which may be needed to tell which is right
 		c.Damage = w.end/4 + Time(r.Int64N(int64(w.end/4)))
 	}
 	return c
 }
 
-// hash computes the hash of a state beside the core and reports it, as the server does. A nil image
-// means that there is nothing to hash.
+// hash computes the hash of a state in parallel with the core and reports it, as the server does. A
+// nil image means that there is nothing to hash.
 func (p *process) hash(image *fsm.Image) {
 	if image == nil || p.snaps.hashing {
 		return
@@ -87,8 +87,8 @@ func (o *oracle) compared(e *Entry) {
 	}
 }
 
-// stopDamaged ends a process that learned that its member is damaged. It is restarted once, must
-// stop again, and is replaced.
+// stopDamaged ends a process that found its member damaged. The member is restarted once, must stop
+// again, and is replaced.
 func (p *process) stopDamaged() {
 	m, w := p.m, p.w
 	m.stop(false, false)

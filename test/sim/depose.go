@@ -1,6 +1,6 @@
 package sim
 
-// deposeOften deposes leaders at random times, if the run's scenario has that.
+// deposeOften deposes leaders at random times, if the run's scenario asks for it.
 func (n *injector) deposeOften() {
 	if n.w.p.Depose == 0 {
 		return
@@ -38,7 +38,7 @@ func (n *injector) depose() {
 	look()
 }
 
-// reelectOften re-elects leaders at random times, if the run's scenario has that.
+// reelectOften re-elects leaders at random times, if the run's scenario asks for it.
 func (n *injector) reelectOften() {
 	if n.w.p.Reelect == 0 {
 		return

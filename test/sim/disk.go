@@ -31,9 +31,9 @@ type snapshot struct {
 
 func (s *snapshot) index() uint64 { return s.meta.GetIndex() }
 
-// disk is a member's disk. It does what shell.Saver decides. Writes are visible at once through
-// raft.Storage, and durable after a sync. A crash in between keeps the oldest of the writes since
-// the last sync, each of them whole.
+// disk is a member's disk. It carries out the decisions of shell.Saver. Writes are visible at once
+// through raft.Storage, and durable after a sync. A crash in between keeps the oldest of the writes
+// since the last sync, each of them whole.
 type disk struct {
 	content
 	w           *world
@@ -48,7 +48,7 @@ type disk struct {
 	// there are none.
 	synced *content
 	loose  []shell.Saving
-	// arrival is the snapshot that the next message with one refers to.
+	// arrival is the received snapshot to which the next message with a snapshot refers.
 	arrival *arrival
 
 	slow  Time // additional duration of a sync
@@ -77,7 +77,7 @@ func (d *disk) put(messages []*raftpb.Message) {
 	d.next()
 }
 
-// next starts to save what is queued, if anything waits for that.
+// next starts to save the queued messages, if anything waits for that.
 func (d *disk) next() {
 	if d.busy || d.full || !slices.ContainsFunc(d.queue, shell.Awaited) {
 		return
@@ -87,7 +87,7 @@ func (d *disk) next() {
 	d.work()
 }
 
-// plan decides how to save what is queued.
+// plan decides how to save the queued messages.
 func (d *disk) plan() {
 	for x := range d.saver.Save(d.queue) {
 		x.Saved = slices.Clone(x.Saved)
@@ -96,7 +96,7 @@ func (d *disk) plan() {
 	d.queue = nil
 }
 
-// work does what was decided. What takes time ends later.
+// work starts the decided operation. If that takes time, it ends later.
 func (d *disk) work() {
 	w := d.w
 	for len(d.todo) > 0 {
@@ -114,7 +114,7 @@ func (d *disk) work() {
 	d.next()
 }
 
-// finish ends what takes time.
+// finish completes an operation that takes time.
 func (d *disk) finish(at Time, incarnation int) {
 	d.w.at(at, func() {
 		if d.incarnation != incarnation {
@@ -130,7 +130,7 @@ func (d *disk) finish(at Time, incarnation int) {
 	})
 }
 
-// durable makes all writes durable, and a received snapshot the newest.
+// durable makes all writes durable, and makes a received snapshot the newest.
 func (d *disk) durable(x *shell.Saving) {
 	d.synced, d.loose = nil, nil
 	if x.Install == nil {
@@ -159,7 +159,7 @@ func (d *disk) stall() Time {
 	}
 }
 
-// write writes, or completes if the write was durable already.
+// write writes, or completes at once if the write is durable already.
 func (d *disk) write(x *shell.Saving) {
 	if len(x.Saved) > 0 {
 		d.p.persisted(x.Saved)
@@ -217,7 +217,7 @@ func (d *disk) normalize() {
 	}
 }
 
-// raise makes the hard state at least as new as a snapshot that becomes the newest.
+// raise makes the hard state at least as new as the snapshot that becomes the newest.
 func (c *content) raise(s *snapshot) {
 	hard := &raftpb.HardState{Term: new(uint64), Commit: new(uint64), Vote: new(uint64)}
 	if c.hard != nil {

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// eventReader follows lease events at changing members. If events were compacted, it reads the
-// leases and continues from there.
+// eventReader follows lease events, changing members now and then. If events were compacted, it
+// reads the leases and continues from there.
 func (t *thread) eventReader() {
 	w := t.c.w
 	after := uint64(0)

@@ -9,8 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the streams over which keepers renew leases in groups, in runs whose scenario has
-// them.
+// This file has the streams over which keepers renew leases in groups, in runs that have groups.
 
 // stream is one connection of a keeper to a process. Requests stay in order; answers may overtake
 // each other. If a message is lost, so are all later ones.
@@ -22,26 +21,26 @@ type stream struct {
 	last   Time     // arrival of the last request
 	lost   bool     // all messages are lost
 	over   bool     // the client sends nothing more
-	// via is the relay connection that carries the stream; nil for none. kept has the leases that
-	// joined groups, left means that the relay knows of the stream's end, and passed is when the
-	// last forwarded renewal arrives.
+	// via is the relay connection that carries the stream; nil for none. kept holds the leases that
+	// joined groups, left is set once the relay has noticed the end of the stream, and passed is
+	// when the last forwarded renewal arrives.
 	via    *uplink
 	kept   []lease.ID
 	left   bool
 	passed Time
 }
 
-// renewedGroups is a keeper's request about groups, and the outcome.
+// renewedGroups is a keeper's request to renew groups, with the outcome.
 type renewedGroups struct {
 	holder.Batch
-	// kept has the leases that the client keeps alive.
+	// kept holds the leases that the client keeps alive.
 	kept    []lease.ID
 	renewed []holder.RenewedGroup
-	// extended has the leases that the answer extended for the client.
+	// extended holds the leases that the answer extended for the client.
 	extended []lease.ID
 }
 
-// relayed reports whether a renewal went through a relay; byRound, whether a round answered it.
+// relayed reports whether a renewal went through a relay, byRound whether a round answered it.
 func (op *Op) relayed() bool { return op.Kind == opRenew && op.Groups != nil }
 func (op *Op) byRound() bool { return op.relayed() && len(op.Groups.extended) > 0 }
 
@@ -127,7 +126,7 @@ func (k *keeper) failed(q *call) {
 	}
 }
 
-// admit records the users and roles that admit a renewal, and answers it if they do not.
+// admit records the users and roles that admit a renewal, and refuses the renewal if they do not.
 func (q *call) admit(p *process) bool {
 	if q.op.Kind != opRenew || q.admitted {
 		return true
@@ -136,13 +135,14 @@ func (q *call) admit(p *process) bool {
 	return !p.w.p.Users || !q.by.Enabled() || q.mayRenew(p)
 }
 
-// admitEarly is admit in the stream's goroutine, which reads the member's published state.
+// admitEarly is like admit, but runs in the stream's goroutine, which reads the member's published
+// state.
 func (q *call) admitEarly(p *process) bool {
 	early := q.stream != nil && p.view.Index == p.r.Machine().Index()
 	return !early || q.admit(p)
 }
 
-// newGroupRenewals builds a keeper's request about groups.
+// newGroupRenewals builds a keeper's request to renew groups.
 func newGroupRenewals(q *call) *replica.Renewals {
 	r := &replica.Renewals{Owner: renewals{q}}
 	g := q.op.Groups
@@ -164,7 +164,7 @@ func accessOf(calls []*call) *access.State {
 	return oldest
 }
 
-// answerGroups answers a keeper's request about groups.
+// answerGroups answers a keeper's request to renew groups.
 func answerGroups(b *replica.Renewals) {
 	if r, ok := b.Owner.(*round); ok {
 		r.outcome(b)
@@ -193,7 +193,7 @@ func (k *keeper) joined(q *call) {
 	}
 }
 
-// groupsRenewed handles the outcome of a batch about groups.
+// groupsRenewed handles the outcome of a batch that renews groups.
 func (k *keeper) groupsRenewed(seq uint64, op *Op) {
 	k.advance()
 	g := op.Groups
@@ -221,8 +221,8 @@ func (k *keeper) groupsRenewed(seq uint64, op *Op) {
 	}
 }
 
-// checkRights is A1 for leases that were renewed with their groups. What depends on the keys of a
-// lease is decided when it joins.
+// checkRights checks A1 for leases that were renewed with their groups. A permission that depends
+// on the keys of a lease is checked when the lease joins.
 func (g *renewedGroups) checkRights(f *facts, op *Op, r *modelRights) {
 	for _, id := range g.extended {
 		l := f.incarnationAt(id, int(op.AsOf)-firstIndex)
@@ -236,7 +236,8 @@ func (g *renewedGroups) checkRights(f *facts, op *Op, r *modelRights) {
 	}
 }
 
-// groupTTLs has the TTLs of leases in a run with groups: few, so that groups have several leases.
+// groupTTLs lists the TTLs of leases in a run with groups: only a few, so that groups have several
+// leases.
 var groupTTLs = [...]lease.TTL{700, 2500, 9000}
 
 // gather keeps several leases of one TTL alive, mostly at the leader, and sometimes gives one up.

@@ -50,10 +50,10 @@ type History struct {
 
 	// Ops has all operations of clients.
 	Ops []*Op
-	// Speak has the cluster versions of the founders.
+	// Speak holds the cluster versions that the founders support.
 	Speak map[uint64]version.Range
 	// Log is the replicated log as far as any member has applied it: Log[i] is the entry at index
-	// firstIndex+i. Members that disagree are a violation (see Broken).
+	// firstIndex+i. It is a violation if members disagree (see Broken).
 	Log []*Entry
 	// Applied records which member applied what, and when.
 	Applied []Applied
@@ -65,7 +65,7 @@ type History struct {
 	Restarts []Restart
 	// Hashes has hashes of members' states (S3).
 	Hashes []Hash
-	// Beliefs records what holders believed to hold, and how long (L1, L4).
+	// Beliefs records what holders believed they held, and how long (L1, L4).
 	Beliefs []*Belief
 	// Watches has the clients' watches, and Deliveries what they received (W1).
 	Watches    []*Watch
@@ -97,7 +97,7 @@ const (
 	// opRenew renews a lease: Request.Lease, Answer.TTL; Err lease.ErrNotFound is an
 	// answer, not a failure.
 	opRenew
-	// opTTL asks for the remaining time of a lease: Request.Lease, Answer.TTL, Answer.Found and
+	// opTTL requests the remaining time of a lease: Request.Lease, Answer.TTL, Answer.Found and
 	// Answer.Token.
 	opTTL
 	// opEvents reads lease events: Request.After, Answer.Events and Answer.Last; Err
@@ -119,9 +119,9 @@ type Request struct {
 	Groups *renewedGroups
 	// Token is the lease's token as its holder knows it, 0 for any.
 	Token lease.Token
-	// After is the number of the last event that the client knows.
+	// After is the number of the last event that the client has received.
 	After uint64
-	// Cache asks for the result to be cacheable.
+	// If Cache is set, the result is to be cacheable.
 	Cache *replica.Fill
 	// Serializable reads the member's state without a confirm round.
 	Serializable bool
@@ -136,7 +136,7 @@ type Answer struct {
 	Token lease.Token
 	// CacheTerm is the term in which the result may be cached, 0 for none.
 	CacheTerm uint64
-	// Last is the number of the last event that the member knew.
+	// Last is the number of the last event that the member had.
 	Last   uint64
 	Events []fsm.LeaseEvent
 	// News is the state of the ticket with which the operation then waits; nil if it does not wait.
@@ -146,14 +146,14 @@ type Answer struct {
 // Op is one operation of a client.
 //
 // It has one of three outcomes. Done: Answer has the answer (for a command, that includes an error
-// in Answer.Fsm.Err). Failed: Err says why, and certainly nothing was or will be done. Unknown: the
-// client got no answer, and the request may take effect at any time after Start, even after End, or
-// never.
+// in Answer.Fsm.Err). Failed: Err is the reason, and the request certainly had and will have no
+// effect. Unknown: the client got no answer, and the request may take effect at any time after
+// Start, even after End, or never.
 type Op struct {
 	// ID is the operation's index in History.Ops.
 	ID     int
 	Client int
-	// Member is the member that the client asked.
+	// Member is the member to which the client sent the request.
 	Member uint64
 	Kind   opKind
 	// Caller is the authenticated caller; zero if no permission is needed. AsOf is the index that
@@ -185,7 +185,7 @@ const (
 // to its own state machine, which gives Results and the rest.
 type Entry struct {
 	Index, Term uint64
-	// At is when the first member applied it, and Member which one. Taken is when that member took
+	// Member is the member that applied it first, and At is when. Taken is when that member took
 	// the mail that made it apply the entry, or when a primary in the middle of a step took its
 	// mail, if that is earlier. TTLs that the entry starts run from a clock reading after Taken,
 	// which is before At if the member was delayed.
@@ -194,16 +194,16 @@ type Entry struct {
 	Member uint64
 	// Version is the version of its encoding, 0 if it has no commands.
 	Version byte
-	// Commands has the commands of all groups, in order, and Results their outcomes. Origins has
-	// the member that each came through (zero for the leader itself), Callers its caller.
+	// Commands holds the commands of all groups, in order, and Results their outcomes. Origins has
+	// the member through which each came (zero for the leader itself), and Callers its caller.
 	Commands []fsm.Command
 	Callers  []access.Caller
 	Results  []fsm.Result
 	Origins  []fsm.Origin
 	// Changes has the changes of the store, one per revision.
 	Changes []fsm.Change
-	// Granted has the leases that the entry created or gave a new token; Ended those that it ended,
-	// or whose lock delay it began; Events its lease events.
+	// Granted holds the leases that the entry created or gave a new token, Ended those that it
+	// ended or whose lock delay it began, and Events its lease events.
 	Granted []lease.Info
 	Ended   []Ended
 	Events  []fsm.LeaseEvent
@@ -217,13 +217,13 @@ type Ended struct {
 	// Expired is false for a revocation. If Info.Delayed is set too, the lease is gone only if Gone
 	// is; otherwise its lock delay has begun.
 	Expired, Gone bool
-	// Keys had been attached to it, sorted; Revision deleted or detached them, 0 if there were
-	// none.
+	// Keys are the keys that were attached to it, sorted. Revision is the revision that deleted or
+	// detached them; 0 if there were none.
 	Keys     []string
 	Revision int64
 }
 
-// Applied means that a member applied the entries after From up to To. If Snapshot is set, a
+// Applied records that a member applied the entries after From up to To. If Snapshot is set, a
 // snapshot at To replaced its state instead.
 type Applied struct {
 	At       Time
@@ -247,21 +247,21 @@ type Role struct {
 	Promoted bool // it just became primary
 }
 
-// Jump means that a member saw its clocks diverge: the remaining time of silent leases counts from
-// At.
+// Jump records that a member saw its clocks diverge: the remaining time of silent leases counts
+// from At.
 type Jump struct {
 	At     Time
 	Member uint64
 }
 
-// Restart means that a member started or stopped.
+// Restart records that a member started or stopped.
 type Restart struct {
 	At     Time
 	Member uint64
 	Up     bool
 	// Crash distinguishes a crash, which loses unsynced writes, from a clean stop.
 	Crash bool
-	// Fresh means that the member started with an empty disk, to join.
+	// Fresh is set if the member started with an empty disk, to join.
 	Fresh bool
 	// Index is the index on disk at a start, or the applied index at a stop.
 	Index uint64
@@ -276,11 +276,11 @@ type Hash struct {
 	Bytes  fsm.Bytes
 }
 
-// beliefKind is what a holder believes to hold.
+// beliefKind is the kind of thing that a holder believes it holds.
 type beliefKind uint8
 
 const (
-	// beliefLease is a lease: What is its ID in decimal. Clients never share one.
+	// beliefLease is a lease: What is its ID in decimal. Clients never share a lease.
 	beliefLease beliefKind = iota
 	// beliefName is the unique name of a lease.
 	beliefName
@@ -288,16 +288,17 @@ const (
 	beliefLock
 	// beliefRole is a won election by the same package: What is its prefix.
 	beliefRole
-	// beliefPermit is one of several permits of a wait queue: What is its prefix. An only permit is
-	// a beliefLock.
+	// beliefPermit is one of several permits of a wait queue: What is its prefix. The permit of a
+	// queue with only one is a beliefLock.
 	beliefPermit
 )
 
-// Belief means that a client believed to hold something from From until Until. At is when it began.
+// Belief records that a client believed that it held something from From until Until. At is when
+// the belief was recorded.
 //
-// Until is where the client stopped or had to stop: when its clock showed valid until = t_send +
-// TTL*(1-drift) - margin of the last acknowledged renewal, or earlier, when it gave the thing up;
-// then Released is set. A client that is paused or cut off believes until then.
+// Until is when the client stopped or had to stop: when its clock showed valid until = t_send +
+// TTL*(1-drift) - margin of the last acknowledged renewal, or earlier, when it released the thing;
+// then Released is set. A client that is paused or cut off keeps its belief until then.
 type Belief struct {
 	At          Time
 	Client      int
@@ -307,7 +308,7 @@ type Belief struct {
 	Token       lease.Token
 	From, Until Time
 	Released    bool
-	// Forgotten means that the client's process ended, and its belief with it.
+	// Forgotten is set if the client's process ended, and its belief with it.
 	Forgotten bool
 	// CreateRevision is the create revision of the lock's or role's key.
 	CreateRevision int64
@@ -341,7 +342,7 @@ type Delivery struct {
 	// Index is what the member had applied when it checked the permission.
 	Index    uint64
 	Events   []mvcc.Event
-	Progress bool // the batch has nothing else
+	Progress bool // the batch has no events
 }
 
 // Wait is one wait of a client in a wait queue at one member. A client that asks again starts a new
@@ -357,9 +358,10 @@ type Wait struct {
 	// it; 0 while unknown.
 	Made  int64
 	Token lease.Token
-	// AsOf is the revision as of which the member was asked, 0 before.
+	// AsOf is the revision as of which the client asked to wait, 0 before the request.
 	AsOf int64
-	// Notices is what the client was notified of: the state of the ticket, then its changes.
+	// Notices holds the notices that the client received: the state of the ticket, then its
+	// changes.
 	Notices []Notice
 	// Closed is when it ended, Never if it did not.
 	Closed Time

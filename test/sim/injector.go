@@ -9,26 +9,26 @@ import (
 	"leasehold.dev/lease"
 )
 
-// injector makes the faults happen.
+// injector injects the faults.
 type injector struct {
 	w    *world
 	calm bool
-	// active are the faults that are not healed yet: how to heal each.
+	// active holds the faults that are not healed yet.
 	active   []active
-	operator *client // who changes the membership
+	operator *client // changes the membership
 	changes  []membershipChange
 	twoLead  signal     // for clients that wait for two leaders
 	stalls   *rand.Rand // when a core is held up
 	unsteady *rand.Rand // for stutters and swings
 }
 
-// active is a fault that goes on until heal is called.
+// active is a fault that lasts until heal is called.
 type active struct {
 	id   int
 	heal func()
 }
 
-// fault is one kind: inject does it, and returns false if it is not possible now.
+// fault is one kind of fault: inject injects it, and returns false if it is not possible now.
 type fault struct {
 	kind   faultKind
 	inject func(*injector) bool
@@ -132,7 +132,7 @@ func (n *injector) note(f Fault) {
 		f.Client, f.Until)
 }
 
-// lasting makes a fault end after d, or when all is healed.
+// lasting makes a fault end after d, or when all faults are healed.
 func (n *injector) lasting(d Time, heal func()) {
 	n.w.seq++
 	id := int(n.w.seq)
@@ -169,7 +169,7 @@ func (n *injector) heal() {
 	w.h.Healthy = append(w.h.Healthy, Stretch{w.now, Never})
 }
 
-// victim returns a member whose process runs; the leader more often than chance.
+// victim returns a member whose process runs; it favors the leader.
 func (n *injector) victim() *member {
 	w := n.w
 	var up []*member
@@ -187,7 +187,7 @@ func (n *injector) victim() *member {
 	return up[w.rng.IntN(len(up))]
 }
 
-// length draws how long a fault lasts: not into the stretch that is to be healthy.
+// length draws how long a fault lasts. No fault lasts into the final healthy stretch.
 func (n *injector) length() Time {
 	left := n.w.end - n.w.p.Calm - n.w.now
 	return max(1, min(n.w.between(50*Millisecond, 20*Second), left))
@@ -228,8 +228,8 @@ func (n *injector) crashAll() bool {
 	return true
 }
 
-// restartAll is a failure of the power that all members share, in a healthy stretch: what went
-// before and what comes after is held to the bounds of one.
+// restartAll simulates a power failure that stops all members at once, in a healthy stretch: the
+// times before and after are held to the bounds of a healthy stretch.
 func (n *injector) restartAll() {
 	w := n.w
 	n.note(Fault{Kind: faultCrashAll})
@@ -273,7 +273,7 @@ func (n *injector) pause() bool {
 	return m != nil && n.freeze(m, faultPause, d)
 }
 
-// freeze lets a process or a machine stand still.
+// freeze pauses a process or suspends a machine.
 func (n *injector) freeze(m *member, kind faultKind, d Time) bool {
 	if m.proc.frozen > n.w.now {
 		return false
@@ -284,7 +284,7 @@ func (n *injector) freeze(m *member, kind faultKind, d Time) bool {
 	p.wakeAt = Never
 	if kind == faultSuspend {
 		m.disk.stuck = max(m.disk.stuck, p.frozen)
-		m.clock.asleep += d // as if it had been from now on
+		m.clock.asleep += d // its sleep counts from now on
 	}
 	p.wake(p.frozen)
 	n.lasting(d, func() {
@@ -331,7 +331,7 @@ func (n *injector) fullDisk() bool {
 	return true
 }
 
-// replace loses a member's disk: the operator removes it and adds a new one.
+// replace loses a member's disk: the operator removes the member and adds a new one.
 func (n *injector) replace() bool {
 	m := n.victim()
 	if m == nil || len(n.changes) > 0 || len(n.w.members) > 12 || !n.spare(m) {
@@ -344,9 +344,9 @@ func (n *injector) replace() bool {
 	return true
 }
 
-// spare reports whether the cluster can lose a member for ever: a majority is left of
-// voters that know for certain, on their disks, who is in the cluster. A voter that does not
-// know of the last change yet still asks the majority of before.
+// spare reports whether the cluster can lose a member for good: a majority of voters remains that
+// have the current membership on their disks. A voter that does not have the last change yet would
+// still need the previous majority.
 func (n *injector) spare(lost *member) bool {
 	voters, knowing := 0, 0
 	for _, v := range n.w.oracle.machine.View().Members {
@@ -373,7 +373,7 @@ func (n *injector) add() bool {
 	return true
 }
 
-// newcomer makes a member with an empty disk, which does not run yet.
+// newcomer creates a member with an empty disk, which does not run yet.
 func (n *injector) newcomer() uint64 {
 	return n.w.addMember(uint64(len(n.w.members)+1), &disk{w: n.w, content: content{first: 1}}).id
 }
@@ -402,8 +402,8 @@ func (n *injector) transfer() bool {
 	return true
 }
 
-// forge makes a member forward to the leader what only the leader's timers may
-// decide, as one would that led before, woke up and found everything expired.
+// forge makes a member forward to the leader an expiry that only the leader's timers may decide, as
+// a former leader would that woke up and found everything expired.
 func (n *injector) forge() bool {
 	w, m := n.w, n.victim()
 	if m == nil || m.proc.role.Leading || m.proc.role.Leader == 0 {

@@ -8,13 +8,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// keeper keeps the leases of a client's process alive: what package client has around a holder.Set,
-// in virtual time. So the holders that the checkers judge are the real ones.
+// keeper keeps the leases of a client's process alive. It does in virtual time what package client
+// does around a holder.Set, so the checkers judge the real holders.
 type keeper struct {
 	waker
 	c   *client
 	set *holder.Set
-	// sessions has the sessions in set.
+	// sessions holds the sessions of the leases in set.
 	sessions []*session
 	flying   []*call // unanswered renewals
 	stream   *stream // the last one; nil before the first
@@ -43,7 +43,7 @@ func (k *keeper) find(id lease.ID) *session {
 	return nil
 }
 
-// kept returns the leases that are kept alive over the client's connection.
+// kept returns the leases that the client keeps alive over its connection.
 func (k *keeper) kept() (ids []lease.ID) {
 	for _, s := range k.sessions {
 		if !s.quiet {
@@ -62,7 +62,7 @@ func (k *keeper) kill() {
 	k.sessions = nil
 }
 
-// step does what is due now.
+// step performs what is due now.
 func (k *keeper) step() {
 	switch {
 	case k.dead:
@@ -138,8 +138,8 @@ func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 	k.c.send(calls...)
 }
 
-// patience is the number of batches after which a keeper suspects a broken stream if an earlier one
-// has no answer. Answers take longer through a relay.
+// patience is the number of batches after which a keeper suspects that its stream is broken if an
+// earlier one has no answer. Answers take longer through a relay.
 func (k *keeper) patience() int {
 	if s := k.stream; s != nil && s.via != nil {
 		return 16

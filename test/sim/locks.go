@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the programs of clients that take locks and campaign, with the recipes of etcd's
-// users.
+// This file has the programs of clients that take locks and campaign in elections, with the usual
+// recipes for etcd.
 
 // locker takes a lock that is one key: its creator has it.
 func (t *thread) locker() {
@@ -21,7 +21,7 @@ func (t *thread) candidate() {
 	t.compete(func(s *session) { t.campaign(s, fmt.Sprintf("role%d/", t.c.w.rng.IntN(2))) })
 }
 
-// compete uses one session after the other, a few rounds each.
+// compete uses one session after another, for a few rounds each.
 func (t *thread) compete(once func(*session)) {
 	w := t.c.w
 	for {
@@ -83,7 +83,7 @@ type claim struct {
 	create    int64 // the key's create revision
 }
 
-// hold holds a lock or a role for a while, and gives it back.
+// hold holds a lock or a role for a while, and releases it.
 func (t *thread) hold(s *session, claim claim) {
 	w := t.c.w
 	if s.believe(claim.kind, claim.what, claim.create) == nil {
@@ -110,8 +110,8 @@ func (t *thread) hold(s *session, claim claim) {
 	}
 }
 
-// oversleep pauses the client until its lease has ended, and perhaps another holds what it held.
-// Then the client gives it back anyway (T16).
+// oversleep pauses the client until its lease has ended and another client may hold the lock or
+// role. Then the client releases it anyway (T16).
 func (t *thread) oversleep(s *session) {
 	w := t.c.w
 	s.rest()

@@ -18,26 +18,26 @@ type member struct {
 	clock clock
 	disk  *disk
 	proc  *process // nil while it is down
-	// gone means that it was removed or lost its disk, and never returns.
+	// gone is set once the member was removed or lost its disk: it never returns.
 	gone bool
-	// fresh means that it has never started.
+	// fresh is set until the member first starts.
 	fresh bool
-	// damaged means that the hash of its state is wrong; condemned, that it stopped because of
+	// damaged is set if the hash of its state is wrong, and condemned if it stopped because of
 	// that.
 	damaged, condemned bool
 }
 
-// mail is what has arrived since the last step. Calls that the core does not see yet are still in
-// the member's goroutines.
+// mail holds what has arrived since the last step. Calls that the core does not see yet are still
+// in the member's goroutines.
 type mail struct {
 	shell.Mail
 	calls []*call
-	// groups has the rounds of relays and the ends of streams, which come after the calls.
+	// groups holds the rounds of relays and the ends of streams, which come after the calls.
 	groups []*replica.Renewals
 }
 
 // process is a member's process, like server/core.go in virtual time. The real package shell
-// decides what it does, and in which order.
+// decides what it does and in which order.
 type process struct {
 	w    *world
 	m    *member
@@ -64,7 +64,7 @@ type process struct {
 	event     uint64 // the number of the last lease event that it published
 }
 
-// streams has the streams that clients have open at a process.
+// streams holds the streams that clients have open at a process.
 type streams struct {
 	watchers []*watcher
 	waitQueues
@@ -199,7 +199,7 @@ func (p *process) instant() lease.Instant { return p.m.clock.instant(p.w.now) - 
 
 // refreshed records that all leases got their full TTL again, if that was requested and is
 // complete. Earlier decisions take effect first, such as a checkpoint in flight from which the
-// refreshed leases count.
+// refreshed leases count down.
 func (p *process) refreshed() {
 	s := p.r.Status()
 	if !p.role.Refreshing || s.Refreshing {
@@ -217,7 +217,7 @@ func (p *process) refreshed() {
 	p.w.tracef("member %d was paused, and gives all leases their full TTL again", p.m.id)
 }
 
-// note reports to the oracle what was applied.
+// note reports the applied entries to the oracle.
 func (p *process) note(out *replica.Output) {
 	p.observe()
 	p.w.cover["member taken for hung"] += len(out.Silent)
@@ -305,7 +305,7 @@ func (p *process) answer(out *replica.Output) {
 	}
 }
 
-// quiet is a raft.Logger that logs nothing, but panics.
+// quiet is a raft.Logger that logs nothing, and panics when asked to.
 type quiet struct{}
 
 func (quiet) Debug(...any)              {}

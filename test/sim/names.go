@@ -9,7 +9,7 @@ import (
 )
 
 // This file has the programs of clients that hold names, write only while they hold them, and hand
-// over names with their leases.
+// names over with their leases.
 
 // lockDelay draws a lock delay, usually none.
 func (w *world) lockDelay() lease.TTL {
@@ -45,8 +45,8 @@ func (t *thread) namer() {
 	}
 }
 
-// putByName puts a key on the lease that has a name, whichever client holds it, with a token if
-// that is not 0.
+// putByName attaches a key to the lease that has a name, whichever client holds it. It includes the
+// token if that is not 0.
 func (t *thread) putByName(name string, token lease.Token) {
 	w := t.c.w
 	op := t.command(&fsm.Put{
@@ -62,8 +62,8 @@ func (t *thread) putByName(name string, token lease.Token) {
 	}
 }
 
-// holdName holds a name for a while, writes what only its holder may write, and gives it up in one
-// of several ways.
+// holdName holds a name for a while, writes keys that only the holder may write, and gives the name
+// up in one of several ways.
 func (t *thread) holdName(s *session) {
 	w := t.c.w
 	if w.chance(3) {
@@ -103,8 +103,8 @@ func (t *thread) holdName(s *session) {
 	}
 }
 
-// fenced writes what only the holder of a name may write. The condition is checked when the write
-// is applied, whatever the client believes (T4).
+// fenced writes a key that only the holder of a name may write. The condition is checked when the
+// write is applied, whatever the client believes (T4).
 func (t *thread) fenced(s *session) {
 	w := t.c.w
 	value := fmt.Appendf(w.value(), "@%d", s.token)
@@ -162,8 +162,8 @@ type abandonedLease struct {
 	secret lease.Secret
 }
 
-// abandon leaves the lease to the client that resumes it, and perhaps continues until it learns of
-// that.
+// abandon leaves the lease to the client that resumes it, and may continue until it notices the new
+// holder.
 func (t *thread) abandon(s *session) {
 	w := t.c.w
 	if s.terms.Secret == (lease.Secret{}) {

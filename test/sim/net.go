@@ -68,7 +68,7 @@ func (w *world) send(p *process, m *replica.Message) {
 	w.at(l.arrival(w), func() { w.receive(m) })
 }
 
-// carry delivers an encoded message.
+// carry encodes a message and delivers it.
 func (w *world) carry(l *link, from, to uint64, data []byte) {
 	w.at(l.arrival(w), func() {
 		m, err := replica.DecodeMessage(from, to, data)
@@ -124,8 +124,8 @@ func (w *world) stream(p *process, m *replica.Message) {
 	})
 }
 
-// arrival is a received snapshot, with a function that reports to the sender whether it was
-// accepted.
+// arrival is a received snapshot, with a function that reports to the sender whether the snapshot
+// was accepted.
 type arrival struct {
 	snap  *snapshot
 	ended func(bool)
@@ -144,7 +144,7 @@ func (p *process) arrived(header *raftpb.Message, a *arrival) {
 	p.wake(p.w.now)
 }
 
-// watchForward counts the effects of forwarding.
+// watchForward counts the events of forwarding.
 func (p *process) watchForward(m *replica.Message) {
 	cover := p.w.cover
 	if r := m.Reply; r != nil {
@@ -191,7 +191,7 @@ func (p *process) watchForward(m *replica.Message) {
 	}
 }
 
-// forwarded has what a process has forwarded to the current and the previous leader.
+// forwarded records what a process has forwarded to the current and the previous leader.
 type forwarded struct {
 	next, term  uint64
 	now, before map[fsm.Command]bool

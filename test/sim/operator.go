@@ -32,7 +32,7 @@ func (t *thread) operate() {
 	}
 }
 
-// insist repeats a command until the world sees that it is done.
+// insist repeats a command until the world sees that it took effect.
 func (t *thread) insist(c fsm.Command, done func(*fsm.View) bool) {
 	for !done(t.c.w.oracle.machine.View()) {
 		t.command(c)

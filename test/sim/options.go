@@ -8,7 +8,7 @@ type Options struct {
 	Seed uint64
 	// Duration is the length of the run in true time; default 60 s.
 	Duration Time
-	// Profile sets what may happen; nil draws one from the seed.
+	// Profile configures the run; nil draws one from the seed.
 	Profile *Profile
 	// Tamper, if not nil, may change each replica's configuration before it starts.
 	Tamper func(*replica.Config)
@@ -18,7 +18,7 @@ type Options struct {
 	Timeline int
 }
 
-// Profile says how rough a run is. Durations are means of a distribution.
+// Profile configures a run and its faults. Durations are means of a distribution.
 type Profile struct {
 	Members int // voters at the start: 3 or 5
 	Clients int
@@ -33,7 +33,7 @@ type Profile struct {
 	Faults Time
 	// Calm is the time at the end without faults.
 	Calm Time
-	// Weights has the weight of each kind of fault, by its index in faults.
+	// Weights holds the weight of each kind of fault, by its index in faults.
 	Weights []int
 	// Delay is the mean delay of a message, Sync the duration of a sync, Think the pause of a
 	// client between two operations.
@@ -43,7 +43,7 @@ type Profile struct {
 	// SnapshotCount is the number of entries between two snapshots, Tail the number kept before
 	// one.
 	SnapshotCount, Tail uint64
-	// CheckpointInterval is the lessor's, in milliseconds.
+	// CheckpointInterval is the lessor's checkpoint interval, in milliseconds.
 	CheckpointInterval int64
 	// Timeout is how long a client waits for an answer.
 	Timeout Time
@@ -59,8 +59,8 @@ type Result struct {
 	Profile Profile
 	// Coverage counts each fault and each event of interest.
 	Coverage map[string]int
-	// Timeline has the last events, one line each.
+	// Timeline holds the last events, one line each.
 	Timeline []string
-	// Events is the number of processed events.
+	// Events is the number of events processed.
 	Events uint64
 }

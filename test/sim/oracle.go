@@ -32,7 +32,7 @@ type oracle struct {
 	term       uint64               // the highest in which a member led
 	leader     *process             // the member that did
 	changed    Time                 // start of its leadership
-	restless   Time                 // last change of the cluster version, or of what members speak
+	restless   Time                 // last change of the cluster version, or of the supported ones
 	members    uint64               // index of the last membership change
 	orphaned   map[lease.Token]Time // when each remaining orphan lost its lease
 }
@@ -169,7 +169,7 @@ func endedBy(lessor *lease.Lessor, c fsm.Command) (ids []lease.ID) {
 	return ids
 }
 
-// asker returns a command and its caller.
+// asker returns a command together with its caller.
 func asker(c fsm.Command) (access.Caller, fsm.Command) {
 	if by, ok := c.(*fsm.By); ok {
 		return by.Caller, by.Command
@@ -278,8 +278,8 @@ func (o *oracle) removed(c fsm.Command) {
 	}
 }
 
-// overwritten records entries that a disk drops because another leader's replace them: they were
-// never committed.
+// overwritten records entries that a disk drops because those of another leader replace them: they
+// were never committed.
 func (w *world) overwritten(entries []*raftpb.Entry) {
 	for _, e := range entries {
 		if at := e.GetIndex() - firstIndex; at < uint64(len(w.oracle.raw)) && w.oracle.raw[at] == e {
@@ -356,7 +356,7 @@ func (o *oracle) publishedEvents(member, last uint64, all fsm.LeaseEvents) uint6
 	return last
 }
 
-// followOrphans records which orphans exist, and since when.
+// followOrphans records which orphans exist and since when.
 func (o *oracle) followOrphans() {
 	for _, h := range o.machine.TakeHolds() {
 		_, is := o.machine.Orphan(h.Token)
@@ -369,8 +369,8 @@ func (o *oracle) followOrphans() {
 	}
 }
 
-// outlived checks that no orphan outlives its time in a stretch without faults. New leaders, and
-// those that distrust their clocks, give it its full time again.
+// outlived checks that no orphan outlives its time in a stretch without faults. A new leader, or
+// one that distrusts its clock, gives it its full time again.
 func (o *oracle) outlived(from Time) {
 	w := o.w
 	for _, r := range w.h.Roles {

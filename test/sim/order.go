@@ -8,22 +8,22 @@ import (
 )
 
 // Any order of the operations that respects real time and explains every answer proves a history
-// linearizable. The log proposes one at almost no cost, so that is tried first, and another one is
+// linearizable. The log provides one at almost no cost, so it is tried first, and another order is
 // searched for only if it fails.
 
 // ordering tries the order of the log on a history. It applies the same rules as the search: the
 // model accepts each step, and no step precedes one that it must follow.
 type ordering struct {
 	m *model
-	// writes has the steps with a position in the log, in that order; free those without one, which
-	// change nothing, by the time of the call.
+	// writes holds the steps with a position in the log, in that order. free holds those without
+	// one, which change nothing, by the time of the call.
 	writes, free []*positioned
-	// byEnd has all steps, by the time of the return; the first ones have been taken.
+	// byEnd holds all steps, by the time of the return; the first ones have been taken.
 	byEnd []*positioned
 	open  []*positioned // of free, those that may be taken now
 }
 
-// positioned is a step with its position in the log.
+// positioned is a step together with its position in the log.
 type positioned struct {
 	*porcupine.Operation
 	logPosition
@@ -108,8 +108,8 @@ func (o *ordering) bound() int64 {
 	return o.byEnd[0].Return
 }
 
-// take takes a step if the model accepts it. If it refuses one that changes something, the attempt
-// fails.
+// take takes a step if the model accepts it. If the model refuses a step that changes something,
+// the attempt fails.
 func (o *ordering) take(x *positioned) bool {
 	x.taken = x.Input.(*step).takeIn(o.m)
 	return x.taken

@@ -12,10 +12,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkOps believes the log. The search for a linearization does not: it knows what clients
-// requested and received, and when, and that a lease may end by itself. It takes two hints from the
-// log, which can only make it find more: a command without an answer had no effect if the log does
-// not have it, and the revision or token of such a command's effect or of an expiry is the log's.
+// checkOps trusts the log. The search for a linearization does not: it only uses what clients
+// requested and received, and when, and allows a lease to end by itself. It takes two hints from
+// the log, which can only make it find more violations: a command without an answer had no effect
+// if the log does not contain it, and the revision or token of such a command's effect or of an
+// expiry is the log's.
 
 // step is one operation of the searched history.
 type step struct {
@@ -99,7 +100,7 @@ func (f *facts) steps() []porcupine.Operation {
 	return out
 }
 
-// numbered reports whether a command is about earlier requests.
+// numbered reports whether a command refers to earlier requests.
 func numbered(c fsm.Command) bool {
 	switch c.(type) {
 	case *fsm.OpenSession, *fsm.Once:
@@ -134,7 +135,7 @@ func (f *facts) endStep(l *incarnation) (at logPosition, s *modelStep) {
 	return logPosition{}, nil
 }
 
-// searchable reports whether a read is a complete one of the newest state.
+// searchable reports whether a read is a complete read of the newest state.
 func (f *facts) searchable(op *Op) bool {
 	o := op.Request.Range.Options
 	return !op.Serializable && o.Revision == 0 && !o.CountOnly && o.SortBy == mvcc.None &&
@@ -189,7 +190,7 @@ func (s *step) take(m *model) (*model, bool) {
 	return next, s.takeIn(next)
 }
 
-// reads reports whether the step changes nothing that the search knows of.
+// reads reports whether the step changes nothing that the search tracks.
 func (s *step) reads() bool {
 	return s.op != nil && (s.op.Kind != opCommand || operators(s.op.Command))
 }
@@ -202,8 +203,8 @@ func (s *step) far(m *model) bool {
 	return s.revision != m.revision && s.revision != m.revision+1
 }
 
-// takeIn takes a step in a state, and changes the state. If it refuses a step, the state is
-// useless.
+// takeIn takes a step in a state, and changes the state. If it refuses the step, the state can no
+// longer be used.
 func (s *step) takeIn(m *model) bool {
 	if s.op == nil {
 		i, ok := m.lease(s.expire)

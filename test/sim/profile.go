@@ -1,6 +1,6 @@
 package sim
 
-// draw makes a profile from the seed. Runs differ a lot, because each kind of bug needs its own
+// draw creates a profile from the seed. Runs differ a lot, because each kind of bug needs its own
 // scenario.
 func (w *world) draw() Profile {
 	r := w.rng

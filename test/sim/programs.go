@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the programs of clients that work with keys and leases. Each runs as a thread,
-// without end.
+// This file has the programs of clients that work with keys and leases. Each runs as a thread that
+// never ends.
 
 // command performs a command once.
 func (t *thread) command(c fsm.Command) *Op {
@@ -80,7 +80,7 @@ func (w *world) ttl() lease.TTL {
 	return lease.TTL(w.between(500*Millisecond, 20*Second) / Millisecond)
 }
 
-// attacher keeps leases alive, changes their terms, and attaches, moves and detaches keys.
+// attacher keeps leases alive, changes their TTLs, and attaches, moves and detaches keys.
 func (t *thread) attacher() {
 	w := t.c.w
 	for {
@@ -132,8 +132,8 @@ func (t *thread) attach(s *session, key string) {
 	}
 }
 
-// putBound puts a key with a TTL; sometimes its lease is then asked to take another key, which it
-// must refuse, or to end in the same step.
+// putBound puts a key with a TTL. Sometimes it then tries to attach another key to the key's lease,
+// which must be refused, or to end the lease in the same step.
 func (t *thread) putBound(key string) {
 	w := t.c.w
 	terms := lease.Terms{ID: lease.ID(w.rng.Int64N(1<<40) + 1), TTL: w.ttl(), Bound: true}
@@ -157,7 +157,7 @@ func (t *thread) renewLate(s *session) {
 	}
 }
 
-// ask asks for the remaining time of a lease.
+// ask requests the remaining time of a lease.
 func (t *thread) ask() {
 	w := t.c.w
 	if n := len(w.leases); n > 0 {
@@ -186,7 +186,7 @@ func (t *thread) leaver() {
 	}
 }
 
-// compactor sometimes compacts the store, and reads the past.
+// compactor sometimes compacts the store, and reads past revisions.
 func (t *thread) compactor() {
 	w := t.c.w
 	for {

@@ -50,8 +50,8 @@ func (p *process) show() {
 	}
 }
 
-// publish passes the changes to the hub. A client that is notified of a change must find it when it
-// reads.
+// publish passes the changes to the hub. A client that is notified of a change must find that
+// change when it reads.
 func (p *process) publish(out *replica.Output) {
 	for i := range out.Changes {
 		c := &out.Changes[i]
@@ -65,7 +65,7 @@ func (p *process) publish(out *replica.Output) {
 	p.step.spread = true
 }
 
-// spread is the hub's goroutine, which may be delayed.
+// spread schedules the hub's goroutine, which may be delayed.
 func (p *process) spread() {
 	if p.w.p.Waiters > 0 && p.w.chance(3) {
 		p.distributeLate()
@@ -80,7 +80,7 @@ func (p *process) distribute() {
 	p.poll()
 }
 
-// distributeLate is distribute by a goroutine that was delayed.
+// distributeLate runs distribute for a goroutine that was delayed.
 func (p *process) distributeLate() {
 	p.w.after(p.w.between(Millisecond/10, 200*Millisecond), func() {
 		if !p.dead {

@@ -5,9 +5,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// regranter grants one incarnation of a lease after another under one ID, and ends each about when
-// it expires. So the decision to expire one incarnation may be applied after the next has begun
-// (T28).
+// regranter grants one incarnation of a lease after another under one ID, and ends each at about
+// the time when it expires. So the decision to expire one incarnation may be applied after the next
+// has begun (T28).
 func (t *thread) regranter() {
 	c, w := t.c, t.c.w
 	const ttl = 600

@@ -9,7 +9,7 @@ import (
 )
 
 // Half of the runs with groups have relays. A relay carries the streams of keepers to a member and
-// keeps their leases alive by rounds. It does in virtual time what package relay does around a
+// keeps their leases alive with rounds. It does in virtual time what package relay does around a
 // holder.Agent.
 
 // relays are the relays of a run.
@@ -58,7 +58,7 @@ func newRelays(w *world) (all relays) {
 	return all
 }
 
-// draw chooses the connection for a keeper's next stream; nil means that it uses no relay.
+// draw chooses the connection for a keeper's next stream; nil means that the stream uses no relay.
 func (all relays) draw(w *world) *uplink {
 	if len(all) == 0 || w.chance(4) {
 		return nil
@@ -328,7 +328,7 @@ func (u *uplink) joined(b *replica.Renewals) {
 	})
 }
 
-// leave removes the leases of a client's stream that has ended from their groups.
+// leave removes the leases of a client whose stream has ended from their groups.
 func (u *uplink) leave(s *stream) {
 	if u.paused > u.w.now {
 		u.w.at(u.paused, func() { u.leave(s) })

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// renewals has the renewals of a keeper's message, which the replica processes together.
+// renewals holds the renewals of a keeper's message, which the replica processes together.
 type renewals []*call
 
 // renewalsIn returns how many of the first calls are renewals of one message.

@@ -9,8 +9,8 @@ func (w *world) addRenewers() {
 	}
 }
 
-// renewer uses one lease after the other. It renews each for a while, in one of three patterns, at
-// a member that leads or believes so, and then stops.
+// renewer uses one lease after another. It renews each for a while, in one of three patterns, at a
+// member that leads or believes that it does, and then stops.
 func (t *thread) renewer() {
 	ways := [...]func(*thread) pattern{
 		(*thread).together, (*thread).early, (*thread).early, (*thread).late,
@@ -27,7 +27,7 @@ func (t *thread) renewer() {
 		for !s.ended {
 			t.toLeader()
 			called := way.wait()
-			if !called { // otherwise it knows no other
+			if !called { // otherwise it has no other member
 				t.toLeader()
 			}
 			if !t.renew(s) || called || w.chance(6) {
@@ -38,8 +38,8 @@ func (t *thread) renewer() {
 	}
 }
 
-// pattern is a way to renew a lease: wait waits for the next renewal, and reports whether it is the
-// last.
+// pattern determines when a lease is renewed: wait waits until the next renewal, and reports
+// whether it is the last.
 type pattern struct {
 	ttl  Time
 	wait func() bool
@@ -99,7 +99,7 @@ func (b *signal) notify(w *world) {
 	}
 }
 
-// toLeader connects the client to a member that leads, or believes so.
+// toLeader connects the client to a member that leads, or believes that it does.
 func (t *thread) toLeader() {
 	if m := t.c.w.leader(); m != nil {
 		t.c.at = m.id

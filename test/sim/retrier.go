@@ -8,8 +8,8 @@ import (
 )
 
 // retrier writes with idempotency keys. It repeats writes without an answer, sometimes those with
-// one, perhaps at another member. It settles writes that it abandons; copies of them may still be
-// in flight.
+// one, perhaps at another member. It settles the writes that it abandons; copies of them may still
+// be in flight.
 func (t *thread) retrier() {
 	w := t.c.w
 	for {
@@ -54,8 +54,7 @@ func (t *thread) insistOnce(c *fsm.Once) (r fsm.Result, ok bool) {
 	}
 }
 
-// unrenewed is a lease that is not renewed, for commands about leases; token is 0 while there is
-// none.
+// unrenewed is a lease that is not renewed, for commands on leases; token is 0 while there is none.
 type unrenewed struct {
 	id     lease.ID
 	token  lease.Token
@@ -72,8 +71,8 @@ func (l *unrenewed) learn(r fsm.Result) {
 	}
 }
 
-// numbered draws a write whose repetition would show: it raises a version or a token, or finds
-// nothing left to delete.
+// numbered draws a write whose repetition would be visible: it raises a version or a token, or
+// finds nothing left to delete.
 func (w *world) numbered(own *unrenewed) fsm.Command {
 	key := string(rune('0' + w.rng.IntN(3)))
 	put := &fsm.Put{Key: "c" + key, Value: w.value(), PrevKV: w.chance(2)}
@@ -90,7 +89,7 @@ func (w *world) numbered(own *unrenewed) fsm.Command {
 	return put
 }
 
-// succeeding draws a command about a lease, which it grants first.
+// succeeding draws a command on a lease, which it grants first.
 func (w *world) succeeding(own *unrenewed) fsm.Command {
 	if own.token == 0 {
 		own.id, own.secret = lease.ID(w.rng.Int64N(1<<40)+1), w.secret()

@@ -2,61 +2,63 @@ package sim
 
 import "math/rand/v2"
 
-// Scenario has features that only some runs have, each independently: in all runs they would hide
-// more than they show.
+// Scenario selects features that only some runs have, each independently: in every run they would
+// hide more than they reveal.
 type Scenario struct {
-	// Codec encodes and decodes every message between members.
+	// If Codec is set, every message between members is encoded and decoded.
 	Codec bool
 	// Room limits the bytes of uncommitted entries: beyond it, a leader refuses commands, including
 	// its own expiries (T12). 0 means a limit that no run reaches.
 	Room uint64
 	// Lag is the mean time for which a watch's stream sometimes blocks because the client does not
-	// read. 0 for never.
+	// read; 0 means never.
 	Lag Time
-	// Depose is the mean time between additional faults that depose a leader (injector.depose). 0
-	// for none.
+	// Depose is the mean time between additional faults that depose a leader (injector.depose); 0
+	// disables them.
 	Depose Time
-	// Reelect is the mean time between faults that depose and re-elect a leader (injector.reelect).
-	// 0 for none.
+	// Reelect is the mean time between faults that depose and re-elect a leader (injector.reelect);
+	// 0 disables them.
 	Reelect Time
-	// Sleep is how long all machines are suspended at the end of the faults, as on one host (T10).
-	// 0 for not at all.
+	// Sleep is how long all machines are suspended at the end of the faults, as on one host (T10);
+	// 0 means not at all.
 	Sleep Time
-	// RestartAll is when all members crash and restart, in a run without other faults. 0 for never.
+	// RestartAll is when all members crash and restart, in a run without other faults; 0 means
+	// never.
 	RestartAll Time
-	// StaleLeader has replaced leaders that do not know it, and clients that ask them.
+	// StaleLeader configures replaced leaders that have not noticed, and clients that send them
+	// requests.
 	StaleLeader StaleLeader
 	// Caches is the number of clients with coherent caches.
 	Caches int
 	// Waiters is the number of clients in wait queues.
 	Waiters int
-	// HeldUp means that one in this many actions of a core's shell is delayed, 0 for none.
+	// One in HeldUp actions of a core's shell is delayed; 0 means none.
 	HeldUp int
-	// Versions means that members announce their cluster versions, and an operator holds and
+	// If Versions is set, members announce their cluster versions, and an operator holds and
 	// releases the cluster version.
 	Versions bool
 	// Renewing is how clients renew leases.
 	Renewing Renewing
-	// Users means that access control is enabled and some clients are tenants, with the permissions
+	// If Users is set, access control is enabled and some clients are tenants, with the permissions
 	// that an administrator grants.
 	Users bool
-	// Adapt means that package silence detects hung and disconnected members.
+	// If Adapt is set, package silence detects hung and disconnected members.
 	Adapt bool
-	// Unsteady says how members stutter and links change.
+	// Unsteady configures short pauses of members and changing links.
 	Unsteady Unsteady
-	// Compare says how members compare their states.
+	// Compare configures how members compare their states.
 	Compare Compare
-	// Oversleep means that a client with a lock or role is often paused until its lease has ended,
-	// and gives the lock back then.
+	// If Oversleep is set, a client with a lock or role is often paused until its lease has ended,
+	// and then releases it.
 	Oversleep bool
 }
 
 // Renewing is how clients renew leases.
 type Renewing struct {
-	// Beside means that a client that learns of a lease's new TTL renews it at once, in one message
-	// with another lease.
+	// If Beside is set, a client that receives a lease's new TTL renews the lease at once, in one
+	// message with another lease.
 	Beside bool
-	// Groups means that keepers renew over streams, in groups if the member has them. Relays is the
+	// If Groups is set, keepers renew over streams, in groups if the member has them. Relays is the
 	// number of relays that carry most of these streams.
 	Groups bool
 	Relays int

@@ -9,25 +9,25 @@ import (
 )
 
 // session is a lease of a client, with the client's beliefs. The keeper's holder.Set decides how
-// long it is valid, and what to do.
+// long the lease is valid, and what to do.
 type session struct {
 	k     *keeper
 	terms lease.Terms
 	token lease.Token
 	ended bool // given up, revoked, past its grace, or known to have ended
 	quiet bool // it is no longer kept alive
-	// bare means that its renewals have no token, like those of etcd's clients (T28).
+	// If bare is set, its renewals have no token, like those of etcd's clients (T28).
 	bare    bool
 	beliefs []*Belief
 	// asked is the request that granted the lease, if any.
 	asked fsm.Command
-	// doubt means that the lease's TTL is unknown.
+	// doubt is set while the lease's TTL is unknown.
 	doubt bool
 	// cache is the lease's cache, if any.
 	cache *cache
 }
 
-// instant returns the client's clock, as a holder counts.
+// instant reads the client's clock in the units of a holder.
 func (s *session) instant() lease.Instant { return s.k.c.clock.instant(s.k.c.w.now) }
 
 // alive reports whether the client may rely on the lease now.
@@ -44,7 +44,7 @@ func (s *session) state() (holder.State, bool) {
 	return s.k.set.State(s.terms.ID)
 }
 
-// until is the first instant at which the client must not rely on the lease.
+// until returns the first instant at which the client must not rely on the lease.
 func (s *session) until() Time {
 	state, _ := s.state()
 	return s.k.c.clock.world(Time(state.ValidUntil) * Millisecond)
@@ -61,7 +61,7 @@ func (s *session) refresh() {
 	}
 }
 
-// revive renews the beliefs after the lease was in jeopardy and has not ended.
+// revive renews the beliefs after the lease was in jeopardy but did not end.
 func (s *session) revive() {
 	w := s.k.c.w
 	for i, old := range s.beliefs {
@@ -88,7 +88,7 @@ func (s *session) believe(kind beliefKind, what string, create int64) *Belief {
 	return b
 }
 
-// release ends the beliefs of a kind, because the client gives the thing up.
+// release ends the beliefs of a kind, because the client releases the thing.
 func (s *session) release(kind beliefKind, what string) {
 	rest := s.beliefs[:0]
 	for _, b := range s.beliefs {
@@ -124,7 +124,8 @@ func (s *session) end() {
 	}
 }
 
-// compareHolders is L1 during the run: no holder believes in a lease longer than the leader does.
+// compareHolders checks L1 during the run: no holder considers a lease valid longer than the leader
+// does.
 func compareHolders(w *world, id lease.ID) {
 	p := w.oracle.leader
 	if !w.h.InBound || p == nil || p.dead {
@@ -194,8 +195,8 @@ func (s *session) rest() {
 	}
 }
 
-// begin makes a session of a granted lease, which is kept alive from now on. It was first requested
-// after sent.
+// begin creates a session for a granted lease, which is kept alive from now on. The lease was first
+// requested after sent.
 func (c *client) begin(info *lease.Info, sent lease.Instant) *session {
 	w := c.w
 	s := &session{k: c.keeper, terms: info.Terms, token: info.Token, bare: w.chance(4)}
@@ -217,7 +218,7 @@ func (c *client) begin(info *lease.Info, sent lease.Instant) *session {
 }
 
 // grant grants a lease, directly or in a transaction, with retries under one request ID. It returns
-// nil if another holds the name, or after too many attempts.
+// nil if another client holds the name, or after too many attempts.
 func (t *thread) grant(terms lease.Terms) *session {
 	w := t.c.w
 	terms.ID = lease.ID(w.rng.Int64N(1<<40) + 1)

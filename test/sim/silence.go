@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file connects package silence to the world, and has the faults that make its task hard:
-// members that stutter, and links whose latency changes.
+// This file connects package silence to the world, and has the faults that make detection hard:
+// members that pause briefly, and links whose latency changes.
 
 // silence returns the configuration for members that detect hung members.
 func (p *Profile) silence() silence.Config {
@@ -33,7 +33,7 @@ func (p *process) askOften() {
 	p.w.after(Second, p.askOften)
 }
 
-// ask probes a member's process. A running process answers whatever its core does; a paused one
+// ask probes a member's process. A running process answers even if its core hangs; a paused one
 // answers later.
 func (p *process) ask(id uint64) {
 	w, began := p.w, p.w.now
@@ -63,10 +63,10 @@ func (p *process) ask(id uint64) {
 	})
 }
 
-// Unsteady says how members stutter and links change.
+// Unsteady configures short pauses of members and changing links.
 type Unsteady struct {
-	// Stutter is the mean time between short pauses of a member, and Swing between changes of a
-	// member's distance. 0 for none.
+	// Stutter is the mean time between short pauses of a member, and Swing the mean time between
+	// changes of a member's latency; 0 disables either.
 	Stutter, Swing Time
 	// Pause is the longest stutter, and Far the largest additional latency.
 	Pause, Far Time
@@ -75,7 +75,7 @@ type Unsteady struct {
 // shortStutter is the shortest stutter.
 const shortStutter = 50 * Millisecond
 
-// stutterOften pauses a member briefly at random times, if the run's scenario has that.
+// stutterOften pauses a member briefly at random times, if the run's scenario asks for it.
 func (n *injector) stutterOften() {
 	if n.w.p.Unsteady.Stutter == 0 {
 		return
@@ -97,7 +97,7 @@ func (n *injector) stutterOften() {
 }
 
 // swingOften changes the latency between a member and all others at random times, if the run's
-// scenario has that.
+// scenario asks for it.
 func (n *injector) swingOften() {
 	if n.w.p.Unsteady.Swing == 0 {
 		return

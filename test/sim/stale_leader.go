@@ -1,9 +1,9 @@
 package sim
 
 // This file has the faults for rule 4: a leader continues for a while after another was elected,
-// because the news is delayed, and clients ask it just then (renewers.go).
+// because the messages are delayed, and clients send it requests just then (renewers.go).
 
-// StaleLeader configures these faults. The zero value has none.
+// StaleLeader configures these faults. The zero value disables them.
 type StaleLeader struct {
 	// Every is the mean time between two attempts.
 	Every Time
@@ -54,7 +54,8 @@ func (n *injector) cutShort(d Time) Time {
 	return max(1, min(d, n.w.end-n.w.p.Calm-n.w.now))
 }
 
-// replaceLeader delays everything that the others send to the leader, and then elects one of them.
+// replaceLeader delays everything that the other members send to the leader, and then elects one of
+// them.
 func (n *injector) replaceLeader() {
 	w, m := n.w, n.w.leader()
 	if m == nil {
@@ -97,8 +98,8 @@ func (n *injector) whenTwoLead(until Time) {
 	}
 }
 
-// isolate drops everything that a member sends. With dead, the others consider its process ended,
-// as if its listener were gone.
+// isolate drops everything that a member sends. If dead is set, the other members consider its
+// process dead, as if its listener were gone.
 func (n *injector) isolate(m *member, d Time, dead bool) {
 	n.cutAll(func(from, _ uint64) bool { return from == m.id }, d)
 	if !dead {
@@ -136,7 +137,7 @@ func (n *injector) slowAllDisks() {
 	}
 }
 
-// leader returns a member that leads, or believes so; any of them if there are several.
+// leader returns a member that leads or believes that it does; any of them if there are several.
 func (w *world) leader() *member {
 	var out []*member
 	for _, m := range w.members {

@@ -18,10 +18,10 @@ type stepState struct {
 	ahead  []shell.Do // the next actions, if known already
 	within bool       // in the middle of a step
 	taken  Time       // when the step took the mail
-	rung   bool       // it was to wake up meanwhile
+	rung   bool       // it was woken meanwhile
 	spread bool       // the hub has something to distribute
 	worked int        // number of steps so far
-	// delaying means that commands are in the commit delay, which ends soon.
+	// delaying is set while commands are in the commit delay, which ends soon.
 	delaying bool
 }
 
@@ -172,7 +172,7 @@ func (p *process) checkState() {
 	}
 }
 
-// take passes what arrived to the shell.
+// take passes the arrived messages to the shell.
 func (p *process) take() {
 	m := p.mail
 	p.mail = mail{Mail: p.s.Mail.Emptied(), calls: p.calls[:0]}
@@ -194,7 +194,7 @@ func (p *process) take() {
 	p.calls = m.calls
 }
 
-// refuse reports the messages that the replica refused.
+// refuse records the messages that the replica refused.
 func (p *process) refuse() {
 	for _, m := range p.s.Refused {
 		if errors.Is(m.Err, replica.ErrMessage) {
@@ -208,7 +208,7 @@ func (p *process) refuse() {
 	}
 }
 
-// save passes to the disk what is to be saved.
+// save passes the messages to be saved to the disk.
 func (p *process) save() {
 	if a, ok := p.s.Arrived.(*arrival); ok {
 		p.m.disk.arrival = a

@@ -8,7 +8,7 @@ import (
 )
 
 // This file suspends machines: their boot clocks continue, and a machine that wakes up as the
-// leader has not noticed what became due meanwhile (T10).
+// leader has not noticed which leases became due meanwhile (T10).
 
 // suspend suspends one machine or all.
 func (n *injector) suspend() bool {
@@ -40,8 +40,8 @@ func (n *injector) sleepAtEnd() {
 	}
 }
 
-// granter grants leases with a long TTL and never renews them. Each must end on time, whatever was
-// suspended.
+// granter grants leases with a long TTL and never renews them. Each must end on time, whichever
+// machines were suspended.
 func (t *thread) granter() {
 	w := t.c.w
 	for {

@@ -13,15 +13,15 @@ import (
 
 // This file has the clients other than root, and the administrator of their permissions.
 
-// tenants has the callers other than root. One is bound to a role from outside.
+// tenants lists the callers other than root. The role of one of them comes from outside.
 var tenants = [...]access.Caller{
 	{User: "alice"}, {User: "bob"}, {User: "carol", Bound: &access.Bound{Roles: []string{"app"}}},
 }
 
-// tenantRoles has their roles.
+// tenantRoles lists their roles.
 var tenantRoles = [...]string{"app", "ops"}
 
-// permitted has the ranges of permissions, for keys of all programs.
+// permitted lists the key ranges of permissions, for keys of all programs.
 var permitted = [...]keyrange.Range{
 	{Key: "r", End: "s"},
 	{Key: "r", End: "s"},
@@ -54,7 +54,7 @@ func (c *client) caller(p *process) access.Caller {
 	return who
 }
 
-// guard returns the real guard for what a client has open at a process, as for one with a
+// guard returns the real guard for a client's stream at a process, as for a client with a
 // certificate, which needs no login.
 func (c *client) guard(p *process) *api.Guard {
 	return api.NewGuard(func() (access.Caller, *access.State) {
@@ -66,14 +66,14 @@ func (c *client) guard(p *process) *api.Guard {
 	})
 }
 
-// certified returns the client's caller by its certificate.
+// certified returns the client's caller as identified by its certificate.
 func (c *client) certified(by *access.State) access.Caller {
 	who := c.user
 	who.Revision = by.Revision()
 	return who
 }
 
-// identify records the caller when a request is at a member.
+// identify records the caller when a request reaches a member.
 func (q *call) identify(p *process) {
 	if q.op.Caller == (access.Caller{}) {
 		q.op.Caller = q.c.caller(p)
@@ -95,8 +95,8 @@ func (p *process) permit(calls []*call) []*call {
 	return kept
 }
 
-// mayRenew reports whether the caller may hold the lease that it renews, and answers if not. If the
-// member cannot decide that, the client tries again.
+// mayRenew reports whether the caller may hold the lease that it renews, and answers the request if
+// not. If the member cannot decide, the client retries.
 func (q *call) mayRenew(p *process) bool {
 	q.op.AsOf = p.view.Index
 	decided, err := fsm.Asker{By: q.by, Who: q.op.Caller}.MayRenew(p.r.Machine().Lessor(), q.op.Lease)
@@ -132,7 +132,7 @@ func (w *world) addTenants() {
 	}
 }
 
-// bootTenant starts a tenant's program.
+// bootTenant starts the program of a tenant.
 func (c *client) bootTenant() {
 	c.spawn((*thread).tenant)
 	switch c.w.rng.IntN(3) {
@@ -146,7 +146,7 @@ func (c *client) bootTenant() {
 	}
 }
 
-// administrator enables access control, and then grants and removes permissions without end.
+// administrator enables access control, and then keeps granting and removing permissions.
 func (t *thread) administrator() {
 	w := t.c.w
 	for _, c := range []fsm.Command{
@@ -208,7 +208,7 @@ func (w *world) changeOfRights() fsm.Command {
 	}
 }
 
-// tenant does what it may, and tries what it may not.
+// tenant performs operations that it may perform, and tries others that it may not.
 func (t *thread) tenant() {
 	w := t.c.w
 	var s *session
@@ -258,7 +258,7 @@ func (t *thread) anyLease() lease.ID {
 }
 
 // stray returns a lease that no client relies on, perhaps another tenant's: a client that holds
-// more than keys could not know that another has ended its lease.
+// more than keys could not notice that another client has ended its lease.
 func (t *thread) stray() lease.ID {
 	w := t.c.w
 	if n := len(w.strays); n > 0 && !w.chance(3) {
@@ -292,8 +292,8 @@ func (t *thread) tend(s *session, key string) *session {
 	return s
 }
 
-// owned usually makes the tenant the owner of a lease that it grants; over etcd's API, the lease
-// would have none.
+// owned usually makes the tenant the owner of a lease that it grants; through etcd's API, the lease
+// would have no owner.
 func (c *client) owned(terms *lease.Terms) {
 	if c.user.User != "" && !c.w.chance(3) {
 		terms.Principal = c.user.User

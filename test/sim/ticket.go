@@ -14,9 +14,9 @@ import (
 type waitQueues struct {
 	queues  *waitqueue.Queues
 	tickets []*ticket
-	// racing means that the core is about to publish a new state.
+	// racing is set while the core is about to publish a new state.
 	racing bool
-	// late has the waiters that are about to wait, on their own goroutines.
+	// late holds the waiters that are about to wait, each in its own goroutine.
 	late []func()
 }
 
@@ -51,16 +51,17 @@ func (p *process) allEnter() {
 	p.late = nil
 }
 
-// leftBehind checks that the process knows every waiter in its wait queues.
+// leftBehind checks that the process has a waiter for every ticket in its wait queues, and has lost
+// none.
 func (p *process) leftBehind() {
 	if n := p.queues.Stats().Waiting; n != len(p.tickets) {
 		p.w.broken("Q1", "the wait queues of a member have tickets without a waiter, or have lost some")
 	}
 }
 
-// ticket is one wait of a client in a wait queue of a process: what internal/api/native has around
-// waitqueue.Queues at the member, what client.Ticket has at the client, and the messages in
-// between, which stay in order unless the connection breaks.
+// ticket is one wait of a client in a wait queue of a process. It stands for the code of
+// internal/api/native around waitqueue.Queues at the member, for client.Ticket at the client, and
+// for the messages between them, which stay in order unless the connection breaks.
 type ticket struct {
 	t   *thread
 	rec *Wait
@@ -81,7 +82,7 @@ type ticket struct {
 	closed  bool     // it knows that the connection has ended, or has given up
 }
 
-// newTicket is for a client that is about to wait at its member.
+// newTicket returns a ticket for a client that is about to wait at its member.
 func (t *thread) newTicket(a waitqueue.Ask) *ticket {
 	c, w := t.c, t.c.w
 	x := &ticket{t: t, rec: &Wait{
@@ -92,19 +93,19 @@ func (t *thread) newTicket(a waitqueue.Ask) *ticket {
 	return x
 }
 
-// entered reports whether the conditions held of a transaction that puts a key into a wait queue.
+// entered reports whether the conditions of a transaction that puts a key into a wait queue held.
 func entered(r *fsm.Result) bool {
 	txn, ok := r.Value.(*fsm.TxnResult)
 	return ok && r.Err == nil && txn.Succeeded
 }
 
-// isIn reports whether the key that was read is the one that was put into the wait queue.
+// isIn reports whether the key that was read is the key that was put into the wait queue.
 func (x *ticket) isIn(r *mvcc.RangeResult) bool {
 	return len(r.KVs) > 0 && r.KVs[0].CreateRevision == x.rec.Made
 }
 
-// beginWait starts to wait for a key as of a revision, when the operation is done: at once, or a
-// little later, when the answering goroutine runs.
+// beginWait starts to wait for a key as of a revision when the operation is done: at once or, if
+// the answering goroutine runs later, a little later.
 func (q *call) beginWait(p *process, asOf int64) {
 	begin := func() { q.ticket.begin(q, p, asOf) }
 	if p.w.chance(3) {
@@ -138,7 +139,7 @@ func (x *ticket) begin(q *call, p *process, asOf int64) {
 		return
 	}
 	if by := p.view.Access; q.op.Kind == opRange && q.op.Caller.User != "" && by.Enabled() {
-		q.op.Caller = x.t.c.certified(by) // whom the guard admitted; a command was checked before
+		q.op.Caller = x.t.c.certified(by) // whom the guard admitted; commands were checked before
 	}
 	entry, news := p.queues.Wait(x.rec.Ask, asOf, x)
 	p.w.tracef("client %d: wait %d of %q at member %d: as of %d: %+v", x.t.c.id, x.rec.ID, x.rec.Key,
@@ -221,7 +222,7 @@ func (x *ticket) send(news waitqueue.News) {
 	})
 }
 
-// breakOff ends the connection; the client notices at an instant.
+// breakOff ends the connection; the client notices at the given instant.
 func (x *ticket) breakOff(at Time) {
 	x.leave()
 	x.t.c.w.at(at, func() {
@@ -241,7 +242,7 @@ func (x *ticket) broken(silent bool) {
 }
 
 // close is called when the client knows that the connection has ended, or gives up. The member
-// learns of that, later if the client is cut off.
+// notices, later if the client is cut off.
 func (x *ticket) close() {
 	if x.closed {
 		return
@@ -262,7 +263,7 @@ func (x *ticket) close() {
 	})
 }
 
-// first is called when the client processes the answer with the ticket's state.
+// first is called when the client processes the answer, which has the ticket's state.
 func (x *ticket) first(op *Op) {
 	x.take(Notice{Index: op.AsOf, News: *op.Answer.News})
 	for _, n := range x.early {

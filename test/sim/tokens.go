@@ -9,8 +9,8 @@ import (
 
 // This file has transactions that draw tokens, and the tokens that clients receive.
 
-// draw draws tokens in a transaction with nothing else, or with a put on a lease that may be gone,
-// in which case there is no token either.
+// draw draws tokens in a transaction with nothing else, or together with a put on a lease that may
+// be gone, in which case no token is drawn either.
 func (t *thread) draw(key string) {
 	w := t.c.w
 	ops := []fsm.Op{{Draw: true}, {Draw: true}}
@@ -27,7 +27,7 @@ func (t *thread) draw(key string) {
 	})
 }
 
-// maybeDraw sometimes lets a transaction draw a token, like a lock of client/lock.
+// maybeDraw sometimes makes a transaction draw a token, as the locks of client/lock do.
 func (t *thread) maybeDraw(ops ...fsm.Op) []fsm.Op {
 	if t.c.w.chance(2) {
 		ops = append(ops, fsm.Op{Draw: true})
@@ -58,7 +58,7 @@ func drawnIn(e *Entry) (tokens []lease.Token) {
 	return tokens
 }
 
-// given is a token that a client received: a lease's or, if id is 0, a drawn one.
+// given is a token that a client received: that of a lease or, if id is 0, a drawn one.
 type given struct {
 	id    lease.ID
 	token lease.Token
@@ -72,8 +72,8 @@ func (g given) String() string {
 	return fmt.Sprintf("lease %d", g.id)
 }
 
-// newTokens returns the tokens that an operation gave to its client: that of a granted, handed-over
-// or resumed lease, and drawn ones.
+// newTokens returns the tokens that an operation returned to its client: that of a granted,
+// handed-over or resumed lease, and drawn ones.
 func newTokens(op *Op) (list []given) {
 	if op.Kind != opCommand || op.Outcome != Done || op.Fsm.Err != nil {
 		return nil

@@ -10,12 +10,12 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// This file has the cluster version: the versions that members speak, and a client that holds and
-// releases the cluster version.
+// This file covers the cluster version: the versions that members support, and a client that holds
+// and releases the cluster version.
 
 // speaks is the range of cluster versions that a member announces. One member claims to be of a
-// later release, so that the version can be held and let go. It is never raised, because the other
-// members do not speak a later one.
+// later release, so that the version can be held and released. It is never raised, because the
+// other members do not support a later one.
 func (w *world) speaks(id uint64) version.Range {
 	switch {
 	case !w.p.Versions:
@@ -67,7 +67,7 @@ func (o *oracle) versioned(before fsm.ClusterVersion) {
 	}
 }
 
-// unfit checks that a command was not refused as such: clients request nothing too large, and
+// unfit checks that no command was refused as invalid: clients request nothing too large, and
 // nothing that the oldest cluster version lacks.
 func (q *call) unfit(r *replica.Proposal) {
 	if errors.Is(r.Err, replica.ErrVersion) || errors.Is(r.Err, replica.ErrTooLarge) {
@@ -75,8 +75,8 @@ func (q *call) unfit(r *replica.Proposal) {
 	}
 }
 
-// settled checks that the cluster version is the one that all members speak, if nothing has changed
-// it for a while.
+// settled checks that the cluster version is the newest one that all members support, if nothing
+// has changed it for a while.
 func (w *world) settled() {
 	if c := w.oracle.machine.DueVersion(); c != nil && w.oracle.restless+2*Second < w.now {
 		w.broken("V1", fmt.Sprintf("the cluster version is %d, and nobody raises it to %d",
@@ -110,7 +110,7 @@ func (f *facts) checkVersions() {
 	}
 }
 
-// apply follows a command and returns what is wrong with its outcome.
+// apply follows a command and returns an error in its outcome, if any.
 func (r *versions) apply(c fsm.Command, err error) (why string) {
 	switch c := c.(type) {
 	case *fsm.SetVersion:
@@ -136,9 +136,9 @@ func (r *versions) apply(c fsm.Command, err error) (why string) {
 	return ""
 }
 
-// may reports whether a change of the cluster version is allowed: it is held, at the same number or
-// below, while some member speaks a newer one; released unchanged; and raised while nothing holds
-// it, to what every member has announced. Every member must speak it.
+// may reports whether a change of the cluster version is allowed: it may be held, at the same
+// number or below, while some member supports a newer one; released unchanged; and, while it is not
+// held, raised to a number that every member has announced. Every member must support it.
 func (r *versions) may(c *fsm.SetVersion) bool {
 	newer, unknown := false, false
 	for _, n := range r.members {

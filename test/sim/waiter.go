@@ -9,10 +9,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the program of clients in wait queues: locks, semaphores and read/write locks, as
-// client/lock has them.
+// This file has the program of clients in wait queues: locks, semaphores and read/write locks, like
+// those of client/lock.
 
-// idempotency has the idempotency keys of a thread's writes.
+// idempotency generates the idempotency keys of a thread's writes.
 type idempotency struct {
 	once fsm.Once // the last one
 	open bool
@@ -21,7 +21,7 @@ type idempotency struct {
 // reader is the value of a reader's key.
 const reader = "r"
 
-// wanted draws what to wait for. The key is added later.
+// wanted draws the kind of ticket to wait for. The key is added later.
 func (w *world) wanted() (a waitqueue.Ask, value string) {
 	switch w.rng.IntN(6) {
 	case 0:
@@ -35,7 +35,7 @@ func (w *world) wanted() (a waitqueue.Ask, value string) {
 	}
 }
 
-// waiter waits in wait queues, using one lease after the other.
+// waiter waits in wait queues, using one lease after another.
 func (t *thread) waiter() {
 	w := t.c.w
 	var n idempotency
@@ -52,7 +52,7 @@ func (t *thread) waiter() {
 		case w.chance(2):
 			t.revoke(s)
 		case w.chance(2):
-			s.end() // it believes nothing of what remains
+			s.end() // it drops its remaining beliefs
 		default:
 			s.rest()
 		}
@@ -160,7 +160,7 @@ func (t *thread) onceOnly(n *idempotency, c fsm.Command, a *waitqueue.Ask) *Op {
 // deadline. It returns the state.
 func (t *thread) follow(s *session, until Time, state waitqueue.State) waitqueue.State {
 	w := t.c.w
-	// The key goes with the lease, which the process finds out on its own.
+	// The key is deleted with the lease, which the process notices by itself.
 	give := w.now + 3*Time(s.terms.TTL)*Millisecond + 20*Second
 	move := w.now + w.exp(60*w.p.Think)
 	for t.ticket.state < state && w.now < min(until, give) {
@@ -181,7 +181,7 @@ func (t *thread) follow(s *session, until Time, state waitqueue.State) waitqueue
 	return t.ticket.state
 }
 
-// again waits at the client's member with a ticket that has waited at another.
+// again waits at the client's member with a ticket that has waited at another member.
 func (t *thread) again(old *ticket) {
 	x := t.newTicket(old.rec.Ask)
 	x.rec.Made, x.rec.Token, x.state = old.rec.Made, old.rec.Token, old.state

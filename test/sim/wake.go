@@ -61,8 +61,8 @@ func (a *waker) wake(at Time) {
 	})
 }
 
-// alarms has the instants at which the queue calls a process, which works only if it is due to
-// wake. So a step that is postponed, because mail came first, already has its event.
+// alarms holds the instants at which the queue calls a process, which steps only if it is due to
+// wake. So a step that is postponed, because mail arrived first, already has its event.
 type alarms struct {
 	ring func()
 	at   []Time

@@ -7,17 +7,17 @@ import (
 )
 
 // A run ends by itself after a simulated minute. With a bug it may not: events may create events
-// without end, or one step may never end and take all memory. Then the run must fail with its seed
-// before the machine does.
+// forever, or one step may never end and use up all memory. Then the run must fail and report its
+// seed before the machine runs out of memory.
 const (
-	// maxSteps is a hundred times what a run takes.
+	// maxSteps is a hundred times what a run needs.
 	maxSteps = 10_000_000
-	// maxHeap is four times what a process of a campaign has at most.
+	// maxHeap is four times the largest heap of a campaign's process.
 	maxHeap = 2 << 30
 	// maxStacks is a quarter of the stack size at which Go ends a process without printing the
 	// seed.
 	maxStacks = 256 << 20
-	// maxReal allows for runs of a second on a very busy machine.
+	// maxReal is generous: a run takes about a second, but the machine may be very busy.
 	maxReal = 5 * time.Minute
 )
 

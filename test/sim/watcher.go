@@ -19,7 +19,7 @@ type watcher struct {
 	ended  bool // nothing more is sent
 	next   int64
 	still  Time // nothing is read from the stream before this
-	// inbox has what arrived and the client has not processed.
+	// inbox holds the batches that arrived and that the client has not processed.
 	inbox  []delivery
 	closed bool // the client knows that it ended
 }
@@ -94,7 +94,7 @@ func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
 	return x
 }
 
-// poll sends what streams have ready.
+// poll sends the batches that streams have ready.
 func (p *process) poll() {
 	live := p.watchers[:0]
 	for _, x := range p.watchers {
@@ -113,7 +113,7 @@ func (p *process) poll() {
 	p.watchers = live
 }
 
-// drain sends what the stream has ready, until it blocks.
+// drain sends the batches that the stream has ready, until it blocks.
 func (x *watcher) drain() {
 	w := x.p.w
 	for !x.ended && x.still <= w.now {
@@ -133,8 +133,8 @@ func (x *watcher) drain() {
 	}
 }
 
-// stand blocks the stream: the client does not read, and the connection is full. The member
-// continues, and events accumulate.
+// stand blocks the stream: the client does not read, and the connection's buffers are full. The
+// member continues, and events accumulate.
 func (x *watcher) stand(d Time) {
 	w := x.p.w
 	x.still = w.now + d
@@ -172,7 +172,7 @@ func (x *watcher) send(b watch.Batch[*api.Event]) {
 	})
 }
 
-// breakOff ends the watch; the client notices at an instant.
+// breakOff ends the watch; the client notices at the given instant.
 func (x *watcher) breakOff(at Time) {
 	if x.ended {
 		return
@@ -235,7 +235,7 @@ func (x *watcher) take(b delivery) {
 	}
 }
 
-// observer watches a range without end, across breaks and compactions.
+// observer keeps watching a range, across broken connections and compactions.
 func (t *thread) observer() {
 	c, w := t.c, t.c.w
 	key, end := "", "\x00"

@@ -43,7 +43,7 @@ type world struct {
 	abandoned []abandonedLease // left to other clients, newest last
 }
 
-// givenLeases has leases that clients were granted, newest last.
+// givenLeases holds leases that clients were granted, newest last.
 type givenLeases struct {
 	leases []lease.ID
 	strays []lease.ID // of tenants that do not rely on them
@@ -121,7 +121,7 @@ func (w *world) at(t Time, run func()) {
 
 func (w *world) after(d Time, run func()) { w.at(w.now+d, run) }
 
-// source returns a separate random source for something that only some runs draw.
+// source returns a separate random source for choices that only some runs make.
 func (w *world) source(what uint64) *rand.Rand { return rand.New(rand.NewPCG(w.opt.Seed, what)) }
 
 // chance is true once in n.
@@ -216,7 +216,7 @@ func (w *world) finish() {
 	}
 }
 
-// alive checks that a cluster without recent faults has one leader, and that no member lags.
+// alive checks that a cluster without recent faults has one leader and that no member lags.
 func (w *world) alive() {
 	n := len(w.h.Healthy)
 	if n == 0 || w.now-w.h.Healthy[n-1].From < 10*Second+10*w.p.Tick*Time(w.p.ElectionTicks) {
@@ -261,8 +261,8 @@ func (w *world) broken(id, what string) {
 	w.tracef("VIOLATION of %s: %s", id, what)
 }
 
-// tracing reports whether a timeline is kept. Try repeats a seed that has a violation with a
-// timeline, so that other seeds need not pay for it.
+// tracing reports whether a timeline is kept. Try repeats a seed with a violation, this time with a
+// timeline, so that other seeds need not pay for one.
 func (w *world) tracing() bool { return w.opt.Timeline > 0 }
 
 func (w *world) tracef(format string, args ...any) {

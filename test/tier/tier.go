@@ -48,7 +48,7 @@ func Budget(usual, campaign int) int {
 	return usual
 }
 
-// Seeds yields the seeds of a random test: always the same ones or, in the campaign tier, random
+// Seeds yields the seeds of a random test: always the same seeds or, in the campaign tier, random
 // ones.
 func Seeds(usual, campaign int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
@@ -64,5 +64,5 @@ func Seeds(usual, campaign int) iter.Seq[uint64] {
 	}
 }
 
-// InCampaign reports whether the campaign tier is enabled, for tests that search further then.
+// InCampaign reports whether the campaign tier is enabled, for tests that then search further.
 func InCampaign() bool { return os.Getenv(Variable) != "" }

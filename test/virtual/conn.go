@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// windowBytes is how much data a connection holds in flight before the writer blocks.
+// windowBytes is the amount of data that a connection holds in flight before the writer blocks.
 const windowBytes = 4 << 20
 
 // chunk is the data of one Write, and the time at which it arrives.
@@ -26,7 +26,7 @@ type half struct {
 	from, to *Machine
 	pair     *pair
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the following fields
 	waiting    int        // number of goroutines that wait for a change
 	changed    chan struct{}
 	queue      []chunk
@@ -197,7 +197,8 @@ func (c *conn) wrap(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.remote.Network(), Source: c.local, Addr: c.remote, Err: err}
 }
 
-// Close implements net.Conn. A dead process sends nothing: sever has already reset its connections.
+// Close implements net.Conn. A dead process sends nothing, because sever has already reset its
+// connections.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.out.mu.Lock()

@@ -14,13 +14,13 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Machine is what one process runs on. A process that restarts gets another Machine with the same
-// name.
+// Machine is a machine on which one process runs. A process that restarts gets another Machine with
+// the same name.
 type Machine struct {
 	Name string
 	net  *Network
 	dead chan struct{} // closed when the process has been killed
-	// silent means that the power failed: other machines get no reset.
+	// silent is set if the power failed: other machines get no reset.
 	silent atomic.Bool
 
 	mu      sync.Mutex    // guards what follows

@@ -18,7 +18,7 @@ type Network struct {
 	usual Conditions
 	find  func(at string) *Machine
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the following fields
 	rng       *rand.Rand
 	listeners map[string]*listener
 	paths     map[direction]*Conditions
@@ -30,7 +30,7 @@ type Network struct {
 // its conditions.
 type direction struct{ from, to string }
 
-// Conditions are those of the path from one machine to another.
+// Conditions describes the path from one machine to another.
 type Conditions struct {
 	Cut    bool
 	Delay  time.Duration // of all data

@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// exclusions are the tests that may fail, with reasons. A name covers its
-// subtests.
+// exclusions maps the tests that may fail to reasons. The name of a test covers its subtests.
 type exclusions map[string]string
 
-// readExclusions reads lines of "suite test reason" and keeps one suite's.
-// Empty lines and lines that begin with # are for people.
+// readExclusions reads lines of the form "suite test reason" and keeps those of one suite. Empty
+// lines and lines that begin with # are ignored.
 func readExclusions(r io.Reader, suite string) (exclusions, error) {
 	ex := exclusions{}
 	in := bufio.NewScanner(r)
@@ -34,7 +33,7 @@ func readExclusions(r io.Reader, suite string) (exclusions, error) {
 	return ex, in.Err()
 }
 
-// covers returns the reason for a test or for what it is part of.
+// covers returns the reason for a test or for one of its parents.
 func (ex exclusions) covers(name string) (string, bool) {
 	for {
 		if why, ok := ex[name]; ok {
@@ -48,8 +47,8 @@ func (ex exclusions) covers(name string) (string, bool) {
 	}
 }
 
-// pattern matches exactly these tests, in the language of -test.run and -test.skip:
-// alternatives of elements, each matched apart.
+// pattern returns a pattern for -test.run and -test.skip that matches exactly these tests. Each
+// element of a name is matched separately.
 func pattern(names []string) string {
 	var alternatives []string
 	for _, name := range names {
@@ -63,7 +62,7 @@ func pattern(names []string) string {
 	return strings.Join(alternatives, "|")
 }
 
-// An outcome is how a test ended; a test that began and never ended has "".
+// An outcome is how a test ended. Its word is "" if the test began and never ended.
 type outcome struct {
 	word    string // PASS, FAIL, SKIP
 	seconds string
@@ -77,15 +76,14 @@ type runLog struct {
 
 var (
 	began = regexp.MustCompile(`^=== RUN +(\S+)`)
-	// Some tests print without a newline, so the end of a test may stand in the
-	// middle of a line.
+	// Some tests print without a newline, so the end of a test may be in the middle of a line.
 	ended = regexp.MustCompile(`--- (PASS|FAIL|SKIP): (\S+) \(([0-9.]+)s\)`)
 )
 
 // maxRetried is how many failed tests of a suite are retried. If more fail, none is.
 //
-// The suites run real processes and wait with time limits of their own. Moreover, etcd's harness
-// reads programs through pseudo-terminals: if a program prints its last lines and exits between two
+// The suites run real processes and have timeouts of their own. Moreover, etcd's harness reads
+// programs through pseudo-terminals: if a program prints its last lines and exits between two
 // reads, Linux returns EIO and drops the lines, once in tens of thousands of programs.
 const maxRetried = 3
 
@@ -109,17 +107,17 @@ func readLog(r io.Reader) (runLog, error) {
 	return l, in.Err()
 }
 
-// A verdict is what a run amounts to. Its lines are about tests of which there
-// is something to say; those that simply pass were seen when they ran.
+// A verdict is the result of a run. It has lines for the tests that are worth a remark; tests that
+// simply pass were printed when they ran.
 type verdict struct {
 	lines                             []string
 	passed, skipped, excluded, failed int
 }
 
-// ok: nothing failed, and something was tested.
+// ok reports whether at least one test passed and none failed.
 func (v verdict) ok() bool { return v.failed == 0 && v.passed > 0 }
 
-// judge holds every top-level test against the list.
+// judge checks every top-level test against the list.
 func (l runLog) judge(ex exclusions) verdict {
 	var v verdict
 	for _, name := range l.order {
@@ -153,9 +151,8 @@ func (l runLog) judge(ex exclusions) verdict {
 	return v
 }
 
-// guilty lists what failed of a top-level test for no excused reason. A test
-// fails with its subtests, so it is guilty itself only when none of them
-// failed.
+// guilty lists the parts of a top-level test that failed and are not excluded. A test fails if a
+// subtest fails, so it is listed itself only if none of its subtests failed.
 func (l runLog) guilty(top string, ex exclusions) []string {
 	var out []string
 	for _, name := range l.order {
