@@ -1,25 +1,26 @@
-// Bench measures servers side by side, in one run on one machine: leasehold, etcd, ZooKeeper,
-// and the ceiling, which is a bare gRPC server that stores nothing:
+// Bench compares servers in one run on one machine: leasehold, etcd, ZooKeeper, and the ceiling, a
+// bare gRPC server that stores nothing:
 //
 //	go run -C bench . -etcd /path/to/etcd
 //	go run -C bench . -etcd /path/to/etcd -targets leasehold,etcd,zookeeper -run '^client-'
 //
-// Without -leasehold it builds cmd/leasehold first. Without -etcd it leaves etcd out; the ceiling
-// is this program itself; ZooKeeper needs Debian's package libzookeeper-java. Clusters are compared
-// with
+// Without -leasehold it builds cmd/leasehold first. Without -etcd it leaves etcd out. The ceiling
+// is this program itself, and ZooKeeper needs Debian's package libzookeeper-java. Clusters are
+// compared with
 //
 //	go run -C bench . -etcd /path/to/etcd -members 3
 //
-// where the ceiling stays one process: it has nothing to replicate. Target synced is a ceiling
-// that writes each request to a file and syncs it before it answers. The cost of access control is
-// measured by
+// in which case the ceiling is still one process, because it has nothing to replicate. The target
+// synced is a ceiling that writes each request to a file, and syncs the file before it answers. The
+// cost of access control is measured with
 //
 //	go run -C bench . -targets leasehold,leasehold-users -run '^(grant|put)/64$|^keepalive'
 //
-// Target leasehold-audit has no users, and its audit log records every change.
+// The target leasehold-audit has no users, and its audit log records every change.
 //
 // This is a module of its own, so that leasehold does not depend on the clients of other servers.
-// Package compare has the workloads, and the program in sidebyside provokes faults of etcd in both.
+// Package compare has the workloads, and the program in sidebyside provokes known faults of etcd in
+// etcd and in leasehold.
 package main
 
 import (
@@ -155,7 +156,7 @@ func list(workloads []compare.Workload) error {
 	return t.Flush()
 }
 
-// targets fills the plan with the servers that were asked for and exist.
+// targets adds the requested servers that are available to the plan.
 func (o *options) targets(ctx context.Context, dir string) error {
 	for name := range strings.SplitSeq(o.only, ",") {
 		t := compare.Target{Name: name}
@@ -193,7 +194,7 @@ func (o *options) targets(ctx context.Context, dir string) error {
 	return nil
 }
 
-// build returns the leasehold binary, made now unless one was given.
+// build returns the path of the leasehold binary, which it builds unless one was given.
 func (o *options) build(ctx context.Context, dir string) (string, error) {
 	if o.leasehold != "" {
 		return o.leasehold, nil

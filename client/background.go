@@ -19,7 +19,7 @@ const closeTimeout = 5 * time.Second
 type releases struct {
 	running sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	ctx    context.Context
 	cancel context.CancelFunc
 	closed bool

@@ -26,7 +26,7 @@ type cacheLink struct {
 	to     cachelink.Events
 	link   atomic.Pointer[link] // the link that call was sent on
 
-	mu    sync.Mutex // guards what follows, and is held while Opening is called
+	mu    sync.Mutex // guards the following fields, and is held while Opening is called
 	call  *call      // nil if there is none
 	last  uint64     // the term in which the cache was last opened
 	tries int        // consecutive refusals

@@ -14,7 +14,7 @@ import (
 type clock struct {
 	source func() time.Time
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	last    time.Time
 	elapsed time.Duration
 }

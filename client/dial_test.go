@@ -21,7 +21,7 @@ import (
 type gate struct {
 	pb.UnimplementedStreamServiceServer
 	fake   *fake
-	closed atomic.Bool // it says nothing any more
+	closed atomic.Bool // it sends nothing any more
 }
 
 func (g *gate) Open(s pb.StreamService_OpenServer) error {

@@ -44,7 +44,7 @@ func (e *ending) why() error {
 // endings finds, by ID, the endings of leases that the program still refers to, so that they are
 // notified when a lease ends through a reference. It keeps no lease reachable.
 type endings struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	of    map[lease.ID]incarnation
 	block weak.Pointer[endingBlock] // the last block, possibly with room
 	ids   *[endingsTogether]lease.ID

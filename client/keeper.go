@@ -30,7 +30,7 @@ type keeper struct {
 	stop  chan struct{} // closed by close
 	all   sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows, and the states of the leases
+	mu     sync.Mutex // guards the following fields, and the states of the leases
 	closed bool
 	set    *holder.Set
 	// leases are the leases that have not ended. Invariant: each is in set.

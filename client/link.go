@@ -54,7 +54,7 @@ type link struct {
 	news    chan struct{} // capacity 1: the member has reported the leader
 	ended   chan struct{} // closed when nothing more will be received
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the following fields
 	outbox
 	open openCalls
 	load load

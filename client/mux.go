@@ -37,7 +37,7 @@ type mux struct {
 	wanted chan struct{}        // capacity 1: another call waits, or a follower was added
 	count  connectCounts
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the following fields
 	link      *link      // nil while there is none
 	changed   chan struct{}
 	failure   error    // of the last attempt to connect

@@ -18,7 +18,7 @@ type resumable struct {
 	// ready has capacity 1 and wakes the waiter; nil if nothing waits.
 	ready chan struct{}
 
-	mu    sync.Mutex // guards what follows, and the fields that embedding types list
+	mu    sync.Mutex // guards the following fields, and the fields that embedding types list
 	link  *link      // the link of call
 	call  *call      // the current request, nil for none
 	fresh bool       // call has no response yet

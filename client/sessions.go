@@ -19,7 +19,7 @@ const maxAhead = 4096
 // sessions numbers a client's writes, so that a retried write takes effect once. There is usually
 // one session. There may be more while a write takes very long, since the numbers after it run out.
 type sessions struct {
-	mu      sync.Mutex // guards what follows, and the fields of the sessions
+	mu      sync.Mutex // guards the following fields, and the fields of the sessions
 	list    []*session
 	opening chan struct{} // nil, or closed when the attempt to open a session is over
 }

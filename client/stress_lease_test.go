@@ -142,7 +142,7 @@ func holders(t *testing.T, seed uint64) {
 		}
 		l.ledger.leases = l
 		f.set(func() { f.take = l.take })
-		var mu sync.Mutex // guards what follows
+		var mu sync.Mutex // guards the following fields
 		var all []*Lease
 		var working sync.WaitGroup
 		var over atomic.Bool

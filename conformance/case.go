@@ -16,7 +16,8 @@ type testCase struct {
 	// Name begins with the name of the file, and a slash.
 	Name  string
 	Given given
-	// Clients are the clients by name, with arguments of connect; if there are none, "a".
+	// Clients maps the clients' names to arguments of connect. If it is empty, there is one client,
+	// "a".
 	Clients map[string]args
 	// Fast cases take at most a second or two, and run before every change lands.
 	Fast bool
@@ -25,7 +26,8 @@ type testCase struct {
 	Steps   []args
 }
 
-// given is the cluster of a case. Cases with the same one share it unless they need their own.
+// given describes the cluster of a case. Cases with the same description share a cluster unless
+// they need their own.
 type given struct {
 	Members int
 	Relay   bool
@@ -36,7 +38,7 @@ type given struct {
 	Flags []string
 }
 
-// args has the arguments of a step or a request.
+// args holds the arguments of a step or a request.
 type args map[string]any
 
 // text returns an argument as text, "" if it is missing.
@@ -95,10 +97,10 @@ func loadCases(dir string, match *regexp.Regexp) ([]*testCase, error) {
 	return slices.DeleteFunc(out, func(c *testCase) bool { return !match.MatchString(c.Name) }), nil
 }
 
-// ownKeys are the keys of a step for the runner. All others are for the driver.
+// ownKeys lists the keys of a step that are for the runner. All others are for the driver.
 var ownKeys = []string{"do", "want", "error", "text", "save", "later", "within_ms"}
 
-// verbs are the steps other than requests, with their arguments.
+// verbs lists the steps other than requests, with their arguments.
 var verbs = map[string][]string{
 	"await":   {"want", "error", "text", "save", "within_ms"},
 	"pending": {"for_ms"},
@@ -165,7 +167,7 @@ func (c *testCase) checkStep(s args) error {
 	return fmt.Errorf("unknown: %v", s)
 }
 
-// ops are the operations of drivers.
+// ops lists the operations of drivers.
 var ops = []string{
 	"connect", "clock", "put", "get", "range", "delete", "txn", "grant", "renew", "revoke",
 	"describe", "leases", "check_token", "session", "check", "wait_ended", "release", "run", "runs",

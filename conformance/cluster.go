@@ -229,7 +229,7 @@ func (c *cluster) startRelay(ctx context.Context) error {
 	})
 }
 
-// targets are the processes that clients connect to.
+// targets returns the processes to which clients connect.
 func (c *cluster) targets() []*member {
 	if c.relay != nil {
 		return []*member{c.relay}
@@ -237,7 +237,7 @@ func (c *cluster) targets() []*member {
 	return c.members
 }
 
-// choose returns the members that a step names: a number, "leader", "followers" or "all".
+// choose returns the members that a step selects: a number, "leader", "followers" or "all".
 func (c *cluster) choose(ctx context.Context, name string) ([]*member, error) {
 	switch name {
 	case "all", "":

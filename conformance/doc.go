@@ -9,5 +9,5 @@
 //	go run ./conformance -fast -run locks/        the fast cases about locks
 //	go run ./conformance -mixed 20m               all clients contend for locks, under faults
 //
-// README.md has the format of cases and the protocol of drivers. TestCases checks the files.
+// README.md describes the format of cases and the protocol of drivers. TestCases checks the files.
 package main

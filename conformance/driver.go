@@ -31,7 +31,7 @@ type answer struct {
 type driver struct {
 	cmd *exec.Cmd
 
-	mu    sync.Mutex // guards what follows, and writing
+	mu    sync.Mutex // guards the following fields, and writing
 	in    io.WriteCloser
 	last  int
 	open  map[int]chan *answer

@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// command runs the suite as the flags say, and returns an error if anything failed.
+// command runs the suite according to the flags, and returns an error if anything failed.
 func command(ctx context.Context) error {
 	s := settings{drivers: map[string][]string{}}
 	flag.Func("driver", "a driver: `LANGUAGE=COMMAND` (default: go)", func(text string) error {

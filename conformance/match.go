@@ -74,7 +74,7 @@ func matchFields(want args, got any) string {
 	return ""
 }
 
-// compare performs a comparison; known is false if there is none of that name.
+// compare performs a comparison; known is false if there is no comparison of that name.
 func compare(op string, got, with any) (holds, known bool) {
 	c, ok := order(got, with)
 	switch op {
@@ -108,7 +108,7 @@ func order(a, b any) (int, bool) {
 	return x.Cmp(y), true
 }
 
-// variables has the values that steps have saved.
+// variables holds the values that steps have saved.
 type variables map[string]string
 
 var variable = regexp.MustCompile(`\$\{?\w+\}?`)

@@ -30,7 +30,7 @@ type mixed struct {
 	until   time.Time
 	waiting sync.WaitGroup // for answers to wait_ended
 
-	mu      sync.Mutex // guards what follows, and the drivers of the clients
+	mu      sync.Mutex // guards the following fields, and the drivers of the clients
 	holds   []*hold
 	highest map[string]uint64 // of the external store: the highest token of each name
 	writes  int
@@ -41,7 +41,8 @@ type mixed struct {
 	faults  map[string]int
 }
 
-// hold is a lock or lead as reported by a client. Times are the machine's, in milliseconds.
+// hold is a lock or lead as reported by a client. Times are by the machine's clock, in
+// milliseconds.
 type hold struct {
 	client, name string
 	token        uint64
@@ -61,7 +62,7 @@ type commit struct {
 // gap is a period in which a client was stopped.
 type gap struct{ from, to float64 }
 
-// monotonic is the clock that all processes of the machine share, in milliseconds.
+// monotonic reads the clock that all processes of the machine share, in milliseconds.
 func monotonic() float64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -265,7 +266,7 @@ func (m *mixed) await(h *hold, c <-chan *answer) {
 	h.killed = errors.As(err, new(*failure))
 }
 
-// write writes to a store that refuses smaller tokens than it has seen.
+// write writes to a store that refuses tokens smaller than the largest it has seen.
 func (m *mixed) write(h *hold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,7 +13,7 @@ type proxy struct {
 	target string
 	l      net.Listener
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	conns map[net.Conn]bool
 	cut   bool
 	ways  [2]way
@@ -26,7 +26,7 @@ const (
 	down        // to the client
 )
 
-// way is the condition of one direction.
+// way holds the condition of one direction.
 type way struct {
 	delay time.Duration
 	hold  bool // nothing arrives until the fault ends
@@ -109,7 +109,7 @@ func (p *proxy) remove(c net.Conn) {
 	delete(p.conns, c)
 }
 
-// piece is data that was read, and when.
+// piece is data, and when it was read.
 type piece struct {
 	bytes []byte
 	at    time.Time

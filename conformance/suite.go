@@ -35,7 +35,7 @@ func (u *suite) play(ctx context.Context, cases []*testCase) {
 	}
 }
 
-// tries runs a case, and retries it if it failed and the flags say so.
+// tries runs a case, and retries it if it fails and the flags allow that.
 func (u *suite) tries(ctx context.Context, c *testCase) outcome {
 	for n := 0; ; n++ {
 		began := time.Now()
@@ -83,7 +83,7 @@ func (u *suite) one(ctx context.Context, c *testCase) error {
 	return err
 }
 
-// cleanUp removes everything of a case before the next.
+// cleanUp removes everything that a case leaves behind before the next.
 func (u *suite) cleanUp(r *run, cl *cluster) {
 	for name, c := range r.clients {
 		if c.stopped {
@@ -155,7 +155,7 @@ func (u *suite) close() {
 	}
 }
 
-// table has the outcome of each case in each language.
+// table holds the outcome of each case in each language.
 type table struct {
 	cases     []string
 	languages []string
@@ -165,7 +165,7 @@ type table struct {
 type outcome struct {
 	err     error
 	took    time.Duration
-	without string // why it is not supported
+	without string // the reason why it is not supported
 }
 
 func newTable(cases []*testCase) *table {
@@ -183,7 +183,7 @@ func (t *table) add(name, language string, o outcome) {
 	t.cells[[2]string{name, language}] = o
 }
 
-// markdown returns the table for people, and the reasons why cases are not supported.
+// markdown returns the table for human readers, and the reasons why cases are not supported.
 func (t *table) markdown() string {
 	head, rule := "| case |", "|---|"
 	for _, l := range t.languages {

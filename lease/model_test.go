@@ -317,7 +317,7 @@ func (m *model) lead() {
 	m.primary.Promote(m.twin.now)
 }
 
-// behind says whether the primary has yet to look at leases whose time has come.
+// behind reports whether the primary has yet to process leases that are due.
 func (m *model) behind() bool { return m.primary.tracker != nil && m.primary.tracker.behind() }
 
 // catchUp has the primary look at all leases whose time has come, unless it is to be asked before.

@@ -37,8 +37,8 @@ type walker struct {
 	*Lessor
 	began   int64 // real time at which its clock showed 0
 	applied int   // entries of the log
-	// bound says until when, in real time, this member as primary may let a
-	// checkpointed lease live.
+	// bound holds the real time until which this member as primary may let a checkpointed lease
+	// live.
 	bound map[ID]int64
 }
 

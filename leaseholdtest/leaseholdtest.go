@@ -6,7 +6,7 @@
 //			s := leaseholdtest.Start(t)
 //			c := s.Client(client.Config{})
 //			...
-//			s.Advance(10 * time.Second) // what was not renewed has expired
+//			s.Advance(10 * time.Second) // leases without a renewal have expired
 //		})
 //	}
 //
@@ -105,7 +105,7 @@ func (s *Server) Client(cfg client.Config) *client.Client {
 }
 
 // Advance lets time pass, and waits until the server and all other goroutines of the test have
-// finished what they do in that time. The test must run in a bubble of [testing/synctest].
+// finished their work for that time. The test must run in a bubble of [testing/synctest].
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
 	if !s.virtual {

@@ -21,11 +21,11 @@ var Questions = map[string]func() Question{
 	"capacity": func() Question { return new(CapacityQuestion) },
 }
 
-// A Report is an answer for people.
+// A Report is an answer for human readers.
 type Report struct {
-	// Figures are names and values.
+	// Figures holds names and values.
 	Figures [][2]string
-	// Head and Rows are a table, which may be empty.
+	// Head and Rows form a table, which may be empty.
 	Head []string
 	Rows [][]string
 	// Sentences explain the result with its numbers.

@@ -70,8 +70,7 @@ func alpha(c CacheChoice) string {
 	return decimal(c.Benefit)
 }
 
-// cacheRows returns some points of the curve. The first has a term of which the client can use
-// nothing.
+// cacheRows returns some points of the curve. The client can use nothing of the first one's term.
 func cacheRows(c CacheChoice) (rows [][]string) {
 	for i := 1; i < len(c.Curve); i += 15 {
 		p := c.Curve[i]

@@ -9,7 +9,7 @@ import (
 // CapacityQuestion asks what a number of leases costs.
 type CapacityQuestion struct {
 	Site Site
-	// Costs is nil for the documented ones.
+	// Costs may be nil, which means the documented costs.
 	Costs *Costs
 
 	memory, network, quota float64 // in GiB, Gbit/s and GiB
@@ -72,8 +72,8 @@ func (q *CapacityQuestion) Answer() (Report, error) {
 	return r, err
 }
 
-// addSizes adds how many leases a member, a cell of three and many cells carry, by the documented
-// figures.
+// addSizes adds the numbers of leases that a member, a cell of three and many cells carry, by the
+// documented figures.
 func (r *Report) addSizes(v Site) error {
 	carried := func(members int) (float64, error) {
 		v.Members = members

@@ -11,10 +11,10 @@ import (
 type LengthQuestion struct {
 	// Wish has the choices. Missing round trips and pauses are assumed.
 	Wish Wish
-	// RoundTrip means that the longest round trip of Wish was given, even if it is 0. Otherwise, 0
-	// means what 999 of 1000 do not exceed.
+	// RoundTrip is set if the longest round trip of Wish was given, even if it is 0. Otherwise, 0
+	// means the round trip that 999 of 1000 requests do not exceed.
 	RoundTrip bool
-	// Notes say where round trips and pauses come from.
+	// Notes describes the sources of the round trips and pauses.
 	Notes []string
 }
 
@@ -47,7 +47,7 @@ func (q *LengthQuestion) Answer() (Report, error) {
 		q.AssumePauses()
 	}
 	if !q.RoundTrip && q.Wish.Holder.RoundTrip == 0 {
-		// A slow request is one in a thousand.
+		// One request in a thousand counts as slow.
 		q.Wish.Holder.RoundTrip = max(w.RoundTrip.Quantile(0.999), time.Millisecond)
 	}
 	c, err := ChooseLength(q.Wish)
@@ -78,7 +78,7 @@ func (q *LengthQuestion) AssumePauses() {
 }
 
 // lengthRows returns the leases that are renewed at a third, and the best one. Report.Data has all
-// of them.
+// leases.
 func lengthRows(c LengthChoice) (rows [][]string) {
 	for _, l := range c.All {
 		name := l.Holder.TTL.String()

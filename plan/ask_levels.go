@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// levelNames are the names of the first levels.
+// levelNames holds the names of the first levels.
 var levelNames = []string{"core's leader", "primary", "third", "fourth", "fifth"}
 
 // levelsQuestion asks how long leases must be that depend on each other, and how their outages add

@@ -13,10 +13,10 @@ var Issuers = []string{"leasehold", "refreshing", "classic"}
 // OutageQuestion asks how long there is no holder after a holder has died.
 type OutageQuestion struct {
 	Holder Holder
-	// Kind is one of Issuers. Recovery is how long it grants nothing after a failure.
+	// Kind is one of Issuers. Recovery is how long the issuer grants nothing after a failure.
 	Kind     string
 	Recovery time.Duration
-	// Silent holders stop responding with their connection open instead of dying.
+	// If Silent is set, the holder stops responding with its connection open instead of dying.
 	Silent bool
 }
 

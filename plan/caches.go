@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Sharing is the model of Gray and Cheriton for leases on cached data ("Leases: An
-// Efficient Fault-Tolerant Mechanism for Distributed File Cache Consistency", SOSP
-// 1989, the section on choosing the term). The letters are theirs.
+// Sharing is Gray and Cheriton's model of leases on cached data ("Leases: An Efficient
+// Fault-Tolerant Mechanism for Distributed File Cache Consistency", SOSP 1989, the section on
+// choosing the term). The letters are theirs.
 type Sharing struct {
 	// Reads and Writes are R and W: the rates, per second, at which one cache reads and writes a
 	// datum.
@@ -20,10 +20,10 @@ type Sharing struct {
 	Propagation, Processing time.Duration
 	// Skew is epsilon: the maximum difference between clocks.
 	Skew time.Duration
-	// Term is t_s, the term at the server. 0 is the recommended one.
+	// Term is t_s, the term at the server; 0 means the recommended one.
 	Term time.Duration
-	// LongestWait is how long a write may wait for a dead cache, which limits the recommended term.
-	// 0 is a minute.
+	// LongestWait is how long a write may wait for a dead cache, which limits the recommended term;
+	// 0 means a minute.
 	LongestWait time.Duration
 }
 
@@ -76,9 +76,9 @@ func (s Sharing) Benefit() float64 {
 	return 2 * s.Reads / (s.Caches * s.Writes)
 }
 
-// Load is the number of the server's consistency messages relative to that without leases (G3):
-// 1/(1 + R t_c) for extensions, and 1/alpha for approvals of writes if several caches share the
-// datum. Without leases it is 1.
+// Load is the number of the server's consistency messages, relative to the number without leases
+// (G3): 1/(1 + R t_c) for extensions, and 1/alpha for approvals of writes if several caches share
+// the datum. Without leases it is 1.
 func (s Sharing) Load(term time.Duration) float64 {
 	c := s.Effective(term)
 	if c == 0 {
@@ -123,12 +123,12 @@ type CachePoint struct {
 // A CacheChoice has the computed terms and costs of leases on cached data.
 type CacheChoice struct {
 	Sharing Sharing
-	// Benefit is alpha. Worth says whether leases pay at all, for terms above BreakEven (G6).
+	// Benefit is alpha. Worth is set if leases pay at all, for terms above BreakEven (G6).
 	Benefit   float64
 	Worth     bool
 	BreakEven time.Duration
-	// Recommended is the term with a tenth of the extensions that there are without leases (G7), at
-	// most LongestWait; 0 if leases do not pay.
+	// Recommended is the term that reduces the extensions to a tenth of those without leases (G7),
+	// at most LongestWait; 0 if leases do not pay.
 	Recommended time.Duration
 	Capped      bool
 	// At is the given term, or the recommended one. Effective is the part of it that a client can
@@ -183,8 +183,8 @@ func ChooseCaches(s Sharing) (CacheChoice, error) {
 	return c, nil
 }
 
-// curve has a step at the first term of which a client can use something: from there on, writes
-// need approval.
+// curve returns a curve with a step at the shortest term of which a client can use any part: from
+// there on, writes need approval.
 func (s Sharing) curve(end time.Duration) []CachePoint {
 	const points = 120
 	out := []CachePoint{s.at(0), s.at(s.lost())}

@@ -10,7 +10,7 @@ import (
 
 // Costs are the costs of leases at a server, as leasehold bench measures them.
 type Costs struct {
-	// Source says where the figures come from.
+	// Source is the source of the figures.
 	Source string
 	// Renew is the CPU time of a renewal, Grant that of a grant, at the busiest member.
 	Renew, Grant time.Duration
@@ -25,8 +25,8 @@ type Costs struct {
 	// to RenewBytes.
 	ConnBytes, ConnTLSBytes, ConnRenewBytes float64
 	ConnRenew                               time.Duration
-	// LeaseState and KeyState are what they add to leasehold_state_bytes, which the quota of a
-	// member limits. This is computed, not measured.
+	// LeaseState and KeyState are the bytes that a lease and a key add to leasehold_state_bytes,
+	// which the quota of a member limits. They are computed, not measured.
 	LeaseState, KeyState float64
 	// Expiries is how many leases that expire at the same time can be ended per second.
 	Expiries float64
@@ -55,24 +55,24 @@ func DocumentedCosts(members int) Costs {
 
 // A Site is a number of leases and the machines for them.
 type Site struct {
-	// Leases is their number; each is renewed every Renew, or a third of TTL.
+	// Leases is the number of leases; each is renewed every Renew, or a third of TTL.
 	Leases     float64
 	TTL, Renew time.Duration
 	// Keys is the number of small keys per lease.
 	Keys float64
-	// Connections is the number of client connections that the leases are spread over, all of them
-	// at the leader, and TLS whether they are encrypted. 0 ignores connections: few clients renew
-	// the leases.
+	// Connections is the number of client connections over which the leases are spread, all of them
+	// at the leader; 0 ignores connections, because only a few clients renew the leases. TLS is set
+	// if they are encrypted.
 	Connections float64
 	TLS         bool
-	// Members of a cell. For each of them: its Cores, its Memory in bytes, its Network in bytes per
-	// second, and the number of open Files it may have; 0 means any number.
+	// Members is the number of members of a cell. Each has Cores, Memory in bytes, Network in bytes
+	// per second, and at most Files open files; 0 means any number.
 	Members                int
 	Cores, Memory, Network float64
 	Files                  float64
-	// Busy is the fraction of these that may be used; the rest is a reserve.
+	// Busy is the fraction of these resources that may be used; the rest is a reserve.
 	Busy float64
-	// Quota is the maximum size of the state, in bytes (--quota-backend-bytes); 0 means any size.
+	// Quota is the maximum size of the state, in bytes (--quota-backend-bytes); 0 means no limit.
 	Quota float64
 }
 
@@ -111,7 +111,7 @@ func (s Site) check() error {
 	return nil
 }
 
-// A Limit is how many leases one resource can carry.
+// A Limit is the number of leases that one resource can carry.
 type Limit struct {
 	// Name names the resource.
 	Name string
@@ -124,14 +124,15 @@ type Limit struct {
 type Capacity struct {
 	Site  Site
 	Costs Costs
-	// RenewalsASecond and BytesASecond are the load at the leader, which handles all renewals;
-	// Cores is the number of cores that keeps busy; Memory is in bytes, at each member.
+	// RenewalsASecond and BytesASecond are the load at the leader, which handles all renewals.
+	// Cores is the number of cores that this load keeps busy. Memory is in bytes, at each member.
 	RenewalsASecond, BytesASecond, Cores, Memory float64
 	// State is the size of the state, which the quota limits.
 	State float64
-	// Limits are the limits of the resources, the tightest first.
+	// Limits holds the limits of the resources, the tightest first.
 	Limits []Limit
-	// PerCell is how many leases a cell of these members carries, Cells how many cells are needed.
+	// PerCell is the number of leases that a cell of these members carries, and Cells the number of
+	// cells needed.
 	PerCell, Cells float64
 	// AllEnd is how long it takes to end all leases if all holders die together, GrantAll how long
 	// to grant all of them again, Restart how long a restarted member is unavailable.
@@ -161,7 +162,7 @@ func (c Costs) check() error {
 	return err
 }
 
-// need is how much of something each lease needs, and how much there is.
+// need is how much of a resource each lease needs, and how much there is.
 type need struct {
 	name         string
 	cost, budget float64

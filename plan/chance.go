@@ -8,11 +8,11 @@ import (
 // Year is the length of a year in this package: 365 days.
 const Year = 365 * 24 * time.Hour
 
-// Weather is the conditions of the holders: the network, the pauses of their processes, and the
-// failures of the issuer.
+// Weather describes the conditions of the holders: the network, the pauses of their processes, and
+// the failures of the issuer.
 type Weather struct {
-	// RoundTrip is the distribution of one request's round trip; Loss is the fraction of requests
-	// without an answer, in addition.
+	// RoundTrip is the distribution of one request's round trip. In addition, Loss is the fraction
+	// of requests without an answer.
 	RoundTrip Histogram
 	Loss      float64
 	// Pauses is the distribution of pauses: of the process (garbage collector, swap, a machine that
@@ -79,8 +79,8 @@ func (w Weather) check() error {
 	return nil
 }
 
-// Luck says how often a healthy holder with these settings loses its lease, and what the settings
-// cost.
+// Luck is how often a healthy holder with these settings loses its lease, and the cost of the
+// settings.
 type Luck struct {
 	Holder Holder
 	// LossesAYear is how often a healthy holder's validity ends, on average (N1); ChanceAYear is
@@ -89,8 +89,8 @@ type Luck struct {
 	// The parts of LossesAYear: requests that are lost or slow independently, pauses, and failures
 	// of the issuer.
 	ByRequests, ByPauses, ByIssuer float64
-	// Notice is the maximum time for which a dead holder counts as alive, without messages and
-	// lateness: L. NoticeMean is the mean: L - T/2.
+	// Notice is the maximum time for which a dead holder counts as alive, not including messages
+	// and lateness: L. NoticeMean is the mean: L - T/2.
 	Notice, NoticeMean time.Duration
 	// RenewalsASecond is the load of one lease.
 	RenewalsASecond float64
@@ -124,7 +124,7 @@ func Chance(h Holder, w Weather) (Luck, error) {
 	return l, nil
 }
 
-// missed is the probability that a request gets no answer at all.
+// missed returns the probability that a request gets no answer at all.
 func (w Weather) missed() float64 {
 	if w.RoundTrip.Count() == 0 {
 		return w.Loss
@@ -132,17 +132,17 @@ func (w Weather) missed() float64 {
 	return w.Loss + (1-w.Loss)*w.RoundTrip.Unseen()
 }
 
-// attemptsOf are the renewals of one cycle: sent at T, T + retry, ... after the last acknowledged
-// one; the answer must come before the holder's validity ends.
+// attemptsOf returns the renewals of one cycle. They are sent at T, T + retry, ... after the last
+// acknowledged one, and the answer must come before the holder's validity ends.
 type attemptsOf struct {
 	h      Holder
 	w      Weather
 	missed float64
 }
 
-// allFail is the probability that no attempt from the instant first on is answered in time (N3).
-// Attempts with the same probability, because the same bins are too slow for them, are combined, so
-// many attempts take no longer.
+// allFail returns the probability that no attempt from the instant first on is answered in time
+// (N3). Attempts with the same probability, because the same bins are too slow for them, are
+// combined, so many attempts take no longer.
 func (a attemptsOf) allFail(first time.Duration) float64 {
 	left, retry := a.h.Valid()-first, a.h.Retry
 	if left <= 0 {
@@ -166,7 +166,7 @@ func (a attemptsOf) allFail(first time.Duration) float64 {
 	return p
 }
 
-// fails is the probability that a failure of the issuer, at any moment of a cycle, ends the
+// fails returns the probability that a failure of the issuer, at any moment of a cycle, ends the
 // validity: attempts before its recovery are lost, and the first one after that comes up to a retry
 // later (N5).
 func (a attemptsOf) fails(recovery time.Duration) float64 {
@@ -187,9 +187,9 @@ func (a attemptsOf) fails(recovery time.Duration) float64 {
 	return sum / steps
 }
 
-// pauses is how often per year a pause ends the validity (N4): it begins at any moment of a cycle,
-// and a renewal that was due is sent after it. Losses that would have happened without the pause
-// are not counted again.
+// pauses returns how often per year a pause ends the validity (N4): it begins at any moment of a
+// cycle, and a renewal that became due is sent after it. Losses that would have happened without
+// the pause are not counted again.
 func (a attemptsOf) pauses() float64 {
 	if a.w.Pauses.Count() == 0 {
 		return 0

@@ -1,14 +1,13 @@
 // Package plan computes the consequences of the length of a lease: how long a name can be without a
 // holder, and whether healthy holders outlive a failure of the issuer.
 //
-// [ChooseLength] chooses a length by how often healthy holders lose their leases. [Chain] is about
-// leases that depend on each other, [ChooseCaches] about leases on cached data, and [Size] about
-// the cost of leases. [Questions] are the same computations with flags as inputs and text as
-// answers.
+// [ChooseLength] chooses a length by how often healthy holders lose their leases. [Chain] computes
+// leases that depend on each other, [ChooseCaches] leases on cached data, and [Size] the cost of
+// leases. [Questions] offers the same computations with flags as inputs and text as answers.
 //
 // The result of every function depends only on its arguments. A time.Duration is used as a value;
 // the package reads no clock, does not wait, and draws no random numbers. All functions are safe
-// for concurrent use. Wrong arguments are an error that says what to do instead.
+// for concurrent use. The error for a wrong argument says what to do instead.
 //
 // The letters of the literature, and their names here:
 //
@@ -17,7 +16,6 @@
 //	D  Issuer.Recovery, how long the issuer grants and renews nothing after a failure
 //	r  Holder.RoundTrip, the longest round trip of a request
 //
-// The equations have numbers (O1, N1, G1, ...), which docs/planning.md lists.
-// A simulation that knows nothing of the equations plays the same choices, and the tests
-// hold one against the other.
+// The equations have numbers (O1, N1, G1, ...), which docs/planning.md lists. The tests compare the
+// results with a simulation that does not use the equations.
 package plan

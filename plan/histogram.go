@@ -19,8 +19,8 @@ type Bin struct {
 	Count float64
 }
 
-// A Histogram has measured durations. The zero value is empty, and stands for something that takes
-// no time.
+// A Histogram holds measured durations. The zero value is empty, and represents an operation that
+// takes no time.
 type Histogram struct {
 	bins  []Bin     // in order of Upper
 	below []float64 // number of durations in the bins up to this one
@@ -47,7 +47,7 @@ func NewHistogram(bins []Bin) (Histogram, error) {
 	return h, nil
 }
 
-// ReadHistogram reads lines "upper_ms,count": each is the number of durations of at most upper_ms
+// ReadHistogram reads lines "upper_ms,count": count is the number of durations of at most upper_ms
 // milliseconds that are in no line with a smaller upper_ms. Numbers may have decimals. Empty lines,
 // lines that begin with # and one heading line "upper_ms,count" are skipped.
 func ReadHistogram(r io.Reader) (Histogram, error) {
@@ -126,7 +126,7 @@ func (h Histogram) Above(d time.Duration) float64 {
 	return share
 }
 
-// above is Above, and returns also the shortest duration with the same fraction.
+// above is like Above, and also returns the shortest duration with the same fraction.
 func (h Histogram) above(d time.Duration) (share float64, from time.Duration) {
 	n := h.Count()
 	if n == 0 {

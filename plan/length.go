@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Wish has the requirements for a lease.
+// Wish holds the requirements for a lease.
 type Wish struct {
-	// Holder has the round trip, retry, margin and drift; its TTL and Renew are chosen.
+	// Holder provides the round trip, retry, margin and drift; its TTL and Renew are chosen.
 	Holder  Holder
 	Weather Weather
 	// LossesAYear is how often a healthy holder may lose its lease.
@@ -31,18 +31,18 @@ func usualTTLs() []time.Duration {
 	return out
 }
 
-// A LengthChoice has all computed pairs of TTL and renewal interval, and the best one.
+// A LengthChoice holds all computed pairs of TTL and renewal interval, and the best one.
 type LengthChoice struct {
 	Wish Wish
-	// All has the luck of each pair of TTL and renewal interval, sorted by TTL, then from long
+	// All holds the Luck of each pair of TTL and renewal interval, sorted by TTL, then from long
 	// intervals to short ones. Impossible pairs are omitted.
 	All []Luck
 	// Best is the shortest lease, with the least load among equals, that is lost at most
-	// LossesAYear times, outlives a recovery of the issuer, and is renewed before its silence is
+	// LossesAYear times a year, outlives a recovery of the issuer, and is renewed before it is
 	// checkpointed. OK is false if there is none.
 	Best Luck
 	OK   bool
-	// Default is the luck of 10 s, renewed at a third; it is zero if that is impossible.
+	// Default is the Luck of 10 s, renewed at a third; it is zero if that is impossible.
 	Default Luck
 }
 
@@ -97,14 +97,15 @@ func ChooseLength(w Wish) (LengthChoice, error) {
 	return c, err
 }
 
-// good reports whether a pair meets the requirements. It must also not be checkpointed between
-// renewals, which this service does after two fifths of the TTL.
+// good reports whether a pair meets the requirements. It must also be renewed before the lease is
+// checkpointed, which this service does after two fifths of the TTL.
 func (w Wish) good(l Luck) bool {
 	o, err := Bounds(l.Holder, Leasehold(l.Holder.TTL, w.Weather.Recovery).Silent())
 	return err == nil && l.LossesAYear <= w.LossesAYear && !o.HealthyLose() && !o.Noted()
 }
 
-// Explain says in sentences which lease to choose, which would be too short, and which too long.
+// Explain describes in sentences which lease to choose, which would be too short, and which too
+// long.
 func (c LengthChoice) Explain() []string {
 	w := c.Wish
 	if !c.OK {

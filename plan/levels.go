@@ -54,9 +54,9 @@ func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error
 	return out, nil
 }
 
-// ThumbChain returns n leases by the rule of thumb, each factor times as long as the one before,
-// beginning with of. The other fields are of's, and the renewal interval remains the same fraction
-// of the length.
+// ThumbChain returns n leases by the rule of thumb, each factor times as long as the previous one,
+// starting with of. The other fields are those of of, and the renewal interval remains the same
+// fraction of the length.
 func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	if err := finite(number("factor between levels", factor)); err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	return out, nil
 }
 
-// ChainAdvice explains a chain in sentences. one is the outage of a single lease, of the first
-// level's length, from this service.
+// ChainAdvice explains a chain in sentences. one is the outage of a single lease from this service,
+// of the first level's length.
 func ChainAdvice(chain []Level, one Outage) []string {
 	var out []string
 	for _, l := range chain {

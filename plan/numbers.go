@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// An InputError says which argument is impossible, why, and what to do.
+// An InputError reports which argument is impossible, why, and what to do.
 type InputError struct {
 	// Field names the argument in words, such as "renewal interval".
 	Field string
@@ -15,7 +15,7 @@ type InputError struct {
 	Problem, Advice string
 }
 
-// Error returns all of it in one line.
+// Error returns the error in one line.
 func (e *InputError) Error() string {
 	return fmt.Sprintf("plan: the %s %s: %s", e.Field, e.Problem, e.Advice)
 }
@@ -41,10 +41,10 @@ type quantity struct {
 	value time.Duration
 }
 
-// span returns a quantity.
+// span returns a duration as a quantity.
 func span(field string, value time.Duration) quantity { return quantity{field, value} }
 
-// decade is the maximum of given durations: sums of several fit into a Duration.
+// decade is the maximum of given durations, so that the sum of several fits into a Duration.
 const decade = 10 * 365 * 24 * time.Hour
 
 // bounded returns an error for the first quantity that is negative or more than ten years.
@@ -66,7 +66,7 @@ type figure struct {
 	value float64
 }
 
-// number returns a figure.
+// number returns a number as a figure.
 func number(field string, value float64) figure { return figure{field, value} }
 
 // finite returns an error for the first figure that is negative, infinite, or not a number.
@@ -102,7 +102,7 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(10 * time.Microsecond)
 }
 
-// century stands for all longer durations: a hundred years.
+// century is a hundred years, and stands for all longer durations.
 const century = 100 * 365 * 24 * time.Hour
 
 // scaled multiplies a duration. Results that do not fit become plus or minus a century.
@@ -138,7 +138,7 @@ func attemptsText(n int) string {
 	return fmt.Sprintf("%d attempts to renew", n)
 }
 
-// roundedUp rounds up to what a person would configure.
+// roundedUp rounds up to a duration that a person would configure.
 func roundedUp(d time.Duration) time.Duration {
 	step := 100 * time.Millisecond
 	if d > 10*time.Second {

@@ -17,8 +17,8 @@ const (
 	// DefaultRoundTrip is a slow request in one data center.
 	DefaultRoundTrip = 20 * time.Millisecond
 
-	// RecoveryCutOff is how long this service has no leader after the leader's machine has failed:
-	// two election timeouts of 1 s.
+	// RecoveryCutOff is how long this service has no leader after a failure of the leader's
+	// machine: two election timeouts of 1 s.
 	RecoveryCutOff = 2 * time.Second
 	// RecoveryKilled is the same if only the leader's process died: the longest of 100 kills,
 	// rounded.
@@ -123,12 +123,12 @@ func (h Holder) Attempts() int {
 
 // An Issuer grants the leases: a core that fails and recovers.
 type Issuer struct {
-	// Recovery is D: how long after a failure the issuer grants, renews and ends nothing. There is
-	// more than a lease and a recovery between two failures.
+	// Recovery is D: how long after a failure the issuer grants, renews and ends nothing. The time
+	// between two failures is longer than a lease and a recovery.
 	Recovery time.Duration
 	// Lateness is how long after the expiry of a lease the issuer may take to end it.
 	Lateness time.Duration
-	// Refreshes means that after a recovery, the issuer gives every lease its full length again,
+	// If Refreshes is set, the issuer gives every lease its full length again after a recovery,
 	// because renewals are not in its log. Otherwise it remembers when each lease ends.
 	Refreshes bool
 	// Checkpoint is how long after the last renewal of a lease a refreshing issuer stores when the
@@ -152,18 +152,19 @@ func (i Issuer) Silence(ttl time.Duration) time.Duration {
 	return d
 }
 
-// ClassicIssuer is the core of the textbooks: it forgets nothing, is never late, and serves again
-// after the recovery time.
+// ClassicIssuer returns the issuer of the textbooks: it forgets nothing, is never late, and serves
+// again after the recovery time.
 func ClassicIssuer(recovery time.Duration) Issuer { return Issuer{Recovery: recovery} }
 
-// RefreshingIssuer gives all leases their full length after each failure, and does not store
-// silence, like etcd without checkpoints.
+// RefreshingIssuer returns an issuer that gives all leases their full length after each failure,
+// and does not store silence, like etcd without checkpoints.
 func RefreshingIssuer(recovery time.Duration) Issuer {
 	return Issuer{Recovery: recovery, Refreshes: true}
 }
 
-// Leasehold is this service. If a holder dies, its connection ends, and its lease is checkpointed
-// after 250 ms; for one that stops responding with its connection open see [Issuer.Silent].
+// Leasehold returns this service as an issuer. If a holder dies, its connection ends, and its lease
+// is checkpointed after 250 ms. For a holder that stops responding with its connection open, see
+// [Issuer.Silent].
 func Leasehold(ttl, recovery time.Duration) Issuer {
 	return Issuer{
 		Recovery: recovery, Lateness: lateness, Refreshes: true,
@@ -171,7 +172,7 @@ func Leasehold(ttl, recovery time.Duration) Issuer {
 	}
 }
 
-// Silent returns the issuer for a holder that stops responding with its connection open: its lease
+// Silent returns the issuer for a holder that stops responding with its connection open: the lease
 // is checkpointed after two fifths of the TTL, at most a minute.
 func (i Issuer) Silent() Issuer {
 	i.Untended = 0
@@ -187,7 +188,7 @@ func (i Issuer) check() error {
 	)
 }
 
-// An Outage has the times without a holder for a Holder and an Issuer.
+// An Outage holds the times without a holder for a Holder and an Issuer.
 type Outage struct {
 	Holder Holder
 	Issuer Issuer
@@ -241,7 +242,7 @@ func Bounds(h Holder, i Issuer) (Outage, error) {
 	// The issuer fails as the lease ends, or just before it reports that (O3).
 	o.Worst = alone + i.Recovery + h.Retry + r
 	if i.Refreshes {
-		// It fails just before it stores the silence, and forgets it (O4).
+		// The issuer fails just before it stores the silence, and forgets it (O4).
 		forgotten := h.longest(i.Silence(h.TTL)) + i.Lateness
 		o.Worst = max(o.Worst, alone+forgotten+i.Recovery)
 	}

@@ -175,7 +175,7 @@ func (w *walk) tend(at time.Duration) {
 	}
 }
 
-// notes says whether the silence was checkpointed before the failure.
+// notes reports whether the silence was checkpointed before the failure.
 func (w *walk) notes() bool {
 	late := w.upTo(w.i.Lateness)
 	at := w.renewed + time.Duration(float64(w.i.Checkpoint)/w.rate) + late

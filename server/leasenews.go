@@ -19,7 +19,7 @@ type leaseNews struct {
 	token chan struct{} // capacity 1
 	slow  atomic.Pointer[native.SlowCaches]
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	last int
 	wake map[int]func()
 }

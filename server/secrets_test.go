@@ -17,7 +17,7 @@ import (
 type secrets struct {
 	t *testing.T
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	known []secret
 	seen  int // answers
 }

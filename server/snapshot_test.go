@@ -64,7 +64,7 @@ func TestSnapshotIsOneCommit(t *testing.T) { virtual.Test(t, testSnapshotIsOneCo
 func testSnapshotIsOneCommit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	files := crashfs.New()
-	var mu sync.Mutex // guards what follows
+	var mu sync.Mutex // guards the following fields
 	began := false
 	var left []*crashfs.FS
 	files.Before = func(op crashfs.Op) error {

@@ -13,13 +13,13 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// cacheWorkloads are those about coherent caches. Only leasehold has them: other servers
-// show what the same reads and writes are without.
+// cacheWorkloads returns the workloads with coherent caches. Only leasehold has caches: other
+// servers show the cost of the same reads and writes without them.
 func cacheWorkloads() []Workload {
 	type runner = func(context.Context, *Env) (Result, error)
 	one := func(name, doc string, sessions int, f runner) Workload {
 		return Workload{
-			// Granting: a server without leases has nothing to show here.
+			// Granting: there is nothing to compare with a server without leases.
 			Name: name, Doc: doc, Sessions: sessions, Granting: true, Sheet: true, run: f,
 		}
 	}
@@ -33,7 +33,7 @@ func cacheWorkloads() []Workload {
 	}
 }
 
-// figures are the lines of a sheet, made one after the other.
+// figures holds the lines of a sheet.
 type figures []Metric
 
 func (f *figures) add(name string, v float64, unit string) {
@@ -113,7 +113,7 @@ func runCacheReads(ctx context.Context, e *Env) (Result, error) {
 	return Result{More: f}, nil
 }
 
-// hits measures reads of one cache that are answered from memory.
+// hits measures the reads of one cache that are answered from memory.
 func (e *Env) hits(ctx context.Context, callers int, f *figures) error {
 	list, err := e.openCaches(ctx, 1, store.Prefix("bench/"), 0)
 	if err != nil {
@@ -144,12 +144,12 @@ func (e *Env) hits(ctx context.Context, callers int, f *figures) error {
 	return closeCaches(ctx, list)
 }
 
-// hitLoop lets callers read as fast as they can, and returns reads a second. It looks at no
-// clock meanwhile, since that would take as long as a read.
+// hitLoop makes callers read as fast as they can, and returns the reads per second. It reads no
+// clock in the loop, since that would take as long as a read.
 func hitLoop(
 	ctx context.Context, c *cache.Cache, keys []string, callers int, d time.Duration,
 ) (float64, error) {
-	const lap = 256 // reads between two looks whether it is time to stop
+	const lap = 256 // reads between two checks whether to stop
 	var stop atomic.Bool
 	var laps atomic.Int64
 	began := time.Now()

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// runCacheCPU lets callers read so many times for each time that they write, with a cache for
-// each client and without, and measures what a read costs the server, its share of the
-// writes included. All share the keys.
+// runCacheCPU makes callers read a number of times for each write, with a cache for each client and
+// without, and measures the server's cost of a read, including its share of the writes. All callers
+// share the keys.
 func runCacheCPU(ctx context.Context, e *Env) (Result, error) {
 	if err := fillSession(ctx, e.Sessions); err != nil {
 		return Result{}, err
@@ -48,9 +48,9 @@ func runCacheCPU(ctx context.Context, e *Env) (Result, error) {
 	return Result{More: f}, nil
 }
 
-// mix measures reads, of which so many come to a write. Rate and CPU of the result are those
-// of reads; of its figures the first is the share of them that were not answered from memory,
-// in percent.
+// mix measures reads, with a number of reads for each write. Rate and CPU of the result are those
+// of the reads; the first of its figures is the percentage of reads that were not answered from
+// memory.
 func (e *Env) mix(ctx context.Context, caches []*cache.Cache, reads int) (Result, error) {
 	const callers = 64
 	value := make([]byte, load.ValueSize)
@@ -87,7 +87,7 @@ func (e *Env) mix(ctx context.Context, caches []*cache.Cache, reads int) (Result
 	return r, err
 }
 
-// fillsOf is how many reads of caches have gone to the server.
+// fillsOf returns how many reads of caches have gone to the server.
 func fillsOf(caches []*cache.Cache) (n uint64) {
 	for _, c := range caches {
 		n += c.Stats().Fills

@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// sharedKey is what all caches have, and readyKey tells that a process has it too.
+	// sharedKey is the key that all caches hold, and readyKey signals that a process holds it too.
 	sharedKey, readyKey = "shared/key", "ready/key"
-	// deadTTL is that of the cache whose process is stopped.
+	// deadTTL is the TTL of the cache whose process is stopped.
 	deadTTL = 5 * time.Second
-	// crowdTTL is that of the caches that live: so long that none ends, however busy the machine.
+	// crowdTTL is the TTL of the live caches: so long that none ends, however busy the machine is.
 	crowdTTL = 30 * time.Second
-	// leastPuts is how often is written at least, that there is a 99th percentile.
+	// leastPuts is the least number of puts: so many that there is a 99th percentile.
 	leastPuts = 100
 )
 
-// A crowd is who has a key: caches in leasehold, and in etcd watchers of it, for which no
-// write waits.
+// A crowd is the set of clients that have a key: caches in leasehold, and in etcd watchers of the
+// key, for which writes do not wait.
 type crowd struct {
 	caches []*cache.Cache
 
@@ -41,8 +41,8 @@ type crowd struct {
 	all      chan struct{}
 }
 
-// runCacheWrites puts a key through etcd's client, again and again, each time when all of
-// the crowd have what was put before.
+// runCacheWrites puts a key through etcd's client repeatedly, each time after all of the crowd have
+// the previous value.
 func runCacheWrites(ctx context.Context, e *Env) (Result, error) {
 	writer, endpoints, err := e.writer(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func runCacheWrites(ctx context.Context, e *Env) (Result, error) {
 	return Result{More: f}, nil
 }
 
-// writer returns a session by etcd's client that goes through all members, and where they are.
+// writer returns a session with etcd's client that uses all members, and their endpoints.
 func (e *Env) writer(ctx context.Context) (s Session, endpoints []string, err error) {
 	if endpoints, err = e.Server.endpoints(ctx, ThroughAll); err != nil {
 		return nil, nil, err
@@ -73,7 +73,7 @@ func (e *Env) writer(ctx context.Context) (s Session, endpoints []string, err er
 	return s, endpoints, err
 }
 
-// putsBeside measures puts to a key that n have.
+// putsBeside measures puts to a key that n clients have.
 func (e *Env) putsBeside(ctx context.Context, writer Session, n int, f *figures) error {
 	var h load.Histogram
 	if err := e.timePuts(ctx, writer, n, &h); err != nil {
@@ -108,7 +108,7 @@ func (e *Env) timePuts(ctx context.Context, writer Session, n int, h *load.Histo
 	return closeCaches(ctx, c.caches)
 }
 
-// gather makes a crowd of n.
+// gather creates a crowd of n clients.
 func (e *Env) gather(ctx context.Context, n int) (*crowd, error) {
 	c := &crowd{all: make(chan struct{}, 1)}
 	if n == 0 {
@@ -120,7 +120,7 @@ func (e *Env) gather(ctx context.Context, n int) (*crowd, error) {
 		return c, err
 	}
 	c.watchers = n
-	c.all <- struct{}{} // nothing was put yet that they wait for
+	c.all <- struct{}{} // there is no put yet for which they wait
 	c.left.Store(int64(n))
 	for i := range n {
 		s := e.Sessions[i%len(e.Sessions)].(etcdSession)
@@ -133,7 +133,7 @@ func (e *Env) gather(ctx context.Context, n int) (*crowd, error) {
 	return c, nil
 }
 
-// follow counts what a watcher sees until its context ends.
+// follow counts the events of a watcher until its context ends.
 func (c *crowd) follow(w clientv3.WatchChan) {
 	for r := range w {
 		for range r.Events {
@@ -145,7 +145,7 @@ func (c *crowd) follow(w clientv3.WatchChan) {
 	}
 }
 
-// again returns when all of the crowd have the key again.
+// again waits until all of the crowd have the key again.
 func (c *crowd) again(ctx context.Context) error {
 	if c.watchers > 0 {
 		select {
@@ -172,8 +172,8 @@ func (c *crowd) again(ctx context.Context) error {
 		})
 }
 
-// putsBesideDead stops a process that has the key, and measures the write that waits for its
-// lease to end, and those after it.
+// putsBesideDead stops a process that has the key, and measures the write that waits for the
+// process's lease to end, and those after it.
 func (e *Env) putsBesideDead(
 	ctx context.Context, writer Session, endpoint string, f *figures,
 ) error {
@@ -224,8 +224,8 @@ func (e *Env) putsBesideDead(
 	return nil
 }
 
-// stopped returns nil when all threads of a process have been stopped. The signal does not
-// wait for that: on a busy machine the process still answers for a while.
+// stopped returns nil once all threads of a process have stopped. Sending the signal does not wait
+// for that: on a busy machine the process still answers for a while.
 func stopped(pid int) error {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {
@@ -243,7 +243,7 @@ func stopped(pid int) error {
 	return nil
 }
 
-// HoldCache has a key in a cache until the context ends: the process that is stopped.
+// HoldCache holds a key in a cache until the context ends. It runs in the process that is stopped.
 func HoldCache(ctx context.Context, endpoint string) error {
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
 	if err != nil {

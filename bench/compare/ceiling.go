@@ -24,22 +24,22 @@ func ServeCeiling(ctx context.Context, addr, log string) error {
 	return load.ServeCeiling(ctx, addr, l.append)
 }
 
-// logSize is how large the file of a syncedLog is. It is written round and round.
+// logSize is the size of the file of a syncedLog, which is used as a ring.
 const logSize = 64 << 20
 
-// syncedLog is a file in which requests become durable. What comes in while the file is being
-// synced goes into the next sync, together. It has its full size and its blocks before the first
-// request, so that a sync writes data and no more.
+// syncedLog is a file in which requests become durable. Requests that arrive during a sync share
+// the next one. The file has its full size and all of its blocks before the first request, so that
+// a sync writes only data.
 type syncedLog struct {
 	file *os.File
 
 	mu      sync.Mutex
 	pending []byte
-	number  int // of the batch that pending is
+	number  int // of the batch in pending
 
 	turn   sync.Mutex // taken to write and sync
 	offset int64
-	synced int // the last batch that is
+	synced int // the last batch that is synced
 }
 
 func createSyncedLog(path string) (*syncedLog, error) {

@@ -10,17 +10,17 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// A Through says which members of a cluster the load generator connects to.
+// A Through selects the members of a cluster to which the load generator connects.
 type Through string
 
-// The ways to a cluster.
+// The selections of members.
 const (
 	ThroughAll       Through = "all"
 	ThroughLeader    Through = "leader"
 	ThroughFollowers Through = "followers"
 )
 
-// ParseThrough checks a word from a command line.
+// ParseThrough parses a word from a command line.
 func ParseThrough(s string) (Through, error) {
 	t := Through(s)
 	if !slices.Contains([]Through{ThroughAll, ThroughLeader, ThroughFollowers}, t) {
@@ -29,7 +29,7 @@ func ParseThrough(s string) (Through, error) {
 	return t, nil
 }
 
-// roles is who leads, at a moment when all members agreed about it.
+// roles holds the leader and the followers, at a moment when all members agreed on the leader.
 type roles struct {
 	term      uint64
 	leader    *member
@@ -37,8 +37,8 @@ type roles struct {
 	ids       map[*member]uint64
 }
 
-// endpoints are those of the members that t stands for. The leader is the last
-// of all: when connections do not divide evenly it has one less.
+// endpoints returns the endpoints of the members that t selects. The leader comes last, so that it
+// has one connection less if they do not divide evenly.
 func (r *roles) endpoints(t Through) []string {
 	var list []string
 	if t != ThroughLeader {
@@ -52,7 +52,7 @@ func (r *roles) endpoints(t Through) []string {
 	return list
 }
 
-// endpoints of the way t to the server.
+// endpoints returns the endpoints of the server that t selects.
 func (s *Server) endpoints(ctx context.Context, t Through) ([]string, error) {
 	if len(s.members) == 1 {
 		return []string{s.members[0].endpoint}, nil
@@ -64,7 +64,7 @@ func (s *Server) endpoints(ctx context.Context, t Through) ([]string, error) {
 	return r.endpoints(t), nil
 }
 
-// roles asks all members until they agree who leads.
+// roles queries all members until they agree on the leader.
 func (s *Server) roles(ctx context.Context) (*roles, error) {
 	var r *roles
 	err := poll(ctx, time.Minute, func(ctx context.Context) error {
@@ -78,7 +78,7 @@ func (s *Server) roles(ctx context.Context) (*roles, error) {
 	return r, err
 }
 
-// status asks every member how it is.
+// status queries the status of every member.
 func (s *Server) status(ctx context.Context) ([]*pb.StatusResponse, error) {
 	status := make([]*pb.StatusResponse, len(s.members))
 	for i, m := range s.members {
@@ -90,7 +90,7 @@ func (s *Server) status(ctx context.Context) ([]*pb.StatusResponse, error) {
 	return status, nil
 }
 
-// agreed reads the roles out of the answers of all members.
+// agreed derives the roles from the answers of all members.
 func agreed(members []*member, status []*pb.StatusResponse) (*roles, error) {
 	r := &roles{term: status[0].RaftTerm, ids: map[*member]uint64{}}
 	for i, st := range status {
@@ -113,8 +113,8 @@ func agreed(members []*member, status []*pb.StatusResponse) (*roles, error) {
 	return r, nil
 }
 
-// level says whether all members have applied as much, which a cluster at rest
-// comes to.
+// level returns nil if all members have applied the same index, as the members of an idle cluster
+// do eventually.
 func level(status []*pb.StatusResponse) error {
 	for _, st := range status {
 		if st.RaftAppliedIndex != status[0].RaftAppliedIndex {
@@ -125,7 +125,7 @@ func level(status []*pb.StatusResponse) error {
 	return nil
 }
 
-// term is the cluster's term, 0 where there is none to tell.
+// term returns the cluster's term; 0 for servers without one.
 func (s *Server) term(ctx context.Context) (uint64, error) {
 	if len(s.members) == 1 {
 		return 0, nil
@@ -137,8 +137,7 @@ func (s *Server) term(ctx context.Context) (uint64, error) {
 	return r.term, nil
 }
 
-// moveLeader hands the leadership to the follower that was longest without it
-// in a ring of the members.
+// moveLeader transfers the leadership to the next member in a ring of the members.
 func (s *Server) moveLeader(ctx context.Context) error {
 	r, err := s.roles(ctx)
 	if err != nil {
@@ -155,7 +154,7 @@ func (s *Server) moveLeader(ctx context.Context) error {
 	return nil
 }
 
-// revive starts a killed member again and waits until it has caught up.
+// revive restarts a killed member, and waits until it has caught up.
 func (s *Server) revive(ctx context.Context, m *member) error {
 	m.wait()
 	if err := m.start(); err != nil {
@@ -167,7 +166,7 @@ func (s *Server) revive(ctx context.Context, m *member) error {
 	return s.caughtUp(ctx)
 }
 
-// caughtUp waits until all members agree who leads, and have applied as much.
+// caughtUp waits until all members agree on the leader and have applied the same index.
 func (s *Server) caughtUp(ctx context.Context) error {
 	return poll(ctx, time.Minute, func(ctx context.Context) error {
 		status, err := s.status(ctx)
@@ -181,7 +180,8 @@ func (s *Server) caughtUp(ctx context.Context) error {
 	})
 }
 
-// poll repeats f until it succeeds, and tells why it did not within the limit.
+// poll repeats f until it succeeds. If that does not happen within the limit, it returns the
+// reason.
 func poll(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// A Plan says what Run runs.
+// A Plan configures Run.
 type Plan struct {
 	Params
 	Targets   []Target
 	Workloads []Workload
 	// Through replaces each workload's own choice of members, if there is any.
 	Through []Through
-	// Rounds is how often each workload meets each target; OnceRounds is the
-	// same for those marked Once.
+	// Rounds is the number of runs of each workload on each target; OnceRounds is the same for
+	// workloads marked Once.
 	Rounds, OnceRounds int
 	// Progress is called before each run and once at the end. It may be nil.
 	Progress func(Step)
 }
 
-// A Step is where a comparison stands.
+// A Step is the progress of a comparison.
 type Step struct {
 	Done, Total int
 	Workload    string
@@ -33,14 +33,14 @@ type Step struct {
 type Series struct {
 	Workload string `json:"workload"`
 	Target   string `json:"target"`
-	// Through is "" with one member, and where a workload finds its own way.
+	// Through is "" with one member, and for workloads that choose their own members.
 	Through Through  `json:"through,omitempty"`
 	Rounds  []Result `json:"rounds"`
-	// Sheet marks rounds that have no rate, only figures of their own.
+	// Sheet is set if the rounds have no rate, only figures of their own.
 	Sheet bool `json:"sheet,omitempty"`
 }
 
-// label names what was measured, as reports show it.
+// label returns the name of a series in reports.
 func (s *Series) label() string { return label(s.Workload, s.Through) }
 
 func label(workload string, by Through) string {
@@ -58,7 +58,7 @@ type run struct {
 	series  int // index of its Series
 }
 
-// Check says what is wrong with the plan.
+// Check returns an error if the plan is invalid.
 func (p Plan) Check() error {
 	switch {
 	case p.Members != 1 && (p.Members < 3 || p.Members > 7):
@@ -75,7 +75,7 @@ func (p Plan) Check() error {
 	return nil
 }
 
-// ways lists the members that w is measured through.
+// ways lists the selections of members through which w is measured.
 func (p Plan) ways(w Workload) []Through {
 	switch {
 	case p.Members == 1 || w.Cluster:
@@ -88,8 +88,8 @@ func (p Plan) ways(w Workload) []Through {
 	return []Through{ThroughAll}
 }
 
-// runs lists every run in order: for each workload the targets in turn, again
-// and again, so that neighbours in time are what is compared.
+// runs lists every run in order: for each workload all targets in turn, round by round, so that the
+// compared runs are close in time.
 func (p Plan) runs() (list []run, series []*Series) {
 	for _, w := range p.Workloads {
 		if w.Cluster && p.Members == 1 {
@@ -146,8 +146,7 @@ func Run(ctx context.Context, p Plan) ([]*Series, error) {
 	return series, nil
 }
 
-// Median is the round with the middle rate, metric by metric: each figure is
-// the median of its own.
+// Median returns the median of the rounds, metric by metric: each figure is a median of its own.
 func (s *Series) Median() Result {
 	pick := func(f func(Result) float64) float64 { return s.spread(f).Median }
 	m := Result{
@@ -158,7 +157,7 @@ func (s *Series) Median() Result {
 		RSS:  pick(func(r Result) float64 { return r.RSS }),
 	}
 	for _, r := range s.Rounds {
-		m.Terms += r.Terms // not a figure to be in the middle of: any is worth a word
+		m.Terms += r.Terms // a sum, not a median: any new term matters
 	}
 	if len(s.Rounds) == 0 {
 		return m
@@ -170,7 +169,7 @@ func (s *Series) Median() Result {
 	return m
 }
 
-// A Spread is a median with the least and the greatest.
+// A Spread is a median with the minimum and maximum.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -194,8 +193,8 @@ func spreadOf(values []float64) Spread {
 	return Spread{(values[(n-1)/2] + values[n/2]) / 2, values[0], values[n-1]}
 }
 
-// ratio compares rates round by round, since rounds are neighbours in time:
-// how many times s is o. Rounds that only one of them has are left out.
+// ratio returns the ratios of the rates of s to those of o, round by round, since the runs of a
+// round are close in time. Rounds that only one of them has are left out.
 func (s *Series) ratio(o *Series) Spread {
 	var values []float64
 	for i := range min(len(s.Rounds), len(o.Rounds)) {

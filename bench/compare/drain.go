@@ -15,11 +15,11 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// drained is how many leases end together.
+// drained is the number of leases that end together.
 const drained = 20_000
 
-// runDrain lets leases with a key each end as nearly together as the API can make them, by one last
-// renewal of all. It measures how fast they go and what a writer feels meanwhile.
+// runDrain lets leases with a key each end as close together as the API allows, after one last
+// renewal of all. It measures how fast they are deleted, and the latency of a writer meanwhile.
 func runDrain(ctx context.Context, e *Env) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -44,8 +44,8 @@ func runDrain(ctx context.Context, e *Env) (Result, error) {
 	return d.result()
 }
 
-// drainTTL finds a TTL, in seconds, that outlasts granting n leases with keys
-// and renewing them all: it tries the pace of this server first.
+// drainTTL finds a TTL, in seconds, in which n leases with keys can be granted and renewed. It
+// first measures the pace of this server.
 func (e *Env) drainTTL(ctx context.Context, n int) (int64, error) {
 	var h load.Histogram
 	err := closedLoop(ctx, 256, time.Second, &h, func(ctx context.Context, c, _ int) error {
@@ -96,8 +96,8 @@ func (d *draining) run(ctx context.Context, n int) error {
 	return d.m.during(e.Server, func() error { return d.watchThemGo(ctx) })
 }
 
-// watchThemGo puts 1,000 times a second until the last lease is gone, or the
-// cap is reached.
+// watchThemGo watches the leases end. Meanwhile it puts 1,000 times a second, until the last lease
+// is gone or the cap is reached.
 func (d *draining) watchThemGo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.env.DrainCap)
 	defer cancel()
@@ -111,10 +111,10 @@ func (d *draining) watchThemGo(ctx context.Context) error {
 	return d.env.putSteadily(ctx, int((d.env.DrainCap+time.Second)/putEvery), &d.puts)
 }
 
-// putEvery is the time from one put of a steady writer to the next.
+// putEvery is the interval between the puts of a steady writer.
 const putEvery = time.Millisecond
 
-// putSteadily puts n times, or until ctx ends, to keys that do not end.
+// putSteadily puts n times, or until ctx ends, to keys without a lease.
 func (e *Env) putSteadily(ctx context.Context, n int, h *load.Histogram) error {
 	value := make([]byte, load.ValueSize)
 	return openLoop(ctx, n, putEvery, h, func(ctx context.Context, c, i int) error {
@@ -128,8 +128,8 @@ func (e *Env) putSteadily(ctx context.Context, n int, h *load.Histogram) error {
 	})
 }
 
-// overloaded says whether a server refused a call for want of room. etcd 3.7
-// sends its refusal with the code Unknown.
+// overloaded reports whether a server refused a call because it is overloaded. etcd 3.7 sends its
+// refusal with the code Unknown.
 func overloaded(err error) bool {
 	refused := rpctypes.ErrGRPCRequestTooManyRequests
 	return status.Code(err) == codes.ResourceExhausted ||
@@ -146,9 +146,9 @@ func (d *draining) firstExpiry() time.Time {
 	return first.Add(time.Duration(d.ttl) * time.Second)
 }
 
-// result: the rate is of those that went, over the time from the first expiry
-// to the last deletion. It cannot exceed the pace of the renewals before,
-// which spread the expiries; "ended within" is that spread.
+// result returns the result. The rate is that of the deleted leases, over the time from the first
+// expiry to the last deletion. It cannot exceed the pace of the renewals before, which spread the
+// expiries; "ended within" is that spread.
 func (d *draining) result() (Result, error) {
 	ttl := time.Duration(d.ttl) * time.Second
 	if err := d.gone.Lateness(&d.m.hist, d.sent, ttl); err != nil {

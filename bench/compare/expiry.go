@@ -11,14 +11,14 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// ending is where the keys are whose leases are to end.
+// ending is the prefix of the keys whose leases are to end.
 var ending = []byte("ended/")
 
-// endingKey is the key with number i there.
+// endingKey returns the key number i with that prefix.
 func endingKey(i int) []byte { return load.NumberedKey(ending, i) }
 
-// runTrickle keeps 200 leases a second ending, and measures how late each
-// ends. Two seconds is the shortest TTL that etcd grants.
+// runTrickle lets 200 leases end per second, and measures how late each ends. Two seconds is the
+// shortest TTL that etcd grants.
 func runTrickle(ctx context.Context, e *Env) (Result, error) {
 	const perSecond, ttl = 200, 2
 	n := int(e.Duration.Seconds() * perSecond)
@@ -63,7 +63,7 @@ func runTrickle(ctx context.Context, e *Env) (Result, error) {
 	return r, nil
 }
 
-// grantWithKey grants a lease and puts a key on it.
+// grantWithKey grants a lease and attaches a key to it.
 func (e *Env) grantWithKey(ctx context.Context, caller int, key []byte, ttl int64) error {
 	id, err := e.grant(ctx, caller, ttl)
 	if err != nil {

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// userEvery is the pace of calls through the Go client after a kill.
+	// userEvery is the interval between calls through the Go client after a kill.
 	userEvery = 20 * time.Millisecond
-	// userLimit is what a program would give a call before it gives up.
+	// userLimit is a typical timeout of a program's calls.
 	userLimit = 15 * time.Second
-	// beforeKill is how long the callers are at work when the leader dies.
+	// beforeKill is how long the callers have been active when the leader dies.
 	beforeKill = 300 * time.Millisecond
-	// hangs is for how long a leader hangs, at least: longer than any election takes, so that it
-	// is an outage for everybody, and no pause that a member might bridge the next time.
+	// hangs is the least time for which a leader hangs. It is longer than any election takes, so
+	// that it is an outage for every client, and not a pause that a member might adapt to.
 	hangs = 3 * time.Second
 )
 
-// An outage is what happens to a leader. Some calls that are in flight end only after it has ended,
-// and the members agree again only when no calls are made any more.
+// An outage is a fault of a leader. Some calls in flight end only after it has ended, and the
+// members agree again only once no more calls are made.
 type outage struct {
 	name  string
 	begin func(*member) error
-	end   func(m *member) error // after it has lasted for so long
+	end   func(m *member) error // after it has lasted for a while
 	lasts time.Duration
 	agree func(context.Context, *Server, *member) error
 }
@@ -46,19 +46,18 @@ var (
 	}
 )
 
-// failover is one run of the workload: a cluster whose leader is killed again
-// and again.
+// failover is one run of the workload: a cluster whose leader is killed repeatedly.
 type failover struct {
 	env *Env
 	outage
-	user *clientv3.Client // of a program that only calls
-	// lease is what probes and callers renew; nothing of it is judged.
+	user *clientv3.Client // of a program that only makes calls
+	// lease is the lease that probes and callers renew. Its fate does not count.
 	lease int64
 
-	// What the service does: first acknowledgement through the quicker and
-	// through the slower of the surviving members.
+	// The behavior of the service: the first acknowledgment through the quicker and through the
+	// slower of the surviving members.
 	write, renew, lastWrite, lastRenew sample
-	// What a user of the Go client sees.
+	// What a program with the Go client observes.
 	userWrite, userRenew sample
 	inFlight             sample // of calls that were in flight
 }
@@ -105,8 +104,7 @@ func runOutages(ctx context.Context, e *Env, o outage) (Result, error) {
 	)}, nil
 }
 
-// dialUser makes the client that a program would use, with all endpoints and
-// nothing tuned.
+// dialUser creates a client as a program would, with all endpoints and default settings.
 func (s *Server) dialUser() (*clientv3.Client, error) {
 	var endpoints []string
 	for _, m := range s.members {
@@ -117,7 +115,7 @@ func (s *Server) dialUser() (*clientv3.Client, error) {
 	})
 }
 
-// strike has one outage of the leader, measures, and makes the cluster whole again.
+// strike causes one outage of the leader, measures it, and restores the cluster.
 func (f *failover) strike(ctx context.Context) error {
 	s := f.env.Server
 	r, err := s.roles(ctx)
@@ -162,16 +160,15 @@ func (f *failover) strike(ctx context.Context) error {
 	return f.agree(ctx, s, r.leader)
 }
 
-// probes makes a write probe for each member, then a renewal probe for each,
-// then one of either for the Go client. Their connections are in use before
-// anything fails.
+// probes creates a write probe for each member, then a renewal probe for each, then one of each
+// kind for the Go client. Their connections are in use before anything fails.
 func (f *failover) probes(
 	ctx context.Context, members []*member,
 ) (list []probe, hangUp func(), err error) {
 	var clients []*load.Client
 	hangUp = func() {
 		for _, c := range clients {
-			_ = c.Close() // nothing is asked of it any more
+			_ = c.Close() // it is no longer used
 		}
 	}
 	for _, m := range members {
@@ -195,10 +192,9 @@ func (f *failover) probes(
 	return list, hangUp, nil
 }
 
-// userConnected waits until the Go client, which takes turns between its
-// connections, has answers from every member. It comes back to a restarted one
-// after a second or more; a kill before that would measure how fast kills
-// follow each other.
+// userConnected waits until the Go client, which alternates between its connections, has received
+// answers from every member. It returns to a restarted member after a second or more; if the next
+// kill came before that, the result would depend on the time between kills.
 func (f *failover) userConnected(ctx context.Context) error {
 	seen := map[uint64]bool{}
 	return poll(ctx, failoverLimit, func(ctx context.Context) error {

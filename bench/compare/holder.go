@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// keptLeases are kept alive by the Go client through all faults.
+	// keptLeases is the number of leases that the Go client keeps alive through all faults.
 	keptLeases = 8
 	// shortTTL is the TTL, in seconds, of leases that faults may lose.
 	shortTTL = 5
 )
 
-// A keeper keeps leases alive as a program does, with KeepAlive of the Go
-// client, and notes what becomes of them.
+// A keeper keeps leases alive as a program does, with KeepAlive of the Go client, and records the
+// outcome.
 type keeper struct {
 	client *clientv3.Client
 	leases []*keptLease
@@ -68,8 +68,8 @@ func (k *keeper) add(ctx context.Context) error {
 
 func keptKey(id clientv3.LeaseID) string { return fmt.Sprintf("kept/%016x", int64(id)) }
 
-// follow notes renewals until the keeper finishes or the client says, by
-// closing the channel, that the lease is lost.
+// follow records renewals until the keeper finishes or the client closes the channel, which reports
+// that the lease is lost.
 func (l *keptLease) follow(ctx context.Context, renewed <-chan *clientv3.LeaseKeepAliveResponse) {
 	last := time.Now()
 	for range renewed {
@@ -80,9 +80,8 @@ func (l *keptLease) follow(ctx context.Context, renewed <-chan *clientv3.LeaseKe
 	l.lost = ctx.Err() == nil
 }
 
-// finish asks the server for each lease and its key while they are still kept
-// alive, then lets go of them. It counts those that the client or the server
-// lost.
+// finish reads each lease and its key from the server while they are still kept alive, and then
+// releases them. It counts those that the client or the server lost.
 func (k *keeper) finish(ctx context.Context) (lost int, err error) {
 	gone := make([]bool, len(k.leases))
 	for i, l := range k.leases {
@@ -112,8 +111,8 @@ func (k *keeper) gone(ctx context.Context, id clientv3.LeaseID) (bool, error) {
 	return ttl.TTL <= 0 || len(kv.Kvs) != 1, nil
 }
 
-// longest is the longest that any lease was without a renewal; ask when the
-// keeper has finished.
+// longest returns the longest time that any lease went without a renewal. It may be called only
+// after finish.
 func (k *keeper) longest() time.Duration {
 	var d time.Duration
 	for _, l := range k.leases {
@@ -122,8 +121,7 @@ func (k *keeper) longest() time.Duration {
 	return d
 }
 
-// callers are calls of the Go client in a loop, so that some are in flight when
-// the leader dies.
+// callers make calls of the Go client in a loop, so that some are in flight when the leader dies.
 type callers struct {
 	killed   atomic.Pointer[time.Time]
 	stopping chan struct{}
@@ -132,8 +130,8 @@ type callers struct {
 	hangs    sample // guarded by mu
 }
 
-// startCallers lets four callers write and four renew, with a breath between
-// calls, or they would take the CPU from what is measured.
+// startCallers starts four callers that write and four that renew. They pause between calls, so
+// that they do not take CPU time from the measurement.
 func (f *failover) startCallers(ctx context.Context) *callers {
 	c := &callers{stopping: make(chan struct{})}
 	for range 4 {
@@ -158,8 +156,8 @@ func (c *callers) loop(ctx context.Context, call try) {
 	}
 }
 
-// once makes a call and notes how long it took if the leader died meanwhile.
-// Whether it failed is all the same: it is the hanging that hurts.
+// once makes a call, and records its duration if the leader died meanwhile, whether it succeeded or
+// failed: the time that a call hangs is what matters.
 func (c *callers) once(ctx context.Context, call try) {
 	ctx, cancel := context.WithTimeout(ctx, userLimit)
 	defer cancel()
@@ -173,11 +171,11 @@ func (c *callers) once(ctx context.Context, call try) {
 	}
 }
 
-// mark says when the leader was killed.
+// mark records when the leader was killed.
 func (c *callers) mark(at time.Time) { c.killed.Store(&at) }
 
-// stop waits for the calls that are still in flight and returns how long those
-// took that the kill met.
+// stop waits for the calls that are still in flight, and returns the durations of those that were
+// in flight at the kill.
 func (c *callers) stop() sample {
 	close(c.stopping)
 	c.wg.Wait()

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// idleTTL is the TTL of an idle session's lease where nothing else is asked for, and renewals how
-	// often a lease is renewed in its TTL.
+	// idleTTL is the default TTL of an idle session's lease, and renewals is how often a lease is
+	// renewed within its TTL.
 	idleTTL  = 10 * time.Second
 	renewals = 3
-	// idleOpeners is how many sessions are opened at a time.
+	// idleOpeners is the number of sessions that are opened at a time.
 	idleOpeners = 32
 )
 
-// idleWorkloads are those of clients that do nothing but stay alive.
+// idleWorkloads returns the workloads of clients that only keep a lease alive.
 func idleWorkloads() []Workload {
 	var list []Workload
 	for _, secure := range []bool{false, true} {
@@ -63,7 +63,7 @@ func idleWorkloads() []Workload {
 	})
 }
 
-// idleAddress is where idle sessions connect, and how.
+// idleAddress is the address to which idle sessions connect, and how they connect.
 func (s *Server) idleAddress() (string, *tls.Config) {
 	if s.Target.secure {
 		return s.members[0].secure, anyServer
@@ -71,24 +71,24 @@ func (s *Server) idleAddress() (string, *tls.Config) {
 	return s.members[0].endpoint, nil
 }
 
-// anyServer trusts the certificates that servers have made themselves.
+// anyServer trusts self-signed certificates.
 var anyServer = &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}
 
 // idleConn is the connection of an idle session.
 type idleConn interface {
 	io.Closer
-	// open makes the lease.
+	// open grants the lease.
 	open() error
-	// renew asks for a renewal.
+	// renew requests a renewal.
 	renew() error
-	// follow reads until the connection ends; each renewal that is acknowledged is counted.
+	// follow reads until the connection ends, and calls renewed for each acknowledged renewal.
 	follow(renewed func()) error
 }
 
 // idleDialer connects an idle session.
 type idleDialer func(ctx context.Context, addr string, conf *tls.Config) (idleConn, error)
 
-// ownIdle returns how sessions of the server's own protocol connect.
+// ownIdle returns the dialer for sessions of the server's own protocol.
 func ownIdle(t Target) idleDialer {
 	switch {
 	case t.Foreign != nil:
@@ -99,10 +99,10 @@ func ownIdle(t Target) idleDialer {
 	return dialEtcdIdle
 }
 
-// idling measures sessions that kind connects.
+// idling measures sessions that the dialer kind connects.
 func idling(kind func(Target) idleDialer) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
-		if e.Server.Target.Foreign != nil { // it takes what memory it likes until it is warm
+		if e.Server.Target.Foreign != nil { // it uses a lot of memory until it is warm
 			if err := warmIdle(ctx, e, kind(e.Server.Target)); err != nil {
 				return Result{}, err
 			}
@@ -119,24 +119,24 @@ func warmIdle(ctx context.Context, e *Env, dial idleDialer) error {
 	return err
 }
 
-// idleState is what a server holds at a moment.
+// idleState is a server's resource use at a moment.
 type idleState struct {
 	usage               load.Usage
 	heap, stack, number float64 // bytes after a collection, and goroutines
 }
 
-// idlers are the idle sessions of a run.
+// idlers is a set of idle sessions.
 type idlers interface {
 	open(ctx context.Context) error
 	// live keeps them alive until ctx ends.
 	live(ctx context.Context)
-	// check says if any was lost.
+	// check returns an error if any session was lost.
 	check() error
 	close()
 }
 
-// measureIdle opens sessions, whose leases have the TTL, lets them be, and tells what they cost the
-// server.
+// measureIdle opens sessions, whose leases have the given TTL, leaves them idle, and returns their
+// cost for the server.
 func (e *Env) measureIdle(ctx context.Context, ttl time.Duration, all idlers) (Result, error) {
 	defer all.close()
 	alone, err := e.cpuFor(ctx, ttl/renewals)
@@ -188,7 +188,7 @@ func (e *Env) measureIdle(ctx context.Context, ttl time.Duration, all idlers) (R
 	return r, nil
 }
 
-// cpuFor returns what the server uses in a while, in microseconds a second.
+// cpuFor measures the server's CPU time for a while, in microseconds per second.
 func (e *Env) cpuFor(ctx context.Context, d time.Duration) (float64, error) {
 	before, err := e.Server.Usage()
 	if err != nil {
@@ -204,7 +204,8 @@ func (e *Env) cpuFor(ctx context.Context, d time.Duration) (float64, error) {
 
 func micros(d time.Duration) float64 { return float64(d.Microseconds()) }
 
-// idleState reads what all members hold. A server that is no Go program tells only its use.
+// idleState reads the resource use of all members. A server that is not written in Go reports only
+// its CPU time and resident memory.
 func (e *Env) idleState(ctx context.Context) (s idleState, err error) {
 	if s.usage, err = e.Server.Usage(); err != nil || e.Server.Target.Foreign != nil {
 		return s, err
@@ -252,7 +253,7 @@ func pageFigure(ctx context.Context, page, name string) (float64, error) {
 	return strconv.ParseFloat(word, 64)
 }
 
-// idleCrowd is many idle sessions.
+// idleCrowd is a large set of idle sessions.
 type idleCrowd struct {
 	env  *Env
 	dial idleDialer
@@ -262,12 +263,12 @@ type idleCrowd struct {
 	all     sync.WaitGroup
 	lost    atomic.Int64 // connections that have ended
 	closing atomic.Bool
-	why     atomic.Pointer[error] // of the first of them
+	why     atomic.Pointer[error] // the reason of the first
 }
 
 type idleMember struct {
 	conn    idleConn
-	has     atomic.Bool  // a lease
+	has     atomic.Bool  // it has a lease
 	renewed atomic.Int64 // renewals that were acknowledged
 }
 
@@ -275,7 +276,7 @@ func newIdleCrowd(e *Env, dial idleDialer) *idleCrowd {
 	return &idleCrowd{env: e, dial: dial, ttl: idleTTL, members: make([]idleMember, e.IdleSessions)}
 }
 
-// open opens all.
+// open opens all sessions.
 func (c *idleCrowd) open(ctx context.Context) error {
 	addr, conf := c.env.Server.idleAddress()
 	return load.Spread(ctx, idleOpeners, len(c.members), func(ctx context.Context, _, i int) error {
@@ -300,7 +301,7 @@ func (c *idleCrowd) open(ctx context.Context) error {
 	})
 }
 
-// live renews them in turn, evenly over the time, until ctx ends.
+// live renews the sessions in turn, evenly spread over time, until ctx ends.
 func (c *idleCrowd) live(ctx context.Context) {
 	began, each := time.Now(), float64(c.ttl/renewals)/float64(len(c.members))
 	for i := 0; ; i++ {
@@ -309,12 +310,12 @@ func (c *idleCrowd) live(ctx context.Context) {
 			return
 		}
 		if m := &c.members[i%len(c.members)]; m.has.Load() {
-			_ = m.conn.renew() // follow tells of what has ended
+			_ = m.conn.renew() // follow reports sessions that have ended
 		}
 	}
 }
 
-// complete returns an error if any was lost.
+// complete returns an error if any session was lost.
 func (c *idleCrowd) complete() error {
 	if n := c.lost.Load(); n > 0 {
 		return fmt.Errorf("bench: %d idle sessions have ended; the first: %w", n, *c.why.Load())

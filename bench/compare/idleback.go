@@ -15,14 +15,16 @@ import (
 const (
 	// backWithin is how long sessions may take to come back.
 	backWithin = time.Minute
-	// backJitter is within which sessions connect again, like clients that back off.
+	// backJitter is the time over which sessions spread their reconnections, like clients that back
+	// off.
 	backJitter = 500 * time.Millisecond
-	// awayFor is how long no relay is there: longer than the TTL.
+	// awayFor is how long there is no relay: longer than the TTL.
 	awayFor = time.Minute
 )
 
 // runRelaysStop measures how long sessions take to hold their leases again after their relays were
-// stopped. If they are away for a while, the leases have ended, and the sessions need others.
+// stopped. If the relays are away for a while, the leases have ended, and the sessions need new
+// ones.
 func runRelaysStop(away time.Duration) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
 		return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
@@ -33,8 +35,8 @@ func runRelaysStop(away time.Duration) func(context.Context, *Env) (Result, erro
 	}
 }
 
-// whileOpen opens the sessions, keeps them alive for a TTL, and calls f. The renewals end with f,
-// or earlier, when it calls stop.
+// whileOpen opens the sessions, keeps them alive for a TTL, and calls f. The renewals end when f
+// returns or calls stop.
 func (m *manySessions) whileOpen(
 	ctx context.Context, f func(stop func()) (Result, error),
 ) (Result, error) {
@@ -86,7 +88,7 @@ func (m *manySessions) relaysStop(
 	return m.comeBack(ctx, away > 0)
 }
 
-// comeBack connects all sessions again, and has them renew their leases, or grant others.
+// comeBack reconnects all sessions, and makes them renew their leases or request new ones.
 func (m *manySessions) comeBack(ctx context.Context, afresh bool) (Result, error) {
 	direct := &timed{name: "to the member", addr: m.env.Server.members[0].endpoint}
 	if err := direct.open(ctx, m.ttl); err != nil {
@@ -146,7 +148,7 @@ func (m *manySessions) comeBack(ctx context.Context, afresh bool) (Result, error
 		Metric{"put meanwhile, p99", load.Millis(direct.puts.Quantile(0.99)), "ms"})}, nil
 }
 
-// again opens a session in place of one whose connection has ended.
+// again replaces a session whose connection has ended.
 func (m *manySessions) again(
 	ctx context.Context, old *ownSession, afresh bool,
 ) (*ownSession, error) {

@@ -17,15 +17,15 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// idleClient is a whole client of Go with one lease that it keeps alive.
+// idleClient is a complete Go client with one lease that it keeps alive.
 type idleClient struct {
 	close func() error
 	lost  func() bool
-	// renewed returns when the renewal was asked for that was acknowledged last, or after that.
+	// renewed returns when the last acknowledged renewal was requested, or a later time.
 	renewed func() time.Time
 }
 
-// idleClients are many of them.
+// idleClients is a set of idle clients.
 type idleClients struct {
 	env     *Env
 	connect func(ctx context.Context, addrs []string, conf *tls.Config) (idleClient, error)
@@ -42,8 +42,7 @@ func newIdleClients(e *Env) *idleClients {
 	return c
 }
 
-// runIdleClients opens clients of the server's own kind, and tells also what they cost this
-// program.
+// runIdleClients opens the server's own clients, and also reports their cost for this program.
 func runIdleClients(ctx context.Context, e *Env) (Result, error) {
 	c := newIdleClients(e)
 	c.before = ownState()
@@ -70,7 +69,7 @@ func (c *idleClients) open(ctx context.Context) error {
 	})
 }
 
-// live implements idlers: clients do so by themselves.
+// live implements idlers. The clients renew by themselves.
 func (c *idleClients) live(context.Context) {}
 
 // check implements idlers.
@@ -95,7 +94,7 @@ func (c *idleClients) close() {
 	}
 }
 
-// ownUse is what this program holds.
+// ownUse is the memory that this program uses.
 type ownUse struct{ memory, goroutines float64 }
 
 func ownState() ownUse {
@@ -155,7 +154,7 @@ func openEtcdClient(ctx context.Context, addrs []string, conf *tls.Config) (idle
 	}, nil
 }
 
-// stormLimit is when a storm must be over.
+// stormLimit is how long a storm may last.
 const stormLimit = time.Minute
 
 // runStorm kills the leader, to which clients of leasehold are connected, and measures how long it

@@ -30,7 +30,7 @@ type ownSession struct {
 	number uint64     // of the last request
 }
 
-// newOwnSession returns one with one lease.
+// newOwnSession returns a session with one lease.
 func newOwnSession(s *directStream) *ownSession {
 	return &ownSession{directStream: s, ttl: idleTTL, leases: 1}
 }
@@ -111,7 +111,7 @@ func (w *ownSession) open() error {
 	if !errors.Is(err, errGranted) {
 		return err
 	}
-	return w.renew() // as clients do, before the member writes the silence of the leases to its log
+	return w.renew() // as clients do, before the member checkpoints the leases
 }
 
 // renew implements idleConn.
@@ -185,7 +185,8 @@ func (w *ownSession) follow(renewed func()) error {
 	})
 }
 
-// etcdWire is a session over etcd's API: a call that grants, and a stream that keeps alive.
+// etcdWire is a session over etcd's API: a call that grants the lease, and a stream that keeps it
+// alive.
 type etcdWire struct {
 	*wireConn
 	id int64
@@ -255,10 +256,10 @@ func dialZooIdle(ctx context.Context, addr string, _ *tls.Config) (idleConn, err
 	return zooIdle{z}, nil
 }
 
-// zooIdle is a session of ZooKeeper.
+// zooIdle is an idle ZooKeeper session.
 type zooIdle struct{ *zooWire }
 
-// open implements idleConn: to connect was all.
+// open implements idleConn. There is nothing to do after connecting.
 func (zooIdle) open() error { return nil }
 
 // renew implements idleConn.

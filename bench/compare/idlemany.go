@@ -22,19 +22,20 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// Very many sessions need relays that are in this process, and connections in its memory: a process
-// may have no more than some ten thousand files.
+// Very many sessions require relays in this process, and connections in memory, because a process
+// may have only some ten thousand open files.
 
 const (
-	// memoryRoom is what a connection takes of memory each way.
+	// memoryRoom is the buffer size of a connection in memory, in each direction.
 	memoryRoom = 1 << 10
-	// timedEvery is how often the ways to the member are compared.
+	// timedEvery is the interval between the timed requests.
 	timedEvery = 5 * time.Millisecond
-	// manyMemory is what this process may use before its garbage is collected.
+	// manyMemory is how much memory this process may use before it collects garbage.
 	manyMemory = 12 << 30
 )
 
-// manySessions are sessions of relays in this process. Together they have the leases (-leases).
+// manySessions is a set of sessions at relays in this process. Together they have the leases
+// (-leases).
 type manySessions struct {
 	*idleCrowd
 	relays memoryRelays
@@ -42,7 +43,8 @@ type manySessions struct {
 	more []Metric
 }
 
-// runManySessions measures what a member spends on them, and what they have of their relays.
+// runManySessions measures the cost of the sessions for a member, and the latency through the
+// relays.
 func runManySessions(ctx context.Context, e *Env) (Result, error) {
 	return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
 		r, err := e.measureIdle(ctx, e.TTL, m)
@@ -51,14 +53,14 @@ func runManySessions(ctx context.Context, e *Env) (Result, error) {
 	})
 }
 
-// withManySessions starts relays for run, and stops them afterwards.
+// withManySessions starts relays, calls run, and stops the relays.
 func withManySessions(
 	ctx context.Context, e *Env, run func(*manySessions) (Result, error),
 ) (_ Result, err error) {
 	if e.Leases < e.IdleSessions {
 		return Result{}, fmt.Errorf("bench: %d leases for %d sessions", e.Leases, e.IdleSessions)
 	}
-	// The garbage of so many goroutines, collected by them, would keep the relays from their work.
+	// With so many goroutines, collecting garbage would delay the relays.
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(manyMemory))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	m := newManySessions(e)
@@ -82,8 +84,8 @@ func newManySessions(e *Env) *manySessions {
 	return m
 }
 
-// check implements idlers: while all is as it was measured, it looks at what comes to the member,
-// and compares the ways to it.
+// check implements idlers. While the sessions are idle, it counts the messages to the member, and
+// compares requests to the member with requests through a relay.
 func (m *manySessions) check() error {
 	ctx := context.Background()
 	before, err := m.env.relayMessages(ctx, "received")
@@ -107,7 +109,7 @@ func (m *manySessions) check() error {
 	return m.idleCrowd.check()
 }
 
-// compareWays takes the time of requests to the member, and through a relay, in turn.
+// compareWays times requests to the member and through a relay, alternately.
 func (m *manySessions) compareWays(ctx context.Context) error {
 	ways := []*timed{
 		{name: "to the member", addr: m.env.Server.members[0].endpoint},
@@ -133,17 +135,18 @@ func (m *manySessions) compareWays(ctx context.Context) error {
 	return nil
 }
 
-// relayMessages returns how many the member has sent to relays, or received from them.
+// relayMessages returns the number of messages that the member has sent to relays or received from
+// them.
 func (e *Env) relayMessages(ctx context.Context, way string) (float64, error) {
 	return pageFigure(ctx, "http://"+e.Server.members[0].endpoint+"/metrics",
 		"grpc_server_msg_"+way+`_total{grpc_method="Relay",`+
 			`grpc_service="leasehold.v1.RelayService",grpc_type="bidi_stream"} `)
 }
 
-// memoryRelays are relays in this process.
+// memoryRelays is a set of relays in this process.
 type memoryRelays []*memoryRelay
 
-// startMemoryRelays starts as many as there are to be (-relays).
+// startMemoryRelays starts the relays (-relays).
 func (e *Env) startMemoryRelays(ctx context.Context) (list memoryRelays, err error) {
 	for range e.Relays {
 		r, err := e.startMemoryRelay(ctx)
@@ -164,7 +167,7 @@ func (l memoryRelays) dial(ctx context.Context) (*ownSession, error) {
 	return newOwnSession(&directStream{Conn: c}), nil
 }
 
-// stop stops all at once, so that none of their sessions has to wait.
+// stop stops all relays at once, so that none of their sessions has to wait.
 func (l memoryRelays) stop() error {
 	errs := make([]error, len(l))
 	var all sync.WaitGroup
@@ -182,7 +185,7 @@ type memoryRelay struct {
 	stop   func() error
 }
 
-// startMemoryRelay starts one in front of the first member.
+// startMemoryRelay starts a relay in front of the first member.
 func (e *Env) startMemoryRelay(ctx context.Context) (*memoryRelay, error) {
 	m := &memoryRelay{memory: bufconn.Listen(memoryRoom), addr: process.MustFreeAddr()}
 	memory := url.URL{Scheme: "http", Host: "memory:1"}
@@ -237,8 +240,8 @@ func (t *timed) open(ctx context.Context, ttl time.Duration) error {
 	return t.ownSession.open()
 }
 
-// measure makes a put and then a renewal, which no relay lets wait for others: the put could have
-// changed the TTL.
+// measure makes a put and then a renewal. No relay delays this renewal to wait for others, because
+// the put could have changed the TTL.
 func (t *timed) measure() error {
 	err := t.time(&t.puts, putRequest(t.name))
 	return errors.Join(err, t.time(&t.renewals, t.renewal()))
@@ -250,7 +253,7 @@ func putRequest(key string) *leaseholdv1.Request {
 	}}
 }
 
-// time notes how long a request takes.
+// time records how long a request takes.
 func (t *timed) time(h *load.Histogram, r *leaseholdv1.Request) error {
 	began := time.Now()
 	if _, err := t.ask(r); err != nil {

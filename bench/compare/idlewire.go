@@ -16,23 +16,23 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// wireConn is a connection of HTTP/2 that carries gRPC, and costs this process one goroutine
-// and a few hundred bytes: grpc-go's own costs more than the server that is measured. It gives
-// no window back, so it is for some megabytes at most.
+// wireConn is an HTTP/2 connection for gRPC that costs this process one goroutine and a few hundred
+// bytes: a connection of grpc-go costs more than the measured server spends on it. It never updates
+// the flow-control window, so it can receive a few megabytes at most.
 type wireConn struct {
 	net.Conn
 	headers hpack.Encoder
 	block   bytes.Buffer
 	in      [512]byte
-	had     int    // bytes of in that were read and not taken
-	data    []byte // of a message that is not complete
+	had     int    // bytes of in that were read and not processed
+	data    []byte // of an incomplete message
 
 	mu sync.Mutex // guards writing
 }
 
 const wireWindow = 1 << 24
 
-// dialWire connects. With a configuration the connection is encrypted.
+// dialWire connects. If there is a TLS configuration, the connection is encrypted.
 func dialWire(ctx context.Context, addr string, conf *tls.Config) (*wireConn, error) {
 	raw, err := dialRaw(ctx, addr, conf)
 	if err != nil {
@@ -55,7 +55,7 @@ func dialWire(ctx context.Context, addr string, conf *tls.Config) (*wireConn, er
 	return c, nil
 }
 
-// dialRaw makes the connection under a protocol.
+// dialRaw creates the underlying connection of a protocol.
 func dialRaw(ctx context.Context, addr string, conf *tls.Config) (net.Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)
@@ -69,7 +69,7 @@ func dialRaw(ctx context.Context, addr string, conf *tls.Config) (net.Conn, erro
 	return t, nil
 }
 
-// open begins a call on a stream.
+// open starts a call on a stream.
 func (c *wireConn) open(stream uint32, method string) error {
 	c.block.Reset()
 	for _, h := range [][2]string{
@@ -94,7 +94,7 @@ func (c *wireConn) open(stream uint32, method string) error {
 	return c.write(b.Bytes())
 }
 
-// send sends a message on a stream; last says that no other follows.
+// send sends a message on a stream. If last is set, no other follows.
 func (c *wireConn) send(stream uint32, m proto.Message, last bool) error {
 	const head = 9 + 5
 	b, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, head, 128), m)
@@ -138,7 +138,7 @@ func (c *wireConn) receive(take func(stream uint32, message []byte) error) error
 	}
 }
 
-// frame takes a frame from the front of b, and returns how long it is; 0 if it is not complete.
+// frame processes the frame at the start of b, and returns its length; 0 if it is incomplete.
 func (c *wireConn) frame(b []byte, take func(uint32, []byte) error) (int, error) {
 	if len(b) < 9 {
 		return 0, nil
@@ -169,8 +169,8 @@ func (c *wireConn) frame(b []byte, take func(uint32, []byte) error) (int, error)
 	return n, nil
 }
 
-// messages takes what is whole of the messages of a stream. Only one stream at a time may have
-// one that is not.
+// messages processes the complete messages of a stream. Only one stream at a time may have an
+// incomplete message.
 func (c *wireConn) messages(stream uint32, b []byte, take func(uint32, []byte) error) error {
 	c.data = append(c.data, b...)
 	for len(c.data) >= 5 {
@@ -190,7 +190,7 @@ func (c *wireConn) messages(stream uint32, b []byte, take func(uint32, []byte) e
 	return nil
 }
 
-// zooWire is a session with a ZooKeeper.
+// zooWire is a session with a ZooKeeper server.
 type zooWire struct{ net.Conn }
 
 // dialZoo opens a session with a timeout in milliseconds.

@@ -11,10 +11,10 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A lockers makes a caller's own way to the lock with a name.
+// A lockers creates a caller's own Locker for the lock with a name.
 type lockers func(ctx context.Context, e *Env, caller int, name string) (Locker, error)
 
-// lockCycles locks and unlocks n locks that nobody else wants, a caller each.
+// lockCycles locks and unlocks n uncontended locks, with one caller each.
 func lockCycles(n int, by lockers) func(context.Context, *Env) (Result, error) {
 	return inLoop(n, func(ctx context.Context, e *Env) (load.Op, error) {
 		list := make([]Locker, n)
@@ -33,7 +33,7 @@ func lockCycles(n int, by lockers) func(context.Context, *Env) (Result, error) {
 	})
 }
 
-// handover lets 16 callers want one lock.
+// handover lets 16 callers compete for one lock.
 func handover(by lockers) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
 		const waiters = 16
@@ -55,8 +55,8 @@ func handover(by lockers) func(context.Context, *Env) (Result, error) {
 	}
 }
 
-// handing hands a lock round. What counts is the time in which nobody holds it: from just
-// before a holder sends its unlock until the next one has its answer.
+// handing passes a lock from holder to holder. It measures the time in which the lock is not held:
+// from just before a holder sends its unlock until the next one receives its answer.
 type handing struct {
 	list     []Locker
 	base     time.Time
@@ -89,7 +89,7 @@ func (h *handing) run(ctx context.Context, d time.Duration, hist *load.Histogram
 	}, hist)
 }
 
-// bySession locks with the server's own client. Callers share the sessions.
+// bySession locks with the server's own client. The callers share the sessions.
 func bySession(ctx context.Context, e *Env, caller int, name string) (Locker, error) {
 	return e.Sessions[caller%len(e.Sessions)].Locker(ctx, name)
 }
@@ -101,7 +101,7 @@ func byService(ctx context.Context, e *Env, caller int, name string) (Locker, er
 	return &served{service: service, name: []byte(name), lease: lease}, err
 }
 
-// served is a lock of the lock service.
+// served is a lock of etcd's lock service.
 type served struct {
 	service v3lockpb.LockClient
 	name    []byte

@@ -9,14 +9,14 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A measure adds up the measured parts of a workload.
+// A measure accumulates the measured parts of a workload.
 type measure struct {
 	hist    load.Histogram
 	elapsed time.Duration
 	cpu     time.Duration
 }
 
-// result turns sums into figures per second and per operation.
+// result turns the sums into figures per second and per operation.
 func (m *measure) result() Result {
 	n := float64(m.hist.Count())
 	if n == 0 {
@@ -49,8 +49,8 @@ func (m *measure) during(s *Server, f func() error) error {
 	return nil
 }
 
-// closedLoop lets callers repeat an operation, each waiting for its answer,
-// until the time is up, and adds the latencies to h. The first error ends it.
+// closedLoop makes callers repeat an operation, each waiting for the answer, until the time is up,
+// and adds the latencies to h. The first error ends it.
 func closedLoop(
 	ctx context.Context, callers int, d time.Duration, h *load.Histogram, f load.Op,
 ) error {
@@ -70,9 +70,9 @@ func closedLoop(
 	}, h)
 }
 
-// openLoop starts n operations at a steady pace, whether or not the ones
-// before are done, and counts each latency from when it was due: a stall is
-// felt by all that it delays.
+// openLoop starts n operations at a steady pace, whether or not earlier ones have completed. It
+// counts each latency from when the operation was due, so a stall counts for every operation that
+// it delays.
 func openLoop(ctx context.Context, n int, every time.Duration, h *load.Histogram, f load.Op) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

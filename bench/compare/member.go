@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// A member is one process of a Server. Its methods are for one goroutine.
+// A member is one process of a Server. Its methods may be called by one goroutine only.
 type member struct {
 	target   string // for messages
 	path     string
@@ -24,14 +24,13 @@ type member struct {
 	secure   string // the same with TLS, if it has that
 	foreign  *Foreign
 
-	// control is a connection for asking how the member is, so that no load
-	// stands before the question.
+	// control is a connection for status requests, so that these do not wait behind the load.
 	control *load.Client
 
 	*process.Process // of the last start; nil before
 }
 
-// start runs the process, on whatever data it left.
+// start runs the process, with any data that it has left.
 func (m *member) start() error {
 	p, err := process.Start(exec.Command(m.path, m.args...), m.log, "")
 	if err != nil {
@@ -41,8 +40,7 @@ func (m *member) start() error {
 	return nil
 }
 
-// waitReady polls with the quickest thing that can fail: a connection, then a
-// linearizable read.
+// waitReady polls, first with a connection, which fails fastest, then with a linearizable read.
 func (m *member) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -65,8 +63,8 @@ func (m *member) waitReady(ctx context.Context) error {
 	}
 }
 
-// answers makes a connection of its own each time, since one that failed once
-// would wait before it tries again.
+// answers creates a new connection each time, since one that has failed would wait before it tries
+// again.
 func (m *member) answers(ctx context.Context) error {
 	if m.foreign != nil {
 		return m.foreign.Answers(ctx, m.endpoint)
@@ -94,20 +92,19 @@ func readThrough(ctx context.Context, c *load.Client) error {
 	return err
 }
 
-// maintenance is where the member is asked about itself.
+// maintenance returns the client of the member's Maintenance service.
 func (m *member) maintenance() pb.MaintenanceClient {
 	return pb.NewMaintenanceClient(m.control.Conn(0))
 }
 
-// status asks the member how it is.
+// status queries the member's status.
 func (m *member) status(ctx context.Context) (*pb.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return m.maintenance().Status(ctx, &pb.StatusRequest{}, waitForReady)
 }
 
-// kill sends SIGKILL and does not wait: what a failover takes counts from
-// here.
+// kill sends SIGKILL and does not wait: the duration of a failover counts from here.
 func (m *member) kill() error {
 	if m.Process == nil {
 		return nil
@@ -115,7 +112,7 @@ func (m *member) kill() error {
 	return m.Signal(syscall.SIGKILL)
 }
 
-// hang sends SIGSTOP: the process stands still, and its connections stay open.
+// hang sends SIGSTOP: the process is paused, and its connections stay open.
 func (m *member) hang() error {
 	if m.Process == nil {
 		return nil

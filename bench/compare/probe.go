@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// probeEvery is how long after a try of a probe the next begins, and so
-	// what a probe's figure can be too large by.
+	// probeEvery is the interval between the tries of a probe. A probe's figure can be too large by
+	// as much.
 	probeEvery = 5 * time.Millisecond
-	// tryLimit ends a try that hangs. It is no resolution: others begin
+	// tryLimit is the timeout of a try. It does not limit the resolution, because other tries begin
 	// meanwhile.
 	tryLimit = time.Second
-	// failoverLimit is when a cluster counts as lost.
+	// failoverLimit is how long a cluster may be unavailable before it counts as lost.
 	failoverLimit = time.Minute
 )
 
@@ -26,19 +26,17 @@ const (
 // acknowledged.
 type try func(context.Context) (term uint64, err error)
 
-// A probe asks again and again until a call that began after a fault is
-// acknowledged. Tries begin at a steady pace whether or not those before have
-// their answers, so that a call that hangs hides nothing, and nothing that
-// fails at once is repeated so fast that it takes the CPU from the election.
+// A probe repeats a call until a try that began after a fault is acknowledged. Tries begin at a
+// steady pace, whether or not earlier ones have been answered. So a call that hangs does not delay
+// the result, and calls that fail at once do not take CPU time from the election.
 type probe struct {
 	call  try
 	every time.Duration
 	limit time.Duration // for one try
 }
 
-// first returns how long after began the first try was acknowledged in a term
-// later than old. An answer in the old term was on its way already when the
-// leader died.
+// first returns how long after began the first try was acknowledged in a term later than old. An
+// answer in the old term was already in flight when the leader died.
 func (p probe) first(ctx context.Context, began time.Time, old uint64) (time.Duration, error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -69,7 +67,7 @@ func (p probe) first(ctx context.Context, began time.Time, old uint64) (time.Dur
 	}
 }
 
-// firsts lets probes run at once and returns the figure of each.
+// firsts runs probes in parallel and returns the figure of each.
 func firsts(
 	ctx context.Context, probes []probe, began time.Time, old uint64,
 ) ([]time.Duration, error) {
@@ -91,8 +89,8 @@ func writeProbe(c *load.Client) probe {
 	return probe{call, probeEvery, tryLimit}
 }
 
-// renewProbe renews a lease through one connection, over a stream for each
-// try: a stream that stands still must not hold up the next.
+// renewProbe renews a lease through one connection, with a stream for each try, so that a stream
+// that hangs does not delay the next try.
 func renewProbe(c *load.Client, lease int64) probe {
 	call := func(ctx context.Context) (uint64, error) {
 		stream, err := c.Lease(0).LeaseKeepAlive(ctx)

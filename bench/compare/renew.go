@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// renewBatch is how many leases a message of renewals names, and renewWindow how many
-	// messages a stream has in flight.
+	// renewBatch is the number of leases in a message of renewals, and renewWindow the number of
+	// messages in flight on a stream.
 	renewBatch  = 5000
 	renewWindow = 4
 )
 
-// runRenew renews leases round and round, by the best that the server's own protocol has:
-// batches over leasehold.v1's stream, and else etcd's keep-alive streams.
+// runRenew renews leases in turn, again and again, with the most efficient method of the server's
+// own protocol: batches over leasehold.v1's stream, or etcd's keep-alive streams.
 func runRenew(ctx context.Context, e *Env) (Result, error) {
 	if e.Server.Target.Name != "leasehold" {
 		return runKeepAlive(ctx, e)
@@ -51,17 +51,17 @@ type batches struct {
 	size   int      // of a batch
 	hist   *load.Histogram
 
-	last uint64               // what was sent last
-	open map[uint64]*renewing // those that have no last answer, by ID
+	last uint64               // the last request that was sent
+	open map[uint64]*renewing // the batches without a last answer, by ID
 }
 
-// renewing is a batch on its way.
+// renewing is a batch in flight.
 type renewing struct {
 	sent time.Time
-	left int // leases that were not said to be renewed
+	left int // leases without an answer
 }
 
-// run renews until a time. It sends one batch for each that has its answer.
+// run renews until a given time. It sends a batch for each one that has been answered.
 func (b *batches) run(until time.Time) error {
 	next := uint64(1)
 	for range renewWindow {
@@ -87,7 +87,7 @@ func (b *batches) run(until time.Time) error {
 	return b.stream.CloseSend()
 }
 
-// receive takes a message in, and returns how many batches have their last answer with it.
+// receive processes a message, and returns the number of batches that it completes.
 func (b *batches) receive() (done int, err error) {
 	m, err := b.stream.Recv()
 	if err != nil {
@@ -117,7 +117,7 @@ func (b *batches) send(id uint64) error {
 	}}})
 }
 
-// take takes an answer in. done says that it was the last one of its batch.
+// take processes an answer. done reports whether it was the last one of its batch.
 func (b *batches) take(r *leaseholdv1.Response) (done bool, err error) {
 	if e := r.GetError(); e != nil {
 		return false, fmt.Errorf("bench: renew: %s", e.Message)

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// An entry is a Series as the JSON report shows it.
+// An entry is a Series in the form of the JSON report.
 type entry struct {
 	Series
 	Rate   Spread            `json:"rate"`
@@ -47,9 +47,8 @@ func WriteJSON(w io.Writer, p Plan, series []*Series) error {
 
 func (s *Series) rate() Spread { return s.spread(func(r Result) float64 { return r.Rate }) }
 
-// WriteTable writes a line for each workload and target: medians, with the
-// least and the greatest of rates and of ratios in brackets. Workloads without
-// a rate follow, a sheet each.
+// WriteTable writes a line for each workload and target: medians, with the minimum and maximum of
+// rates and ratios in brackets. Workloads without a rate follow, with a sheet each.
 func WriteTable(w io.Writer, p Plan, series []*Series) error {
 	fmt.Fprintf(w, "members: %d\n", p.Members)
 	var rates, sheets []*Series
@@ -113,8 +112,8 @@ func writeRates(w io.Writer, series []*Series) error {
 	return t.Flush()
 }
 
-// writeSheet writes a line for each figure and a column for each target. All
-// series are of one workload; a server that cannot do something lacks its figures.
+// writeSheet writes a line for each figure and a column for each target. All series are of one
+// workload; figures that a server does not have are left out.
 func writeSheet(w io.Writer, series []*Series) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\n%s", series[0].label())
@@ -131,7 +130,7 @@ func writeSheet(w io.Writer, series []*Series) error {
 			fmt.Fprintf(t, "\t%s", s.figure(m.Name))
 		}
 	}
-	// More terms than faults tell of elections that nobody won.
+	// If there are more terms than faults, some elections had no winner.
 	fmt.Fprint(t, "\nterms begun")
 	for _, s := range series {
 		terms := s.spread(func(r Result) float64 { return float64(r.Terms) })
@@ -141,7 +140,7 @@ func writeSheet(w io.Writer, series []*Series) error {
 	return t.Flush()
 }
 
-// figure is the text of one figure, "-" if there is none.
+// figure formats one figure, "-" if there is none.
 func (s *Series) figure(name string) string {
 	named := func(m Metric) bool { return m.Name == name }
 	i := slices.IndexFunc(s.Rounds[0].More, named)
@@ -151,8 +150,7 @@ func (s *Series) figure(name string) string {
 	return s.spread(func(r Result) float64 { return r.More[i].Value }).figures()
 }
 
-// ratioText compares s with a target of the same workload, "-" if there is
-// none.
+// ratioText formats the ratio of s to a target of the same workload, "-" if there is none.
 func ratioText(s *Series, target string, series []*Series) string {
 	for _, o := range series {
 		if o.label() == s.label() && o.Target == target && o.Target != s.Target &&
@@ -163,7 +161,7 @@ func ratioText(s *Series, target string, series []*Series) string {
 	return "-"
 }
 
-// text is the median, and the spread when there is one.
+// text formats the median, and the spread if there is one.
 func (s Spread) text(format string) string {
 	out := fmt.Sprintf(format, s.Median)
 	if s.Min == s.Max {
@@ -188,7 +186,7 @@ func more(list []Metric) string {
 	return strings.Join(parts, ", ")
 }
 
-// figure prints three digits or so, and never an exponent.
+// figure formats about three digits, and never an exponent.
 func figure(v float64) string {
 	switch {
 	case v >= 100 || v == float64(int64(v)):

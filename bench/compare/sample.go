@@ -7,12 +7,11 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A sample is a few durations, each worth keeping: a histogram is for
-// thousands.
+// A sample holds a few durations. For thousands, there are histograms.
 type sample []time.Duration
 
-// quantile is the least of the durations that a share q of all do not exceed;
-// 0 for an empty sample.
+// quantile returns the smallest duration that at least a fraction q of all durations does not
+// exceed; 0 for an empty sample.
 func (s sample) quantile(q float64) time.Duration {
 	if len(s) == 0 {
 		return 0
@@ -23,8 +22,8 @@ func (s sample) quantile(q float64) time.Duration {
 
 func (s sample) max() time.Duration { return s.quantile(1) }
 
-// metrics are the three figures that tell of a sample, in milliseconds. The
-// median of an even number is the mean of the two in the middle.
+// metrics returns the three figures that summarize a sample, in milliseconds. The median of an even
+// number of durations is the mean of the two in the middle.
 func (s sample) metrics(name string) []Metric {
 	var values []float64
 	for _, d := range s {

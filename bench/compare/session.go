@@ -9,16 +9,16 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A Session is one client of a server as a program has it: by the server's own protocol,
-// through its own Go client. It is safe for concurrent use.
+// A Session is one client of a server as programs use it: the server's own Go client, over the
+// server's own protocol. It is safe for concurrent use.
 type Session interface {
 	// Put sets a key, durably.
 	Put(ctx context.Context, key string, value []byte) error
-	// Get reads a key that there is: linearizably, or as the server can.
+	// Get reads an existing key: linearizably, if the server supports that.
 	Get(ctx context.Context, key string) error
-	// Grant makes a lease that nobody keeps alive.
+	// Grant grants a lease that is not kept alive.
 	Grant(ctx context.Context) error
-	// Locker returns a caller's own way to the lock with a name.
+	// Locker returns a caller's own Locker for the lock with a name.
 	Locker(ctx context.Context, name string) (Locker, error)
 	Close() error
 }
@@ -29,7 +29,7 @@ type Locker interface {
 	Unlock(ctx context.Context) error
 }
 
-// sessionWorkloads are those that show what a program sees of each server.
+// sessionWorkloads returns the workloads that show how each server behaves for a program.
 func sessionWorkloads() []Workload {
 	var list []Workload
 	add := func(what string, callers, sessions int, prepare sessionsOp) {
@@ -65,7 +65,7 @@ func sessionWorkloads() []Workload {
 // A sessionsOp prepares an operation of callers that share sessions evenly.
 type sessionsOp func(context.Context, []Session) (load.Op, error)
 
-// sessionKeys is how many keys are put and read.
+// sessionKeys is the number of keys that are put and read.
 const sessionKeys = 1000
 
 func sessionKey(i int) string { return "bench/" + strconv.Itoa(i%sessionKeys) }

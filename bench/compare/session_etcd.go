@@ -9,10 +9,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdSession is etcd's clientv3.
+// etcdSession is a session of etcd's clientv3.
 type etcdSession struct{ c *clientv3.Client }
 
-// OpenEtcd opens a session with an etcd.
+// OpenEtcd opens a session with an etcd server.
 func OpenEtcd(endpoints []string) (Session, error) {
 	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
 	if err != nil {

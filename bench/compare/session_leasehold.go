@@ -9,10 +9,10 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// leaseholdSession speaks leasehold.v1 over its stream.
+// leaseholdSession uses leasehold.v1 over its stream.
 type leaseholdSession struct{ c *client.Client }
 
-// OpenLeasehold opens a session with a leasehold.
+// OpenLeasehold opens a session with a leasehold server.
 func OpenLeasehold(endpoints []string) (Session, error) {
 	c, err := client.New(client.Config{Endpoints: endpoints})
 	if err != nil {
@@ -39,7 +39,7 @@ func (s leaseholdSession) Grant(ctx context.Context) error {
 	return err
 }
 
-// leaseholdLocker has a lease of its own, as etcdLocker has.
+// leaseholdLocker has a lease of its own, like etcdLocker.
 type leaseholdLocker struct {
 	mutex *lock.Mutex
 	held  *lock.Held

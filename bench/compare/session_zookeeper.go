@@ -13,7 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ZooKeeper is ZooKeeper of Debian's package libzookeeper-java, with its default settings.
+// ZooKeeper is the ZooKeeper of Debian's package libzookeeper-java, with its default settings.
 func ZooKeeper() Target {
 	return Target{
 		Name: "zookeeper", Path: "java", Open: openZooKeeper, WarmUp: 8 * time.Second,
@@ -25,8 +25,8 @@ func ZooKeeper() Target {
 	}
 }
 
-// prepareZooKeeper writes a configuration. Every write is synced before it is acknowledged, as is
-// ZooKeeper's default.
+// prepareZooKeeper writes a configuration. Every write is synced before it is acknowledged, which
+// is ZooKeeper's default.
 func prepareZooKeeper(dir, addr string) ([]string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -38,8 +38,8 @@ func prepareZooKeeper(dir, addr string) ([]string, error) {
 	return []string{file}, os.WriteFile(file, []byte(text), 0o600)
 }
 
-// zooKeeperAnswers asks for the server's mode, which it has once it serves. (A session that is
-// opened before is not answered for seconds.)
+// zooKeeperAnswers queries the server's mode, which it has once it is ready. (A session that is
+// opened earlier gets no answer for seconds.)
 func zooKeeperAnswers(_ context.Context, addr string) error {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
@@ -59,7 +59,7 @@ func zooKeeperAnswers(_ context.Context, addr string) error {
 	return err
 }
 
-// zooKeeperSession is a session of ZooKeeper's.
+// zooKeeperSession is a ZooKeeper session.
 type zooKeeperSession struct{ c *zk.Conn }
 
 func openZooKeeper(endpoints []string) (Session, error) {
@@ -70,7 +70,7 @@ func openZooKeeper(endpoints []string) (Session, error) {
 	}
 	go func() {
 		for range events {
-			// It is closed with the connection.
+			// It is closed together with the connection.
 		}
 	}()
 	return zooKeeperSession{c}, nil
@@ -83,7 +83,7 @@ func (noLogger) Printf(string, ...any) {}
 
 var anyoneMay = zk.WorldACL(zk.PermAll)
 
-// Put implements Session: a set, and a create at first.
+// Put implements Session with a set, or a create if there is no such node.
 func (s zooKeeperSession) Put(_ context.Context, key string, value []byte) error {
 	_, err := s.c.Set("/"+filepath.Base(key), value, -1)
 	if err == zk.ErrNoNode {
@@ -92,14 +92,13 @@ func (s zooKeeperSession) Put(_ context.Context, key string, value []byte) error
 	return err
 }
 
-// Get implements Session. What it reads may be old.
+// Get implements Session. The result may be stale.
 func (s zooKeeperSession) Get(_ context.Context, key string) error {
 	_, _, err := s.c.Get("/" + filepath.Base(key))
 	return err
 }
 
-// Grant implements Session. A session is ZooKeeper's lease, and there is nothing
-// smaller.
+// Grant implements Session. ZooKeeper's sessions are its leases, and it has nothing smaller.
 func (zooKeeperSession) Grant(context.Context) error {
 	return fmt.Errorf("zookeeper has no leases but sessions")
 }
@@ -109,7 +108,7 @@ func (s zooKeeperSession) Locker(_ context.Context, name string) (Locker, error)
 	return zooKeeperLocker{zk.NewLock(s.c, "/"+filepath.Base(name), anyoneMay)}, nil
 }
 
-// zooKeeperLocker is the client's own recipe.
+// zooKeeperLocker uses the client library's lock recipe.
 type zooKeeperLocker struct{ l *zk.Lock }
 
 // Lock implements Locker.

@@ -16,48 +16,48 @@ import (
 
 // A Target is a kind of server that can be started.
 type Target struct {
-	// Name stands in reports: "leasehold", "etcd", "ceiling", "synced".
+	// Name is the name in reports: "leasehold", "etcd", "ceiling", "synced".
 	Name string
-	// Path is the binary, Args what stands before the flags that Start adds.
+	// Path is the path of the binary, and Args holds the arguments before the flags that Start
+	// adds.
 	Path string
 	Args []string
-	// Ceiling marks the server that stores nothing. It takes one flag, is one
-	// process whatever the number of members, and workloads that need a store
-	// leave it out.
+	// Ceiling marks the server that stores nothing. It takes one flag, and is one process whatever
+	// the number of members. Workloads that need a store do not run on it.
 	Ceiling bool
-	// Synced means that a ceiling writes each request to a file and syncs it, many requests
-	// at a time, before it answers: the least that a durable server does.
+	// If Synced is set, a ceiling writes each request to a file and syncs the file, many requests
+	// at a time, before it answers. That is the least that a durable server must do.
 	Synced bool
-	// Open opens a session of the server's own client. Nil means that there is none, and
-	// workloads of sessions leave the target out.
+	// Open opens a session of the server's own client. If it is nil, there is none, and workloads
+	// with sessions do not run on the target.
 	Open func(endpoints []string) (Session, error)
 	// Foreign is set for a server that does not speak etcd's API.
 	Foreign *Foreign
-	// WarmUp is for how long it gets load before it is measured, if it needs more than
-	// others: a virtual machine that compiles while it runs does.
+	// WarmUp is how long the server gets load before it is measured, if it needs longer than
+	// others, like a virtual machine with a just-in-time compiler.
 	WarmUp time.Duration
 
-	// Users is how many users there are, with access control on: connection i is that of user i.
-	// With 0 it is off.
+	// Users is the number of users: connection i is that of user i. If it is 0, access control is
+	// off.
 	Users int
-	// Audit says that members write the audit log, with all that changes anything.
+	// If Audit is set, members write the audit log, with everything that makes a change.
 	Audit bool
 
 	secure bool // each member serves a second address, with TLS
 }
 
-// Foreign is what there is to know of a server that does not speak etcd's API. It is one
-// process, and only workloads of sessions without leases meet it.
+// Foreign describes a server that does not support etcd's API. It is one process, and only
+// workloads with sessions but without leases run on it.
 type Foreign struct {
-	// Prepare readies an empty directory for a server on an address, and returns the
-	// arguments that follow Target.Args.
+	// Prepare prepares an empty directory for a server on an address, and returns the arguments
+	// that follow Target.Args.
 	Prepare func(dir, addr string) ([]string, error)
-	// Answers returns nil once the server on an address serves.
+	// Answers returns nil once the server on an address is ready.
 	Answers func(ctx context.Context, addr string) error
 }
 
-// A Server is a started target: one member, or a cluster of several. Its
-// methods are for one goroutine.
+// A Server is a started target: one member, or a cluster of several. Its methods may be called by
+// one goroutine only.
 type Server struct {
 	Target Target
 
@@ -66,8 +66,8 @@ type Server struct {
 	tokens  []string // of the users
 }
 
-// Start runs the target with so many members on free loopback ports and empty
-// directories, and returns when each answers a linearizable read.
+// Start runs the target with a number of members on free loopback ports and empty directories, and
+// returns as soon as each answers a linearizable read.
 func (t Target) Start(ctx context.Context, members int) (*Server, error) {
 	if t.Ceiling {
 		members = 1
@@ -113,8 +113,8 @@ func (t Target) Start(ctx context.Context, members int) (*Server, error) {
 
 func memberName(i int) string { return fmt.Sprintf("m%d", i+1) }
 
-// flags are those of member i. The first third of the addresses is for clients,
-// the second for the other members, the last for clients with TLS.
+// flags returns the flags of member i. The first third of the addresses is for clients, the second
+// for the other members, the last for clients with TLS.
 func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
 	switch {
 	case t.Synced:
@@ -157,8 +157,7 @@ func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
 	return list, nil
 }
 
-// run starts every process and waits until all serve. It returns how long that
-// took.
+// run starts every process and waits until all are ready. It returns how long that took.
 func (s *Server) run(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	for _, m := range s.members {
@@ -174,9 +173,8 @@ func (s *Server) run(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// Restart kills every member as a power cut would, starts them again on the
-// same data, and returns how long it took from the start of the first process
-// until all had answered a linearizable read.
+// Restart kills every member, starts them again with the same data, and returns how long it took
+// from the start of the first process until all had answered a linearizable read.
 func (s *Server) Restart(ctx context.Context) (time.Duration, error) {
 	if err := s.kill(); err != nil {
 		return 0, err
@@ -184,7 +182,7 @@ func (s *Server) Restart(ctx context.Context) (time.Duration, error) {
 	return s.run(ctx)
 }
 
-// Usage reads what the members' processes have used so far, all together.
+// Usage reads the total resource usage of the members' processes so far.
 func (s *Server) Usage() (load.Usage, error) {
 	var sum load.Usage
 	for _, m := range s.members {
@@ -208,8 +206,7 @@ func (s *Server) Stop() error {
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
 
-// kill ends all before it waits for any: a cluster that loses its power loses
-// it at once.
+// kill kills all members before it waits for any, as a power failure would.
 func (s *Server) kill() error {
 	var errs []error
 	for _, m := range s.members {

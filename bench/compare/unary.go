@@ -14,7 +14,7 @@ import (
 // warmUp is how long an open-ended workload runs before it is measured.
 const warmUp = 500 * time.Millisecond
 
-// A unaryOp prepares an operation on an Env.
+// A unaryOp prepares an operation in an Env.
 type unaryOp func(context.Context, *Env) (load.Op, error)
 
 // unary is a workload of closed-loop callers with one operation.
@@ -23,7 +23,7 @@ func unary(name string, callers int, prepare unaryOp) Workload {
 	return Workload{Name: name, Doc: doc, Ceiling: true, run: inLoop(callers, prepare)}
 }
 
-// inLoop measures an operation of callers in a closed loop.
+// inLoop measures an operation in a closed loop of callers.
 func inLoop(callers int, prepare unaryOp) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
 		f, err := prepare(ctx, e)
@@ -50,8 +50,7 @@ func grantOp(_ context.Context, e *Env) (load.Op, error) {
 	}, nil
 }
 
-// putOp puts 128 bytes under one of 1,000 keys a caller, each attached to the
-// caller's lease.
+// putOp puts 128 bytes into one of 1,000 keys per caller, each attached to the caller's lease.
 func putOp(ctx context.Context, e *Env) (load.Op, error) {
 	const keys = 1000
 	leases, err := e.grantMany(ctx, 1024, longTTL)
@@ -82,12 +81,12 @@ func getOp(ctx context.Context, e *Env) (load.Op, error) {
 	}, err
 }
 
-// nodeLeases is how many leases of nodes nodeLeaseOp updates: one for each node of the largest
-// Kubernetes clusters that were measured in public.
+// nodeLeases is the number of node leases that nodeLeaseOp updates: one for each node of the
+// largest Kubernetes clusters with published measurements.
 const nodeLeases = 130_000
 
-// nodeLeaseOp updates the lease object of a node as kube-apiserver does: a put if the revision is
-// the one that was read last, else a range. An object has about 400 bytes.
+// nodeLeaseOp updates the lease object of a node as kube-apiserver does: with a put if the revision
+// is the one that was read last, or else a range. An object has about 400 bytes.
 func nodeLeaseOp(ctx context.Context, e *Env) (load.Op, error) {
 	name := func(i int) []byte {
 		return fmt.Appendf(nil, "/registry/leases/kube-node-lease/node-%06d", i)
@@ -123,7 +122,7 @@ func nodeLeaseOp(ctx context.Context, e *Env) (load.Op, error) {
 	}, err
 }
 
-// runRevoke grants and revokes in turns and measures only the revokes.
+// runRevoke alternately grants and revokes, and measures only the revokes.
 func runRevoke(ctx context.Context, e *Env) (Result, error) {
 	const batch = 10_000
 	var m measure
@@ -151,8 +150,8 @@ func runRevoke(ctx context.Context, e *Env) (Result, error) {
 	return m.result(), nil
 }
 
-// everywhere returns when each member that the client is connected to has
-// applied what was acknowledged before: a serializable read finds it then.
+// everywhere waits until each member to which the client is connected has applied everything that
+// was acknowledged before, so that a serializable read finds it.
 func (e *Env) everywhere(ctx context.Context) error {
 	for i := range e.Client.Len() {
 		if _, err := e.Client.KV(i).Range(ctx, rangeRequest([]byte("ready"), false)); err != nil {
@@ -162,7 +161,7 @@ func (e *Env) everywhere(ctx context.Context) error {
 	return nil
 }
 
-// grant makes a lease with a TTL in seconds.
+// grant grants a lease with a TTL in seconds.
 func (e *Env) grant(ctx context.Context, caller int, ttl int64) (int64, error) {
 	r, err := e.Client.Lease(caller).LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
 	if err != nil {
@@ -171,9 +170,10 @@ func (e *Env) grant(ctx context.Context, caller int, ttl int64) (int64, error) {
 	return r.ID, nil
 }
 
-// grantMany makes n leases with many callers.
+// grantMany grants n leases with many callers.
 //
-// The leases of a stream that renews them are granted over its connection: they are its user's.
+// Leases are granted over the connection of the stream that renews them, because they belong to its
+// user.
 func (e *Env) grantMany(ctx context.Context, n int, ttl int64) ([]int64, error) {
 	leases := make([]int64, n)
 	err := load.Spread(ctx, min(n, 512), n, func(ctx context.Context, _, i int) error {

@@ -15,7 +15,7 @@ import (
 // Linux platform that Go runs on.
 const clockTick = 10 * time.Millisecond
 
-// readUsage reads what a process has used since it began.
+// readUsage reads the resource usage of a process since its start.
 func readUsage(pid int) (load.Usage, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -24,12 +24,12 @@ func readUsage(pid int) (load.Usage, error) {
 	return parseStat(text)
 }
 
-// parseStat reads a line of /proc/PID/stat. The name of the program may hold
-// spaces and parentheses, so fields are counted from the last parenthesis.
+// parseStat parses a line of /proc/PID/stat. The name of the program may contain spaces and
+// parentheses, so fields are counted from the last parenthesis.
 func parseStat(text []byte) (load.Usage, error) {
 	_, rest, ok := cutLast(text, ") ")
 	fields := strings.Fields(string(rest))
-	const utime, stime, rss = 14 - 3, 15 - 3, 24 - 3 // numbers in proc(5), less those before
+	const utime, stime, rss = 14 - 3, 15 - 3, 24 - 3 // numbers in proc(5), minus the skipped fields
 	if !ok || len(fields) <= rss {
 		return load.Usage{}, fmt.Errorf("bench: not a stat line: %q", text)
 	}

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// token is what a user sends with each call, "" for nobody.
+// token is the token that a user sends with each call; "" without users.
 type token string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
@@ -31,8 +31,8 @@ const (
 	password = "a password"
 )
 
-// restrict makes users who may read and write all keys, turns access control on, and logs the users
-// in. A server that starts again does not know their tokens any more.
+// restrict creates users who may read and write all keys, enables access control, and logs the
+// users in. Their tokens become invalid when the server restarts.
 func (s *Server) restrict(ctx context.Context) error {
 	c := pb.NewAuthClient(s.members[0].control.Conn(0))
 	if err := s.makeUsers(ctx, c); err != nil {
@@ -71,7 +71,7 @@ func (s *Server) restrict(ctx context.Context) error {
 
 func userName(i int) string { return fmt.Sprintf("user-%d", i) }
 
-// makeUsers makes root, the role, and the users that have it.
+// makeUsers creates root, the role, and the users that have it.
 func (s *Server) makeUsers(ctx context.Context, c pb.AuthClient) error {
 	_, err1 := c.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: rootUser})
 	_, err2 := c.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: userRole})

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A fanout is a writer of one key and many watchers of it.
+// A fanout is a writer of one key with many watchers of the key.
 type fanout struct {
 	env  *Env
 	base time.Time
@@ -24,8 +24,7 @@ type fanout struct {
 	seen    []load.Histogram
 }
 
-// runWatch puts one key again and again, each time when all watchers have seen
-// the put before.
+// runWatch puts one key repeatedly, each time after all watchers have received the previous put.
 func runWatch(ctx context.Context, e *Env) (Result, error) {
 	const watchers = 1000
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -87,7 +86,7 @@ func (f *fanout) write(ctx context.Context, puts *load.Histogram) error {
 	return nil
 }
 
-// follow counts deliveries on one stream until it ends, and says how.
+// follow counts deliveries on one stream until it ends, and returns the reason.
 func (f *fanout) follow(stream pb.Watch_WatchClient, seen *load.Histogram) error {
 	for {
 		r, err := stream.Recv()

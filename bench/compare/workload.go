@@ -9,14 +9,14 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// longTTL is the TTL, in seconds, of leases that are not to end in a run.
+// longTTL is the TTL, in seconds, of leases that must not end during a run.
 const longTTL = 36000
 
 // A Workload is one kind of load.
 type Workload struct {
 	Name string
 	Doc  string
-	// Ceiling means that a server that stores nothing can answer it.
+	// Ceiling is set if a server that stores nothing can run it.
 	Ceiling bool
 	// Once marks long workloads that run one round by default.
 	Once bool
@@ -25,74 +25,74 @@ type Workload struct {
 	Cluster bool
 	// Sheet marks other workloads that report a sheet of figures.
 	Sheet bool
-	// Through lists the members that it is measured through, one after
-	// the other. None means all of them.
+	// Through lists the selections of members through which it is measured, one after another. None
+	// means all members.
 	Through []Through
-	// Sessions is how many of the server's own clients it opens; 0 means that it speaks
-	// etcd's API over plain connections.
+	// Sessions is the number of the server's own clients that it opens; 0 means that it uses etcd's
+	// API over plain connections.
 	Sessions int
 	// Granting marks workloads that need leases.
 	Granting bool
 	// Secure marks workloads whose clients use TLS.
 	Secure bool
-	// Profiled marks workloads that ask the server's own pages what it holds.
+	// Profiled marks workloads that read the server's memory use from its debug pages.
 	Profiled bool
-	// Relays marks workloads that need relays, which leasehold alone has.
+	// Relays marks workloads that need relays, which only leasehold has.
 	Relays bool
-	// Everybody marks workloads that also meet servers which do not speak etcd's API.
+	// Everybody marks workloads that also run on servers that do not support etcd's API.
 	Everybody bool
 
 	run func(context.Context, *Env) (Result, error)
 }
 
-// Params bound a workload.
+// Params holds the parameters of workloads.
 type Params struct {
 	// Duration is how long the measured part of an open-ended workload lasts.
 	Duration time.Duration
-	// Leases is the size of the workloads about very many leases.
+	// Leases is the number of leases in the workloads with very many leases.
 	Leases int
 	// Conns is the number of connections of the load generator.
 	Conns int
-	// DrainCap ends the wait for leases that should all be gone.
+	// DrainCap limits the wait for leases that should all be gone.
 	DrainCap time.Duration
-	// Members is how many members a server has.
+	// Members is the number of members of a server.
 	Members int
 	// Kills is how often the leader is killed in a failover workload.
 	Kills int
-	// IdleSessions is the size of the workloads about idle sessions.
+	// IdleSessions is the number of sessions in the workloads with idle sessions.
 	IdleSessions int
-	// Relays and TTL are those of the workload about very many sessions: how many relays these have
-	// between them and the member, and the TTL of their leases.
+	// Relays and TTL are for the workload with very many sessions: the number of relays between
+	// these and the member, and the TTL of their leases.
 	Relays int
 	TTL    time.Duration
 }
 
-// An Env is what a workload runs in: one server and the way to it.
+// An Env is the environment of a workload: one server and connections to it.
 type Env struct {
 	Params
 	Server *Server
-	// Client speaks etcd's API, if the server does.
+	// Client uses etcd's API, if the server supports it.
 	Client *load.Client
-	// Sessions are as many as the workload asks for.
+	// Sessions holds the sessions that the workload needs.
 	Sessions []Session
 }
 
-// A Result is what one round of a workload measured.
+// A Result holds the measurements of one round of a workload.
 type Result struct {
-	// Rate is operations a second.
+	// Rate is the number of operations per second.
 	Rate float64 `json:"rate"`
 	// P50 and P99 are latencies of one operation, in milliseconds.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
-	// CPU is the server's time for an operation, in microseconds.
+	// CPU is the server's CPU time for an operation, in microseconds.
 	CPU float64 `json:"cpu_us"`
-	// RSS is the server's resident memory at the end, in MiB. Of a cluster it
-	// is that of all members together, as is CPU.
+	// RSS is the server's resident memory at the end, in MiB. For a cluster, RSS and CPU are those
+	// of all members together.
 	RSS float64 `json:"rss_mib"`
-	// Terms is how many terms began meanwhile: with 0 the leader was the same
-	// all the time.
+	// Terms is the number of terms that began meanwhile. If it is 0, the leader was the same all
+	// the time.
 	Terms uint64 `json:"terms,omitempty"`
-	// More holds what only this workload measures, in a fixed order.
+	// More holds the figures that only this workload measures, in a fixed order.
 	More []Metric `json:"more,omitempty"`
 }
 
@@ -152,7 +152,7 @@ func Workloads() []Workload {
 	return append(list, clusterWorkloads()...)
 }
 
-// clusterWorkloads are those about changes of the leader.
+// clusterWorkloads returns the workloads with changes of the leader.
 func clusterWorkloads() []Workload {
 	return []Workload{
 		{
@@ -170,7 +170,8 @@ func clusterWorkloads() []Workload {
 	}
 }
 
-// meets reports whether servers of target t, with so many members, can do what w asks.
+// meets reports whether servers of target t, with the given number of members, support everything
+// that w needs.
 func (w Workload) meets(t Target, members int) bool {
 	switch {
 	case t.Ceiling && !w.Ceiling, w.Sessions > 0 && t.Open == nil,
@@ -183,8 +184,8 @@ func (w Workload) meets(t Target, members int) bool {
 	}
 }
 
-// Run starts a fresh server of target t, runs w against it through the members
-// that were asked for, and stops it.
+// Run starts a fresh server of target t, runs w against it through the selected members, and stops
+// it.
 func (w Workload) Run(ctx context.Context, t Target, p Params, by Through) (r Result, err error) {
 	if w.Profiled && t.Foreign == nil {
 		t.Args = append(slices.Clone(t.Args), "--enable-pprof")

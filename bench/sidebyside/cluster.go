@@ -21,7 +21,7 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// A kind is one of the servers that are compared.
+// A kind is one of the compared kinds of servers.
 type kind struct {
 	name string
 	path string
@@ -29,13 +29,13 @@ type kind struct {
 	ours bool
 }
 
-// A cluster is a few members of one kind. Its methods are for one goroutine; the
-// clients are for any.
+// A cluster is a few members of one kind. Its methods may be called by one goroutine only; the
+// clients by any.
 type cluster struct {
 	members []*member
 }
 
-// A member is a server process, and a client that knows no other.
+// A member is a server process, with a client that connects only to it.
 type member struct {
 	name   string
 	client *clientv3.Client
@@ -46,8 +46,8 @@ type member struct {
 	*process.Process // nil before it is launched
 }
 
-// start runs n members with empty directories below dir, and returns when each
-// answers a linearizable read.
+// start runs n members with empty directories below dir, and returns as soon as each answers a
+// linearizable read.
 func start(ctx context.Context, k kind, dir string, n int) (*cluster, error) {
 	c := &cluster{}
 	var initial []string
@@ -113,7 +113,7 @@ func (m *member) ready(ctx context.Context) error {
 	}
 }
 
-// metric returns what a counter of the member stands at, NaN if it cannot be read.
+// metric returns the value of one of the member's counters, NaN if it cannot be read.
 func (m *member) metric(ctx context.Context, name string) float64 {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -139,7 +139,7 @@ func (m *member) metric(ctx context.Context, name string) float64 {
 	return math.NaN()
 }
 
-// close ends the processes as a power cut would.
+// close kills the processes.
 func (c *cluster) close() error {
 	var errs []error
 	for _, m := range c.members {
@@ -155,7 +155,7 @@ func (c *cluster) close() error {
 	return errors.Join(errs...)
 }
 
-// leader returns the member that leads, and the others, once there is a leader.
+// leader waits until there is a leader, and returns it and the other members.
 func (c *cluster) leader(ctx context.Context) (*member, []*member, error) {
 	for {
 		for i, m := range c.members {

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// A fault is one that can be provoked.
+// A fault is a fault that can be provoked.
 type fault struct {
 	id      string // of the row in the list of traps
 	title   string
 	members int // that it needs
-	// byDesign marks what etcd's API means by itself: leasehold does the same
-	// there, and says so in its documents.
+	// byDesign marks behavior that etcd's API requires: leasehold behaves in the same way, and
+	// documents it.
 	byDesign bool
 	provoke  func(context.Context, *cluster, trial) (result, error)
 }
 
-// faults are listed in the order of the report: quick ones first.
+// faults lists the faults in the order of the report, quick ones first.
 var faults = []fault{
 	{
 		id: "T15", title: "one ending lease stops a keep-alive stream",
@@ -58,18 +58,18 @@ var faults = []fault{
 	},
 }
 
-// A trial is how a fault is to be tried.
+// A trial is an attempt to provoke a fault.
 type trial struct {
 	dir   string
 	tries int
 	say   func(format string, args ...any)
 }
 
-// A result is what a server did when a fault was provoked.
+// A result describes how a server behaved when a fault was provoked.
 type result struct {
 	shown  bool
-	failed bool   // it could not be tried
-	seen   string // one line, with numbers, or why it failed
+	failed bool   // the attempt failed
+	seen   string // one line, with numbers, or the reason for the failure
 }
 
 func (r result) verdict() string {
@@ -82,7 +82,7 @@ func (r result) verdict() string {
 	return "not shown"
 }
 
-// try provokes the fault on new servers of the kind.
+// try provokes the fault on new servers of a kind.
 func (f fault) try(ctx context.Context, k kind, t trial) (r result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()

@@ -8,16 +8,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A keeper keeps many leases alive, as their holders would: it counts their validity
-// from before it sent the renewal that was acknowledged, and goes to another member
-// when one does not answer. Its methods are safe for concurrent use.
+// A keeper keeps many leases alive, as their holders would: it counts their validity from before it
+// sent the acknowledged renewal, and moves to another member when one does not answer. Its methods
+// are safe for concurrent use.
 type keeper struct {
 	ttl time.Duration
 
 	mu     sync.Mutex
 	leases map[clientv3.LeaseID]*held
-	ended  int       // too early
-	first  time.Time // when the first of them got the answer
+	ended  int       // those that ended too early
+	first  time.Time // when the first holder was notified
 }
 
 type held struct {
@@ -33,8 +33,8 @@ func newKeeper(ids []clientv3.LeaseID, ttl time.Duration) *keeper {
 	return k
 }
 
-// early returns how many leases ended while their holder was valid, and when the
-// first such holder got the answer.
+// early returns how many leases ended while their holders were valid, and when the first such
+// holder was notified.
 func (k *keeper) early() (n int, first time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -54,18 +54,18 @@ func (k *keeper) valid() int {
 	return n
 }
 
-// run renews through one of the members after another until ctx is done.
+// run renews through one member after another until ctx is done.
 func (k *keeper) run(ctx context.Context, members []*member) error {
 	for i := 0; ctx.Err() == nil; i++ {
-		// What ends a stream is what makes a holder try the next member.
+		// The reason does not matter: a holder whose stream ends tries the next member.
 		_ = k.through(ctx, members[i%len(members)].client)
 		_ = pause(ctx, 50*time.Millisecond)
 	}
 	return ctx.Err()
 }
 
-// through renews every lease twice a second on one stream, until that fails or
-// something has gone unanswered for a second and a half.
+// through renews every lease twice a second on one stream, until the stream fails or a renewal has
+// had no answer for a second and a half.
 func (k *keeper) through(ctx context.Context, c *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,7 +101,7 @@ func (k *keeper) through(ctx context.Context, c *clientv3.Client) error {
 	return ctx.Err()
 }
 
-// forget gives up what was sent on the last stream.
+// forget abandons the renewals that were sent on the last stream.
 func (k *keeper) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,8 +110,8 @@ func (k *keeper) forget() {
 	}
 }
 
-// due marks what is to be sent now, and says how long the oldest renewal without
-// an answer has been waiting.
+// due returns the leases to renew now and records their renewals as sent. It also returns how long
+// the oldest unanswered renewal has been waiting.
 func (k *keeper) due() (ids []clientv3.LeaseID, oldest time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// immortalLease (T9): a lease of 8 seconds is granted and never renewed, while the
-// lead is moved every 6 seconds. When does it end?
+// immortalLease (T9): a lease of 8 seconds is granted and never renewed, while the leadership is
+// moved every 6 seconds. When does the lease end?
 func immortalLease(ctx context.Context, c *cluster, t trial) (result, error) {
 	const ttl, every, limit = 8, 6 * time.Second, 40 * time.Second
 	_, others, err := c.leader(ctx)
@@ -26,7 +26,7 @@ func immortalLease(ctx context.Context, c *cluster, t trial) (result, error) {
 		}
 		if there, err := exists(ctx, others[0].client, l.ID); err == nil && !there {
 			break
-		} // an error: between two leaders, so ask again
+		} // an error means that there is no leader, so retry
 		if time.Now().Before(move) {
 			continue
 		}
@@ -51,16 +51,17 @@ func immortalLease(ctx context.Context, c *cluster, t trial) (result, error) {
 			ttl, limit, moves)
 		return result{shown: true, seen: seen}, nil
 	}
-	// A second for the change that may be going on, and one to find it.
+	// The lease may take a second longer because of the current leader change, and another second
+	// to be noticed.
 	seen := fmt.Sprintf("a lease of %d s ended after %v and %d moves of the lead",
 		ttl, lived, moves)
 	return result{shown: lived > (ttl+2)*time.Second, seen: seen}, nil
 }
 
-// wokenLeader (T1): 500 leases of 5 seconds are kept alive through the followers. The
-// leader's process is stopped for 9 seconds, as a disk that does not sync or a pause
-// of the machine would stop it; another member leads. Then it goes on. Does it end
-// leases that were renewed meanwhile?
+// wokenLeader (T1): 500 leases of 5 seconds are kept alive through the followers. The leader's
+// process is stopped for 9 seconds, as by a disk that hangs or a pause of the machine, and another
+// member becomes the leader. Then the process continues. Does it end leases that have been renewed
+// meanwhile?
 func wokenLeader(ctx context.Context, c *cluster, t trial) (result, error) {
 	lost, roundsLost := 0, 0
 	for i := range t.tries {
@@ -81,10 +82,10 @@ func wokenLeader(ctx context.Context, c *cluster, t trial) (result, error) {
 
 const crowd, crowdTTL = 500, 5
 
-// expiredTotal counts the leases that a member of etcd has expired itself.
+// expiredTotal is the metric of the leases that an etcd member has expired itself.
 const expiredTotal = "etcd_debugging_server_lease_expired_total"
 
-// lostToStuckLeader is one round: it returns how many leases ended too early.
+// lostToStuckLeader runs one round, and returns how many leases ended too early.
 func lostToStuckLeader(ctx context.Context, c *cluster, t trial) (int, error) {
 	lead, others, err := c.leader(ctx)
 	if err != nil {
@@ -118,8 +119,8 @@ func lostToStuckLeader(ctx context.Context, c *cluster, t trial) (int, error) {
 	}
 	woken := time.Now()
 	t.say("%s goes on; %d of %d holders are valid", lead.name, k.valid(), crowd)
-	// What etcd's woken leader proposes may wait 7 s for its outcome, and only then
-	// are the next leases on its list tried.
+	// A proposal of etcd's woken leader may wait 7 s for its outcome, and only then does the leader
+	// try the next leases on its list.
 	if err := pause(ctx, 11*time.Second); err != nil {
 		return 0, err
 	}

@@ -9,8 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// stream opens a keep-alive stream of the wire. clientv3 would hide what happens
-// on it.
+// stream opens a keep-alive stream directly, because clientv3 would hide what happens on it.
 func stream(
 	ctx context.Context, c *clientv3.Client,
 ) (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
@@ -40,7 +39,7 @@ func renew(ctx context.Context, c *clientv3.Client, id clientv3.LeaseID) (int64,
 	return r.TTL, nil
 }
 
-// exists says whether a lease is there.
+// exists reports whether a lease exists.
 func exists(ctx context.Context, c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
 	r, err := c.TimeToLive(ctx, id)
 	if err != nil {
@@ -64,7 +63,7 @@ func grantMany(
 	return ids, err
 }
 
-// each calls do with 0 to n-1 from so many workers, until one fails.
+// each calls do with 0 to n-1 from several workers, until a call fails.
 func each(workers, n int, do func(i int) error) error {
 	var (
 		wg   sync.WaitGroup

@@ -26,17 +26,17 @@ func (o outcome) String() string {
 	return fmt.Sprintf("%q", status.Convert(o.err).Message())
 }
 
-// async runs a call beside us.
+// async runs a call in the background.
 func async(call func() error) <-chan outcome {
 	c := make(chan outcome, 1)
 	go func() { c <- outcome{call(), time.Now()} }()
 	return c
 }
 
-// since says when something happened, by when a lease was seen to have gone.
+// since describes when something happened, relative to when a lease was seen to be gone.
 func since(gone, at time.Time) string {
 	d := at.Sub(gone).Round(time.Millisecond)
-	if d <= 10*time.Millisecond { // of the polling that saw it
+	if d <= 10*time.Millisecond { // the interval of polling
 		return "as its lease went"
 	}
 	return fmt.Sprintf("%v after its lease went", d)
@@ -55,8 +55,8 @@ func entered(ctx context.Context, c *clientv3.Client, name string, n int64) erro
 	}
 }
 
-// pair grants a lease that lasts and one that is soon over, but not before a busy machine has in
-// the queue what is to be there.
+// pair grants a lease that lasts and one that ends soon. Even on a busy machine, the candidates are
+// in the queue before it ends.
 func pair(ctx context.Context, c *clientv3.Client) (long, short clientv3.LeaseID, err error) {
 	l, err := c.Grant(ctx, 60)
 	if err != nil {
@@ -69,11 +69,11 @@ func pair(ctx context.Context, c *clientv3.Client) (long, short clientv3.LeaseID
 	return l.ID, s.ID, nil
 }
 
-// grace is how long a waiter may take to fail once its lease has gone.
+// grace is how long a waiter may take to fail after its lease has ended.
 const grace = 10 * time.Second
 
-// awaitOutcome waits for a call and describes its outcome and its delay after from. late means
-// that there was none in time.
+// awaitOutcome waits for a call, and describes its outcome and its delay after from. late is true
+// if the call did not end in time.
 func awaitOutcome(o <-chan outcome, from time.Time) (seen string, late bool) {
 	select {
 	case got := <-o:
@@ -83,10 +83,10 @@ func awaitOutcome(o <-chan outcome, from time.Time) (seen string, late bool) {
 	}
 }
 
-// deadWaiter (T16): a client waits for a lock that another holds. Its lease of 8 seconds is not
-// renewed. Does the wait fail when that lease expires? This is tried with the server's Lock, and
-// with the library's Mutex, which waits in the client and so behaves the same with every server:
-// its result is reported but not judged.
+// deadWaiter (T16): a client waits for a lock that another client holds. Its lease of 8 seconds is
+// not renewed. Does the wait fail when that lease expires? This is tried with the server's Lock,
+// and with the library's Mutex, which waits in the client and so behaves the same with every
+// server: its result is reported, but does not count.
 func deadWaiter(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client
 	ctx, cancel := context.WithCancel(ctx)
@@ -130,7 +130,7 @@ func libraryWaiter(
 		if err != nil {
 			return nil, err
 		}
-		s.Orphan() // which stops its renewals, as a cut-off client's stop
+		s.Orphan() // which stops its renewals, as if the client were cut off
 		return concurrency.NewMutex(s, "m"), nil
 	}
 	first, err := mutex(holder)
@@ -148,9 +148,9 @@ func libraryWaiter(
 	return o, entered(ctx, c, "m", 2)
 }
 
-// deadWinner (T17): one leads, another campaigns with a lease of 8 seconds that
-// nobody renews. A second after that lease has gone, the leader resigns. Is the
-// other still elected?
+// deadWinner (T17): one candidate leads, and another campaigns with a lease of 8 seconds that is
+// not renewed. A second after that lease has ended, the leader resigns. Is the other candidate
+// still elected?
 func deadWinner(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client
 	ctx, cancel := context.WithCancel(ctx)
@@ -200,7 +200,7 @@ func deadWinner(ctx context.Context, c *cluster, _ trial) (result, error) {
 	}
 }
 
-// deafObserver (T17): the leader resigns and there is no other candidate. What does an observer
+// deafObserver (T17): the leader resigns while there is no other candidate. What does an observer
 // receive? etcd's message cannot express that there is no leader.
 func deafObserver(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client
@@ -221,7 +221,7 @@ func deafObserver(ctx context.Context, c *cluster, _ trial) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	if _, err := observed.Recv(); err != nil { // that there is a leader
+	if _, err := observed.Recv(); err != nil { // the answer with the first leader
 		return result{}, err
 	}
 	if _, err := elections.Resign(ctx, &v3electionpb.ResignRequest{Leader: r.Leader}); err != nil {
@@ -239,8 +239,8 @@ func deafObserver(ctx context.Context, c *cluster, _ trial) (result, error) {
 	}
 }
 
-// borrowedLease (T18): one takes a lock without a lease and keeps it, another waits.
-// When does the other get it?
+// borrowedLease (T18): one client takes a lock without a lease and keeps it, and another client
+// waits. When does the other client get the lock?
 func borrowedLease(ctx context.Context, c *cluster, _ trial) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, 80*time.Second)
 	defer cancel()
@@ -249,7 +249,7 @@ func borrowedLease(ctx context.Context, c *cluster, _ trial) (result, error) {
 		return result{}, err
 	}
 	began := time.Now()
-	// The other's lease, of the same kind, has to outlast the first one's.
+	// The other client's lease, which has the same TTL, must outlast the first client's.
 	if err := pause(ctx, 10*time.Second); err != nil {
 		return result{}, err
 	}

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// attach puts n keys below prefix, all on the lease.
+// attach puts n keys below prefix and attaches them to the lease.
 func attach(
 	ctx context.Context, c *clientv3.Client, id clientv3.LeaseID, n int,
 ) (prefix string, err error) {
@@ -27,9 +27,9 @@ func attach(
 	return prefix, err
 }
 
-// renewedWithoutKeys (T5): a lease with 5,000 keys is revoked through a follower.
-// Meanwhile a client reads the keys there, linearizably, and renews the lease at the
-// leader. Does a renewal that was sent after the keys were seen gone succeed?
+// renewedWithoutKeys (T5): a lease with 5,000 keys is revoked through a follower. Meanwhile a
+// client reads the keys there, linearizably, and renews the lease at the leader. Does a renewal
+// succeed that was sent after the keys were seen to be gone?
 func renewedWithoutKeys(ctx context.Context, c *cluster, t trial) (result, error) {
 	const keys = 5000
 	rounds, late, roundsLate := 5*t.tries, 0, 0
@@ -90,9 +90,9 @@ func renewalsWithoutKeys(
 	}
 }
 
-// renewedAfterRevoke (T6): the leader's apply is held up (etcd's: by a defragmentation
-// of a store of 256 MiB; the same calls are made of leasehold) while a lease is revoked
-// through a follower. Does the leader renew it after the revoke was acknowledged?
+// renewedAfterRevoke (T6): while a lease is revoked through a follower, the leader's apply loop is
+// delayed (in etcd, by defragmenting a store of 256 MiB; leasehold gets the same calls). Does the
+// leader renew the lease after the revoke was acknowledged?
 func renewedAfterRevoke(ctx context.Context, c *cluster, t trial) (result, error) {
 	lead, others, err := c.leader(ctx)
 	if err != nil {
@@ -129,8 +129,8 @@ func renewedAfterRevoke(ctx context.Context, c *cluster, t trial) (result, error
 		late, roundsLate, t.tries, longest.Round(time.Millisecond))}, nil
 }
 
-// renewalsAfterRevoke counts the renewals that were sent after the revoke of their
-// lease was acknowledged and succeeded, and says when the last of them was answered.
+// renewalsAfterRevoke counts the renewals that succeeded although they were sent after the revoke
+// of their lease was acknowledged. It also returns when the last of them was answered.
 func renewalsAfterRevoke(
 	ctx context.Context, lead, follower *member,
 ) (n int, last time.Duration, err error) {

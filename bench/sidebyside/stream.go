@@ -9,10 +9,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// stuckStream (T15): 6,000 leases end together. A client renews one lease of theirs
-// in that moment, and every second, on the same stream, a live lease of its own,
-// whose TTL is no shorter. How long does the live one wait, and does it survive? A machine that
-// stood still meanwhile shows the fault by itself: then it is tried once more.
+// stuckStream (T15): 6,000 leases end together. At that moment a client renews one of them, and on
+// the same stream it renews a live lease of its own every second, whose TTL is no shorter. How long
+// do the renewals of the live lease wait, and does it survive? If the machine was paused meanwhile,
+// that alone would show the fault, so the trial is repeated once.
 func stuckStream(ctx context.Context, c *cluster, t trial) (result, error) {
 	for {
 		var r renewer
@@ -24,7 +24,7 @@ func stuckStream(ctx context.Context, c *cluster, t trial) (result, error) {
 	}
 }
 
-// amongDying renews a lease while others of the same stream end.
+// amongDying renews a lease while other leases on the same stream end.
 func (r *renewer) amongDying(ctx context.Context, c *cluster, t trial) (result, error) {
 	const crowd, ttl = 6000, 5
 	client := c.members[0].client
@@ -52,12 +52,12 @@ func (r *renewer) amongDying(ctx context.Context, c *cluster, t trial) (result, 
 	} else {
 		seen += "; it lives"
 	}
-	// Two seconds of it a slow machine may need.
+	// A slow machine may need two of the three seconds.
 	return result{shown: r.lost || r.longest > 3*time.Second, seen: seen}, nil
 }
 
-// A renewer renews a live lease every second, and once a dying one before it, on
-// one stream, and notes what becomes of it.
+// A renewer renews a live lease every second, and once a dying one before it, on one stream, and
+// records the outcome.
 type renewer struct {
 	id, dying clientv3.LeaseID
 	dies      time.Time // when to renew the dying lease
@@ -65,11 +65,11 @@ type renewer struct {
 
 	longest time.Duration // from a renewal to its answer, or to the end without one
 	lost    bool
-	last    time.Time     // when something had come, as it does every second
-	stood   time.Duration // how much later than that it did: the machine stood still
+	last    time.Time     // the last arrival; something arrives every second
+	stood   time.Duration // how much later something arrived: the machine was paused
 }
 
-// look notes that something has come.
+// look records an arrival.
 func (r *renewer) look() {
 	if late := time.Since(r.last) - time.Second; late > time.Second/2 {
 		r.stood += late
@@ -104,7 +104,7 @@ func (r *renewer) run(ctx context.Context, c *clientv3.Client) error {
 			}
 			return nil
 		case <-once.C:
-			_ = s.Send(renewal(r.dying)) // Recv tells what broke the stream
+			_ = s.Send(renewal(r.dying)) // Recv returns the reason
 		case <-every.C:
 			r.look()
 			sent = append(sent, time.Now())
@@ -122,8 +122,7 @@ func (r *renewer) run(ctx context.Context, c *clientv3.Client) error {
 	}
 }
 
-// receive passes on the TTLs in the answers about the live lease, until the
-// stream breaks.
+// receive forwards the TTLs in the answers for the live lease, until the stream breaks.
 func (r *renewer) receive(
 	ctx context.Context, s etcdserverpb.Lease_LeaseKeepAliveClient, ttls chan<- int64,
 ) error {

@@ -32,7 +32,7 @@ type Cache struct {
 	cancel    context.CancelFunc
 	all       sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows, and changes of current
+	mu     sync.Mutex // guards the following fields, and changes of current
 	closed bool
 }
 

@@ -43,7 +43,7 @@ type Follower struct {
 	cancel context.CancelFunc
 	all    sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows, and changes of index and view
+	mu     sync.Mutex // guards the following fields, and changes of index and view
 	set    *copies.Set[store.KV]
 	parts  []*part
 	probes []probe

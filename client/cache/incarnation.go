@@ -32,7 +32,7 @@ type incarnation struct {
 	ready   chan struct{}
 	failure error
 
-	mu      sync.Mutex // guards what follows, and changes of index and view
+	mu      sync.Mutex // guards the following fields, and changes of index and view
 	link    cachelink.Link
 	set     *copies.Set[store.KV]
 	flights map[keyrange.Range]*flight

@@ -22,7 +22,7 @@ type ticket struct {
 	// becomes invalid, even if the lease recovers.
 	during context.Context
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the following fields
 	why error      // why the ticket ended, once known
 	// ctx ends with the lease, when the key is deleted, and when the ticket is given up. It is nil
 	// until requested.

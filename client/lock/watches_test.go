@@ -19,7 +19,7 @@ import (
 type openWatches struct {
 	t *testing.T
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	keys map[uint64]string
 	news chan struct{} // signals requests
 }

@@ -83,7 +83,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.show(ctx, p); err != nil {
 		return err
 	}
-	// A file server learns of the new holder, and then receives a request that the old one sent.
+	// A file server receives a request of the new holder, and then one that the old holder sent.
 	var s server
 	if err := s.write(next); err != nil {
 		return err

@@ -39,8 +39,8 @@ func newProxy(ctx context.Context, c *client.Client, ttl time.Duration) (*proxy,
 	return &proxy{c: c, ttl: ttl, files: files, sessions: make(map[string]*proxied)}, nil
 }
 
-// keepAlive is a request of a client: it opens the client's session, or keeps it alive. It returns
-// how long the session is valid at least.
+// keepAlive handles a request of a client: it opens the client's session, or keeps it alive. It
+// returns how long the session is valid at least.
 func (p *proxy) keepAlive(
 	ctx context.Context, name string,
 ) (time.Duration, *client.Session, error) {
@@ -59,7 +59,7 @@ func (p *proxy) keepAlive(
 	return time.Until(l.ValidUntil()), p.sessions[name].locks, nil
 }
 
-// session is a client of the proxy. It knows what the proxy has told it about its session.
+// session is a client of the proxy, with the answers of the proxy about its session.
 type session struct {
 	name  string
 	proxy *proxy

@@ -1,7 +1,7 @@
 // Configstore is a configuration store with a thousand readers, an example for package
 // client/cache. Each reader is a separate client that reads the whole configuration from its own
-// memory, repeatedly, while it is being changed. Nobody ever reads a configuration older than the
-// last acknowledged one.
+// memory, repeatedly, while it is being changed. No reader ever reads a configuration older than
+// the last acknowledged one.
 //
 //	leasehold dev &
 //	go run leasehold.dev/examples/configstore -endpoints 127.0.0.1:2379
@@ -185,7 +185,7 @@ func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan stru
 	}
 }
 
-// check reads the configuration once.
+// check reads and checks the configuration once.
 func (d *demo) check(ctx context.Context, config *cache.Cache) error {
 	least := d.acknowledged.Load()
 	p := store.Prefix(prefix)

@@ -81,7 +81,8 @@ func (b *broker) session(ctx context.Context) error {
 		return err
 	}
 	defer s.Lease().Close() // whatever the reason, the lease expires after its TTL
-	// What a broker was before ends with its old session, so the new one waits for that.
+	// The broker's previous registration and candidacy end with its old session, so the new session
+	// waits for that.
 	m, err := members.New(b.c, group).Register(ctx, s, b.id, nil)
 	if err != nil {
 		return err
@@ -90,8 +91,8 @@ func (b *broker) session(ctx context.Context) error {
 	return lock.NewElection(b.c, election).Lead(m.Context(), s, me, b.control)
 }
 
-// control is the controller: it watches the group, and reassigns the partitions of brokers that
-// have left. It returns when this broker is no longer the controller.
+// control acts as the controller: it watches the group, and reassigns the partitions of brokers
+// that have left. It returns when this broker is no longer the controller.
 func (b *broker) control(ctx context.Context, l *lock.Leading) error {
 	b.demo.log.Printf("%s is the controller, epoch %d", b.id, l.Token())
 	w, err := members.New(b.c, group).Watch(ctx)

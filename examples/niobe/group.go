@@ -31,7 +31,7 @@ func (c *config) without(gone, primary string) config {
 	return config{Replicas: append([]string{primary}, rest...)}
 }
 
-// group has all replicas, for this demonstration's messages between them, and the cluster.
+// group holds all replicas, for this demonstration's messages between them, and the cluster.
 type group struct {
 	c        *client.Client
 	ttl      time.Duration
@@ -58,7 +58,7 @@ func (g *group) current(ctx context.Context) (config, error) {
 	return c, json.Unmarshal(kv.Value, &c)
 }
 
-// replace changes the configuration, if it is still the one that the replica knows. If several
+// replace changes the configuration, if it is still the one that the replica has. If several
 // replicas try at the same time, one of them succeeds, whatever they believe.
 func (g *group) replace(ctx context.Context, old, c config) error {
 	value, err := json.Marshal(c)
@@ -75,7 +75,7 @@ func (g *group) replace(ctx context.Context, old, c config) error {
 	return err
 }
 
-// serving waits until there is a primary that may answer, other than not.
+// serving waits until there is a primary that may answer, and that is not the replica not.
 func (g *group) serving(ctx context.Context, not *replica) (*replica, error) {
 	for {
 		for _, r := range g.replicas {

@@ -6,10 +6,10 @@
 //	go run leasehold.dev/examples/niobe
 //
 // The replicas grant leases to each other, using only package lease: each secondary is the lessor
-// of its primary. The cluster is used only when that fails. It stores which replicas there are and
-// which is the primary, in one key that is changed by compare-and-swap. A secondary whose lease to
-// the primary has expired makes itself the primary; a primary that misses a secondary's
-// acknowledgment removes that secondary; only one of them succeeds.
+// of its primary. The cluster is used only when that fails. It stores the list of replicas and the
+// primary, in one key that is changed by compare-and-swap. A secondary whose lease to the primary
+// has expired makes itself the primary; a primary that misses a secondary's acknowledgment removes
+// that secondary; only one of them succeeds.
 package main
 
 import (

@@ -34,10 +34,10 @@ type replica struct {
 	cut    bool
 	config config
 	value  string
-	// behind means that this replica was removed, and has not received the value from a primary
+	// behind is set if this replica was removed, and has not received the value from a primary
 	// since.
 	behind bool
-	// valid is until when each secondary's lease is valid, by the primary's clock.
+	// valid holds the end of the validity of each secondary's lease, by the primary's clock.
 	valid map[string]time.Time
 	// lessor times the lease that this secondary has granted to its primary.
 	lessor *lease.Lessor
@@ -47,7 +47,7 @@ func newReplica(name string, g *group) *replica {
 	return &replica{name: name, group: g, began: time.Now()}
 }
 
-// live is the continuous work of a replica: it sends a beacon to each secondary, or checks the
+// live runs the continuous work of a replica: it sends a beacon to each secondary, or checks the
 // primary's lease.
 func (r *replica) live(ctx context.Context) error {
 	for {
@@ -159,7 +159,7 @@ func (r *replica) renew(c config, value string) error {
 }
 
 // check returns nil while the replica is the primary and has a valid lease from every secondary.
-// The caller holds the lock.
+// The caller must hold the lock.
 func (r *replica) check() error {
 	if len(r.config.Replicas) == 0 || r.config.primary() != r.name {
 		return errLease
@@ -172,8 +172,8 @@ func (r *replica) check() error {
 	return nil
 }
 
-// read returns the value, if this replica may: it is current, because no secondary can become the
-// primary before its lease to this one has expired.
+// read returns the value, if this replica may read it. The value is current, because no secondary
+// can become the primary before its lease to this one has expired.
 func (r *replica) read() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -107,7 +107,7 @@ func post(ctx context.Context, c *client.Client) error {
 	})
 }
 
-// configure reads a configuration from memory, and never an old one.
+// configure reads a configuration from memory, which is never stale.
 func configure(ctx context.Context, c *client.Client) error {
 	config, err := cache.Open(ctx, c, []store.KeyRange{store.Prefix("config/")}, cache.Options{})
 	if err != nil {
@@ -126,7 +126,7 @@ func configure(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// work pushes work and does it.
+// work pushes items of work and processes them.
 func work(ctx context.Context, c *client.Client) error {
 	mail := queue.New(c, "mail", queue.Config{Worker: "host-1"})
 	if _, err := mail.Push(ctx, []byte("ann"), 0); err != nil {

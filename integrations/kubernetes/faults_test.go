@@ -94,7 +94,7 @@ type process struct {
 
 	ahead   atomic.Int64 // of its clock
 	cut     atomic.Bool
-	mu      sync.Mutex    // guards what follows
+	mu      sync.Mutex    // guards the following fields
 	resumed chan struct{} // nil while the process is not stopped
 	terms   [2]int        // that it leads by our lock and by client-go's, 0 if it does not
 }

@@ -1,5 +1,5 @@
-// Package kubernetes has a lock for the leader election of client-go and controller-runtime that is
-// based on a Leasehold lease.
+// Package kubernetes provides a lock for the leader election of client-go and controller-runtime
+// that is based on a Leasehold lease.
 //
 // client-go's own lock compares timestamps and relies on the leader to stop: a leader that was
 // paused, or whose clock jumped, continues to work beside its successor until it notices. With a
@@ -60,11 +60,11 @@ type Lock struct {
 	config Config
 	key    string
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	live  *client.Session
 	token uint64
-	// lost means that this candidate has lost its lead and its elector has not been notified. It
-	// must not lead again before that: its work has been stopped.
+	// lost is set if this candidate has lost its lead and its elector has not been notified yet. It
+	// must not lead again before that, because its work has been stopped.
 	lost error
 }
 
@@ -119,7 +119,7 @@ func (l *Lock) during(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// Start is for controller-runtime: pass the lock to the manager as
+// Start implements controller-runtime's Runnable: pass the lock to the manager as
 // LeaderElectionResourceLockInterface, and to its Add. Start returns an error when the lead is
 // lost; the manager then ends the contexts of all controllers, before another candidate can lead.
 func (l *Lock) Start(ctx context.Context) error {

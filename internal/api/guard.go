@@ -40,7 +40,7 @@ func (n *Need) Check(by *access.State, who access.Caller) error {
 type Guard struct {
 	now func() (access.Caller, *access.State)
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	state *access.State
 	who   access.Caller
 	open  map[uint64]*Need

@@ -26,7 +26,7 @@ type RateLimiter struct {
 	by    func() *access.State
 	names int // how many principals refused counts separately
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	rates map[string]*rate.Limiter
 	sweep int // number of rates at which unused ones are dropped
 	// refused counts rejections by principal, for the first principals that were rejected; all

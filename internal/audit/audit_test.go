@@ -21,7 +21,7 @@ import (
 
 // disk takes so many bytes and then fails, half a write done, until it has room again.
 type disk struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	data bytes.Buffer
 	room int
 	hang chan struct{} // if not nil, writes block until it is closed

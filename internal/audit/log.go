@@ -36,7 +36,7 @@ type Log struct {
 	to   io.WriteCloser
 	stop bool
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	next    *batch
 	writing *batch // the batch that is being written, or nil
 	spare   []byte // memory of a written batch, for the next one

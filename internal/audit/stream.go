@@ -40,7 +40,7 @@ type auditedStream struct {
 	// from is the origin of the stream, and trace the trace with which it was opened.
 	from, trace Text
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	asked *Entry
 	level level // level of asked
 	// requests are those of leasehold.v1 that have not been answered, by ID.

@@ -46,7 +46,7 @@ type keySet struct {
 	limit *rate.Limiter
 	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // nil for the default
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	keys     []jose.JSONWebKey
 	text     string        // the document that keys were parsed from
 	next     time.Time     // when to fetch the keys again

@@ -26,7 +26,7 @@ type issuer struct {
 	keys   *keySet
 	parser *jwt.Parser
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the following fields
 	// verified caches the evidence of tokens by their hash, as verified with the keys in text.
 	verified map[[sha256.Size]byte]*Evidence
 	text     string

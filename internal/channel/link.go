@@ -65,7 +65,7 @@ type Link struct {
 	groups   func(*Channel, *pb.RelayFrame)
 	keeper   uint64
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	channels map[uint64]*Channel
 	newest   uint64
 	short    []outgoing // to be sent, before those in long

@@ -111,7 +111,7 @@ type capture struct {
 	on *regexp.Regexp // nil for never
 	do func() (over bool)
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	text bytes.Buffer
 	done bool // do was called
 	over bool

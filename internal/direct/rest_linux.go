@@ -19,7 +19,7 @@ type Rest struct {
 	poller *poller
 	id     uint64
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	wake   func()     // nil unless the stream rests
 	known  bool       // to the poller
 	closed bool
@@ -141,7 +141,7 @@ type poller struct {
 	events [64]syscall.EpollEvent
 	wg     sync.WaitGroup
 
-	mu    sync.Mutex       // guards what follows
+	mu    sync.Mutex       // guards the following fields
 	rests map[uint64]*Rest // that have rested and are not closed
 	last  uint64
 }

@@ -38,8 +38,8 @@ type walk struct {
 	keys []string
 	ttl  lease.Instant
 	calm int // how seldom a leader is replaced, or a lease ended
-	// steady says that there is one leader for ever, so that who takes up a lease again at
-	// the last moment need not drop what it has: this leader knows what is pending.
+	// If steady is set, the leader never changes. Then a client that resumes a lease at the last
+	// moment need not drop what it has, because this leader knows what is pending.
 	steady bool
 }
 

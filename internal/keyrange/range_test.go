@@ -81,7 +81,7 @@ func TestSpanOfRange(t *testing.T) {
 	}
 }
 
-// spanKeys says which of the probes lie in any of some spans.
+// spanKeys returns the probes that lie in any of some spans.
 func spanKeys(list ...Span) (keys []string) {
 	for _, k := range probes {
 		if slices.ContainsFunc(list, func(s Span) bool { return s.Has(k) }) {

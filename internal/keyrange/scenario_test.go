@@ -61,7 +61,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// lines says something of each element, on a line.
+// lines describes each element, on a line of its own.
 func lines[T any](list []T, say func(T) string) string {
 	var b strings.Builder
 	for _, v := range list {
@@ -114,7 +114,7 @@ func show(r Range) string {
 	return "[" + quoted(r.Key) + "," + quoted(r.End) + ")"
 }
 
-// look says how a range is written in the API, and as a span.
+// look formats a range as in the API, and as a span.
 func look(r Range) string {
 	text := fmt.Sprintf("key %q end %q", r.Key, r.End)
 	if r.Empty() {
@@ -128,7 +128,7 @@ func look(r Range) string {
 	return text
 }
 
-// relation says how two ranges lie.
+// relation describes how two ranges relate.
 func relation(r, o Range) string {
 	switch {
 	case r.Covers(o) && o.Covers(r):

@@ -10,7 +10,7 @@ import (
 type Kept struct {
 	account *account
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	bytes   int
 	counted int // the part that the account has: whole multiples of keptStep
 }

@@ -26,7 +26,7 @@ type Limit struct {
 	refusals      *refusals
 	why           error
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the following fields
 	held      int
 	strangers crowd // connections without Vouch
 	known     crowd // the others

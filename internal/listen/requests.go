@@ -63,7 +63,7 @@ type Requests struct {
 	held          atomic.Int64  // by all
 	opens         *rate.Limiter // of calls, in all strangers
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the following fields
 	senders   map[*sender]struct{}
 	strangers crowd // calls of strangers in progress, by their senders
 	sites     *simplelru.LRU[string, *site]

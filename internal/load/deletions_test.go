@@ -99,7 +99,7 @@ func TestDeletions(t *testing.T) {
 	}
 }
 
-// TestOpenWatch says why a watch is not in place.
+// TestOpenWatch checks the reasons why a watch is not in place.
 func TestOpenWatch(t *testing.T) {
 	refused := &pb.WatchResponse{Created: true, Canceled: true, CancelReason: "no room"}
 	_, err := OpenWatch(t.Context(), &script{list: []*pb.WatchResponse{refused}}, []byte("a"), nil)

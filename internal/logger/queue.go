@@ -21,7 +21,7 @@ type Queue struct {
 	report func(lines uint64)
 	total  atomic.Uint64 // lines dropped since the start
 
-	mu      sync.Mutex    // guards what follows
+	mu      sync.Mutex    // guards the following fields
 	next    []byte        // lines that wait
 	running bool          // the goroutine
 	dropped uint64        // lines not reported yet

@@ -13,7 +13,7 @@ import (
 
 // pipe is a writer that blocks while nothing reads it, or fails.
 type pipe struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	text  bytes.Buffer
 	err   error
 	write func() // called by each Write; nil for nothing

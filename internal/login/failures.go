@@ -34,7 +34,7 @@ type Failures struct {
 	most int // in a row, per address; 0: no limit
 	now  func() time.Time
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the following fields
 	users     buckets
 	addresses buckets
 	known     buckets // by user and address of successful logins

@@ -32,7 +32,7 @@ type jsonWebTokens struct {
 	parser *jwt.Parser
 	times  *jwt.Validator // for the claims of a token
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	seen seen[claims]
 }
 

@@ -42,7 +42,7 @@ type simple struct {
 	now    func() time.Time
 	member uint64
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the following fields
 	key ed25519.PrivateKey
 	// used is true if tokens have been issued with the key.
 	used bool

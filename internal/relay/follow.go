@@ -63,7 +63,7 @@ type members struct {
 	// changes is called when a member is found or lost.
 	changes func(there bool)
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	now     *way       // nil for none
 	changed chan struct{}
 	why     error  // why there is none

@@ -42,7 +42,7 @@ type keeping struct {
 	began time.Time // time 0 of its clock
 	link  *channel.Link
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	agent   holder.Agent[*channel.Channel, place]
 	clients map[*channel.Channel]*tended
 	timer   *time.Timer

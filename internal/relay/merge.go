@@ -79,7 +79,7 @@ type merger struct {
 	count  *metrics
 	recent atomic.Int64 // bytes of recent in all groups
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	groups map[watchKey]*group
 	// By principal: until when its watches are not merged, and how many of them catch up.
 	apart    map[principal]time.Time

@@ -65,7 +65,7 @@ func testLarge(t *testing.T) {
 	}
 }
 
-// modest says that it is small.
+// modest is a message that reports a size of 0.
 type modest []byte
 
 func (m modest) Size() int                { return 0 }

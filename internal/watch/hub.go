@@ -103,7 +103,7 @@ type Hub[E Event] struct {
 	// mu held; a stream that reads it under its own mu finds all events up to it in its queues.
 	live atomic.Int64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	index   index[E]
 	streams int
 	waits   []wait[E]
@@ -277,7 +277,7 @@ func (h *Hub[E]) Stats() Stats {
 type backlog[E Event] struct {
 	limit Limit
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	parts  []part[E]  // before events
 	events []E
 	count  int // of the events in parts

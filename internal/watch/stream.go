@@ -96,7 +96,7 @@ type Stream[E Event] struct {
 	h    *Hub[E]
 	wake chan struct{} // capacity 1: the agenda is no longer empty
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	watchers map[int64]*watcher[E]
 	agenda   fifo[notice[E]]
 	nextID   int64

@@ -79,7 +79,7 @@ func (v *view) truth(r Request, from, to int64) (out []*event) {
 	return out
 }
 
-// inRange says it in the slowest way.
+// inRange reports whether a key is in a range, in the simplest way.
 func inRange(key, end, k string) bool {
 	switch end {
 	case "":

@@ -106,7 +106,7 @@ func (w *Wheel) checkInvariants() error {
 	return nil
 }
 
-// behind says that the last Advance was bounded and may have left something.
+// behind is set if the last Advance was bounded and may have left timers.
 func (w *Wheel) behind() bool { return w.elapsed != w.now || w.heads[firing] != nobody }
 
 func (w *Wheel) checkPlace(at int64, list int) error {

@@ -21,7 +21,7 @@ type worker struct {
 	c    *clientv3.Client
 	h    *history.History
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	rng  *rand.Rand
 	last int
 }

@@ -36,7 +36,7 @@ func TestLostMember(t *testing.T) {
 	elsewhere.shows("healthy")
 }
 
-// leads says whether the member leads.
+// leads reports whether the member leads.
 func (m *member) leads() bool {
 	m.Helper()
 	status := m.call("/v3/maintenance/status", nil)

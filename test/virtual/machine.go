@@ -23,7 +23,7 @@ type Machine struct {
 	// silent is set if the power failed: other machines get no reset.
 	silent atomic.Bool
 
-	mu      sync.Mutex    // guards what follows
+	mu      sync.Mutex    // guards the following fields
 	resumed chan struct{} // nil while the process is not stopped
 	rate    float64       // of the clock, relative to real time
 	since   time.Time     // start of the current rate

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// witnesses has the packages to mutate, each with the tests of others that should notice a mutant.
+// witnesses lists the packages to mutate, each with tests of other packages that should notice a
+// mutant.
 var witnesses = map[string][]Witness{
 	"lease":                    {simulator},
 	"internal/holder":          {simulator},
@@ -43,8 +44,8 @@ var witnesses = map[string][]Witness{
 	"client/contrib/nodes":     {},
 }
 
-// finished has the packages that were gone through: all but 3% of their mutants must die or be
-// listed in known.txt, whatever -least says.
+// finished lists the packages that have been reviewed: all but 3% of their mutants must die or be
+// listed in known.txt, whatever the value of -least.
 var finished = []string{
 	"client/cache", "client/lock", "client/members", "client/contrib/nodes", "client/contrib/pool",
 	"client/queue",
@@ -131,7 +132,7 @@ func (c *campaign) choose(all []Mutant) []int {
 	return chosen
 }
 
-// prepare compiles the witnesses of the chosen mutants, and runs them without a mutant.
+// prepare compiles the witnesses of the chosen mutants, and runs these witnesses without a mutant.
 func (c *campaign) prepare(
 	ctx context.Context, code *Code, chosen []int, work string,
 ) error {

@@ -18,8 +18,8 @@ const (
 
 // A Mutant is one change at one place.
 type Mutant struct {
-	// Name identifies the change, and is stable while the code is: package, function, source text,
-	// change, and #2 for another like it.
+	// Name identifies the change, and stays the same as long as the code does: package, function,
+	// source text, change, and #2 for another like it.
 	Name string
 	Pos  token.Position
 }
@@ -52,7 +52,7 @@ type changer struct {
 	names map[string]int
 
 	function string // the declared function being changed
-	// marks has the treatment of inner expressions.
+	// marks holds the treatment of inner expressions.
 	marks   map[ast.Expr]mark
 	mutants []Mutant
 	inserts []insertion

@@ -7,7 +7,7 @@ import (
 	"go/types"
 )
 
-// comparisons has the runtime's function for each comparison, and the mutant's operator.
+// comparisons maps each comparison to the runtime's function and the mutant's operator.
 var comparisons = map[token.Token]struct{ function, becomes string }{
 	token.LSS: {"Less", "with <="},
 	token.LEQ: {"LessEqual", "with <"},

@@ -29,7 +29,7 @@ type goPackage struct {
 	GoFiles                 []string
 }
 
-// list returns packages and all that they import.
+// list returns packages and everything that they import.
 func list(dirs []string) (map[string]goPackage, error) {
 	args := []string{"list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles"}
 	for _, d := range dirs {
@@ -54,13 +54,13 @@ func list(dirs []string) (map[string]goPackage, error) {
 	}
 }
 
-// Code has packages with all their mutants.
+// Code holds packages with all their mutants.
 type Code struct {
 	Mutants []Mutant // the number of the first is 1
 	Files   map[string][]byte
 }
 
-// Load makes the mutants of the packages in these directories of the module.
+// Load creates the mutants of the packages in these directories of the module.
 func Load(dirs []string) (*Code, error) {
 	all, err := list(dirs)
 	if err != nil {
@@ -79,7 +79,7 @@ func Load(dirs []string) (*Code, error) {
 	return code, nil
 }
 
-// add makes the mutants of one package.
+// add creates the mutants of one package.
 func (code *Code) add(fset *token.FileSet, im types.Importer, dir string, p goPackage) error {
 	var files []*ast.File
 	for _, name := range p.GoFiles {
@@ -101,7 +101,7 @@ func (code *Code) add(fset *token.FileSet, im types.Importer, dir string, p goPa
 	for _, f := range files {
 		path := fset.Position(f.Package).Filename
 		if filepath.Base(path) == "invariants.go" {
-			continue // checks for tests and the simulator, which find nothing in correct code
+			continue // checks for tests and the simulator, which never fail in correct code
 		}
 		source, err := os.ReadFile(path)
 		if err != nil {

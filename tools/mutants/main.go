@@ -1,5 +1,5 @@
 // Command mutants makes small changes to the code, one at a time, and reports those that no test
-// notices: they show promises that are not tested.
+// notices: these show that a promise is not tested.
 //
 //	go run -C tools/mutants . lease internal/holder   # all mutants of these packages
 //	go run -C tools/mutants . -part 3/90              # every 90th, starting with the fourth

@@ -45,7 +45,7 @@ type test struct {
 	reaches map[int]bool
 }
 
-// most limits the memory of a test, in KiB, because a mutant may use all there is.
+// most limits the memory of a test, in KiB, because a mutant may use up all memory.
 const most = 6 << 20
 
 // compile builds a witness's binary with all mutants.

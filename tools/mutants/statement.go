@@ -10,7 +10,7 @@ import (
 
 // statements makes mutants that leave out a statement of a list, or swap two neighbors.
 func (c *changer) statements(list []ast.Stmt) {
-	swapped := false // the statement before this one, with this one
+	swapped := false // whether the previous statement was swapped with this one
 	for i, s := range list {
 		if !c.canGo(s) {
 			swapped = false

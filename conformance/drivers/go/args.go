@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// args has the arguments of a request.
+// args holds the arguments of a request.
 type args map[string]any
 
 func (a args) has(key string) bool { return a[key] != nil }

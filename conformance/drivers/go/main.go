@@ -28,7 +28,7 @@ type request struct {
 // object is an answer.
 type object map[string]any
 
-// codes has the suite's names of errors. The first match counts.
+// codes holds the suite's names of errors. The first match counts.
 var codes = []struct {
 	err  error
 	code string

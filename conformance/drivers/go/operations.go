@@ -21,7 +21,7 @@ import (
 type driver struct {
 	jump atomic.Int64 // of the clock, in nanoseconds
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	client *client.Client
 	call   time.Duration
 	things map[string]any
@@ -321,12 +321,12 @@ func (d *driver) release(ctx context.Context, a args) (object, error) {
 	return nil, h.Release(ctx)
 }
 
-// runs has the sessions of a program that starts a new one after each loss.
+// runs holds the sessions of a program that starts a new one after each loss.
 type runs struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	starts  []*client.Session
 	changed chan struct{}
 }
@@ -440,7 +440,7 @@ func (d *driver) leader(ctx context.Context, a args) (object, error) {
 	return object{"leader": plainLeader(l)}, err
 }
 
-// changes has the changes of a leader.
+// changes holds the changes of a leader.
 type changes struct {
 	next func() (lock.LeaderInfo, error, bool)
 	stop func()

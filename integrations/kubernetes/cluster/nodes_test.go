@@ -41,7 +41,7 @@ type nodes struct {
 	acks, errors       atomic.Int64
 	conflicts, unknown atomic.Int64
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	acked []int64    // resource versions of all acknowledged updates
 	gap   time.Duration
 	gaps  []time.Duration // between two renewals of the same node

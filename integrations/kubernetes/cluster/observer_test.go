@@ -26,7 +26,7 @@ type watcher struct {
 	t      *testing.T
 	leases client.LeaseInterface
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the following fields
 	revision  int64
 	seen      map[int64]bool // versions of all events
 	skipped   [][2]int64     // after the first, up to the second: lists in place of events

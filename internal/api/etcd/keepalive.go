@@ -51,7 +51,7 @@ type keepAlive struct {
 	room    chan struct{} // capacity 1: open was lowered
 	permits permits
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	done []*renewal // outcomes to be sent
 	free []*renewal
 	// open counts the renewals in use.

@@ -24,7 +24,7 @@ type leaderGuard struct {
 	node     Node
 	interval time.Duration // between checks
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	streams map[*guardedStream]struct{}
 	looking chan struct{} // closed when there are no streams; nil if no goroutine checks
 }

@@ -38,7 +38,7 @@ type fakeNode struct {
 	hub  *watch.Hub[*api.Event]
 	view atomic.Pointer[fsm.View]
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	machine  *fsm.Machine
 	now      lease.Instant
 	status   Status

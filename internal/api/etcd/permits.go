@@ -25,7 +25,7 @@ type permits struct {
 	cancel  context.CancelFunc
 	looks   sync.WaitGroup // the goroutine that checks
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	closed  bool
 	unsure  []*renewal // undecided
 	looking bool       // a goroutine is checking them

@@ -15,7 +15,7 @@ import (
 // each lease once, and again when users or roles have changed. A lease that changes its holder gets
 // another token. A nil renewable remembers nothing. It is safe for concurrent use.
 type renewable struct {
-	mu  sync.Mutex                 // guards what follows
+	mu  sync.Mutex                 // guards the following fields
 	by  weak.Pointer[access.State] // weak: an idle stream must not keep old users and roles in memory
 	who access.Caller
 	of  map[lease.ID]lease.Token

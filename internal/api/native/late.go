@@ -8,7 +8,7 @@ import (
 // lates watches the renewals of all streams for those that take longer than partly. Very few do, so
 // all share one timer: starting and stopping a timer for each would cost more than the renewal.
 type lates struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	list  []late     // in the order of their times
 	timer *time.Timer
 }

@@ -14,7 +14,7 @@ import (
 
 // fakeLeader reports the leader that the test sets, or none.
 type fakeLeader struct {
-	leaderMu      sync.Mutex // guards what follows
+	leaderMu      sync.Mutex // guards the following fields
 	leader        uint64
 	leaderChanged chan struct{}
 	outage        string

@@ -26,7 +26,7 @@ import (
 // fakeNode is a member without a log: the real state machine behind a mutex. Tests set its fields
 // to inject failures.
 type fakeNode struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	machine  *fsm.Machine
 	now      lease.Instant
 	fail     error                          // of every proposal and every confirm round

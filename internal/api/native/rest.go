@@ -142,7 +142,7 @@ const maxPaused = 64
 // pauses holds the streams that pause. One goroutine waits, for all of them, for the events that
 // each would otherwise wait for.
 type pauses struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	streams map[*stream]struct{}
 	leader  <-chan struct{}
 	changed <-chan struct{}

@@ -137,7 +137,7 @@ type stream struct {
 	keeper    atomic.Uint64 // of the stream's groups of leases; 0 if it never had any
 	taking                  // belongs to the receiver: a goroutine, or during a rest the server
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	open    map[uint64]*request
 	done    []*request // to be sent
 	last    uint64     // the highest ID so far

@@ -29,7 +29,7 @@ type stream struct {
 	done    func()          // called at the end of the call
 	call    *intercept.Call // nil for a unary call
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	header  metadata.MD
 	sent    bool // the header was sent
 	trailer metadata.MD

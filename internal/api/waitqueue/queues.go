@@ -64,7 +64,7 @@ type Queues struct {
 	hub  *watch.Hub[*api.Event]
 	view func() *mvcc.View
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	queues  map[string]*queue
 	reading map[string]chan struct{} // queues being read; closed when done
 	live    int64                    // all queues have all events up to this revision

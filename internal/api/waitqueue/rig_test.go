@@ -85,7 +85,7 @@ func (m *member) remove(t testing.TB, key string) int64 {
 
 // recorder is a waiter that records its notifications.
 type recorder struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	list []News
 }
 

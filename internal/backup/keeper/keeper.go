@@ -31,7 +31,7 @@ type Keeper struct {
 	cfg Config
 	log *slog.Logger
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	stats    Stats
 	failures map[string]failure // current failures, by kind of work
 	// marks record when entries that are not copied yet were committed, oldest first.

@@ -31,7 +31,7 @@ type Issuer struct {
 	URL string
 
 	server *httptest.Server
-	mu     sync.Mutex               // guards what follows
+	mu     sync.Mutex               // guards the following fields
 	keys   map[string]crypto.Signer // by kid
 	asked  int
 	broken bool

@@ -74,7 +74,7 @@ type bundle struct {
 	MemberPages
 	profile time.Duration
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	files   map[string][]byte
 	missing []string
 }

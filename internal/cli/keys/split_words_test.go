@@ -34,7 +34,7 @@ func TestSplitWords(t *testing.T) {
 	}
 }
 
-// wordPattern says the same as splitWords by other means: the slow twin.
+// wordPattern is a slow equivalent of splitWords.
 var wordPattern = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|[^'"\s]\S*`)
 
 func slowSplit(line string) ([]string, error) {

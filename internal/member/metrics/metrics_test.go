@@ -54,8 +54,8 @@ func TestSlowCaches(t *testing.T) {
 	}
 }
 
-// TestManySlowCaches: all that were slow at one time are counted, some of them are named, and the
-// log says how many are not.
+// TestManySlowCaches checks that of many caches that are slow at once, all are counted, some are
+// named in the log, and the log has the number of the others.
 func TestManySlowCaches(t *testing.T) {
 	var text bytes.Buffer
 	m := New(slog.New(slog.NewTextHandler(&text, nil)))

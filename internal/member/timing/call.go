@@ -21,7 +21,7 @@ type Call struct {
 	traced          bool // make spans of its parts
 	own             bool // End ends its span
 
-	mu       sync.Mutex    // guards what follows
+	mu       sync.Mutex    // guards the following fields
 	took     *[parts]int64 // nil if nothing is known
 	waits    []partSpan    // become spans, if it is traced
 	first    int64         // of the first request to the core; 0 without one

@@ -26,7 +26,7 @@ type slowLog struct {
 	after int64 // nanoseconds
 	log   *slog.Logger
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	most   int        // maximum number of lines per window
 	logged int        // lines in this window
 	left   int        // omitted calls in this window

@@ -1,5 +1,5 @@
-// Package mutant is called only by code that the mutation tool has changed. Each call does what the
-// original code did, unless the environment variable [Active] has the number of its mutant. So one
+// Package mutant is called only by code that the mutation tool has changed. Each call behaves like
+// the original code unless the environment variable [Active] has the number of its mutant. So one
 // binary, compiled once, has all mutants.
 //
 // With the variable [Reached], the number of each mutant that is reached is written to the file of

@@ -3,7 +3,7 @@ package sample
 
 import "errors"
 
-// ErrFull says that there is no room.
+// ErrFull means that there is no room.
 var ErrFull = errors.New("sample: full")
 
 // A Shelf holds books up to its size.
@@ -28,12 +28,12 @@ func (s *Shelf) Put(n int) error {
 
 func (s *Shelf) write(text string) { s.Log = append(s.Log, text) }
 
-// Room tells how many books fit, at most the limit.
+// Room returns how many books fit, at most the limit.
 func (s *Shelf) Room(limit int) int {
 	return min(limit, s.Size-s.Books)
 }
 
-// Empty says whether there is no book.
+// Empty reports whether there is no book.
 func (s *Shelf) Empty() bool {
 	switch {
 	case s.Books == 0:
