@@ -174,11 +174,11 @@ func syncTimes(dir string) ([]time.Duration, error) {
 // syncs evaluates the durations of syncs, which must be sorted.
 func (d *doctor) syncs(took []time.Duration, election time.Duration) {
 	half, slow := took[len(took)/2], took[len(took)*99/100]
-	text := fmt.Sprintf("half of the syncs take less than %v, 99 of 100 less than %v",
+	text := fmt.Sprintf("syncs: median %v, 99th percentile %v",
 		half.Round(10*time.Microsecond), slow.Round(10*time.Microsecond))
 	switch {
 	case slow > election/2:
-		d.say(unfit, "disk", "%s: members would take this one for dead; use another disk", text)
+		d.say(unfit, "disk", "%s: other members would consider this one dead; use another disk", text)
 	case slow > 10*time.Millisecond:
 		d.say(advice, "disk", "%s: every write waits for one; give the member a disk of its own", text)
 	default:
@@ -215,7 +215,7 @@ func (d *doctor) machine(cfg *server.Config) {
 	if _, err := (*host.Host)(nil).Clock(); err != nil {
 		d.say(unfit, "clock", "%v", err)
 	} else {
-		d.say(fine, "clock", "it runs on while the machine sleeps")
+		d.say(fine, "clock", "it keeps running while the machine sleeps")
 	}
 	switch files, err := host.OpenFiles(); {
 	case err != nil:
@@ -240,13 +240,13 @@ func (d *doctor) port(what string, u url.URL) {
 	if strings.HasPrefix(u.Scheme, "unix") {
 		network, at = "unix", cmp.Or(u.Path, u.Host)
 		if _, err := os.Stat(at); err == nil {
-			d.say(fine, what, "%s is there: a member takes it over if nobody listens", at)
+			d.say(fine, what, "%s exists: a member replaces it if no process listens on it", at)
 			return
 		}
 	}
 	l, err := new(net.ListenConfig).Listen(context.Background(), network, at)
 	if err != nil {
-		d.say(advice, what, "%v: it is in use, unless this member runs already", err)
+		d.say(advice, what, "%v: it is in use, unless this member is already running", err)
 		return
 	}
 	_ = l.Close() // only opened as a test
@@ -292,7 +292,7 @@ func (d *doctor) expiry(what, file string, c *x509.Certificate) {
 	case left < 0:
 		d.say(unfit, what, "the certificate in %s has expired on %s", file, at)
 	case time.Now().Before(c.NotBefore):
-		d.say(unfit, what, "the certificate in %s is not valid before %s: look at the clock", file,
+		d.say(unfit, what, "the certificate in %s is not valid before %s: check the clock", file,
 			c.NotBefore.UTC().Format(time.DateTime))
 	case left < soon:
 		d.say(advice, what, "the certificate in %s expires on %s", file, at)
@@ -321,8 +321,8 @@ func (d *doctor) joined(at []string, cfg *server.Config, dial func() (cluster, e
 	defer cancel()
 	list, err := c.MemberList(ctx)
 	if err != nil {
-		d.say(advice, "cluster", "its members cannot be listed, so the way to their peer URLs was not "+
-			"looked at: %v", err)
+		d.say(advice, "cluster", "its members cannot be listed, so the connections to their peer URLs "+
+			"were not checked: %v", err)
 		return
 	}
 	for _, m := range list.Members {
@@ -349,7 +349,7 @@ func (d *doctor) reach(what, host string, cfg *server.Config) {
 	took := time.Since(began)
 	switch {
 	case err != nil:
-		d.say(advice, what, "%v: it does not run yet, or something is in the way", err)
+		d.say(advice, what, "%v: it is not running yet, or something blocks the connection", err)
 		return
 	case took > longestWay(cfg.Raft):
 		d.say(advice, what, "%s answers in %v: raise --heartbeat-interval and --election-timeout to "+

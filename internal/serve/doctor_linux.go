@@ -17,13 +17,13 @@ func (d *doctor) system(cfg *server.Config) {
 	}
 	var t unix.Timex
 	if state, err := unix.Adjtimex(&t); err == nil && state == unix.TIME_ERROR {
-		d.say(advice, "time", "nothing keeps the time of day right: leases do not need it, "+
+		d.say(advice, "time", "the time of day is not synchronized: leases do not need that, but "+
 			"certificates and logs do")
 	} else if err == nil {
-		d.say(fine, "time", "the time of day is kept right")
+		d.say(fine, "time", "the time of day is synchronized")
 	}
 	const pages = "/sys/kernel/mm/transparent_hugepage/enabled"
 	if text, err := os.ReadFile(pages); err == nil && strings.Contains(string(text), "[always]") {
-		d.say(advice, "huge pages", "always: a member takes more memory so; write madvise to %s", pages)
+		d.say(advice, "huge pages", "always: a member then uses more memory; write madvise to %s", pages)
 	}
 }

@@ -38,7 +38,7 @@ var inFile = map[string]map[string]string{
 // ignoredInFile lists the names in etcd's configuration file that have no flag, and the reason why
 // they have no effect here.
 var ignoredInFile = map[string]string{
-	"discovery-config": noDiscovery, "socket-options": "one process has a port",
+	"discovery-config": noDiscovery, "socket-options": "each port belongs to one process",
 	"client-transport-security.skip-client-san-verification": "host names in clients' " +
 		"certificates are checked only against client-cert-allowed-hostname",
 	"proxy": noProxy, "proxy-failure-wait": noProxy, "proxy-refresh-interval": noProxy,
@@ -131,7 +131,7 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 			all = append(all, setting{name: name.Value, flag: name.Value, line: name.Line, value: value})
 			continue
 		case line != 0:
-			fail(name.Line, "%s is given already, as %[1]s in line %d", name.Value, line)
+			fail(name.Line, "%s is already set, as %[1]s in line %d", name.Value, line)
 			continue
 		}
 		sections[name.Value] = name.Line
@@ -171,7 +171,7 @@ func (f *flags) vetSettings(all []setting, fail func(int, string, ...any)) []set
 			continue
 		}
 		if other, twice := first[s.flag]; twice && s.flag != "" {
-			fail(s.line, "%s is given already, as %s in line %d", s.name, other.name, other.line)
+			fail(s.line, "%s is already set, as %s in line %d", s.name, other.name, other.line)
 			continue
 		}
 		first[s.flag] = s

@@ -131,7 +131,7 @@ func TestMistakesInFile(t *testing.T) {
 		"version: true":                     `unknown setting "version"`,
 		"config-file: x":                    `unknown setting "config-file"`,
 		"client-transport-securty: {}":      `did you mean "client-transport-security"?`,
-		"name: a\nname: b":                  ":2: name is given already, as name in line 1",
+		"name: a\nname: b":                  ":2: name is already set, as name in line 1",
 		"peer-transport-security: 5":        ":1: peer-transport-security holds settings",
 		"snapshot-count: many":              ":1: invalid value for snapshot-count: it must be an integer",
 		`snapshot-count: "5"`:               "it must be an integer, without quotes",
@@ -159,11 +159,11 @@ func TestMistakesInFile(t *testing.T) {
 		"peer-transport-security:\n  cert_file: b": `:2: unknown setting "cert_file" in ` +
 			`peer-transport-security; did you mean "cert-file"?`,
 		"cert-file: a\nclient-transport-security:\n  cert-file: b": ":3: client-transport-security." +
-			"cert-file is given already, as cert-file in line 1",
+			"cert-file is already set, as cert-file in line 1",
 		"peer-transport-security:\n  cert-file: a\npeer-transport-security: {key-file: b}": ":3: " +
-			"peer-transport-security is given already, as peer-transport-security in line 1",
+			"peer-transport-security is already set, as peer-transport-security in line 1",
 		"client-transport-security:\nclient-transport-security:\n": ":2: client-transport-security " +
-			"is given already",
+			"is already set",
 	} {
 		o := try(t, nil, "--config-file", file(t, text), "--snapshot-count", "7")
 		var usage *exitError

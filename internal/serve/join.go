@@ -75,7 +75,7 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 		return nil, nil
 	}
 	if f.given["initial-cluster"] {
-		return nil, usageError("--join asks the cluster who its members are; " +
+		return nil, usageError("--join asks the cluster for its members; " +
 			"leave --initial-cluster out")
 	}
 	j := &joiner{
