@@ -183,7 +183,7 @@ func (a commands) leaseGrant() app.Command {
 			ms, err := app.ParseTTL(args[0])
 			switch {
 			case f.set.Changed("name") && f.name == "":
-				return app.BadArgs("--name is empty: without a name the lease would exclude nobody")
+				return app.BadArgs("--name is empty: without a name the lease would exclude no other holder")
 			case !f.native() && notSeconds == nil: // the server decides
 				return a.Ask(a.CommandContext,
 					func(ctx context.Context, c *clientv3.Client) (app.Answer, error) {

@@ -144,7 +144,7 @@ func (a commands) runBench(s *reportFlags, r *load.Remote, conns int) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	left := "what it made is taken away"
+	left := "its keys and leases were removed"
 	if rep.Left > 0 {
 		left = fmt.Sprintf("%d of its leases are left, and end within ten minutes", rep.Left)
 	}
@@ -178,7 +178,7 @@ func benchReport(rep load.Report) report {
 		})
 	}
 	sh.Sentences = append(sh.Sentences,
-		"Of expire the milliseconds are how late the end of a lease of 2 s was seen.")
+		"For expire, the milliseconds are how late the end of a lease of 2 s was seen.")
 	if !costs {
 		sh.Sentences = append(sh.Sentences, "The servers' /metrics could not be read, so there is no "+
 			"CPU time.")

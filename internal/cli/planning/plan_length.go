@@ -143,8 +143,8 @@ func (a commands) measureWeather(l *lengthFlags) error {
 	w.Loss = max(w.Loss, float64(saw.Lost)/float64(saw.Sent))
 	read := func(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 	l.note("Measured for %v at %s: %d renewals, %d lost, half of them within %s, the slowest %s; "+
-		"%d pauses of this process, the longest %s. So short a time shows nothing that happens once "+
-		"a day: the pauses above count beside these.",
+		"%d pauses of this process, the longest %s. So short a measurement misses what happens once "+
+		"a day, so the pauses above are counted as well.",
 		saw.Took.Round(time.Second), conn.endpoints[0], saw.Sent, saw.Lost,
 		read(saw.RoundTrip.Quantile(0.5)), read(saw.RoundTrip.Max()),
 		saw.Pauses.Count(), read(saw.Pauses.Max()))

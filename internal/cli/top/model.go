@@ -307,7 +307,7 @@ const helpText = `
   esc           clear the filter
   q, ctrl+c     quit
 
-  left    what the cluster said last, less the time since it was asked
+  left    time left in the last report, minus the time since the request
   silent  less than half of the TTL was left; expiring: less than a quarter
   p99     of the last minute`
 
