@@ -118,7 +118,7 @@ func checkRenewRef(r *pb.LeaseRef) error {
 
 func checkRefs(list []*pb.LeaseRef, check func(*pb.LeaseRef) error) error {
 	if len(list) > maxBatch {
-		return invalid("%d leases, %d are the most", len(list), maxBatch)
+		return invalid("%d leases, the limit is %d", len(list), maxBatch)
 	}
 	for i, r := range list {
 		if err := check(r); err != nil {
@@ -134,13 +134,13 @@ func checkRenew(r *pb.RenewRequest) error {
 	case n > 0 && len(r.Leases) > 0:
 		return invalid("leases and ids are both given")
 	case n > maxBatch:
-		return invalid("%d ids, %d are the most", n, maxBatch)
+		return invalid("%d ids, the limit is %d", n, maxBatch)
 	case len(r.Tokens) != 0 && len(r.Tokens) != n:
 		return invalid("%d tokens for %d ids", len(r.Tokens), n)
 	case n+len(r.Leases) > 0 && len(r.Groups)+len(r.Leave) > 0:
 		return invalid("leases and groups are both given")
 	case len(r.Groups)+len(r.Leave) > maxBatch:
-		return invalid("%d groups and leases that leave, %d are the most",
+		return invalid("%d groups and leases that leave, the limit is %d",
 			len(r.Groups)+len(r.Leave), maxBatch)
 	}
 	for i, id := range r.Ids {

@@ -230,7 +230,7 @@ func TestInvalidRequests(t *testing.T) {
 		"ids[1]: the lease's id must be above zero, not -5": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Ids: []int64{1, -5}})
 		},
-		"10001 ids, 10000 are the most": func(ctx context.Context) (any, error) {
+		"10001 ids, the limit is 10000": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Ids: make([]int64, 10_001)})
 		},
 		"10001 leases": func(ctx context.Context) (any, error) {

@@ -104,7 +104,7 @@ func take(fs *pflag.FlagSet, query string) error {
 	}
 	for name := range values {
 		if fs.Lookup(name) == nil {
-			return wrong("question", "leave it out", "has an input %q too many", name)
+			return wrong("question", "leave it out", "has an unknown input %q", name)
 		}
 	}
 	fs.VisitAll(func(f *pflag.Flag) {
