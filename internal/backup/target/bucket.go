@@ -41,7 +41,7 @@ func newBucket(u *url.URL, credentialsFile string) (*bucket, error) {
 		return nil, fmt.Errorf("%w: s3://%s%s: %s", errURL, u.Host, u.Path, why)
 	}
 	if u.User != nil {
-		return bad("credentials do not belong into it, since it is shown; give them in the " +
+		return bad("it must not contain credentials, since it is shown; give them in the " +
 			"variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in a file")
 	}
 	if u.Host == "" {
@@ -56,7 +56,7 @@ func newBucket(u *url.URL, credentialsFile string) (*bucket, error) {
 	}
 	for name := range q {
 		if name != "endpoint" && name != "region" {
-			return bad(fmt.Sprintf("unknown parameter %q; there are endpoint and region", name))
+			return bad(fmt.Sprintf("unknown parameter %q; the parameters are endpoint and region", name))
 		}
 	}
 	at := &url.URL{Scheme: "https", Host: "s3.amazonaws.com"}
@@ -144,7 +144,7 @@ func (r role) RetrieveWithCredContext(c *credentials.CredContext) (credentials.V
 	if err != nil {
 		return v, fmt.Errorf("there are no credentials; set AWS_ACCESS_KEY_ID and "+
 			"AWS_SECRET_ACCESS_KEY, or give a file with --backup-credentials-file (this machine has "+
-			"no role, either: %w)", withoutURL(err))
+			"no role either: %w)", withoutURL(err))
 	}
 	return v, nil
 }
@@ -167,7 +167,7 @@ func (b *bucket) explain(err error) error {
 	case !errors.As(err, &e):
 		return fmt.Errorf("%s: %w", b, withoutURL(err))
 	case e.Code == minio.NoSuchBucket:
-		return fmt.Errorf("%s: there is no such bucket; make it first", b)
+		return fmt.Errorf("%s: there is no such bucket; create it first", b)
 	case e.StatusCode == http.StatusNotFound:
 		return fmt.Errorf("%s: %w", b, ErrNotFound)
 	case e.StatusCode == http.StatusForbidden || e.StatusCode == http.StatusUnauthorized:

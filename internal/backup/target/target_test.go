@@ -479,7 +479,7 @@ func TestOpenRefuses(t *testing.T) {
 		"ftp://host/dir":                 "s3://BUCKET",
 		"file://host/dir":                "file:///DIRECTORY",
 		"s3:///prefix":                   "names no bucket",
-		"s3://id:secret@bucket":          "credentials do not belong",
+		"s3://id:secret@bucket":          "must not contain credentials",
 		"s3://b":                         "shorter than 3",
 		"s3://bbb?secret_key=secret":     "unknown parameter",
 		"s3://bbb?endpoint=host:9000":    "not http://HOST:PORT",
