@@ -52,7 +52,7 @@ func (b *build) packages(t target, docs files.Contents) error {
 			Maintainer: "The Leasehold authors <packages@leasehold.dev>", Vendor: "Leasehold",
 			Homepage: "https://leasehold.dev",
 			Description: "Lease service that speaks the etcd v3 API\n" +
-				"It grants promises for a bounded time, keeps keys attached to them, and tells\n" +
+				"It grants leases, stores the keys attached to them, and notifies\n" +
 				"watchers when a lease ends: for locks, elections, membership and caches.",
 			Overridables: nfpm.Overridables{
 				Contents: append(contents, docs...),

@@ -22,7 +22,7 @@ func (q *cachesQuestion) Flags(fs *pflag.FlagSet) {
 		"under way")
 	fs.DurationVar(&v.Processing, "processing", time.Millisecond, "how long each end works on a "+
 		"message")
-	fs.DurationVar(&v.Skew, "skew", 100*time.Millisecond, "what clocks may differ by")
+	fs.DurationVar(&v.Skew, "skew", 100*time.Millisecond, "how much clocks may differ")
 	fs.DurationVar(&v.Term, "term", 0, "term to give figures for (default: the recommended one)")
 	fs.DurationVar(&v.LongestWait, "longest-wait", 5*time.Second,
 		"how long a write may wait for a cache that is dead: the --lease-max-cache-ttl of the "+

@@ -31,7 +31,7 @@ func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 	fs.DurationSliceVar(&q.ttls, "ttls", nil, "length of each lease, instead of the rule of thumb")
 	fs.Lookup("ttls").DefValue = "" // none
 	fs.Float64Var(&q.part, "renew-share", 0.5, "when leases are renewed, as a share of their length")
-	fs.DurationVar(&q.base, "recovery", 0, "what the first level takes to elect, beside its lease")
+	fs.DurationVar(&q.base, "recovery", 0, "how long the first level takes to elect, besides its lease")
 	fs.DurationVar(&h.RoundTrip, "rtt", 0, "longest round trip of a request")
 	fs.DurationVar(&h.Retry, "retry", 0, "time between attempts to renew")
 	fs.Float64Var(&h.Drift, "drift", 0, "bound of the difference in rate of two clocks")

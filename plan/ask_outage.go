@@ -25,7 +25,7 @@ func holderFlags(fs *pflag.FlagSet, h *Holder) {
 	fs.DurationVar(&h.RoundTrip, "rtt", DefaultRoundTrip, "longest round trip of a request")
 	fs.DurationVar(&h.Retry, "retry", DefaultRetry,
 		"how long after a renewal without an answer the next is sent")
-	fs.DurationVar(&h.Margin, "margin", 0, "what the holder takes off its own valid until")
+	fs.DurationVar(&h.Margin, "margin", 0, "how much the holder subtracts from its own valid until")
 	fs.Float64Var(&h.Drift, "drift", DefaultDrift,
 		"bound of the difference in rate of two clocks: 0.001 is a thousandth")
 }

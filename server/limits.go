@@ -47,7 +47,7 @@ func (l *Limits) check() error {
 		rule{badOps, fmt.Sprintf("--max-txn-ops must be at least 1 and at most %d", maxTxnOps)},
 		rule{l.MaxRequestBytes < 1, "--max-request-bytes must be at least 1"},
 		rule{q > 0 && q < fsm.MinQuota, fmt.Sprintf("--quota-backend-bytes %d is too little: seven "+
-			"members and what is kept for clients in any case take up to %d bytes, and there must be "+
+			"members and the records that are always kept for clients take up to %d bytes, and there must be "+
 			"room for keys and leases; set at least %d, or a negative number for no quota",
 			q, fsm.MinQuota/3, fsm.MinQuota)},
 		rule{!badOps && l.MaxRequestBytes > replica.MaxCommand-growth, fmt.Sprintf(

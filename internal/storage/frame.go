@@ -195,7 +195,7 @@ func (m *image) next(c *cursor) (frame, bool, error) {
 	end := f.at + int64(sectorsOf(len(f.payload)))*sectorBytes
 	for at := end; at < f.at+f.size; at += sectorBytes {
 		if state, _, _, _ := m.sector(at); state == own || state == damaged {
-			return frame{}, false, m.damage(at, "a sector behind commit %d is not empty", f.commit)
+			return frame{}, false, m.damage(at, "a sector after commit %d is not empty", f.commit)
 		}
 	}
 	c.pass(&f)

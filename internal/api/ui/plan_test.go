@@ -109,7 +109,7 @@ func TestBadPlans(t *testing.T) {
 		"outage?ttl=-1s":                             "give a time such as 10s",
 		"outage?drift=NaN":                           "from 1e-9 to 1e12",
 		"outage?drift=1&ttl=10s":                     "clock drift",
-		"outage?reads=1":                             `"reads" too many`,
+		"outage?reads=1":                             `unknown input "reads"`,
 		"outage?ttl=%zz":                             "name=value pairs",
 		"outage?silent=perhaps":                      "give true or false",
 		"outage?issuer=<b>":                          "choose leasehold",
@@ -131,7 +131,7 @@ func TestBadPlans(t *testing.T) {
 		"length?ttls=1s" + strings.Repeat(",1s", 20): "no more than twenty",
 		"length?losses=0":                            "nothing is never lost",
 		"length?loss=1":                              "loss of requests",
-		"length?rtt-file=/etc/hosts":                 `"rtt-file" too many`,
+		"length?rtt-file=/etc/hosts":                 `unknown input "rtt-file"`,
 	} {
 		w := ask(New(Offer{}), "GET", prefix+plans+query)
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) ||
