@@ -24,7 +24,8 @@ type HTTP struct {
 	// rebinding; "*" is all. Default none: all names, but at a loopback address only IP
 	// addresses, localhost and the hosts of AdvertiseClient.
 	HostWhitelist []string
-	// Collectors are metrics of the process, shown at /metrics beside the member's. Default none.
+	// Collectors are metrics of the process, shown at /metrics together with the member's. Default
+	// none.
 	Collectors []prometheus.Collector
 }
 

@@ -107,9 +107,9 @@ func (p *peers) stream(
 	return bytes, err
 }
 
-// Snapshot implements transport.Handler. It receives a snapshot into memory and onto the disk,
-// beside the database, offers it to the core, and returns when it is the newest on disk and the
-// state. Until then the old ones remain.
+// Snapshot implements transport.Handler. It receives a snapshot into memory and into a file on
+// disk, offers it to the core, and returns once the snapshot is the newest on disk and has become
+// the state. Until then the old ones remain.
 func (p *peers) Snapshot(
 	ctx context.Context, from uint64, header []byte, next func() ([]byte, error),
 ) error {

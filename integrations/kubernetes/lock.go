@@ -2,8 +2,8 @@
 // that is based on a Leasehold lease.
 //
 // client-go's own lock compares timestamps and relies on the leader to stop: a leader that was
-// paused, or whose clock jumped, continues to work beside its successor until it notices. With a
-// [Lock]
+// paused, or whose clock jumped, continues to work at the same time as its successor until it
+// notices. With a [Lock]
 //
 //   - nobody can lead before the leader's lease has ended, which the cluster decides;
 //   - the context of a leader's work ends before that, by the leader's own clock: see

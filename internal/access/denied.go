@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// A DeniedError is an ErrPermissionDenied that tells the caller, and only the caller, what
-// permission it lacks. It discloses only keys and names that the caller sent or may see.
+// A DeniedError is an ErrPermissionDenied that names the missing permission to the caller, and only
+// to the caller. It discloses only keys and names that the caller sent or may see.
 type DeniedError struct {
 	// User and Roles describe the caller.
 	User  string

@@ -26,7 +26,7 @@ func (p Place) before(q Place) bool {
 }
 
 // History identifies the history of one cluster. A restore begins another one: the restored cluster
-// keeps the ID of the cluster that made the backup, which may continue beside it.
+// keeps the ID of the cluster that made the backup, which may still be running.
 type History struct {
 	Cluster uint64
 	Restore uint64 // the ID of the restore that began the history; 0 if none did

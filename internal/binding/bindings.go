@@ -32,7 +32,7 @@ type Bindings struct {
 	cancel context.CancelFunc
 	group  sync.WaitGroup // of fetches
 
-	mu     sync.Mutex // guards what follows, and changes of now
+	mu     sync.Mutex // guards the following fields, and changes of now
 	text   []byte     // of the file in force
 	loaded time.Time  // when text was read
 	failed string     // why a later version was rejected

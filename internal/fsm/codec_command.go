@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Flags that say how a command names a lease. The command's own flags are above them.
+// Flags for the way in which a command names a lease. The command's own flags are above them.
 const (
 	refID byte = 1 << iota
 	refName

@@ -86,7 +86,7 @@
 //	range       of a hold: key text, end text
 //	permission  kind (one byte: of keys 0 read, 1 write, 2 both; of names of leases 16 see,
 //	            17 hold, 18 manage), key, end
-//	limits      scope (one byte: 0 everybody, 1 a role, 2 a user), its name text, list of resource
+//	limits      scope (one byte: 0 everyone, 1 a role, 2 a user), its name text, list of resource
 //	            (one byte: 0 leases, 1 keys on leases, 2 bytes, 3 rate) and limit sv (0 if none is
 //	            set, -1 for no limit)
 //	terms       of a lease: flags 1 name, 2 owner, 4 request, 8 labels, 16 more; ID 8, TTL sv,
@@ -95,7 +95,7 @@
 //	            [lock delay sv], [secret], [principal]]
 //	lease       flags 1 delayed, 2 remaining; terms, token uv, stamp uv, [remaining sv]
 //	member      flags 1 learner, 2 incarnation, 4 versions, 8 quota, 16 key; ID 8,
-//	            [incarnation 8], [oldest and newest cluster version that it speaks, a byte each],
+//	            [incarnation 8], [oldest and newest cluster version that it supports, a byte each],
 //	            [quota sv, not 0, negative for none], [public key of its tokens], name, list of
 //	            peer URLs, list of client URLs
 //

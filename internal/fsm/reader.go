@@ -81,7 +81,7 @@ func (r *Reader) Release() {
 	r.groups, r.commands = emptied(r.groups), emptied(r.commands)
 }
 
-// keptMost is how many items of each kind a Reader keeps memory for.
+// keptMost is the number of items of each kind for which a Reader keeps memory.
 const keptMost = 1024
 
 func emptied[T any](s []T) []T {

@@ -74,8 +74,8 @@ func (l *sessionOwners) count(o *sessionOwner, sessions int, bytes int64) {
 	}
 }
 
-// victim returns the owner that loses a session when another one needs room: the other itself,
-// unless some owner has more. So no owner loses a session to one that has more.
+// victim returns the owner that loses a session when an owner needs room for one: that owner
+// itself, unless another has more. So no owner loses a session to one that has more.
 func (l *sessionOwners) victim(needs *sessionOwner, by measure) *sessionOwner {
 	if most := l.ranked[by].list[0]; most.has(by) > needs.has(by) {
 		return most

@@ -440,7 +440,7 @@ func (r *restorer) all() iter.Seq[mvcc.Record] {
 	}
 }
 
-// unexpected reports an unexpected record, or none at all (0) where a snapshot ends early.
+// unexpected returns an error for an unexpected record, or for a snapshot that ends early (tag 0).
 func (r *restorer) unexpected(tag byte) {
 	switch {
 	case tag > tagLast:

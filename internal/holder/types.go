@@ -99,7 +99,7 @@ type Batch struct {
 	// Seq is in the answers. It is higher than in every earlier batch.
 	Seq    uint64
 	Leases []Ref
-	// Groups are to be renewed after the leases in Leave have left their groups.
+	// Groups must be renewed after the leases in Leave have left their groups.
 	Groups []lease.GroupID
 	Leave  []lease.ID
 	// Waited is the longest time for which a lease of the batch has waited for the answer to an

@@ -78,7 +78,7 @@ type Answers struct {
 	mostOpen        int64          // streams
 	open            atomic.Int64   // streams and calls
 
-	mu       sync.Mutex // guards what follows, and all accounts
+	mu       sync.Mutex // guards the following fields, and all accounts
 	unread   int64
 	guessed  int64                 // the part of unread whose size is not known yet
 	accounts map[*account]struct{} // accounts with a connection and unread answers or waiters

@@ -100,8 +100,7 @@ func (p *Passwords) Hash(ctx context.Context, password string) ([]byte, error) {
 // Login is an attempt to log in with a password.
 type Login struct {
 	User, Password string
-	// Address identifies the origin of the login. It must be something of which no client can have
-	// many.
+	// Address identifies the origin of the login. A client must not be able to have many of them.
 	Address string
 	// Hash is the hash of the user's password, or nil if there is none.
 	Hash []byte

@@ -37,7 +37,7 @@ type Config struct {
 	HTTP web.Settings
 	// Logger receives the relay's log. Default: no log. Its handler must not block.
 	Logger *slog.Logger
-	// Collectors are metrics of the process, shown at /metrics beside the relay's.
+	// Collectors are metrics of the process, shown at /metrics together with the relay's.
 	Collectors []prometheus.Collector
 	// Host is for tests of this module. Default: this machine.
 	Host *host.Host

@@ -118,7 +118,7 @@ type group struct {
 	ask    *pb.WatchRequest
 	all    int // guarded by the merger's mu
 
-	mu      sync.Mutex // guards what follows; after the merger's
+	mu      sync.Mutex // guards the following fields; after the merger's
 	merged  int        // watches without events of their own
 	joined  map[*follower]struct{}
 	channel *channel.Channel // of the shared watch; nil for none

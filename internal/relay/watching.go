@@ -26,7 +26,7 @@ type watching struct {
 
 	caller *caller // belongs to the upward direction; nil until needed
 
-	mu    sync.Mutex // guards what follows; after that of a group
+	mu    sync.Mutex // guards the following fields; locked after a group's mu
 	open  map[uint64]*follower
 	list  []message
 	bytes int           // of list
@@ -134,7 +134,7 @@ func (w *watching) news() <-chan struct{} {
 }
 
 // down tracks a member's messages about watches before they are sent. It returns the watches that
-// have begun; they join once the message was sent.
+// have begun; they join once the message has been sent.
 func (w *watching) down(b []byte) (begun []*follower) {
 	if w == nil || !w.has() {
 		return nil

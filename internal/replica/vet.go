@@ -146,7 +146,7 @@ type contradiction string
 // contradictions are prefixes of the library's formats for contradictions.
 var contradictions = [...]string{"tocommit(%d) is out of range", "entry %d conflict with committed"}
 
-// discerning is a logger that tells contradictions from the library's other panics.
+// discerning is a logger that distinguishes contradictions from the library's other panics.
 type discerning struct{ raft.Logger }
 
 // Panicf implements raft.Logger.

@@ -39,7 +39,7 @@ func (l *joinLogin) check(joins bool) error {
 type joinToken struct {
 	joinLogin
 
-	mu    sync.Mutex // guards what follows; held during a login
+	mu    sync.Mutex // guards the following fields; held during a login
 	token string
 }
 

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// An FS is the file system of a data directory. Names are paths of the operating system. The list
-// of a directory is durable after the Sync of its Dir, the content of a file after its own Sync.
+// An FS is the file system of a data directory. Names are paths of the operating system. The
+// entries of a directory are durable after the Sync of its Dir, and the content of a file after the
+// file's own Sync.
 type FS interface {
 	// MkdirAll creates a directory and its parents.
 	MkdirAll(dir string) error
@@ -24,9 +25,9 @@ type FS interface {
 	Rename(from, to string) error
 	Remove(name string) error
 	OpenDir(name string) (Dir, error)
-	// Lock prevents others from locking the file, which it creates, until the Closer is closed. A
-	// shared lock excludes only locks that are not shared, and creates nothing. The error is
-	// ErrLocked if the file is locked by another process or caller.
+	// Lock creates a file if there is none, and locks it until the Closer is closed. A shared lock
+	// excludes only locks that are not shared, and creates no file. The error is ErrLocked if the
+	// file is locked by another process or caller.
 	Lock(name string, shared bool) (io.Closer, error)
 }
 
@@ -36,7 +37,7 @@ type Dir interface {
 	Sync() error
 }
 
-// syncDir makes the list of a directory durable.
+// syncDir makes the entries of a directory durable.
 func syncDir(fs FS, name string) error {
 	d, err := fs.OpenDir(name)
 	if err != nil {
@@ -51,8 +52,8 @@ type File interface {
 	io.WriterAt
 	io.Closer
 	Size() (int64, error)
-	// Sync makes all writes durable. After an error it is unknown which writes are durable, and a
-	// second call does not find out.
+	// Sync makes all writes durable. After an error it is unknown which writes are durable, even if
+	// a second call succeeds.
 	Sync() error
 	// WriteSync overwrites whole blocks, durably. Other writes still need a Sync. After an error it
 	// is unknown what is durable.

@@ -17,7 +17,7 @@ import (
 const (
 	logDir       = "log"
 	lockFile     = "lock"     // in logDir
-	identityFile = "identity" // beside logDir
+	identityFile = "identity" // next to logDir
 	etcdDir      = "member"   // of etcd, in the same place
 	tempSuffix   = ".tmp"
 )

@@ -37,8 +37,8 @@ func (t *Transport) received(from uint64, bytes int) {
 }
 
 // Ask requests an answer from another member's process, and does not wait. Config.RoundTrip is
-// called if the answer arrives. Handlers are not involved on either side. A member without a
-// connection is not asked.
+// called if the answer arrives. Handlers are not involved on either side. Nothing is sent to a
+// member without a connection.
 func (t *Transport) Ask(member uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -88,7 +88,7 @@ type timer struct {
 	expiring      bool
 }
 
-// A renewal is a renewal in flight.
+// A renewal is a request in flight.
 type renewal struct {
 	sent      byte // instant, from 1
 	at        byte // server that received it, from 1

@@ -121,7 +121,7 @@ type Request struct {
 	Token lease.Token
 	// After is the number of the last event that the client has received.
 	After uint64
-	// If Cache is set, the result is to be cacheable.
+	// If Cache is set, the client wants to cache the result.
 	Cache *replica.Fill
 	// Serializable reads the member's state without a confirm round.
 	Serializable bool

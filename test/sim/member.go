@@ -292,7 +292,7 @@ func (p *process) observe() {
 
 func (p *process) answer(out *replica.Output) {
 	for _, q := range out.Proposals {
-		if c, ok := q.Owner.(*call); ok { // a planted fault may answer what no one asked
+		if c, ok := q.Owner.(*call); ok { // a planted fault may answer without a request
 			c.proposed(p, q)
 		}
 	}

@@ -1,8 +1,8 @@
 // Package cluster runs Kubernetes' API server on Leasehold, as real processes: with a shard for
-// node leases beside a store for everything else, and with Leasehold as the only store. Members and
-// the API server are killed, and the store is restored from a snapshot, while workers renew node
-// leases as kubelets do. The tests check that no acknowledged update is lost, that resource
-// versions never go back, and that an informer converges.
+// node leases in addition to a store for everything else, and with Leasehold as the only store.
+// Members and the API server are killed, and the store is restored from a snapshot, while workers
+// renew node leases as kubelets do. The tests check that no acknowledged update is lost, that
+// resource versions never go back, and that an informer converges.
 //
 //	LEASEHOLD_CAMPAIGN=1 go -C integrations/kubernetes test -v -count 1 ./cluster
 //

@@ -17,7 +17,7 @@ type look struct {
 	isDue bool
 }
 
-// lookLocked schedules a look for a time, unless there is an earlier one.
+// lookLocked schedules a check at a given time, unless an earlier one is scheduled.
 func (t *stream) lookLocked(now, at time.Time) {
 	l := &t.look
 	if !l.at.IsZero() && !at.Before(l.at) {
@@ -39,7 +39,7 @@ func (t *stream) lookIsDue() {
 	t.waker.wake()
 }
 
-// lookForWatches schedules the next look for the watches.
+// lookForWatches schedules the next check for the watches.
 func (t *stream) lookForWatches(w *watches, now time.Time) {
 	if at, ok := w.nextLook(now); ok {
 		t.mu.Lock()

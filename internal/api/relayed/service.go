@@ -115,7 +115,7 @@ type relay struct {
 	unary  grpc.UnaryServerInterceptor
 	stream intercept.Stream
 
-	mu      sync.Mutex // guards what follows, and all clients
+	mu      sync.Mutex // guards the following fields, and all clients
 	clients map[string]*client
 	calling sync.WaitGroup
 	closed  bool // no more calls begin

@@ -90,7 +90,7 @@ type Options struct {
 	UI http.Handler
 	// Pprof serves /debug/pprof/.
 	Pprof bool
-	// CORS lists the origins, beside its own, whose pages may call this port from a browser.
+	// CORS lists the origins, besides its own, whose pages may call this port from a browser.
 	CORS []string
 	// HostWhitelist lists the hosts that unencrypted requests may name. "*" means all. If it is
 	// empty all are allowed, except that at a loopback address only addresses, localhost and Hosts

@@ -15,8 +15,8 @@ import (
 // knownBy is an identity that reports how the caller was authenticated.
 type knownBy interface {
 	api.Identity
-	// knownByToken reports whether a token was verified. A token beside a certificate is not
-	// verified while access control is disabled.
+	// knownByToken reports whether a token was verified. A token that is sent with a certificate is
+	// not verified while access control is disabled.
 	knownByToken() bool
 }
 
