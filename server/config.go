@@ -109,7 +109,7 @@ type Cluster struct {
 	State string
 	// FoundersWait is how long a founder waits for unreachable founders before it founds the
 	// cluster with a majority. An absent founder may belong to a cluster whose data the others have
-	// lost. 0: forever. Default 30 s.
+	// lost. 0 means forever. Default 30 s.
 	FoundersWait time.Duration
 	// StrictReconfigCheck refuses membership changes that would lose the quorum.
 	// Default true.

@@ -60,7 +60,7 @@ func defaultAccess() Access {
 	}
 }
 
-// check returns what is wrong with the settings.
+// check returns the errors in the settings.
 func (a *Access) check() error {
 	return errors.Join(broken(
 		rule{a.TokenTTL <= 0, "--auth-token-ttl must be above 0"},

@@ -10,9 +10,9 @@ import (
 type HTTP struct {
 	// Gateway serves the JSON gateway under /v3/. Default true.
 	Gateway bool
-	// UI configures the page for people under /ui/, which needs the gateway: "off", no page;
-	// "read-only", a page without controls that change something; or "on". It protects nothing:
-	// access control decides what a user may do. Default "on".
+	// UI configures the web page under /ui/, which needs the gateway: "off", no page; "read-only",
+	// a page without controls that change something; or "on". It protects nothing: access control
+	// decides what a user may do. Default "on".
 	UI string
 	// Pprof serves /debug/pprof/. Default false.
 	Pprof bool

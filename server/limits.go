@@ -38,7 +38,7 @@ func (l *Limits) quota() int64 {
 	return l.QuotaBackendBytes
 }
 
-// check returns what is wrong with the limits.
+// check returns the errors in the limits.
 func (l *Limits) check() error {
 	ops, q := l.MaxTxnOps, l.QuotaBackendBytes
 	badOps := ops < 1 || ops > maxTxnOps

@@ -19,12 +19,13 @@ type Use struct {
 	Leases int64
 	// LeaseKeys are the attached keys that it was the last to write.
 	LeaseKeys int64
-	// Bytes is the size of its leases and of what it wrote, with history: see mvcc.Writer.
+	// Bytes is the size of its leases and of the versions that it wrote, including history: see
+	// mvcc.Writer.
 	Bytes int64
 }
 
 // accounts count the leases of principals. The account of each lease is replicated, and the rest
-// follows from it. The store counts what principals wrote.
+// follows from it. The store counts the versions that principals wrote.
 type accounts struct {
 	// caller issued the command that is being applied. It is the zero value if access control is
 	// disabled, or if a member issued the command.
@@ -128,8 +129,8 @@ func (m *Machine) use(principal string) Use {
 	return out
 }
 
-// account is a record of a snapshot: some of the leases of a principal. What the principal wrote is
-// in the records of keys.
+// account is a record of a snapshot: some of the leases of a principal. The records of keys name
+// the principals that wrote them.
 type account struct {
 	Principal string
 	Leases    []lease.ID

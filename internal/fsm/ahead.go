@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// defaultAheadKeys takes a few milliseconds.
+// Deleting defaultAheadKeys keys takes a few milliseconds.
 const defaultAheadKeys = 8192
 
 // ahead is the state of a deletion that is partly done before its entry is applied.
@@ -44,7 +44,7 @@ func (m *Machine) Ahead(c Command) (more bool) {
 	return true
 }
 
-// preparedKeys takes a few milliseconds.
+// Clearing preparedKeys keys takes a few milliseconds.
 const preparedKeys = 16_384
 
 // Prepare does some of the expensive work that a command will need, before the command's entry is

@@ -42,7 +42,7 @@ func (m *Machine) checkInvariants() error {
 }
 
 // checkAccounts compares the number of leases of each principal with the leases. The store checks
-// what principals wrote.
+// its own counts.
 func (m *Machine) checkAccounts() error {
 	counts := make(map[string]leaseAccount)
 	for id, who := range m.lessor.View().Accounts() {

@@ -41,7 +41,7 @@ type meter struct {
 	keys   counter
 	leases *lease.Lessor
 	left   int64 // Time
-	// made is how many keys that keys does not count may have been put; a range may match all of
+	// made is the maximum number of new keys that keys does not count; a range may match all of
 	// them.
 	made int64
 	// reading is true if no other command waits for the transaction, so comparisons are free.

@@ -44,8 +44,8 @@ func RestoreBackup(
 	c Config, f Restoration, next func() (chunk []byte, ok bool, err error),
 ) (*Machine, error) {
 	m, err := rebuild(c, next, func(r *restorer, s *lease.State) error {
-		// A release reads what all earlier ones wrote, and the new cluster has no members of
-		// earlier releases.
+		// A release can read everything that earlier releases wrote, and the new cluster has no
+		// members of earlier releases.
 		v := &r.m.version
 		*v = ClusterVersion{Number: max(v.Number, r.m.cfg.Versions.Oldest), Decided: r.m.index}
 		if err := r.m.Foreign(); err != nil {

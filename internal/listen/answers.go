@@ -59,7 +59,7 @@ const (
 var (
 	errNoRoom = status.Error(codes.ResourceExhausted, "leasehold: too many answers wait until "+
 		"their clients read them; read answers as they come, or request less at a time")
-	// errCrowd has etcd's text, because its clients recognize it by that.
+	// errCrowd has etcd's text, because etcd's clients recognize the error by its text.
 	errCrowd  = status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
 	errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, but too "+
 		"many answers wait until their clients read them")

@@ -40,8 +40,8 @@ type asker struct {
 	// abandoned are leases to report in the next message, if there still is a leader then. The
 	// report may be lost.
 	abandoned []lease.ID
-	// gone are abandoned leases that may still join a group, each with the last round with which it
-	// can. They then leave the group.
+	// gone holds the abandoned leases that may still join a group, each with the last round in
+	// which it can join. After that round, they leave the group.
 	gone   map[lease.ID]uint64
 	caches cacheRelay
 	last   uint64 // last number assigned to a round, a renewal or a cache message

@@ -70,7 +70,7 @@ func fromOutside(t raftpb.MessageType) bool {
 	return false
 }
 
-// wrongEntries returns what is wrong with the entries of a MsgApp, or "". They must follow each
+// wrongEntries describes an error in the entries of a MsgApp, or returns "". They must follow each
 // other and the preceding entry without gaps, and their terms must not decrease.
 func wrongEntries(m *raftpb.Message) string {
 	index, term := m.GetIndex(), m.GetLogTerm()
@@ -96,7 +96,7 @@ func wrongEntries(m *raftpb.Message) string {
 	return ""
 }
 
-// wrongSnapshot returns what is wrong with a snapshot's metadata, or "".
+// wrongSnapshot describes an error in a snapshot's metadata, or returns "".
 func wrongSnapshot(m *raftpb.Message) string {
 	meta := m.GetSnapshot().GetMetadata()
 	conf := meta.GetConfState()

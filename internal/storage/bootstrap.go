@@ -15,7 +15,7 @@ import (
 func (d *Disk) identityPath() string { return filepath.Join(d.cfg.Dir, identityFile) }
 
 // loadIdentity reads the identity file, which has the member's identity and the initial members of
-// its log, in a frame as in a segment 0.
+// its log, in a frame like those of a segment with the number 0.
 func (d *Disk) loadIdentity() error {
 	m := image{name: d.identityPath()}
 	f, err := d.fs.Open(m.name)

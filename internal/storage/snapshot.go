@@ -37,8 +37,8 @@ func chunkSum(index, number uint64, chunk []byte) uint32 {
 	return crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, chunk)
 }
 
-// A SnapshotWriter writes a snapshot beside the log. It is not safe for concurrent use, but other
-// methods of Disk may run meanwhile. End it with Commit or Abort.
+// A SnapshotWriter writes a snapshot to a file next to the log. It is not safe for concurrent use,
+// but other methods of Disk may run meanwhile. End it with Commit or Abort.
 type SnapshotWriter struct {
 	d        *Disk
 	manifest manifest

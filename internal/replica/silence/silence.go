@@ -193,13 +193,13 @@ func (w *Watch) Answered(member uint64, took lease.TTL, now lease.Instant) {
 	}
 }
 
-// News is the result of a look.
+// News is the result of Look.
 type News struct {
 	// Ask are the members to probe now.
 	Ask []uint64
 	// Silent are the members that have just become silent: they are hung or cut off.
 	Silent []State
-	// Changed means that more members are lost than at the previous look.
+	// Changed means that more members are lost than at the previous Look.
 	Changed bool
 }
 
