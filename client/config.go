@@ -51,7 +51,7 @@ type Config struct {
 	// runs over the connection that it returns. The client calls it from any goroutine. It must
 	// return when the context ends.
 	Dial func(ctx context.Context, endpoint string) (net.Conn, error)
-	// GRPC makes the client speak only gRPC. By default its stream is a connection without HTTP/2,
+	// GRPC makes the client use only gRPC. By default its stream is a connection without HTTP/2,
 	// which costs less, and the client falls back to gRPC if a proxy needs it.
 	GRPC bool
 	// TraceParent, if set, returns the traceparent header (W3C Trace Context) of the trace that

@@ -111,7 +111,7 @@ type flight struct {
 	number uint64
 	what   keyrange.Range
 	fill   *copies.Fill  // nil if the result cannot be kept
-	done   chan struct{} // closed when what follows is set
+	done   chan struct{} // closed when the following fields are set
 	result store.RangeResult
 	err    error
 }

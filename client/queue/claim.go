@@ -346,7 +346,7 @@ func (q *Queue) release(ctx context.Context, l leases.Ref) error {
 	return err
 }
 
-// moveToDead makes an unclaimed item that was too many tries a dead letter. Repeating the
+// moveToDead makes an unclaimed item that has used up its tries a dead letter. Repeating the
 // transaction does nothing, whichever worker did it first.
 func (q *Queue) moveToDead(ctx context.Context, id string, payload []byte) error {
 	limit := q.limit()

@@ -13,7 +13,7 @@ const lookEvery = 50 * time.Millisecond
 // responses. A stream without open requests has no running timer: most streams only renew.
 type look struct {
 	timer *time.Timer // nil before the first
-	at    time.Time   // of the next look, or zero
+	at    time.Time   // of the next check, or zero
 	isDue bool
 }
 
@@ -31,7 +31,7 @@ func (t *stream) lookLocked(now, at time.Time) {
 	}
 }
 
-// lookIsDue wakes the sender for a look.
+// lookIsDue wakes the sender for a check.
 func (t *stream) lookIsDue() {
 	t.mu.Lock()
 	t.look = look{isDue: true}
@@ -57,7 +57,7 @@ func (t *stream) stopLooking() {
 	}
 }
 
-// lookNow performs a look and schedules the next one.
+// lookNow performs a check and schedules the next one.
 func (t *stream) lookNow(now time.Time) {
 	t.expire(now)
 	if f := t.feeds.Load(); f != nil {
