@@ -141,9 +141,9 @@ func (e *TakenError) Error() string {
 		return fmt.Sprintf("%v: lease %016x is first in the wait queue", e.Err, e.Holder.ID)
 	}
 	if e.Holder.Owner == "" {
-		return fmt.Sprintf("%v: lease %016x, token %d, has it", e.Err, e.Holder.ID, e.Holder.Token)
+		return fmt.Sprintf("%v: held by lease %016x, token %d", e.Err, e.Holder.ID, e.Holder.Token)
 	}
-	return fmt.Sprintf("%v: lease %016x of %q, token %d, has it",
+	return fmt.Sprintf("%v: held by lease %016x of %q, token %d",
 		e.Err, e.Holder.ID, e.Holder.Owner, e.Holder.Token)
 }
 

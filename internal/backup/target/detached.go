@@ -22,7 +22,7 @@ const mostHanging = 8
 
 func detach(t Target) *detached { return &detached{t, make(chan struct{}, mostHanging)} }
 
-var errHanging = errors.New("the file system does not answer")
+var errHanging = errors.New("the file system does not respond")
 
 // aside calls f in another goroutine, and waits for it until ctx ends.
 func aside[T any](ctx context.Context, d *detached, f func() (T, error)) (T, error) {

@@ -97,7 +97,7 @@ func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
 	fs.StringVar(&g.tls.cert, "cert", "", "file with the TLS certificate of the client")
 	fs.StringVar(&g.tls.key, "key", "", "file with the key of that certificate")
 	fs.StringVar(&g.tls.ca, "cacert", "",
-		"file with the authorities that certificates of servers must be from")
+		"file with the CA certificates that verify the certificates of servers")
 	fs.StringVar(&g.auth.user, "user", "",
 		"user to log in as, USER or USER:PASSWORD; without a password, prompt for it")
 	fs.StringVar(&g.auth.password, "password", "",

@@ -64,7 +64,7 @@ func (a commands) saveBundle(path string, profile time.Duration) error {
 	if err := b.save(path); err != nil {
 		return err
 	}
-	a.Say("Saved %d files at %s. Members asked: %d. The cluster is %s.\n",
+	a.Say("Saved %d files at %s. Members queried: %d. The cluster is %s.\n",
 		len(b.files), path, len(s.Members), s.Verdict)
 	return nil
 }
