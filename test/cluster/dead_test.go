@@ -119,7 +119,7 @@ func TestDead(t *testing.T) {
 			stood := stalled() - before
 			t.Logf("the last lease ended %v late; %v without a leader; the machine stalled for %v",
 				late.Round(time.Millisecond), leaderless.Round(time.Millisecond), stood)
-			if limit := lateness + leaderless + scheduling + stood; late > limit && !*foreignFlag {
+			if limit := lateness + leaderless + scheduling + stood; late > limit {
 				t.Errorf("%v late, want at most %v (L7)", late, limit)
 			}
 			for _, m := range c.members {
@@ -159,12 +159,9 @@ func changeFiveTimes(_ *testing.T, c *cluster) (leaderless time.Duration) {
 func TestKills(t *testing.T) {
 	tier.Campaign(t)
 	c := newCluster(t, 3)
-	stop := []func(){keep(t, c, 3, keeperTTL)}
-	if !*foreignFlag {
-		// A shorter TTL may not outlive an election, nor does this one on a machine that stalls for
-		// seconds.
-		stop = append(stop, keep(t, c, 3, 3*time.Second))
-	}
+	// A shorter TTL may not outlive an election, nor does the second on a machine that stalls for
+	// seconds.
+	stop := []func(){keep(t, c, 3, keeperTTL), keep(t, c, 3, 3*time.Second)}
 	for i := range *killsFlag {
 		leader := c.leader()
 		leader.kill()

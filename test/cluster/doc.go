@@ -8,10 +8,6 @@
 //	go test ./test/cluster -run Faults -rounds 50 -seed 7 -v
 //	go test ./test/cluster -run Kills -kills 100 -v
 //	go test ./test/cluster -long -timeout 1h
-//	go test ./test/cluster -server /path/to/etcd -serve "" -foreign
-//
-// The last form runs the tests against a real etcd, which shows that they expect
-// what etcd does; -foreign skips what only Leasehold promises.
 //
 // The tests in namespaces need Linux, root and the ip command, and are skipped with
 // the reason elsewhere.

@@ -132,9 +132,6 @@ func blocks(t *testing.T, document, test string) (list []string) {
 func TestOperationsGuide(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	if *foreignFlag {
-		t.Skip("about leasehold's own commands")
-	}
 	list := blocks(t, "../../docs/operations.md", "TestOperationsGuide")
 	if len(list) != 4 {
 		t.Fatalf("the document has %d blocks to run, want 4", len(list))

@@ -11,12 +11,10 @@ import (
 )
 
 var (
-	serveFlag   = flag.String("serve", "serve", "`arguments` that make the binary serve")
-	foreignFlag = flag.Bool("foreign", false, "the binary is not leasehold")
-	roundsFlag  = flag.Int("rounds", 3, "number of faults in each fault test")
-	killsFlag   = flag.Int("kills", 5, "number of leaders killed in TestKills")
-	longFlag    = flag.Bool("long", false, "run the full-size versions of tests that are small by default")
-	seedFlag    = flag.Uint64("seed", 0, "seed of the choices (default: from the clock)")
+	roundsFlag = flag.Int("rounds", 3, "number of faults in each fault test")
+	killsFlag  = flag.Int("kills", 5, "number of leaders killed in TestKills")
+	longFlag   = flag.Bool("long", false, "run the full-size versions of tests that are small by default")
+	seedFlag   = flag.Uint64("seed", 0, "seed of the choices (default: from the clock)")
 )
 
 // server is the binary under test. It is built when the first test asks for it.

@@ -54,12 +54,13 @@ func newMember(t *testing.T, name string) *member {
 
 // configure sets the member's command line.
 func (m *member) configure(cluster, state, token string) {
-	m.args = append(strings.Fields(*serveFlag),
-		"--name", m.name, "--data-dir", m.data,
+	m.args = []string{
+		"serve", "--name", m.name, "--data-dir", m.data,
 		"--listen-client-urls", m.url, "--advertise-client-urls", m.url,
 		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
 		"--initial-cluster", cluster, "--initial-cluster-state", state,
-		"--initial-cluster-token", token)
+		"--initial-cluster-token", token,
+	}
 	m.args = append(m.args, m.extra...)
 }
 

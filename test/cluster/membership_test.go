@@ -93,7 +93,7 @@ func (c *cluster) remove(m *member, id uint64) {
 // stopsItself waits until a removed member has ended.
 func (m *member) stopsItself() {
 	m.t.Helper()
-	if err := m.wait(); err != nil && !*foreignFlag {
+	if err := m.wait(); err != nil {
 		m.t.Errorf("%s ended with %v when it was removed", m.name, err)
 	}
 }

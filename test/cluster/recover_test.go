@@ -125,9 +125,6 @@ func (m *member) kept() string {
 func TestRecoverMajority(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	if *foreignFlag {
-		t.Skip("a command of ours")
-	}
 	c := newCluster(t, 3)
 	rest, others := c.members[0], c.members[1:]
 	g, err := rest.admin.Grant(soon(t), 600)
@@ -189,9 +186,6 @@ func TestRecoverMajority(t *testing.T) {
 func TestRecoverInUse(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	if *foreignFlag {
-		t.Skip("a command of ours")
-	}
 	c, alone := newCluster(t, 1), newCluster(t, 1)
 	m, other := c.members[0], alone.members[0]
 	used := fmt.Sprintf("is in use by a running member: %s (member ", other.name)
@@ -219,9 +213,6 @@ func TestRecoverInUse(t *testing.T) {
 func TestRecoverMember(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	if *foreignFlag {
-		t.Skip("a command of ours")
-	}
 	c := newCluster(t, 3)
 	bad, first := c.members[2], c.members[0]
 	if _, err := first.admin.Put(soon(t), "k", "v"); err != nil {

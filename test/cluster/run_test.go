@@ -133,9 +133,6 @@ func (r *runner) pid() int {
 func TestRun(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	if *foreignFlag {
-		t.Skip("the binary has no command run")
-	}
 	c := newCluster(t, 3)
 	lasts, n := 10*time.Second, 6
 	if *longFlag {

@@ -31,7 +31,6 @@ func (m *member) command(args ...string) (string, error) {
 func TestBackup(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
 	lease, err := c.Grant(ctx, 6000)
@@ -110,7 +109,6 @@ func TestBackup(t *testing.T) {
 func TestBackupRefusals(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	m := startMember(t)
 	if _, err := m.client().Put(t.Context(), "k", strings.Repeat("v", 5000)); err != nil {
 		t.Fatal(err)

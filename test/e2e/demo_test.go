@@ -18,7 +18,6 @@ import (
 func TestDemo(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	cmd := exec.CommandContext(t.Context(), server.Path(t), "dev", "--demo", "--port", "0")
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "LEASEHOLD_CLUSTER_ID=1",
 		"LEASEHOLD_ENDPOINTS=127.0.0.1:1")

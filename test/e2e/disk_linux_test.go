@@ -133,7 +133,6 @@ func (w *diskWriter) check(c *clientv3.Client) {
 func TestFullDisk(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	disk := smallDisk(t, 96<<20)
 	filler := filepath.Join(disk, "filler")
 	m := newMember(t)

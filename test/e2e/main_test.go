@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,10 +19,8 @@ import (
 )
 
 var (
-	serveFlag   = flag.String("serve", "serve", "`arguments` that make the binary serve")
-	foreignFlag = flag.Bool("foreign", false, "the binary is not leasehold")
-	roundsFlag  = flag.Int("rounds", 5, "kills in the crash test")
-	seedFlag    = flag.Uint64("seed", 0, "seed of the crash test (default: from the clock)")
+	roundsFlag = flag.Int("rounds", 5, "kills in the crash test")
+	seedFlag   = flag.Uint64("seed", 0, "seed of the crash test (default: from the clock)")
 )
 
 // server is what is tested.
@@ -31,14 +28,6 @@ var server harness.Binary
 
 // TestMain removes what the tests share.
 func TestMain(m *testing.M) { os.Exit(server.Main(m)) }
-
-// ours skips a test if the binary is not ours.
-func ours(t *testing.T) {
-	t.Helper()
-	if *foreignFlag {
-		t.Skip("about leasehold's own words and exits")
-	}
-}
 
 // patience is how long anything may take before a test gives up on it.
 const patience = harness.Patience
@@ -70,11 +59,13 @@ func newMember(t *testing.T, extra ...string) *member {
 func (m *member) listen() {
 	client, peer := "http://"+process.MustFreeAddr(), "http://"+process.MustFreeAddr()
 	m.url = client
-	m.args = append(strings.Fields(*serveFlag),
+	m.args = []string{
+		"serve",
 		"--data-dir", m.data,
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-		"--initial-cluster", "default="+peer)
+		"--initial-cluster", "default=" + peer,
+	}
 }
 
 // startMember starts a new member and waits until it serves.

@@ -16,7 +16,6 @@ import (
 func TestSecondProcess(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	m := startMember(t)
 	second := &member{t: t, data: m.data, log: filepath.Join(t.TempDir(), "log")}
 	second.listen()

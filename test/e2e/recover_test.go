@@ -58,7 +58,6 @@ func (m *member) fill(key func(i int) string) {
 func TestRecoverQuota(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	m := startMember(t, "--quota-backend-bytes", "100000", "--auto-compaction-retention", "0")
 	m.recovers(0, nil, "nothing to recover")
 	m.fill(func(int) string { return "k" })
@@ -88,7 +87,6 @@ func TestRecoverQuota(t *testing.T) {
 func TestRecoverTwoClusters(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	full := startMember(t, "--quota-backend-bytes", "100000", "--auto-compaction-retention", "0")
 	other := startMember(t)
 	full.fill(func(int) string { return "k" })
@@ -120,7 +118,6 @@ func issue(a *certs.Authority, name string, until time.Time) (cert, key string) 
 func TestRecoverCertificates(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	a := certs.New(t)
 	past, future := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	cert, key := issue(a, "server", past)

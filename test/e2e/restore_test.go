@@ -128,7 +128,6 @@ func (w *witness) beginsAgain(ctx context.Context) {
 func TestWitnessesOfARestore(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	for _, c := range []struct {
 		name string
 		args []string
@@ -207,7 +206,6 @@ func witnessRestore(t *testing.T, args []string, etcd bool) {
 func TestRestoreElsewhere(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	lost := startMember(t)
 	got[*clientv3.PutResponse](t)(lost.client().Put(t.Context(), "k", "v"))
 	file := filepath.Join(t.TempDir(), "backup")
@@ -236,7 +234,6 @@ func TestRestoreElsewhere(t *testing.T) {
 func TestRestoreWithoutAddresses(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	lost := startMember(t)
 	got[*clientv3.PutResponse](t)(lost.client().Put(t.Context(), "k", "v"))
 	file := filepath.Join(t.TempDir(), "backup")
@@ -281,9 +278,11 @@ func TestRestoreWithoutAddresses(t *testing.T) {
 // peered gives a member a name, and starts it otherwise than as a founder.
 func (m *member) peered(name string, more ...string) {
 	m.peer = "http://" + process.MustFreeAddr()
-	m.args = append(strings.Fields(*serveFlag), "--name", name, "--data-dir", m.data,
+	m.args = []string{
+		"serve", "--name", name, "--data-dir", m.data,
 		"--listen-client-urls", m.url, "--advertise-client-urls", m.url,
-		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer)
+		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
+	}
 	m.args = append(m.args, more...)
 }
 

@@ -112,7 +112,6 @@ func (r *rotated) config() *tls.Config {
 func TestRotations(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	const rotations, clients = 100, 4
 	r := &rotated{t: t, dir: t.TempDir()}
 	now := certs.New(t)

@@ -18,7 +18,6 @@ import (
 func TestMoreConnectionsThanFiles(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	m := newMember(t)
 	bounded := exec.Command("sh", append([]string{
 		"-c", `ulimit -n 300 && exec "$0" "$@"`, server.Path(t),

@@ -128,7 +128,6 @@ func (g *guarded) works(env ...string) {
 func TestWorkWithCertificate(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	a := certs.New(t)
 	a.Issue("member")
 	a.Issue("alice")
@@ -164,7 +163,6 @@ func TestWorkWithCertificate(t *testing.T) {
 func TestTokenFileIsReadAgain(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	g := guard(t, startMember(t, "--bcrypt-cost=4"), nil)
 	dir := t.TempDir()
 	file, old := filepath.Join(dir, "token"), filepath.Join(dir, "old")

@@ -16,7 +16,6 @@ import (
 func TestWorkOverTLS(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ours(t)
 	m := newMember(t, "--auto-tls")
 	secure := strings.Replace(m.url, "http://", "https://", 1)
 	for i, a := range m.args {
