@@ -108,8 +108,8 @@ var plantedCore = []planted{
 	}},
 	{"not found is said without a confirm round", "T7", []edit{
 		{
-			renewGo, "may answer that (T7).\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
-			"says so (T7).\n\t\tl.answerRenewal(n, 0, lease.ErrNotFound)",
+			renewGo, "may give that answer (T7).\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
+			"gives it (T7).\n\t\tl.answerRenewal(n, 0, lease.ErrNotFound)",
 		},
 	}},
 	{"a lost leader answers what waits", "rule 4", []edit{
