@@ -10,17 +10,17 @@ import (
 type cacheRelay struct {
 	opens []OpenCache // not sent
 	acks  []AckCache  // not sent
-	asked []askedOpen // sent, by number
+	sent  []sentOpen  // sent, by number
 }
 
 // askedOpen is an OpenCache that was sent.
-type askedOpen struct {
+type sentOpen struct {
 	number uint64
 	at     uint64 // the tick at which it was last sent
 	open   OpenCache
 }
 
-func (c *cacheRelay) empty() bool { return len(c.opens)+len(c.asked) == 0 }
+func (c *cacheRelay) empty() bool { return len(c.opens)+len(c.sent) == 0 }
 
 // maxCacheBytes bounds the cache messages in one message to another member, apart from the last.
 const maxCacheBytes = 4 << 20
@@ -39,7 +39,7 @@ func (c *cacheRelay) fill(m *Forward, last, now uint64) (_ uint64, more bool) {
 	for ; n < len(c.opens) && size < maxCacheBytes; n++ {
 		last++
 		o := c.opens[n]
-		c.asked = append(c.asked, askedOpen{last, now, o})
+		c.sent = append(c.sent, sentOpen{last, now, o})
 		m.Opens = append(m.Opens, NumberedOpen{last, o.ID, o.Token, o.Has})
 		size += 40 + rangesSize(o.Has)
 	}
@@ -58,8 +58,8 @@ func rest[T any](list []T, n int) []T {
 // again repeats messages that have had no answer for patience ticks, as many as fit into m.
 func (c *cacheRelay) again(m *Forward, now, patience uint64) {
 	size := 0
-	for i := range c.asked {
-		if o := &c.asked[i]; now-o.at >= patience && size < maxCacheBytes {
+	for i := range c.sent {
+		if o := &c.sent[i]; now-o.at >= patience && size < maxCacheBytes {
 			o.at = now
 			m.Opens = append(m.Opens, NumberedOpen{o.number, o.open.ID, o.open.Token, o.open.Has})
 			size += 40 + rangesSize(o.open.Has)
@@ -71,10 +71,10 @@ func (c *cacheRelay) again(m *Forward, now, patience uint64) {
 // useless to that leader.
 func (c *cacheRelay) rewind() {
 	var opens []OpenCache
-	for i := range c.asked {
-		opens = append(opens, c.asked[i].open)
+	for i := range c.sent {
+		opens = append(opens, c.sent[i].open)
 	}
-	c.opens, c.asked, c.acks = append(opens, c.opens...), nil, nil
+	c.opens, c.sent, c.acks = append(opens, c.opens...), nil, nil
 }
 
 // expire rejects requests that have waited too long.
@@ -86,20 +86,20 @@ func (c *cacheRelay) expire(out *output, old func(born uint64) bool) {
 		return old(o.born)
 	}
 	c.opens = slices.DeleteFunc(c.opens, stale)
-	c.asked = slices.DeleteFunc(c.asked, func(a askedOpen) bool { return stale(a.open) })
+	c.sent = slices.DeleteFunc(c.sent, func(a sentOpen) bool { return stale(a.open) })
 }
 
 // opened handles the leader's answers.
 func (c *cacheRelay) opened(out *output, m *Reply) {
 	for _, n := range m.Opened {
-		i, ok := slices.BinarySearchFunc(c.asked, n.Number, func(a askedOpen, n uint64) int {
+		i, ok := slices.BinarySearchFunc(c.sent, n.Number, func(a sentOpen, n uint64) int {
 			return cmp.Compare(a.number, n)
 		})
 		if !ok {
 			continue
 		}
-		o := c.asked[i].open
-		c.asked = cut(c.asked, i, i+1)
+		o := c.sent[i].open
+		c.sent = cut(c.sent, i, i+1)
 		if o.Err = n.Code.err(); o.Err == nil {
 			o.Term = m.Term
 		}

@@ -24,7 +24,7 @@ func TestOpenHasOneAnswer(t *testing.T) {
 		term uint64
 		err  error
 	}{{2, 0, lease.ErrNotFound}, {4, 9, nil}, {6, 0, ErrNoLeader}, {1, 0, ErrNoLeader}}
-	if len(out.Opened) != len(want) || len(c.asked) != 1 || len(c.opens) != 1 {
+	if len(out.Opened) != len(want) || len(c.sent) != 1 || len(c.opens) != 1 {
 		t.Fatalf("answered %+v, kept %+v", out.Opened, c)
 	}
 	for i, w := range want {

@@ -62,7 +62,7 @@ type Watch struct {
 // peer is the state of another member.
 type peer struct {
 	lastSeen lease.Instant // last message, or when the countdown was restarted
-	asked    lease.Instant // when it was first probed since it was heard from; 0 if it was not
+	probed   lease.Instant // when it was first probed since it was heard from; 0 if it was not
 	again    lease.Instant // time of the next probe
 	silent   bool
 	lost     bool
@@ -155,7 +155,7 @@ func (w *Watch) peer(id uint64, now lease.Instant) *peer {
 
 // begin restarts the countdown.
 func (p *peer) begin(now lease.Instant) {
-	p.lastSeen, p.asked, p.silent, p.lost = now, 0, false, false
+	p.lastSeen, p.probed, p.silent, p.lost = now, 0, false, false
 }
 
 // Received records a message from a member. A pause longer than the longest limit is an outage, not
@@ -176,7 +176,7 @@ func (w *Watch) Received(member uint64, now lease.Instant) {
 	switch {
 	case pause > most:
 		p.back = now
-	case p.missed != 0 || watched && p.asked != 0:
+	case p.missed != 0 || watched && p.probed != 0:
 		p.pause.note(pause, now)
 	}
 	p.begin(now)
@@ -188,7 +188,7 @@ func (w *Watch) Received(member uint64, now lease.Instant) {
 func (w *Watch) Answered(member uint64, took lease.TTL, now lease.Instant) {
 	p := w.peer(member, now)
 	w.Received(member, now)
-	if asked := now - lease.Instant(took); took <= w.cfg.Most && asked >= max(w.late, p.back) {
+	if sent := now - lease.Instant(took); took <= w.cfg.Most && sent >= max(w.late, p.back) {
 		p.roundTrip.note(took, now)
 	}
 }
@@ -209,15 +209,15 @@ func (w *Watch) Look(now lease.Instant) (news News) {
 		p := w.of[id]
 		quiet := lease.TTL(now - p.lastSeen)
 		if !p.silent && quiet >= w.askAfter() {
-			if p.asked == 0 {
-				p.asked, p.again = now, now
+			if p.probed == 0 {
+				p.probed, p.again = now, now
 			}
 			if now >= p.again {
 				p.again = now + lease.Instant(w.askAfter())
 				news.Ask = append(news.Ask, id)
 			}
 		}
-		if !p.silent && p.asked != 0 && now >= w.silentAt(p, now) {
+		if !p.silent && p.probed != 0 && now >= w.silentAt(p, now) {
 			p.silent, p.missed = true, p.lastSeen
 			news.Silent = append(news.Silent, w.state(id, p, now))
 		}
@@ -242,7 +242,7 @@ func (w *Watch) plan(now lease.Instant) (at lease.Instant) {
 			continue
 		case p.silent:
 			next = p.lastSeen + lease.Instant(lostAfter*w.limit(p, now))
-		case p.asked == 0:
+		case p.probed == 0:
 			next = p.lastSeen + lease.Instant(w.askAfter())
 		default:
 			next = min(p.again, w.silentAt(p, now))
@@ -271,7 +271,7 @@ func (w *Watch) limit(p *peer, now lease.Instant) lease.TTL {
 
 // silentAt returns when a probed member becomes silent if no message arrives before that.
 func (w *Watch) silentAt(p *peer, now lease.Instant) lease.Instant {
-	return max(p.lastSeen+lease.Instant(w.limit(p, now)), p.asked+lease.Instant(w.wait(p, now)))
+	return max(p.lastSeen+lease.Instant(w.limit(p, now)), p.probed+lease.Instant(w.wait(p, now)))
 }
 
 // Lost reports whether a watched member has been silent for so long that this leader has to do
