@@ -76,15 +76,15 @@ type Role struct {
 // role is a Role and its combined permissions.
 type role struct {
 	Role
-	allowed [len(asked)][]keyrange.Span // by kind, sorted and not adjacent
+	allowed [len(checkedKinds)][]keyrange.Span // by kind, sorted and not adjacent
 }
 
-// asked are the kinds of access that can be checked.
-var asked = [...]Kind{Read, Write, See, Hold, Manage}
+// checkedKinds are the kinds of access that can be checked.
+var checkedKinds = [...]Kind{Read, Write, See, Hold, Manage}
 
 func newRole(name string, permissions []Permission) *role {
 	r := &role{Role: Role{name, permissions}}
-	for i, what := range asked {
+	for i, what := range checkedKinds {
 		r.allowed[i] = joined(permissions, what)
 	}
 	return r
@@ -92,7 +92,7 @@ func newRole(name string, permissions []Permission) *role {
 
 // spans returns the keys or names on which the role permits an action.
 func (r *role) spans(what Kind) []keyrange.Span {
-	if i := slices.Index(asked[:], what); i >= 0 {
+	if i := slices.Index(checkedKinds[:], what); i >= 0 {
 		return r.allowed[i]
 	}
 	return nil

@@ -39,14 +39,14 @@ func (all *Answers) call(ctx context.Context) call {
 // to the codec.
 type call struct {
 	context.Context
-	account *account
-	visit   *visit  // nil unless it came through the JSON gateway
-	making  *room   // nil unless it has requested room
-	unread  *unread // of the message; nil if it is not counted yet
-	small   int     // bytes of small messages that are not counted yet
-	asked   *room   // nil unless a large message of a stream has requested room
-	known   bool    // the next message of the stream is known to be small
-	message any
+	account   *account
+	visit     *visit  // nil unless it came through the JSON gateway
+	making    *room   // nil unless it has requested room
+	unread    *unread // of the message; nil if it is not counted yet
+	small     int     // bytes of small messages that are not counted yet
+	requested *room   // nil unless a large message of a stream has requested room
+	known     bool    // the next message of the stream is known to be small
+	message   any
 }
 
 type callKey struct{}
@@ -149,7 +149,7 @@ func (all *Answers) Stream(
 	out.ctx = context.WithValue(s.Context(), streamKey{}, out)
 	return out, func(err error) error {
 		leave()
-		out.call.asked.release()
+		out.call.requested.release()
 		out.call.making.release()
 		return err
 	}, nil
@@ -187,14 +187,14 @@ func Ready(ctx context.Context, bytes int) <-chan struct{} {
 	if c.known = bytes < largeAnswer; c.known {
 		return nil
 	}
-	if c.asked == nil {
+	if c.requested == nil {
 		c.askInStream(bytes)
 	}
 	select {
-	case <-c.asked.decided:
+	case <-c.requested.decided:
 		return nil
 	default:
-		return c.asked.decided
+		return c.requested.decided
 	}
 }
 
@@ -234,20 +234,20 @@ func (c *call) askInStream(bytes int) {
 	c.small = 0
 	if r := c.making; r != nil {
 		c.making = nil
-		c.asked = r.made(size)
+		c.requested = r.made(size)
 		return
 	}
-	c.asked = c.account.ask(size, false)
+	c.requested = c.account.ask(size, false)
 }
 
 // SendMsg implements grpc.ServerStream.
 func (s *accountedStream) SendMsg(m any) error {
 	c := &s.call
-	if !c.known && c.asked == nil {
+	if !c.known && c.requested == nil {
 		c.askInStream(sizeOf(m))
 	}
-	if r := c.asked; !c.known && r != nil {
-		c.asked = nil
+	if r := c.requested; !c.known && r != nil {
+		c.requested = nil
 		if err := r.await(c.Context); err != nil {
 			return err
 		}

@@ -95,7 +95,7 @@ func TestSmallOnesPass(t *testing.T) {
 		if err := s.SendMsg(make(sized, largeAnswer)); err != nil {
 			t.Error(err)
 		}
-		if len(a.all.waiting) != 0 || s.call.asked != nil {
+		if len(a.all.waiting) != 0 || s.call.requested != nil {
 			t.Error("it still waits")
 		}
 	})

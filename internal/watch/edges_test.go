@@ -251,7 +251,7 @@ func TestProgressAfterNobody(t *testing.T) {
 // A request about a watcher that has ended makes room for others.
 func TestProgressOfTheGone(t *testing.T) {
 	s := newStore(Options{}).hub.NewStream()
-	for range 2 * maxAsked {
+	for range 2 * maxPending {
 		id := mustWatch(t, s, Request{Key: "k"})
 		s.RequestProgress(id)
 		if err := s.Cancel(id); err != nil {

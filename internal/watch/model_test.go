@@ -220,7 +220,7 @@ func (m *model) step() error {
 		m.st.hub.Restore(m.st.cur.Load().rev)
 	case 14:
 		id := int64(m.pick(8)) - 1
-		if w := c.s.watchers[id]; w != nil && c.s.asked < maxAsked {
+		if w := c.s.watchers[id]; w != nil && c.s.progressPending < maxPending {
 			if p := c.pupils[w.tag]; p.atleast == 0 {
 				p.atleast = rev
 			}

@@ -135,7 +135,7 @@ func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 	concerned := s.watchers
 	if n.w != nil {
 		if n.w.dead {
-			s.asked--
+			s.progressPending--
 			return Batch[E]{}, false
 		}
 		concerned = map[int64]*watcher[E]{n.id: n.w}
@@ -150,7 +150,7 @@ func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 	}
 	switch {
 	case sent >= need:
-		s.asked--
+		s.progressPending--
 		b := Batch[E]{Kind: Progress, ID: n.id, Revision: sent}
 		for _, w := range concerned {
 			w.complete = sent

@@ -33,8 +33,8 @@ const AllWatchers int64 = -1
 // maxRejected bounds the waiting batches of Reject of one stream.
 const maxRejected = 1024
 
-// maxAsked bounds the unanswered progress requests of one stream.
-const maxAsked = 64
+// maxPending bounds the unanswered progress requests of one stream.
+const maxPending = 64
 
 // Request describes a watch.
 type Request struct {
@@ -96,14 +96,14 @@ type Stream[E Event] struct {
 	h    *Hub[E]
 	wake chan struct{} // capacity 1: the agenda is no longer empty
 
-	mu       sync.Mutex // guards the following fields
-	watchers map[int64]*watcher[E]
-	agenda   fifo[notice[E]]
-	nextID   int64
-	asked    int   // progress requests not yet answered
-	rejected int   // Created batches of Reject that wait
-	taken    int64 // bytes, of the hub's
-	closed   bool
+	mu              sync.Mutex // guards the following fields
+	watchers        map[int64]*watcher[E]
+	agenda          fifo[notice[E]]
+	nextID          int64
+	progressPending int   // progress requests not yet answered
+	rejected        int   // Created batches of Reject that wait
+	taken           int64 // bytes, of the hub's
+	closed          bool
 }
 
 // notice is an entry of the agenda. For Changed, watcher w is due. Otherwise it is the batch
@@ -242,9 +242,9 @@ func (s *Stream[E]) Reject(err error) error {
 func (s *Stream[E]) RequestProgress(id int64) {
 	s.mu.Lock()
 	w := s.watchers[id]
-	ok := s.asked < maxAsked && (w != nil || id == AllWatchers)
+	ok := s.progressPending < maxPending && (w != nil || id == AllWatchers)
 	if ok {
-		s.asked++
+		s.progressPending++
 	}
 	s.mu.Unlock()
 	if ok {

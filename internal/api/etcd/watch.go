@@ -75,7 +75,7 @@ type watchStream struct {
 	quiet   map[int64]*watcher // those that want progress reports
 	ticker  *time.Ticker       // runs while quiet is not empty
 	due     []int64            // watchers for which progress has yet to be requested
-	asked   int                // and the number of open requests
+	pending int                // and the number of open requests
 	frame   watchFrame
 }
 
@@ -261,7 +261,7 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 		return w.sendEvents(b, t)
 	case watch.Progress:
 		if b.ID != watch.AllWatchers {
-			w.asked--
+			w.pending--
 			w.askProgress()
 		} else if len(w.watchers) == 0 {
 			return nil // no answer, as in etcd
@@ -335,7 +335,7 @@ const maxProgress = 32
 
 // tick reports the progress of watchers that have sent nothing since the last tick.
 func (w *watchStream) tick() {
-	w.due, w.asked = w.due[:0], 0 // requests not answered by now will not be
+	w.due, w.pending = w.due[:0], 0 // requests not answered by now will not be
 	for id, t := range w.quiet {
 		if t.quiet {
 			w.due = append(w.due, id)
@@ -346,10 +346,10 @@ func (w *watchStream) tick() {
 }
 
 func (w *watchStream) askProgress() {
-	for w.asked < maxProgress && len(w.due) > 0 {
+	for w.pending < maxProgress && len(w.due) > 0 {
 		id := w.due[len(w.due)-1]
 		w.due = w.due[:len(w.due)-1]
-		w.asked++
+		w.pending++
 		w.hub.RequestProgress(id)
 	}
 }

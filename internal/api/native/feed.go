@@ -31,8 +31,8 @@ type feeds struct {
 	guard   *api.Guard // of their open requests
 
 	// These belong to the sending goroutine.
-	list  []feed // all of them, in any order
-	asked int    // the index of the feed whose next was called last
+	list     []feed // all of them, in any order
+	lastFeed int    // the index of the feed whose next was called last
 }
 
 // needFeeds returns the feeds, and makes them if necessary. The receiving goroutine calls it.
@@ -74,8 +74,8 @@ func (t *stream) serves(q *request, f feed) {
 // next returns the next response of any feed. The feeds take turns.
 func (f *feeds) next() *pb.Response {
 	for range f.list {
-		f.asked = (f.asked + 1) % len(f.list)
-		if r := f.list[f.asked].next(); r != nil {
+		f.lastFeed = (f.lastFeed + 1) % len(f.list)
+		if r := f.list[f.lastFeed].next(); r != nil {
 			return r
 		}
 	}
