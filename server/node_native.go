@@ -33,14 +33,14 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 		}
 		return out
 	}
-	asked := make([]fsm.Command, len(commands))
+	wrapped := make([]fsm.Command, len(commands))
 	for i, c := range commands {
-		asked[i] = fsm.OnBehalf(who, c)
+		wrapped[i] = fsm.OnBehalf(who, c)
 	}
 	waiting := make([]*call, len(commands))
-	err := n.admit(asked...)
+	err := n.admit(wrapped...)
 	if err == nil {
-		err = n.leave(ctx, asked, waiting)
+		err = n.leave(ctx, wrapped, waiting)
 	}
 	if err != nil {
 		for i := range out {

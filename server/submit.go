@@ -60,7 +60,7 @@ type submission struct {
 	all  []submitted // never reallocated while in use
 	left int         // requests without an answer
 
-	asked int64 // the result of Tracer.Now
+	requested int64 // the result of Tracer.Now
 }
 
 var submissions = sync.Pool{New: func() any { return new(submission) }}
@@ -84,7 +84,7 @@ func (b *submission) add(s native.Submission, refusal error) {
 	b.all = b.all[:len(b.all)+1]
 	w := &b.all[len(b.all)-1]
 	w.to, w.among = s.To, b
-	w.stages = timing.Requested(s.Trace, b.asked)
+	w.stages = timing.Requested(s.Trace, b.requested)
 	if refusal != nil {
 		w.refusal, w.read.Owner = refusal, w
 		w.read.Repeat = &replica.Repeat{Command: s.Command}
@@ -112,7 +112,7 @@ func (n *node) Submit(list []native.Submission) {
 		return
 	}
 	b := n.newSubmission(len(list))
-	b.asked = n.tracer.Now()
+	b.requested = n.tracer.Now()
 	for _, s := range list {
 		if s.Command == nil {
 			b.add(s, nil)

@@ -96,11 +96,11 @@ func TestSlowParts(t *testing.T) {
 	note(&tr.log.committed, 150)
 	note(&tr.log.applied, 170)
 	call := &Call{tracer: tr, name: "/s/m", begun: begun}
-	s := Stages{call: call, asked: at(10)}
+	s := Stages{call: call, requested: at(10)}
 	tr.log.worked = span{begun, begun}
 	s.Answered(&replica.Proposal{Index: 5, Wait: replica.CacheWait{For: 60, Until: 70}}, at(171))
 	s.Close(true, false)
-	s = Stages{call: call, asked: at(180)}
+	s = Stages{call: call, requested: at(180)}
 	s.Answered(&replica.Proposal{}, at(200))
 	s.Close(false, false)
 	tr.slow.look(call, at(205), errors.New("secret"))
@@ -119,7 +119,7 @@ func TestSlowWithoutAnswer(t *testing.T) {
 		tr := &Tracer{slow: newSlowLog(1, slog.New(slog.NewTextHandler(&log, nil)))}
 		defer tr.slow.endWindow()
 		call := &Call{tracer: tr, name: "/s/m", begun: sinceEpoch()}
-		s := Stages{call: call, asked: call.begun}
+		s := Stages{call: call, requested: call.begun}
 		time.Sleep(2 * time.Second)
 		s.Close(true, true)
 		call.End(errors.New("secret"))

@@ -149,16 +149,16 @@ func (p *places) times(index uint64, after int64) (s entryTimes) {
 }
 
 // Stages holds the instants of a request to the core, for the call that makes it. The core sets all
-// fields but call and asked. 0 means unknown.
+// fields but call and requested. 0 means unknown.
 type Stages struct {
-	call     *Call // nil if the call is not timed, or not yet known
-	asked    int64
-	answered int64
-	known    bool // the fields below are set: the call is traced, or the answer was not fast
-	leads    bool
-	index    uint64 // of its entry
-	wait     replica.CacheWait
-	through  int64 // end of the wait for caches
+	call      *Call // nil if the call is not timed, or not yet known
+	requested int64
+	answered  int64
+	known     bool // the fields below are set: the call is traced, or the answer was not fast
+	leads     bool
+	index     uint64 // of its entry
+	wait      replica.CacheWait
+	through   int64 // end of the wait for caches
 	entryTimes
 }
 
@@ -180,11 +180,11 @@ func (s *Stages) Answered(p *replica.Proposal, now int64) {
 	}
 	t := s.call.tracer
 	s.answered, s.leads = now, t.log.leads
-	if s.known = s.call.traced || t.slow.mayBe(now-s.asked); !s.known {
+	if s.known = s.call.traced || t.slow.mayBe(now-s.requested); !s.known {
 		return
 	}
 	if s.index, s.wait = p.Index, p.Wait; s.index != 0 {
-		s.entryTimes, s.through = t.log.times(s.index, s.asked), t.log.instant(p.Wait.Until)
+		s.entryTimes, s.through = t.log.times(s.index, s.requested), t.log.instant(p.Wait.Until)
 	}
 }
 
@@ -201,23 +201,23 @@ func (s *Stages) Close(command, lost bool) {
 		return
 	}
 	if c.first == 0 {
-		c.first = s.asked
+		c.first = s.requested
 	}
 	if lost {
 		now := sinceEpoch()
 		c.answered = false
-		c.asking += now - s.asked
-		c.part(noAnswer, s.asked, now)
+		c.asking += now - s.requested
+		c.part(noAnswer, s.requested, now)
 		return
 	}
-	c.asking += s.answered - s.asked
+	c.asking += s.answered - s.requested
 	c.answered, c.leads = true, s.leads
 	switch {
 	case !s.known:
 	case !command:
-		c.part(confirm, s.asked, s.answered)
+		c.part(confirm, s.requested, s.answered)
 	case s.index == 0: // it was refused
-		c.part(queued, s.asked, s.answered)
+		c.part(queued, s.requested, s.answered)
 	default:
 		s.closeCommand(c)
 	}
@@ -225,26 +225,26 @@ func (s *Stages) Close(command, lost bool) {
 
 func (s *Stages) closeCommand(c *Call) {
 	if s.leads {
-		c.part(queued, s.asked, s.appended)
+		c.part(queued, s.requested, s.appended)
 	} else {
-		c.part(forward, s.asked, s.appended)
+		c.part(forward, s.requested, s.appended)
 	}
 	if s.wait.For > 0 {
-		end := max(s.through, s.asked) // the replica's clock is in milliseconds
+		end := max(s.through, s.requested) // the replica's clock is in milliseconds
 		if s.appended != 0 {
 			end = min(end, s.appended)
 		}
-		c.part(cacheWait, s.asked, end, waitAttributes(s.wait)...)
+		c.part(cacheWait, s.requested, end, waitAttributes(s.wait)...)
 	}
 	c.part(commit, s.appended, s.committed)
 	c.part(logSync, s.synced.from, s.synced.to)
 	c.part(apply, s.committed, s.applied)
 }
 
-// Requested returns the stages of a stream's request, whose trace may be nil. asked is the value of
-// Now when it was made.
-func Requested(of native.Traced, asked int64) Stages {
-	s := Stages{asked: asked}
+// Requested returns the stages of a stream's request, whose trace may be nil. requested is the
+// value of Now when it was made.
+func Requested(of native.Traced, requested int64) Stages {
+	s := Stages{requested: requested}
 	if of != nil {
 		s.call = of.(*Call)
 	}
@@ -254,14 +254,14 @@ func Requested(of native.Traced, asked int64) Stages {
 // EndRequest records the answer to a stream's request. A slow request without a trace is logged.
 func (t *Tracer) EndRequest(s *Stages, p *replica.Proposal, to native.Answered, now int64) {
 	if s.call == nil {
-		if s.asked == 0 || !t.slow.mayBe(now-s.asked) {
+		if s.requested == 0 || !t.slow.mayBe(now-s.requested) {
 			return
 		}
 		late, ok := to.(native.Late)
 		if !ok {
 			return
 		}
-		s.call = &Call{tracer: t, begun: s.asked}
+		s.call = &Call{tracer: t, begun: s.requested}
 		defer late.Late(s.call)
 	}
 	s.Answered(p, now)

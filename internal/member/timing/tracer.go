@@ -194,7 +194,7 @@ func (t *Tracer) Ask(ctx context.Context) Stages {
 	if c == nil {
 		return Stages{}
 	}
-	return Stages{call: c, asked: sinceEpoch()}
+	return Stages{call: c, requested: sinceEpoch()}
 }
 
 // Trace returns the trace that a command carries to the leader, or nil if its call is not sampled.
@@ -227,10 +227,10 @@ func (t *Tracer) Led(list []*replica.Proposal) {
 	idle := len(t.forwards) == 0
 	for _, p := range list {
 		s := Stages{
-			asked: p.Arrived, leads: true, wait: p.Wait, through: t.log.instant(p.Wait.Until),
+			requested: p.Arrived, leads: true, wait: p.Wait, through: t.log.instant(p.Wait.Until),
 			entryTimes: t.log.times(p.Index, p.Arrived),
 		}
-		if s.asked != 0 && s.applied != 0 && len(t.forwards) < mostForwards {
+		if s.requested != 0 && s.applied != 0 && len(t.forwards) < mostForwards {
 			t.forwards = append(t.forwards, forwarded{*p.Trace, p.From(), s})
 		}
 	}
@@ -261,7 +261,7 @@ func (t *Tracer) leader(f *forwarded) {
 		trace.NewSpanContext(trace.SpanContextConfig{
 			TraceID: f.parent.ID, SpanID: f.parent.Span, TraceFlags: trace.FlagsSampled,
 		})), "leader", trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithTimestamp(wall(f.asked)),
+		trace.WithTimestamp(wall(f.requested)),
 		trace.WithAttributes(attribute.String("leasehold.from", fmt.Sprintf("%x", f.from))))
 	c := &Call{Context: ctx, tracer: t, traced: span.IsRecording()}
 	f.closeCommand(c)

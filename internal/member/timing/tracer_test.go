@@ -36,7 +36,7 @@ func TestStagesInOneStep(t *testing.T) {
 	tr.log.committed.note(5, span{1010, 1010})
 	tr.log.appended.note(5, span{1020, 1020})
 	tr.log.applied.note(5, span{1015, 1015})
-	s := Stages{call: sampledCall(tr), asked: 1005}
+	s := Stages{call: sampledCall(tr), requested: 1005}
 	s.Answered(&replica.Proposal{Index: 5}, 1030)
 	s.Close(true, false)
 	s.call.makeSpans()
@@ -140,7 +140,7 @@ func TestCoreMakesNoSpans(t *testing.T) {
 	tr.log.committed.note(5, span{now, now})
 	tr.log.applied.note(5, span{now, now})
 	c := &Call{Context: ctx, tracer: tr, traced: true}
-	s := Stages{call: c, asked: now - 2}
+	s := Stages{call: c, requested: now - 2}
 	s.Answered(&replica.Proposal{Index: 5}, now)
 	s.Close(true, false)
 	tr.Led([]*replica.Proposal{{Index: 5, Arrived: now - 2, Trace: &replica.Trace{}}})
