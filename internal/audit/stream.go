@@ -40,9 +40,9 @@ type auditedStream struct {
 	// from is the origin of the stream, and trace the trace with which it was opened.
 	from, trace Text
 
-	mu    sync.Mutex // guards the following fields
-	asked *Entry
-	level level // level of asked
+	mu      sync.Mutex // guards the following fields
+	opening *Entry
+	level   level // level of opening
 	// requests are those of leasehold.v1 that have not been answered, by ID.
 	requests map[uint64]pending
 	// watches are those of etcd's API that were requested and have not been created.
@@ -80,7 +80,7 @@ func (s *auditedStream) RecvMsg(m any) error {
 		s.level = levelOf(m)
 		recorded = s.level <= s.audit.level
 		if s.single {
-			s.asked = entryOf(m)
+			s.opening = entryOf(m)
 		}
 	}
 	if recorded && s.audit.log.Ready() != nil {
@@ -204,7 +204,7 @@ func (s *auditedStream) watch(r *pb.WatchResponse) error {
 // ended records a call with a single request, or one that was denied.
 func (s *auditedStream) ended(err error) error {
 	s.mu.Lock()
-	e, recorded := s.asked, s.asked != nil && s.level <= s.audit.level
+	e, recorded := s.opening, s.opening != nil && s.level <= s.audit.level
 	s.mu.Unlock()
 	if !recorded && !isDenied(err) {
 		return err

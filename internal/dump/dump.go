@@ -30,16 +30,16 @@ func Backup(w io.Writer, r io.Reader) error {
 	}
 	p := newPrinter(w)
 	var s fsm.Scanner
-	said := false
+	reported := false
 	for {
 		chunk, more, err := b.Next()
 		at := fmt.Sprintf("byte %d", b.At())
-		if !said && (err == nil || errors.Is(err, backup.ErrChunk)) {
+		if !reported && (err == nil || errors.Is(err, backup.ErrChunk)) {
 			p.record("backup", struct {
 				Version string
 				Cluster uint64
 			}{backup.Version, b.Cluster()})
-			said = true
+			reported = true
 		}
 		switch {
 		case errors.Is(err, backup.ErrChunk):

@@ -166,15 +166,15 @@ func servePing(
 	if err != nil {
 		return nil, err
 	}
-	if len(ask.data) > 0 && t.hears(ctx, h.from) {
+	if len(ask.data) > 0 && t.cameFrom(ctx, h.from) {
 		t.cfg.Handler.Copied(t.cfg.Self)
 	}
 	return &blob{data: []byte(strconv.FormatUint(t.cfg.Process, 16))}, nil
 }
 
-// hears reports whether a call came over the connection that carries a member's messages. If so,
+// cameFrom reports whether a call came over the connection that carries a member's messages. If so,
 // Admit has admitted that member, and it is the caller.
-func (t *Transport) hears(ctx context.Context, member uint64) bool {
+func (t *Transport) cameFrom(ctx context.Context, member uint64) bool {
 	t.mu.RLock()
 	in := t.inbound[member]
 	t.mu.RUnlock()

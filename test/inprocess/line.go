@@ -117,16 +117,16 @@ func (l *Line) serve(in net.Conn) {
 
 // pass forwards data, and drops data while the line is frozen. Neither end can tell, since the rest
 // of the connection's data is dropped, too.
-func (l *Line) pass(to, from net.Conn, said bool) {
+func (l *Line) pass(to, from net.Conn, fromMember bool) {
 	defer to.Close()
 	defer from.Close()
 	b := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(b)
-		if err != nil || said && l.lose.Add(-1) == 0 {
+		if err != nil || fromMember && l.lose.Add(-1) == 0 {
 			return
 		}
-		if l.frozen.Load() || said && l.deaf.Load() {
+		if l.frozen.Load() || fromMember && l.deaf.Load() {
 			_, _ = io.Copy(io.Discard, from)
 			return
 		}

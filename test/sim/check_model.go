@@ -282,7 +282,7 @@ func (m *model) run(x *modelRun, before *model, op fsm.Op) error {
 	case op.Revoke != nil:
 		return m.revoke(x, op.Revoke)
 	case op.Touch != nil:
-		l := m.live(m.meant(x, op.Touch.ID, op.Touch.Name), op.Touch.Token)
+		l := m.live(m.identified(x, op.Touch.ID, op.Touch.Name), op.Touch.Token)
 		err := m.succeed(x, 0, l, func(*modelLease) {})
 		r.txn.leases = append(r.txn.leases, r.lease)
 		return err
@@ -301,7 +301,7 @@ func (m *model) tryPut(x *modelRun, before *model, c *fsm.Put) error {
 	}
 	put := *c
 	if c.Lease != 0 || c.LeaseName != "" {
-		put.Lease = m.meant(x, c.Lease, c.LeaseName)
+		put.Lease = m.identified(x, c.Lease, c.LeaseName)
 		if m.live(put.Lease, c.LeaseToken) == nil {
 			return lease.ErrNotFound
 		}

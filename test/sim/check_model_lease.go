@@ -90,8 +90,8 @@ func (m *model) named(name string) *modelLease {
 	return &m.leases[i]
 }
 
-// meant returns the lease that an ID, a name or both identify; 0 if there is none.
-func (m *model) meant(x *modelRun, id lease.ID, name string) lease.ID {
+// identified returns the lease that an ID, a name or both identify; 0 if there is none.
+func (m *model) identified(x *modelRun, id lease.ID, name string) lease.ID {
 	id = x.actual(id)
 	if name == "" {
 		return id
@@ -116,10 +116,10 @@ func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 	case *fsm.Revoke:
 		r.err = m.revoke(x, c)
 	case *fsm.ChangeTTL:
-		l := m.live(m.meant(x, c.ID, c.Name), c.Token)
+		l := m.live(m.identified(x, c.ID, c.Name), c.Token)
 		r.err = m.succeed(x, fsm.LeaseTTLChanged, l, func(l *modelLease) { l.ttl = c.TTL })
 	case *fsm.HandOver:
-		l := m.live(m.meant(x, c.ID, c.Name), c.Token)
+		l := m.live(m.identified(x, c.ID, c.Name), c.Token)
 		if l != nil && len(m.alarms) > 0 && l.takesMore(c) {
 			r.err = fsm.ErrNoSpace
 			break
@@ -128,7 +128,7 @@ func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 			l.owner, l.secret = c.Owner, c.Secret
 		})
 	case *fsm.Resume:
-		l := m.live(m.meant(x, c.ID, c.Name), 0)
+		l := m.live(m.identified(x, c.ID, c.Name), 0)
 		if l != nil && (c.Secret == (lease.Secret{}) || c.Secret != l.secret) {
 			l = nil
 		}
@@ -282,7 +282,7 @@ func labels(t *lease.Terms) string {
 
 // revoke ends a lease, which may be in its lock delay, and deletes its keys.
 func (m *model) revoke(x *modelRun, c *fsm.Revoke) error {
-	i, ok := m.lease(m.meant(x, c.ID, c.Name))
+	i, ok := m.lease(m.identified(x, c.ID, c.Name))
 	if !ok || c.Token != 0 && c.Token != m.leases[i].token {
 		return lease.ErrNotFound
 	}

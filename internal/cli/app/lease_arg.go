@@ -13,12 +13,12 @@ import (
 // which must not look like an ID unless "name:" precedes it. bad is the error text for an invalid
 // ID.
 func ParseLease(s, bad string) (*pb.LeaseRef, error) {
-	name, said := strings.CutPrefix(s, "name:")
+	name, isName := strings.CutPrefix(s, "name:")
 	id, err := strconv.ParseInt(s, 16, 64)
 	switch {
-	case said && name == "":
+	case isName && name == "":
 		return nil, BadArgs("%q has no name", s)
-	case err == nil && !said:
+	case err == nil && !isName:
 		return &pb.LeaseRef{Id: id}, nil
 	case s == "" || errors.Is(err, strconv.ErrRange):
 		return nil, BadArgs("%s (%w), expecting ID in Hex", bad, err)

@@ -107,17 +107,17 @@ func showChanged(r proto.Message, l *pb.Lease, text string, args ...any) app.Ans
 	})
 }
 
-func showChecked(asked *pb.CheckTokenRequest, r *pb.CheckTokenResponse) app.Answer {
+func showChecked(request *pb.CheckTokenRequest, r *pb.CheckTokenResponse) app.Answer {
 	ans := app.ProtoAnswer(r, func(p *app.Page) {
 		switch {
 		case r.Valid:
-			p.Printf("token %d is valid\n", asked.Token)
-		case asked.Token > r.Current && r.Current != 0:
-			p.Printf("token %d is not valid: the lease has token %d\n", asked.Token, r.Current)
+			p.Printf("token %d is valid\n", request.Token)
+		case request.Token > r.Current && r.Current != 0:
+			p.Printf("token %d is not valid: the lease has token %d\n", request.Token, r.Current)
 		case r.Current != 0:
-			p.Printf("token %d is old: the lease has token %d\n", asked.Token, r.Current)
+			p.Printf("token %d is old: the lease has token %d\n", request.Token, r.Current)
 		default:
-			p.Printf("token %d is not valid: there is no such lease\n", asked.Token)
+			p.Printf("token %d is not valid: there is no such lease\n", request.Token)
 		}
 	})
 	if !r.Valid {

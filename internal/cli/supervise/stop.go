@@ -147,7 +147,7 @@ func DefaultNotice(ttl time.Duration) Notice { return Notice{Term: ttl / 4, Kill
 func (c *child) Under(t Tenure, n Notice) (lost bool) {
 	group := c.cmd.Process.Pid
 	defer c.watchdog.disarm(group)
-	asked, again := false, false
+	notified, again := false, false
 	for {
 		until := t.ValidUntil()
 		c.watchdog.arm(group, until.Add(-n.Kill))
@@ -157,13 +157,13 @@ func (c *child) Under(t Tenure, n Notice) (lost bool) {
 			<-c.done
 			return true
 		}
-		if !asked && left <= n.Term {
-			asked, lost = true, true
+		if !notified && left <= n.Term {
+			notified, lost = true, true
 			c.signal(syscall.SIGTERM)
 		}
 		// The tenure may be renewed: wake up, and set the watchdog again, well before the deadline.
 		wait := min(left-n.Kill, max((left-n.Kill)/2, 5*time.Millisecond))
-		if !asked {
+		if !notified {
 			wait = min(wait, left-n.Term)
 		}
 		timer := time.NewTimer(wait)
