@@ -177,7 +177,7 @@ type place8 struct {
 }
 
 // sortLevels is how often sortByKey compares eight more bytes. Each level reads all keys, and
-// clients choose how long keys agree.
+// clients determine the length of common prefixes.
 const sortLevels = 4
 
 // sortByKey sorts items whose keys agree in the first known bytes; short keys are padded with

@@ -82,8 +82,8 @@ func parseRenew(b []byte, r *renewal) bool {
 	})
 }
 
-// eachField calls f with each field of a message, a number or bytes, until f returns false. It
-// reports whether f never returned false and the message has no fields of other types.
+// eachField calls f with each field of a message, until f returns false. Every field must be a
+// number or bytes. It returns false if f did, or if the message has a field of another type.
 func eachField(b []byte, f func(n protowire.Number, v uint64, bytes []byte) bool) bool {
 	for len(b) > 0 {
 		n, kind, size := protowire.ConsumeTag(b)

@@ -186,7 +186,7 @@ type Transport struct {
 	inbound map[uint64]*inbound
 }
 
-// New returns a transport that knows no members (see [Transport.Update]) and receives nothing (see
+// New returns a transport that has no members (see [Transport.Update]) and receives nothing (see
 // [Transport.Serve]). It panics if a required field of the configuration is missing.
 func New(cfg Config) *Transport {
 	if cfg.Cluster == 0 || cfg.Self == 0 || cfg.Process == 0 || cfg.Handler == nil ||
