@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// cachesQuestion asks whether leases on cached data pay.
+// cachesQuestion asks whether leases on cached data pay off.
 type cachesQuestion struct {
 	Sharing Sharing
 }
@@ -15,18 +15,18 @@ type cachesQuestion struct {
 // Flags implements [Question].
 func (q *cachesQuestion) Flags(fs *pflag.FlagSet) {
 	v := &q.Sharing
-	fs.Float64Var(&v.Reads, "reads", 0.864, "reads of a datum by one cache, a second")
-	fs.Float64Var(&v.Writes, "writes", 0.04, "writes of a datum by one cache, a second")
-	fs.Float64Var(&v.Caches, "caches", 10, "how many caches share a datum")
-	fs.DurationVar(&v.Propagation, "propagation", 500*time.Microsecond, "how long a message is "+
-		"under way")
-	fs.DurationVar(&v.Processing, "processing", time.Millisecond, "how long each end works on a "+
-		"message")
-	fs.DurationVar(&v.Skew, "skew", 100*time.Millisecond, "how much clocks may differ")
-	fs.DurationVar(&v.Term, "term", 0, "term to give figures for (default: the recommended one)")
+	fs.Float64Var(&v.Reads, "reads", 0.864, "reads of a datum per second, by one cache")
+	fs.Float64Var(&v.Writes, "writes", 0.04, "writes of a datum per second, by one cache")
+	fs.Float64Var(&v.Caches, "caches", 10, "number of caches that share a datum")
+	fs.DurationVar(&v.Propagation, "propagation", 500*time.Microsecond,
+		"time that a message spends on the network")
+	fs.DurationVar(&v.Processing, "processing", time.Millisecond,
+		"time that each end takes to process a message")
+	fs.DurationVar(&v.Skew, "skew", 100*time.Millisecond, "largest difference between clocks")
+	fs.DurationVar(&v.Term, "term", 0, "term to compute figures for (default: the recommended one)")
 	fs.DurationVar(&v.LongestWait, "longest-wait", 5*time.Second,
-		"how long a write may wait for a cache that is dead: the --lease-max-cache-ttl of the "+
-			"servers, which grant no longer term")
+		"how long a write may wait for a dead cache: --lease-max-cache-ttl of the servers, which\n"+
+			"caps the term")
 }
 
 // Answer implements [Question].
@@ -46,16 +46,16 @@ func (q *cachesQuestion) Answer() (Report, error) {
 		Figures: [][2]string{
 			{"benefit factor, alpha = 2R/(SW) (G2)", alpha(c)},
 			{"recommended term (G7)", recommended},
-			{"leases pay from a term of (G6)", even},
+			{"leases pay off from a term of (G6)", even},
 			{"figures below: term at the server, t_s", short(c.At.Term)},
 			{"effective term at the client, t_c (G1)", short(c.Effective)},
-			{"load of the server, of that without leases (G3)", percent(c.At.Load)},
-			{"the same with an endless term", percent(c.Limit)},
-			{"a write waits for approvals (G4)", short(c.Approval)},
-			{"a write waits with a dead cache, at most", short(c.WorstWrite)},
-			{"added to a read or write on average (G5)", c.At.Delay.Round(time.Microsecond).String()},
+			{"server load relative to no leases (G3)", percent(c.At.Load)},
+			{"the same with an infinite term", percent(c.Limit)},
+			{"write waits for approvals (G4)", short(c.Approval)},
+			{"write waits if a cache is dead, at most", short(c.WorstWrite)},
+			{"average delay added per operation (G5)", c.At.Delay.Round(time.Microsecond).String()},
 		},
-		Head:      []string{"term at the server", "load of that without leases", "added on average"},
+		Head:      []string{"term at the server", "relative load", "average delay added"},
 		Rows:      cacheRows(c),
 		Sentences: c.Explain(),
 		Data:      c,
@@ -65,7 +65,7 @@ func (q *cachesQuestion) Answer() (Report, error) {
 // alpha formats the benefit factor.
 func alpha(c CacheChoice) string {
 	if math.IsInf(c.Benefit, 1) {
-		return "endless: nothing is written"
+		return "infinite: no writes"
 	}
 	return decimal(c.Benefit)
 }

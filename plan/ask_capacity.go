@@ -23,15 +23,15 @@ func (q *CapacityQuestion) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&v.Renew, "renew", 0, "time between two renewals (default: a third of the TTL)")
 	fs.Float64Var(&v.Keys, "keys", 1, "small keys on each lease")
 	fs.Float64Var(&v.Connections, "connections", 0,
-		"connections of clients that the leases are spread over; 0: do not count them")
-	fs.BoolVar(&v.TLS, "tls", false, "the connections are encrypted")
-	fs.Float64Var(&v.Files, "files", 65_536, "open files of each member (ulimit -n); 0: any number")
+		"client connections that share the leases (0: do not count them)")
+	fs.BoolVar(&v.TLS, "tls", false, "assume that connections use TLS")
+	fs.Float64Var(&v.Files, "files", 65_536, "open files of each member, ulimit -n (0: no limit)")
 	fs.IntVar(&v.Members, "members", 3, "members of a cell")
 	fs.Float64Var(&v.Cores, "cores", 2, "cores of each member")
 	fs.Float64Var(&q.memory, "memory", 8, "memory of each member, in GiB")
-	fs.Float64Var(&q.quota, "quota", 2, "--quota-backend-bytes of each member, in GiB; 0: none")
+	fs.Float64Var(&q.quota, "quota", 2, "--quota-backend-bytes of each member, in GiB (0: no quota)")
 	fs.Float64Var(&q.network, "network", 1, "network of each member, in Gbit/s")
-	fs.Float64Var(&v.Busy, "busy", 0.5, "fraction of cores, memory, network and files that may be used")
+	fs.Float64Var(&v.Busy, "busy", 0.5, "usable fraction of cores, memory, network and files")
 }
 
 // Answer implements [Question].
@@ -51,15 +51,15 @@ func (q *CapacityQuestion) Answer() (Report, error) {
 	r := Report{
 		Figures: [][2]string{
 			{"leases", decimal(s.Leases)},
-			{"length, renewed every", fmt.Sprintf("%v, %s", s.TTL, short(s.Renew))},
-			{"renewals a second", decimal(c.RenewalsASecond)},
-			{"cells", fmt.Sprintf("%s, members of each: %d", decimal(c.Cells), s.Members)},
-			{"a leader's network, Mbit/s", decimal(c.BytesASecond / c.Cells * 8 / 1e6)},
-			{"a leader's cores, kept busy", decimal(c.Cores / c.Cells)},
-			{"a member's memory, GiB", decimal(c.Memory / c.Cells / (1 << 30))},
+			{"length, renewal interval", fmt.Sprintf("%v, %s", s.TTL, short(s.Renew))},
+			{"renewals per second", decimal(c.RenewalsASecond)},
+			{"cells", fmt.Sprintf("%s of %d members", decimal(c.Cells), s.Members)},
+			{"leader's network, Mbit/s", decimal(c.BytesASecond / c.Cells * 8 / 1e6)},
+			{"leader's cores in use", decimal(c.Cores / c.Cells)},
+			{"member's memory, GiB", decimal(c.Memory / c.Cells / (1 << 30))},
 			{"of its quota, GiB", decimal(c.State / c.Cells / (1 << 30))},
 		},
-		Head:      []string{"what runs out", "leases a cell", "used by the asked number"},
+		Head:      []string{"resource", "leases per cell", "used"},
 		Sentences: c.Explain(),
 		Data:      c,
 	}
@@ -86,8 +86,8 @@ func (r *Report) addSizes(v Site) error {
 	}
 	three, err := carried(3)
 	r.Figures = append(r.Figures,
-		[2]string{"one member carries", decimal(one)},
-		[2]string{"a cell of three members carries", decimal(three)},
-		[2]string{"ten such cells carry", decimal(10 * three)})
+		[2]string{"one member carries, leases", decimal(one)},
+		[2]string{"three members carry", decimal(three)},
+		[2]string{"ten cells of three carry", decimal(10 * three)})
 	return err
 }

@@ -23,14 +23,14 @@ func (q *LengthQuestion) Flags(fs *pflag.FlagSet) {
 	w := &q.Wish.Weather
 	holderFlags(fs, &q.Wish.Holder)
 	rtt := fs.Lookup("rtt")
-	rtt.Usage += " (default: what 999 of 1000 do not exceed)"
+	rtt.Usage += " (default: their p99.9)"
 	rtt.DefValue, q.Wish.Holder.RoundTrip = "0s", 0 // described in words
-	fs.Float64Var(&w.Loss, "loss", 0, "share of requests that have no answer")
-	fs.Float64Var(&w.FailuresAYear, "failures", 12, "failures of the issuer a year")
-	fs.DurationVar(&w.Recovery, "recovery", RecoveryCutOff, "how long each lasts")
+	fs.Float64Var(&w.Loss, "loss", 0, "share of requests that get no response")
+	fs.Float64Var(&w.FailuresAYear, "failures", 12, "failures of the issuer per year")
+	fs.DurationVar(&w.Recovery, "recovery", RecoveryCutOff, "duration of each failure")
 	fs.Float64Var(&q.Wish.LossesAYear, "losses", 0.1,
-		"how often a year a healthy holder may lose its lease: 0.1 is once in ten years")
-	fs.Float64Var(&q.Wish.Leases, "leases", 1000, "how many leases there are, for the load")
+		"acceptable lease losses of a healthy holder per year (0.1: once in ten years)")
+	fs.Float64Var(&q.Wish.Leases, "leases", 1000, "number of leases, to compute the load")
 	fs.DurationSliceVar(&q.Wish.TTLs, "ttls", nil, "lengths to choose from (default: 1s to 60s)")
 	fs.Lookup("ttls").DefValue = "" // described in words
 }
@@ -41,7 +41,7 @@ func (q *LengthQuestion) Answer() (Report, error) {
 	if w.RoundTrip.Count() == 0 {
 		w.RoundTrip = AssumedRoundTrips()
 		q.Notes = append(q.Notes, "Round trips are ASSUMED (one in a thousand takes 20 ms): "+
-			"give leasehold plan length --rtt-file or --measure.")
+			"measure them with --measure, or pass them with --rtt-file.")
 	}
 	if w.Pauses.Count() == 0 {
 		q.AssumePauses()
@@ -56,7 +56,7 @@ func (q *LengthQuestion) Answer() (Report, error) {
 	}
 	return Report{
 		Head: []string{
-			"lease", "renewed", "attempts", "losses/year", "chance/year", "dead one noticed",
+			"lease", "renewed", "attempts", "losses/year", "chance/year", "crash noticed",
 			"renewals/s",
 		},
 		Rows:      lengthRows(c),
@@ -74,7 +74,7 @@ func (q *LengthQuestion) Answer() (Report, error) {
 func (q *LengthQuestion) AssumePauses() {
 	q.Wish.Weather.Pauses, q.Wish.Weather.PausesSeen = AssumedPauses()
 	q.Notes = append(q.Notes, "Pauses are ASSUMED (1 s once a day, 3 s once a month): "+
-		"give leasehold plan length --pauses of your machines.")
+		"pass those of your machines with --pauses.")
 }
 
 // lengthRows returns the leases that are renewed at a third, and the best one. Report.Data has all

@@ -27,21 +27,22 @@ func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&h.TTL, "core", DefaultTTL, "length of the first lease")
 	fs.IntVar(&q.count, "levels", 2, "number of levels, by the rule of thumb")
 	fs.Float64Var(&q.factor, "factor", ThumbFactor,
-		"the rule of thumb: times the level above")
+		"how many times as long as the level above each lease is, by the rule of thumb")
 	fs.DurationSliceVar(&q.ttls, "ttls", nil, "length of each lease, instead of the rule of thumb")
 	fs.Lookup("ttls").DefValue = "" // none
 	fs.Float64Var(&q.part, "renew-share", 0.5, "when leases are renewed, as a share of their length")
-	fs.DurationVar(&q.base, "recovery", 0, "how long the first level takes to elect, besides its lease")
+	fs.DurationVar(&q.base, "recovery", 0,
+		"time that the first level takes to elect, besides its lease")
 	fs.DurationVar(&h.RoundTrip, "rtt", 0, "longest round trip of a request")
 	fs.DurationVar(&h.Retry, "retry", 0, "time between attempts to renew")
-	fs.Float64Var(&h.Drift, "drift", 0, "bound of the difference in rate of two clocks")
+	fs.Float64Var(&h.Drift, "drift", 0, "largest difference in rate of two clocks")
 }
 
 // holders returns the given leases, or those of the rule of thumb.
 func (q *levelsQuestion) holders() ([]Holder, error) {
 	if q.part <= 0 || q.part >= 1 {
 		return nil, wrong("share of the lease after which it is renewed",
-			"give more than 0 and less than 1, such as 0.5", "is %v", q.part)
+			"use more than 0 and less than 1, such as 0.5", "is %v", q.part)
 	}
 	renewed := func(h Holder) Holder {
 		h.Renew = time.Duration(float64(h.TTL) * q.part)
@@ -87,7 +88,7 @@ func (q *levelsQuestion) Answer() (Report, error) {
 	}
 	return Report{
 		Head: []string{
-			"level", "lease", "renewed", "above away", "needs", "rule of thumb", "to spare",
+			"level", "lease", "renewed", "above down", "needs", "rule of thumb", "to spare",
 			"worst outage",
 		},
 		Rows:      levelRows(chain),

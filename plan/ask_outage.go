@@ -24,10 +24,10 @@ type OutageQuestion struct {
 func holderFlags(fs *pflag.FlagSet, h *Holder) {
 	fs.DurationVar(&h.RoundTrip, "rtt", DefaultRoundTrip, "longest round trip of a request")
 	fs.DurationVar(&h.Retry, "retry", DefaultRetry,
-		"how long after a renewal without an answer the next is sent")
-	fs.DurationVar(&h.Margin, "margin", 0, "how much the holder subtracts from its own valid until")
+		"time from an unanswered renewal to the next attempt")
+	fs.DurationVar(&h.Margin, "margin", 0, "how much earlier the holder stops than it must")
 	fs.Float64Var(&h.Drift, "drift", DefaultDrift,
-		"bound of the difference in rate of two clocks: 0.001 is a thousandth")
+		"largest difference in rate of two clocks (0.001: one part in a thousand)")
 }
 
 // Flags implements [Question].
@@ -37,13 +37,13 @@ func (q *OutageQuestion) Flags(fs *pflag.FlagSet) {
 		"time between two renewals, T (default: a third of the TTL)")
 	holderFlags(fs, &q.Holder)
 	fs.StringVar(&q.Kind, "issuer", Issuers[0],
-		"leasehold: this service; refreshing: gives all leases their full length after a failure,\n"+
-			"as etcd does; classic: remembers when each lease ends, as in the textbooks")
+		"leasehold: this service; refreshing: restarts all leases at full length after a failure,\n"+
+			"like etcd; classic: remembers when each lease ends, as in textbooks")
 	fs.DurationVar(&q.Recovery, "recovery", RecoveryCutOff,
-		"how long the issuer grants nothing after a failure, D; this service needs 0.07s if a process\n"+
-			"dies and 2s if a machine is cut off")
+		"how long the issuer is down after a failure, D; this service takes 0.07s if a process dies\n"+
+			"and 2s if a machine is cut off")
 	fs.BoolVar(&q.Silent, "silent", false,
-		"the holder falls silent with its connection open (stopped, cut off) instead of dying")
+		"assume that the holder stops responding with its connection open instead of dying")
 }
 
 // issuer returns the issuer that Kind names.
@@ -88,12 +88,12 @@ func (q *OutageQuestion) Answer() (Report, error) {
 		Figures: [][2]string{
 			{"lease, L", h.TTL.String()},
 			{"renewed every, T", short(h.Renew)},
-			{"issuer away, D", o.Issuer.Recovery.String()},
+			{"issuer down, D", o.Issuer.Recovery.String()},
 			{"worst time without a holder (O3, O4)", short(o.Worst)},
-			{"the same while the issuer is well", short(o.Alone)},
+			{"the same while the issuer is up", short(o.Alone)},
 			{"typical (O5)", short(o.Typical)},
-			{"a dead holder is noticed after (O6)", short(o.NoticeFrom) + " to " + short(o.NoticeTo)},
-			{"the holder acts at most, from its sending (O1)", short(o.Valid)},
+			{"dead holder noticed after (O6)", short(o.NoticeFrom) + " to " + short(o.NoticeTo)},
+			{"holder may act, from sending a renewal (O1)", short(o.Valid)},
 			{"healthy holders, issuer failing (O7)", slack},
 			{"attempts to renew within a lease", fmt.Sprint(o.Attempts)},
 		},

@@ -48,9 +48,9 @@ func (s Sharing) check() error {
 	}
 	switch {
 	case s.Caches < 1:
-		return wrong("number of caches", "give at least 1", "is %v", s.Caches)
+		return wrong("number of caches", "use at least 1", "is %v", s.Caches)
 	case s.Reads == 0:
-		return wrong("rate of reads", "give the reads a second of one cache, such as 0.9",
+		return wrong("rate of reads", "pass the reads per second of one cache, such as 0.9",
 			"is 0, so there is nothing to cache")
 	case s.Term > 0 && s.Effective(s.Term) == 0:
 		return wrong("term", fmt.Sprintf("take more than %v", s.lost()),
@@ -204,35 +204,33 @@ func (s Sharing) at(term time.Duration) CachePoint {
 func (c CacheChoice) Explain() []string {
 	s := c.Sharing
 	if !c.Worth {
-		why := fmt.Sprintf("the benefit factor 2R/(SW) is %s, and each write asks %v caches for their "+
-			"approval", decimal(c.Benefit), s.Caches)
+		why := fmt.Sprintf("the benefit factor 2R/(SW) is %s, and each write needs the approval of "+
+			"%v caches", decimal(c.Benefit), s.Caches)
 		if c.Benefit > 1 {
-			why = fmt.Sprintf("reads are so rare that no term up to %v pays", s.LongestWait)
+			why = fmt.Sprintf("reads are so rare that no term up to %v pays off", s.LongestWait)
 		}
 		if s.Effective(s.LongestWait) == 0 {
-			why = fmt.Sprintf("no term up to %v is more than the %v that a client cannot use",
+			why = fmt.Sprintf("no term up to %v exceeds the %v that a client cannot use",
 				s.LongestWait, short(s.lost()))
 		}
-		return []string{"DO NOT LEASE this datum: " + why + ". Read it from the server each time."}
+		return []string{"DO NOT LEASE this datum: " + why + ". Read it from the server every time."}
 	}
-	out := []string{fmt.Sprintf("TAKE a term of %v: the client can use %v of it, and a read asks "+
-		"the server "+
-		"once in %s times.", rounded(c.Recommended),
+	out := []string{fmt.Sprintf("TAKE a term of %v: the client can use %v of it, and asks the "+
+		"server for one in %s reads.", rounded(c.Recommended),
 		rounded(s.Effective(c.Recommended)),
 		decimal(1+s.Reads*s.Effective(c.Recommended).Seconds()))}
 	if c.Capped {
 		out = append(out,
-			fmt.Sprintf("More would load the server less, but a write waits for a dead "+
-				"cache as "+
-				"long as the term, and %v is the longest that you allow.", s.LongestWait))
+			fmt.Sprintf("A longer term would reduce the load further, but writes wait up to a term "+
+				"for a dead cache, and you allow %v.", s.LongestWait))
 	}
 	if c.BreakEven > 0 {
 		out = append(out, fmt.Sprintf("Below %v leases cost more than they save.",
 			rounded(c.BreakEven)))
 	}
-	return append(out, fmt.Sprintf("With a term of %v the load is %.1f %% of that without leases; "+
-		"the longest "+
-		"term would reach %.1f %%. A write waits %v for its approvals, and %v if a cache is dead.",
+	return append(out, fmt.Sprintf("A term of %v reduces the load to %.1f%% of that without "+
+		"leases, and an infinite one to %.1f%%. A write waits %v for approvals, and up to %v if a "+
+		"cache is dead.",
 		rounded(c.At.Term), 100*c.At.Load, 100*c.Limit, rounded(c.Approval),
 		rounded(c.WorstWrite)))
 }

@@ -95,17 +95,17 @@ func (s Site) check() error {
 	}
 	switch {
 	case s.Leases < 1:
-		return wrong("number of leases", "give 1 or more", "is %v", s.Leases)
+		return wrong("number of leases", "use 1 or more", "is %v", s.Leases)
 	case s.Cores == 0:
-		return wrong("cores", "give the cores of one member", "is 0")
+		return wrong("cores", "pass the cores of one member", "is 0")
 	case s.Memory == 0:
-		return wrong("memory", "give the memory of one member", "is 0")
+		return wrong("memory", "pass the memory of one member", "is 0")
 	case s.Network == 0:
-		return wrong("network", "give what the network of one member carries", "is 0")
+		return wrong("network", "pass the bandwidth of one member", "is 0")
 	case s.Members < 1 || s.Members > 7:
-		return wrong("number of members", "give 1, or 3 to 7", "is %d", s.Members)
+		return wrong("number of members", "use 1, or 3 to 7", "is %d", s.Members)
 	case s.Busy <= 0 || s.Busy > 1:
-		return wrong("share in use", "give more than 0 and at most 1, such as 0.5",
+		return wrong("share in use", "use more than 0 and at most 1, such as 0.5",
 			"is %v", s.Busy)
 	}
 	return nil
@@ -233,12 +233,11 @@ func Size(s Site, c Costs) (Capacity, error) {
 func (c Capacity) Explain() []string {
 	s := c.Site
 	out := []string{fmt.Sprintf("%s leases of %v, renewed every %v, cause %s renewals and %s bytes "+
-		"a second. "+
-		"All go through the leader, so more members do not carry more.", counted(s.Leases),
+		"per second. All pass through the leader, so adding members does not help.", counted(s.Leases),
 		s.TTL,
 		rounded(s.Renew), counted(c.RenewalsASecond), counted(c.BytesASecond))}
 	first := c.Limits[0]
-	text := fmt.Sprintf("One cell of this size carries %s leases at %.0f %% utilization. "+
+	text := fmt.Sprintf("One cell of this size carries %s leases at %.0f%% utilization. "+
 		"Its first limit is the %s", counted(c.PerCell), 100*s.Busy, first.Name)
 	if len(c.Limits) > 1 {
 		next := c.Limits[1]
@@ -248,21 +247,19 @@ func (c Capacity) Explain() []string {
 	out = append(out, text+".")
 	if c.Cells > 1 {
 		out = append(out,
-			fmt.Sprintf("%s leases need %s cells (names split among them by hash), or "+
-				"a longer "+
-				"lease: twice the length is half the renewals.", counted(s.Leases),
+			fmt.Sprintf("%s leases need %s cells (split the names by hash), or a longer lease: "+
+				"doubling the length halves the renewals.", counted(s.Leases),
 				counted(c.Cells)))
 	}
-	out = append(out, fmt.Sprintf("On a bad day: all leases of a cell gone, if all holders die, "+
-		"%v after the "+
-		"first; all granted anew in %v; a member back after a restart in %v.",
+	out = append(out, fmt.Sprintf("If all holders die, all leases of a cell end within %v of the "+
+		"first. Granting them again takes %v. A member restarts in %v.",
 		rounded(c.AllEnd), rounded(c.GrantAll), rounded(c.Restart)))
-	note := ". Connections are not counted: say how many there are."
+	note := ". Connections are not counted: pass --connections."
 	if s.Connections > 0 {
 		note = "."
-		out = append(out, fmt.Sprintf("%s connections are all at the leader, at worst; each sends a "+
-			"message for its leases. Longer leases make them cheaper, and relays spare the members "+
-			"their memory and their files.", counted(s.Connections)))
+		out = append(out, fmt.Sprintf("In the worst case the leader has all %s connections, and each "+
+			"sends a message per renewal. Longer leases reduce the messages; relays save the members memory "+
+			"and open files.", counted(s.Connections)))
 	}
-	return append(out, "Figures: "+c.Costs.Source+note+" Measure with leasehold bench.")
+	return append(out, "Figures: "+c.Costs.Source+note+" Measure your own with leasehold bench.")
 }

@@ -107,12 +107,12 @@ func TestAsOftenAsAllowed(t *testing.T) {
 	w := Wish{LossesAYear: 1, Weather: Weather{Recovery: 2 * s}}
 	l := Luck{Holder: Holder{TTL: 10 * s, Renew: 3 * s}, LossesAYear: 1}
 	if !w.good(l) {
-		t.Error("it is no good")
+		t.Error("good = false, want true")
 	}
 	l.Holder = Holder{TTL: 3 * s, Renew: s}
 	w.Weather.Recovery = 5 * s
 	text := (LengthChoice{Wish: w}).tooShort(l)
-	if !strings.Contains(text, "a failure of the issuer") {
+	if !strings.Contains(text, "if the issuer fails") {
 		t.Error(text)
 	}
 }

@@ -32,7 +32,7 @@ func ExampleHolder_Check() {
 	choice := plan.Holder{TTL: 10 * time.Second, Margin: -time.Second}
 	fmt.Println(choice.Check())
 	// Output:
-	// plan: the margin is negative (-1s): give 0 or more
+	// plan: the margin is negative (-1s): use 0 or more
 }
 
 // A file is read a thousand times as often as it is written, by ten caches: how long their
@@ -48,11 +48,11 @@ func ExampleChooseCaches() {
 	}
 	fmt.Println("leases pay:", choice.Worth, "from", choice.BreakEven.Round(time.Millisecond))
 	fmt.Println("take", choice.Recommended.Round(time.Second))
-	fmt.Printf("the load is then %.0f %% of that without leases\n", 100*choice.At.Load)
+	fmt.Printf("the load is then %.0f%% of that without leases\n", 100*choice.At.Load)
 	// Output:
 	// leases pay: true from 108ms
 	// take 9s
-	// the load is then 11 % of that without leases
+	// the load is then 11% of that without leases
 }
 
 // The load of a million leases on three members, and the first limit.
@@ -79,8 +79,8 @@ func ExampleSize() {
 	// all gone after all holders die: 2s
 }
 
-// A healthy holder may lose its lease once in ten years. Round trips were measured, and how often
-// the machine stands still.
+// A healthy holder may lose its lease once in ten years. Round trips were measured, and so
+// were pauses of the machine.
 func ExampleChooseLength() {
 	trips, err := plan.NewHistogram([]plan.Bin{
 		{Upper: 2 * time.Millisecond, Count: 99_000}, {Upper: 20 * time.Millisecond, Count: 1000},
@@ -150,7 +150,7 @@ func ExampleQuestion() {
 		fmt.Println(first)
 	}
 	// Output:
-	// A holder that dies is replaced after 10.57s at the longest
+	// A dead holder is replaced within 10.57s
 	// TAKE a lease of 4s
 	// 100000 leases of 10s
 }

@@ -8,45 +8,45 @@ import (
 func (o Outage) Explain() []string {
 	i := o.Issuer
 	out := []string{
-		fmt.Sprintf("A holder that dies is replaced after %v at the longest, %v on average, "+
-			"while the issuer is well.", rounded(o.Alone), rounded(o.Typical)),
+		fmt.Sprintf("A dead holder is replaced within %v, after %v on average, "+
+			"while the issuer is up.", rounded(o.Alone), rounded(o.Typical)),
 	}
 	if i.Recovery > 0 {
-		out = append(out, fmt.Sprintf("If the issuer fails at the worst moment too, and takes %v, "+
-			"it is %v at the longest.", i.Recovery, rounded(o.Worst)), o.forgets())
+		out = append(out, fmt.Sprintf("If the issuer also fails at the worst moment, for %v, "+
+			"that takes up to %v.", i.Recovery, rounded(o.Worst)), o.forgets())
 	}
-	out = append(out, fmt.Sprintf("The holder itself stops %v after it sent the last renewal that "+
-		"was acknowledged, before anybody else can hold.", rounded(o.Valid)))
+	out = append(out, fmt.Sprintf("The holder itself stops %v after sending its last acknowledged "+
+		"renewal, before anyone else can hold the lease.", rounded(o.Valid)))
 	if o.Noted() {
-		often := fmt.Sprintf("at a third, every %v", rounded(o.Holder.TTL/3))
+		often := fmt.Sprintf("every %v, a third of the lease", rounded(o.Holder.TTL/3))
 		if o.Holder.TTL/3+o.Holder.RoundTrip >= i.Checkpoint {
 			often = fmt.Sprintf("every %v", rounded(i.Checkpoint/2))
 		}
 		out = append(out,
-			fmt.Sprintf("SELDOM: with its round trip a renewal may come %v after the one before, and "+
-				"this service notes silence after %v, so each renewal costs a log entry: renew %s.",
+			fmt.Sprintf("TOO SELDOM: with the round trip, renewals may arrive %v apart, and this "+
+				"service records silence after %v, so each renewal costs a log entry. Renew %s.",
 				rounded(o.Holder.Renew+o.Holder.RoundTrip), rounded(i.Checkpoint), often))
 	}
-	switch attempts := attemptsText(o.Attempts); {
+	switch {
 	case o.HealthyLose():
 	case o.Survivable < 0:
-		return append(out, fmt.Sprintf("Healthy holders outlive no failure of the issuer, however "+
-			"short: %s fit into a lease.", attempts))
+		return append(out, fmt.Sprintf("Healthy holders do not survive any failure of the issuer, "+
+			"however short. Attempts to renew within a lease: %d.", o.Attempts))
 	default:
 		return append(out,
-			fmt.Sprintf("Healthy holders outlive a failure of the issuer: it may take "+
-				"up to %v, and %s fit into a lease.", rounded(o.Survivable), attempts))
+			fmt.Sprintf("Healthy holders survive a failure of the issuer of up to %v. "+
+				"Attempts to renew within a lease: %d.", rounded(o.Survivable), o.Attempts))
 	}
-	worse := "lose their leases"
+	text := fmt.Sprintf("TOO SHORT: healthy holders lose their leases %v too early when the issuer "+
+		"fails.", rounded(-o.Slack))
 	if i.Refreshes && !o.Noted() {
-		worse = "must stop (their leases are still theirs: the issuer refreshes them)"
+		text = fmt.Sprintf("TOO SHORT: healthy holders must stop %v too early when the issuer fails, "+
+			"though it refreshes their leases.", rounded(-o.Slack))
 	}
-	text := fmt.Sprintf("TOO SHORT: healthy holders %s when the issuer fails, %v too early, "+
-		"although nothing is wrong with them.", worse, rounded(-o.Slack))
 	if s := o.ShortestTTL(); s > 0 {
 		text += fmt.Sprintf(" Take a lease of at least %v", roundedUp(s))
 		if o.Survivable > 0 {
-			text += fmt.Sprintf(", or an issuer that is back within %v", rounded(o.Survivable))
+			text += fmt.Sprintf(", or an issuer that recovers within %v", rounded(o.Survivable))
 		}
 		text += "."
 	}
@@ -58,12 +58,13 @@ func (o Outage) forgets() string {
 	i := o.Issuer
 	switch {
 	case !i.Refreshes:
-		return "Each further failure as the lease ends adds its recovery."
+		return "Each further failure just before the lease ends adds its own recovery time."
 	case i.Checkpoint == 0 && i.Untended == 0:
-		return fmt.Sprintf("The issuer refreshes all leases when it is back: each further failure "+
-			"adds %v more, without end.", rounded(o.Holder.TTL+i.Recovery))
+		return fmt.Sprintf("The issuer refreshes all leases when it recovers: each further failure "+
+			"adds %v, without limit.", rounded(o.Holder.TTL+i.Recovery))
 	}
-	return fmt.Sprintf("The issuer notes silence after %v; failures after that do not lengthen the "+
-		"lease of a dead holder, they only add their recovery if they come as it ends.",
+	return fmt.Sprintf("The issuer records silence after %v. Later failures do not extend "+
+		"the lease of a dead holder; they add only their recovery time, if they happen just "+
+		"before it ends.",
 		rounded(i.Silence(o.Holder.TTL)))
 }

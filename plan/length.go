@@ -57,7 +57,7 @@ func ChooseLength(w Wish) (LengthChoice, error) {
 	}
 	if w.LossesAYear == 0 {
 		return LengthChoice{}, wrong("losses a year",
-			"give more than 0, such as 0.01: nothing is never lost",
+			"use more than 0, such as 0.01: every lease is lost some day",
 			"is 0")
 	}
 	if len(w.TTLs) == 0 {
@@ -110,16 +110,15 @@ func (c LengthChoice) Explain() []string {
 	w := c.Wish
 	if !c.OK {
 		last := c.All[len(c.All)-1]
-		return []string{fmt.Sprintf("NONE of these leases will do: a healthy holder may lose it %s "+
-			"and must "+
-			"outlive an issuer away for %v. Even %v is lost %s: %s. Mend that first; a longer lease only "+
-			"hides it.", often(w.LossesAYear), w.Weather.Recovery, last.Holder.TTL,
+		return []string{fmt.Sprintf("NONE of these leases will do: a healthy holder may lose it %s, "+
+			"and must survive an issuer that is down for %v. Even %v is lost %s: %s. Fix that first; "+
+			"a longer lease only hides it.", often(w.LossesAYear), w.Weather.Recovery, last.Holder.TTL,
 			often(last.LossesAYear), last.blame())}
 	}
 	b := c.Best
 	out := []string{fmt.Sprintf("TAKE a lease of %v, renewed every %v: a healthy holder loses it %s "+
-		"(you allow %s), a dead one is noticed after %v on average. It is the shortest that does, and "+
-		"that outlives an issuer away for %v%s.", b.Holder.TTL, rounded(b.Holder.Renew),
+		"(you allow %s), and a dead one is noticed after %v on average. It is the shortest that "+
+		"meets this and survives an issuer that is down for %v%s.", b.Holder.TTL, rounded(b.Holder.Renew),
 		often(b.LossesAYear), often(w.LossesAYear), rounded(b.NoticeMean),
 		w.Weather.Recovery, c.spare())}
 	if s, ok := c.shorter(); ok {
@@ -127,16 +126,15 @@ func (c LengthChoice) Explain() []string {
 	}
 	if l, ok := c.longer(); ok {
 		out = append(out,
-			fmt.Sprintf("TOO LONG: with %v a dead holder keeps everybody waiting for "+
-				"%v on "+
-				"average instead of %v. A healthy one would lose it %s instead of %s, and %s leases cost "+
-				"%s renewals a second less.", l.Holder.TTL, rounded(l.NoticeMean),
+			fmt.Sprintf("TOO LONG: with %v everyone waits %v on average for a dead holder, instead of %v. "+
+				"A healthy one would lose it %s instead of %s, and %s leases would save "+
+				"%s renewals per second.", l.Holder.TTL, rounded(l.NoticeMean),
 				rounded(b.NoticeMean),
 				often(l.LossesAYear), often(b.LossesAYear), counted(w.Leases),
 				counted((b.RenewalsASecond-l.RenewalsASecond)*w.Leases)))
 	}
 	if c.Default.Holder.TTL > 0 {
-		out = append(out, fmt.Sprintf("The default, %v renewed at a third, is lost %s.",
+		out = append(out, fmt.Sprintf("The default, %v renewed every third of it, is lost %s.",
 			DefaultTTL, often(c.Default.LossesAYear)))
 	}
 	return out
@@ -161,10 +159,10 @@ func (c LengthChoice) tooShort(s Luck) string {
 	o, err := Bounds(s.Holder, Leasehold(s.Holder.TTL, c.Wish.Weather.Recovery).Silent())
 	if err == nil && o.HealthyLose() {
 		return text +
-			fmt.Sprintf(", but a failure of the issuer at the wrong moment (%v) stops it %v "+
-				"too early.", c.Wish.Weather.Recovery, rounded(-o.Slack))
+			fmt.Sprintf(", but must stop %[2]v too early if the issuer fails at the wrong moment "+
+				"(%[1]v).", c.Wish.Weather.Recovery, rounded(-o.Slack))
 	}
-	return text + fmt.Sprintf(", but its silence is noted after %v, so each renewal may cost a log "+
+	return text + fmt.Sprintf(", but silence is recorded after %v, so each renewal may cost a log "+
 		"entry.", rounded(o.Issuer.Checkpoint))
 }
 
@@ -174,14 +172,14 @@ func (l Luck) blame() string {
 	spare := h.Valid() - h.Renew
 	switch max(l.ByRequests, l.ByPauses, l.ByIssuer) {
 	case l.ByPauses:
-		return fmt.Sprintf("a pause of more than %v, which comes as a renewal is due, ends it (%s)",
+		return fmt.Sprintf("a pause of more than %v when a renewal is due ends it (%s)",
 			rounded(spare), often(l.ByPauses))
 	case l.ByIssuer:
-		return fmt.Sprintf("the issuer is away longer than the %v that are left when a renewal is "+
+		return fmt.Sprintf("the issuer is down longer than the %v left when a renewal is "+
 			"due (%s)",
 			rounded(spare), often(l.ByIssuer))
 	}
-	return fmt.Sprintf("only %s fit into it, and all fail %s", attemptsText(l.Attempts),
+	return fmt.Sprintf("only %s fit, and all fail %s", attemptsText(l.Attempts),
 		often(l.ByRequests))
 }
 

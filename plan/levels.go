@@ -31,7 +31,7 @@ type Level struct {
 // within base after a failure. Every level is a textbook issuer for the next.
 func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error) {
 	if len(names) != len(holders) || len(holders) == 0 {
-		return nil, wrong("chain", "give a lease for each level, at least one",
+		return nil, wrong("chain", "pass one lease for each level, and at least one",
 			"has %d names for %d leases", len(names), len(holders))
 	}
 	var out []Level
@@ -63,9 +63,9 @@ func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	}
 	switch {
 	case n < 1 || n > 10:
-		return nil, wrong("number of levels", "give 1 to 10", "is %d", n)
+		return nil, wrong("number of levels", "use 1 to 10", "is %d", n)
 	case factor <= 1:
-		return nil, wrong("factor between levels", "give more than 1, such as 2.5",
+		return nil, wrong("factor between levels", "use more than 1, such as 2.5",
 			"is %v", factor)
 	}
 	out := []Holder{of}
@@ -83,7 +83,7 @@ func ChainAdvice(chain []Level, one Outage) []string {
 	var out []string
 	for _, l := range chain {
 		if l.Slack < 0 {
-			text := fmt.Sprintf("TOO SHORT: the %s lease (%v) does not outlive %v without the level "+
+			text := fmt.Sprintf("TOO SHORT: the %s lease (%v) does not survive %v without the level "+
 				"above: healthy holders lose it %v too early.",
 				l.Name, l.Holder.TTL, rounded(l.Recovery), rounded(-l.Slack))
 			if l.Needs > 0 {
@@ -95,12 +95,12 @@ func ChainAdvice(chain []Level, one Outage) []string {
 	last := chain[len(chain)-1]
 	if len(chain) > 1 {
 		out = append(out,
-			fmt.Sprintf("A name at the end of this chain can be without a holder for %v: "+
-				"the leases add up, since each level may fail as the one below it waits.",
+			fmt.Sprintf("A name at the end of this chain can lack a holder for %v: the leases add "+
+				"up, since each level may fail while the one below waits for it.",
 				rounded(last.Worst)))
 	}
 	return append(out,
-		fmt.Sprintf("Avoid levels: this service elects its leader by votes, not by a "+
-			"lease of its own, and is back %v after a machine is lost; a lease of %v straight from it has "+
-			"a worst outage of %v.", one.Issuer.Recovery, one.Holder.TTL, rounded(one.Worst)))
+		fmt.Sprintf("Avoid levels: this service elects its leader by votes, not by a lease, and "+
+			"recovers within %v of losing a machine. A lease of %v taken from it directly has a worst "+
+			"outage of %v.", one.Issuer.Recovery, one.Holder.TTL, rounded(one.Worst)))
 }

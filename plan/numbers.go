@@ -52,9 +52,9 @@ func bounded(list ...quantity) error {
 	for _, q := range list {
 		switch {
 		case q.value < 0:
-			return wrong(q.field, "give 0 or more", "is negative (%v)", q.value)
+			return wrong(q.field, "use 0 or more", "is negative (%v)", q.value)
 		case q.value > decade:
-			return wrong(q.field, "give at most ten years", "is %v", q.value)
+			return wrong(q.field, "use at most ten years", "is %v", q.value)
 		}
 	}
 	return nil
@@ -73,7 +73,7 @@ func number(field string, value float64) figure { return figure{field, value} }
 func finite(list ...figure) error {
 	for _, f := range list {
 		if f.value < 0 || math.IsNaN(f.value) || math.IsInf(f.value, 0) {
-			return wrong(f.field, "give 0 or more", "is %v", f.value)
+			return wrong(f.field, "use 0 or more", "is %v", f.value)
 		}
 	}
 	return nil
@@ -85,7 +85,7 @@ func shareBelow(f figure, below float64) error {
 		return err
 	}
 	if f.value >= below {
-		return wrong(f.field, fmt.Sprintf("give a share from 0 to less than %v, such as 0.001", below),
+		return wrong(f.field, fmt.Sprintf("use a share from 0 to less than %v, such as 0.001", below),
 			"is %v", f.value)
 	}
 	return nil
@@ -151,7 +151,7 @@ func roundedUp(d time.Duration) time.Duration {
 func short(d time.Duration) string { return rounded(d).String() }
 
 // percent formats a fraction as a percentage, like decimal.
-func percent(v float64) string { return decimal(100*v) + " %" }
+func percent(v float64) string { return decimal(100*v) + "%" }
 
 // decimal formats three digits of a figure, or all digits before the point if there are more. There
 // is no exponent unless the figure is below 0.0001.

@@ -42,9 +42,9 @@ func TestPrinted(t *testing.T) {
 		{decimal(-1_234_567.8), "-1234568"},
 		{decimal(999.5), "1000"},
 		{decimal(0.5), "0.5"},
-		{percent(0.12345), "12.3 %"},
-		{percent(1), "100 %"},
-		{percent(12), "1200 %"},
+		{percent(0.12345), "12.3%"},
+		{percent(1), "100%"},
+		{percent(12), "1200%"},
 		{attemptsText(0), "0 attempts to renew"},
 		{attemptsText(1), "1 attempt to renew"},
 		{attemptsText(2), "2 attempts to renew"},
@@ -130,18 +130,18 @@ func TestRefused(t *testing.T) {
 	}{
 		{finite(), ""},
 		{finite(number(0), number(1e300)), ""},
-		{finite(number(1), number(-1)), "plan: the rate is -1: give 0 or more"},
-		{finite(number(math.NaN())), "plan: the rate is NaN: give 0 or more"},
-		{finite(number(math.Inf(1))), "plan: the rate is +Inf: give 0 or more"},
+		{finite(number(1), number(-1)), "plan: the rate is -1: use 0 or more"},
+		{finite(number(math.NaN())), "plan: the rate is NaN: use 0 or more"},
+		{finite(number(math.Inf(1))), "plan: the rate is +Inf: use 0 or more"},
 		{shareBelow(number(0), 0.5), ""},
 		{shareBelow(number(0.49), 0.5), ""},
-		{shareBelow(number(0.5), 0.5), "plan: the rate is 0.5: give a share from 0 to less " +
+		{shareBelow(number(0.5), 0.5), "plan: the rate is 0.5: use a share from 0 to less " +
 			"than 0.5, such as 0.001"},
-		{shareBelow(number(-0.1), 0.5), "plan: the rate is -0.1: give 0 or more"},
+		{shareBelow(number(-0.1), 0.5), "plan: the rate is -0.1: use 0 or more"},
 		{bounded(), ""},
 		{bounded(length(0), length(10*year)), ""},
-		{bounded(length(s), length(-s)), "plan: the length is negative (-1s): give 0 or more"},
-		{bounded(length(10*year + 1)), "plan: the length is 87600h0m0.000000001s: give at most " +
+		{bounded(length(s), length(-s)), "plan: the length is negative (-1s): use 0 or more"},
+		{bounded(length(10*year + 1)), "plan: the length is 87600h0m0.000000001s: use at most " +
 			"ten years"},
 		{about(nil, "x"), ""},
 		{

@@ -83,7 +83,7 @@ func (h Holder) Check() error {
 	t := h.Interval()
 	switch {
 	case h.TTL == 0:
-		return wrong("lease length", "give a length such as 10s", "is 0")
+		return wrong("lease length", "pass a length such as 10s", "is 0")
 	case h.TTL <= h.RoundTrip:
 		return wrong("lease length", fmt.Sprintf("take at least %v, three round trips",
 			3*h.RoundTrip), "is %v, and one round trip is %v", h.TTL, h.RoundTrip)

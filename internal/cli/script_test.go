@@ -323,7 +323,7 @@ var varying = []struct{ re, with string }{
 	{`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`, `DATE`},
 	{`"loaded_unix_ms":"\d+"`, `"loaded_unix_ms":"DATE"`},
 	{`(<M\d>) +`, `$1 `}, // an ID of a member may have 15 digits
-	{`\b\d+%`, `N%`},
+	{`\bSIZE([,│ ]+)\d+%`, `SIZE${1}N%`},
 	{
 		`(true|false)([,│ ]+)(true|false)([,│ ]+)\d+([,│ ]+)\d+([,│ ]+)\d+`,
 		`$1$2$3${4}TERM${5}INDEX${6}INDEX`,

@@ -100,7 +100,7 @@ func wrong(field, advice, problem string, args ...any) error {
 func take(fs *pflag.FlagSet, query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return wrong("query", "give name=value pairs with & between", "cannot be read: %v", err)
+		return wrong("query", "use name=value pairs separated by &", "cannot be read: %v", err)
 	}
 	for name := range values {
 		if fs.Lookup(name) == nil {
@@ -116,24 +116,24 @@ func take(fs *pflag.FlagSet, query string) error {
 			return // as if it were not given
 		}
 		ok := f.Value.Set(text) == nil
-		advice := "give true or false"
+		advice := "use true or false"
 		switch f.Value.Type() {
 		case "duration":
 			d, _ := fs.GetDuration(f.Name)
 			ok = ok && isTime(d)
-			advice = "give a time such as 10s, of 24 hours at most"
+			advice = "use a time such as 10s, 24 hours at most"
 		case "durationSlice":
 			all, _ := fs.GetDurationSlice(f.Name)
 			ok = ok && len(all) <= mostTimes && !slices.ContainsFunc(all, func(d time.Duration) bool {
 				return !isTime(d)
 			})
-			advice = "give times such as 10s,25s, of 24 hours at most, and no more than twenty"
+			advice = "use times such as 10s,25s, 24 hours at most each, and no more than twenty"
 		case "float64":
 			v, _ := fs.GetFloat64(f.Name)
 			ok = ok && (v == 0 || v >= least && v <= most)
-			advice = "give 0, or a number from 1e-9 to 1e12"
+			advice = "use 0, or a number from 1e-9 to 1e12"
 		case "int":
-			advice = "give a whole number"
+			advice = "use a whole number"
 		}
 		if !ok {
 			err = wrong("value of "+f.Name, advice, "is %q", text)

@@ -114,7 +114,7 @@ func (a commands) planCapacity(s *reportFlags) app.Command {
 	var file string
 	return a.planned(s, app.Command{
 		Use: "capacity", Short: "Compute the load of a number of leases, and the first limit",
-		Long: `Compute renewals a second, bytes, cores and memory for a number of leases, how many
+		Long: `Compute renewals per second, bytes, cores and memory for a number of leases, how many
 of them one cell (one member, or three to seven) carries, and the first limit. The costs are
 those of docs/benchmarks.md unless --bench names a file that "leasehold bench -o json" wrote on the
 machine in question.`,
