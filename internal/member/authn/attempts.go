@@ -15,7 +15,7 @@ func newAttempts(r prometheus.Registerer) attempts {
 	a := attempts{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "logins_total",
 		Help: "Logins by password: accepted, refused, limited because too many were refused " +
-			"before, or failed because the member could not look.",
+			"before, or failed because the member could not check the password.",
 	}, []string{"outcome"})}
 	for _, outcome := range []string{"accepted", "refused", "limited", "failed"} {
 		a.WithLabelValues(outcome) // so that all are present from the start

@@ -98,8 +98,8 @@ func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 	}, []string{"owner"})
 	m.roundTrip = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "etcd", Name: "network_peer_round_trip_time_seconds",
-		Help: "Time that the other member takes to answer. It is asked once a second, and more " +
-			"often when it is silent.",
+		Help: "Time that the other member takes to answer a ping. It is pinged once a second, and " +
+			"more often when it does not answer.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // etcd's
 	}, []string{"To"})
 	m.Registry.MustRegister(renewals, m.caches.slow, m.roundTrip)
