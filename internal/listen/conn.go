@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -16,6 +17,15 @@ type queue struct {
 	conns chan net.Conn
 	done  <-chan struct{}
 	addr  addr
+
+	accepted chan struct{} // closed when a server first calls Accept
+	accept   func()        // closes it
+}
+
+func newQueue(done <-chan struct{}, name addr) *queue {
+	q := &queue{conns: make(chan net.Conn), done: done, addr: name, accepted: make(chan struct{})}
+	q.accept = sync.OnceFunc(func() { close(q.accepted) })
+	return q
 }
 
 // front is a net.Listener over a queue.
@@ -26,6 +36,7 @@ type front struct {
 
 // Accept implements net.Listener.
 func (f *front) Accept() (net.Conn, error) {
+	f.accept()
 	select {
 	case c := <-f.conns:
 		f.mux.pace.wait()

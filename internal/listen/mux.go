@@ -93,9 +93,9 @@ func NewMux(opts MuxOptions) *Mux {
 		sources:    make(map[net.Listener]struct{}),
 		pending:    make(map[net.Conn]struct{}),
 	}
-	m.grpc = &queue{conns: make(chan net.Conn), done: m.done, addr: addr("grpc")}
-	m.direct = &queue{conns: make(chan net.Conn), done: m.done, addr: addr("direct")}
-	m.http = &queue{conns: make(chan net.Conn), done: m.done, addr: addr("http")}
+	m.grpc = newQueue(m.done, "grpc")
+	m.direct = newQueue(m.done, "direct")
+	m.http = newQueue(m.done, "http")
 	return m
 }
 
@@ -402,6 +402,11 @@ func linger(c net.Conn) {
 // give passes conn, which wraps raw, to q, without the deadline.
 func (m *Mux) give(q *queue, raw, conn net.Conn) {
 	_ = raw.SetDeadline(time.Time{})
+	// A member serves pages earlier than calls, which must not keep others out until then.
+	select {
+	case <-q.accepted:
+	case <-m.done:
+	}
 	select {
 	case m.waiting <- struct{}{}:
 		defer func() { <-m.waiting }()

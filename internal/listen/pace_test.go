@@ -120,6 +120,10 @@ func TestMuxAcceptsWhatIsServed(t *testing.T) {
 	t.Run("server", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m, l := muxed(t, MuxOptions{})
+			_, _ = l.dial().Write(preface) // the server has begun to accept
+			if c, err := m.GRPC().Accept(); err == nil {
+				_ = c.Close()
+			}
 			more := fillMux(t, l, func(c net.Conn) { _, _ = c.Write(preface) })
 			for range mostWaiting + 2 {
 				c, err := m.GRPC().Accept()
@@ -129,6 +133,20 @@ func TestMuxAcceptsWhatIsServed(t *testing.T) {
 				_ = c.Close()
 			}
 			<-more
+		})
+	})
+	t.Run("server that does not accept yet", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			m, l := muxed(t, MuxOptions{})
+			for range 2 * mostWaiting {
+				_, _ = l.dial().Write(preface)
+			}
+			go l.dial().Write([]byte("GET / HTTP/1.1\r\n\r\n")) //nolint:errcheck // the test ends it
+			c, err := m.HTTP().Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Close()
 		})
 	})
 	t.Run("handshake", func(t *testing.T) {
