@@ -98,7 +98,7 @@ func testCauses(t *testing.T) {
 	}
 }
 
-// rolledBackDir is a data directory that an older state was put back onto.
+// rolledBackDir is a data directory to which an older state was restored.
 func rolledBackDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -148,7 +148,7 @@ func TestValidate(t *testing.T) {
 		{"--ui", func(c *Config) { c.HTTP.UI = "readonly" }},
 		{"", func(c *Config) { c.HTTP.UI = "read-only" }},
 		{
-			`--cors "*": name each origin whose pages may call this server as browsers send it, such ` +
+			`--cors "*": write each allowed origin as browsers send it, such ` +
 				"as https://admin.example.com or http://localhost:3000; no wildcard is allowed",
 			func(c *Config) { c.HTTP.CORS = []string{"*"} },
 		},

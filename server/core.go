@@ -256,8 +256,8 @@ func (c *core) refuse() {
 		if from := fmt.Sprintf("%x", m.From); errors.Is(m.Err, replica.ErrMessage) &&
 			c.shell.Now >= c.next.malformed {
 			c.next.malformed = c.shell.Now + countEvery
-			c.log.Warn("dropped an invalid message; its sender has a bug, or a stranger "+
-				"impersonates it", "from", from, "error", m.Err)
+			c.log.Warn("dropped an invalid message; its sender has a bug or is "+
+				"impersonated", "from", from, "error", m.Err)
 		} else {
 			c.log.Debug("refused a message", "from", from, "error", m.Err)
 		}

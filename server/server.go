@@ -478,7 +478,7 @@ func (s *Server) comparePeerURLs() {
 	}
 	id := fmt.Sprintf("%x", s.node.member)
 	s.cfg.Logger.Warn("the stored peer URLs of this member differ from the configured ones, and "+
-		"the stored ones count: others reach this member only there", "member", id,
+		"the stored ones are used: other members reach this one only there", "member", id,
 		"stored", self.PeerURLs, "given", given,
 		"to-change", "leasehold member update "+id+" --peer-urls="+strings.Join(given, ","))
 }

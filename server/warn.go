@@ -36,7 +36,7 @@ func (s *Server) warnOfAddresses() {
 		for _, u := range urls {
 			if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
 				s.cfg.Logger.Warn("this member advertises an unspecified address, which other "+
-					"machines take for their own; advertise one that they can reach",
+					"machines resolve to themselves; advertise one that they can reach",
 					"flag", flag, "url", u.String())
 			}
 		}
@@ -74,17 +74,17 @@ func (s *Server) warnOfStrangers() {
 			plain, anybody = plain || noTLS, anybody || noAccess
 		}
 	}
-	var lacks []string
+	var missing []string
 	if plain {
-		lacks = append(lacks, "TLS (--cert-file, --key-file)")
+		missing = append(missing, "TLS (--cert-file, --key-file)")
 	}
 	if anybody {
-		lacks = append(lacks, "access control (leasehold init-access)")
+		missing = append(missing, "access control (leasehold init-access)")
 	}
-	if len(lacks) > 0 {
-		s.cfg.Logger.Warn("strangers can read and change this member's data: set up what is "+
-			"missing, or set --insecure if only trusted clients can reach "+
-			"it", "lacks", lacks, "urls", open)
+	if len(missing) > 0 {
+		s.cfg.Logger.Warn("anyone who can reach this member can read and change its data: set up "+
+			"what is missing, or set --insecure if only trusted clients can reach it",
+			"missing", missing, "urls", open)
 	}
 }
 
@@ -95,7 +95,7 @@ func (s *Server) warnOfMembers() {
 	s.warnOfQuota()
 	for _, m := range members {
 		if m.ID != s.node.member && m.Name == s.cfg.Name {
-			s.cfg.Logger.Warn("another member has the same name; give each its own --name",
+			s.cfg.Logger.Warn("another member has the same name; set a different --name on each",
 				"name", m.Name, "peer-urls", m.PeerURLs)
 		}
 	}

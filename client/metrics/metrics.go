@@ -87,7 +87,7 @@ func (s Snapshot) All() iter.Seq[Number] {
 	list := []Number{
 		gauge("connected", "1 while connected to a member, else 0.", connected),
 		counter("connects_total", "Connections made while there was none.", s.Connects),
-		counter("disconnects_total", "Connections that broke or were given up.", s.Disconnects),
+		counter("disconnects_total", "Connections that broke or were abandoned.", s.Disconnects),
 		counter("moves_total", "Moves of the connection to the leader.", s.Moves),
 		counter("failed_connects_total", "Failed attempts to connect to a member.", s.FailedConnects),
 		gauge("leases", "Leases kept alive.", float64(s.Leases)),

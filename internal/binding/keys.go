@@ -226,7 +226,7 @@ func readCA(s *issuerSettings) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("ca-file of issuer %s: %s holds no PEM certificate", s.Name, s.CAFile)
+		return nil, fmt.Errorf("ca-file of issuer %s: %s contains no PEM certificate", s.Name, s.CAFile)
 	}
 	return pool, nil
 }

@@ -44,7 +44,7 @@ func TestRevokedByAnyList(t *testing.T) {
 		}
 	}
 	write(lists.String() + "-----BEGIN X509 CRL-----\nMII")
-	if _, err := options.Server(); err == nil || !strings.Contains(err.Error(), "follows list 2") {
+	if _, err := options.Server(); err == nil || !strings.Contains(err.Error(), "data after list 2") {
 		t.Errorf("half a list: %v", err)
 	}
 }

@@ -122,7 +122,7 @@ func (t TLS) Server() (*tls.Config, error) {
 		return nil, err
 	}
 	if t.CertFile == "" {
-		return nil, fmt.Errorf("%w: no certificate; give a certificate and a key file, "+
+		return nil, fmt.Errorf("%w: no certificate; set a certificate and a key file, "+
 			"or ask for a self-signed one", errTLS)
 	}
 	if _, err := keyPair(t.CertFile, t.KeyFile); err != nil {
@@ -210,7 +210,7 @@ func readPool(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("%w: trusted CA: %s holds no PEM certificate", errTLS, file)
+		return nil, fmt.Errorf("%w: trusted CA: %s contains no PEM certificate", errTLS, file)
 	}
 	return pool, nil
 }
@@ -228,7 +228,7 @@ func readCRL(file string) (map[string]struct{}, error) {
 			lists = append(lists, block.Bytes)
 		}
 		if len(bytes.TrimSpace(rest)) > 0 {
-			return nil, fmt.Errorf("%w: revocation list %s: what follows list %d is not PEM",
+			return nil, fmt.Errorf("%w: revocation list %s: the data after list %d is not PEM",
 				errTLS, file, len(lists))
 		}
 	}

@@ -331,8 +331,8 @@ func TestTLSErrors(t *testing.T) {
 			a.Issue("x")
 			c.KeyFile = a.Path("x.key")
 		}),
-		"missing-ca.pem": with(func(c *TLS) { c.TrustedCAFile = a.Path("missing-ca.pem") }),
-		"holds no PEM":   with(func(c *TLS) { c.TrustedCAFile = empty }),
+		"missing-ca.pem":  with(func(c *TLS) { c.TrustedCAFile = a.Path("missing-ca.pem") }),
+		"contains no PEM": with(func(c *TLS) { c.TrustedCAFile = empty }),
 		"missing-crl": with(func(c *TLS) {
 			c.ClientCertAuth, c.CRLFile = true, "missing-crl"
 		}),

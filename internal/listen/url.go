@@ -84,7 +84,7 @@ func checkHostPort(u *url.URL) error {
 		return errors.New("nothing may follow the port")
 	}
 	if u.User != nil {
-		return errors.New("it must not hold a user name")
+		return errors.New("it must not contain a user name")
 	}
 	_, port, err := net.SplitHostPort(u.Host)
 	if err != nil {

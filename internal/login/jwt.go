@@ -53,10 +53,10 @@ func newJWT(options map[string]string, now func() time.Time) (*jsonWebTokens, er
 			private, err = readKey(value)
 		case "sign-method":
 			if j.method = jwt.GetSigningMethod(value); j.method == nil || value == "none" {
-				err = errors.New("it must be RS256, PS256, ES256, HS256 or the like, or EdDSA")
+				err = errors.New("it must be EdDSA, or one such as RS256, PS256, ES256 or HS256")
 			}
 		default:
-			err = errors.New("there is no such option")
+			err = errors.New("unknown option")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("--auth-token: option %s: %w", name, err)

@@ -345,7 +345,7 @@ func TestParse(t *testing.T) {
 		"jwt,sign-method=RS256,pub-key=/nowhere":                       "/nowhere",
 		"jwt,sign-method=RS256,ttl=5,pub-key=" + pub:                   "option ttl",
 		"jwt,sign-method=RS256,ttl=-5s,pub-key=" + pub:                 "above 0",
-		"jwt,sign-method=RS256,pubkey=" + pub:                          "no such option",
+		"jwt,sign-method=RS256,pubkey=" + pub:                          "unknown option",
 		"jwt,sign-method":                                              "not of the form",
 		"jwt,ttl=5s,ttl=5s":                                            "ttl twice",
 	} {

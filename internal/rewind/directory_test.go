@@ -118,7 +118,7 @@ func TestExamine(t *testing.T) {
 	}{
 		"sound":          {func(*testing.T, string) {}, Sound, ""},
 		"missing":        {empty, Empty, ""},
-		"half restored":  {write(storage.Restoring), HalfRestored, "cut off"},
+		"half restored":  {write(storage.Restoring), HalfRestored, "interrupted"},
 		"rolled back":    {write(storage.RolledBack), RolledBack, "older state"},
 		"with evidence":  {write("damaged-12.backup"), Damaged, "damaged-12.backup"},
 		"without a log":  {removeLogs, Damaged, "log"},
@@ -317,7 +317,7 @@ func TestForceNewClusterRefusals(t *testing.T) {
 	}
 	changeByte(t, dir)
 	if _, err := examine(t, dir).ForceNewCluster(time.Now()); err == nil ||
-		!strings.Contains(err.Error(), "not sound") {
+		!strings.Contains(err.Error(), "not usable") {
 		t.Errorf("damaged: %v", err)
 	}
 }

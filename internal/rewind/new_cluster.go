@@ -63,7 +63,7 @@ func syncParent(path string) error {
 // name returned. The other members are recorded as removed.
 func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 	if d.Condition != Sound {
-		return "", fmt.Errorf("%s is not sound: %w", d.Path, d.Why)
+		return "", fmt.Errorf("%s is not usable: %w", d.Path, d.Why)
 	}
 	c, o := server.DefaultConfig(), server.RestoreOptions{Member: d.Member}
 	c.DataDir, c.Name = d.Path, d.Name

@@ -45,7 +45,7 @@ func (b *Backups) Restore(
 	ctx context.Context, to Moment, c server.Config, o server.RestoreOptions, warn func(string),
 ) (Restored, error) {
 	if to.Revision != 0 && !to.Time.IsZero() {
-		return Restored{}, fmt.Errorf("%w: --to-revision and --to-time exclude each other",
+		return Restored{}, fmt.Errorf("%w: --to-revision and --to-time are mutually exclusive",
 			server.ErrConfig)
 	}
 	ctx, stop := context.WithCancel(ctx)

@@ -141,7 +141,7 @@ has no gap between two full backups. If something is wrong, it prints what and e
 needs as much memory as the state.`,
 		Example: "  leasehold backup verify --from /mnt/backups",
 	}
-	c.Flags().BoolVarP(&all, "verbose", "v", false, "list the good ones too")
+	c.Flags().BoolVarP(&all, "verbose", "v", false, "list intact ones too")
 	return from.command(c, func(ctx context.Context, b *rewind.Backups) error {
 		good := 0
 		bad, err := b.Verify(ctx, func(name string, err error) {
@@ -212,7 +212,7 @@ log, accurate to --backup-log-interval.`,
 func restorePoint(revision, at string) (to rewind.Moment, err error) {
 	switch {
 	case revision != "" && at != "":
-		return to, badArgs("--to-revision and --to-time exclude each other")
+		return to, badArgs("--to-revision and --to-time are mutually exclusive")
 	case revision != "":
 		if to.Revision, err = strconv.ParseInt(revision, 10, 64); err != nil || to.Revision < 1 {
 			return to, badArgs("--to-revision: %q is not a revision, a number from 1 on", revision)

@@ -87,7 +87,7 @@ func (d *demo) once(ctx context.Context, args ...string) {
 	out, err := d.command(ctx, args).CombinedOutput()
 	if err != nil && ctx.Err() == nil {
 		d.log.Warn("a demo program failed", "program", strings.Join(args, " "),
-			"error", err, "said", string(out))
+			"error", err, "output", string(out))
 	}
 }
 

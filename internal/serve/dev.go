@@ -53,7 +53,7 @@ func DevCommand() *cobra.Command {
 	fs.IntVar(&d.relays, "relays", 0, "number of relays. The port of the first is --port plus 100;\n"+
 		"each other one uses a port 10 higher than the one before")
 	fs.BoolVar(&d.demo, "demo", false,
-		"also run programs that hold leases, locks and queue items, and die now and then")
+		"also run programs that hold leases, locks and queue items, and occasionally die")
 	fs.StringVar(&d.dir, "data-dir", "", "directory to keep the data in (default: a temporary one)")
 	fs.StringVar(&d.level, "log-level", "error", "debug, info, warn or error")
 	return c
@@ -79,7 +79,7 @@ func (d *dev) check() error {
 		return usageError("--port must be from 0 to 65534")
 	case d.port == 0 && d.dir != "":
 		return usageError("with --port 0 the addresses would change with every start, and the " +
-			"data in --data-dir name them; give a --port")
+			"data in --data-dir name them; set --port")
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (d *doctor) report(w io.Writer) error {
 		fmt.Fprintf(w, "%-7s %-12s %s\n", degrees[f.degree], f.what, f.text)
 	}
 	if worst == unfit {
-		return errors.New("a member cannot run well here: see the faults above")
+		return errors.New("a member cannot run well here: fix the faults above")
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (d *doctor) syncs(took []time.Duration, election time.Duration) {
 	case slow > election/2:
 		d.say(unfit, "disk", "%s: other members would consider this one dead; use another disk", text)
 	case slow > 10*time.Millisecond:
-		d.say(advice, "disk", "%s: every write waits for one; give the member a disk of its own", text)
+		d.say(advice, "disk", "%s: every write waits for one; use a separate disk for the member", text)
 	default:
 		d.say(fine, "disk", "%s", text)
 	}

@@ -16,7 +16,7 @@ const (
 	noDiscovery = "members are named by --initial-cluster; there is no discovery"
 	noBolt      = "there is no bbolt database"
 	otherTraces = "set OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables"
-	noRotation  = "the log is not rotated; give it to a program that does"
+	noRotation  = "the log is not rotated; use a program that rotates logs"
 	noOldFlag   = "etcd ignores it, too"
 )
 

@@ -22,7 +22,7 @@ func InitCommand() *cobra.Command {
 		Long: "Found a new cluster of one member in an empty data directory, and exit. The flags are\n" +
 			"those of \"leasehold serve\". Then start this member, like all further ones, with\n" +
 			"\"leasehold serve --join ADDRESSES\". That never founds a cluster: if the member's disk\n" +
-			"is lost, it reports so instead of founding a second one. With --join, init refuses if\n" +
+			"is lost, it fails instead of founding a second one. With --join, init refuses if\n" +
 			"a cluster already answers at these addresses.",
 		DisableFlagParsing: true,
 		SilenceErrors:      true,

@@ -70,13 +70,13 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 	}
 	if len(f.join.endpoints) == 0 {
 		if f.join.replace {
-			return nil, usageError("--replace goes with --join only")
+			return nil, usageError("--replace requires --join")
 		}
 		return nil, nil
 	}
 	if f.given["initial-cluster"] {
 		return nil, usageError("--join asks the cluster for its members; " +
-			"leave --initial-cluster out")
+			"omit --initial-cluster")
 	}
 	j := &joiner{
 		joinFlags: f.join, log: lg, dial: dialCluster, reach: server.Reach,
@@ -148,7 +148,7 @@ func (j *joiner) admit(
 	case m == nil:
 		return j.add(ctx, urls)
 	case !started && !j.replace:
-		j.log.Info("the cluster expects this member already", "member", fmt.Sprintf("%x", m.ID))
+		j.log.Info("the cluster already lists this member", "member", fmt.Sprintf("%x", m.ID))
 		j.member = m.ID
 		return list.Members, nil
 	case !m.IsLearner && !j.replace:
@@ -218,8 +218,8 @@ func (j *joiner) add(ctx context.Context, urls []string) ([]*etcdserverpb.Member
 		j.member = m.ID
 		return list.Members, nil
 	}
-	return nil, fmt.Errorf("another member has one of the peer URLs %s; give "+
-		"--initial-advertise-peer-urls that are this member's alone: %w",
+	return nil, fmt.Errorf("another member uses one of the peer URLs %s; "+
+		"choose others with --initial-advertise-peer-urls: %w",
 		strings.Join(urls, ","), err)
 }
 

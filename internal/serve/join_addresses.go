@@ -58,7 +58,7 @@ func (j *joiner) chooseAddresses(cfg server.Config) (server.Config, error) {
 	return cfg, errNoPorts
 }
 
-var errNoPorts = errors.New("found no free ports to listen on; give --listen-client-urls and " +
+var errNoPorts = errors.New("found no free ports to listen on; set --listen-client-urls and " +
 	"--listen-peer-urls")
 
 // addressesIn chooses the addresses of a member whose directory is given.
@@ -67,8 +67,8 @@ func (j *joiner) addressesIn(cfg server.Config, host string) (server.Config, err
 	if data, err := os.ReadFile(file); err == nil {
 		var c addresses
 		if err := json.Unmarshal(data, &c); err != nil || c.Client == "" || c.Peer == "" {
-			return cfg, fmt.Errorf("%s does not say which addresses were chosen; remove it, and "+
-				"give --listen-client-urls and --listen-peer-urls", file)
+			return cfg, fmt.Errorf("%s does not contain the chosen addresses; remove it, and "+
+				"set --listen-client-urls and --listen-peer-urls", file)
 		}
 		return j.logChosen(j.setName(c.in(cfg))), nil
 	}
@@ -179,7 +179,7 @@ func (j *joiner) ownAddress() (string, error) {
 			return addr.IP.String(), nil
 		}
 	}
-	return "", fmt.Errorf("--join %s: found no address of this machine to use; give "+
+	return "", fmt.Errorf("--join %s: found no usable address of this machine; set "+
 		"--listen-client-urls and --listen-peer-urls: %w", strings.Join(j.endpoints, ","),
 		fault.Join(failures...))
 }

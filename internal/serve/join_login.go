@@ -30,7 +30,7 @@ func (l *joinLogin) check(joins bool) error {
 	case (l.user == "") != (l.passwordFile == ""):
 		return usageError("--join-user and --join-password-file go together")
 	case l.user != "" && l.tokenFile != "":
-		return usageError("--join-user and --join-token-file exclude each other")
+		return usageError("--join-user and --join-token-file are mutually exclusive")
 	}
 	return nil
 }
@@ -116,14 +116,14 @@ func secretOf(flag, file string) (string, error) {
 
 // explainDenied wraps an error of access control and adds a remedy.
 func explainDenied(err error) error {
-	const how = "give --join-user and --join-password-file (or --join-token-file, or the client " +
-		"certificate) of a user with the role root; or let root add the member and promote it, with " +
-		"\"leasehold member add --learner\", and give those of any user"
+	const how = "set --join-user and --join-password-file (or --join-token-file, or a client " +
+		"certificate) to those of a user with the role root; or have root add and promote the member " +
+		"with \"leasehold member add --learner\", and use the login of any user"
 	switch known := rpctypes.Error(err); {
 	case errors.Is(known, rpctypes.ErrUserEmpty):
 		return &explained{known, "the cluster has users: " + how}
 	case errors.Is(known, rpctypes.ErrPermissionDenied):
-		return &explained{known, "to add or promote a member needs the role root: " + how}
+		return &explained{known, "adding or promoting a member requires the role root: " + how}
 	default:
 		return err
 	}

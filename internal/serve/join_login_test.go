@@ -69,7 +69,7 @@ func TestJoinWithUsers(t *testing.T) {
 	added, err := root.MemberAddAsLearner(ctx, []string{j.peer})
 	do(added, err)
 	p := j.start(as("alice")...)
-	p.until("the cluster expects this member already")
+	p.until("the cluster already lists this member")
 	p.until("the member stays a learner")
 	do(root.MemberRemove(ctx, added.Member.ID))
 	p.until("removed from the cluster")
@@ -82,7 +82,7 @@ func TestJoinLoginMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"--join-user a":            "go with --join only",
 		"--join a:1 --join-user a": "--join-user and --join-password-file go together",
-		"--join a:1 --join-user a --join-password-file b --join-token-file c": "exclude each other",
+		"--join a:1 --join-user a --join-password-file b --join-token-file c": "are mutually exclusive",
 	} {
 		o := try(t, nil, strings.Fields(line)...)
 		var usage *exitError

@@ -298,7 +298,7 @@ func TestJoinAgain(t *testing.T) {
 		},
 		{name: "the answer was lost", lose: true, want: "list add list"},
 		{
-			name: "one of the URLs is another's", want: "list add list", fails: "another member has one",
+			name: "one of the URLs is another's", want: "list add list", fails: "another member uses one",
 			known: &pb.Member{ID: 7, Name: "x", PeerURLs: []string{newURL, "http://127.0.0.1:10"}},
 		},
 	} {
@@ -464,8 +464,8 @@ func TestJoinChooses(t *testing.T) {
 // Flags that contradict --join are refused.
 func TestJoinMistakes(t *testing.T) {
 	for line, want := range map[string]string{
-		"--replace": "--replace goes with --join only",
-		"--join a:1 --initial-cluster default=http://localhost:2380": "leave --initial-cluster out",
+		"--replace": "--replace requires --join",
+		"--join a:1 --initial-cluster default=http://localhost:2380": "omit --initial-cluster",
 		"--max-learners=-1":         "--max-learners must not be negative",
 		"--peer-client-cert-file=a": "client key file",
 	} {

@@ -105,7 +105,7 @@ func (p *processLog) fatal(err error) error {
 	if errors.As(err, &caused) {
 		code = caused.Cause()
 	}
-	p.Error("this process ends with an error", "cause", code, "error", err.Error())
+	p.Error("exiting with an error", "cause", code, "error", err.Error())
 	if p.shown {
 		return loggedError{err}
 	}

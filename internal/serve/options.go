@@ -8,7 +8,7 @@ import (
 
 func (f *flags) addMember() {
 	c, fs := &f.cfg, f.fs
-	fs.StringVar(&c.Name, "name", c.Name, "Name of the member, for people")
+	fs.StringVar(&c.Name, "name", c.Name, "Human-readable name of the member")
 	c.DataDir = ""
 	fs.StringVar(&c.DataDir, "data-dir", "",
 		"Directory of the log and the snapshots (default NAME.leasehold)")
@@ -126,7 +126,7 @@ func (f *flags) addBackup() {
 	b, fs := &f.cfg.Backup, f.fs
 	fs.StringVar(&b.To, "backup-to", "",
 		"Where the leader keeps backups: an existing directory, or "+
-			"s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=NAME. Set it alike on all members "+
+			"s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=NAME. Set the same on all members "+
 			"(default: no backups)")
 	fs.StringVar(&b.Schedule, "backup-schedule", b.Schedule, "When to make a full backup, "+
 		"in the form of cron: '0 3 * * *', @hourly, '@every 6h'. Hours are in UTC, or in a zone: "+
@@ -174,7 +174,7 @@ func (f *flags) addClientSecurity() {
 		"Number of failed logins in a row from an address, after which one in five seconds is "+
 			"accepted (0: unlimited)")
 	fs.IntVar(&c.MetricsPrincipals, "metrics-principals", c.MetricsPrincipals,
-		"Number of principals that each metric per principal names, largest first, up to 1000. "+
+		"Number of principals that per-principal metrics name, largest first, up to 1000. "+
 			"Anyone who can read /metrics can read the names")
 	fs.BoolVar(&c.Insecure, "insecure", false,
 		"Do not warn that other machines can reach the client "+

@@ -117,7 +117,7 @@ func (p possession) check(cfg server.Config, list *clientv3.MemberListResponse) 
 			"change --data-dir or the address in --join", cfg.DataDir, p.Cluster, c)
 	case find(list.Members, p.Member) == nil:
 		return fmt.Errorf("the data directory %s belongs to member %x, which the cluster has "+
-			"removed; give an empty --data-dir to join as a new member", cfg.DataDir, p.Member)
+			"removed; use an empty --data-dir to join as a new member", cfg.DataDir, p.Member)
 	default:
 		return nil
 	}

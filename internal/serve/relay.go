@@ -139,7 +139,7 @@ func (f *relayFlags) config() (relay.Config, error) {
 	case (c.User == "") != (f.passwordFile == ""):
 		return c, usageError("--user and --password-file go together")
 	case c.User != "" && c.TokenFile != "":
-		return c, usageError("--user and --token-file exclude each other")
+		return c, usageError("--user and --token-file are mutually exclusive")
 	}
 	if err := c.Validate(); err != nil {
 		return c, f.located(err)

@@ -227,7 +227,7 @@ func TestMistakes(t *testing.T) {
 		"--log-format=xml":                   "not one of json, console",
 		"--config-file=missing.yml":          "--config-file: open missing.yml",
 		"--cert-file=a":                      "a certificate file needs a key file",
-		"--cors=*":                           `--cors "*": name each origin`,
+		"--cors=*":                           `--cors "*": write each allowed origin`,
 		"--auto-tls":                         "use https:// in --listen-client-urls",
 		"--peer-auto-tls":                    "use https:// in --listen-peer-urls",
 		"--election-timeout=400":             "five times",

@@ -61,18 +61,18 @@ func explain(dir string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, ErrLocked):
-		hint = "; stop the other process, or give this one a directory of its own"
+		hint = "; stop the other process, or use another directory for this one"
 	case errors.Is(err, encoding.ErrNewer):
 		hint = "; run the release that wrote it, or a later one"
 	case errors.Is(err, ErrForeign):
 		hint = "; choose another directory"
 	case errors.Is(err, ErrNoSpace):
-		hint = "; free some space on the disk, or let the process open more files, and start again;" +
+		hint = "; free some space on the disk, or raise the limit of open files, and start again;" +
 			" nothing is lost"
 	case errors.Is(err, ErrCorrupt):
 		hint = "; do not delete single files: keep a copy of the directory, check the disk," +
-			" then restore a backup, or give this member an empty directory and start it" +
-			" with --join ADDRESS --replace to have the data from the other members"
+			" then restore a backup, or start this member on an empty directory" +
+			" with --join ADDRESS --replace to get the data from the other members"
 	}
 	return fmt.Errorf("open %s: %w%s", dir, err, hint)
 }

@@ -21,10 +21,10 @@ const (
 // These errors explain why no member may run on a data directory: see [Unusable].
 var (
 	// ErrHalfRestored means that a restore into the directory was interrupted.
-	ErrHalfRestored = errors.New("a restore into this data directory was cut off; " +
+	ErrHalfRestored = errors.New("a restore into this data directory was interrupted; " +
 		"remove the directory and restore again")
 	// ErrRolledBack means that the directory has lost something that the member has promised.
-	ErrRolledBack = errors.New("an older state was put back onto this data directory: a member on " +
+	ErrRolledBack = errors.New("an older state was restored to this data directory: a member on " +
 		"it would deny what it has acknowledged")
 )
 

@@ -99,7 +99,7 @@ func newExporter(ctx context.Context) (sdk.SpanExporter, error) {
 		kind == "" && endpoint == "":
 		return nil, nil
 	case kind != "" && kind != "otlp":
-		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER is %q; it may be otlp or none", kind)
+		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER is %q; it must be otlp or none", kind)
 	}
 	if u, err := url.Parse(endpoint); endpoint != "" &&
 		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
@@ -112,7 +112,7 @@ func newExporter(ctx context.Context) (sdk.SpanExporter, error) {
 	case "http/protobuf":
 		return otlptracehttp.New(ctx)
 	default:
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL is %q; it may be grpc or http/protobuf",
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL is %q; it must be grpc or http/protobuf",
 			protocol)
 	}
 }

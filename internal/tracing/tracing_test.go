@@ -47,12 +47,12 @@ func TestEnvironment(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=https://localhost/v1/traces", "on"},
 		{"OTEL_TRACES_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "on"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4317", "OTEL_EXPORTER_OTLP_ENDPOINT is not a URL"},
-		{"OTEL_TRACES_EXPORTER=zipkin", "may be otlp or none"},
+		{"OTEL_TRACES_EXPORTER=zipkin", "must be otlp or none"},
 		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_MAX_QUEUE_SIZE=-1", "OTEL_BSP_MAX_QUEUE_SIZE is -1"},
 		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_MAX_EXPORT_BATCH_SIZE=0", "it must be above 0"},
 		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_SCHEDULE_DELAY=-9", "OTEL_BSP_SCHEDULE_DELAY is -9"},
 		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_MAX_QUEUE_SIZE=1", "on"},
-		{"OTEL_TRACES_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "may be grpc or http/protobuf"},
+		{"OTEL_TRACES_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "must be grpc or http/protobuf"},
 	} {
 		t.Run(c.set, func(t *testing.T) {
 			clean(t)

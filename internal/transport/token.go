@@ -45,10 +45,10 @@ const logPause = 5 * time.Second
 var (
 	errNoProof = errors.New("transport: this member requires the token of its cluster and got " +
 		"none; set --peer-token-file")
-	errBadProof = errors.New("transport: the other member has another token; --peer-token-file " +
+	errBadProof = errors.New("transport: the other member has a different token; --peer-token-file " +
 		"must be the same for all members, and nothing between them may terminate TLS")
-	errTokenless = errors.New("transport: the other member has no token; give it the same " +
-		"--peer-token-file")
+	errTokenless = errors.New("transport: the other member has no token; set the same " +
+		"--peer-token-file there")
 )
 
 var challengeDesc = grpc.MethodDesc{MethodName: "Challenge", Handler: serveChallenge}

@@ -28,7 +28,7 @@ var (
 	ErrVersion = errors.New("transport: the member does not speak the cluster version")
 	// ErrLost means that the cluster has recorded another incarnation of the member: the data with
 	// its promises is lost. Handler.Admit also returns it.
-	ErrLost = errors.New("transport: the member comes back without its data")
+	ErrLost = errors.New("transport: the member has returned without its data")
 	// ErrCopy means that another process of the same member is running.
 	ErrCopy = errors.New("transport: another process with the identity of this member is running")
 	// errUnknown means that the last Update did not list the member.

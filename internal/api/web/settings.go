@@ -32,7 +32,7 @@ func (s *Settings) Check() error {
 	}
 	for _, origin := range s.CORS {
 		if !isOrigin(origin) {
-			return fmt.Errorf("--cors %q: name each origin whose pages may call this server as "+
+			return fmt.Errorf("--cors %q: write each allowed origin as "+
 				"browsers send it, such as https://admin.example.com or http://localhost:3000; "+
 				"no wildcard is allowed", origin)
 		}

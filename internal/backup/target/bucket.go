@@ -41,7 +41,7 @@ func newBucket(u *url.URL, credentialsFile string) (*bucket, error) {
 		return nil, fmt.Errorf("%w: s3://%s%s: %s", errURL, u.Host, u.Path, why)
 	}
 	if u.User != nil {
-		return bad("it must not contain credentials, since it is shown; give them in the " +
+		return bad("it must not contain credentials, since it is displayed; put them in the " +
 			"variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in a file")
 	}
 	if u.Host == "" {
@@ -143,7 +143,7 @@ func (r role) RetrieveWithCredContext(c *credentials.CredContext) (credentials.V
 	v, err := r.IAM.RetrieveWithCredContext(c)
 	if err != nil {
 		return v, fmt.Errorf("there are no credentials; set AWS_ACCESS_KEY_ID and "+
-			"AWS_SECRET_ACCESS_KEY, or give a file with --backup-credentials-file (this machine has "+
+			"AWS_SECRET_ACCESS_KEY, or set --backup-credentials-file (this machine has "+
 			"no role either: %w)", withoutURL(err))
 	}
 	return v, nil

@@ -278,7 +278,7 @@ type permFlags struct{ prefix, fromKey bool }
 
 func (f *permFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.prefix, "prefix", false, "all keys that begin with <key>")
-	fs.BoolVar(&f.fromKey, "from-key", false, "all keys from <key> on, in byte order")
+	fs.BoolVar(&f.fromKey, "from-key", false, "all keys from <key> onward, in byte order")
 }
 
 // keys returns the key range for args; an end of "\x00" is open.
@@ -286,7 +286,7 @@ func (f *permFlags) keys(args []string) (key, end string, err error) {
 	key = args[0]
 	switch {
 	case f.prefix && f.fromKey:
-		return "", "", app.BadArgs("--from-key and --prefix exclude each other")
+		return "", "", app.BadArgs("--from-key and --prefix are mutually exclusive")
 	case key == "" && (f.prefix || f.fromKey):
 		// A permission cannot begin at the empty key; all keys begin at "\x00".
 		return "\x00", "\x00", nil

@@ -120,7 +120,7 @@ func (a *App) auth() (*clientv3.AuthConfig, error) {
 	f := a.Flags.auth
 	switch {
 	case f.tokenFile != "" && (f.token != "" || f.user != ""):
-		return nil, BadArgs("--token-file excludes --user and --auth-jwt-token")
+		return nil, BadArgs("--token-file cannot be used with --user or --auth-jwt-token")
 	case f.tokenFile != "":
 		b, err := os.ReadFile(f.tokenFile)
 		token := strings.TrimSpace(string(b))

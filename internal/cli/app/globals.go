@@ -58,7 +58,7 @@ func (g *globalFlags) Register(root *cobra.Command) {
 	fs.DurationVar(&g.DialTimeout, "dial-timeout", 2*time.Second,
 		"time limit for connecting and logging in")
 	fs.DurationVar(&g.CommandTimeout, "command-timeout", 5*time.Second,
-		"time limit for a short command, without connecting")
+		"time limit for a short command, excluding connecting")
 	fs.DurationVar(&g.keepAliveTime, "keepalive-time", 2*time.Second,
 		"time after which a silent connection is pinged")
 	fs.DurationVar(&g.keepAliveTimeout, "keepalive-timeout", 6*time.Second,
@@ -101,7 +101,7 @@ func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
 	fs.StringVar(&g.auth.user, "user", "",
 		"user to log in as, USER or USER:PASSWORD; without a password, prompt for it")
 	fs.StringVar(&g.auth.password, "password", "",
-		"password of --user, which then has none in it")
+		"password of --user, instead of USER:PASSWORD")
 	fs.StringVar(&g.auth.token, "auth-jwt-token", "",
 		"token to log in with, instead of --user and --password")
 	fs.StringVar(&g.auth.tokenFile, "token-file", "",

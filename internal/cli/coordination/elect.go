@@ -26,7 +26,7 @@ func (f *electFlags) register(fs *pflag.FlagSet) {
 	f.set = fs
 	fs.BoolVarP(&f.listen, "listen", "l", false, "observe the election")
 	fs.StringVar(&f.prefer, "prefer", "", "have this candidate lead next, whatever the priorities")
-	fs.StringVar(&f.handOver, "hand-over", "", "give the lead to this candidate now")
+	fs.StringVar(&f.handOver, "hand-over", "", "hand the lead over to this candidate now")
 }
 
 // candidateFlags adds the flags of a candidate.

@@ -51,9 +51,9 @@ those of leasehold run; 122 means that the group already has a member with this 
 		Flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&metadata, "metadata", "", "metadata of the member, shown to the others")
 			fs.DurationVar(&r.session.TTL, "ttl", 10*time.Second,
-				"how long the member is listed after this process has died")
+				"how long the member remains listed after this process dies")
 			fs.BoolVar(&r.wait, "wait", false,
-				"wait until an earlier member with this ID is gone, such as this one before a restart")
+				"wait until an earlier member with this ID is gone, such as this process before a restart")
 		},
 		Check: func(args []string) error {
 			return cmp.Or(requireName("group", args[0]), checkTTL(r.session.TTL))
@@ -241,7 +241,7 @@ func (a commands) groupSwitch() app.Command {
 when it sees the order; if it is dead or does not react, the role is free once its lease has ended.
 No other node can take the role in between.
 
-The order remains after --wait is over. It is void once the node is down.`,
+The order remains in force after --wait has elapsed. It is cancelled when the node goes down.`,
 		Example: "group switch db host-2 --wait 1m", Min: 2, Max: 2,
 		Flags: func(fs *pflag.FlagSet) {
 			fs.DurationVar(&w.wait, "wait", 0, "how long to wait for the switch (default: forever)")

@@ -163,7 +163,7 @@ func (w *waitFlags) check() error {
 	case w.wait < 0:
 		return app.BadArgs("--wait must be at least 0, not %v", w.wait)
 	case w.try && w.wait != 0:
-		return app.BadArgs("--try does not wait: leave out --wait")
+		return app.BadArgs("--try does not wait: omit --wait")
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ free in time.`,
 			fs.StringVar(&r.Owner, "owner", host, "owner, which gets its previous ID if that is free")
 			fs.StringVar(&r.Want, "want", "", "acquire this ID and no other")
 			fs.DurationVar(&r.TTL, "ttl", 10*time.Second,
-				"how long the ID is held after this process has died")
+				"how long the ID remains held after this process dies")
 			w.register(fs, "an ID")
 		},
 		Check: func(args []string) error {

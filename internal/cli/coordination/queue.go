@@ -37,7 +37,7 @@ func (a commands) queuePush() app.Command {
 			"queue push mail --delay 1m < letter",
 		Min: 1, Max: 2,
 		Flags: func(fs *pflag.FlagSet) {
-			fs.DurationVar(&delay, "delay", 0, "how long the item cannot be claimed")
+			fs.DurationVar(&delay, "delay", 0, "how long to hide the item from workers")
 		},
 		Check: func(args []string) (err error) {
 			if err := requireName("queue", args[0]); err != nil {
@@ -81,7 +81,7 @@ func (f *workFlags) register(fs *pflag.FlagSet) {
 		"how long a command may take before it is ended, and its item requeued (default: forever)")
 	fs.StringVar(&f.cfg.Worker, "worker", host, "name of the worker in lists")
 	fs.DurationVar(&f.delay, "retry-delay", time.Second,
-		"how long a failed item cannot be claimed; doubles with each try, up to a hundredfold")
+		"how long a failed item cannot be claimed; doubles with each try, up to 100 times this")
 }
 
 // check returns an error for wrong flags, or a wrong name of the queue.
@@ -280,7 +280,7 @@ type pageFlags struct {
 }
 
 func (f *pageFlags) register(fs *pflag.FlagSet) {
-	fs.IntVar(&f.limit, "limit", 100, "most items to list")
+	fs.IntVar(&f.limit, "limit", 100, "maximum number of items to list")
 	fs.StringVar(&f.after, "after", "", "list the items after the one with this ID")
 }
 
@@ -312,7 +312,7 @@ func queueList() app.Command {
 func queueDead() app.Command {
 	var f pageFlags
 	return app.Command{
-		Use: "dead <queue>", Short: "List the dead letters of a queue: items that were tried too often",
+		Use: "dead <queue>", Short: "List the dead letters of a queue: items that were claimed too often",
 		Example: "queue dead mail", Min: 1, Max: 1, Flags: f.register, Check: f.check,
 		Native: func(ctx context.Context, c *client.Client, args []string) (app.Answer, error) {
 			list, err := queue.New(c, args[0], queue.Config{}).Dead(ctx, f.after, f.limit)

@@ -63,10 +63,10 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.lock, "lock", "", "lock to hold")
 	fs.StringVar(&f.elect, "elect", "", "election to win, instead of a lock")
 	fs.StringVar(&f.value, "value", "",
-		"what observers of the election see (default: the host's name)")
+		"value that observers of the election see (default: the host's name)")
 	candidateFlags(fs, &f.candidate)
 	fs.DurationVar(&f.ttl, "ttl", 10*time.Second,
-		"how long the lock stays after this process has died")
+		"how long the lock remains held after this process dies")
 	f.wait.register(fs, "the lock")
 	fs.DurationVar(&f.minHold, "min-hold", 0,
 		"keep the lock for at least this long, even if the command ends earlier")

@@ -22,8 +22,8 @@ type delFlags struct {
 func (f *delFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.prefix, "prefix", false, "all keys that begin with <key>")
 	fs.BoolVar(&f.prevKV, "prev-kv", false, "print the deleted keys and values")
-	fs.BoolVar(&f.fromKey, "from-key", false, "all keys from <key> on, in byte order")
-	fs.BoolVar(&f.explicitRange, "range", false, "delete a range without the warning and its delay")
+	fs.BoolVar(&f.fromKey, "from-key", false, "all keys from <key> onward, in byte order")
+	fs.BoolVar(&f.explicitRange, "range", false, "delete a range without the warning and delay")
 }
 
 // op returns the operation for args. risky means that it deletes a range without the flag --range,

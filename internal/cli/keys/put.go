@@ -127,7 +127,7 @@ the lease that has the name then. Put "name:" before a name that could be an ID,
 		Flags: func(fs *pflag.FlagSet) {
 			f.register(fs)
 			fs.DurationVar(&ttl, "ttl", 0,
-				"delete the key after this time, unless it is put again before; needs no lease")
+				"delete the key after this time, unless it is put again first; needs no lease")
 		},
 		Run: func(cmd *cobra.Command, args, _ []string) error {
 			op, name, err := f.op(args, a.Stdin)

@@ -50,7 +50,7 @@ over.`,
 			}
 			if f.interactive {
 				if why {
-					return app.BadArgs("--why and --interactive exclude each other")
+					return app.BadArgs("--why and --interactive are mutually exclusive")
 				}
 				return a.watchInteractive(keys)
 			}

@@ -120,10 +120,10 @@ type grantFlags struct {
 func (f *grantFlags) register(fs *pflag.FlagSet) {
 	f.set = fs
 	fs.StringVar(&f.name, "name", "", "unique name of the lease")
-	fs.StringVar(&f.owner, "owner", "", "owner, a label for people and filters")
+	fs.StringVar(&f.owner, "owner", "", "owner, a label to display and filter by")
 	labelFlag(fs, &f.labels, "label")
 	fs.DurationVar(&f.lockDelay, "lock-delay", 0,
-		"how long the name and the keys stay after the lease has expired")
+		"how long the name and the keys remain after the lease expires")
 	fs.BoolVar(&f.keepKeys, "keep-keys", false,
 		"detach the keys when the lease expires, and keep them")
 	fs.BoolVar(&f.resumable, "resumable", false,

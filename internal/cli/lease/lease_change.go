@@ -24,7 +24,7 @@ func changeLease(d app.Command, change func(
 	more, check := d.Flags, d.Check
 	d.Flags = func(fs *pflag.FlagSet) {
 		fs.Uint64Var(&token, "token", 0,
-			"only if the lease still has this token (default: any token)")
+			"require the lease to have this token (default: any)")
 		if more != nil {
 			more(fs)
 		}

@@ -34,8 +34,8 @@ depend on.`,
 		Flags: func(fs *pflag.FlagSet) {
 			fs.StringSliceVar(&r.Only, "run", nil,
 				"operations to measure: "+strings.Join(load.Operations, ", ")+" (default: all)")
-			fs.DurationVar(&r.Duration, "duration", 3*time.Second, "longest time for each operation")
-			fs.IntVar(&r.Count, "count", 100_000, "most operations of each kind")
+			fs.DurationVar(&r.Duration, "duration", 3*time.Second, "maximum time for each operation")
+			fs.IntVar(&r.Count, "count", 100_000, "maximum number of operations of each kind")
 			fs.IntVar(&r.Callers, "callers", 64, "concurrent callers")
 			fs.IntVar(&conns, "connections", 4, "connections that they share")
 		},

@@ -73,7 +73,7 @@ plan outage --ttl 5s --recovery 4s -o json`,
 		if set.Changed("renew") && q.Holder.Renew == 0 {
 			return plan.Report{}, &plan.InputError{
 				Field: "renewal interval", Problem: "is 0",
-				Advice: "leave --renew out for a third of the TTL",
+				Advice: "omit --renew for a third of the TTL",
 			}
 		}
 		return q.Answer()

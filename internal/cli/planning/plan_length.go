@@ -65,7 +65,7 @@ func (a commands) weather(l *lengthFlags) error {
 	var err error
 	switch {
 	case l.rtt != "" && l.measure != 0:
-		return app.BadArgs("--rtt-file and --measure exclude each other")
+		return app.BadArgs("--rtt-file and --measure are mutually exclusive")
 	case l.save != "" && l.measure == 0:
 		return app.BadArgs("--save needs --measure")
 	case l.rtt != "":

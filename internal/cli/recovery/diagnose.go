@@ -269,7 +269,7 @@ func (r *recovery) lookAtDirectory() (err error) {
 	id := fmt.Sprintf("%x", r.dir.Member)
 	if r.dir.Member != 0 && r.member != "" && r.member != r.dir.Name && r.member != id {
 		return app.BadArgs(
-			"%s is the data directory of %s (member %s), and not of %s: leave --member out",
+			"%s is the data directory of %s (member %s), and not of %s: omit --member",
 			r.dir.Path, r.dir.Name, id, r.member)
 	}
 	var known []string
@@ -290,9 +290,9 @@ func (r *recovery) lookAtDirectory() (err error) {
 func (r *recovery) checkFlags() (err error) {
 	switch {
 	case r.serves() && len(r.lost) > 0:
-		return app.BadArgs("the cluster serves, so its majority is not lost: leave --lost out")
+		return app.BadArgs("the cluster is serving, so its majority is not lost: omit --lost")
 	case r.is(rewind.Running) && len(r.lost) > 0:
-		return app.BadArgs("%s: stop it before members are given up, or leave --lost out", r.user())
+		return app.BadArgs("%s: stop it before giving up members, or omit --lost", r.user())
 	case r.dir == nil || r.is(rewind.Foreign) || r.is(rewind.Newer) || r.is(rewind.HalfRestored):
 		return nil
 	case r.serves() && !r.ofAnother():

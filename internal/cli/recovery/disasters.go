@@ -105,7 +105,7 @@ var disasters = map[string]kind{
 		code: cause.ForeignData, what: "this release does not run on the data directory",
 		says: `
 		- {{dir}}: {{.Dir.Why}}
-		> here :: give the right --data-dir`,
+		> here :: correct --data-dir`,
 	},
 	"half restored": {
 		code: cause.HalfRestored, what: "a restore into the data directory was interrupted",
@@ -254,7 +254,7 @@ var disasters = map[string]kind{
 		? whether these are the right endpoints (--endpoints)`,
 	},
 	"no leader": {
-		code: cause.NotServing, what: "the cluster does not serve, though a majority answers",
+		code: cause.NotServing, what: "the cluster is not serving, though a majority answers",
 		says: runningHere + `
 		- {{.Failure}}
 		? whether the members reach each other at their peer URLs (leasehold member list), and what
@@ -303,7 +303,7 @@ var disasters = map[string]kind{
 		says: `
 		- {{name .X}} reports that another process with its identity was refused in the last ten
 			minutes: one of two data directories is a copy
-		? the log of {{name .X}}, and on which host the second one was started; it may be over, since
+		? the log of {{name .X}}, and on which host the second one was started; it may have ended, since
 			a process that is refused exits
 		> the host of the second process :: make sure that it is not started again, and remove its data
 			directory; for another member, start with an empty one and --join`,
@@ -336,7 +336,7 @@ var disasters = map[string]kind{
 	"cut off": {
 		code: cause.NoLeader, what: "a member is cut off from the others",
 		says: `
-		- {{name .X}} answers, but knows no leader, while the others serve
+		- {{name .X}} answers, but has no leader, while the others are serving
 		? the peer URLs of the others (leasehold member list) from the host of {{name .X}}, and its own
 			from theirs: network, firewall, certificates; its log says what fails`,
 	},
@@ -364,7 +364,7 @@ const (
 		? whether {{dir}} is the right directory, and its disk is mounted
 		{{end}}
 		{{if nameless}}
-		? which member's directory {{dir}} is: it does not say so itself
+		? which member's directory {{dir}} is: it contains no ID
 		{{if .X}}
 		> here, only if it is that of {{name .X}} :: leasehold recover --endpoints {{endpoints}}
 			--data-dir {{path}} --member {{word (or .X.Name .X.ID)}} --yes
@@ -389,7 +389,7 @@ const (
 		{{end}}`
 	runningHere = `
 		{{if running}}
-		? {{user}}: give its address with --endpoints; its data is examined only when it is stopped
+		? {{user}}: pass its address with --endpoints; its data is examined only when it is stopped
 		{{end}}`
 )
 
@@ -409,10 +409,10 @@ var hints = map[cause.Code]string{
 	cause.CallFailed: `
 		? {{name .}}: its host answers, but the call fails: {{.Error}}`,
 	cause.NotAMember: `
-		? {{name .}}: this is not a member's client port, but perhaps its peer port: give a client URL
+		? {{name .}}: this is not a client port of a member, but perhaps its peer port: pass a client URL
 			with --endpoints`,
 	"": `
-		? {{name .}}: {{.Error}}; check whether its host is up, and whether something blocks the way
+		? {{name .}}: {{.Error}}; check whether its host is up, and whether something blocks the connection
 			(network, firewall, address): a member that is only unreachable has lost nothing`,
 }
 

@@ -108,7 +108,7 @@ func (r *recovery) run() error {
 		return err
 	}
 	if len(r.spec.Endpoints) == 0 {
-		return app.BadArgs("--endpoints names none")
+		return app.BadArgs("--endpoints is empty")
 	}
 	if r.cluster, err = r.lookAtCluster(); err != nil {
 		return err

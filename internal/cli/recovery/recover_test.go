@@ -81,7 +81,7 @@ func TestDiagnose(t *testing.T) {
 			r.cluster.Members[1].Reports = []cluster.SelfReport{{Text: "it smokes"}}
 		}, []string{"REPORTED", "a member reports something", "m2 (m2:2379): it smokes"}},
 		"cut off": {func(r *recovery) { r.cluster.Members[1].Leader = 0 }, []string{
-			"NO_LEADER", "a member is cut off", "m2 (m2:2379) answers, but knows no leader", "peer URLs",
+			"NO_LEADER", "a member is cut off", "m2 (m2:2379) answers, but has no leader", "peer URLs",
 		}},
 		"a member of two clusters": {func(r *recovery) {
 			r.cluster.Members[1].Cluster = 0xd
@@ -123,7 +123,7 @@ func TestDiagnose(t *testing.T) {
 		"no leader": {func(r *recovery) {
 			r.cluster.Failure = errors.New("no leader")
 			fails(r.cluster.Members[1], cause.Refused)
-		}, []string{"NOT_SERVING", "the cluster does not serve, though a majority answers", "peer URLs"}},
+		}, []string{"NOT_SERVING", "the cluster is not serving, though a majority answers", "peer URLs"}},
 		"no answer": {func(r *recovery) {
 			r.cluster = &cluster.State{Failure: errors.New("deadline"), Members: []*cluster.Member{
 				{Name: "m1:2379", Endpoint: "m1:2379", Role: "voter", Error: "it is so", Cause: cause.Refused},
@@ -134,7 +134,7 @@ func TestDiagnose(t *testing.T) {
 		"nobody can log in at one that is cut off": {func(r *recovery) {
 			fails(r.cluster.Members[2], cause.NoLeader)
 		}, []string{
-			"NO_LEADER", "a member is cut off from the others", "m3 (m3:2379) answers, but knows no leader",
+			"NO_LEADER", "a member is cut off from the others", "m3 (m3:2379) answers, but has no leader",
 		}},
 		"nobody can log in": {func(r *recovery) {
 			r.cluster = &cluster.State{Failure: errors.New("member 1 knows of none"), Members: []*cluster.Member{

@@ -39,7 +39,7 @@ func (r *recovery) makeRoom(d *disaster) error {
 	return r.withClient(func(ctx context.Context, c *clientv3.Client) error {
 		got, err := c.Get(ctx, "health", clientv3.WithCountOnly())
 		if err != nil {
-			return fmt.Errorf("find out the revision: %w", err)
+			return fmt.Errorf("read the revision: %w", err)
 		}
 		rev := got.Header.GetRevision()
 		_, err = c.Compact(ctx, rev, clientv3.WithCompactPhysical())
@@ -119,7 +119,7 @@ func (r *recovery) leave(d *disaster) error {
 		case !has:
 			return nil
 		case r.own == nil:
-			return fmt.Errorf("the cluster has member %x after all: run recover again", id)
+			return fmt.Errorf("the cluster does have member %x: run recover again", id)
 		}
 		if _, err := c.MemberRemove(ctx, id); err != nil {
 			return fmt.Errorf("remove %s from the cluster: %w", nameOf(r.own), err)

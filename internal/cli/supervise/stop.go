@@ -207,7 +207,7 @@ func (c *child) Exit() error {
 	}
 	switch code := e.ExitCode(); code {
 	case app.ExitTaken, app.ExitNoCore, app.ExitLost, app.ExitBadArgs:
-		return app.WithCode(app.ExitOwn, fmt.Errorf("the command itself has exited with %d", code))
+		return app.WithCode(app.ExitOwn, fmt.Errorf("the command itself exited with %d", code))
 	default:
 		return app.Reported(code) // the command itself has reported its error
 	}

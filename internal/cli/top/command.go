@@ -46,7 +46,7 @@ type topRun struct {
 func Command(a *app.App) *cobra.Command {
 	t := &topRun{App: a}
 	cmd := a.Make(app.Command{
-		Use: "top", Short: "Show leases, ends, rates and members live",
+		Use: "top", Short: "Show leases, lease events, rates and members live",
 		Long: `Show, live on a terminal, leases ordered by the time they have left, events of leases,
 and members with their lag and log sync p99. Press ? for the keys.
 

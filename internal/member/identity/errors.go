@@ -28,13 +28,13 @@ var (
 )
 
 // ErrUnapplied is wrapped by the error of a member that stops at an entry of the log.
-var ErrUnapplied = errors.New("server: stopped, because of an entry that this release cannot apply")
+var ErrUnapplied = errors.New("server: stopped at an entry that this release cannot apply")
 
 // OtherRelease adds a remedy to an error about another release. It returns other errors unchanged.
 func OtherRelease(err error, dir string) error {
 	switch {
 	case errors.Is(err, encoding.ErrNewer):
-		return fmt.Errorf("%w: a newer release wrote something that this release does not know. "+
+		return fmt.Errorf("%w: a newer release wrote something that this release cannot read. "+
 			"Nothing was done, and the data in %s is unchanged. Start the member with the newer "+
 			"release, which the other members run or ran (this is %s): "+
 			"%w", ErrTooOld, dir, thisRelease(), err)
@@ -82,8 +82,8 @@ func RolledBack(err error, dir string) error {
 		err = damaged{errors.Join(err, leaveNote(dir, storage.RolledBack, note))}
 	}
 	return fmt.Errorf("%w: an older state was restored to it, it is a copy of another member's, "+
-		"or a stranger has access to the peer URLs (--peer-cert-file and the like keep strangers "+
-		"out). If the disk is at fault, remove %s and start the member with --join ADDRESS "+
+		"or strangers can reach the peer URLs (keep them out with --peer-cert-file or "+
+		"--peer-token-file). If the disk is at fault, remove %s and start the member with --join ADDRESS "+
 		"--replace, where ADDRESS is another member's: %w", ErrContradicted, dir, err)
 }
 

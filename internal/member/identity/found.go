@@ -30,8 +30,8 @@ var ErrFounded = errors.New("server: the data directory already belongs to a clu
 // returns the IDs of the cluster and the member. It completes an interrupted founding.
 func Found(c Config) (cluster, member uint64, err error) {
 	if n := len(c.Initial); n > 1 || c.Existing {
-		return 0, 0, fmt.Errorf("%w: one member founds the cluster here; leave out "+
-			"--initial-cluster and --initial-cluster-state, and let the others join with "+
+		return 0, 0, fmt.Errorf("%w: init founds a cluster of one member; omit "+
+			"--initial-cluster and --initial-cluster-state, and start the others with "+
 			"--join", ErrConfig)
 	}
 	if err := refuseUnusable(c.DataDir); err != nil {

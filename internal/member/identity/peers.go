@@ -139,7 +139,7 @@ func (p *Peers) takePartLocked() error {
 	}
 	if p.complete.Store(true); n > 0 {
 		p.c.Logger.Warn("founding a cluster without unreachable members; if these members have "+
-			"already been in a cluster together, stop all of them and find its data",
+			"already formed a cluster, stop all of them and recover its data",
 			"missing", p.names())
 		return nil
 	}
@@ -198,7 +198,7 @@ func (p *Peers) Admit(v transport.Visitor) error {
 	}
 	err := p.recognize(member, v.Incarnation)
 	if errors.Is(err, transport.ErrLost) && p.news(member) {
-		p.c.Logger.Error("refused a member that returned with other data than it had; replace it, see "+
+		p.c.Logger.Error("refused a member that returned with different data; replace it with "+
 			"leasehold serve --join --replace",
 			"member", fmt.Sprintf("%x", member))
 	}
@@ -258,14 +258,14 @@ func (p *Peers) Copied(member uint64) {
 		p.lastCopied.Store(time.Now().UnixMilli())
 		p.ownCopyLogged.Do(func() {
 			p.c.Logger.Error("another process with the identity of this member was refused: a copy of this "+
-				"member's data directory is being run. Find that process, stop it and remove its data "+
+				"member's data directory is in use. Find that process, stop it and remove its data "+
 				"directory", "member", id, "data-dir", p.c.Dir)
 		})
 		return
 	}
 	p.copiesLogged.Do(func() {
-		p.c.Logger.Error("two processes have the identity of one member; the one that came later was "+
-			"refused. A copy of that member's data directory is being run: find that process, stop "+
+		p.c.Logger.Error("two processes have the identity of one member; the later one was "+
+			"refused. A copy of that member's data directory is in use: find that process, stop "+
 			"it and remove its data directory", "member", id)
 	})
 }

@@ -34,7 +34,7 @@ func (o *RestoreOptions) revisions(f *fsm.Restoration, now time.Time) error {
 	f.BumpRevision, f.MarkCompacted = o.BumpRevision, !o.KeepRevision
 	switch {
 	case o.KeepRevision && o.BumpRevision != 0:
-		return fmt.Errorf("%w: a restore keeps the revision or raises it, not both", ErrConfig)
+		return fmt.Errorf("%w: a restore cannot both keep and raise the revision", ErrConfig)
 	case !o.KeepRevision && o.BumpRevision == 0:
 		f.BumpRevision, f.MinRevision = defaultBump, revisionAt(now)
 	}
@@ -70,7 +70,7 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	members := founders(c)
 	if len(members) > 1 {
 		return fmt.Errorf("%w: %d members in --initial-cluster, but a backup is restored into one "+
-			"member, whose fencing tokens no other restore may share; leave --initial-cluster out, "+
+			"member, whose fencing tokens no other restore may share; omit --initial-cluster, "+
 			"start that member, and let the others join it with --join", ErrConfig, len(members))
 	}
 	existed, err := checkEmpty(c.DataDir)
