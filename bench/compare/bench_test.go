@@ -128,8 +128,7 @@ func TestMeets(t *testing.T) {
 	}
 }
 
-// TestRenewalsAreCounted checks that a batch is over with its last answer, even if that tells
-// of nothing more.
+// TestRenewalsAreCounted checks that the last answer completes a batch, even if it is empty.
 func TestRenewalsAreCounted(t *testing.T) {
 	var h load.Histogram
 	b := batches{hist: &h, open: map[uint64]*renewing{7: {time.Now(), 4}, 8: {time.Now(), 1}}}
@@ -299,8 +298,7 @@ func TestServerThatEnds(t *testing.T) {
 	}
 }
 
-// TestOverloaded tells a refusal, as etcd sends it and as it should be, from
-// other errors.
+// TestOverloaded distinguishes refusals, with etcd's code and with the right one, from other errors.
 func TestOverloaded(t *testing.T) {
 	for err, want := range map[error]bool{
 		rpctypes.ErrGRPCRequestTooManyRequests:                             true,

@@ -193,7 +193,7 @@ func TestPoll(t *testing.T) {
 	})
 }
 
-// What is measured once in a round has a sheet of its own below the table.
+// Values that are measured once a round are printed in a separate sheet below the table.
 func TestSheet(t *testing.T) {
 	sheet := func(target string, rounds ...float64) *Series {
 		s := &Series{Workload: "failover", Target: target, Sheet: true}

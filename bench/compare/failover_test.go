@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Quantiles of a few measurements by hand, which stay in their order.
+// Quantiles of a few measurements are correct, and the measurements keep their order.
 func TestSample(t *testing.T) {
 	var s sample
 	if s.quantile(0.5) != 0 || s.max() != 0 || s.metrics("x")[0].Value != 0 {
@@ -104,7 +104,7 @@ func TestCallers(t *testing.T) {
 }
 
 // TestKeptLease checks that a lease counts as lost when the client closes its
-// channel by itself, and not when the keeper lets go.
+// channel by itself, and not when the keeper releases it.
 func TestKeptLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, lost := range []bool{true, false} {

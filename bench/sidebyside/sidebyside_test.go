@@ -15,10 +15,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestFaultsAbsent provokes the faults that take seconds in a leasehold that is built
-// now, beside each other, and expects none of them: those of one member. (T18 takes more
-// than a minute, and is etcd's API's.) The leasehold's sources are outside this module,
-// where go test does not see changes: run it with -count 1.
+// TestFaultsAbsent tries, in parallel, the faults of one member that take only seconds, and expects
+// that the leasehold built now has none of them. (T18 takes more than a minute, and belongs to
+// etcd's API.) The sources of leasehold are outside this module, so go test does not see their
+// changes: run it with -count 1.
 func TestFaultsAbsent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")

@@ -25,7 +25,7 @@ type invocation struct {
 	stdout, stderr *capture
 }
 
-// apart runs the command in a process of its own, and returns how that has failed.
+// apart runs the command in a separate process, and returns how the process failed.
 func (c *invocation) apart(ctx context.Context, ts *testscript.TestScript) (string, error) {
 	path := ts.Getenv("CTL")
 	if !strings.Contains(path, "/") {
@@ -46,7 +46,7 @@ func (c *invocation) apart(ctx context.Context, ts *testscript.TestScript) (stri
 	return "", err
 }
 
-// here runs the command in this process, and returns how one of its own would have failed.
+// here runs the command in this process, and returns how a separate process would have failed.
 func (c *invocation) here(ctx context.Context) string {
 	ctx, kill := context.WithCancel(ctx)
 	defer kill()

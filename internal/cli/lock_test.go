@@ -42,7 +42,7 @@ func (h *said) String() string {
 	return h.text.String()
 }
 
-// running is a client command in a process of its own, as far as its first line.
+// running is a client command in a separate process that has printed its first line.
 type running struct {
 	*exec.Cmd
 	errs  said
@@ -118,8 +118,8 @@ func unhurried(args []string) []string {
 	return out
 }
 
-// A command that loses what it holds says so at once, has ended its child by then, and has a
-// specific exit code, whether the key was deleted or the lease revoked.
+// A command that loses its lock reports the loss at once, after stopping its child, with a specific
+// exit code, whether the key was deleted or the lease revoked.
 func TestHolderLoses(t *testing.T) {
 	tier.RealTime(t)
 	t.Parallel()

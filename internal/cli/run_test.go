@@ -82,8 +82,8 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
-// TestMinHold: with --min-hold the lock stays taken after a command that was short, so that a
-// second cron job does not run it again, and without it the lock is free at once.
+// TestMinHold: with --min-hold the lock remains held after a short command, so that a second cron
+// job does not run the command again. Without it the lock is free at once.
 func TestMinHold(t *testing.T) {
 	m := inprocess.Run(t, 1)[0]
 	run := func(args ...string) int {

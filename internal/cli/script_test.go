@@ -213,8 +213,8 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptEnv returns the variables of the script that clients look at. A login is given up when the
-// dial timeout is over, of which a busy machine takes a lot.
+// scriptEnv returns the variables of the script that clients look at. The dial timeout
+// includes the login, which takes long on a busy machine.
 func scriptEnv(ts *testscript.TestScript) []string {
 	env := []string{
 		"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"),

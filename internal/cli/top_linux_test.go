@@ -146,7 +146,7 @@ const (
 // colour is a sequence that gives letters a colour.
 var colour = regexp.MustCompile(`\x1b\[[0-9;]*(3[0-7]|38|9[0-7])[0-9;]*m`)
 
-// stranger serves gRPC, and nothing of ours.
+// stranger serves gRPC without any service of Leasehold.
 func stranger(t *testing.T) string {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {

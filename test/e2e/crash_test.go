@@ -212,9 +212,9 @@ func (w *writer) revoke(id clientv3.LeaseID) operation {
 	}
 }
 
-// checkAfterCrash compares the member with every writer's pictures, and lets
-// the writers go on from what is there. It returns the store's revision, which
-// must not have gone back behind the one before, and what is wrong.
+// checkAfterCrash compares the member's state with every writer's pictures, from which the writers
+// then continue. It returns the store's revision, which must not be lower than before, and any
+// differences.
 func checkAfterCrash(
 	t *testing.T, m *member, list []*writer, before int64,
 ) (revision int64, wrong []string) {
@@ -286,8 +286,8 @@ func attachedWrong(ctx context.Context, t *testing.T, c *clientv3.Client, w *wri
 	return ""
 }
 
-// difference lists what was acknowledged and is not there, and the reverse. One
-// operation in flight may be among it.
+// difference lists values that were acknowledged and are missing, and values that are present but
+// were not acknowledged. One operation in flight may be among them.
 func difference(want, got picture) string {
 	var out string
 	for k, p := range want.keys {

@@ -72,7 +72,7 @@ type diskWriter struct {
 	t     *testing.T
 	c     *clientv3.Client
 	acked []string
-	// unknown are those whose outcome the client did not learn.
+	// unknown holds the keys of writes with an unknown outcome.
 	unknown []string
 }
 
@@ -103,7 +103,7 @@ func (w *diskWriter) untilRefused() (err error) {
 
 var noRoom = regexp.MustCompile(`(?i)no space|space exceeded|disk.*full`)
 
-// check compares what is there with what was acknowledged (S2).
+// check compares the stored keys with those that were acknowledged (S2).
 func (w *diskWriter) check(c *clientv3.Client) {
 	w.t.Helper()
 	r, err := c.Get(w.t.Context(), "disk/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -207,7 +207,8 @@ func (m *member) fillAtOnce(w *diskWriter, filler string) {
 	m.t.Fatal("with no byte left, writes are neither made nor refused")
 }
 
-// reportsFullDisk asks for the page that says so, and for what makes room.
+// reportsFullDisk checks that the health page and recover report the full disk, and that requests
+// that free space succeed.
 func (m *member) reportsFullDisk(c *clientv3.Client) {
 	m.t.Helper()
 	status, body := fetch(m.t, http.MethodGet, m.url+"/health", "")

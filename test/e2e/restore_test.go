@@ -24,8 +24,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A witness is a program that was there before a restore, with one of everything that goes
-// on from what it was told.
+// A witness is a program that has run since before a restore, with one of each object that continues
+// from state it received earlier.
 type witness struct {
 	t        *testing.T
 	c        *client.Client
@@ -73,7 +73,7 @@ func newWitness(ctx context.Context, m *member) *witness {
 	return w
 }
 
-// got takes a result whose error ends the test.
+// got returns a result, and fails the test if there is an error.
 func got[T any](t *testing.T) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -101,8 +101,8 @@ func (w *witness) sees(ctx context.Context, key, value string) {
 	}
 }
 
-// beginsAgain takes what the watches tell, up to their ends: what they were to tell is not
-// known any more.
+// beginsAgain reads the events of the watches until they end, since their next events no longer
+// exist.
 func (w *witness) beginsAgain(ctx context.Context) {
 	w.t.Helper()
 	for {
@@ -135,7 +135,7 @@ func TestWitnessesOfARestore(t *testing.T) {
 	}{
 		{"by default", nil, true},
 		{"by a number", []string{"--bump-revision=1000000", "--mark-compacted"}, true},
-		// The member knows nothing of the later revisions. Those that ask for them are refused.
+		// The member does not have the later revisions. It refuses requests for them.
 		{"with its revisions kept", []string{"--bump-revision=0"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) { witnessRestore(t, c.args, c.etcd) })

@@ -203,7 +203,7 @@ func TestRotations(t *testing.T) {
 			t.Errorf("lease %d: %v", i, err)
 		}
 	}
-	// A certificate of an authority that counts no more is none.
+	// A certificate of an authority that is no longer trusted is refused.
 	r.mu.Lock()
 	r.own = certs.New(t).Issue("client")
 	r.mu.Unlock()

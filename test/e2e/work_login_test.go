@@ -157,9 +157,9 @@ func TestWorkWithCertificate(t *testing.T) {
 	}
 }
 
-// A running command whose token expires continues with the one that its file has then. alice's new
-// password ends her tokens and streams at once, a new token is written to the file, and the lock's
-// lease is still renewed.
+// A running command whose token expires continues with the token that is then in its file. A new
+// password of alice ends her tokens and streams at once, a new token is written to the file, and the
+// lock's lease is still renewed.
 func TestTokenFileIsReadAgain(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -271,7 +271,7 @@ func (f *facts) checkHashes() {
 	}
 }
 
-// by describes the name by which a command names a lease, if any.
+// by describes the name that a command uses for a lease, if any.
 func by(name string) string {
 	if name == "" {
 		return ""

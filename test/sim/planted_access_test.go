@@ -9,7 +9,7 @@ const (
 	guardGo   = "internal/api/guard.go"
 )
 
-// plantedAccess are faults of who may do what. Those of single rules are in the tests of packages
+// plantedAccess are faults in access control. Those of single rules are in the tests of packages
 // access and fsm, and of the APIs.
 var plantedAccess = []planted{
 	{"who may do a command is not decided when it is applied", "A1", []edit{

@@ -209,7 +209,7 @@ func (k *keepAlive) send(ctx context.Context) error {
 	}
 }
 
-// release frees answered renewals. It reports whether the stream is over, and with which error.
+// release frees answered renewals. It reports whether the stream has ended, and with which error.
 func (k *keepAlive) release(batch []*renewal) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

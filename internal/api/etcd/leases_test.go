@@ -131,8 +131,7 @@ func keepAliveStream(t *testing.T, c *clients) pb.Lease_LeaseKeepAliveClient {
 	return s
 }
 
-// keep sends renewals. That the server has ended the stream is for Recv to tell, which
-// knows why.
+// keep sends renewals. If the server has ended the stream, Recv returns the reason.
 func keep(t *testing.T, s pb.Lease_LeaseKeepAliveClient, ids ...int64) {
 	t.Helper()
 	for _, id := range ids {

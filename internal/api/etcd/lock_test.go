@@ -149,8 +149,8 @@ func TestLockStop(t *testing.T) {
 	wantStatus(t, (<-second).err, rpctypes.ErrGRPCStopped)
 }
 
-// As in etcd, a lease of a minute is granted that nobody renews; it is revoked if the lock was not
-// taken.
+// As in etcd, the server grants a lease of a minute and does not renew it. It revokes the lease if
+// the lock was not acquired.
 func TestT18LockWithoutLease(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -374,7 +374,7 @@ func TestElectionErrors(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCEmptyKey)
 	_, err = c.election.Resign(ctx10(t), &v3electionpb.ResignRequest{Leader: empty})
 	wantStatus(t, err, rpctypes.ErrGRPCEmptyKey)
-	// A key that does not exist has create revision 0: nobody leads by that.
+	// A key that does not exist has create revision 0, which does not make its owner the leader.
 	nobody := &v3electionpb.LeaderKey{Key: []byte("e/1")}
 	_, err = c.election.Proclaim(ctx10(t), &v3electionpb.ProclaimRequest{Leader: nobody})
 	wantStatus(t, err, errNotLeader)

@@ -19,7 +19,7 @@ import (
 )
 
 // withOwned adds, to newTenants, lease 10 of alice, 11 of root, which has a key that alice may not
-// read, and 12 of nobody with the name "n". Lease 2, whose keys she may not read, is gone.
+// read, and 12 with the name "n" and no principal. Lease 2, whose keys she may not read, is gone.
 func withOwned(t testing.TB) *fakeNode {
 	t.Helper()
 	n := newTenants(t)

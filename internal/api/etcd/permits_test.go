@@ -126,7 +126,8 @@ func TestWhoMayKeepOwnedAlive(t *testing.T) {
 }
 
 // The core decides about leases that it can check quickly. An unknown lease is looked up at the
-// leader, and one of nobody with many keys is checked separately, again after roles change.
+// leader. A lease with many keys and no principal is checked separately, and again after roles
+// change.
 func TestKeepAliveUndecided(t *testing.T) {
 	n := newTenants(t)
 	for id, owner := range map[lease.ID]string{3: "alice", 4: "root", 5: ""} {

@@ -200,7 +200,7 @@ func (w *watchStream) end(id int64, t *watcher, v *fsm.View) {
 // errWatchID refuses IDs that have another meaning in responses.
 var errWatchID = errors.New("etcdserver: watch ID is negative")
 
-// reason returns the text that tells a client why a watch was refused.
+// reason returns the text with which a watch is refused.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, watch.ErrRevision):

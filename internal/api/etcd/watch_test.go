@@ -34,8 +34,7 @@ func openWatch(t testing.TB, c *clients) *watchClient {
 	return &watchClient{t, s}
 }
 
-// send sends a request. That the server has ended the stream is for Recv to tell, which
-// knows why.
+// send sends a request. If the server has ended the stream, Recv returns the reason.
 func (w *watchClient) send(r *pb.WatchRequest) {
 	w.t.Helper()
 	if err := w.stream.Send(r); err != nil && !errors.Is(err, io.EOF) {

@@ -15,7 +15,7 @@ import (
 // Permissions for commands are checked when they are applied. Permissions to read are checked here,
 // by the users and roles of a view that is no older than the response.
 
-// asker is a caller with the users and roles by which its permissions are checked.
+// asker is a caller, with the users and roles that determine its permissions.
 type asker struct{ fsm.Asker }
 
 // asker returns the caller with the newest users and roles that this member has.
@@ -65,7 +65,7 @@ func (a asker) touches(what access.Kind, x api.Held) error {
 	return a.MayTouch(what, x.Of, a.EachKey(slices.Values(x.Keys)))
 }
 
-// looksFor returns an error if the caller may not be told that no lease has a name.
+// looksFor returns an error if the caller may not learn that no lease has a name.
 func (a asker) looksFor(name string) error {
 	if name == "" {
 		return a.known()

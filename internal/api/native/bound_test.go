@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A put with a TTL makes a lease bound to the key, also in transactions. A second put leaves
-// nothing of the first lease.
+// A put with a TTL makes a lease bound to the key, also in transactions. A second put
+// replaces the first lease.
 func TestPutTTL(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{}).leases, node: n}}

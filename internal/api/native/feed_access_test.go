@@ -87,7 +87,7 @@ func TestEventsByTheRolesOfNow(t *testing.T) {
 	}
 }
 
-// changing is a node whose users and roles change while the leader is asked.
+// changing is a node whose users and roles change during a query to the leader.
 type changing struct {
 	*fakeNode
 	t *testing.T

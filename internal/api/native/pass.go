@@ -167,9 +167,9 @@ func (t *stream) takeRenewals(
 // staying holds the requests that have a part of their answer in or behind a large message.
 type staying map[uint64]bool
 
-// passes reports whether a part of an answer is a small renewal of which no earlier part stays
-// behind. Parts keep their order: the first lists the leases that the others refer to, and the last
-// marks the end.
+// passes reports whether a part of an answer is a small renewal whose earlier parts have passed.
+// Parts keep their order: the first lists the leases that the others refer to, and the last marks
+// the end.
 func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
 	about := len(m.GetJoined())+len(m.GetGroups()) > 0
 	if m == nil || s[id] || about && s[aboutGroups] {

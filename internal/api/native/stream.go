@@ -369,8 +369,8 @@ func (t *stream) freeLocked(q *request) {
 	q.counted = countedRenewal{}
 }
 
-// enter records that a request is open. A client that reuses an ID could not tell the answers
-// apart. A renewal that a relay meant to answer by a round may arrive late, with a lower ID.
+// enter records that a request is open. A client that reuses an ID could not distinguish the
+// answers. A renewal that a relay meant to answer by a round may arrive late, with a lower ID.
 func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 	_, renews := r.Body.(*pb.Request_Renew)
 	t.mu.Lock()

@@ -182,7 +182,7 @@ func TestHandOverOnce(t *testing.T) {
 }
 
 // A resume by name that is repeated after the lease is gone returns the result of the first
-// attempt. For an unknown name that is an error, and stays one.
+// attempt. For an unknown name both attempts fail.
 func TestResumeOnce(t *testing.T) {
 	c := newCaller(t)
 	s := openSession(t, c.node, 1)

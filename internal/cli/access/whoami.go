@@ -33,7 +33,7 @@ var credentials = map[pb.WhoAmIResponse_Evidence]string{
 	pb.WhoAmIResponse_EVIDENCE_CERTIFICATE:  "certificate",
 }
 
-// knownBy describes what identifies the principal, or why there is none.
+// knownBy describes how the principal was identified, or why the caller is anonymous.
 func knownBy(r *pb.WhoAmIResponse) string {
 	switch by := credentials[r.Evidence]; {
 	case !r.Enabled:

@@ -17,7 +17,7 @@ const (
 
 // The exit codes of commands that run another command while they hold a lease. Codes from 0 to 121
 // and above 128 (a signal's number plus 128) are the other command's. ExitOwn replaces the other
-// command's codes that have a meaning of their own here.
+// command's codes that mean something else here.
 const (
 	ExitTaken    = 122 // could not acquire it in time
 	ExitNoCore   = 123 // the cluster could not be reached, or refused

@@ -29,8 +29,8 @@ func (mute) Open(s pb.StreamService_OpenServer) error {
 	return nil
 }
 
-// A command that waits for a cluster which is unreachable or has no leader says so, with the
-// reason, and says when the cluster is back.
+// A command that waits for a cluster that is unreachable or has no leader prints the reason, and
+// prints a line when the cluster is back.
 func TestOutageMessages(t *testing.T) {
 	s := grpc.NewServer()
 	pb.RegisterStreamServiceServer(s, mute{})

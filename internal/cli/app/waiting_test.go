@@ -14,9 +14,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A waiting command shows who has its turn, since when at least, and how many are before it. The
-// words of others are escaped and cut to the line; complaints have lines of their own. Nothing is
-// written in the first second, nor left at the end.
+// A waiting command shows the holder, since when it has held at least, and how many waiters are
+// ahead. Text from other clients is escaped and truncated to the line, and warnings get separate
+// lines. Nothing is printed in the first second, and nothing remains at the end.
 func TestWaitingMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs bytes.Buffer

@@ -168,7 +168,7 @@ func (w *waitFlags) check() error {
 	return nil
 }
 
-// errWaited means that --wait is over.
+// errWaited means that --wait has elapsed.
 var errWaited = errors.New("it could not be acquired in time")
 
 // waitContext returns a context that ends after --wait, or at a signal. end may be called more than

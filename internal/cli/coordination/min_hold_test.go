@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestMinHoldEnds: a lock whose --min-hold is nearly over is kept for the shortest TTL, or revoked
-// when it is over if the cluster does not allow such a short one.
+// TestMinHoldEnds: a lock whose --min-hold has nearly elapsed is kept for the shortest TTL. If the
+// cluster does not allow so short a TTL, the lock is revoked when --min-hold has elapsed.
 func TestMinHoldEnds(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		var ttl atomic.Int64

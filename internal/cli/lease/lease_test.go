@@ -40,7 +40,7 @@ func (l *lossyLeases) LeaseTimeToLive(
 	return &etcdserverpb.LeaseTimeToLiveResponse{ID: r.ID, GrantedTTL: l.granted[r.ID]}, nil
 }
 
-// A grant whose answer is lost is repeated, and makes one lease.
+// A grant whose answer is lost is retried, and grants one lease.
 func TestGrantOnce(t *testing.T) {
 	l := &lossyLeases{granted: make(map[int64]int64)}
 	ans, err := grantOnce(t.Context(), l, 60)

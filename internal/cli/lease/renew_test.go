@@ -24,7 +24,7 @@ func (e *ending) KeepAliveOnce(
 	return nil, errors.New("unknown service")
 }
 
-// A renewal whose stream ended before the request was sent says why, and not "EOF".
+// If a stream ends before a renewal is sent, the error is the stream's and not "EOF".
 func TestRenewPrintsStreamError(t *testing.T) {
 	if _, err := renew(t.Context(), &ending{}, 77); errors.Is(err, io.EOF) {
 		t.Errorf("it ends with %v", err)

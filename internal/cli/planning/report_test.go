@@ -28,7 +28,7 @@ func TestFieldsOf(t *testing.T) {
 	}
 }
 
-// Costs that a bench file lacks come from the documents, and the output says so; a useless file is
+// Costs that a bench file lacks come from the documents, as the output states. A useless file is
 // refused.
 func TestCostsFrom(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "costs.json")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A child does not inherit an output whose reader is gone, which would end it when it prints.
+// A child does not inherit an output whose reader is gone: printing to it would kill the child.
 func TestOutputWithoutReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -154,7 +154,7 @@ func TestChildSignalPassedOn(t *testing.T) {
 	}
 }
 
-// A child is asked to end before the tenure ends, and has ended by then.
+// A child is asked to exit before the tenure ends, and exits in time.
 func TestChildAskedToEnd(t *testing.T) {
 	tier.Campaign(t)
 	c, _ := run(t, "trap 'echo bye; exit 6' TERM; echo ready; while :; do sleep 0.05; done")
