@@ -1,9 +1,10 @@
 // Package listen creates the listeners of a member: it turns etcd-style URLs (http, https, unix,
-// unixs) into listeners and TLS files into a [tls.Config], and serves two protocols on one port.
+// unixs) into listeners and TLS files into a [tls.Config], and serves three protocols on one port.
 //
-// A client port serves gRPC and HTTP at once. [Mux] inspects the first bytes of a plain connection,
-// or the protocols that a TLS client offers, and passes the connection to one of two listeners:
-// [Mux.GRPC] for a grpc.Server, [Mux.HTTP] for an http.Server. The gRPC server must be built with
+// A client port serves gRPC, HTTP and the protocol of package direct at once. [Mux] inspects the
+// first bytes of a plain connection, or the protocols that a TLS client offers, and passes the
+// connection to one of three listeners: [Mux.GRPC] for a grpc.Server, [Mux.HTTP] for an
+// http.Server, [Mux.Direct] for a direct.Server. The gRPC and direct servers must be built with
 // [Credentials], which pass on what the TLS handshake in this package has verified about the
 // client.
 //
@@ -12,6 +13,9 @@
 //
 //   - Connections ([Limit]): as many as the limit of open files allows. To make room for others,
 //     idle connections and the oldest strangers are closed.
+//   - New connections ([Mux]): 256 wait in the process for their server or for a turn in their
+//     handshake. The others wait in the kernel, where they do not count as strangers, so that none
+//     is closed shortly before it is served.
 //   - Unread answers ([Answers]): 32 MiB for each connection, 256 MiB for all. A call with a large
 //     answer waits for room before it is evaluated, and a stream before its next large message;
 //     small messages never wait. Half of the 256 MiB is only for connections that have already read
