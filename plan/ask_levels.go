@@ -27,12 +27,12 @@ func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&h.TTL, "core", DefaultTTL, "length of the first lease")
 	fs.IntVar(&q.count, "levels", 2, "number of levels, by the rule of thumb")
 	fs.Float64Var(&q.factor, "factor", ThumbFactor,
-		"how many times as long as the level above each lease is, by the rule of thumb")
+		"length of each lease as a multiple of the one above it, by the rule of thumb")
 	fs.DurationSliceVar(&q.ttls, "ttls", nil, "length of each lease, instead of the rule of thumb")
 	fs.Lookup("ttls").DefValue = "" // none
 	fs.Float64Var(&q.part, "renew-share", 0.5, "when leases are renewed, as a share of their length")
 	fs.DurationVar(&q.base, "recovery", 0,
-		"time that the first level takes to elect, besides its lease")
+		"time that the first level takes to elect, in addition to its lease")
 	fs.DurationVar(&h.RoundTrip, "rtt", 0, "longest round trip of a request")
 	fs.DurationVar(&h.Retry, "retry", 0, "time between attempts to renew")
 	fs.Float64Var(&h.Drift, "drift", 0, "largest difference in rate of two clocks")

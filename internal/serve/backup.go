@@ -63,8 +63,8 @@ func backupListCommand() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use: "list --from TARGET", Short: "List the backups and what they can restore",
-		Long: `List the full backups, oldest first, and up to which revision and time the copied log
-continues each of them. This reads only names; "leasehold backup verify" reads everything.`,
+		Long: `List the full backups, oldest first, each with the revision and time to which the
+copied log continues it. This reads only names; "leasehold backup verify" reads everything.`,
 		Example: "  leasehold backup list --from /mnt/backups\n" +
 			"  leasehold backup list --from 's3://bucket/prod?endpoint=https://s3.example:9000' -w json",
 	}
@@ -136,12 +136,12 @@ func backupVerifyCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use: "verify --from TARGET", Short: "Read all backups and list the damaged ones",
-		Long: `Read every backup to its end and check its SHA-256 and its records, and that the log
-has no gap between two full backups. If something is wrong, it prints what and exits with 1. It
-needs as much memory as the state.`,
+		Long: `Read every backup to its end, and check its SHA-256, its records, and that the log has
+no gap between two full backups. If anything is wrong, print it and exit with 1. This needs as much
+memory as the state takes.`,
 		Example: "  leasehold backup verify --from /mnt/backups",
 	}
-	c.Flags().BoolVarP(&all, "verbose", "v", false, "list intact ones too")
+	c.Flags().BoolVarP(&all, "verbose", "v", false, "list intact backups too")
 	return from.command(c, func(ctx context.Context, b *rewind.Backups) error {
 		good := 0
 		bad, err := b.Verify(ctx, func(name string, err error) {
@@ -185,7 +185,7 @@ log, accurate to --backup-log-interval.`,
 	fs := c.Flags()
 	f.register(fs)
 	fs.StringVar(&revision, "to-revision", "", "last revision to restore")
-	fs.StringVar(&at, "to-time", "", "time up to which to restore, or how long ago that is")
+	fs.StringVar(&at, "to-time", "", "time up to which to restore, or how long ago it was")
 	return from.command(c, func(ctx context.Context, b *rewind.Backups) error {
 		to, err := restorePoint(revision, at)
 		if err == nil {

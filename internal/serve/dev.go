@@ -51,7 +51,7 @@ func DevCommand() *cobra.Command {
 			"as in etcd's examples; otherwise each uses a port 10 higher than the one before;\n"+
 			"with 0 all use free ports. The peer port of a member is the next one")
 	fs.IntVar(&d.relays, "relays", 0, "number of relays. The port of the first is --port plus 100;\n"+
-		"each other one uses a port 10 higher than the one before")
+		"each further relay uses a port 10 higher than the previous one")
 	fs.BoolVar(&d.demo, "demo", false,
 		"also run programs that hold leases, locks and queue items, and occasionally die")
 	fs.StringVar(&d.dir, "data-dir", "", "directory to keep the data in (default: a temporary one)")
@@ -79,7 +79,7 @@ func (d *dev) check() error {
 		return usageError("--port must be from 0 to 65534")
 	case d.port == 0 && d.dir != "":
 		return usageError("with --port 0 the addresses would change with every start, and the " +
-			"data in --data-dir name them; set --port")
+			"data in --data-dir contains them; set --port")
 	}
 	return nil
 }

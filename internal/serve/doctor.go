@@ -29,10 +29,10 @@ import (
 )
 
 const doctorLong = `Check the machine that a member will run on, with the settings that "leasehold
-serve" would use: sync time and free space of the disk, open files, memory, clocks,
-ports, certificates, and the connection to the other members. Each line says what it
-found and what to do. It changes nothing, apart from a file of 200 kB that it writes to
-the data directory and removes.
+serve" would use: sync time and free space of the disk, open files, memory, clocks, ports,
+certificates, and the connection to the other members. Each line states a finding and what to do
+about it. Nothing is changed, apart from a file of 200 kB that is written to the data directory and
+removed.
 
 Exit codes: 0 if a member can run, perhaps with advice; 1 if there is a fault.`
 
@@ -290,7 +290,7 @@ func (d *doctor) expiry(what, file string, c *x509.Certificate) {
 	at := c.NotAfter.UTC().Format(time.DateOnly)
 	switch left := time.Until(c.NotAfter); {
 	case left < 0:
-		d.say(unfit, what, "the certificate in %s has expired on %s", file, at)
+		d.say(unfit, what, "the certificate in %s expired on %s", file, at)
 	case time.Now().Before(c.NotBefore):
 		d.say(unfit, what, "the certificate in %s is not valid before %s: check the clock", file,
 			c.NotBefore.UTC().Format(time.DateTime))

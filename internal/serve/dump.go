@@ -26,8 +26,8 @@ const aboutDumps = `
 Each line is one record as a JSON object, with the names that docs/formats.md and "go doc
 leasehold.dev/internal/fsm" explain. Fields that are zero are left out. Bytes that are not UTF-8 are
 {"base64": ...}, fencing tokens are strings, and times are milliseconds. Secrets are never printed.
-An object {"record": "error"} marks what could not be read; the intact records after it follow. The
-exit code is then 1, or 6 if a newer release wrote some of it.`
+An object {"record": "error"} marks a part that could not be read; the intact records after it
+follow. The exit code is then 1, or 6 if a newer release wrote some of the data.`
 
 func snapshotDumpCommand() *cobra.Command {
 	return &cobra.Command{
@@ -53,9 +53,9 @@ func logDumpCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dump <data-dir>",
 		Short: "Print every record of a data directory",
-		Long: `Print every record of the data directory of a stopped member: its identity, its vote, its
-commit index, its snapshot, and the entries of its log with their commands. Nothing is changed. A
-member that is started meanwhile finds the directory in use.` +
+		Long: `Print every record of the data directory of a stopped member: its identity, its vote,
+its commit index, its snapshot, and the entries of its log with their commands. Nothing is changed.
+A member started in the meantime finds the directory in use.` +
 			aboutDumps,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {

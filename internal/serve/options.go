@@ -66,7 +66,7 @@ func (f *flags) addCluster() {
 	fs.StringVar(&l.user, "join-user", "", "With --join, if access control is enabled: a user "+
 		"with the role root. A client certificate of such a user works too")
 	fs.StringVar(&l.passwordFile, "join-password-file", "",
-		"File with that user's password, only needed until "+
+		"File with the password of --join-user, only needed until "+
 			"the member has joined")
 	fs.StringVar(&l.tokenFile, "join-token-file", "",
 		"File with a token, instead of --join-user")
@@ -84,13 +84,14 @@ func (f *flags) addLease() {
 			"replications (at least 100ms; a lease with a TTL of less than 2.5 times that "+
 			"is replicated sooner)")
 	fs.DurationVar(&l.Untended, "lease-untended", l.Untended,
-		"As --lease-checkpoint-interval, for an untended lease: after its grant, after the "+
+		"Like --lease-checkpoint-interval, for an untended lease: after its grant, after the "+
 			"stream that renewed it has ended, and after an election")
 	fs.IntVar(&l.SpreadRate, "lease-spread-rate", l.SpreadRate,
 		"Largest number of leases per second that become due after an election; the others end "+
 			"later")
 	fs.IntVar(&l.MaxKeys, "lease-max-keys", l.MaxKeys,
-		"Largest number of keys attached to a lease; its end deletes them all in one step")
+		"Largest number of keys attached to a lease; all of them are deleted in one step when it "+
+			"ends")
 }
 
 func (f *flags) addLimits() {
@@ -145,7 +146,7 @@ func (f *flags) addBackup() {
 func (f *flags) addClientSecurity() {
 	t, fs := &f.cfg.ClientTLS, f.fs
 	fs.StringVar(&t.CertFile, "cert-file", "", "Certificate for clients (PEM)")
-	fs.StringVar(&t.KeyFile, "key-file", "", "Key of the certificate (PEM)")
+	fs.StringVar(&t.KeyFile, "key-file", "", "Private key of --cert-file (PEM)")
 	fs.StringVar(&t.TrustedCAFile, "trusted-ca-file", "",
 		"CA certificates to verify the certificates of clients (PEM)")
 	fs.BoolVar(&t.ClientCertAuth, "client-cert-auth", false, "Require a certificate from clients")
@@ -181,7 +182,7 @@ func (f *flags) addClientSecurity() {
 			"URLs without TLS or without access control")
 	fs.StringVar(&t.ClientCertFile, "client-cert-file", "",
 		"Certificate that this member shows to the one that it joins (PEM, default --cert-file)")
-	fs.StringVar(&t.ClientKeyFile, "client-key-file", "", "Key of that certificate (PEM)")
+	fs.StringVar(&t.ClientKeyFile, "client-key-file", "", "Private key of --client-cert-file (PEM)")
 	fs.Var(list{&t.CipherSuites}, "cipher-suites", "Cipher suites of TLS 1.2 (default: Go's)")
 	t.MinVersion = "TLS1.2"
 	fs.StringVar(&t.MinVersion, "tls-min-version", t.MinVersion, "'TLS1.2' or 'TLS1.3'")
@@ -194,10 +195,11 @@ func (f *flags) addClientSecurity() {
 func (f *flags) addPeerSecurity() {
 	t, fs := &f.cfg.PeerTLS, f.fs
 	fs.StringVar(&t.CertFile, "peer-cert-file", "", "Certificate for other members (PEM)")
-	fs.StringVar(&t.KeyFile, "peer-key-file", "", "Key of the certificate (PEM)")
+	fs.StringVar(&t.KeyFile, "peer-key-file", "", "Private key of --peer-cert-file (PEM)")
 	fs.StringVar(&t.ClientCertFile, "peer-client-cert-file", "",
 		"Certificate for connections to other members (PEM, default --peer-cert-file)")
-	fs.StringVar(&t.ClientKeyFile, "peer-client-key-file", "", "Key of that certificate (PEM)")
+	fs.StringVar(&t.ClientKeyFile, "peer-client-key-file", "", "Private key of "+
+		"--peer-client-cert-file (PEM)")
 	fs.StringVar(&t.TrustedCAFile, "peer-trusted-ca-file", "",
 		"CA certificates to verify the certificates of members (PEM)")
 	fs.BoolVar(&t.ClientCertAuth, "peer-client-cert-auth", false,
@@ -225,7 +227,7 @@ func (f *flags) addHTTP() {
 // addMetrics adds the flag for the port of metrics, for members and relays.
 func (f *flags) addMetrics(at *[]url.URL) {
 	f.fs.Var(urls{at}, "listen-metrics-urls",
-		"URLs to serve /metrics and the health pages on, besides the client URLs")
+		"URLs to serve /metrics and the health pages on, in addition to the client URLs")
 }
 
 // addGateway adds the flags for the gateway and the page, for members and relays.
@@ -253,14 +255,15 @@ func (f *flags) addLog() {
 func (f *flags) addLogging() {
 	f.addLog()
 	f.fs.DurationVar(&f.cfg.GRPC.WarnAfter, "warning-unary-request-duration", f.cfg.GRPC.WarnAfter,
-		"Log a call, or a request on a stream of leasehold.v1, that takes longer, with where "+
-			"the time went; at most a few in ten seconds (0: never)")
+		"Log a call, or a request on a stream of leasehold.v1, that takes longer, and where "+
+			"the time was spent; at most a few in ten seconds (0: never)")
 	a, fs := &f.cfg.Access.Audit, f.fs
 	fs.StringVar(&a.File, "audit-log", "",
 		"File, stdout or stderr to record who did what (default: none)")
 	fs.StringVar(&a.Level, "audit-log-level", a.Level,
-		"'changes' of users, roles, members, settings "+
-			"and leases; 'writes', of keys too; or 'reads', everything. Denied calls are always recorded")
+		"'changes' to users, roles, members, settings "+
+			"and leases; 'writes', which adds writes of keys; or 'reads', which adds reads. "+
+			"Denied calls are always recorded")
 	fs.StringVar(&a.WhenFull, "audit-log-when-full", a.WhenFull, "If a record cannot be "+
 		"written: 'drop' it and count it, or 'stop' the call")
 	fs.IntVar(&a.MaxMegabytes, "audit-log-max-megabytes", a.MaxMegabytes,

@@ -82,12 +82,12 @@ func (f *relayFlags) addMembers() {
 	fs.StringVar(&t.TrustedCAFile, "cacert", "",
 		"CA certificates to verify the certificates of members (PEM, default: the system's)")
 	fs.StringVar(&t.CertFile, "cert", "", "Certificate for connections to members (PEM)")
-	fs.StringVar(&t.KeyFile, "key", "", "Key of that certificate (PEM)")
+	fs.StringVar(&t.KeyFile, "key", "", "Private key of --cert (PEM)")
 	fs.BoolVar(&f.skipVerify, "insecure-skip-tls-verify", false,
 		"Do not verify the certificates of members; for tests only")
 	fs.StringVar(&c.User, "user", "", "User to log in as, who needs the role relay once access "+
 		"control is enabled. A client certificate of such a user works too")
-	fs.StringVar(&f.passwordFile, "password-file", "", "File with that user's password")
+	fs.StringVar(&f.passwordFile, "password-file", "", "File with the password of --user")
 	fs.StringVar(&c.TokenFile, "token-file", "",
 		"File with a token, instead of --user. It is read again for each connection")
 }
@@ -96,7 +96,7 @@ func (f *relayFlags) addClients() {
 	c, t, fs := &f.relay, &f.relay.ListenTLS, f.fs
 	fs.Var(urls{&c.Listen}, "listen-client-urls", "URLs to listen on for clients")
 	fs.StringVar(&t.CertFile, "cert-file", "", "Certificate for clients (PEM)")
-	fs.StringVar(&t.KeyFile, "key-file", "", "Key of the certificate (PEM)")
+	fs.StringVar(&t.KeyFile, "key-file", "", "Private key of --cert-file (PEM)")
 	fs.StringVar(&t.TrustedCAFile, "trusted-ca-file", "",
 		"CA certificates to verify the certificates of clients (PEM)")
 	fs.BoolVar(&t.ClientCertAuth, "client-cert-auth", false, "Require a certificate from clients")

@@ -97,8 +97,9 @@ func (f *restoreFlags) register(fs *pflag.FlagSet) {
 		"this member's peer URLs, to advertise to the rest of the cluster")
 	fs.StringVar(&c.Cluster.Token, "initial-cluster-token", c.Cluster.Token,
 		"token of the new cluster")
-	fs.Uint64Var(&f.revision.bump, "bump-revision", 0, "how much to increase the latest revision; "+
-		"0 keeps it, and the history (default beyond every revision that clients can have seen)")
+	fs.Uint64Var(&f.revision.bump, "bump-revision", 0, "how much to add to the latest revision; "+
+		"0 keeps it and the history (default enough to exceed every revision that clients may have "+
+		"seen)")
 	fs.BoolVar(&f.revision.mark, "mark-compacted", false, "compact at the increased revision, so "+
 		"that watches restart (done whenever the revision is increased)")
 }
@@ -118,7 +119,7 @@ func printRestored(w io.Writer, file string, cfg server.Config) {
 	fmt.Fprintf(w, "restored %s to %s\n", file, cfg.DataDir)
 	fmt.Fprintf(w, "It is a cluster of one member, which others reach at %s. Start it with\n"+
 		"  leasehold serve --name %s --data-dir %s --initial-advertise-peer-urls %s ...\n"+
-		"With --backup-to it needs another directory or prefix than the cluster before it.\n",
+		"With --backup-to, use a different directory or prefix than the previous cluster.\n",
 		urls, cfg.Name, cfg.DataDir, urls)
 	if !slices.ContainsFunc(cfg.URLs.AdvertisePeer, func(u url.URL) bool { return !isLoopback(u) }) {
 		fmt.Fprintf(w, "Members on other machines cannot reach it there. If they are to join, remove "+
@@ -140,8 +141,8 @@ func (r *revisionFlags) apply(o *server.RestoreOptions, given func(name string) 
 	case r.bump > math.MaxInt64:
 		return badArgs("--bump-revision is out of range")
 	case given("mark-compacted") && r.mark == o.KeepRevision:
-		return badArgs("--mark-compacted goes with an increased revision, and is required " +
-			"there; --bump-revision=0 keeps revision and history")
+		return badArgs("--mark-compacted and an increased revision require each other; " +
+			"--bump-revision=0 keeps revision and history")
 	}
 	return nil
 }
@@ -216,8 +217,9 @@ func notRestored(from string, err error, cfg server.Config) error {
 // unreadable explains why a backup cannot be read, with a remedy if another release can read it.
 func unreadable(path string, err error) error {
 	if errors.Is(err, encoding.ErrNewer) {
-		err = fmt.Errorf("a newer release wrote this backup: restore it with that release or one after "+
-			"it (this is release %s, for cluster versions %v): %w", version.Version, version.Spoken, err)
+		err = fmt.Errorf("a newer release wrote this backup: restore it with that release or a "+
+			"later one (this is release %s, for cluster versions %v): "+
+			"%w", version.Version, version.Spoken, err)
 	}
 	return withExitCode(fmt.Errorf("%s: %w", path, err))
 }
@@ -231,8 +233,8 @@ func statusCommand() *cobra.Command {
 
 With --write-out simple the items are hash, revision, keys, size, version, leases, compacted
 revision, members, the cluster's ID, and the cluster version. The hash is of the whole state:
-snapshots with equal hashes have the same content. The keys are those that exist, without their
-history. "leasehold snapshot dump" prints all of it.`,
+snapshots with equal hashes have the same content. The number of keys does not include their
+history. "leasehold snapshot dump" prints everything.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("snapshot status requires exactly one argument")

@@ -28,8 +28,8 @@ func (a commands) authBindings() app.Command {
 	var cluster bool
 	return app.Command{
 		Use: "bindings", Short: "List the bindings of outside identities to users and roles",
-		Long: `List the issuers and bindings of --auth-config in force at each endpoint, and why the
-present file is not, if it is refused. Each member reads a file of its own: equal digests mean equal
+		Long: `List the issuers and bindings of --auth-config in force at each endpoint and, if the
+current file was refused, the reason. Each member reads its own file; equal digests mean equal
 files.`,
 		Example: "auth bindings --cluster --user root",
 		Flags:   func(fs *pflag.FlagSet) { app.ClusterFlag(fs, &cluster) },

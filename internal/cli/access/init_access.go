@@ -173,9 +173,9 @@ func (f *firstAccess) answer() app.Answer {
 		{Name: f.app, Password: f.passwords[f.app], Role: f.app, Prefix: f.prefix},
 	}
 	return app.Answer{JSON: map[string]any{"users": users}, Simple: func(p *app.Page) {
-		p.Printf("Access control is enabled. The passwords are shown here only.\n\n")
+		p.Printf("Access control is enabled. The passwords are shown only once.\n\n")
 		for i, what := range []string{
-			"may do everything: lock it away, for the day on which operators cannot log in",
+			"may do everything: keep it safe for a day when no operator can log in",
 			"may do everything: give it to whoever runs the cluster, in place of root",
 			fmt.Sprintf("may read and write keys, and hold leases of names, that begin with %q: "+
 				"give it to the application", f.prefix),

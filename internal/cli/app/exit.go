@@ -20,7 +20,7 @@ const (
 // command's codes that mean something else here.
 const (
 	ExitTaken    = 122 // could not acquire it in time
-	ExitNoCore   = 123 // the cluster could not be reached, or refused
+	ExitNoCore   = 123 // the cluster could not be reached, or refused the request
 	ExitLost     = 124 // the command was stopped, because its lease had ended
 	ExitOwn      = 125 // the command exited with one of the codes above, or with ExitBadArgs
 	ExitCannot   = 126 // the command cannot be run

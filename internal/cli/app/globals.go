@@ -54,7 +54,7 @@ func (g *globalFlags) Register(root *cobra.Command) {
 	fs.StringSliceVar(&g.endpoints, "endpoints", []string{"127.0.0.1:2379"},
 		"client addresses of members, separated by commas")
 	fs.Var(&g.Cluster, "cluster-id",
-		"ID of the cluster in hexadecimal digits: members of another one refuse the command")
+		"ID of the cluster, in hexadecimal; members of a different cluster refuse the command")
 	fs.DurationVar(&g.DialTimeout, "dial-timeout", 2*time.Second,
 		"time limit for connecting and logging in")
 	fs.DurationVar(&g.CommandTimeout, "command-timeout", 5*time.Second,
@@ -95,7 +95,7 @@ func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
 	fs.BoolVar(&g.tls.skipVerify, "insecure-skip-tls-verify", false,
 		"do not verify certificates of servers (for tests only)")
 	fs.StringVar(&g.tls.cert, "cert", "", "file with the TLS certificate of the client")
-	fs.StringVar(&g.tls.key, "key", "", "file with the key of that certificate")
+	fs.StringVar(&g.tls.key, "key", "", "file with the private key of --cert")
 	fs.StringVar(&g.tls.ca, "cacert", "",
 		"file with the CA certificates that verify the certificates of servers")
 	fs.StringVar(&g.auth.user, "user", "",
@@ -109,9 +109,9 @@ func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
 	fs.StringVarP(&g.discovery.domain, "discovery-srv", "d", "",
 		"domain whose SRV records name the endpoints")
 	fs.StringVar(&g.discovery.service, "discovery-srv-name", "",
-		"service name in these records")
+		"service name in the SRV records")
 	fs.BoolVar(&g.discovery.insecure, "insecure-discovery", true,
-		"accept endpoints without TLS from these records")
+		"accept endpoints without TLS from the SRV records")
 }
 
 // envName returns the environment variable for a flag.

@@ -176,9 +176,9 @@ func (t *turn) Text(ctx context.Context) string {
 	if who == "" {
 		who = fmt.Sprintf("lease %016x", uint64(t.holder.lease))
 	}
-	text := fmt.Sprintf("Waiting for %q, which %s has", t.name, Readable(who))
+	text := fmt.Sprintf("Waiting for %q, held by %s", t.name, Readable(who))
 	if held := time.Since(t.since).Truncate(time.Second); held > 0 {
-		text += fmt.Sprintf(", for %s at least", held)
+		text += fmt.Sprintf(" for at least %s", held)
 	}
 	before := slices.IndexFunc(all, func(p place) bool { return p.lease == t.own }) - 1
 	if before > 0 {

@@ -55,9 +55,9 @@ func TestWaitingMessages(t *testing.T) {
 		pass(waitQuietly - 1)
 		said("")
 		pass(1)
-		said(ClearLine + `Waiting for "l", which "host-a\x1b" has; 1 wait before this one`)
+		said(ClearLine + `Waiting for "l", held by "host-a\x1b"; 1 wait before this one`)
 		pass(waitLookEvery)
-		said(ClearLine + `Waiting for "l", which "host-a\x1b" has, for 2s at least; ` +
+		said(ClearLine + `Waiting for "l", held by "host-a\x1b" for at least 2s; ` +
 			`1 wait before this one`)
 		a.Complain("No member answers\n")
 		said(ClearLine + "No member answers\n")
@@ -73,11 +73,11 @@ func TestWaitingMessages(t *testing.T) {
 		width = 30
 		a.Mu.Unlock()
 		pass(waitLookEvery)
-		said(ClearLine + `Waiting for "l", which lease `)
+		said(ClearLine + `Waiting for "l", held by leas`)
 		a.Say("%s", "an answer\n")
 		said(ClearLine + "an answer\n")
 		pass(waitLookEvery)
-		said(ClearLine + `Waiting for "l", which lease `)
+		said(ClearLine + `Waiting for "l", held by leas`)
 		end()
 		said(ClearLine)
 		a.Complain("done\n")

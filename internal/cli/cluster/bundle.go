@@ -30,8 +30,8 @@ func (a commands) debugCommand() *cobra.Command {
 metrics, health, version and, if it runs with --enable-pprof, its profiles. It contains no keys,
 values, passwords or settings; metrics include the owners of slow caches.
 
-The logs stay on the hosts of the members: "logs.txt" says how to get them. What could not be
-fetched is listed in "missing.txt", and is not an error.`,
+The logs stay on the hosts of the members: "logs.txt" says how to get them. Files that could not be
+fetched are listed in "missing.txt"; this is not an error.`,
 		Example: "debug bundle /tmp/leasehold.tar.gz --endpoints host1:2379",
 		Min:     1, Max: 1,
 		Flags: func(fs *pflag.FlagSet) {

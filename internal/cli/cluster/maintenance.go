@@ -111,7 +111,7 @@ func (a commands) downgradeCommand() *cobra.Command {
 		to("enable", "Start a downgrade", 1, clientv3.DowngradeEnable),
 		to("cancel", "Cancel the current downgrade", 0, clientv3.DowngradeCancel))
 	cmd.Long = `Return the cluster to the version of an earlier release, or keep it at its version
-while members are upgraded, until that is cancelled.`
+while members are upgraded, until the downgrade is cancelled.`
 	return cmd
 }
 

@@ -63,8 +63,8 @@ func memberAdd() app.Command {
 	var learner bool
 	return app.Command{
 		Use: "add <memberName>", Short: "Add a member to the cluster",
-		Long: `Add a member to the cluster, and print the variables with which to start it, by
-leasehold serve or by etcd. leasehold serve --join does both in one command.`,
+		Long: `Add a member to the cluster, and print the environment variables to start it with,
+for leasehold serve or etcd. leasehold serve --join does both in one command.`,
 		Example: "member add m3 --peer-urls http://host3:2380 --learner",
 		Max:     -1,
 		Flags: func(fs *pflag.FlagSet) {

@@ -36,9 +36,9 @@ func (a commands) statusCommand() *cobra.Command {
 	return a.Make(app.Command{
 		Use: "status", Short: "Summarize the health of the cluster in one word",
 		Long: `Ask every member and print "healthy", "degraded", "down" or "unknown", with the
-reasons: members that do not answer, lag, have no leader or a full disk, alarms,
-a quota that fills up, failing backups, two or an even number of voters, mixed
-releases, and endpoints of another cluster.
+reasons: members that do not answer, lag, have no leader or a full disk, alarms, a quota that fills
+up, failing backups, two or an even number of voters, mixed releases, and endpoints of a different
+cluster.
 
 Exit codes: 0 healthy; 7 degraded: the cluster serves but needs attention;
 1 down, or unknown because the cluster requires a login.`,
@@ -467,8 +467,8 @@ func (s *State) judgeOthers(wrong func(format string, args ...any)) {
 		case fmt.Sprintf("%x", x.Cluster) != s.Cluster:
 			wrong("%s belongs to another cluster, %x", x.Name, x.Cluster)
 		case !slices.ContainsFunc(s.Members, func(m *Member) bool { return m.MemberID == x.MemberID }):
-			wrong("%s is member %x, which the cluster does not have: was it removed, or is it of a "+
-				"backup that was restored?", x.Name, x.MemberID)
+			wrong("%s is member %x, which is not in the cluster: was it removed, or does it come "+
+				"from a restored backup?", x.Name, x.MemberID)
 		}
 	}
 }

@@ -67,8 +67,8 @@ func TestJudge(t *testing.T) {
 				}
 				s.Members[1].MemberID = 2
 			}, "degraded",
-			[]string{"x is member e, which the cluster does not have: was it removed, or is it of a " +
-				"backup that was restored?"},
+			[]string{"x is member e, which is not in the cluster: was it removed, or does it " +
+				"come from a restored backup?"},
 		},
 		"nearly full": {
 			func(s *State) { s.Members[0].State = 81 }, "degraded",

@@ -65,9 +65,9 @@ func (a commands) electCommand() *cobra.Command {
 		Long: `Campaign with a proposal, and lead until interrupted; or observe an election
 (--listen).
 
-The preferred candidate leads first, then those with higher priorities, then the earlier ones.
-leasehold get --prefix <election-name>~candidates/ lists them. Candidates of etcd's library have no
-priority: they and the first of ours lead in the order of arrival.
+The preferred candidate leads first, then candidates with higher priorities, then earlier ones.
+leasehold get --prefix <election-name>~candidates/ lists them. Candidates that use etcd's library
+have no priority: they and the first of Leasehold's candidates lead in order of arrival.
 
 --prefer makes a candidate lead next, whatever the priorities; an empty ID cancels that. It does not
 depose the leader. --hand-over does the same, waits until the candidate is next, and deposes the

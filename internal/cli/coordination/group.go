@@ -19,9 +19,9 @@ import (
 func (a commands) groupCommand() *cobra.Command {
 	cmd := a.Family("group", "Manage group membership and primaries",
 		a.groupRegister(), groupList, a.groupWatch(), a.groupNodes(), a.groupSwitch(), groupForget)
-	cmd.Long = `Manage groups of programs: each member is alive while its lease is. Members of a group
-register, list and watch each other. A group with a primary has nodes, which programs join with
-package nodes of the Go client: nodes, switch and forget are for those.`
+	cmd.Long = `Manage groups of programs: each member is alive as long as its lease. Members of a
+group register, list and watch each other. A group with a primary consists of nodes, which join it
+with package nodes of the Go client; the commands nodes, switch and forget are for such groups.`
 	return app.StrictFlags(cmd)
 }
 
@@ -199,7 +199,7 @@ func (a commands) groupNodes() app.Command {
 	return app.Command{
 		Use: "nodes <group>", Short: "List the nodes of a group with a primary",
 		Long: `List the nodes of a group, their states, and which one is the primary. A node is
-  alive    its lease was renewed lately
+  alive    its lease was renewed recently
   suspect  less than half of its TTL is left: renewals are missing
   down     its lease has ended`,
 		Example: "group nodes db --watch", Min: 1, Max: 1, Check: checkGroup,

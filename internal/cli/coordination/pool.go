@@ -37,7 +37,7 @@ prefix. A pool has at most 65,536 IDs.`,
 			fs.Int64Var(&s.First, "first", 0, "first number")
 			fs.Int64Var(&s.Last, "last", 0, "last number")
 			fs.DurationVar(&s.Quarantine, "quarantine", 0,
-				"how long an ID cannot be held after its holder has died")
+				"how long an ID stays unavailable after its holder has died")
 		},
 		Check: func(args []string) error {
 			first, last := set.Changed("first"), set.Changed("last")

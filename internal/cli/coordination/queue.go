@@ -81,7 +81,8 @@ func (f *workFlags) register(fs *pflag.FlagSet) {
 		"how long a command may take before it is ended, and its item requeued (default: forever)")
 	fs.StringVar(&f.cfg.Worker, "worker", host, "name of the worker in lists")
 	fs.DurationVar(&f.delay, "retry-delay", time.Second,
-		"how long a failed item cannot be claimed; doubles with each try, up to 100 times this")
+		"how long a failed item stays unavailable; doubles with each try, up to 100 times this "+
+			"value")
 }
 
 // check returns an error for wrong flags, or a wrong name of the queue.
@@ -100,7 +101,7 @@ func (f *workFlags) check(args []string) error {
 const workEnvironment = `
 The command has the payload on its standard input, and in its environment:
   LEASEHOLD_ITEM   the ID of the item
-  LEASEHOLD_TRIES  how often the item was claimed, including this time
+  LEASEHOLD_TRIES  how many times the item was claimed, including this one
   LEASEHOLD_TOKEN  the fencing token, a number: earlier claims of the item had smaller ones
   LEASEHOLD_LEASE  the ID of the claim's lease, in hexadecimal
 If the lease cannot be renewed, the command is asked to stop (SIGTERM) and killed (SIGKILL) before

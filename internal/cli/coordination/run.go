@@ -27,25 +27,26 @@ func (a commands) runCommand() *cobra.Command {
 	return app.StrictFlags(a.Make(app.Command{
 		Use:   "run --lock <name> | --elect <name> [flags] -- <command> [arg ...]",
 		Short: "Run a command while holding a lock, or while elected",
-		Long: `Wait for a lock, or for the lead of an election, and run a command while it lasts.
-The lock is released when the command ends.
+		Long: `Wait for a lock, or to win an election, and run a command while holding it. The lock
+is released when the command ends.
 
 The lock is valid only while its lease is renewed. If that fails, the command is asked to stop
 (SIGTERM) in time, and killed (SIGKILL) before the lock can go to another holder. If the lease is
 revoked, the command is killed at once. Signals that this process receives are passed on to the
-command. On Linux and macOS the command has a process group of its own, and all of it is ended. On
-Linux it is killed when this process is, and in time even while this process is stopped.
+command. On Linux and macOS the command has its own process group, and the whole group is ended. On
+Linux the command is killed if this process is killed; and if this process is stopped, the command
+is still killed in time.
 
 The command has in its environment:
   LEASEHOLD_TOKEN     the fencing token, a number: earlier holders had smaller ones
   LEASEHOLD_LEASE     the ID of the lease, in hexadecimal
   LEASEHOLD_LOCK_KEY  the key that exists while the lock is held
-A process can be stopped at any moment, and continue when another holds the lock. So the resources
-that the command writes to should refuse tokens smaller than the highest they have seen.
+A process can be paused at any moment, and continue when a different process holds the lock. So the
+resources that the command writes to should refuse tokens smaller than the highest they have seen.
 
 Exit codes: those of the command from 0 to 121, and
   122  the lock could not be acquired in time (--wait, --try)
-  123  the cluster could not be reached, or refused
+  123  the cluster could not be reached, or refused the request
   124  the command was ended because the lock was, or would soon have been, lost
   125  the command itself exited with 122, 123, 124 or 128
   126  the command cannot be run

@@ -118,10 +118,11 @@ Without <value> and --ignore-value, the value is read from standard input:
 
 $ cat file | put <key>
 
-With --ttl the key is on a lease of its own, which ends when the key is deleted.
+With --ttl the key gets its own lease, which ends when the key is deleted.
 
---lease takes an ID, as etcdctl's, or the name that the lease was granted with; the key is put on
-the lease that has the name then. Put "name:" before a name that could be an ID, such as "cafe".`,
+--lease takes an ID, as in etcdctl, or the name that the lease was granted with; the key is attached
+to the lease that has the name when the put is applied. Put "name:" before a name that could be an
+ID, such as "cafe".`,
 		Example: "put config/a 1\nput --lease worker-7 config/a 1\nput --ttl 10s seen/host-a now",
 		Max:     -1, Words: []app.WordList{app.KeyWords, app.NoWords},
 		Flags: func(fs *pflag.FlagSet) {

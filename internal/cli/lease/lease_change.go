@@ -62,9 +62,9 @@ func leaseTTL() app.Command {
 	return changeLease(app.Command{
 		Use: "ttl <leaseID|name> <ttl>", Short: "Change the TTL of a lease and renew it",
 		Long: `Change the TTL of a lease and renew it: the TTL is in seconds, or a duration such as
-500ms. While the same member leads, the lease ends no earlier than it would have without this; a
-later leader knows only the new TTL. So tell the holder before you shorten the TTL: it relies on the
-old one.`,
+500ms. While the same member leads, the lease ends no earlier than it would have without the change;
+a later leader knows only the new TTL. So inform the holder before you shorten the TTL, because it
+relies on the old one.`,
 		Example: "lease ttl worker-7 2m", Min: 2, Max: 2,
 		Words: []app.WordList{app.LeaseWords, app.NoWords},
 		Check: func(args []string) (err error) {
@@ -129,9 +129,9 @@ func leaseHandOver() app.Command {
 	var set *pflag.FlagSet
 	return changeLease(app.Command{
 		Use: "handover <leaseID|name> --owner <owner>", Short: "Hand a lease over to another owner",
-		Long: `Hand a lease, with its name and its keys, to another owner. It is renewed, and has a
-new fencing token; the old one is refused from then on. Stop the holder first, unless everything
-that it writes to refuses old tokens.`,
+		Long: `Hand a lease, with its name and its keys, to another owner. The lease is renewed and
+gets a new fencing token; the old token is no longer accepted. Stop the holder first, unless every
+resource that it writes to refuses old tokens.`,
 		Example: "lease handover worker-7 --owner host-b",
 		Min:     1, Max: 1, Words: []app.WordList{app.LeaseWords, app.NoWords},
 		Flags: func(fs *pflag.FlagSet) {
@@ -165,8 +165,8 @@ func leaseResume() app.Command {
 	return app.Command{
 		Use:   "resume <leaseID|name> --secret <secret>",
 		Short: "Take over a resumable lease by its secret",
-		Long: `Take over a resumable lease by the secret that its grant printed. It is renewed, and
-has a new fencing token; the process that held it is refused from then on.`,
+		Long: `Take over a resumable lease by the secret that its grant printed. The lease is
+renewed and gets a new fencing token; requests from the previous holder are refused.`,
 		Example: "lease resume worker-7 --secret 5b1c9d",
 		Min:     1, Max: 1, Words: []app.WordList{app.LeaseWords, app.NoWords},
 		Flags: func(fs *pflag.FlagSet) {

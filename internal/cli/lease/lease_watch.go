@@ -30,7 +30,7 @@ func (f *eventFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.owner, "owner", "", "only leases that this owner has or had")
 	labelFlag(fs, &f.labels, "only leases with this label")
 	fs.DurationVar(&f.within, "expiring-within", 0,
-		"also print when a lease has at most this left without being renewed")
+		"also print leases that are not renewed and have at most this much time left")
 	fs.Uint64Var(&f.after, "after", 0,
 		"start after the event with this number, 0 for the first one (default: with new events)")
 }
@@ -52,9 +52,10 @@ func (a commands) leaseWatch() app.Command {
 		Use: "watch", Short: "Watch the events of leases",
 		Long: `Print the events of leases: granted, expired, revoked, handed over, resumed, a change
 of the TTL, the end of a lock delay. Each event has a number, after which a later watch can resume
-(--after); the members keep the last 16384. Events without a number report that writes are waiting
-for the cache of a lease, and when that is over; the first such events list the caches that are slow
-now. The watch ends when it is interrupted, or when the members no longer have the next event.`,
+(--after); the members keep the last 16384. Events without a number report when writes begin to wait
+for the cache of a lease, and when they stop waiting; the first such events list the caches that are
+slow at the start. The watch ends when it is interrupted, or when the members no longer have the
+next event.`,
 		Example: "lease watch --prefix worker- --expiring-within 3s", Flags: f.register,
 		Run: func(*cobra.Command, []string, []string) error {
 			o, err := f.options()

@@ -26,10 +26,10 @@ func (a commands) benchCommand() *cobra.Command {
 	conns := 4
 	cmd := a.Make(app.Command{
 		Use: "bench", Short: "Measure grant, put, read, renew and expire against a server",
-		Long: `Measure rates and latencies of operations on leases in a cluster of Leasehold or etcd,
-and the CPU time per operation if /metrics can be read. All keys are below leasehold-bench/, on
-leases, and are removed at the end. This generates load: do not run it against a cluster that others
-depend on.`,
+		Long: `Measure rates and latencies of operations on leases in a cluster of Leasehold or
+etcd, and the CPU time per operation if /metrics can be read. All keys are under leasehold-bench/,
+attached to leases, and are removed at the end. This generates load: do not run it against a cluster
+that others depend on.`,
 		Example: "bench --duration 2s\nbench --run grant,renew -o json > costs.json",
 		Flags: func(fs *pflag.FlagSet) {
 			fs.StringSliceVar(&r.Only, "run", nil,
@@ -37,7 +37,7 @@ depend on.`,
 			fs.DurationVar(&r.Duration, "duration", 3*time.Second, "maximum time for each operation")
 			fs.IntVar(&r.Count, "count", 100_000, "maximum number of operations of each kind")
 			fs.IntVar(&r.Callers, "callers", 64, "concurrent callers")
-			fs.IntVar(&conns, "connections", 4, "connections that they share")
+			fs.IntVar(&conns, "connections", 4, "connections that the callers share")
 		},
 		Run: func(*cobra.Command, []string, []string) error {
 			if err := s.check(a); err != nil {
@@ -178,7 +178,7 @@ func benchReport(rep load.Report) report {
 		})
 	}
 	sh.Sentences = append(sh.Sentences,
-		"For expire, the milliseconds are how late the end of a lease of 2 s was seen.")
+		"For expire, the latency is the delay with which the end of a 2 s lease was seen.")
 	if !costs {
 		sh.Sentences = append(sh.Sentences, "The servers' /metrics could not be read, so there is no "+
 			"CPU time.")
@@ -188,9 +188,8 @@ func benchReport(rep load.Report) report {
 			rep.LeaseBytes))
 	}
 	if rep.Left > 0 {
-		sh.Sentences = append(sh.Sentences, fmt.Sprintf("%d leases could not be revoked; they and "+
-			"their keys "+
-			"end by themselves within ten minutes.", rep.Left))
+		sh.Sentences = append(sh.Sentences, fmt.Sprintf("%d leases could not be revoked; they "+
+			"and their keys end on their own within ten minutes.", rep.Left))
 	}
 	return sh
 }

@@ -84,10 +84,10 @@ func (a commands) planLevels(s *reportFlags) app.Command {
 	q := plan.Questions["levels"]()
 	return a.planned(s, app.Command{
 		Use: "levels", Short: "Compute the lengths of leases that depend on each other",
-		Long: `A core elects its leader by a lease, grants leases to primaries, which grant leases
-to others: each level must outlive the worst outage of the level above. The rule of thumb makes each
-2.5 times as long as the one above it. Compute the lengths, and the outages of all levels
-together.`,
+		Long: `A core elects its leader by a lease and grants leases to primaries, which grant
+leases to others. The leases of each level must outlive the worst outage of the level above. The
+rule of thumb makes each 2.5 times as long as the one above it. Compute the lengths, and the outages
+of all levels together.`,
 		Example: `plan levels --core 10s --levels 2
 plan levels --ttls 10s,25s,70s --renew-share 0.5`,
 		Flags: q.Flags,
@@ -98,10 +98,10 @@ func (a commands) planCaches(s *reportFlags) app.Command {
 	q := plan.Questions["caches"]()
 	return a.planned(s, app.Command{
 		Use: "caches", Short: "Compute when leases on cached data pay off, and their best term",
-		Long: `Compute how much of a server's work leases on cached data save, from rates of reads
-and writes and the number of caches that share the data, by the model of Gray and Cheriton ("Leases:
+		Long: `Compute how much work leases on cached data save a server, from rates of reads and
+writes and the number of caches that share the data, using the model of Gray and Cheriton ("Leases:
 An Efficient Fault-Tolerant Mechanism for Distributed File Cache Consistency", SOSP 1989). The
-default rates and times are those that the paper gives for the V system. The servers bound the term:
+default rates and times are those that the paper gives for the V system. The servers limit the term:
 see --longest-wait.`,
 		Example: `plan caches --reads 0.864 --writes 0.04 --caches 10 --longest-wait 1m
 plan caches --reads 20 --writes 0.1 --caches 50 --term 5s`,

@@ -28,14 +28,14 @@ func (a commands) planLength(s *reportFlags) app.Command {
 	var set *pflag.FlagSet
 	return a.planned(s, app.Command{
 		Use: "length", Short: "Compute how often healthy leases of each length are lost",
-		Long: `Compute how often a year a healthy holder loses its lease, for each length and
+		Long: `Compute how many times a year a healthy holder loses its lease, for each length and
 renewal interval, from distributions of round trips, losses and pauses, and pick the shortest lease
 that is lost rarely enough and outlives a failure of the issuer.
 
-Distributions are files of lines "upper_ms,count": the number of samples that took at
-most this long, and longer than the line before. --measure measures round trips, losses
-and pauses of this process with the server at --endpoints, by renewing a lease of its own
-up to 200 times a second. The output lists what was assumed because it was not given.`,
+Distributions are files of lines "upper_ms,count": the number of samples that took at most this
+long, but longer than the previous line. --measure measures round trips, losses and pauses of this
+process with the server at --endpoints, by renewing its own lease up to 200 times a second. The
+output lists what was assumed because it was not given.`,
 		Example: `plan length --measure 30s --endpoints 10.0.0.1:2379 --save rtt.csv
 plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0.01`,
 		Flags: func(fs *pflag.FlagSet) {
@@ -44,9 +44,9 @@ plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0
 			fs.StringVar(&l.rtt, "rtt-file", "", "`file` with the distribution of round trips")
 			fs.StringVar(&l.pauses, "pauses", "", "`file` with the distribution of pauses of holders")
 			fs.DurationVar(&l.Wish.Weather.PausesSeen, "pauses-seen", 30*24*time.Hour,
-				"how long pauses were counted for that file")
+				"how long the pauses in --pauses were counted")
 			fs.DurationVar(&l.measure, "measure", 0,
-				"how long to measure round trips, losses and pauses (0: not)")
+				"how long to measure round trips, losses and pauses (0: do not)")
 			fs.StringVar(&l.save, "save", "", "`file` to write the measured round trips to")
 		},
 	}, func() (plan.Report, error) {
@@ -143,8 +143,8 @@ func (a commands) measureWeather(l *lengthFlags) error {
 	w.Loss = max(w.Loss, float64(saw.Lost)/float64(saw.Sent))
 	read := func(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 	l.note("Measured for %v at %s: %d renewals, %d lost, half of them within %s, the slowest %s; "+
-		"%d pauses of this process, the longest %s. So short a measurement misses what happens once "+
-		"a day, so the pauses above are counted as well.",
+		"%d pauses of this process, the longest %s. A measurement this short misses what happens "+
+		"once a day, so the pauses above are counted as well.",
 		saw.Took.Round(time.Second), conn.endpoints[0], saw.Sent, saw.Lost,
 		read(saw.RoundTrip.Quantile(0.5)), read(saw.RoundTrip.Max()),
 		saw.Pauses.Count(), read(saw.Pauses.Max()))

@@ -438,7 +438,7 @@ func (r *recovery) refuseLost() error {
 	for _, x := range s.Others {
 		if x.Error == "" {
 			return app.BadArgs("%s answers at %s: it is not lost. Bring the others back; or stop it, too, "+
-				"and start from the data that goes further", x.Name, r.answers(x.URLs()))
+				"and start from the more recent data", x.Name, r.answers(x.URLs()))
 		}
 	}
 	if s.Voters-given > s.Voters/2 {

@@ -33,8 +33,8 @@ func Command(a *app.App) *cobra.Command {
 		Use: "recover", Short: "Diagnose a cluster and repair it with --yes",
 		Long: `Examine the running cluster and, with --data-dir, the data of this host's member,
 which must not be running. Print what is wrong, what to check first, and what to do on which host.
-Nothing is changed without --yes. With it, recover repairs what it can from here and prints what is
-left to do. It deletes no data: what it replaces is renamed, with the time in the name.
+Nothing is changed without --yes. With --yes, recover repairs what it can from this host and prints
+the steps that remain. It deletes no data: what it replaces is renamed, with the time in the name.
 
 It detects expired certificates, an exhausted quota, unresponsive members, disks that are full or
 lost, data that is damaged, rolled back to an older copy or in use by two processes, and a majority
@@ -48,7 +48,7 @@ Exit codes: 0 nothing to recover, or everything repaired; 9 something is wrong a
 			"recover --endpoints host1:2379 --data-dir /var/lib/leasehold --yes\n" +
 			"recover --data-dir /var/lib/leasehold --lost b,c --yes",
 		Flags: func(fs *pflag.FlagSet) {
-			fs.BoolVar(&r.yes, "yes", false, "repair what can be repaired from here")
+			fs.BoolVar(&r.yes, "yes", false, "repair what can be repaired from this host")
 			fs.StringVar(&r.dataDir, "data-dir", "", "data directory of the member of this host")
 			fs.StringVar(&r.member, "member", "",
 				"name or ID of the member of this host, if its data does not contain it")

@@ -47,11 +47,11 @@ func Command(a *app.App) *cobra.Command {
 	t := &topRun{App: a}
 	cmd := a.Make(app.Command{
 		Use: "top", Short: "Show leases, lease events, rates and members live",
-		Long: `Show, live on a terminal, leases ordered by the time they have left, events of leases,
-and members with their lag and log sync p99. Press ? for the keys.
+		Long: `Show leases ordered by the time they have left, events of leases, and members with
+their lag and log sync p99, live on a terminal. Press ? for the keys.
 
 The time left is counted down from the cluster's last report. While the cluster does not answer, the
-countdown stops, and the screen shows since when.
+countdown stops, and the screen shows how long there has been no answer.
 
 With --once, or if standard output is not a terminal, print one page and exit. NO_COLOR turns colors
 off.`,
