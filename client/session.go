@@ -113,7 +113,7 @@ func (c *Client) Run(
 		if short++; c.clock.source().Sub(opened) > max(g.TTL, longestBackOff) {
 			short = 1
 		}
-		c.log.Warn("session lost, opening another one", "error", lost)
+		c.log.Warn("session lost, opening a new one", "error", lost)
 		if session, err = c.reopen(ctx, g, session.lease, short); err != nil {
 			return fault.Join(lost, err)
 		}

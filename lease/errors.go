@@ -67,5 +67,5 @@ type KeyLimitError struct {
 
 // Error identifies the lease.
 func (e *KeyLimitError) Error() string {
-	return fmt.Sprintf("lease: lease %016x has %d keys attached, the most it may", e.ID, e.Limit)
+	return fmt.Sprintf("lease: lease %016x has %d keys attached, the maximum", e.ID, e.Limit)
 }

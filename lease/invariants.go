@@ -218,7 +218,7 @@ func (t *tracker) checkInvariants() error {
 		}
 		if p := t.promotion; p != nil && slot >= p.reached && slot < p.end && k.expiry == 0 {
 			if in || k != (timing{}) {
-				return fmt.Errorf("lease %d was not met, and is timed: %+v, in wheel %v", r.id, k, in)
+				return fmt.Errorf("lease %d was not reached yet, but is timed: %+v, in wheel %v", r.id, k, in)
 			}
 			continue
 		}

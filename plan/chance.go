@@ -74,7 +74,7 @@ func (w Weather) check() error {
 	}
 	if w.Pauses.Count() > 0 && w.PausesSeen == 0 {
 		return wrong("time that pauses were counted",
-			"say how long was looked, such as 720h", "is 0")
+			"pass the time that was observed, such as 720h", "is 0")
 	}
 	return nil
 }

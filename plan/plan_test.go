@@ -128,7 +128,7 @@ func TestBadInput(t *testing.T) {
 		"share":             {size(func(v *Site) { v.Busy = 2 }), "at most 1"},
 		"members":           {size(func(v *Site) { v.Members = 9 }), "3 to 7"},
 		"loss":              {chance(Weather{Loss: 1}), "loss of requests is 1"},
-		"pauses, no window": {chance(Weather{Pauses: one}), "how long was looked"},
+		"pauses, no window": {chance(Weather{Pauses: one}), "time that was observed"},
 		"failures": {
 			chance(Weather{FailuresAYear: -1}),
 			"failures of the issuer a year is -1",

@@ -115,8 +115,8 @@ func TestValidate(t *testing.T) {
 		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = 0 }},
 		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = math.MaxInt64 }},
 		{
-			"--max-request-bytes 49283072 is too much: with --max-txn-ops 128 it may become 51380224 " +
-				"bytes in the log, but what another member takes in one message, 67108864 bytes, has " +
+			"--max-request-bytes 49283072 is too large: with --max-txn-ops 128 a request may become 51380224 " +
+				"bytes in the log, but a message to another member, of 67108864 bytes, has " +
 				"room for 50331648 of them; set at most 48234496",
 			func(c *Config) { c.Limits.MaxRequestBytes = 47 << 20 },
 		},

@@ -46,13 +46,13 @@ func (l *Limits) check() error {
 	return broken(
 		rule{badOps, fmt.Sprintf("--max-txn-ops must be at least 1 and at most %d", maxTxnOps)},
 		rule{l.MaxRequestBytes < 1, "--max-request-bytes must be at least 1"},
-		rule{q > 0 && q < fsm.MinQuota, fmt.Sprintf("--quota-backend-bytes %d is too little: seven "+
+		rule{q > 0 && q < fsm.MinQuota, fmt.Sprintf("--quota-backend-bytes %d is too small: seven "+
 			"members and the records that are always kept for clients take up to %d bytes, and there must be "+
 			"room for keys and leases; set at least %d, or a negative number for no quota",
 			q, fsm.MinQuota/3, fsm.MinQuota)},
 		rule{!badOps && l.MaxRequestBytes > replica.MaxCommand-growth, fmt.Sprintf(
-			"--max-request-bytes %d is too much: with --max-txn-ops %d it may become %d bytes in the "+
-				"log, but what another member takes in one message, %d bytes, has room for %d of them; "+
+			"--max-request-bytes %d is too large: with --max-txn-ops %d a request may become %d bytes "+
+				"in the log, but a message to another member, of %d bytes, has room for %d of them; "+
 				"set at most %d", l.MaxRequestBytes, ops, uint64(l.MaxRequestBytes)+uint64(growth),
 			transport.MaxMessage, replica.MaxCommand, replica.MaxCommand-growth)},
 	)

@@ -50,10 +50,9 @@ type peers struct {
 	// known are the members that this one learned of when it joined, until it has a state with
 	// members.
 	known []fsm.Member
-	// last is the list of members of the last update. It belongs to the core, once that runs.
+	// last is the list of members of the last update. Once the core runs, only the core uses it.
 	last []fsm.Member
-	// resends is the last pause before a snapshot was sent again, by member. It belongs to the
-	// core.
+	// resends is the last pause before a snapshot was sent again, by member. Only the core uses it.
 	resends map[uint64]time.Duration
 	// undecodable limits log lines about messages that cannot be decoded.
 	undecodable rate.Sometimes

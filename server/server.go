@@ -450,7 +450,7 @@ func (s *Server) publishFirst(ctx context.Context) error {
 	if err := s.node.Confirm(wait); err == nil || ctx.Err() != nil {
 		return nil
 	}
-	s.cfg.Logger.Warn("no leader yet: serving only what needs no leader")
+	s.cfg.Logger.Warn("no leader yet: serving only requests that need no leader")
 	return nil
 }
 
@@ -478,7 +478,7 @@ func (s *Server) comparePeerURLs() {
 	}
 	id := fmt.Sprintf("%x", s.node.member)
 	s.cfg.Logger.Warn("the stored peer URLs of this member differ from the configured ones, and "+
-		"the stored ones are used: other members reach this one only there", "member", id,
+		"the stored ones are used: other members reach this one only at those", "member", id,
 		"stored", self.PeerURLs, "given", given,
 		"to-change", "leasehold member update "+id+" --peer-urls="+strings.Join(given, ","))
 }

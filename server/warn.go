@@ -120,7 +120,7 @@ func (s *Server) warnOfQuota() {
 // usually about to become three.
 func warnOfVoters(log *slog.Logger, before, now []fsm.Member) {
 	if n := voters(now); n > 2 && n%2 == 0 && n != voters(before) {
-		log.Warn("an even number of voters tolerates no more failures than one voter less; add "+
+		log.Warn("an even number of voters tolerates no more failures than one voter fewer; add "+
 			"or remove a member", "voters", n, "may-be-lost", n/2-1)
 	}
 }

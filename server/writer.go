@@ -20,7 +20,7 @@ import (
 )
 
 // diskFull describes a member with a full disk, in its log and in its status.
-const diskFull = "the disk is full: this member takes writes only while another member leads"
+const diskFull = "the disk is full: this member accepts writes only while another member leads"
 
 // diskRetry is the interval for retrying on a full disk.
 const diskRetry = 250 * time.Millisecond

@@ -12,7 +12,7 @@ type Plan struct {
 	Params
 	Targets   []Target
 	Workloads []Workload
-	// Through replaces each workload's own choice of members, if there is any.
+	// Through, if not empty, replaces the workloads' own choices of members.
 	Through []Through
 	// Rounds is the number of runs of each workload on each target; OnceRounds is the same for
 	// workloads marked Once.
@@ -64,7 +64,7 @@ func (p Plan) Check() error {
 	case p.Members != 1 && (p.Members < 3 || p.Members > 7):
 		return fmt.Errorf("bench: a server has one member, or three to seven, not %d", p.Members)
 	case p.Members == 1 && len(p.Through) > 0:
-		return errors.New("bench: with one member there is one way through")
+		return errors.New("bench: --through needs more than one member")
 	case p.Kills < 1:
 		return fmt.Errorf("bench: %d kills", p.Kills)
 	}
@@ -146,7 +146,7 @@ func Run(ctx context.Context, p Plan) ([]*Series, error) {
 	return series, nil
 }
 
-// Median returns the median of the rounds, metric by metric: each figure is a median of its own.
+// Median returns the median of the rounds for each metric, independently of the other metrics.
 func (s *Series) Median() Result {
 	pick := func(f func(Result) float64) float64 { return s.spread(f).Median }
 	m := Result{

@@ -16,7 +16,7 @@ const (
 	// as much.
 	probeEvery = 5 * time.Millisecond
 	// tryLimit is the timeout of a try. It does not limit the resolution, because other tries begin
-	// meanwhile.
+	// in the meantime.
 	tryLimit = time.Second
 	// failoverLimit is how long a cluster may be unavailable before it counts as lost.
 	failoverLimit = time.Minute
@@ -61,7 +61,7 @@ func (p probe) first(ctx context.Context, began time.Time, old uint64) (time.Dur
 		case at := <-acks:
 			return at.Sub(began), nil
 		case <-ctx.Done():
-			return 0, fmt.Errorf("bench: no call is acknowledged: %w", context.Cause(ctx))
+			return 0, fmt.Errorf("bench: no call was acknowledged: %w", context.Cause(ctx))
 		case <-tick.C:
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // ErrNoCandidate means that no candidate has the ID, or that a candidate of etcd's client would
 // lead before it.
-var ErrNoCandidate = errors.New("lock: no such candidate that could lead next")
+var ErrNoCandidate = errors.New("lock: no candidate with this ID can lead next")
 
 // Election elects one of several sessions as the leader of a name. It and etcd's
 // concurrency.Election, with the name as its prefix, exclude each other on the same store. Its

@@ -131,11 +131,11 @@ func (q *Queue) List(ctx context.Context, id string, limit int) ([]Info, error) 
 // with the first if that is empty.
 func (q *Queue) Dead(ctx context.Context, id string, limit int) ([]Info, error) {
 	if err := q.check(); err != nil {
-		return nil, fault.In("queue: list the dead of", q.prefix, err)
+		return nil, fault.In("queue: list the dead letters of", q.prefix, err)
 	}
 	r, err := q.c.Range(ctx, after(id, q.dead, limit))
 	if err != nil {
-		return nil, fault.In("queue: list the dead of", q.prefix, err)
+		return nil, fault.In("queue: list the dead letters of", q.prefix, err)
 	}
 	var out []Info
 	for _, kv := range r.KVs {

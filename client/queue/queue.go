@@ -26,8 +26,8 @@ type Config struct {
 	// TTL is the TTL of the claims' leases: how long after a worker's death its items become
 	// claimable again. 0 means 10 s.
 	TTL time.Duration
-	// MaxTries is how often an item is claimed before it becomes a dead letter. The first claim of a
-	// worker with a number stores it with the queue; workers with other numbers get
+	// MaxTries is how many times an item is claimed before it becomes a dead letter. The first claim
+	// of a worker with a number stores it with the queue; workers with other numbers get
 	// [client.ErrInvalid]. To change it, delete the key NAME/max-tries. 0 means the stored number,
 	// or 20 if there is none.
 	MaxTries int64
@@ -164,8 +164,8 @@ func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
 	if len(kvs) > 0 {
 		tries, err = strconv.ParseInt(string(kvs[0].Value), 10, 64)
 		if most := q.cfg.MaxTries; err != nil || tries < 1 || most != 0 && most != tries {
-			return false, fmt.Errorf("%w: the queue allows %q tries of an item, "+
-				"and this worker %d (key %q)", client.ErrInvalid, kvs[0].Value, most, kvs[0].Key)
+			return false, fmt.Errorf("%w: the queue allows %q tries per item, but this worker "+
+				"allows %d (key %q)", client.ErrInvalid, kvs[0].Value, most, kvs[0].Key)
 		}
 	}
 	return q.stored.Swap(tries) != tries, nil

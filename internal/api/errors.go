@@ -27,7 +27,7 @@ var (
 	// ErrUndecided means that the core did not accept a renewal because it cannot decide whether it
 	// is allowed: this member does not have the lease yet, users or roles have just changed, or the
 	// lease has no owner and many keys. It is never returned to clients.
-	ErrUndecided = errors.New("member: whether a lease may be renewed is not decided")
+	ErrUndecided = errors.New("member: not yet decided whether the lease may be renewed")
 	// ErrTooManyRequests means that the queue is full. Nothing was done.
 	ErrTooManyRequests = errors.New("member: too many requests")
 	// ErrDiskFull means that this member's disk is too full even for entries from the leader.

@@ -32,7 +32,7 @@ func TestReason(t *testing.T) {
 		{
 			&lease.KeyLimitError{ID: 1, Limit: 2}, pb.Reason_REASON_TOO_MANY_KEYS,
 			pb.Reason_REASON_TOO_MANY_KEYS, codes.ResourceExhausted,
-			"lease 0000000000000001 has 2 keys attached, the most it may",
+			"lease 0000000000000001 has 2 keys attached, the maximum",
 		},
 		{
 			fsm.ErrOwnerHolds, pb.Reason_REASON_TOO_MANY_HOLDS, pb.Reason_REASON_TOO_MANY_HOLDS,

@@ -201,7 +201,7 @@ func (a *Recorder) recordLeases(at uint64) uint64 {
 		if errors.Is(err, fsm.ErrEventsCompacted) || len(events) == 0 {
 			_ = a.log.Record(&Entry{ // counts what it cannot write
 				Time: time.Now(), Event: "lease events lost", Seq: all.Last(),
-				Detail: "a snapshot brought them, or there were too many at a time",
+				Detail: "they arrived in a snapshot, or there were too many at once",
 			})
 			return all.Last()
 		}

@@ -52,7 +52,7 @@ const maxChunk = 256 << 20
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // ErrNotWhole means that a file is not a complete backup of this service.
-var ErrNotWhole = errors.New("backup: not a whole backup")
+var ErrNotWhole = errors.New("backup: not a complete backup")
 
 // ErrChunk means that the checksum of a chunk is wrong. It is an [ErrNotWhole] too. The reader is
 // positioned after the chunk, so Next may continue with the next one.

@@ -19,14 +19,17 @@ import (
 var (
 	// ErrBadHolds means that a lease would hold too many ranges, too long ones, or an empty one:
 	// see CheckHolds.
-	ErrBadHolds = errors.New("fsm: a lease holds at most 64 ranges, of 16 KiB together, none empty")
+	ErrBadHolds = errors.New("fsm: a lease can hold at most 64 ranges, of 16 KiB in total, none " +
+		"of them empty")
 	// ErrTooManyHolds means that all leases and orphans together already hold the maximum number of
 	// ranges.
-	ErrTooManyHolds = errors.New("fsm: all leases together hold at most 100000 ranges: end some, " +
+	ErrTooManyHolds = errors.New("fsm: all leases together can hold at most 100000 ranges: end " +
+		"some, " +
 		"or hold fewer and wider ranges")
 	// ErrOwnerHolds is the same for the leases of one owner, or those without an owner.
-	ErrOwnerHolds = errors.New("fsm: the leases of one owner hold at most 10000 ranges together, " +
-		"as do those without an owner: end some, hold fewer and wider ranges, or name an owner")
+	ErrOwnerHolds = errors.New("fsm: the leases of one owner can hold at most 10000 ranges in " +
+		"total, and so can all leases without an owner: end some, hold fewer and wider ranges, " +
+		"or name an owner")
 )
 
 // MaxCacheTTL is the longest TTL of a lease that holds ranges, regardless of a server's
@@ -39,7 +42,8 @@ type CacheTTLError struct{ Got, Max lease.TTL }
 // Error returns the largest allowed TTL, and the flag that sets it.
 func (e *CacheTTLError) Error() string {
 	return fmt.Sprintf("fsm: a lease that holds ranges for a cache may have a TTL of at most %d ms, "+
-		"not %d ms: ask for less, or set a longer --lease-max-cache-ttl for the servers", e.Max, e.Got)
+		"not %d ms: request a shorter one, or set a longer --lease-max-cache-ttl on the "+
+		"servers", e.Max, e.Got)
 }
 
 // Bounds on holds. Apply depends on them, so they are the same on every member.

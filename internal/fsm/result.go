@@ -25,7 +25,7 @@ var (
 	// ErrPeerURLExists means that another member has the peer URL.
 	ErrPeerURLExists = errors.New("fsm: peer URL exists")
 	// ErrIncarnation means that the cluster has another incarnation of the member.
-	ErrIncarnation = errors.New("fsm: the member has another data directory")
+	ErrIncarnation = errors.New("fsm: the member has a different data directory")
 	// ErrNotLearner means that the member to promote is already a voter.
 	ErrNotLearner = errors.New("fsm: member is not a learner")
 	// ErrLastVoter means that the only voter cannot be removed.
@@ -41,7 +41,7 @@ var (
 	ErrTooManyAlarms = errors.New("fsm: too many alarms of members that are not in the cluster: " +
 		"disarm some")
 	// ErrStale means that an internal command was proposed in another term.
-	ErrStale = errors.New("fsm: command of another term")
+	ErrStale = errors.New("fsm: command of a different term")
 )
 
 // Result is the outcome of one command.

@@ -57,12 +57,12 @@ const (
 )
 
 var (
-	errNoRoom = status.Error(codes.ResourceExhausted, "leasehold: too many answers wait until "+
-		"their clients read them; read answers as they come, or request less at a time")
+	errNoRoom = status.Error(codes.ResourceExhausted, "leasehold: too many answers are waiting "+
+		"for clients to read them; read answers as they arrive, or request less at a time")
 	// errCrowd has etcd's text, because etcd's clients recognize the error by its text.
 	errCrowd  = status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
 	errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, but too "+
-		"many answers wait until their clients read them")
+		"many answers are waiting for clients to read them")
 	errOpen = status.Error(codes.ResourceExhausted, "leasehold: too many streams and calls are open "+
 		"for the memory of this process; end some, or use one stream for many watches and leases")
 )
@@ -250,7 +250,7 @@ func (r *room) askLocked() {
 		r.decideLocked(errCrowd)
 		all.refused.Do(func() {
 			go all.log.Warn("refused a call: too many answers are unread, many of them on this "+
-				"connection; clients should read answers as they come",
+				"connection; clients should read answers as they arrive",
 				"remote", a.from(), "waiting", a.calls)
 		})
 	default:

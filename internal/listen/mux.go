@@ -223,7 +223,7 @@ func (m *Mux) start(c net.Conn, route func(net.Conn)) {
 func (m *Mux) route(c net.Conn) {
 	head, start, err := sniff(c)
 	if err != nil {
-		m.drop(c, "the connection did not show its protocol", err)
+		m.drop(c, "the protocol of a connection could not be detected", err)
 		return
 	}
 	q := m.http

@@ -72,8 +72,8 @@ func (t TLS) Validate() error {
 			"(certificate %q, key %q)", errTLS, t.CertFile, t.KeyFile)
 	}
 	if (t.ClientCertFile == "") != (t.ClientKeyFile == "") {
-		return fmt.Errorf("%w: a client certificate file needs a client key file, and the other "+
-			"way round (certificate %q, key %q)", errTLS, t.ClientCertFile, t.ClientKeyFile)
+		return fmt.Errorf("%w: a client certificate file needs a client key file, and vice versa "+
+			"(certificate %q, key %q)", errTLS, t.ClientCertFile, t.ClientKeyFile)
 	}
 	checked := len(t.AllowedCNs) > 0 || len(t.AllowedHostnames) > 0 || t.CRLFile != ""
 	if t.Enabled() && checked && t.TrustedCAFile == "" && !t.ClientCertAuth {

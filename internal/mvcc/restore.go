@@ -102,7 +102,7 @@ func (s *Store) index(keys int) (made []*entry, err error) {
 // none was kept).
 func (s *Store) valid(r, before *record) error {
 	if before != nil && before.ModRevision < s.compacted && r.ModRevision <= s.compacted {
-		return fmt.Errorf("the previous version should be compacted")
+		return fmt.Errorf("the previous version should have been compacted")
 	}
 	prev := before.kv()
 	if r.tombstone() {
@@ -110,7 +110,7 @@ func (s *Store) valid(r, before *record) error {
 		case r.CreateRevision != 0 || len(r.Value) != 0:
 			return fmt.Errorf("a tombstone with a value")
 		case r.ModRevision < s.compacted:
-			return fmt.Errorf("a tombstone that should be compacted")
+			return fmt.Errorf("a tombstone that should have been compacted")
 		case prev == nil && (before != nil || r.ModRevision > s.compacted):
 			return fmt.Errorf("a tombstone without a previous version")
 		}

@@ -254,8 +254,9 @@ func (r *replay) reached() bool { return r.to.Revision > 0 && r.Revision >= r.to
 // damaged returns the error for a damaged log, with the moments that can be restored instead.
 func (r *replay) damaged(damage error) error {
 	return fmt.Errorf("%w; the log cannot restore anything after revision %d (%s); "+
-		"--to-revision %d restores the state before, and a later moment requires a later "+
-		"full backup (see leasehold backup list)", damage, r.Revision, TimeText(r.Time), r.Revision)
+		"--to-revision %d restores the state up to there, and a later point in time requires a "+
+		"later full backup (see leasehold backup list)",
+		damage, r.Revision, TimeText(r.Time), r.Revision)
 }
 
 // continues reports whether this history continues after a gap. An unreadable backup may belong to
@@ -282,8 +283,9 @@ func (r *replay) endOfLog(ctx context.Context) error {
 	continues := r.continues(ctx)
 	switch {
 	case r.to.Revision > 0 && continues, !r.to.Time.IsZero() && continues:
-		return fmt.Errorf("%w: the copied log has a gap after revision %d (%s) that includes the "+
-			"moment; leasehold backup list shows what can be restored", errMissing, r.Revision,
+		return fmt.Errorf("%w: the copied log has a gap after revision %d (%s) that includes "+
+			"this point in time; leasehold backup list shows what can be restored",
+			errMissing, r.Revision,
 			TimeText(r.Time))
 	case r.to.Revision > 0:
 		return fmt.Errorf("%w: the newest revision is %d (%s)", errMissing, r.Revision,

@@ -126,7 +126,7 @@ func (b *Backups) Verify(
 		if at, _ := c.Reach(f.Place); i < len(c.Fulls)-1 && at.Index < c.Fulls[i+1].Index {
 			bad++
 			report(f.Name, fmt.Errorf("%w: the log after it ends at entry %d, before the next full "+
-				"backup at entry %d: moments in between cannot be restored",
+				"backup at entry %d: points in time between them cannot be restored",
 				errMissing, at.Index, c.Fulls[i+1].Index))
 		}
 	}

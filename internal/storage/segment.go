@@ -145,7 +145,7 @@ func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
 	case h.size > s.size:
 		return h, s.image.damage(s.size, "the file had %d bytes", h.size)
 	case d.bootstrapped && h.owner != mine:
-		return h, s.image.damage(0, "it is of member %x of cluster %x, incarnation %x",
+		return h, s.image.damage(0, "it belongs to member %x of cluster %x, incarnation %x",
 			h.owner.Member, h.owner.Cluster, h.owner.Incarnation)
 	}
 	s.size = h.size // the rest was left over when the file grew and the disk was full

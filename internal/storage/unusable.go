@@ -36,7 +36,8 @@ func Unusable(dir string) error {
 	name := filepath.Join(dir, RolledBack)
 	if why, err := os.ReadFile(name); err == nil {
 		return fmt.Errorf("%w (%s). Move %s away, and start the member with --join ADDRESS "+
-			"--replace, where ADDRESS is another member's. If you know better, remove %s",
+			"--replace, where ADDRESS is another member's. If you are sure that this is wrong, "+
+			"remove %s",
 			ErrRolledBack, bytes.TrimSpace(why), dir, name)
 	}
 	return nil

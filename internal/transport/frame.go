@@ -87,7 +87,7 @@ func open(format uint8, frame []byte) ([]byte, error) {
 // cut returns the first message of body, which is not empty, and the rest.
 func cut(body []byte) (message, rest []byte, err error) {
 	if len(body) < lengthSize {
-		return nil, nil, fmt.Errorf("%w: it ends within a length", errCorrupt)
+		return nil, nil, fmt.Errorf("%w: it ends in the middle of a length", errCorrupt)
 	}
 	n := binary.LittleEndian.Uint32(body)
 	body = body[lengthSize:]

@@ -30,7 +30,7 @@ const (
 )
 
 // errSilent means that a connection exists but its other end does not answer.
-var errSilent = errors.New("transport: the member has not answered for seconds")
+var errSilent = errors.New("transport: the member has not answered for several seconds")
 
 // errReplaced ends a stream in favor of a newer one of the same member.
 var errReplaced = errors.New("transport: the member has opened a newer stream")

@@ -78,7 +78,7 @@ func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err err
 		if h.to == t.cfg.Self {
 			t.cfg.Handler.Claimed(h.cluster, h.from)
 		}
-		return h, 0, fmt.Errorf("the stream is of cluster %x, this member of cluster %x",
+		return h, 0, fmt.Errorf("the stream belongs to cluster %x, this member to cluster %x",
 			h.cluster, t.cfg.Cluster)
 	case h.to != t.cfg.Self:
 		return h, 0, fmt.Errorf("the stream is for member %x, this is member %x; "+

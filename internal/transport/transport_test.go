@@ -276,7 +276,7 @@ func testRefused(t *testing.T) {
 		self, to    uint64
 		admit       *error
 	}{
-		{"cluster", "of cluster 7, this member of cluster 1", options{cluster: 7}, 1, 2, nil},
+		{"cluster", "to cluster 7, this member to cluster 1", options{cluster: 7}, 1, 2, nil},
 		{"member", "for member 3, this is member 2", options{}, 1, 3, nil},
 		{"itself", "two processes have one identity", options{}, 2, 2, nil},
 		{"admit", "not now", options{}, 1, 2, &busy},

@@ -134,7 +134,7 @@ func TestBackupRefusals(t *testing.T) {
 		{"cut", good[:len(good)/2], "", "ends early"},
 		{"without its hash", bare, "", "SHA-256 at its end is missing"},
 		{"without its hash, skipped", bare, "--skip-hash-check", ""},
-		{"changed", append([]byte{'L'}, good[1:]...), "", "not a whole backup"},
+		{"changed", append([]byte{'L'}, good[1:]...), "", "not a complete backup"},
 		{"of etcd", bolt, "--skip-hash-check", "snapshot of etcd.*--from-etcd"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -24,7 +24,7 @@ var (
 	// ErrNotFound means that there is no pool of this name.
 	ErrNotFound = errors.New("pool: no such pool")
 	// ErrExists means that a pool of this name exists, but with other IDs or another quarantine.
-	ErrExists = errors.New("pool: exists with other IDs or another quarantine")
+	ErrExists = errors.New("pool: exists with different IDs or a different quarantine")
 	// ErrNoneFree means that the wanted ID is held, or all IDs of the pool are.
 	ErrNoneFree = errors.New("pool: no free ID")
 )

@@ -333,7 +333,7 @@ func (s *store) fillJob(r *pb.RangeRequest) (job, error) {
 	plain := &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd}
 	if !proto.Equal(r, &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, Cache: r.Cache}) {
 		return job{}, invalid("a read for a cache must be linearizable and read a whole range: " +
-			"set no other fields than key, range_end and cache")
+			"set no fields other than key, range_end and cache")
 	}
 	if err := checkCacheRef(r.Cache); err != nil {
 		return job{}, err

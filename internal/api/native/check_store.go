@@ -55,7 +55,7 @@ func checkRange(r *pb.RangeRequest) error {
 	case r.Revision < 0:
 		return invalid("revision must not be negative, but is %d", r.Revision)
 	case r.Cache != nil:
-		return invalid("a cache can only be filled by a read of its own on a stream")
+		return invalid("a cache can only be filled by a separate read on a stream")
 	}
 	return nil
 }

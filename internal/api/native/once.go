@@ -21,7 +21,7 @@ func numberOf(m *pb.ClientMessage, r *pb.Request) (number, error) {
 	case r.Number == 0:
 		return number{}, nil
 	case m.Session == nil:
-		return number{}, invalid("request %d has number %d, and no session", r.Id, r.Number)
+		return number{}, invalid("request %d has number %d, but no session", r.Id, r.Number)
 	}
 	return number{
 		session: fsm.Session{ID: m.Session.Id, Nonce: m.Session.Nonce},

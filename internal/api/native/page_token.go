@@ -44,7 +44,7 @@ func readCursor(r *pb.ListRequest) (cursor, error) {
 	if r.PageToken == "" {
 		return cursor{}, nil
 	}
-	bad := invalid("page_token belongs to another query")
+	bad := invalid("page_token belongs to a different query")
 	b, err := base64.RawURLEncoding.DecodeString(r.PageToken)
 	if err != nil || len(b) < cursorHead || b[0] != cursorVersion {
 		return cursor{}, bad

@@ -256,8 +256,8 @@ func askOf(a *pb.Wait) (*waitqueue.Ask, error) {
 	}
 	switch {
 	case !ticket.IsPrefix(ask.Prefix):
-		return nil, invalid("wait: the prefix %q does not end as the prefix of a queue, "+
-			"in a slash for example", ask.Prefix)
+		return nil, invalid("wait: the prefix %q does not end like the prefix of a queue, for "+
+			"example in a slash", ask.Prefix)
 	case !ticket.Is(ask.Prefix, ask.Key, 1):
 		return nil, invalid("wait: the key %q is not the prefix %q and the ID of a lease",
 			ask.Key, ask.Prefix)

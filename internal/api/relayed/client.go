@@ -74,8 +74,8 @@ func (c *client) Close() error {
 	c.retireLocked()
 	c.relay.mu.Unlock()
 	for _, call := range list {
-		call.End(&pb.RelayEnd{Code: int32(codes.Unavailable), Message: "leasehold: too many answers " +
-			"wait until this client reads them"})
+		call.End(&pb.RelayEnd{Code: int32(codes.Unavailable), Message: "leasehold: too many " +
+			"answers are waiting for this client to read them"})
 	}
 	return nil
 }

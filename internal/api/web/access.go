@@ -27,7 +27,8 @@ func (o Options) guard(next http.Handler) http.Handler {
 		default:
 			if origin := r.Header.Get("Origin"); !o.mayCall(origin, r.Host) {
 				// Browsers send some requests from other origins' pages without a preflight.
-				o.Logger.Warn("refused a request of a page of another origin", "origin", origin)
+				o.Logger.Warn("refused a request from a page of a different origin",
+					"origin", origin)
 				text := fmt.Sprintf("Pages of %q may not call this server.", origin)
 				if isOrigin(origin) {
 					text += fmt.Sprintf(" To let them, start it with --cors %q.", origin)

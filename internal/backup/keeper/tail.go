@@ -130,7 +130,7 @@ func (t *tail) handleGap(why string) {
 	from := t.end.Index
 	t.restart()
 	t.log.Warn("the log backup has a gap: making a full backup and continuing from there; "+
-		"moments within the gap cannot be restored", "why", why, "from-index", from,
+		"points in time within the gap cannot be restored", "why", why, "from-index", from,
 		"to-index", t.end.Index)
 }
 

@@ -174,7 +174,7 @@ func (b *bucket) explain(err error) error {
 		return fmt.Errorf("%s: the credentials were rejected (%s: %w); see AWS_ACCESS_KEY_ID and "+
 			"AWS_SECRET_ACCESS_KEY, or the file of --backup-credentials-file", b, e.Code, err)
 	}
-	return fmt.Errorf("%s: the server answers %d %s: %w", b, e.StatusCode, e.Code, err)
+	return fmt.Errorf("%s: the server answered %d %s: %w", b, e.StatusCode, e.Code, err)
 }
 
 // withoutURL removes the URL from an error: it is long, and String names the bucket.

@@ -22,7 +22,7 @@ var (
 	// ErrNotFound means that a target has no object with that name.
 	ErrNotFound = errors.New("target: there is no such object")
 	// errExists means that a target already has an object that must be new.
-	errExists = errors.New("target: there is such an object already")
+	errExists = errors.New("target: the object already exists")
 	// ErrDamaged means that the data read back differs from the data written.
 	ErrDamaged = errors.New("target: the data read back differs from the data written")
 	// errURL means that a text does not name a target.
@@ -173,7 +173,7 @@ func Claim(ctx context.Context, t Target, h backup.History) error {
 			return err
 		}
 		if len(has.Fulls)+len(has.Pieces) > 0 {
-			return fmt.Errorf("%s has backups but no %s, which says which cluster made them; "+
+			return fmt.Errorf("%s has backups but no %s, which names the cluster that made them; "+
 				"use another directory or prefix", t, backup.ManifestName)
 		}
 		c := Bytes(backup.ManifestName, backup.Manifest(h))

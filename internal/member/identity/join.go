@@ -40,7 +40,7 @@ func (b *Booted) join(c Config, way transport.Way, id storage.Identity) error {
 	switch {
 	case id.Member == 0 && self.Incarnation != 0,
 		id.Member == self.ID && self.Incarnation != 0 && self.Incarnation != id.Incarnation:
-		return fmt.Errorf("join a cluster: cluster %x knows member %x with other data: %w",
+		return fmt.Errorf("join a cluster: cluster %x knows member %x with different data: %w",
 			d.Cluster, self.ID, LostData(c.DataDir))
 	case id.Member == 0:
 		err := b.Disk.Bootstrap(storage.Identity{

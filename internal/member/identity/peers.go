@@ -225,8 +225,8 @@ func (p *Peers) Expelled(by uint64, why error) {
 	if errors.Is(why, transport.ErrLost) && !known && len(v.Members) > 0 && p.Assembled() {
 		// Perhaps a member from before a restore, which does not know of it.
 		if p.news(by) {
-			p.c.Logger.Error("refused by a member that is not in this cluster, and remembers this one "+
-				"with other data; stop it", "member", fmt.Sprintf("%x", by))
+			p.c.Logger.Error("a member that is not in this cluster refused this one, which it "+
+				"remembers with different data; stop that member", "member", fmt.Sprintf("%x", by))
 		}
 		return
 	}
