@@ -114,7 +114,7 @@ func heldBy(i *lease.Info) map[string]string {
 
 func number[T ~int | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
 
-// usualRetry returns the delay of the table before a retry, or 0 if unknown.
+// usualRetry returns the retry delay that the table has for an error, or 0 if unknown.
 func usualRetry(err error) lease.TTL {
 	for i := range wire {
 		if w := &wire[i]; w.retry > 0 && (errors.Is(err, w.from) || errors.Is(err, w.to)) {

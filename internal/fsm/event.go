@@ -79,7 +79,7 @@ type LeaseEvents struct {
 	last   uint64
 }
 
-// start continues after a number, with no events.
+// start drops all events and continues the numbering after last.
 func (l *LeaseEvents) start(last uint64) {
 	*l = LeaseEvents{last: last, recent: recent[LeaseEvent]{most: l.recent.most}}
 }
@@ -116,8 +116,8 @@ func (m *Machine) happened(e LeaseEvent) {
 // settle completes the command that is being applied: it ends bound leases that lost their key, in
 // the order in which they lost it, and publishes the events.
 //
-// They end last, so that an operation of a transaction may name a lease whose key an earlier
-// operation deleted, and validate need not track this.
+// Bound leases end last, so that an operation of a transaction may name a lease whose key an
+// earlier operation deleted, and validate need not track this.
 func (m *Machine) settle() {
 	m.endUnbound()
 	m.publish()
@@ -173,10 +173,10 @@ func (m *Machine) noteUnbound(id lease.ID) {
 	}
 }
 
-// After returns events after number seq, at least the next one; the caller repeats with the last
-// number that it got until none is left. It returns ErrEventsCompacted if the next event is no
-// longer kept, or if seq is beyond the last event. The slice is immutable: the caller must not
-// modify it, and it will not change.
+// After returns events after number seq, in order. If there are any, it returns at least one, but
+// perhaps not all: to get the rest, the caller repeats the call with the last number that it got.
+// It returns ErrEventsCompacted if the next event is no longer kept, or if seq is beyond the last
+// event. The slice is immutable: the caller must not modify it, and it will not change.
 func (l LeaseEvents) After(seq uint64) ([]LeaseEvent, error) {
 	if seq > l.last || l.last-seq > uint64(l.recent.kept) {
 		return nil, fmt.Errorf("%w: requested after %d, have the last %d up to %d",

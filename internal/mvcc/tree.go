@@ -66,7 +66,7 @@ func descend(t *tree, sp span, fn func(item) bool) {
 	t.Descend(item{key: sp.hi}, visit)
 }
 
-// ascendBoth is ascend over two trees without a common key.
+// ascendBoth is ascend over two trees that have no key in common.
 func ascendBoth(a, b *tree, sp span, fn func(item) bool) {
 	if b.Len() == 0 {
 		ascend(a, sp, fn)
@@ -91,7 +91,7 @@ func ascendBoth(a, b *tree, sp span, fn func(item) bool) {
 	}
 }
 
-// countByStep is how many items count visits one by one before it computes ranks instead.
+// countByStep bounds the items that count visits one by one; for more it computes ranks.
 const countByStep = 64
 
 // count returns the number of items in the span, in O(log² n).

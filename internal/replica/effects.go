@@ -24,7 +24,7 @@ func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 		e.revoke(c)
 	case *fsm.ChangeTTL:
 		e.w.Renews = append(e.w.Renews, e.leaseNamed(c.ID, c.Name))
-	case *fsm.Expire: // its leases have no cached keys, but it ends leases
+	case *fsm.Expire: // no key of its leases is cached, but the directory must know which end
 		e.w.Ends, e.w.Urgent = taking(l, c.Leases), true
 	default:
 		if fsm.TakesRights(c) {
@@ -58,9 +58,9 @@ func (e *effects) touch(key, end string) {
 	e.w.Touches = append(e.w.Touches, keyrange.Range{Key: key, End: end})
 }
 
-// leaseNamed returns the lease named by an ID, or by its name alone. Another lease may get the name
-// before the command is applied. But that one has another token and another secret, so a command
-// with either of these does not affect it.
+// leaseNamed returns the lease with an ID or, if the ID is 0, with a name. By the time the command
+// is applied, another lease may have the name. But that lease has a different token and secret, so
+// a command that carries the token or secret of this one does not affect it.
 func (e *effects) leaseNamed(id lease.ID, name string) lease.ID {
 	if id == 0 {
 		info, _ := e.lessor.ByName(name)
@@ -130,7 +130,8 @@ func (e *effects) op(op *fsm.Op) {
 	}
 }
 
-// grant records the lease that a repeated request refers to and renews.
+// grant records the name of the lease, which a repetition of the request refers to, and the renewal
+// if the grant asks for one.
 func (e *effects) grant(c *fsm.Grant) {
 	t := &c.Terms
 	if t.RequestID == "" {

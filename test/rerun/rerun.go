@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// retries is how often a failed test that is marked real-time runs again.
+// retries is how many times a failed test that is marked real-time is run again.
 const retries = 2
 
 // command runs go test -json with further arguments and passes its standard output to read.
@@ -54,8 +54,8 @@ func run(w io.Writer, goTest command, flags, packages []string) bool {
 	return passed
 }
 
-// retry runs one failed test again, alone. It returns how often it failed in all, and whether it
-// passed in the end.
+// retry runs one failed test again, alone. It returns how many times it failed in total, and
+// whether it passed in the end.
 func retry(w io.Writer, goTest command, flags []string, t test) (failures int, passed bool) {
 	alone := append(slices.Clone(flags), "-count=1", "-run", "^"+regexp.QuoteMeta(t.name)+"$", t.pkg)
 	for failures = 1; failures <= retries; failures++ {

@@ -195,8 +195,8 @@ func (s *session) rest() {
 	}
 }
 
-// begin creates a session for a granted lease, which is kept alive from now on. The lease was first
-// requested after sent.
+// begin creates a session for a granted lease, which is kept alive from now on. For sent, see
+// holder.Held.
 func (c *client) begin(info *lease.Info, sent lease.Instant) *session {
 	w := c.w
 	s := &session{k: c.keeper, terms: info.Terms, token: info.Token, bare: w.chance(4)}
