@@ -18,7 +18,7 @@
 //
 // The target leasehold-audit has no users, and its audit log records every change.
 //
-// This is a module of its own, so that leasehold does not depend on the clients of other servers.
+// This is a separate module, so that leasehold does not depend on the clients of other servers.
 // Package compare has the workloads, and the program in sidebyside provokes known faults of etcd in
 // etcd and in leasehold.
 package main

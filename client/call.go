@@ -24,7 +24,7 @@ const (
 	watching             // restarted by its Watcher
 )
 
-// spec holds what the client needs to know about a request besides its message.
+// spec holds the properties of a request that the client needs in addition to its message.
 type spec struct {
 	op   string // for errors
 	on   string // the name or key, quoted after op in errors unless empty

@@ -274,7 +274,7 @@ func TestNotSent(t *testing.T) {
 	})
 }
 
-// While all members refuse everything, a client cycles through them ever more slowly (T26), and
+// While all members refuse everything, a client cycles through them more and more slowly (T26), and
 // continues when one serves again.
 func TestNoQuorum(t *testing.T) {
 	inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {

@@ -145,7 +145,7 @@ func TestServerName(t *testing.T) {
 }
 
 // Endpoints that the environment has a proxy for are left to gRPC, which uses it. The test runs in
-// a process of its own, because the environment is read once.
+// its own process, because the environment is read once.
 func TestProxy(t *testing.T) {
 	const proxy, none = "HTTPS_PROXY=http://proxy.example:3128", "NO_PROXY=near.example"
 	if os.Getenv("LEASEHOLD_TEST_PROXY") == "" {

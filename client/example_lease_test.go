@@ -49,8 +49,8 @@ func ExampleLease() {
 	// true
 }
 
-// A program that makes room for another hands its lease over, with name and keys: nobody else can
-// have it in between, and what the old token fences is over.
+// A program that makes room for another hands its lease over, with name and keys: no other program
+// can have it in between, and what the old token fences is over.
 func ExampleLease_HandOver() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
@@ -97,7 +97,7 @@ func ExampleLease_HandOver() {
 	// may write: true
 }
 
-// A transaction grants a lease, and puts a key on it, only if nobody has that key; the lease is
+// A transaction grants a lease, and puts a key on it, only if the key does not exist; the lease is
 // kept alive then.
 func ExampleClient_Keep() {
 	c, stop := inprocess.Client()

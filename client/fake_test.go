@@ -39,7 +39,7 @@ type fake struct {
 	dead    map[string]bool // members that nothing comes from, not even a refusal
 	foreign map[string]bool // members that do not know leasehold.v1
 	refused int             // tries to reach members that are down
-	// leader is who leads, empty for nobody; nobody says so if says is false.
+	// leader is the member that leads, empty for none; no member reports it if says is false.
 	leader        string
 	reportsLeader bool
 	frozen        map[string]bool // members that say nothing, and take everything

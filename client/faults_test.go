@@ -290,7 +290,7 @@ func TestConcurrentHolders(t *testing.T) {
 	})
 }
 
-// take grants the name to a client, when nobody has it any more.
+// take grants the name to a client once the previous lease has ended.
 func take(ctx context.Context, t *testing.T, c *client.Client, owner string) *client.Lease {
 	for {
 		l, err := c.Grant(ctx, client.Grant{TTL: time.Minute, Name: "one", Owner: owner})

@@ -60,7 +60,7 @@ const (
 )
 
 // seeker finds the leader while the client is connected to another member. It belongs to the mux's
-// goroutine; each search runs on a goroutine of its own, which ends with it.
+// goroutine; each search runs on its own goroutine, which ends with it.
 type seeker struct {
 	mux   *mux
 	due   *time.Timer // when to look

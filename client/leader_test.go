@@ -256,8 +256,8 @@ func TestDeadEndpoints(t *testing.T) {
 	})
 }
 
-// A leader that only this client cannot reach is tried ever less often; meanwhile the client stays
-// with its member.
+// A leader that only this client cannot reach is tried less and less often; in the meantime the
+// client stays with its member.
 func TestLeaderOutOfReach(t *testing.T) {
 	for name, fault := range map[string]func(*fake) map[string]bool{
 		"refused": func(f *fake) map[string]bool { return f.down },
@@ -329,8 +329,8 @@ func TestAnyMember(t *testing.T) {
 	})
 }
 
-// While leaders change fast the client moves ever less often, and all requests are answered. Then
-// it goes to the leader.
+// While leaders change fast the client moves less and less often, and all requests are answered.
+// Then it goes to the leader.
 func TestLeaderFlaps(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 		l, begun := grant(t, c, Grant{}), f.streams()

@@ -57,7 +57,7 @@ func (s *Session) Client() *Client { return s.lease.client }
 // Lease returns the lease of the session.
 func (s *Session) Lease() *Lease { return s.lease }
 
-// Token returns the fencing token of the lease. A lock has a token of its own.
+// Token returns the fencing token of the lease. A lock has its own token.
 func (s *Session) Token() lease.Token { return s.lease.Token() }
 
 // Context returns a context that ends when the session is lost or released, before the cluster may

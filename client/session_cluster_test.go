@@ -140,7 +140,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// Sessions that are lost at once follow each other ever more slowly.
+// Sessions that are lost at once follow each other more and more slowly.
 func TestRunBacksOff(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -225,7 +225,7 @@ func (l *Lessor) Keys(id ID) []string {
 }
 
 // EachKey yields the keys attached to a lease, the latest first, without copying them. The Lessor
-// must not change meanwhile.
+// must not change in the meantime.
 func (l *Lessor) EachKey(id ID) iter.Seq[string] { return l.EachKeyAfter(id, "") }
 
 // EachKeyAfter is like EachKey, but begins after a key that is attached to the lease. With "" it

@@ -11,7 +11,7 @@ import (
 
 // A walk takes three members through random changes of the primary, in real
 // time, which is counted in microseconds here and which nobody in the engine
-// sees: each member has a clock of its own, that began at another moment and
+// sees: each member has its own clock, that began at another moment and
 // rounds down to milliseconds. Commands go through a log, which every member
 // applies at its own pace; a member leads only after it has applied all of it.
 //

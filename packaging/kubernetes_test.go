@@ -23,7 +23,7 @@ import (
 )
 
 // pods plays Kubernetes for the containers of the manifests: each pod is a process with the
-// arguments and the environment of its container, an address of its own, and a directory for its
+// arguments and the environment of its container, its own address, and a directory for its
 // volume.
 type pods struct {
 	t      *testing.T

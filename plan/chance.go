@@ -20,7 +20,8 @@ type Weather struct {
 	// how long they were measured.
 	Pauses     Histogram
 	PausesSeen time.Duration
-	// FailuresAYear is how often the issuer fails per year, Recovery how long each failure lasts.
+	// FailuresAYear is how many times the issuer fails per year, Recovery how long each failure
+	// lasts.
 	FailuresAYear float64
 	Recovery      time.Duration
 }
@@ -83,8 +84,8 @@ func (w Weather) check() error {
 // settings.
 type Luck struct {
 	Holder Holder
-	// LossesAYear is how often a healthy holder's validity ends, on average (N1); ChanceAYear is
-	// the probability that it happens at all in a year (N2).
+	// LossesAYear is how many times a healthy holder's validity ends, on average (N1); ChanceAYear
+	// is the probability that it happens at all in a year (N2).
 	LossesAYear, ChanceAYear float64
 	// The parts of LossesAYear: requests that are lost or slow independently, pauses, and failures
 	// of the issuer.
@@ -187,8 +188,8 @@ func (a attemptsOf) fails(recovery time.Duration) float64 {
 	return sum / steps
 }
 
-// pauses returns how often per year a pause ends the validity (N4): it begins at any moment of a
-// cycle, and a renewal that became due is sent after it. Losses that would have happened without
+// pauses returns how many times per year a pause ends the validity (N4): it begins at any moment of
+// a cycle, and a renewal that became due is sent after it. Losses that would have happened without
 // the pause are not counted again.
 func (a attemptsOf) pauses() float64 {
 	if a.w.Pauses.Count() == 0 {

@@ -17,7 +17,7 @@ const (
 // commitDelay bounds how long commands wait to share a sync (replica.Replica.Delayed).
 type commitDelay struct {
 	timer host.Timer
-	over  func() // called on a goroutine of its own
+	over  func() // called on its own goroutine
 	armed bool   // belongs to the caller of follow
 }
 

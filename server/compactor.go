@@ -30,7 +30,7 @@ const (
 	liftAfter = roomEvery
 )
 
-// compactor compacts old revisions, on a goroutine of its own, and raises and lowers the NOSPACE
+// compactor compacts old revisions, on its own goroutine, and raises and lowers the NOSPACE
 // alarm of this member.
 type compactor struct {
 	node *node

@@ -20,7 +20,7 @@ type unwaited struct{}
 
 func (unwaited) answered(int64) {}
 
-// hash computes the hash of a state on a goroutine of its own, and proposes it. If an earlier
+// hash computes the hash of a state on its own goroutine, and proposes it. If an earlier
 // computation is still running, this one is skipped.
 func (c *core) hash(image *fsm.Image) {
 	if c.snap.hashing {

@@ -103,7 +103,7 @@ type RestoreOptions struct {
 // tokens (T27) continue above all that may have been issued before, however often the backup was
 // restored, unless the wall clock is behind that of earlier restores. Earlier history is compacted.
 //
-// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own, so that it
+// The cluster keeps the ID of the backup's cluster, and gets its own restore ID, so that it
 // cannot write to the previous cluster's backups ([Config.Backup]).
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.Validate(); err != nil {

@@ -100,7 +100,7 @@ func ExampleConfig() {
 	// and with so long a heartbeat: false
 }
 
-// What is not a whole backup is refused, and leaves nothing behind.
+// An incomplete backup is refused, and leaves nothing behind.
 func ExampleRestore() {
 	dir, err := os.MkdirTemp("", "lh")
 	if err != nil {

@@ -30,7 +30,7 @@ func copied(t *testing.T, c Config) Config {
 	return c
 }
 
-// A copy of a member's data directory that runs beside the member is refused, with advice. All
+// A copy of a member's data directory that runs alongside the member is refused, with advice. All
 // members report it, and the cluster continues. A restart is not mistaken for a copy.
 func TestCopiedData(t *testing.T) { virtual.Test(t, testCopiedData) }
 

@@ -59,7 +59,8 @@ func testJoinWhileOneIsBehind(t *testing.T) {
 	}
 }
 
-// shows runs f while a member shows an earlier view, and repeats if the member moved on meanwhile.
+// shows runs f while a member shows an earlier view, and repeats if the member moved on in the
+// meantime.
 func (r *running) shows(t *testing.T, before *fsm.View, f func()) {
 	t.Helper()
 	for range 100 {

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Followers of the events learn which caches are slow and since when, and are woken only when that
-// changes.
+// Followers of the events learn which caches are slow and how long they have been, and are woken
+// only when that changes.
 func TestSlowCachesNow(t *testing.T) {
 	n := newLeaseNews()
 	slow := func(id lease.ID, waited lease.TTL) replica.SlowCache {

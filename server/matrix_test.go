@@ -52,7 +52,7 @@ type tested struct {
 }
 
 // newTested runs a cluster of three whose users log in at a follower, with a relay in front of
-// that. The relay has a role of its own, as a trap.
+// that. The relay has its own role, as a trap.
 func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 	t.Helper()
 	configs := clusterConfigs(t, 3)

@@ -86,7 +86,7 @@ func onlyMember(t *testing.T, c *clientv3.Client) string {
 }
 
 // measured returns the values of a member's metric, by the other member that its last label names;
-// of a histogram, how often it was observed.
+// of a histogram, how many times it was observed.
 func (r *running) measured(t *testing.T, name string) map[string]float64 {
 	t.Helper()
 	all, err := r.core.metrics.Registry.Gather()

@@ -20,7 +20,7 @@ import (
 )
 
 // fillers are the ways in which a client can use up the quota: each gives the i-th command, which
-// is about a key or a lease of its own.
+// is about a separate key or lease.
 func fillers(s fsm.Session) map[string]func(i int) fsm.Command {
 	text := func(n int) string { return strings.Repeat("t", n) }
 	grant := func(i int, t lease.Terms) *fsm.Grant {

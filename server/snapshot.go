@@ -47,7 +47,7 @@ func (b *backOff) due(now lease.Instant) bool {
 // over records success: after the next failure, the shortest pause applies again.
 func (b *backOff) over() { b.pause = 0 }
 
-// snapshotter writes snapshots of immutable images, one at a time, on a goroutine of its own.
+// snapshotter writes snapshots of immutable images, one at a time, on its own goroutine.
 // shell.Snapshots, which the core owns, decides when.
 type snapshotter struct {
 	disk    *storage.Disk

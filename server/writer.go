@@ -28,7 +28,7 @@ const diskRetry = 250 * time.Millisecond
 // settleAfter is the number of diskRetry intervals between two calls of Settle.
 const settleAfter = 4
 
-// writer makes log entries durable, on a goroutine of its own, so that the core continues while the
+// writer makes log entries durable, on its own goroutine, so that the core continues while the
 // disk syncs. Messages that arrive during one sync are written with the next.
 type writer struct {
 	disk    *storage.Disk
@@ -234,7 +234,8 @@ func (w *writer) install(ctx context.Context, m *raftpb.Message) error {
 	return err
 }
 
-// whenThereIsRoom repeats a write until the disk has room for it. Votes are still saved meanwhile.
+// whenThereIsRoom repeats a write until the disk has room for it. Votes are still saved in the
+// meantime.
 func (w *writer) whenThereIsRoom(ctx context.Context, write func() error) error {
 	for {
 		err := write()
@@ -255,7 +256,7 @@ func (w *writer) whenThereIsRoom(ctx context.Context, write func() error) error 
 }
 
 // votes saves the votes that are queued behind a write for which the disk has no room. The core may
-// queue more meanwhile, however long the disk takes.
+// queue more in the meantime, however long the disk takes.
 func (w *writer) votes() error {
 	votes, err := w.order.Votes(w.queued(), w.disk.SaveVote)
 	switch {

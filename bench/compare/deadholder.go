@@ -34,8 +34,8 @@ type silence struct {
 // point, the silence is forgotten.
 var killPoints = []int{25, 50, 75}
 
-// runDeadHolder measures when the leases of a dead holder end if the leader is killed meanwhile,
-// and if it changes five times.
+// runDeadHolder measures when the leases of a dead holder end if the leader is killed in the
+// meantime, and if it changes five times.
 func runDeadHolder(ctx context.Context, e *Env) (Result, error) {
 	more := []Metric{{"TTL", shortTTL * 1000, "ms"}, {"silent leases", silentLeases, "each"}}
 	one := func(name string, s *silence) []Metric {

@@ -13,7 +13,7 @@ import (
 )
 
 // dial creates a client with at least n connections, the same number to each endpoint. Each has the
-// next of the tokens, if there are any. They connect on first use.
+// next of the tokens, if any. They connect on first use.
 func dial(endpoints []string, n int, tokens ...string) (*load.Client, error) {
 	var conns []*grpc.ClientConn
 	for i := 0; i < n || i%len(endpoints) != 0; i++ {

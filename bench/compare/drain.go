@@ -19,7 +19,8 @@ import (
 const drained = 20_000
 
 // runDrain lets leases with a key each end as close together as the API allows, after one last
-// renewal of all. It measures how fast they are deleted, and the latency of a writer meanwhile.
+// renewal of all. It measures how fast they are deleted, and the latency of a writer in the
+// meantime.
 func runDrain(ctx context.Context, e *Env) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -65,7 +66,7 @@ type draining struct {
 	ttl  int64 // seconds
 
 	sent []time.Time    // by lease: when its last renewal was sent
-	puts load.Histogram // a writer's latency meanwhile
+	puts load.Histogram // a writer's latency in the meantime
 	m    measure
 }
 

@@ -156,8 +156,8 @@ func (c *callers) loop(ctx context.Context, call try) {
 	}
 }
 
-// once makes a call, and records its duration if the leader died meanwhile, whether it succeeded or
-// failed: the time that a call hangs is what matters.
+// once makes a call, and records its duration if the leader died in the meantime, whether it
+// succeeded or failed: the time that a call hangs is what matters.
 func (c *callers) once(ctx context.Context, call try) {
 	ctx, cancel := context.WithTimeout(ctx, userLimit)
 	defer cancel()

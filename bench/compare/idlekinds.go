@@ -35,7 +35,7 @@ func newOwnSession(s *directStream) *ownSession {
 	return &ownSession{directStream: s, ttl: idleTTL, leases: 1}
 }
 
-// directStream sends the messages of leasehold.v1 over a connection of its own.
+// directStream sends the messages of leasehold.v1 over its own connection.
 type directStream struct {
 	net.Conn
 	leaseholdv1.StreamService_OpenClient

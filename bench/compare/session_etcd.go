@@ -42,7 +42,7 @@ func (s etcdSession) Grant(ctx context.Context) error {
 	return err
 }
 
-// etcdLocker has a lease of its own: a concurrency.Mutex is held by a session.
+// etcdLocker has its own lease: a concurrency.Mutex is held by a session.
 type etcdLocker struct{ *concurrency.Mutex }
 
 // Locker implements Session.

@@ -39,7 +39,7 @@ func (s leaseholdSession) Grant(ctx context.Context) error {
 	return err
 }
 
-// leaseholdLocker has a lease of its own, like etcdLocker.
+// leaseholdLocker has its own lease, like etcdLocker.
 type leaseholdLocker struct {
 	mutex *lock.Mutex
 	held  *lock.Held

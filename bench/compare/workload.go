@@ -57,7 +57,7 @@ type Params struct {
 	DrainCap time.Duration
 	// Members is the number of members of a server.
 	Members int
-	// Kills is how often the leader is killed in a failover workload.
+	// Kills is how many times the leader is killed in a failover workload.
 	Kills int
 	// IdleSessions is the number of sessions in the workloads with idle sessions.
 	IdleSessions int
@@ -89,8 +89,8 @@ type Result struct {
 	// RSS is the server's resident memory at the end, in MiB. For a cluster, RSS and CPU are those
 	// of all members together.
 	RSS float64 `json:"rss_mib"`
-	// Terms is the number of terms that began meanwhile. If it is 0, the leader was the same all
-	// the time.
+	// Terms is the number of terms that began in the meantime. If it is 0, the leader was the same
+	// all the time.
 	Terms uint64 `json:"terms,omitempty"`
 	// More holds the figures that only this workload measures, in a fixed order.
 	More []Metric `json:"more,omitempty"`

@@ -20,7 +20,7 @@ func renewal(id clientv3.LeaseID) *etcdserverpb.LeaseKeepAliveRequest {
 	return &etcdserverpb.LeaseKeepAliveRequest{ID: int64(id)}
 }
 
-// renew renews a lease once, on a stream of its own, and returns the new TTL: 0 if
+// renew renews a lease once, on its own stream, and returns the new TTL: 0 if
 // there is no such lease.
 func renew(ctx context.Context, c *clientv3.Client, id clientv3.LeaseID) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -11,8 +11,8 @@ import (
 
 // stuckStream (T15): 6,000 leases end together. At that moment a client renews one of them, and on
 // the same stream it renews a live lease of its own every second, whose TTL is no shorter. How long
-// do the renewals of the live lease wait, and does it survive? If the machine was paused meanwhile,
-// that alone would show the fault, so the trial is repeated once.
+// do the renewals of the live lease wait, and does it survive? If the machine was paused in the
+// meantime, that alone would show the fault, so the trial is repeated once.
 func stuckStream(ctx context.Context, c *cluster, t trial) (result, error) {
 	for {
 		var r renewer

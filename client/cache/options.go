@@ -76,6 +76,6 @@ type Stats struct {
 	Fills, Kept uint64
 	// Invalidations counts the messages in which the cluster invalidated keys.
 	Invalidations uint64
-	// Reopened counts how often the cache has reopened.
+	// Reopened counts how many times the cache has reopened.
 	Reopened uint64
 }

@@ -58,7 +58,7 @@ type Snapshot struct {
 	// thousand. RepeatedRenewals counts attempts after one that was rejected, could not be sent, or
 	// was not answered in time.
 	Renewals, RepeatedRenewals uint64
-	// Jeopardies counts how often a lease entered jeopardy because it was not renewed in time.
+	// Jeopardies counts how many times a lease entered jeopardy because it was not renewed in time.
 	// Expired counts leases that ended because they were not renewed in time, and Lost those that
 	// ended because the cluster reported that they no longer exist.
 	Jeopardies, Expired, Lost uint64

@@ -41,7 +41,7 @@ type Info struct {
 	Payload []byte
 	// Worker is the name of the worker that has claimed the item.
 	Worker string
-	// Tries is how often the item has been claimed; 0 for a dead letter.
+	// Tries is how many times the item has been claimed; 0 for a dead letter.
 	Tries int64
 }
 

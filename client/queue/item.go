@@ -40,7 +40,7 @@ func (i *Item) ID() string { return i.id }
 // Payload returns the payload that was pushed. It must not be modified.
 func (i *Item) Payload() []byte { return i.payload }
 
-// Tries returns how often the item has been claimed, including this claim.
+// Tries returns how many times the item has been claimed, including this claim.
 func (i *Item) Tries() int64 { return i.tries }
 
 // Lease returns the lease of the claim, which the client keeps alive until Ack, Nack or Close.

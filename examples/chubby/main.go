@@ -96,7 +96,8 @@ func (d *demo) run(ctx context.Context) error {
 }
 
 // lead acquires the lock for a session and writes the session's name to the file, on the condition
-// that it still has the lock. It keeps the session alive meanwhile, and starts over if that fails.
+// that it still has the lock. It keeps the session alive in the meantime, and starts over if that
+// fails.
 func (d *demo) lead(ctx context.Context, s *session) (sequencer lease.Token, err error) {
 	for {
 		held, err := s.lock(ctx)

@@ -54,7 +54,7 @@ func (c *candidates) run(ctx context.Context, name string) (*Lock, *client.Clien
 	return lock, cl
 }
 
-// elector returns a candidate with a client of its own.
+// elector returns a candidate with its own client.
 func (c *candidates) elector(
 	name string, release bool,
 ) (*Lock, *client.Client, *leaderelection.LeaderElector) {

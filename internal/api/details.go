@@ -32,7 +32,7 @@ func NotReady(why cause.Code, text string) error {
 // leader is elected, or the queue emptied, in less time.
 const retrySoon lease.TTL = 100
 
-// data is the data of an error besides its text.
+// data is the data of an error in addition to its text.
 type data struct {
 	reason pb.Reason         // unspecified if the table has it
 	facts  map[string]string // metadata for programs; nil if the reason suffices

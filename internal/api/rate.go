@@ -131,8 +131,8 @@ func (l *RateLimiter) refusedLocked(principal string, what access.Resource) {
 	n[what]++
 }
 
-// Refusals returns how often the limits of a resource rejected requests, by principal, and under ""
-// for all principals that are not counted separately.
+// Refusals returns how many times the limits of a resource rejected requests, by principal, and
+// under "" for all principals that are not counted separately.
 func (l *RateLimiter) Refusals(what access.Resource) map[string]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

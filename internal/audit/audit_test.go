@@ -159,8 +159,8 @@ func TestManyKeys(t *testing.T) {
 	}
 }
 
-// With drop a full disk stops nobody, and what is lost is counted; when there is room again, lines
-// are whole.
+// With drop a full disk blocks no call, and lost records are counted; when there is room again,
+// lines are whole.
 func TestFullDiskDrops(t *testing.T) {
 	to := &disk{room: 150}
 	l := newLog(t, to, false)
@@ -218,8 +218,8 @@ func TestFullDiskStops(t *testing.T) {
 	}
 }
 
-// A hung disk delays a call only with "stop", and only for hungTime. The member can stop meanwhile,
-// and records are written again once the disk responds (T43).
+// A hung disk delays a call only with "stop", and only for hungTime. The member can stop in the
+// meantime, and records are written again once the disk responds (T43).
 func TestDiskHangs(t *testing.T) {
 	for _, stops := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -281,7 +281,7 @@ func TestFlushWhileAWriteRuns(t *testing.T) {
 	})
 }
 
-// Records that nobody waits for are written soon, and at the end.
+// Records that no call waits for are written soon, and at the end.
 func TestRunWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &disk{room: 1 << 20}

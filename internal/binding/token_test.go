@@ -42,7 +42,7 @@ func (l *lockedBuffer) Write(b []byte) (int, error) {
 	return l.b.Write(b)
 }
 
-// count returns how often text occurs in the log.
+// count returns how many times text occurs in the log.
 func (l *lockedBuffer) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -147,7 +147,7 @@ func sessionOf(ts *testscript.TestScript) *session {
 // -in feeds a file of the script to the standard input, -hold leaves that open
 // at its end, -until interrupts the client once its output matches, -mute keeps
 // output whose order is random out of the transcript. -process runs a client of
-// ours in a process of its own: one that names files relative to its directory.
+// ours in its own process: one that names files relative to its directory.
 func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("the transcript tells the exit code; do not negate ctl")

@@ -36,7 +36,7 @@ type Config[V any] struct {
 	Mirror Mirror[V]
 }
 
-// overhead approximates the size of a copy in bytes, besides its key and value.
+// overhead approximates the size of a copy in bytes, excluding its key and value.
 const overhead = 256
 
 // Set is the set of copies of one cache. It is not safe for concurrent use, but its View is.

@@ -227,8 +227,8 @@ func TestInterceptors(t *testing.T) {
 	})
 }
 
-// TestBadClients: what a client sends that is none of the protocol is refused in words, or the
-// connection is closed; and one that says nothing has only so long.
+// TestBadClients: data that violates the protocol is refused with an error text, or the connection
+// is closed; and one that says nothing has only so long.
 func TestBadClients(t *testing.T) {
 	const first = Protocol + " " + echo + "\n"
 	frame := func(flags byte, size uint32, data string) string {
@@ -424,8 +424,8 @@ func (a *ledger) Close() {
 	}
 }
 
-// TestPaced: a stream is received from only when its account says so, and ends at once meanwhile.
-// Method: the account lets three messages through, and then waits until it is closed.
+// TestPaced: a stream is received from only when its account says so, and ends at once in the
+// meantime. Method: the account lets three messages through, and then waits until it is closed.
 func TestPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := make(chan struct{})

@@ -14,7 +14,7 @@ type Stats struct {
 	// Owing is the number of caches with unacknowledged invalidations.
 	Owing int
 	// Waiting is the number of writes that wait now, Waited the number of those that have waited,
-	// and Outlived how often writes waited until a cache expired.
+	// and Outlived how many times writes waited until a cache expired.
 	Waiting          int
 	Waited, Outlived uint64
 	// Sent is the number of invalidations, Slow that of slow acknowledgements.

@@ -22,7 +22,7 @@ type printer struct {
 
 func newPrinter(w io.Writer) *printer { return &printer{w: bufio.NewWriter(w)} }
 
-// record prints a record, whose value is a struct, as an object on a line of its own.
+// record prints a record, whose value is a struct, as an object on its own line.
 func (p *printer) record(kind string, value any) {
 	fields := tree(reflect.ValueOf(value)).(object)
 	p.line(append(object{{"record", word(kind)}}, fields...))

@@ -108,7 +108,7 @@ func TestSizesStay(t *testing.T) {
 	}
 }
 
-// recordAlone is what one more version of a key takes, beside its value.
+// recordAlone is the size that another version of a key adds, excluding its value.
 var recordAlone = func() int64 {
 	s := mvcc.New()
 	for range 2 {

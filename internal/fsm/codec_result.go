@@ -197,7 +197,7 @@ func (d *decoder) value(depth int) any {
 	}
 }
 
-// appendSession appends a session without its answers. Each answer is a record of its own, because
+// appendSession appends a session without its answers. Each answer is a separate record, because
 // together they may be large.
 func appendSession(b []byte, s *session) []byte {
 	b = binary.AppendUvarint(b, s.ID)

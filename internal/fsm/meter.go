@@ -47,7 +47,7 @@ type meter struct {
 	// reading is true if no other command waits for the transaction, so comparisons are free.
 	reading bool
 	// If writers is set, a put on a lease also pays for checking whether the caller may write the
-	// lease's keys. It is set only in estimates: permission has a bound of its own.
+	// lease's keys. It is set only in estimates: permission has its own bound.
 	writers bool
 	reads   *reads // nil in estimates
 }

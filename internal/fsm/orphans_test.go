@@ -18,8 +18,8 @@ func tokens(m *Machine) (list []lease.Token) {
 }
 
 // C1: a revocation ends the lease with its name and keys at once; its holds stay until the leader
-// knows that its cache is empty, across a snapshot, and whoever gets the ID and the name meanwhile.
-// They count for the owner, and for how long a write may wait.
+// knows that its cache is empty, across a snapshot, and whoever gets the ID and the name in the
+// meantime. They count for the owner, and for how long a write may wait.
 func TestOrphanOutlivesLease(t *testing.T) {
 	m := New(Config{})
 	a := []keyrange.Range{{Key: "a", End: "c"}, {Key: "d"}}

@@ -151,7 +151,7 @@ func TestRefusalHidesName(t *testing.T) {
 	}
 }
 
-// A request ID belongs to its user: nobody learns of another's lease by reusing it.
+// A request ID belongs to its user: no other user learns of the lease by reusing it.
 func TestRequestOfAnother(t *testing.T) {
 	m := holders(t)
 	grant := func(id lease.ID, user string) Result {

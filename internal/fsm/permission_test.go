@@ -326,7 +326,7 @@ func TestConjunction(t *testing.T) {
 	}
 }
 
-// A session belongs to its user: nobody else gets its answers, also after a restore.
+// A session belongs to its user: no other user gets its answers, even after a restore.
 func TestSessionOfAnother(t *testing.T) {
 	m := tenants(t)
 	s := mustApply(t, m, as(m, "alice", &OpenSession{Nonce: 1})).(Session)

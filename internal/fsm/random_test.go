@@ -127,7 +127,7 @@ func byItsName(rng *rand.Rand, id *lease.ID, name *string) {
 	}
 }
 
-// putBound puts a key on a lease of its own.
+// putBound puts a key on its own lease.
 func putBound(key string, id lease.ID, ttl lease.TTL) *Txn {
 	return &Txn{Then: []Op{
 		{Grant: &Grant{Terms: lease.Terms{ID: id, TTL: ttl, Bound: true}}},

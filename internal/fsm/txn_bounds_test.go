@@ -109,7 +109,7 @@ func TestTxnTooLarge(t *testing.T) {
 }
 
 // Comparing or sorting long values is charged by their length, because everything else waits; not
-// in read-only transactions, which block nobody.
+// in read-only transactions, which block no other command.
 func TestLongValuesTakeTime(t *testing.T) {
 	const keys, length = 256, 16 * comparedBytes
 	m := New(Config{})

@@ -91,7 +91,7 @@ func TestSetVersion(t *testing.T) {
 }
 
 // The leader raises the version once all members speak a newer one, and releases one that fell once
-// no member does, but not one that somebody holds.
+// no member does, but not a version that a member holds.
 func TestDueVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion

@@ -379,7 +379,8 @@ func (p *promises) step() {
 }
 
 // TestAgentPromises: no holder that renews through an agent believes longer than the lessor does,
-// whatever the network does to messages between the two, and no lease lives on for nobody.
+// whatever the network does to messages between the two, and no lease outlives its holder's
+// interest.
 func TestAgentPromises(t *testing.T) {
 	kept, resets := 0, 0
 	for seed := range uint64(60) {

@@ -1,5 +1,5 @@
-// Package holder is the holder's side of leases. It tracks until when each is valid, when to renew
-// it next, and how it ended.
+// Package holder is the holder's side of leases. It tracks how long each is valid, when to renew it
+// next, and how it ended.
 //
 // A lease is valid until sent + TTL*(1-drift) - margin, where sent is the moment just before the
 // holder sent the acknowledged grant or renewal. That is before the lessor may end the lease

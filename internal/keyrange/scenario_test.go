@@ -61,7 +61,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// lines describes each element, on a line of its own.
+// lines describes each element, on its own line.
 func lines[T any](list []T, say func(T) string) string {
 	var b strings.Builder
 	for _, v := range list {

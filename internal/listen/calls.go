@@ -156,7 +156,7 @@ func (all *Answers) Stream(
 }
 
 // rests reports whether a stream takes little memory while it is idle, and is bounded elsewhere: a
-// stream of leasehold.v1 that has a connection of its own, or comes from a relay.
+// stream of leasehold.v1 that has its own connection, or comes from a relay.
 func (c *call) rests(info *grpc.StreamServerInfo) bool {
 	r, ok := remoteOf(c.Context)
 	return info.FullMethod == pb.StreamService_Open_FullMethodName && c.visit == nil &&

@@ -14,7 +14,7 @@ const (
 )
 
 // frames reads an HTTP/2 connection and tracks the frames that gRPC receives. gRPC must read
-// without a buffer of its own, so that when its tap handle is called exactly the headers of its
+// without its own buffer, so that when its tap handle is called exactly the headers of its
 // call have been tracked. The buffer here is for the heads of frames and small frames. It is small,
 // because most connections are idle; a large payload goes directly to gRPC's buffer.
 type frames struct {

@@ -95,7 +95,7 @@ func dialService(t *testing.T, dial func() net.Conn) *grpc.ClientConn {
 	return conn
 }
 
-// ask makes a request on a connection of its own, and reads no answer.
+// ask makes a request on its own connection, and reads no answer.
 func (g *gateway) ask(t *testing.T) net.Conn {
 	t.Helper()
 	c := g.http.dial()

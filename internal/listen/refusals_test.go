@@ -97,8 +97,7 @@ func TestRefusedHandshakes(t *testing.T) {
 	}
 }
 
-// A client that speaks TLS to a plain port, or the other way round, gets an error that says what to
-// change.
+// A client that speaks TLS to a plain port, or vice versa, gets an error that says what to change.
 func TestTLSHints(t *testing.T) {
 	a := certs.New(t)
 	conf, err := serverOf(a).Server()

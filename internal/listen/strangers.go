@@ -65,7 +65,8 @@ type site struct {
 	opens, resets *rate.Limiter // of calls opened by strangers; of calls reset by others
 }
 
-// siteLocked returns the site of an address. A connection without an address is a site of its own.
+// siteLocked returns the site of an address. A connection without an address counts as a separate
+// site.
 func (all *Requests) siteLocked(address string) *site {
 	name := Site(address)
 	at, ok := all.sites.Get(name)

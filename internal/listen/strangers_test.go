@@ -32,7 +32,7 @@ func withStrangers() *Requests {
 		func(ctx context.Context) bool { return ctx.Value(loggedIn{}) != nil })
 }
 
-// stranger is a connection on which nobody has logged in.
+// stranger is a connection without a login.
 func (all *Requests) stranger(from string) *sends {
 	s := new(sends)
 	s.sender = all.sender(from, func(why error) { s.why = why })

@@ -70,7 +70,7 @@ func give(t *testing.T, p Provider, user string, u Users) string {
 	return token
 }
 
-// want checks whom a token stands for; "" is nobody.
+// want checks which user a token identifies; "" is none.
 func want(t *testing.T, p Provider, token string, u Users, user string) {
 	t.Helper()
 	c, err := p.Check(token, u)
@@ -411,7 +411,7 @@ func TestJWTEndsMeanwhile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = p.Check(token, w) // may count, for it ends meanwhile
+		_, _ = p.Check(token, w) // may count, for it ends in the meantime
 		looks = 0
 		want(t, p, token, w, "")
 	}

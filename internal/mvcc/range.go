@@ -88,8 +88,8 @@ func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
 // queue, as in etcd's locks, wants one.
 const fewest = 16
 
-// Comparisons returns roughly how often each pair of the range is compared with others: 0 for key
-// order.
+// Comparisons returns roughly how many times each pair of the range is compared with others: 0 for
+// key order.
 func (o *RangeOptions) Comparisons() int64 {
 	switch {
 	case o.CountOnly || o.by() == nil:

@@ -148,7 +148,7 @@ func (l *Loaded) Newest() iter.Seq[*KeyValue] {
 	}
 }
 
-// Sort builds the trees of the store. Another goroutine may use Newest meanwhile.
+// Sort builds the trees of the store. Another goroutine may use Newest in the meantime.
 func (l *Loaded) Sort() *Store {
 	s, entries := l.store, l.made
 	items := make([]item, len(entries))
@@ -176,7 +176,7 @@ type place8 struct {
 	i      int
 }
 
-// sortLevels is how often sortByKey compares eight more bytes. Each level reads all keys, and
+// sortLevels is how many times sortByKey compares eight more bytes. Each level reads all keys, and
 // clients determine the length of common prefixes.
 const sortLevels = 4
 

@@ -5,9 +5,9 @@ import (
 	"sort"
 )
 
-// Memory of a record, and of a key from its creation to its deletion, besides the bytes of key and
-// value: the record and its slots in the history, its entry and ends; the entry and its slots in
-// tree and map.
+// Memory of a record, and of a key from its creation to its deletion, excluding the bytes of key
+// and value: the record and its slots in the history, its entry and ends; the entry and its slots
+// in tree and map.
 const (
 	recordCost = 128
 	keyCost    = 128

@@ -78,7 +78,7 @@ func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
 	}
 }
 
-// get returns the way to a member, waiting a while if there is none.
+// get returns the way to a member, waiting a while if the relay knows none.
 func (m *members) get(ctx context.Context) (*way, error) {
 	if w, _ := m.known(); w != nil {
 		return w, nil

@@ -81,7 +81,7 @@ type merger struct {
 
 	mu     sync.Mutex // guards the following fields
 	groups map[watchKey]*group
-	// By principal: until when its watches are not merged, and how many of them catch up.
+	// By principal: the time until which its watches are not merged, and how many of them catch up.
 	apart    map[principal]time.Time
 	catching map[principal]int
 }
@@ -267,7 +267,7 @@ func (g *group) distribute(c *channel.Channel, t watchMessage) {
 		return
 	}
 	if t.fragment || len(t.bytes) > largeMessage {
-		// Each watch gets this message by a call of its own, when it has room for it.
+		// Each watch gets this message by its own call, when it has room for it.
 		g.forgetLocked(t.revision)
 		g.dismissLocked()
 		return
@@ -309,7 +309,7 @@ func (g *group) countLocked(more int) {
 	g.merger.recent.Add(int64(more))
 }
 
-// cost is the approximate memory of a message besides its bytes.
+// cost is the approximate memory of a message, excluding its bytes.
 const cost = 64
 
 // dismissLocked makes all joined watches catch up on their own.

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// changesOf counts how often f changes the length of a list.
+// changesOf counts how many times f changes the length of a list.
 func changesOf(n int, length func() int, f func(i int)) (changes int) {
 	before := length()
 	for i := range n {

@@ -6,8 +6,8 @@ import (
 )
 
 // checkpointEvery is how long silent leases are collected for one entry, in milliseconds, unless an
-// entry is full earlier. No client waits for the entry, but if the leader fails meanwhile, the
-// leases last that much longer.
+// entry is full earlier. No client waits for the entry, but if the leader fails in the meantime,
+// the leases last that much longer.
 const checkpointEvery = 100
 
 // retryEvery is the delay before a rejected entry is proposed again, in milliseconds. Raft rejects

@@ -24,9 +24,9 @@ const (
 	// stagger is how long each member waits for the one before it, in milliseconds: longer than an
 	// election takes on a local network.
 	stagger = 25
-	// campaignTries bounds how often a member campaigns before it leaves the rest to the election
-	// timeout. Members that have not noticed the leader's death reject the candidate until their
-	// own election timeout has passed, so it keeps trying for longer than the usual second.
+	// campaignTries bounds how many times a member campaigns before it leaves the rest to the
+	// election timeout. Members that have not noticed the leader's death reject the candidate until
+	// their own election timeout has passed, so it keeps trying for longer than the usual second.
 	campaignTries = 40
 )
 
@@ -103,8 +103,8 @@ func (r *Replica) campaign() {
 	}
 }
 
-// Connected reports to the replica since when this member has been connected to another one without
-// interruption.
+// Connected reports to the replica the time since which this member has been connected to another
+// without interruption.
 func (r *Replica) Connected(member uint64, since lease.Instant) {
 	r.links.connected(member, since)
 }

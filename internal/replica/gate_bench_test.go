@@ -81,7 +81,7 @@ func benchmarkPropose(b *testing.B, caches int, key string, cached bool) {
 }
 
 // BenchmarkExpireSingly lets leases expire whose keys one unresponsive cache has. It measures a put
-// elsewhere meanwhile, and the step in which the cache's lease ends and all of them expire.
+// elsewhere in the meantime, and the step in which the cache's lease ends and all of them expire.
 func BenchmarkExpireSingly(b *testing.B) {
 	const leases, puts = 40_000, 2000
 	var put, release time.Duration

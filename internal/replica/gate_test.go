@@ -79,7 +79,7 @@ func TestAllCommandsAreGated(t *testing.T) {
 }
 
 // C1: an unresponsive cache delays a write by at most its lease's remaining time. The lease is not
-// renewed meanwhile, and no other renewal or write waits (T15).
+// renewed in the meantime, and no other renewal or write waits (T15).
 func TestDeadCacheDelaysByItsTime(t *testing.T) {
 	c := caching(t)
 	k, other := c.hold(c.members[2], 1, 3000), c.hold(c.members[3], 2, 3000)

@@ -121,7 +121,7 @@ func watching(t *testing.T) *cluster {
 	return c
 }
 
-// A member that was itself delayed draws no conclusion from what it did not hear meanwhile.
+// A member that was itself delayed draws no conclusion from what it did not hear in the meantime.
 func TestDelayedMember(t *testing.T) {
 	for _, hung := range []bool{false, true} {
 		c := watching(t)

@@ -35,7 +35,7 @@ type leadership struct {
 	compareAt uint64
 	inflight  *inflight   // this member's entries in the log
 	slow      *slowCaches // sent to all members
-	// offers counts how often the leadership was offered to each member.
+	// offers counts how many times the leadership was offered to each member.
 	offers map[uint64]int
 }
 
@@ -128,7 +128,7 @@ func (l *leadership) takeOver(all unanswered) {
 	}
 }
 
-// propose accepts a command from a client, of this member or of another one. Commands reserved for
+// propose accepts a command from a client, of this member or a different one. Commands reserved for
 // the leader's timers are rejected, whichever member sends them (T1).
 func (l *leadership) propose(p *Proposal) {
 	if fsm.Internal(p.Command) {

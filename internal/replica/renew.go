@@ -45,7 +45,7 @@ func (r *Replica) Renew(n Renewal) {
 	r.relay.asks.renew(n)
 }
 
-// renew is Renew at the leader, for a client of this member or of another one.
+// renew is Renew at the leader, for a client of this member or a different one.
 func (l *leadership) renew(n Renewal) {
 	if !l.m.primary { // an entry of this term is about to be applied
 		l.parked.add(n)

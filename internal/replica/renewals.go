@@ -55,7 +55,7 @@ func (o *output) noGroups(b *Renewals) {
 	}
 }
 
-// renewAll is RenewAll at the leader, for a client of this member or of another one.
+// renewAll is RenewAll at the leader, for a client of this member or a different one.
 func (l *leadership) renewAll(b *Renewals) {
 	if !l.m.primary { // an entry of this term is about to be applied
 		l.early = append(l.early, b)

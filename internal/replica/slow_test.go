@@ -26,8 +26,8 @@ func (c *cluster) wantSlow(when, want string) {
 	}
 }
 
-// Every member, also a learner, knows the slow caches: from when they are late until they answer or
-// their leases end.
+// Every member, including learners, knows the slow caches, from the moment they are late until they
+// answer or their leases end.
 func TestSlowCachesAreReplicated(t *testing.T) {
 	c := caching(t)
 	c.pass(1000)

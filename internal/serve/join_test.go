@@ -113,7 +113,7 @@ type attempt struct {
 	log     bytes.Buffer
 }
 
-// newAttempt returns one that was given these flags besides --join.
+// newAttempt returns an attempt that was given these flags in addition to --join.
 func newAttempt(t *testing.T, c *fakeCluster, args ...string) *attempt {
 	t.Helper()
 	f := newFlags()

@@ -46,9 +46,9 @@ type Wanted struct {
 
 // Inspect passes every record of a stopped member's data directory to visit, in this order: damage
 // of the log, single records, the snapshot's chunks, the log's entries. It changes nothing, and
-// prevents others from opening the directory meanwhile. It reads everything intact, even after
-// damage. The error is ErrLocked if the directory is in use, ErrForeign if it is not a member's, or
-// the first error of visit, after which Inspect returns.
+// prevents others from opening the directory in the meantime. It reads everything intact, even
+// after damage. The error is ErrLocked if the directory is in use, ErrForeign if it is not a
+// member's, or the first error of visit, after which Inspect returns.
 func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	d, err := newDisk(cfg)
 	if err != nil {

@@ -12,8 +12,7 @@ type Peers struct {
 	// member is not a founder. Until then it takes no part in the cluster.
 	Assembled bool
 
-	// Claimed means that a member of another cluster considers this one a member of its own
-	// cluster.
+	// Claimed means that a member of another cluster considers this one a member of that cluster.
 	Claimed bool
 
 	// Incarnations holds the incarnation of each member that this one has been in contact with, by

@@ -15,7 +15,7 @@ import (
 // of a member depends on it.
 const runFile = "run.json"
 
-// Run is one run of a member. It has a file of its own, because an open data directory cannot be
+// Run is one run of a member. It has its own file, because an open data directory cannot be
 // read by another process.
 type Run struct {
 	Cluster    string   `json:"cluster"` // in hexadecimal, as in all output for people, like Member

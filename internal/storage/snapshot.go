@@ -38,7 +38,7 @@ func chunkSum(index, number uint64, chunk []byte) uint32 {
 }
 
 // A SnapshotWriter writes a snapshot to a file next to the log. It is not safe for concurrent use,
-// but other methods of Disk may run meanwhile. End it with Commit or Abort.
+// but other methods of Disk may run in the meantime. End it with Commit or Abort.
 type SnapshotWriter struct {
 	d        *Disk
 	manifest manifest

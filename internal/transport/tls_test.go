@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// secrets are the two configurations of a member with a certificate of its own
-// that believes only what trusted names; "" is itself, "nobody" is no check.
+// secrets are the two configurations of a member that has its own certificate and trusts only the
+// certificates in trusted; "" trusts itself, "nobody" disables the check.
 func secrets(t *testing.T, trusted string) (o options, file string) {
 	t.Helper()
 	made, err := listen.TLS{Auto: true}.SelfSigned(t.TempDir(), nil)

@@ -139,7 +139,7 @@ func TestProofThroughMiddle(t *testing.T) {
 	}
 }
 
-// relay ends the TLS of its clients, and copies to and from a TLS connection of its own.
+// relay ends the TLS of its clients, and copies to and from its own TLS connection.
 func relay(t *testing.T, to string) url.URL {
 	t.Helper()
 	own, _ := secrets(t, "nobody")

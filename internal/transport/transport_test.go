@@ -316,7 +316,7 @@ func testCorrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	// Under an ID of its own: a's link would open a newer stream at once.
+	// Under its own ID: a's link would open a newer stream at once.
 	damaged := start(t, 3, options{})
 	stream, _, err := damaged.greet(t.Context(), s, hello{to: 2}, &messagesDesc)
 	if err != nil {

@@ -2,7 +2,7 @@ package version
 
 import "testing"
 
-// Each cluster version has a name of its own, by which it is found again; other names are of none.
+// Each cluster version has its own name, by which it is found again; other names are of none.
 func TestNames(t *testing.T) {
 	for v := Oldest; v <= Newest; v++ {
 		for _, text := range []string{Name(v), "v" + Name(v), Semantic(v), Name(v) + ".7"} {

@@ -74,7 +74,7 @@ type Options struct {
 	Watches int64
 }
 
-// watchCost is the memory of a watch, besides its keys.
+// watchCost is the memory of a watch, excluding its keys.
 const watchCost = 1 << 10
 
 // Hub distributes published events to the watchers of its streams. Create one with New. All methods
@@ -146,7 +146,7 @@ func (h *Hub[E]) Publish(rev int64, events []E) {
 		events = nil
 	}
 	h.back.add(rev, events)
-	// A watcher may have started to wait for rev meanwhile, after a distribution without it.
+	// A watcher may have started to wait for rev in the meantime, after a distribution without it.
 	if wanted || h.Wanted() {
 		h.signal()
 	}

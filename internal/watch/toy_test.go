@@ -96,7 +96,7 @@ type store struct {
 	cur atomic.Pointer[view]
 	hub *Hub[*event]
 	// shown, if set, is called once, when a view was taken and before it is
-	// used: what a writer does meanwhile.
+	// used: what a writer does in the meantime.
 	shown func()
 }
 

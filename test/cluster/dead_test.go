@@ -15,7 +15,7 @@ import (
 const (
 	deadTTL = 8 * time.Second
 
-	// lateness is how late a dead holder's lease may end, besides the time without a leader.
+	// lateness is how late a dead holder's lease may end, not counting the time without a leader.
 	lateness = 500 * time.Millisecond
 
 	// scheduling allows for a busy machine; it is not a promise of the service. The measured value

@@ -75,7 +75,7 @@ func (x *contender) run(ctx context.Context) {
 	}
 }
 
-// turn takes the lock once, with a lease of its own.
+// turn takes the lock once, with its own lease.
 func (x *contender) turn(ctx context.Context) error {
 	v := newValidity()
 	id, err := v.grant(ctx, x.c, lockTTL)

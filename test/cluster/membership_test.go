@@ -163,7 +163,7 @@ func TestMembership(t *testing.T) {
 	stop()
 }
 
-// checkLearner starts and promotes a learner, and checks what is refused meanwhile.
+// checkLearner starts and promotes a learner, and checks what is refused in the meantime.
 func checkLearner(t *testing.T, c *cluster, learner *member) {
 	t.Helper()
 	id := uint64(0)

@@ -109,7 +109,7 @@ func (m *member) has(key, value string) {
 	}
 }
 
-// kept returns the old directory, which must exist beside the current one.
+// kept returns the old directory, which must exist next to the current one.
 func (m *member) kept() string {
 	m.t.Helper()
 	found, err := filepath.Glob(m.data + ".before-recovery-*")

@@ -200,8 +200,8 @@ func (w *worker) lease(ctx context.Context) {
 	}
 }
 
-// validity is until when a holder may rely on a lease by its own clock: a TTL after it sent the
-// last acknowledged renewal.
+// validity is the time until which a holder may rely on a lease by its own clock: a TTL after it
+// sent the last acknowledged renewal.
 type validity struct {
 	mu    sync.Mutex
 	until time.Duration

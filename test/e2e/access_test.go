@@ -36,7 +36,7 @@ func TestAccessInTenMinutes(t *testing.T) {
 	at.wants("leasehold put k v", "OK")
 }
 
-// shell runs lines with a member of its own, in a directory with a program that makes a backup.
+// shell runs lines with its own member, in a directory with a program that makes a backup.
 type shell struct {
 	t   *testing.T
 	dir string

@@ -78,7 +78,7 @@ func TestRecoverQuota(t *testing.T) {
 	if _, err := m.command("del", "k/", "--prefix"); err != nil {
 		t.Fatal(err)
 	}
-	m.recovers(0, []string{"--yes"}) // the alarm may have gone meanwhile
+	m.recovers(0, []string{"--yes"}) // the alarm may have gone in the meantime
 	m.recovers(0, nil, "nothing to recover")
 }
 

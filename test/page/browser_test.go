@@ -30,7 +30,7 @@ var browser struct {
 // startBrowser starts the browser, once.
 func startBrowser() { browser.ctx, browser.end, browser.err = newBrowser() }
 
-// newBrowser starts a browser. What it returns besides an error ends it.
+// newBrowser starts a browser. The function that it returns ends it.
 func newBrowser(more ...chromedp.ExecAllocatorOption) (context.Context, context.CancelFunc, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.NoSandbox, // the tests may be root's, in a container
@@ -58,7 +58,7 @@ type tab struct {
 	faults []string
 }
 
-// open opens a page in a tab of its own. What the page keeps, it keeps for the tab.
+// open opens a page in its own tab. What the page keeps, it keeps for the tab.
 func open(t *testing.T, url string, before ...chromedp.Action) *tab {
 	t.Helper()
 	browser.once.Do(startBrowser)

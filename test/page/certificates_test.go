@@ -138,7 +138,7 @@ exec unshare --user --map-root-user --mount sh -c '
   cp "$0" /etc/chromium/policies/managed/ && exec "$@"' %s %s "$@"
 `
 
-// browserOf starts a browser with a home directory of its own, which shows the certificate that it
+// browserOf starts a browser with its own home directory, which shows the certificate that it
 // has to any site that demands one.
 func browserOf(t *testing.T, home string) context.Context {
 	t.Helper()

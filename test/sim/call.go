@@ -21,7 +21,7 @@ type call struct {
 	token uint64
 	// If beside is set, the call renews a lease that its keeper does not keep alive.
 	beside bool
-	// stream carries the call; nil for a connection of its own.
+	// stream carries the call; nil for its own connection.
 	stream *stream
 	// by is the state of the users and roles that admitted it, if any.
 	by       *access.State

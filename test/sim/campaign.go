@@ -199,7 +199,7 @@ func (c *Campaign) String() string {
 	return b.String()
 }
 
-// Coverage lists how often each fault and event was seen, rarest first.
+// Coverage lists how many times each fault and event was seen, rarest first.
 func (c *Campaign) Coverage() string {
 	names := slices.SortedFunc(maps.Keys(c.Seen), func(a, b string) int {
 		return cmp.Or(cmp.Compare(c.Seen[a], c.Seen[b]), cmp.Compare(a, b))

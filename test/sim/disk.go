@@ -120,7 +120,7 @@ func (d *disk) finish(at Time, incarnation int) {
 		if d.incarnation != incarnation {
 			return
 		}
-		if d.stuck > d.w.now { // it got stuck meanwhile
+		if d.stuck > d.w.now { // it got stuck in the meantime
 			d.finish(d.stuck, incarnation)
 			return
 		}

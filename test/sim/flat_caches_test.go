@@ -65,7 +65,7 @@ func write(b *testing.B, d *directory.Directory, key string) (dropped int) {
 	return dropped
 }
 
-// flatCaches has operations beside caches.
+// flatCaches has operations in the presence of caches.
 var flatCaches = []flatRow{
 	{name: "caches-of-a-range/open-and-release", make: func(_ *testing.B, n int) func(int) int {
 		d := newDirectory(n)

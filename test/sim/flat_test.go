@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// few and many are the numbers of objects beside which operations are measured.
+// few and many are the numbers of objects that exist while operations are measured.
 const few, many = 1_000, 100_000
 
 // flatRow is an operation beside many objects of a kind.

@@ -356,7 +356,7 @@ func (o *oracle) publishedEvents(member, last uint64, all fsm.LeaseEvents) uint6
 	return last
 }
 
-// followOrphans records which orphans exist and since when.
+// followOrphans records which orphans exist, and when each appeared.
 func (o *oracle) followOrphans() {
 	for _, h := range o.machine.TakeHolds() {
 		_, is := o.machine.Orphan(h.Token)

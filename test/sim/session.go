@@ -307,7 +307,7 @@ func (t *thread) renewBeside(s *session) {
 func (t *thread) revoke(s *session) {
 	s.end()
 	r := &fsm.Revoke{ID: s.terms.ID, Token: s.token, By: "holder"}
-	if s.bare && s.terms.Name == "" { // one with a name may have been resumed meanwhile
+	if s.bare && s.terms.Name == "" { // one with a name may have been resumed in the meantime
 		r.Token = 0
 	}
 	if s.terms.Name != "" && t.c.w.chance(2) {

@@ -55,7 +55,7 @@ func (p *process) ask(id uint64) {
 				}
 				w.cover["process answered"]++
 				p.deliver(func() {
-					// The process itself measures, and may be paused meanwhile.
+					// The process itself measures, and may be paused in the meantime.
 					p.r.Answered(id, lease.TTL((max(w.now, p.frozen)-began)/Millisecond)+1)
 				})
 			})

@@ -16,7 +16,7 @@ type StaleLeader struct {
 	Period   Time
 }
 
-// drawStaleLeader draws these faults for some runs, from a random source of its own, so that the
+// drawStaleLeader draws these faults for some runs, from its own random source, so that the
 // other runs do not change.
 func (w *world) drawStaleLeader() {
 	r := w.source(0xc0)

@@ -18,7 +18,7 @@ type stepState struct {
 	ahead  []shell.Do // the next actions, if known already
 	within bool       // in the middle of a step
 	taken  Time       // when the step took the mail
-	rung   bool       // it was woken meanwhile
+	rung   bool       // it was woken in the meantime
 	spread bool       // the hub has something to distribute
 	worked int        // number of steps so far
 	// delaying is set while commands are in the commit delay, which ends soon.

@@ -180,7 +180,7 @@ type Primacy struct {
 // Primary waits until this node is the primary. It fails as soon as the node's lease ends (T16,
 // T17).
 //
-// The role has a lease of its own, because fencing tokens must increase from one primary to the
+// The role has its own lease, because fencing tokens must increase from one primary to the
 // next, and the next node may have joined before this one.
 func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 	ctx, cancel := tries.Both(ctx, n.lease.Context())

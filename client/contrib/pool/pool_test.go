@@ -42,7 +42,7 @@ func TestPool(t *testing.T) {
 			err, pool.ErrExists) {
 			t.Errorf("Create with another Spec: %v", err)
 		}
-		// A key that belongs to no ID, which somebody else created, does no harm.
+		// A key that belongs to no ID, created by a different program, does no harm.
 		if _, err := c.Put(ctx, store.Put{Key: "p/held/"}); err != nil {
 			t.Fatal(err)
 		}

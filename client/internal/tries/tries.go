@@ -18,7 +18,7 @@ import (
 // Backoff is how long a loop waits between attempts: longer each time, up to half a second.
 type Backoff struct{ tries int }
 
-// Wait waits for the next attempt, or returns the reason why there is none.
+// Wait waits for the next attempt, or returns the reason why no attempt remains.
 func (p *Backoff) Wait(ctx context.Context) error {
 	d := backoff.Delay(p.tries, 5*time.Millisecond, 500*time.Millisecond)
 	p.tries++
@@ -66,7 +66,8 @@ type Change struct {
 	Unsure bool
 }
 
-// Again waits for the next attempt after a failed one, or returns the reason why there is none.
+// Again waits for the next attempt after a failed one, or returns the reason why no attempt
+// remains.
 func (c *Change) Again(ctx context.Context, err error) error {
 	if Unsure(ctx, err) {
 		c.Unsure = true
@@ -111,7 +112,7 @@ func ReadAll(
 		page, err := c.Range(ctx, r)
 		switch {
 		case errors.Is(err, client.ErrCompacted) && r.Revision != first.Revision:
-			// The revision was compacted meanwhile: start over with a new one.
+			// The revision was compacted in the meantime: start over with a new one.
 			r, kvs = first, nil
 			if err := p.Wait(ctx); err != nil {
 				return nil, 0, err

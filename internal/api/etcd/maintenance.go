@@ -30,7 +30,7 @@ type maintenanceService struct {
 }
 
 // maxSnapshots bounds the snapshots that are sent at a time. Each encodes the whole state, and
-// keeps the old versions of changed data in memory meanwhile.
+// keeps the old versions of changed data in memory until then.
 const maxSnapshots = 4
 
 var errSnapshots = status.Errorf(codes.ResourceExhausted, "leasehold: this member is already "+

@@ -107,7 +107,7 @@ func (q *queue) enter(
 }
 
 // head waits until the ticket is at the head of its queue and returns the header as of then. If the
-// ticket's key is deleted meanwhile, as happens with its lease, it returns errExpired at once
+// ticket's key is deleted in the meantime, as happens with its lease, it returns errExpired at once
 // (T16). On an error it removes the ticket from the queue.
 func (q *queue) head(ctx context.Context, t *ticket) (*pb.ResponseHeader, error) {
 	h, err := q.wait(ctx, t)

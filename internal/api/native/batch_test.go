@@ -225,7 +225,7 @@ func TestHastyRenewal(t *testing.T) {
 }
 
 // A stream reports why a lease is gone even if that must be looked up, and answers the message's
-// other renewals meanwhile.
+// other renewals in the meantime.
 func TestLostLeaseReason(t *testing.T) {
 	onStream(t, func(b *bench) {
 		renew := func(id uint64) *pb.Request {

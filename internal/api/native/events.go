@@ -29,7 +29,7 @@ func (s *leases) Events(r *pb.EventsRequest, out pb.LeaseService_EventsServer) e
 }
 
 // events sends lease events until the context ends, the member stops, or send returns an error.
-// send may block: events do not queue up meanwhile.
+// send may block: events do not queue up in the meantime.
 func (s *leases) events(
 	ctx context.Context, r *pb.EventsRequest, send func(*pb.EventsResponse) error,
 ) error {
@@ -150,7 +150,7 @@ func (e *events) pass(ctx context.Context) error {
 			return err
 		}
 		if e.expiring != nil {
-			// This comes first: a silent lease may have ended since, but not the other way round.
+			// This comes first: a silent lease may have ended since, but not vice versa.
 			if err := e.expiring.follow(ctx, v); err != nil {
 				return err
 			}

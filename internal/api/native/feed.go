@@ -157,7 +157,7 @@ func (t *stream) hasEnded(r *pb.Response) bool { return !r.More && !t.leave(r.Id
 // maxFollowing bounds the requests for lease events of a stream.
 const maxFollowing = 64
 
-// follow serves a request for lease events on a goroutine of its own. It makes a response when the
+// follow serves a request for lease events on its own goroutine. It makes a response when the
 // one before has been sent.
 func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 	t.mu.Lock()

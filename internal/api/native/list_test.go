@@ -15,7 +15,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// A page has as many keys and bytes as fit into a message. A larger lease gets a page of its own.
+// A page has as many keys and bytes as fit into a message. A larger lease gets its own page.
 func TestPageBounds(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})

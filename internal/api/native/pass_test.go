@@ -163,7 +163,7 @@ type contextStream struct {
 func (s contextStream) Context() context.Context { return s.ctx }
 
 // A response with many keys is not built before the connection has memory for it, and renewals
-// overtake it meanwhile.
+// overtake it in the meantime.
 func TestManyKeysAskForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := listen.NewAnswers(slog.New(slog.DiscardHandler))

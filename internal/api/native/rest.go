@@ -204,7 +204,7 @@ func (p *pauses) wait(s *store, empty, leader, changed <-chan struct{}) {
 		list := slices.Collect(maps.Keys(p.streams))
 		p.mu.Unlock()
 		for i, t := range list {
-			t.waker.wake() // one that was resumed meanwhile just checks once more
+			t.waker.wake() // one that was resumed in the meantime just checks once more
 			if i%herd == herd-1 {
 				runtime.Gosched()
 			}

@@ -102,7 +102,7 @@ func (t *stream) say() (over bool, err error) {
 		return true, err
 	}
 	if more {
-		t.waker.wake() // first come the outcomes that have arrived meanwhile
+		t.waker.wake() // first come the outcomes that have arrived in the meantime
 	}
 	if isDue {
 		t.lookNow(time.Now())

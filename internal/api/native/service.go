@@ -41,7 +41,7 @@ type Options struct {
 	GuardStream intercept.Stream
 	// Admit rejects a request on a stream if its caller exceeds its rate. Nil rejects none.
 	Admit func(context.Context) error
-	// Renewals bounds the cost of one principal's renewals. Nil means a bound of its own.
+	// Renewals bounds the cost of one principal's renewals. Nil means a separate bound.
 	Renewals *api.Renewals
 	// Panics turns a panic into an error of the call. With nil, a panic ends the process.
 	Panics *listen.Panics

@@ -279,7 +279,7 @@ func TestDeadlineOfCall(t *testing.T) {
 }
 
 // A grant whose ID is in use takes another step, to find the holder. It is still answered by its
-// deadline, and can be canceled meanwhile.
+// deadline, and can be canceled in the meantime.
 func TestGrantFindsHolder(t *testing.T) {
 	grant := func(id uint64, timeout int64) *pb.Request {
 		return &pb.Request{Id: id, TimeoutMs: timeout, Body: &pb.Request_Grant{

@@ -25,7 +25,7 @@ func (s *Slow) now() time.Time {
 	return time.Now()
 }
 
-// ended ends the timing of an answered request, if there is any.
+// ended ends the timing of an answered request, if it has one.
 func (t *stream) ended(q *request, now time.Time) {
 	x := q.trace
 	if x == nil && q.kind != "" && now.Sub(q.begun) >= t.o.Slow.After {

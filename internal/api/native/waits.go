@@ -268,7 +268,7 @@ func askOf(a *pb.Wait) (*waitqueue.Ask, error) {
 }
 
 // firstOutcome makes the response to a transaction, which starts to wait if its conditions held. If
-// the request was canceled meanwhile, its last response follows.
+// the request was canceled in the meantime, its last response follows.
 func (t *stream) firstOutcome(q *request, v *fsm.View) *pb.Response {
 	if !t.isOpen(q.id) {
 		return nil

@@ -308,8 +308,8 @@ func TestWaitRefused(t *testing.T) {
 	})
 }
 
-// A waiter that asks again for a key that is gone, or was put again meanwhile, learns what deleted
-// its key, or that this is unknown.
+// A waiter that asks again for a key that is gone, or was put again in the meantime, learns what
+// deleted its key, or that this is unknown.
 func TestWaitAgain(t *testing.T) {
 	onLine(t, func(b *bench) {
 		ticket := wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)

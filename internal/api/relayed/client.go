@@ -26,7 +26,7 @@ type client struct {
 }
 
 // enterLocked adds a call to those of the connection with an address. If the address does not
-// identify a connection, as with a Unix socket, the call counts as a connection of its own.
+// identify a connection, as with a Unix socket, the call counts as a separate connection.
 func (r *relay) enterLocked(c *channel.Channel, at string) *client {
 	key := at
 	if _, _, err := net.SplitHostPort(at); err != nil {

@@ -248,7 +248,7 @@ func (d *decoder) Decode(v any) error {
 func findUnknown(m protoreflect.MessageDescriptor, text json.RawMessage) *unknownFieldError {
 	var fields map[string]json.RawMessage
 	if strings.HasPrefix(string(m.FullName()), "google.") || json.Unmarshal(text, &fields) != nil {
-		return nil // it has a JSON form of its own, or is not an object
+		return nil // it has its own JSON form, or is not an object
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		f := m.Fields().ByJSONName(name)

@@ -84,7 +84,7 @@ type Options struct {
 	// GRPC serves the gRPC requests of TLS clients that offer HTTP/1.1 as well as HTTP/2, whose
 	// connections go to the HTTP server. It is the *grpc.Server.
 	GRPC http.Handler
-	// Requests tracks incomplete requests. Default: a tracker of its own.
+	// Requests tracks incomplete requests. Default: its own tracker.
 	Requests *listen.Requests
 	// UI answers "/ui" and everything below "/ui/": the page for browsers.
 	UI http.Handler

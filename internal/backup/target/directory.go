@@ -152,7 +152,7 @@ func (d *directory) List(ctx context.Context) ([]backup.Object, error) {
 		for _, e := range entries {
 			info, err := e.Info()
 			if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-				continue // removed meanwhile, or not an object of ours
+				continue // removed in the meantime, or not an object of ours
 			}
 			if err != nil {
 				return nil, err

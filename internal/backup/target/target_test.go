@@ -513,7 +513,7 @@ type hanging struct {
 
 func (h *hanging) Put(context.Context, Content) error { <-h.until; return nil }
 
-// A file system that does not return holds up nobody, and is left alone once some calls hang.
+// A file system that does not respond blocks no caller, and is left alone once some calls hang.
 func TestHanging(t *testing.T) {
 	t.Parallel()
 	h := &hanging{newDirectory(t.TempDir()), make(chan struct{})}

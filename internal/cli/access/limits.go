@@ -28,7 +28,7 @@ func limitName(r pb.Limit_Resource) string {
 	return strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 }
 
-// Values of the flags besides numbers.
+// Values of the flags other than numbers.
 const (
 	noLimit    = "none"
 	unsetLimit = "unset"

@@ -23,7 +23,7 @@ import (
 )
 
 // OpenNative returns the client for a command that keeps leases alive. Unlike Open's, it uses
-// leasehold.v1, over one stream, and tracks until when its leases are valid.
+// leasehold.v1, over one stream, and tracks how long its leases are valid.
 func (a *App) OpenNative() (*client.Client, error) {
 	spec, err := a.Prepare()
 	if err != nil {

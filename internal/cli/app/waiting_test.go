@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A waiting command shows the holder, since when it has held at least, and how many waiters are
+// A waiting command shows the holder, how long it has held at least, and how many waiters are
 // ahead. Text from other clients is escaped and truncated to the line, and warnings get separate
 // lines. Nothing is printed in the first second, and nothing remains at the end.
 func TestWaitingMessages(t *testing.T) {

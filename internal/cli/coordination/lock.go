@@ -38,7 +38,7 @@ type post interface {
 	Revision() int64
 }
 
-// acquire waits for a lock, or to win an election, on a lease of its own.
+// acquire waits for a lock, or to win an election, on its own lease.
 func (a commands) acquire(
 	ctx context.Context, c *client.Client, f *claim,
 ) (post, *client.Lease, error) {

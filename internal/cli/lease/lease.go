@@ -93,7 +93,7 @@ func (a commands) eachLease(
 }
 
 // leaseID resolves a lease's name to its ID. The command then acts on this lease, even if another
-// one gets the name meanwhile.
+// one gets the name in the meantime.
 func leaseID(
 	ctx context.Context, c *clientv3.Client, r *pb.LeaseRef,
 ) (clientv3.LeaseID, error) {

@@ -150,7 +150,7 @@ func (l *Logins) LogIn(ctx context.Context, user, password string) (string, erro
 		now := l.member.View()
 		if known, ok := (users{now}).Hash(user); !ok || !bytes.Equal(known, hash) ||
 			!now.Access.Enabled() {
-			continue // the password has changed meanwhile
+			continue // the password has changed in the meantime
 		}
 		return l.tokens.Give(user, users{now})
 	}

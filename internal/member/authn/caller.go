@@ -94,7 +94,7 @@ func (l *Logins) caller(ctx context.Context) (identified, error) {
 			return identified{}, err
 		}
 		if v = l.member.View(); !v.Access.Enabled() {
-			return identified{}, nil // access control was disabled meanwhile
+			return identified{}, nil // access control was disabled in the meantime
 		}
 		if c, err = l.tokens.Check(text, users{v}); err != nil {
 			return identified{}, err

@@ -31,7 +31,7 @@ func newPeers(t *testing.T, view *fsm.View, stop func(error)) *Peers {
 }
 
 // TestClaimIsForgotten: a member that was claimed and is left alone for as long as it might have
-// been a mistake is none: a cluster that claims it later has a fault of its own. One that is
+// been a mistake is none: a cluster that claims it later has its own fault. One that is
 // stopped before has not been left alone. Method: a member with a claim on its disk in a time of
 // its own.
 func TestClaimIsForgotten(t *testing.T) {

@@ -61,7 +61,7 @@ func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 // tokens (T27) continue above all that may have been issued before, however often the backup was
 // restored, unless the wall clock is behind that of earlier restores. Earlier history is compacted.
 //
-// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own, so that it
+// The cluster keeps the ID of the backup's cluster, and gets its own restore ID, so that it
 // cannot write to the previous cluster's backups (server.Config.Backup).
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.CheckBootstrap(); err != nil {

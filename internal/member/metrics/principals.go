@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// principals collects how much of the limited resources principals use, and how often limits
+// principals collects how much of the limited resources principals use, and how many times limits
 // rejected their requests. Every client that reaches the port can read metrics, and each label
 // costs memory in the collecting system. So only the largest principals have labels, as many as the
 // setting allows; all others are combined.
