@@ -193,7 +193,7 @@ func TestLeaseEventsOnce(t *testing.T) {
 	}
 }
 
-// A program is notified once of each slow cache and of its end, also if either happened between
+// A program is notified once of each slow cache and of its end, even if either happened between
 // members: the first response of a stream lists the slow ones.
 func TestLeaseEventsSlowCaches(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {

@@ -200,7 +200,7 @@ func TestLeaderFallsSilent(t *testing.T) {
 	}
 }
 
-// What the client follows continues at the leader also if the old stream breaks during the move and
+// What the client follows continues at the leader even if the old stream breaks during the move and
 // that is noticed late.
 func TestMovesFromBroken(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {

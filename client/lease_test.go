@@ -417,7 +417,7 @@ func TestKeepInVain(t *testing.T) {
 	})
 }
 
-// Changing a map after a call returned does not change what is sent, also if that is late or
+// Changing a map after a call returned does not change what is sent, even if that is late or
 // repeated.
 func TestLabelsAreTheCallers(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {

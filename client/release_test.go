@@ -77,7 +77,7 @@ func TestReleaseAfterContext(t *testing.T) {
 	}
 }
 
-// Lead and Do return the function's result soon after it returned, also if no member answers, and
+// Lead and Do return the function's result soon after it returned, even if no member answers, and
 // at once if the hold was lost.
 func TestLeadReturns(t *testing.T) {
 	const ttl = time.Minute

@@ -132,7 +132,7 @@ func (l *ledger) chance(s *fakeStream, m *pb.ClientMessage, r *pb.Request) {
 	case n < 70:
 		out := l.apply(m, r)
 		l.later(func() { l.reply(s, out) })
-	case n < 80: // also when the stream has broken, and nobody waits any more
+	case n < 80: // even when the stream has broken, and no caller waits any longer
 		l.later(func() { l.reply(s, l.apply(m, r)) })
 	case n < 83:
 		l.apply(m, r)

@@ -85,7 +85,7 @@ func TestTicketsFaults(t *testing.T) {
 	})
 }
 
-// A waiter that was cut off while its key was deleted learns why, also if the key exists again.
+// A waiter that was cut off while its key was deleted learns why, even if the key exists again.
 func TestTicketGoneMeanwhile(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -459,7 +459,7 @@ func TestEnterAndClose(t *testing.T) {
 	}
 }
 
-// If a key disappeared while it was not followed, its deletion is not attributed, also if the
+// If a key disappeared while it was not followed, its deletion is not attributed, even if the
 // member does not know the reason.
 func TestGoneUnseen(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The pages of a listing are those of All, for every size and owner, also with free slots.
+// The pages of a listing are those of All, for every size and owner, even with free slots.
 func TestFirst(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
 	l := New(Config{})

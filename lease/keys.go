@@ -110,7 +110,7 @@ func (a *attachments) detachAll(slot uint32) []string {
 }
 
 // Attach attaches a key to a lease; if the key is attached to another lease, it moves. It returns
-// ErrNotFound, also for a delayed lease, ErrBound, or a *KeyLimitError.
+// ErrNotFound, including for a delayed lease, ErrBound, or a *KeyLimitError.
 //
 // An expiring lease still accepts keys. The log orders the two commands: either the key is deleted
 // with the lease, or the lease is not found (T21).

@@ -188,7 +188,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// T27: drawn tokens and those of leases are one sequence, also in later generations.
+// T27: drawn tokens and those of leases are one sequence, even in later generations.
 func TestDrawToken(t *testing.T) {
 	l := New(Config{})
 	last := mustGrant(t, l, Terms{ID: 1, TTL: 1000}).Token

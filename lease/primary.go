@@ -56,8 +56,8 @@ func (l *Lessor) Recount() {
 // Renew restarts the full TTL of a lease at the current instant. The holder may be notified only
 // after a quorum has confirmed that this member still leads; see also Renewal.Clear. The token is
 // the holder's, or 0 for any: a renewal with the token of an earlier incarnation of the ID renews
-// nothing (T28). It returns ErrNotPrimary, ErrNotFound, also for a delayed lease, or ErrExpiring
-// (T5).
+// nothing (T28). It returns ErrNotPrimary, ErrNotFound, including for a delayed lease, or
+// ErrExpiring (T5).
 func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	if l.tracker == nil {
 		return Renewal{}, ErrNotPrimary

@@ -406,7 +406,7 @@ func (w *walk) step() {
 }
 
 // TestPromises checks L1 and L7 on random walks (T9: with elections every few renewals, silent
-// leases still end), also for holders who change the TTL, hand over, or resume.
+// leases still end), including for holders who change the TTL, hand over, or resume.
 func TestPromises(t *testing.T) {
 	ended, refused, changes := 0, 0, 0
 	for seed := range tier.Seeds(60, 600) {

@@ -9,7 +9,7 @@ import (
 )
 
 // The file has the licences and notices of a library and of its linked packages, and no directory
-// of this machine. A library without a licence is an error, also if it has a notice, or a licence
+// of this machine. A library without a licence is an error, even if it has a notice, or a licence
 // for only one of its packages.
 func TestLicences(t *testing.T) {
 	dir := t.TempDir()

@@ -127,7 +127,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Bins are sorted also if their edges differ by more than 32 bits.
+// Bins are sorted even if their edges differ by more than 32 bits.
 func TestHistogramOrder(t *testing.T) {
 	h, err := NewHistogram([]Bin{{5 * s, 1}, {time.Hour, 2}, {s, 3}})
 	if err != nil {

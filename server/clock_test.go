@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Other goroutines read the instant at which the core is, also after boot time went back.
+// Other goroutines read the instant at which the core is, even after boot time went back.
 func TestClockOfAll(t *testing.T) { virtual.Test(t, testClockOfAll) }
 
 func testClockOfAll(t *testing.T) {

@@ -336,7 +336,7 @@ func testBrokenSnapshotStream(t *testing.T) {
 	}
 }
 
-// A member joins as a learner, receives the state, and is promoted, also if it was stopped before
+// A member joins as a learner, receives the state, and is promoted, even if it was stopped before
 // it had any state.
 func TestJoin(t *testing.T) { virtual.Test(t, testJoin) }
 

@@ -65,7 +65,7 @@ func (f *follower) sees(want pb.LeaseEvent_Kind, id int64) *pb.LeaseEvent {
 }
 
 // Every member sends the same events with the same numbers, over both kinds of request. A client
-// can continue at another member, also at one that was away.
+// can continue at another member, including at one that was away.
 func TestEventsEverywhere(t *testing.T) { virtual.Test(t, testEventsEverywhere) }
 
 func testEventsEverywhere(t *testing.T) {

@@ -271,7 +271,7 @@ func testCertificateIsNoLogin(t *testing.T) {
 	}
 }
 
-// A token is valid at all members at once, also after its issuer restarted. It becomes invalid when
+// A token is valid at all members at once, even after its issuer restarted. It becomes invalid when
 // the password changes, when access control is disabled, and when its issuer issues others after a
 // restart.
 func TestTokenCounts(t *testing.T) { virtual.Test(t, testTokenCounts) }

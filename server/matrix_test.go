@@ -277,7 +277,7 @@ func (m *tested) resumed(
 }
 
 // T22 in a cluster: every request of the descriptors, by every user and every path, is decided at a
-// follower as by a single member; also when a client resumes its session on another connection, and
+// follower as by a single member; even when a client resumes its session on another connection, and
 // through a relay. Nobody acts in another's session or with the relay's permissions.
 func TestMatrixThroughFollower(t *testing.T) { virtual.Test(t, testMatrixThroughFollower) }
 

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// History is compacted when the quota is used up, also if leases take most of it.
+// History is compacted when the quota is used up, even if leases take most of it.
 func TestReliefBesideLeases(t *testing.T) { virtual.Test(t, testReliefBesideLeases) }
 
 func testReliefBesideLeases(t *testing.T) {

@@ -198,7 +198,7 @@ func testSnapshotOfLowerVersion(t *testing.T) {
 	}
 }
 
-// The log of an earlier version is dropped also if a snapshot that would keep it is due at the same
+// The log of an earlier version is dropped even if a snapshot that would keep it is due at the same
 // time.
 func TestLowerVersionGoesFirst(t *testing.T) { virtual.Test(t, testLowerVersionGoesFirst) }
 

@@ -208,7 +208,7 @@ func (q *Queue) tryDead(
 	ctx context.Context, id string, then func(payload []byte) []store.Op,
 ) (done bool, err error) {
 	r, err := q.c.Range(ctx, store.Range{Key: q.dead(id)})
-	if len(r.KVs) == 0 { // also after an error
+	if len(r.KVs) == 0 { // even after an error
 		return false, err
 	}
 	t, err := q.c.Txn(ctx, store.Txn{

@@ -17,7 +17,7 @@ func main() {
 		return
 	}
 	p := app.OS()
-	p.Program = "/proc/self/exe" // also after an upgrade has replaced the file
+	p.Program = "/proc/self/exe" // even after an upgrade has replaced the file
 	p.Args = serve.Args(os.Args)
 	os.Exit(cli.Main(p, serve.Command(), serve.RelayCommand(), serve.InitCommand(),
 		serve.DevCommand(), serve.ConfigCommand(), serve.DoctorCommand(), serve.SnapshotCommand(),

@@ -5,7 +5,7 @@
 // paused, or whose clock jumped, continues to work at the same time as its successor until it
 // notices. With a [Lock]
 //
-//   - nobody can lead before the leader's lease has ended, which the cluster decides;
+//   - no candidate can lead before the leader's lease has ended, which the cluster decides;
 //   - the context of a leader's work ends before that, by the leader's own clock: see
 //     [Lock.Callbacks] and, for controller-runtime, [Lock.Start];
 //   - each leader has a fencing token that is larger than those of all earlier leaders: see

@@ -644,7 +644,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// What waits to be sent counts until it is sent, also if the channel ends before.
+// What waits to be sent counts until it is sent, even if the channel ends before.
 func TestCountUnsent(t *testing.T) {
 	l := New(nil, 1<<20, nil)
 	c := open(t, l, "m")

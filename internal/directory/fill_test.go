@@ -44,7 +44,7 @@ func touches(keys ...string) *Write {
 	return w
 }
 
-// C1: a cache may not fill a range whose invalidation is pending, also if the write was abandoned:
+// C1: a cache may not fill a range whose invalidation is pending, even if the write was abandoned:
 // the coming acknowledgement would be taken for that of the new copy.
 func TestPendingIsNotFilled(t *testing.T) {
 	d := opened(Limits{})

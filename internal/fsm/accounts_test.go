@@ -181,11 +181,11 @@ func unlimited(t *testing.T, m *Machine) *Machine {
 	return m
 }
 
-// What each principal has is counted exactly, also after a snapshot and a compaction; nobody
-// exceeds a limit, and nobody within the limits is refused. Random commands of four principals
-// under random limits are compared with a model that looks at all versions and leases. A refused
-// command is applied to the same state without limits, where it must exceed one. Ranges are deleted
-// ahead, a key at a time.
+// What each principal has is counted exactly, even after a snapshot and a compaction; no principal
+// exceeds a limit, and none within the limits is refused. Random commands of four principals under
+// random limits are compared with a model that looks at all versions and leases. A refused command
+// is applied to the same state without limits, where it must exceed one. Ranges are deleted ahead,
+// a key at a time.
 func TestAccountsAgainstModel(t *testing.T) {
 	refusals, parts := 0, 0
 	for seed := range uint64(tier.Budget(20, 60)) {

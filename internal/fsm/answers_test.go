@@ -59,7 +59,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// A member that starts from a snapshot keeps all sessions that the others have, also if the quota
+// A member that starts from a snapshot keeps all sessions that the others have, even if the quota
 // has become too small for them since their last use.
 func TestSnapshotKeepsSessionsUnderASmallerQuota(t *testing.T) {
 	m := New(Config{})

@@ -181,8 +181,8 @@ func TestRestoreBackupDropsSessions(t *testing.T) {
 }
 
 // Random commands, each sent several times and out of order, have the effect of being done once,
-// and all copies get one answer; on every member, also one restored from a snapshot in the middle
-// (S3).
+// and all copies get one answer; on every member, including one restored from a snapshot in the
+// middle (S3).
 func TestOnceRandom(t *testing.T) {
 	for seed := range uint64(tier.Budget(15, 40)) {
 		rng := rand.New(rand.NewPCG(seed, 7))

@@ -235,7 +235,7 @@ func TestHoldsAreBounded(t *testing.T) {
 }
 
 // The leases of one owner hold a bounded part of the total, and so do those without an owner. What
-// its leases give up it may hold again, also after a restart.
+// its leases give up it may hold again, even after a restart.
 func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 	for _, owner := range []string{"ann", ""} {
 		m := New(Config{})

@@ -61,7 +61,7 @@ func TestOrphanOutlivesLease(t *testing.T) {
 	}
 }
 
-// A primary knows when the time of an orphan ends: when its lease would have expired, also after a
+// A primary knows when the time of an orphan ends: when its lease would have expired, even after a
 // hand-over.
 func TestOrphanKnowsItsEnd(t *testing.T) {
 	m := New(Config{})

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// A transaction that reads the keys too often, also in conditions or nested, is refused at apply
+// A transaction that reads the keys too often, even in conditions or nested, is refused at apply
 // and changes nothing; a replay of the log does the same.
 func TestTxnTooLarge(t *testing.T) {
 	all := func() Op { return Op{Range: &Range{End: "\x00", Key: "\x00"}} }

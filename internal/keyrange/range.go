@@ -31,7 +31,7 @@ func (r Range) Overlaps(o Range) bool {
 // Reaches reports whether a key is in the range or before it.
 func (r Range) Reaches(key string) bool {
 	switch {
-	case len(r.End) > 1: // the usual case, also in the search for watchers of a key
+	case len(r.End) > 1: // the usual case, including the search for watchers of a key
 		return key < r.End
 	case r.End == "":
 		return key <= r.Key

@@ -72,7 +72,7 @@ func checkStrangers(t *testing.T, all *Requests, want int) {
 }
 
 // A stranger may have a few concurrent calls, and all strangers together some more. A client with a
-// login has no such limit, also if its login is recognised later.
+// login has no such limit, even if its login is recognised later.
 func TestStrangerCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()

@@ -175,8 +175,8 @@ func keyPair(cert, key string) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// verify runs after the chain was verified and, unlike VerifyPeerCertificate, also for resumed
-// sessions: a certificate revoked meanwhile must not resume.
+// verify runs after the chain was verified and, unlike VerifyPeerCertificate, is also called for
+// resumed sessions: a certificate revoked meanwhile must not resume.
 func (t TLS) verify(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return nil

@@ -80,8 +80,8 @@ func TestRightLoginsAreFree(t *testing.T) {
 	}
 }
 
-// A stranger at one address cannot keep a user out who comes from another, also one at which it
-// never was.
+// A stranger at one address cannot lock out a user at a different address, including one at which
+// it never was.
 func TestStrangerLocksNobodyOut(t *testing.T) {
 	g := newGuarded(t, 4)
 	for range 1003 {

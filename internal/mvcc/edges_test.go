@@ -134,7 +134,7 @@ func TestPutSize(t *testing.T) {
 	}
 }
 
-// Only a read of the past visits deleted keys, also in a transaction.
+// Only a read of the past visits deleted keys, even in a transaction.
 func TestVisitsInTxn(t *testing.T) {
 	s := filledWith(4, 1)
 	past := s.Revision()

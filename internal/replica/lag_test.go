@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// The lag of a dead member grows, also at a new leader that never heard from it. A member that
+// The lag of a dead member grows, including at a new leader that never heard from it. A member that
 // keeps up has no lag.
 func TestLags(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)

@@ -19,8 +19,8 @@ import (
 
 func text(c server.Config) string { return fmt.Sprintf("%+v", c) }
 
-// Reloading the file applies level and format of the log at once, also for existing loggers, and
-// names settings that need a restart. A file with a mistake changes nothing. Flags still take
+// Reloading the file applies level and format of the log at once, including for existing loggers,
+// and names settings that need a restart. A file with a mistake changes nothing. Flags still take
 // precedence.
 func TestReload(t *testing.T) {
 	path := file(t, "log-level: info\nname: a\n")

@@ -118,7 +118,7 @@ func TestMemlogFreesEntries(t *testing.T) {
 	}
 }
 
-// The memlog keeps the configured number of bytes, and always the newest entry, also after a
+// The memlog keeps the configured number of bytes, and always the newest entry, even after a
 // compaction. Its array does not grow with the log.
 func TestMemlogTail(t *testing.T) {
 	l := memlog{tailMax: 10}

@@ -45,7 +45,7 @@ func TestFrameDamage(t *testing.T) {
 	}
 }
 
-// No bytes make the decoder panic or return more than arrived, also with a valid checksum, which a
+// No bytes make the decoder panic or return more than arrived, even with a valid checksum, which a
 // second round adds.
 func FuzzFrame(f *testing.F) {
 	b := newFrame(1, 0)

@@ -93,7 +93,7 @@ func TestDeadProcessCannotConnect(t *testing.T) {
 	})
 }
 
-// Data on a cut path arrives when the cut ends, also if only one direction is cut. Delays count
+// Data on a cut path arrives when the cut ends, even if only one direction is cut. Delays count
 // from sending, and a stopped process reads nothing.
 func TestFaults(t *testing.T) {
 	runTwo(t, func(w *twoMachines) {

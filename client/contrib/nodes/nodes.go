@@ -230,7 +230,7 @@ func compareHolder(role string, held []store.KV) store.Compare {
 // awaitMissing waits until the key does not exist.
 func (s *Set) awaitMissing(ctx context.Context, key string) error {
 	r, err := s.c.Range(ctx, store.Range{Key: key, KeysOnly: true})
-	if len(r.KVs) == 0 { // also after an error
+	if len(r.KVs) == 0 { // even after an error
 		return err
 	}
 	return tries.AwaitEvent(ctx, s.c,

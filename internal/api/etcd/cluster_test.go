@@ -102,7 +102,7 @@ func TestMembersUnaffordable(t *testing.T) {
 	wantStatus(t, remove(testMember), rpctypes.ErrGRPCUnhealthy)
 }
 
-// An ID that is or was in use is not drawn again, also if another member takes it just before.
+// An ID that is or was in use is not drawn again, even if another member takes it just before.
 func TestMemberIDTaken(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})

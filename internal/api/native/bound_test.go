@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A put with a TTL makes a lease bound to the key, also in transactions. A second put
+// A put with a TTL makes a lease bound to the key, even in transactions. A second put
 // replaces the first lease.
 func TestPutTTL(t *testing.T) {
 	n := newNode()

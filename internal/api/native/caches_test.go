@@ -213,7 +213,7 @@ func TestFills(t *testing.T) {
 	}
 }
 
-// A lease holds the ranges in its grant, also in a transaction, and the answer has them.
+// A lease holds the ranges in its grant, even in a transaction, and the answer has them.
 func TestHolds(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})

@@ -54,8 +54,9 @@ func ended(t *testing.T, n *fakeNode, s unary) (refs []*pb.LeaseRef) {
 	return refs
 }
 
-// A renewal of an ended lease reports how it ended under the request's token, also at a lagging
-// member, and after the lease ended again in another way. Without a token, it reports the last end.
+// A renewal of an ended lease reports how it ended under the request's token, including at a
+// lagging member, and after the lease ended again in another way. Without a token, it reports the
+// last end.
 func TestRenewReturnsCause(t *testing.T) {
 	n := newNode()
 	late := &behind{n, n.View()}

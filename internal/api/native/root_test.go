@@ -34,8 +34,8 @@ func (n *followerBehind) Uses() []fsm.Use {
 	return n.fakeNode.Uses()
 }
 
-// What only root may see is decided by the current users and roles, also at a member that lags, and
-// is not computed for others. A caller gets the role root and loses it.
+// What only root may see is decided by the current users and roles, including at a member that
+// lags, and is not computed for others. A caller gets the role root and loses it.
 func TestRootOfNow(t *testing.T) {
 	n := &followerBehind{fakeNode: guarded(t)}
 	n.known = n.fakeNode.View()
