@@ -241,8 +241,8 @@ func (w *walk) expire(i int, e expiry) {
 }
 
 // elect makes another member, or the same, the primary of a new term. The log
-// is applied to its end first; entries of the old term that nobody applied yet
-// may be lost instead, all from some point on.
+// is applied to its end first; entries of the old term that no member has applied yet may be lost
+// instead, all from some point on.
 func (w *walk) elect() {
 	if w.leader >= 0 {
 		w.members[w.leader].Demote()

@@ -24,7 +24,7 @@ func testUrgentOnesPass(t *testing.T) {
 	cfg.Lease.MaxCacheTTL = time.Minute
 	r := run(t, cfg)
 	// Without a fixed window gRPC grows it by what the connection carries: then a client takes all
-	// events although nobody reads them, and nothing waits.
+	// events although no client reads them, and nothing waits.
 	conn, err := grpc.NewClient("unix:"+r.cfg.URLs.ListenClient[0].Path, virtual.GRPC(),
 		grpc.WithStaticStreamWindowSize(1<<16),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -143,7 +143,7 @@ func TestLimitsToTheByte(t *testing.T) {
 }
 
 // What a transaction frees makes no room within it, except for a lease that it replaces. Whatever
-// belongs to nobody is not limited.
+// belongs to no principal is not limited.
 func TestLimitsInTransactions(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &AuthDisable{}))

@@ -102,7 +102,8 @@ func TestPermitLeases(t *testing.T) {
 		"move on a name":          {&Put{Key: "k6", IgnoreValue: true, LeaseName: "x/2"}, "alice carol"},
 		"move without the name":   {&Put{Key: "k6", IgnoreValue: true, Lease: 4}, ""},
 		"move in it":              {in(Op{Put: &Put{Key: "k6", IgnoreValue: true, Lease: 1}}), "alice"},
-		// Off a lease, and onto a lease of nobody, the right to the key decides.
+		// To detach a key, or attach it to a lease without a principal, permission for the key
+		// decides.
 		"move off":     {&Put{Key: "k1", IgnoreValue: true}, "alice bob carol"},
 		"move alice's": {&Put{Key: "k1", IgnoreValue: true, Lease: 3}, "alice bob carol"},
 		"revoke in it": {in(Op{Revoke: &Revoke{ID: 1}}), "alice"},

@@ -21,7 +21,7 @@ const (
 	// larger if one request may exceed a part of it.
 	leastUnfinished = 64 << 20
 	unfinishedPart  = 16
-	// strangerPart is the fraction (1/strangerPart) of that for a stranger.
+	// strangerPart limits a stranger to 1/strangerPart of that.
 	strangerPart  = 4
 	unfinishedAll = 4 // the bound for all together, as a multiple of one connection's
 	// A request must be complete within unfinishedBeats of unfinishedBeat. Beats are counted

@@ -36,7 +36,7 @@ func TestPasswords(t *testing.T) {
 	if _, err := p.Hash(t.Context(), strings.Repeat("x", 73)); !errors.Is(err, ErrPasswordTooLong) {
 		t.Errorf("a password of 73 bytes: %v", err)
 	}
-	// Not even the password that the hash of nobody is made of will do.
+	// Not even the password of the hash that stands in for unknown users is accepted.
 	check(t, p, nil, "nobody", false)
 	check(t, p, nil, "", false)
 	if cost, err := bcrypt.Cost(p.nobody()); err != nil || cost != bcrypt.MinCost {

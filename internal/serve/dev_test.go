@@ -163,8 +163,8 @@ func (p *portUser) Close() error {
 	return nil
 }
 
-// No two members get the same free port, which the system may reuse as soon as nobody listens on
-// it: two founders with one address were one voter counted twice.
+// No two members get the same free port, which the system may reuse as soon as no process listens
+// on it: two founders with one address were one voter counted twice.
 func TestDevFreePorts(t *testing.T) {
 	inUse := make(map[int]bool)
 	urls, err := freeURLs(6, func() (net.Listener, error) {

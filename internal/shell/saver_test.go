@@ -11,7 +11,7 @@ import (
 
 // TestSaver: a message is reported as durable only after a write of its content and of everything
 // before it. All messages that have accumulated share one write, except that everything before a
-// snapshot is completed first. What need not be durable waits, and what nobody awaits is not
+// snapshot is completed first. What need not be durable waits, and what no caller awaits is not
 // reported. Method: the actions for batches, one after another: w is a write with its entries and
 // its commit index.
 func TestSaver(t *testing.T) {

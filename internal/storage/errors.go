@@ -18,8 +18,8 @@ var (
 
 // Every method that writes can return these errors.
 var (
-	// ErrNoSpace means that the disk is full, or that another segment cannot be made for another
-	// reason: nothing was written, and the call can be repeated when there is room.
+	// ErrNoSpace means that the disk is full, or that a new segment cannot be created for a
+	// different reason: nothing was written, and the call can be repeated when there is room.
 	ErrNoSpace = errors.New("storage: no space for the log")
 
 	// ErrFailed means that a write failed permanently, and whether its data is on disk is unknown,

@@ -159,8 +159,8 @@ func (h *hanging) ExportSpans(_ context.Context, s []sdk.ReadOnlySpan) error {
 
 func (h *hanging) Shutdown(context.Context) error { return nil }
 
-// While the collector hangs, spans are dropped and counted, and nobody waits; nor does Close longer
-// than its limit. Failures are logged once.
+// While the collector hangs, spans are dropped and counted, and no caller waits; nor does Close
+// longer than its limit. Failures are logged once.
 func TestCollectorHangs(t *testing.T) {
 	clean(t)
 	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "8")

@@ -161,7 +161,7 @@ func TestSharedQueuesCountOnce(t *testing.T) {
 	}
 }
 
-// Events that arrive while a watch fails are not counted: nobody would take them.
+// Events that arrive while a watch fails are not counted: no caller would take them.
 func TestNothingWaitsForTheDead(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()

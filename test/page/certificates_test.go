@@ -17,7 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// demanding starts a cluster and a relay that let nobody in without a certificate: that of all
+// demanding starts a cluster and a relay that admit no client without a certificate: that of all
 // members, which the tests show when they call and which names alice, or another one.
 func demanding(t *testing.T, other string) (m, relay *member) {
 	t.Helper()

@@ -63,7 +63,7 @@ func (i *issuer) json(v any) []byte {
 	return b
 }
 
-// token returns one of somebody, for an hour.
+// token returns a token of a user, valid for an hour.
 func (i *issuer) token(subject string, claims map[string]any) string {
 	i.Helper()
 	all := map[string]any{

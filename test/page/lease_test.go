@@ -82,7 +82,7 @@ func TestJeopardy(t *testing.T) {
 	kept := m.grant(map[string]any{"ttl_ms": 3_600_000, "name": "kept"})
 	p := open(t, m.url+"/ui/#/leases")
 	p.counts(1)
-	// In half of it the page shows that nobody renews it, and in the rest the members die.
+	// In half of it the page shows that it is not renewed, and in the rest the members die.
 	id := m.grant(map[string]any{"ttl_ms": 30_000, "name": "alone"})
 	p.shows(hex(t, id))
 	state := fmt.Sprintf("[...document.querySelectorAll('.row')].find((r) => "+

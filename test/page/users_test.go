@@ -38,13 +38,13 @@ func (p *tab) logIn(user string) {
 	p.until("a login", "document.querySelector('.me').textContent === "+quote(user))
 }
 
-// loggedOut waits until the page says that nobody is logged in.
+// loggedOut waits until the page says that no user is logged in.
 func (p *tab) loggedOut() {
 	p.Helper()
 	p.until("no login", "document.querySelector('.me').textContent === 'not logged in'")
 }
 
-// useToken logs in by a token of somebody, in the view Access.
+// useToken logs in by a user's token, in the view Access.
 func (p *tab) useToken(token, who string) {
 	p.Helper()
 	p.view("Access")

@@ -50,7 +50,7 @@ func trusting(n *fakeNode) Options {
 	}
 }
 
-// as returns a context of calls by a user, or by nobody.
+// as returns a context of calls by a user, or by an anonymous caller.
 func as(t testing.TB, user string) context.Context {
 	if user == "" {
 		return ctx10(t)
