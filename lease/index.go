@@ -22,13 +22,13 @@ const (
 // a lease costs about 9 bytes here; in a map it would cost 20 to 37.
 //
 // It is an extendible hash table. The first bits of an ID's hash select an entry of the directory,
-// which grows by doubling. The bucket there holds all IDs whose hashes begin with the bucket's own,
-// fewer bits, and splits when it is full. So at most one bucket moves at a time. Search within a
-// bucket is linear, eight leases per step, because a nearly full bucket has long runs. The hashes
-// differ between processes, and no result depends on them.
+// which grows by doubling. That entry's bucket holds all IDs whose hashes begin with the bucket's
+// own bits, of which there may be fewer, and splits when it is full. So at most one bucket moves at
+// a time. Search within a bucket is linear, eight leases per step, because a nearly full bucket has
+// long runs. The hashes differ between processes, and no result depends on them.
 //
-// Invariants: the directory has 1<<depth entries; a bucket is in all those whose first bits are its
-// own.
+// Invariants: the directory has 1<<depth entries; a bucket is in every entry whose index begins
+// with the bucket's bits.
 type index struct {
 	seed      maphash.Seed
 	depth     uint8
@@ -36,8 +36,8 @@ type index struct {
 	len       int
 }
 
-// bucket holds slots, each plus 1, 0 for none. Each has a tag of eight bits of the hash, so that
-// few records are read unnecessarily.
+// bucket holds slot numbers, each increased by 1, so that 0 means none. Each has a tag of eight
+// bits of the hash, so that few records are read unnecessarily.
 //
 // Invariants: there is no gap between the position that a hash selects and the entry's position; a
 // tag is 0 where there is no slot; the last tags repeat those of the first slots.
@@ -71,14 +71,15 @@ func tag(hash uint64) uint8 { return max(1, uint8(hash>>9)) }
 // lows has a 1 in each byte.
 const lows = 0x0101010101010101
 
-// zeros sets the first bit of each byte of x that is 0. It may also set that of a byte 1 after a
-// byte 0, but no other.
+// zeros sets the first bit of each byte of x that is 0. It may also set the first bit of a byte
+// that is 1 and comes after a byte that is 0, but no others.
 func zeros(x uint64) uint64 { return (x - lows) &^ x & (lows << 7) }
 
 // eight returns the eight tags that begin at a position.
 func (b *bucket) eight(at uint64) uint64 { return binary.LittleEndian.Uint64(b.tags[at:]) }
 
-// place returns the position of the first byte that zeros found in the tags from at on.
+// place returns the position in the bucket of the first byte that zeros found. The tags that it
+// searched begin at position at.
 func place(at, found uint64) uint64 {
 	return (at + uint64(bits.TrailingZeros64(found))/8) % bucketSize
 }
@@ -197,7 +198,7 @@ func (t *table) enterAll() error {
 		for i := range part {
 			id := part[i].id
 			if _, _, ok := t.seek(id); ok {
-				return fmt.Errorf("%w: two leases %d", ErrCorrupt, id)
+				return fmt.Errorf("%w: two leases have the ID %d", ErrCorrupt, id)
 			}
 			t.enter(id, from+uint32(i))
 		}
@@ -255,7 +256,8 @@ func (t *table) leave(id ID) {
 	}
 	for at := (hole + 1) % bucketSize; b.slots[at] != 0; at = (at + 1) % bucketSize {
 		home := t.index.hash(t.record(b.slots[at]-1).id) % bucketSize
-		// It may fill the hole unless that precedes the position that its hash selects.
+		// This entry may fill the hole unless the hole precedes the position that the entry's hash
+		// selects.
 		if (at-home)%bucketSize >= (at-hole)%bucketSize {
 			b.set(hole, b.slots[at], b.tags[at])
 			hole = at

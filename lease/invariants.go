@@ -37,7 +37,7 @@ func (l *Lessor) CheckInvariants() error {
 		return nil
 	}
 	if l.tracker.table != l.table || l.tracker.now != l.now {
-		return fmt.Errorf("the tracker has another table, or another clock")
+		return fmt.Errorf("the tracker has a different table or clock")
 	}
 	return l.tracker.checkInvariants()
 }

@@ -148,8 +148,8 @@ func (b *inbox) takeMost(spare shell.Mail, most int) (m shell.Mail, left bool) {
 	return m, left
 }
 
-// few returns how many of the first batches it takes to reach this many leases, or the number of
-// all batches.
+// few returns how many batches, from the first on, it takes to reach this many leases, or
+// len(batches) if all of them together have fewer.
 func few(batches []*replica.Renewals, leases int) (n int) {
 	for n < len(batches) && leases > 0 {
 		leases -= batches[n].Size()
@@ -158,7 +158,7 @@ func few(batches []*replica.Renewals, leases int) (n int) {
 	return n
 }
 
-// split splits a list after its first most elements; the rest is copied to spare's memory.
+// split takes the first elements of a list, as many as most, and copies the rest to spare's memory.
 func split[T any](list, spare []T, most int) (left, taken []T) {
 	if len(list) <= most {
 		return spare, list

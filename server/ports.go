@@ -182,7 +182,7 @@ func (c Config) checkRevoked() error {
 		for _, u := range side.urls {
 			if side.file != "" && u.Scheme == "http" {
 				return fmt.Errorf("%s is set, but clients of %s present no certificate; use "+
-					"https:// there, or leave it out", side.flag, u.String())
+					"https:// for that address, or omit %s", side.flag, u.String(), side.flag)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ const (
 func ParseThrough(s string) (Through, error) {
 	t := Through(s)
 	if !slices.Contains([]Through{ThroughAll, ThroughLeader, ThroughFollowers}, t) {
-		return "", fmt.Errorf("bench: %q is none of all, leader, followers", s)
+		return "", fmt.Errorf("bench: %q must be all, leader or followers", s)
 	}
 	return t, nil
 }

@@ -25,10 +25,11 @@ type FollowOptions struct {
 	MemoryOnly bool
 }
 
-// Follower keeps all keys of some ranges in memory, and watches keep them up to date, usually
-// within milliseconds. It is not coherent: an answer from memory was current at some moment within
-// the last MaxAge, and may be older than a write acknowledged before the read. It holds no lease,
-// and no write waits for it. A follower that is cut off stops answering from memory after MaxAge.
+// Follower keeps all keys of some ranges in memory, and uses watches to keep them up to date,
+// usually within milliseconds. It is not coherent: an answer from memory was current at some moment
+// within the last MaxAge, and may be older than a write acknowledged before the read. It holds no
+// lease, and no write waits for it. A follower that is cut off stops answering from memory after
+// MaxAge.
 //
 // A read within one of the ranges reflects a single revision. A follower may answer one read from
 // the cluster and the next from memory, which is slightly older. Its methods may be called from any
@@ -43,7 +44,7 @@ type Follower struct {
 	cancel context.CancelFunc
 	all    sync.WaitGroup
 
-	mu     sync.Mutex // guards the following fields, and changes of index and view
+	mu     sync.Mutex // guards the following fields, and changes to index and view
 	set    *copies.Set[store.KV]
 	parts  []*part
 	probes []probe
@@ -58,7 +59,7 @@ type part struct {
 	restart  context.CancelFunc // ends the watch; nil while there is none
 }
 
-// probe records that the cluster had this revision at some moment or later.
+// probe records that the cluster had this revision at the moment at, or later.
 type probe struct {
 	at       moment
 	revision int64

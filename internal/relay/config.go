@@ -69,7 +69,7 @@ func (c *Config) Validate() error {
 	for _, u := range c.Listen {
 		if c.ListenTLS.CRLFile != "" && u.Scheme == "http" {
 			return fmt.Errorf("--client-crl-file is set, but clients of %s present no certificate; "+
-				"make that https://, or leave it out", u.String())
+				"use https:// for that address, or omit --client-crl-file", u.String())
 		}
 	}
 	if err := c.HTTP.Check(); err != nil {

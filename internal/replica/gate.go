@@ -10,9 +10,9 @@ import (
 )
 
 // gate delays commands that change what caches may have, until those caches have dropped it or
-// their leases have passed their expiry (C1). All commands of a leader pass it, whatever their
-// origin. Directory.Admit (directory/write.go) decides which commands wait; the gate connects it
-// with the log.
+// their leases have passed their expiry (C1). All of a leader's commands go through it, whatever
+// their origin. Directory.Admit (directory/write.go) decides which commands wait; the gate connects
+// it with the log.
 //
 // While no lease holds ranges, a command costs the gate one comparison.
 type gate struct {
@@ -21,8 +21,8 @@ type gate struct {
 	// caches is nil until this member is primary.
 	caches *directory.Directory
 	// early are commands that arrived before this member was primary: until then, it may not know
-	// all leases that hold ranges. They are also commands for which a step had no time left,
-	// because it had to examine very many caches for the previous ones.
+	// all leases that hold ranges. Others are here because a step had no time left for them: it
+	// had to examine very many caches for the commands before them.
 	early []*Proposal
 	// parked are renewals of leases whose caches have pending invalidations, by lease.
 	parked  parking
@@ -49,7 +49,7 @@ func (l leases) Expiry(id lease.ID) (lease.Instant, bool) {
 
 // open starts to track caches: this member is primary. A cache from an earlier term may have
 // everything that its lease holds. If the gate was already open, this member was promoted again to
-// restart the leases' time.
+// restart the countdowns of the leases.
 func (g *gate) open() {
 	if g.caches != nil {
 		g.caches.Recheck()
@@ -154,7 +154,7 @@ func (g *gate) single(d lease.Due) *Proposal {
 	return s.proposal
 }
 
-// distrust restarts the full time of every orphan, since the clock did not measure the time before,
+// distrust restarts the full time of every orphan, since the clock did not measure the time so far,
 // and cancels expiries that have not passed the gate.
 func (g *gate) distrust() (back []*Proposal) {
 	if g.caches != nil {

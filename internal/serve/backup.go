@@ -63,8 +63,9 @@ func backupListCommand() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use: "list --from TARGET", Short: "List the backups and what they can restore",
-		Long: `List the full backups, oldest first, each with the revision and time to which the
-copied log continues it. This reads only names; "leasehold backup verify" reads everything.`,
+		Long: `List the full backups, oldest first, each with the revision and time up to which
+the copied log can continue from it. This reads only names; "leasehold backup verify" reads
+everything.`,
 		Example: "  leasehold backup list --from /mnt/backups\n" +
 			"  leasehold backup list --from 's3://bucket/prod?endpoint=https://s3.example:9000' -w json",
 	}

@@ -116,8 +116,8 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	return lg.fatal(withExitCode(p.run(ctx, cfg, j, r)))
 }
 
-// checked returns the configuration as [flags.config] does, with an error if it is invalid for any
-// member.
+// checked returns the configuration as [flags.config] does, with an error if no member could use
+// it.
 func (f *flags) checked(hostname string) (server.Config, []string, error) {
 	cfg, warnings, wrong := f.config(hostname)
 	j, err := f.joiner(slog.New(slog.DiscardHandler))

@@ -29,7 +29,7 @@ is a file.)
 
 The file is YAML and uses the names of the flags. etcd's file works unchanged, with its sections
 client-transport-security and peer-transport-security. Unknown names, repeated names and values of
-the wrong type are refused with their line.
+the wrong type are refused; the error names the line.
 
   name: a
   data-dir: /var/lib/leasehold
@@ -39,7 +39,7 @@ the wrong type are refused with their line.
     cert-file: /etc/leasehold/tls/tls.crt
     key-file: /etc/leasehold/tls/tls.key
 
-On SIGHUP, a running member reads the file again. Changes of log-level and log-format take effect at
+On SIGHUP, a running member reads the file again. Changes to log-level and log-format take effect at
 once; other changes are logged and take effect at the next start.`
 
 // ConfigCommand returns "leasehold config", which reads settings as serve does.
@@ -114,7 +114,7 @@ func checkConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) er
 		count[kind]++
 	}
 	fmt.Fprintf(w, "ok: member %s, data in %s; "+
-		"settings: %d of the file, %d of variables, %d of flags\n",
+		"settings: %d from the file, %d from variables, %d from flags\n",
 		cfg.Name, cfg.DataDir, count["file"], count["variable"], count["flag"])
 	return nil
 }

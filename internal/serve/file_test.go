@@ -208,7 +208,7 @@ func TestConfigCheck(t *testing.T) {
 	}
 	path := file(t, "name: a\nwal-dir: /x\n")
 	out, err := run([]string{"ETCD_DATA_DIR=/d"}, path, "--max-learners=2")
-	want := "ok: member a, data in /d; settings: 2 of the file, 1 of variables, 1 of flags\n"
+	want := "ok: member a, data in /d; settings: 2 from the file, 1 from variables, 1 from flags\n"
 	warns := "warning: setting wal-dir (" + path + ":2)"
 	if err != nil || !strings.HasSuffix(out, want) || !strings.Contains(out, warns) {
 		t.Errorf("%q, %v", out, err)

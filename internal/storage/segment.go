@@ -40,7 +40,7 @@ type scanned struct {
 	sealed bool // the last frame is the seal
 	torn   bool // parts of an unfinished write follow
 
-	damaged bool // after the end of the log; cannot be a spare
+	damaged bool // a damaged file after the end of the log, which cannot be a spare
 }
 
 // openSegment opens a segment and reads it.

@@ -113,7 +113,7 @@ type gateway struct {
 // ServeHTTP implements http.Handler.
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if isDuplex(r.URL.Path) {
-		// Answers are sent while the client still sends. HTTP/2 does this anyway.
+		// Answers are sent while the client is still sending. HTTP/2 does this anyway.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	} else if r.ContentLength > g.limit {
 		writeJSON(w, http.StatusRequestEntityTooLarge,
@@ -165,7 +165,7 @@ func isDuplex(path string) bool {
 // marshaler is the gateway's JSON, with three differences. protojson varies the spaces between
 // tokens from build to build; here there are never any. A decoder reports errors to the request's
 // body, because the gateway drops the errors of a stream. And a message of leasehold.v1 must not
-// have unknown fields: a misspelled condition or TTL would be ignored. Messages of etcd's may have
+// have unknown fields: a misspelled condition or TTL would be ignored. etcd's own messages may have
 // them, as in etcd.
 type marshaler struct{ runtime.JSONPb }
 

@@ -87,7 +87,7 @@ func Open(name, credentialsFile string) (Target, error) {
 	case "s3":
 		return newBucket(u, credentialsFile)
 	}
-	return nil, fmt.Errorf("%w: %q; it is a directory, file:///DIRECTORY, or s3://BUCKET/PREFIX",
+	return nil, fmt.Errorf("%w: %q; use a directory, file:///DIRECTORY, or s3://BUCKET/PREFIX",
 		errURL, u.Redacted())
 }
 

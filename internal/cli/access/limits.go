@@ -17,7 +17,7 @@ import (
 // limitUsages contains the usage text of each resource's flag.
 var limitUsages = map[pb.Limit_Resource]string{
 	pb.Limit_RESOURCE_LEASES:     "number of leases that belong to the principal",
-	pb.Limit_RESOURCE_LEASE_KEYS: "number of keys with a lease that the principal wrote last",
+	pb.Limit_RESOURCE_LEASE_KEYS: "number of keys, attached to leases, that the principal wrote last",
 	pb.Limit_RESOURCE_BYTES:      "bytes of the principal's leases and writes, including history",
 	pb.Limit_RESOURCE_RATE:       "requests a second at each member, except renewals",
 }

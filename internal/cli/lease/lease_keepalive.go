@@ -27,7 +27,7 @@ func (a commands) leaseKeepAlive() app.Command {
 	return app.Command{
 		Use: "keep-alive <leaseID|name> ...", Short: "Keep a lease alive, or renew leases once",
 		Long: `Renew a lease until it ends or this command is interrupted. With --once, renew each
-lease of the arguments once.`,
+of the given leases once.`,
 		Example: "lease keep-alive worker-7\nlease keep-alive --once worker-7 worker-8",
 		Min:     1, Max: -1, Words: []app.WordList{app.LeaseWords},
 		Flags: func(fs *pflag.FlagSet) {

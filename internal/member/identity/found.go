@@ -44,7 +44,7 @@ func Found(c Config) (cluster, member uint64, err error) {
 	id, identified := disk.Identity()
 	half, err := halfFounded(disk)
 	if err == nil && identified && !half {
-		err = fmt.Errorf("%w: %s, to cluster %x as member %x",
+		err = fmt.Errorf("%w: %s, cluster %x, member %x",
 			ErrFounded, c.DataDir, id.Cluster, id.Member)
 	} else if err == nil {
 		err = found(disk, c, half)

@@ -70,7 +70,7 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	members := founders(c)
 	if len(members) > 1 {
 		return fmt.Errorf("%w: %d members in --initial-cluster, but a backup is restored into one "+
-			"member, whose fencing tokens no other restore may share; omit --initial-cluster, "+
+			"member, because no two restores may share fencing tokens; omit --initial-cluster, "+
 			"start that member, and let the others join it with --join", ErrConfig, len(members))
 	}
 	existed, err := checkEmpty(c.DataDir)
