@@ -66,7 +66,7 @@ func TestBackup(t *testing.T) {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 	out, err = m.command("snapshot", "dump", file)
-	if !strings.Contains(out, "version  key=\"b/19\"") || err != nil {
+	if !strings.Contains(out, `"record":"version","key":"b/19"`) || err != nil {
 		t.Errorf("dump: %v\n%s", err, out)
 	}
 	if out, err = m.command("log", "dump", m.data); err == nil || !strings.Contains(out, "in use") {
@@ -76,7 +76,7 @@ func TestBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.kill()
-	out, err = m.command("log", "dump", m.data, "-w", "json")
+	out, err = m.command("log", "dump", m.data)
 	if !strings.Contains(out, `[{"put":{"key":"after","value":"v"`) || err != nil {
 		t.Errorf("dump of the directory: %v\n%s", err, out)
 	}

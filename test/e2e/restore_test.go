@@ -250,9 +250,9 @@ func TestRestoreWithoutAddresses(t *testing.T) {
 		t.Fatalf("restore: %v\n%s", err, out)
 	}
 	a.start()
-	if text := a.Tail(); !strings.Contains(text, "the stored ones count") ||
+	if text := a.Tail(); !strings.Contains(text, "the stored ones are used") ||
 		!strings.Contains(text, nobody) || !strings.Contains(text, a.peer) {
-		t.Errorf("the member does not tell how its addresses differ:\n%s", text)
+		t.Errorf("the member does not log how its addresses differ:\n%s", text)
 	}
 	b := newMember(t)
 	b.peered("b", "--join", strings.TrimPrefix(a.url, "http://"))
