@@ -183,7 +183,7 @@ func TestWaitingOnTerminal(t *testing.T) {
 		d := newDisplay(t)
 		cmd := d.start(nil, append([]string{s.binary[0], "--endpoints", s.addr},
 			strings.Fields(command)...)...)
-		d.await("Waiting for \"" + name + "\", which host-a has")
+		d.await("Waiting for \"" + name + "\", held by host-a")
 		if err := m.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,7 @@ func TestJoinByCertificate(t *testing.T) {
 			"--client-key-file", ca.Path(user+".key"))...)
 	}
 	p := as("alice")
-	p.until("to add or promote a member needs the role root")
+	p.until("adding or promoting a member requires the role root")
 	if code := p.exit(); code == 0 {
 		t.Error("alice's certificate: exit code 0")
 	}

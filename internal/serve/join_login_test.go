@@ -47,11 +47,11 @@ func TestJoinWithUsers(t *testing.T) {
 		args []string
 		says string
 	}{
-		{nil, "the cluster has users: give --join-user"},
+		{nil, "the cluster has users: set --join-user"},
 		{as("eve"), "the cluster refuses the login of --join-user eve"},
 		{as("mallory"), "mallory is empty"},
 		{as("nobody"), "no such file"},
-		{as("alice"), "to add or promote a member needs the role root"},
+		{as("alice"), "adding or promoting a member requires the role root"},
 		{[]string{"--join-token-file", filepath.Join(dir, "eve")}, "invalid auth token"},
 	} {
 		p := j.start(x.args...)

@@ -200,7 +200,7 @@ func TestRecoverInUse(t *testing.T) {
 	recoversServed(t, alone.members, 0, to[2:], "nothing to recover", "note: ", used, process)
 	recovers(t, 128, []string{
 		"--data-dir", other.data, "--endpoints", "127.0.0.1:1", "--lost", "m2",
-	}, used, "stop it before members are given up")
+	}, used, "stop it before giving up members")
 	other.kill()
 	recoversServed(t, c.members, 9, append(slices.Clone(to), "--yes"),
 		"the data is from another cluster", "nothing is done to either")
