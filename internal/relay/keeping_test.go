@@ -41,8 +41,14 @@ func keeps(t *testing.T, f func(k *kept)) {
 	})
 }
 
-// client opens a client's stream, and makes lease 1 join group 5 after some rounds.
+// client opens a client's stream, and makes lease 1, with a TTL of 10 s, join group 5 after some
+// rounds.
 func (k *kept) client(token, rounds uint64) *channel.Channel {
+	return k.clientOf(10_000, token, rounds)
+}
+
+// clientOf is client with another TTL, in milliseconds.
+func (k *kept) clientOf(ttl int64, token, rounds uint64) *channel.Channel {
 	k.Helper()
 	c, err := k.link.Open(&pb.RelayCall{})
 	if err != nil {
@@ -51,7 +57,7 @@ func (k *kept) client(token, rounds uint64) *channel.Channel {
 	k.begin(c, func(int) {})
 	k.come <- []*pb.RelayFrame{{Channel: k.next().Channel, Joined: &pb.RelayJoined{
 		AnsweredRounds: rounds,
-		Ids:            []int64{1}, Tokens: []uint64{token}, Groups: []uint64{5}, TtlMs: []int64{10_000},
+		Ids:            []int64{1}, Tokens: []uint64{token}, Groups: []uint64{5}, TtlMs: []int64{ttl},
 	}}}
 	synctest.Wait()
 	return c
@@ -103,13 +109,32 @@ func TestPauseBetweenRounds(t *testing.T) {
 	})
 }
 
+// A round is late after two seconds, or after half of the TTL if that is less.
+func TestRoundTime(t *testing.T) {
+	for ttl, want := range map[int64]time.Duration{
+		10_000: 2 * time.Second, 1_000: 500 * time.Millisecond,
+	} {
+		keeps(t, func(k *kept) {
+			c := k.clientOf(ttl, 9, 0)
+			if !k.asks(c, 9) || k.next().GetRound() == nil {
+				k.Fatal("no round")
+			}
+			began := time.Now()
+			if f := k.next(); f.GetChannel() == 0 || time.Since(began) != want {
+				k.Errorf("TTL %d ms: %v after %v, want the renewal on its client's stream after %v",
+					ttl, f, time.Since(began), want)
+			}
+		})
+	}
+}
+
 // A round shows that the member reaches a leader if it renews a group, and has not been waiting for
 // its outcome for long.
 func TestConfirmed(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)
 		confirmed := func(want bool, when string) {
-			if k.Helper(); k.confirmed(time.Second) != want {
+			if k.Helper(); k.confirmed(2*time.Second) != want {
 				k.Errorf("%s: confirmed is %v", when, !want)
 			}
 		}
@@ -121,13 +146,14 @@ func TestConfirmed(t *testing.T) {
 		k.asks(c, 9)
 		k.next() // half a second later
 		confirmed(true, "while a round waits")
-		<-time.After(499 * time.Millisecond)
+		<-time.After(999 * time.Millisecond)
 		confirmed(true, "while a round waits a little longer")
 		<-time.After(time.Millisecond)
-		confirmed(false, "when it has waited for half a second")
-		<-time.After(time.Second)
+		confirmed(false, "when it has waited for a second")
 		k.outcome(2, &pb.RelayGroup{Id: 5})
-		confirmed(false, "after a round that renews nothing")
+		confirmed(true, "1.5s after the round that renewed a group")
+		<-time.After(500 * time.Millisecond)
+		confirmed(false, "2s after it, and after a round that renewed nothing")
 	})
 }
 
@@ -177,7 +203,7 @@ func TestKeeping(t *testing.T) {
 	})
 }
 
-// If its lease has left its group, or the round has no outcome within a second, a renewal goes to
+// If its lease has left its group, or the round has no outcome in time, a renewal goes to
 // the member over the client's stream, and all groups end.
 func TestKeepingFails(t *testing.T) {
 	for name, answer := range map[string]func(k *kept){
