@@ -18,7 +18,7 @@ const (
 	// backJitter is the time over which sessions spread their reconnections, like clients that back
 	// off.
 	backJitter = 500 * time.Millisecond
-	// awayFor is how long there is no relay: longer than the TTL.
+	// awayFor is the shortest time without relays in an outage, which outlasts the leases.
 	awayFor = time.Minute
 )
 
@@ -29,6 +29,9 @@ func runRelaysStop(away time.Duration) func(context.Context, *Env) (Result, erro
 	return func(ctx context.Context, e *Env) (Result, error) {
 		return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
 			return m.whileOpen(ctx, func(stop func()) (Result, error) {
+				if away > 0 {
+					away = max(away, e.TTL+e.TTL/renewals)
+				}
 				return m.relaysStop(ctx, away, stop)
 			})
 		})
