@@ -101,8 +101,8 @@ func (s *spec) retryable(err error) bool {
 	case errors.Is(err, ErrUnavailable), broken != nil && !sent:
 		return true
 	case broken == nil && errors.Is(err, ErrNotLoggedIn):
-		// Users or roles changed before the request was applied, so nothing changed. If the login
-		// is no longer valid, the stream ends, and the next stream determines the answer.
+		// Users or roles changed before the request was applied, so it had no effect. If the login
+		// is no longer valid, the stream ends, and the request is answered on the next one.
 		return true
 	case errors.Is(err, ErrUnknownOutcome), sent:
 		s.unsure = s.unsure || s.kind != read

@@ -70,8 +70,8 @@ type Config struct {
 	// Drift bounds the difference between the rates of this machine's clock and the
 	// members'; 1e-3 if 0, none if negative.
 	Drift float64
-	// Margin is the time that the program needs to stop. It shortens the validity of each lease. 5
-	// ms if 0, none if negative.
+	// Margin is the time that the program needs to stop, by which each lease is valid for less. 0
+	// means 5 ms, negative means none.
 	Margin time.Duration
 	// RenewAfter is the share of its TTL after which a lease is renewed, from 0.01 to 0.5; a third
 	// if 0. Above 0.4, each renewal costs the members a log entry. The first renewal of a lease is

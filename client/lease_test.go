@@ -417,8 +417,8 @@ func TestKeepInVain(t *testing.T) {
 	})
 }
 
-// Changing a map after a call returned does not change what is sent, even if that is late or
-// repeated.
+// A caller may modify its map after the call returns: a request that is sent later, or sent again,
+// has the labels from before.
 func TestLabelsAreTheCallers(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() { f.answer = silent })

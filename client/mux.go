@@ -271,7 +271,7 @@ func (w *reports) unfit(round, endpoints int) error {
 	}
 }
 
-// failed records the reason why there is no link and, in unfit, the reason if there cannot be one.
+// failed records why there is no link, and why no endpoint is usable; unfit is nil if one may be.
 func (m *mux) failed(why, unfit error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -355,7 +355,7 @@ func (m *mux) linkLocked(l *link) {
 	m.now.Store(l)
 }
 
-// lose records that there is no link. If the last link was useful, it drops the records about the
+// lose records that the link is lost. If the link was useful, it also resets the state of the
 // endpoints.
 func (m *mux) lose(l *link) {
 	useful := l.wasUseful()

@@ -116,7 +116,7 @@ func (c *Client) openSession(ctx context.Context, l *link) (*pb.SessionRef, erro
 	}
 }
 
-// settle records that the answer to a number is no longer needed.
+// settle marks a number whose answer the client no longer needs.
 func (n number) settle() {
 	s := n.session
 	if s == nil {

@@ -74,7 +74,7 @@ func matchFields(want args, got any) string {
 	return ""
 }
 
-// compare performs a comparison; known is false if there is no comparison of that name.
+// compare compares got with the expected value. It returns known as false if op is not an operator.
 func compare(op string, got, with any) (holds, known bool) {
 	c, ok := order(got, with)
 	switch op {

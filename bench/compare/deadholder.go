@@ -16,8 +16,8 @@ import (
 // silentLeases is the number of leases whose holder falls silent.
 const silentLeases = 50
 
-// silence is a set of leases that are no longer renewed, and the disturbance of the leader
-// meanwhile.
+// silence is one run of the workload: its leases are no longer renewed, and the leader is disturbed
+// until they end.
 type silence struct {
 	env *Env
 	// eye is a connection to a member that is not killed, over which the ends are observed.

@@ -83,7 +83,7 @@ func (noLogger) Printf(string, ...any) {}
 
 var anyoneMay = zk.WorldACL(zk.PermAll)
 
-// Put implements Session with a set, or a create if there is no such node.
+// Put implements Session. It sets the node, and creates it if it does not exist.
 func (s zooKeeperSession) Put(_ context.Context, key string, value []byte) error {
 	_, err := s.c.Set("/"+filepath.Base(key), value, -1)
 	if err == zk.ErrNoNode {

@@ -31,8 +31,8 @@ const (
 	password = "a password"
 )
 
-// restrict creates users who may read and write all keys, enables access control, and logs the
-// users in. Their tokens become invalid when the server restarts.
+// restrict creates users with permission to read and write every key, enables access control, and
+// logs the users in. A restart of the server invalidates their tokens.
 func (s *Server) restrict(ctx context.Context) error {
 	c := pb.NewAuthClient(s.members[0].control.Conn(0))
 	if err := s.makeUsers(ctx, c); err != nil {

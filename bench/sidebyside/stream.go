@@ -9,10 +9,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// stuckStream (T15): 6,000 leases end together. At that moment a client renews one of them, and on
-// the same stream it renews a live lease of its own every second, whose TTL is no shorter. How long
-// do the renewals of the live lease wait, and does it survive? If the machine was paused in the
-// meantime, that alone would show the fault, so the trial is repeated once.
+// stuckStream (T15) lets 6,000 leases end together. At that moment a client renews one of them. On
+// the same stream it also renews a live lease every second, with at least the same TTL. The trial
+// records how long renewals of the live lease wait, and whether it survives. A pause of the machine
+// would look like the fault, so after one the trial is repeated once.
 func stuckStream(ctx context.Context, c *cluster, t trial) (result, error) {
 	for {
 		var r renewer

@@ -155,8 +155,8 @@ func (n *Node) Token() lease.Token { return n.lease.Token() }
 // ValidUntil returns when the node counts as down, unless the lease is renewed.
 func (n *Node) ValidUntil() time.Time { return n.lease.ValidUntil() }
 
-// Context returns a context that is canceled when the node's lease is no longer valid, before any
-// other program can see the node as down. Its cause is the reason.
+// Context returns a context that is canceled when the node's lease stops being valid, which is
+// before any other program can consider the node down. Its cause is the reason.
 func (n *Node) Context() context.Context { return n.lease.Context() }
 
 // Err returns nil while the node's lease is valid, and then the reason why it is not. It reads the
