@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -449,5 +450,28 @@ func TestLabelsAreTheCallers(t *testing.T) {
 			t.Errorf("%d requests with labels", asked)
 		}
 		w.Close()
+	})
+}
+
+// A new lease is renewed once before the leader would checkpoint its silence, after 250 ms.
+func TestFirstRenewal(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		grant(t, c, Grant{})
+		granted := time.Now()
+		<-time.After(time.Second)
+		var at []time.Duration
+		f.set(func() {
+			for _, s := range f.seen {
+				for _, r := range s.message.Requests {
+					if r.GetRenew() != nil {
+						at = append(at, s.at.Sub(granted))
+					}
+				}
+			}
+		})
+		want := []time.Duration{100 * time.Millisecond}
+		if !slices.Equal(at, want) {
+			t.Errorf("renewed %v after the grant, want %v", at, want)
+		}
 	})
 }
