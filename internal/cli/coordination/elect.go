@@ -110,9 +110,17 @@ use --prefer and stop it instead.`,
 	}))
 }
 
-// observe prints every leader of an election until the user interrupts.
+// observe prints every leader of an election until the user interrupts. It fails if the cluster does
+// not answer at first, and retries afterwards.
 func (a commands) observe(ctx context.Context, c *client.Client, name string) error {
-	for leader, err := range lock.NewElection(c, name).Observe(ctx) {
+	e := lock.NewElection(c, name)
+	short, cancel := a.CommandContext()
+	_, err := e.Leader(short)
+	cancel()
+	if err != nil {
+		return err
+	}
+	for leader, err := range e.Observe(ctx) {
 		if err == nil && !leader.None() {
 			err = a.showKey(c, leader.Key)
 		}
