@@ -206,7 +206,7 @@ func TestValid(t *testing.T) {
 			t.Error("it is valid past its end")
 		}
 		f.set(func() { f.answer = f.obey })
-		pass(ttl / 2)
+		pass(ttl - 1) // before its grace ends
 		if !l.Valid() || l.Err() != nil {
 			t.Errorf("it has not come back: %v", l.Err())
 		}
