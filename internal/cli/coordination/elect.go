@@ -110,8 +110,8 @@ use --prefer and stop it instead.`,
 	}))
 }
 
-// observe prints every leader of an election until the user interrupts. It fails if the cluster does
-// not answer at first, and retries afterwards.
+// observe prints every leader of an election until the user interrupts. It fails if the cluster
+// cannot be reached at first; later interruptions are retried.
 func (a commands) observe(ctx context.Context, c *client.Client, name string) error {
 	e := lock.NewElection(c, name)
 	short, cancel := a.CommandContext()
