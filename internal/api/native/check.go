@@ -12,7 +12,7 @@ import (
 const (
 	maxTTL        lease.TTL = 9_000_000_000_000 // the maximum TTL that the engine supports
 	usualCacheTTL lease.TTL = 5000              // the default for a lease that holds ranges
-	maxText                 = 1024              // limit on the bytes in a name, an owner, or a request ID
+	maxText                 = 1024              // bytes in a name, an owner, or a request ID
 	maxLabels               = 64
 	maxLabelBytes           = 16 << 10
 	maxBatch                = 10_000 // limit on the leases in one call

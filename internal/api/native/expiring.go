@@ -38,7 +38,7 @@ type expiring struct {
 	leases   map[lease.ID]*silent
 	next     silentHeap
 	reported int           // leases that are in leases but not in next; at most maxSilent
-	limit    int           // maximum length of next; it grows for leases that end at the same instant
+	limit    int           // limit on the length of next; grows for leases that end together
 	beyond   lease.Instant // leases that end at or after this instant were left out; 0 if none were
 	sweep    uint64        // number of the last scan
 	out      []*pb.LeaseEvent
