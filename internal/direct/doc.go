@@ -16,10 +16,10 @@
 // protobuf message. Flags of 0x80 denote metadata, with a line "name: value" for each entry,
 // terminated by CR LF. If a name ends in -bin, its values are encoded as base64.
 //
-//   - The client's first frame is metadata. A later metadata frame without lines means that there are
-//     no more messages.
-//   - The server sends metadata before its first message. Its last frame is also metadata and contains
-//     the outcome of the stream in grpc-status and grpc-status-details-bin, as in gRPC.
+//   - The client's first frame is metadata. A later metadata frame without lines means that there
+//     are no more messages.
+//   - The server sends metadata before its first message. Its last frame is also metadata and
+//     contains the outcome of the stream in grpc-status and grpc-status-details-bin, as in gRPC.
 //
 // If the connection ends before that last frame, the stream has failed.
 //

@@ -163,12 +163,11 @@ func isDuplex(path string) bool {
 	return path == "/v3/watch" || strings.HasSuffix(path, "/lease/keepalive")
 }
 
-// marshaler is the gateway's JSON encoding, with three differences.
-//
-//   - protojson varies the white space between tokens from build to build. This encoding never has any.
-//   - A decoder reports errors to the request's body, because the gateway drops errors of a stream.
-//   - Messages of leasehold.v1 must not have unknown fields. Otherwise, a misspelled condition or TTL
-//     would be ignored. As in etcd, etcd messages may have unknown fields.
+// marshaler is the gateway's JSON encoding. It differs from the library's in three ways. protojson
+// varies the white space between tokens from build to build, but this encoding never has any. A
+// decoder reports errors to the request's body, because the gateway drops errors of a stream.
+// Messages of leasehold.v1 must not have unknown fields, because a misspelled condition or TTL
+// would be ignored. As in etcd, etcd messages may have unknown fields.
 type marshaler struct{ runtime.JSONPb }
 
 // Marshal implements runtime.Marshaler.
