@@ -83,9 +83,9 @@ func (e *TimeoutError) facts() map[string]string {
 // Unwrap returns ErrTimeout.
 func (e *TimeoutError) Unwrap() error { return ErrTimeout }
 
-// wire is the only table that maps internal errors to the errors that clients receive. The field to
-// is the error in the etcd API. It uses etcd's texts because client libraries compare them. The
-// field reason is reported for a failed command in leasehold.v1.
+// wire is the only table that maps internal errors to the errors that clients receive. In each
+// entry, to is the error in the etcd API, with etcd's text, because client libraries compare it.
+// reason is reported for a failed command in leasehold.v1.
 var wire = []struct {
 	from, to error
 	reason   pb.Reason

@@ -10,7 +10,7 @@ import (
 // Need lists the permissions that an open request needs: to read some ranges and to hold a lease.
 type Need struct {
 	Reads []keyrange.Range
-	Holds bool // whether the permission to hold Lease is needed
+	Holds bool // whether permission to hold Lease is needed
 	Lease access.Lease
 }
 
@@ -48,8 +48,9 @@ type Guard struct {
 	refused map[uint64]bool
 }
 
-// NewGuard returns a Guard. The function now returns the caller and the users and roles to check it
-// against. They must come from the state used for the next delivery or from a newer state.
+// NewGuard returns a Guard. Its argument must return the caller, and the users and roles to check
+// the caller against. They must come from the state used for the next delivery or from a newer
+// state.
 func NewGuard(now func() (access.Caller, *access.State)) *Guard { return &Guard{now: now} }
 
 // Enter adds a request. It returns an error if the caller lacks a permission that the request
@@ -84,9 +85,8 @@ type Lost struct {
 	Why error
 }
 
-// Review returns the requests that must end. It returns each of them once. It only compares two
-// values unless users, roles or the login have changed. If it returns an error, all requests of the
-// caller must end.
+// Review returns the requests that must end, each of them once. It is cheap unless users, roles or
+// the login have changed. If it returns an error, all requests of the caller must end.
 func (g *Guard) Review() ([]Lost, error) {
 	who, by := g.now()
 	g.mu.Lock()

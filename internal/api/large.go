@@ -58,7 +58,8 @@ func (f counting) returnedBy(ops []fsm.Op) (n int64) {
 	return n
 }
 
-// few returns an upper bound on the number of keys in a range. It stops counting above fewKeys.
+// few returns an upper bound on the number of keys in a range, or fewKeys+1 if the bound exceeds
+// fewKeys.
 var few counting = func(_, end string, limit int64) int64 {
 	switch {
 	case end == "":

@@ -37,8 +37,9 @@ type RateLimiter struct {
 // minSweep is the number of principals to keep before any are dropped.
 const minSweep = 4096
 
-// NewRateLimiter returns a RateLimiter that enforces the limits in the latest state. The function
-// by returns that state. The RateLimiter counts refusals separately for up to names principals.
+// NewRateLimiter returns a RateLimiter that enforces the limits in the latest state. Its first
+// argument must return that state. It counts refusals separately for up to the given number of
+// principals.
 func NewRateLimiter(by func() *access.State, names int) *RateLimiter {
 	return &RateLimiter{
 		by: by, names: names, rates: make(map[string]*rate.Limiter), sweep: minSweep,

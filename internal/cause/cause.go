@@ -43,7 +43,7 @@ const (
 	Removed Code = "REMOVED"
 	// StatesDiffer means that the member's state differs from the majority's.
 	StatesDiffer Code = "STATES_DIFFER"
-	// RolledBack means that the data is older than what the member has promised to have.
+	// RolledBack means that the data is older than the member's promises to the cluster.
 	RolledBack Code = "ROLLED_BACK"
 	// Contradicted means that another member contradicts this member's disk in some other way.
 	Contradicted Code = "CONTRADICTED"
@@ -111,7 +111,7 @@ const (
 	NotRunning Code = "NOT_RUNNING"
 	// Split means that the members' states differ and that no majority agrees.
 	Split Code = "SPLIT"
-	// DiskLost means that the member has lost its data.
+	// DiskLost means that the member has no data.
 	DiskLost Code = "DISK_LOST"
 	// NoData means that the cluster is not serving and this host has none of its data.
 	NoData Code = "NO_DATA"

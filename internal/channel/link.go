@@ -45,7 +45,7 @@ var ErrLost = errors.New("the connection to the member was lost")
 // errProtocol is wrapped by errors that report a protocol violation by the other end.
 var errProtocol = errors.New("the other end violated the relay protocol")
 
-// Stream is a stream whose messages contain several frames each.
+// Stream is a stream of messages that contain several frames each.
 type Stream interface {
 	Send(frames []*pb.RelayFrame) error
 	Recv() (frames []*pb.RelayFrame, err error)
@@ -82,7 +82,8 @@ type outgoing struct {
 	of *Channel
 }
 
-// New returns a link for messages of up to most bytes. accept must be nil on a relay.
+// New returns a link. most is the maximum size of a message, in bytes. accept must be nil on a
+// relay.
 func New(s Stream, most int, accept Accept) *Link {
 	return &Link{
 		stream: s, accept: accept, most: most,

@@ -20,7 +20,7 @@ import (
 // ErrNotSpoken means that the peer does not support this protocol. It may support gRPC.
 var ErrNotSpoken = errors.New("direct: the peer does not speak " + Protocol)
 
-// Open opens a stream of a method on a connection. It sends the outgoing metadata of ctx. The
+// Open opens a stream for a method on a connection. It sends the outgoing metadata of ctx. The
 // stream owns the connection and closes it when ctx or the stream ends, or if Open fails. Open
 // returns once the server has sent its greeting. If the server responds with anything else or
 // closes the connection, the error is ErrNotSpoken. (A connection reset may also mean that the

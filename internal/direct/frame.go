@@ -55,7 +55,7 @@ type reader struct {
 	most int
 	// hold is called before memory is allocated for a message that does not fit into the buffer.
 	// The function that it returns is called when the message has moved to a larger buffer, has
-	// been decoded, or has failed. If hold is nil, memory is not accounted for.
+	// been decoded, or has failed. If hold is nil, memory use is not tracked.
 	hold    func(bytes int) (release func(), err error)
 	release func() // nil if no memory is held
 }
@@ -184,7 +184,7 @@ func (r *reader) enlarge(b **[]byte, pool *mem.BufferPool, size int) error {
 	return nil
 }
 
-// letGo reports that no memory is held.
+// letGo releases the memory that is held, if any.
 func (r *reader) letGo() {
 	if r.release != nil {
 		r.release()

@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// throughTime is the timeout for the end of the client's messages to arrive after the request
-	// of a single-request call.
+	// throughTime is how long to wait, after the request of a single-request call, for the client
+	// to signal that it has finished sending.
 	throughTime = 100 * time.Millisecond
 
 	// largeMessage is the minimum size of messages that count toward mostLarge.

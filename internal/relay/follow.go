@@ -67,7 +67,7 @@ type members struct {
 	mu      sync.Mutex // guards the following fields
 	now     *way       // nil if there is none
 	changed chan struct{}
-	why     error  // why there is no way
+	why     error  // why there is no connection to a member
 	logged  string // the most recently logged failure, because there can be several per second
 }
 

@@ -36,8 +36,8 @@ const (
 	roundTime = 2 * time.Second
 )
 
-// keeping keeps leases alive that clients renew on streams to one member. The member handles and
-// checks the first renewal of a lease. It then reports that the lease has joined a group of the
+// keeping keeps alive the leases that clients renew on streams to one member. The member handles
+// and checks the first renewal of a lease. It then reports that the lease has joined a group of the
 // relay. Later renewals are answered by rounds; see holder.Agent.
 type keeping struct {
 	began time.Time // the agent's clock starts at this time
@@ -134,7 +134,7 @@ func (k *keeping) joinLocked(c *channel.Channel, j *pb.RelayJoined) {
 			By: c, ID: lease.ID(id), Token: lease.Token(j.Tokens[i]),
 			Group: lease.GroupID(j.Groups[i]), TTL: lease.TTL(j.TtlMs[i]), Rounds: j.AnsweredRounds,
 		}
-		// the client is gone; without this, the group would keep the lease alive along with others
+		// the client is gone, but the group would keep its lease alive
 		if its == nil {
 			k.agent.Unwanted(join)
 			continue

@@ -43,8 +43,9 @@ type follower struct {
 	merged bool
 	from   int64 // the requested start revision; 0 if there is none
 
-	// All events up to revision at have been sent. at belongs to the goroutine that passes events
-	// to the follower. While the follower is part of the shared watch, the group's mu guards it.
+	// at is the revision up to which all events have been sent. It belongs to the goroutine that
+	// passes events to the follower. While the follower is part of the shared watch, the group's mu
+	// guards it.
 	at int64
 
 	// The fields below are guarded by of.mu.
@@ -306,7 +307,8 @@ func (f *follower) catchUp() {
 			wait = firstPause
 			continue // let other watches have a turn
 		case errors.Is(err, errRefused) && f.group.merger.catchesUp(f.group.key.who):
-			wait = firstPause // others are using up the limit and will stop doing so
+			// the watches that are catching up use up the limit and will release it
+			wait = firstPause
 		case !errors.Is(err, errRefused) || wait > lastPause:
 			f.failLate(ctx)
 			return

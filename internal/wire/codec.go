@@ -2,7 +2,7 @@ package wire
 
 import (
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec we stand on
+	_ "google.golang.org/grpc/encoding/proto" // registers the standard codec
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 

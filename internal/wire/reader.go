@@ -30,7 +30,7 @@ type reader struct {
 	depth int    // nesting depth of transactions
 	last  []byte // the previous key; never modified
 	// odd is set if the standard decoder must handle the message. This is the case if the message
-	// is malformed, or contains an unknown field or a repeated singular field.
+	// is malformed, or contains an unknown or duplicate field.
 	odd bool
 }
 

@@ -14,8 +14,8 @@ type writer struct {
 	b      []byte // nil to only compute the length
 	i      int    // position of the first byte written; without a buffer, the negated length
 	strict bool   // check strings even if there is no buffer
-	// odd is set if the standard encoder must handle the message. It either returns the error or
-	// handles a case that is not supported here.
+	// odd is set if the standard encoder must handle the message. The standard encoder either
+	// returns the error or handles a case that is not supported here.
 	odd bool
 }
 

@@ -122,7 +122,7 @@ func (g *leaderGuard) look(none chan struct{}) {
 	}
 }
 
-// endAll ends all streams. none identifies the goroutine that calls it.
+// endAll ends all streams. The channel identifies the goroutine that calls it.
 func (g *leaderGuard) endAll(none chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

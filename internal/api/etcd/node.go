@@ -22,9 +22,9 @@ type Node interface {
 	InspectLease(
 		ctx context.Context, id lease.ID, f func(l *lease.Lessor, left lease.TTL, ok bool),
 	) error
-	// Renew submits a renewal without blocking. It calls to exactly once, possibly before Renew
-	// returns. If Renew returns an error, it does not call to. The caller must have permission to
-	// renew the lease, according to the users and roles in by or newer ones.
+	// Renew submits a renewal without blocking. It reports the outcome exactly once, possibly
+	// before it returns. If it returns an error, it does not report an outcome. The caller must
+	// have permission to renew the lease under the given users and roles or newer ones.
 	Renew(id lease.ID, by *access.State, to api.Renewed) error
 	// Abandon reports that the client renewing these leases is gone, because its stream has ended.
 	Abandon(ids []lease.ID)
@@ -37,7 +37,7 @@ type Node interface {
 	SnapshotTo(ctx context.Context, w io.Writer) error
 	// Defragment returns space to the file system.
 	Defragment(ctx context.Context) error
-	// MoveLeader transfers leadership to the member target and returns once that member leads. If
+	// MoveLeader transfers leadership to the given member and returns once that member leads. If
 	// this member is not the leader, it returns replica.ErrNoLeader.
 	MoveLeader(ctx context.Context, target uint64) error
 	// LogIn returns a token for a user and password. The error is login.ErrRefused,

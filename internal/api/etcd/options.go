@@ -66,8 +66,8 @@ type Options struct {
 	Requests *listen.Requests
 	// Codec replaces the codec on a server of other services. It is nil for these services.
 	Codec encoding.CodecV2
-	// Stop ends all streams and waits when it is closed. The health service then reports "not
-	// serving". If Stop is nil, they are never ended this way.
+	// When Stop is closed, all streams and waiting calls end, and the health service reports "not
+	// serving". It may be nil.
 	Stop <-chan struct{}
 }
 
@@ -220,8 +220,8 @@ func why(ctx context.Context, err error) error {
 	return err
 }
 
-// stopping returns a context that ends when c is closed, with the cause api.ErrStopped. It then
-// calls then.
+// stopping returns a context that ends when c is closed, with the cause api.ErrStopped. After that,
+// it calls the given function.
 func stopping(c <-chan struct{}, then func()) context.Context {
 	if c == nil {
 		return context.Background()

@@ -71,8 +71,8 @@ type watchStream struct {
 	// allowed and who are the users and roles and the caller as of the last check of the watchers.
 	allowed *access.State
 	who     access.Caller
-	quiet   map[int64]*watcher // those that want progress reports
-	ticker  *time.Ticker       // watchers that want progress notifications
+	quiet   map[int64]*watcher // watchers with progress notifications
+	ticker  *time.Ticker       // runs while quiet is not empty
 	due     []int64            // watchers for which progress must still be requested
 	pending int                // number of outstanding progress requests
 	frame   watchFrame

@@ -92,8 +92,8 @@ func (a asker) cut(m *pb.Lease) {
 	m.Keys, m.Holds = keys, holds
 }
 
-// principal returns the principal for a lease that the caller requests. It is "" if access control
-// is disabled.
+// principal returns the principal of a lease that the caller is about to create or hand over. If
+// the request does not specify one, it is the caller, or "" if access control is disabled.
 func (a asker) principal(asked string) (string, error) {
 	switch {
 	case !a.By.Enabled() && asked != "":

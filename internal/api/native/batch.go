@@ -280,7 +280,7 @@ func (b *batch) respondJoined(resp *pb.RenewResponse) {
 	}
 }
 
-// reportJoined tells the relay which leases have joined its groups.
+// reportJoined reports to the relay which leases have joined its groups.
 func (b *batch) reportJoined() {
 	j := &pb.RelayJoined{AnsweredRounds: b.asks.Rounds}
 	for i, g := range b.asks.Joined {

@@ -36,7 +36,7 @@ const (
 	maxDropBytes = 1 << 20
 )
 
-// caches are the open caches of one stream. It is a feed.
+// caches contains the open caches of one stream. It is a feed.
 type caches struct {
 	node Node
 	wake func()
@@ -74,8 +74,7 @@ func newCaches(n Node, wake func()) *caches {
 }
 
 // begin opens a cache unless the stream has ended. This check is needed because the receiving
-// goroutine may learn about the end late. A cache opened after the end would never acknowledge
-// anything.
+// goroutine may detect the end late. A cache opened after the end would never acknowledge anything.
 func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 	if err := checkCacheRef(r.GetLease()); err != nil {
 		return err

@@ -69,7 +69,7 @@ func (s *store) checkTxn(r *pb.TxnRequest) error {
 }
 
 // checkNested checks a transaction and all transactions nested in it. The length of its longest
-// list counts toward most, and the remainder limits the nested transactions.
+// list counts toward the limit. The rest of the limit applies to the nested transactions.
 func (s *store) checkNested(r *pb.TxnRequest, most int) error {
 	n := max(len(r.GetCompare()), len(r.GetSuccess()), len(r.GetFailure()))
 	if n > most {

@@ -116,7 +116,7 @@ func (e *events) begin(ctx context.Context) error {
 	if err := e.look(v); err != nil {
 		return err
 	}
-	return e.respond(v, e.slow.changes(e)) // changes returns all caches that are slow now
+	return e.respond(v, e.slow.changes(e)) // the first call of changes returns all slow caches
 }
 
 func (e *events) run(ctx context.Context) error {

@@ -14,8 +14,8 @@ import (
 // canceled. Only one goroutine may call next. Any goroutine may call the other methods. A feed
 // wakes the stream when next has something to return.
 type feed interface {
-	// end ends the request with the given ID, if there is one. The request's last response does not
-	// set more.
+	// end ends the request with the given ID, if there is one. The last response to the request
+	// does not have more set.
 	end(id uint64)
 	// refuse is end with an error for the client.
 	refuse(id uint64, why error)

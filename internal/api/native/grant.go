@@ -47,10 +47,10 @@ func (g *granting) command() fsm.Command { return grantCommand(g.terms, g.reques
 // finish creates the response from the outcome of the command.
 //
 // The ID that the member drew may already be in use, although that is unlikely. If so, finish tries
-// other IDs. These proposals carry no number, because the number already has an outcome.
+// other IDs. These proposals are not numbered, because the number already has an outcome.
 //
-// If the request repeats an earlier number, the remembered outcome is returned. The lease's TTL has
-// been running since then, so finish renews the lease first.
+// If the request repeats an earlier number, the result is the stored outcome of the first attempt.
+// The lease's TTL has been running since then, so finish renews the lease first.
 func (g *granting) finish(
 	ctx context.Context, res *fsm.Result, err error,
 ) (*pb.GrantResponse, error) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// lates detects renewals of any stream that take longer than partly. Because very few do, all
+// lates detects renewals, on any stream, that take longer than partly. Because very few do, all
 // renewals share one timer. Starting and stopping a timer for each renewal would cost more than the
 // renewal.
 type lates struct {
@@ -20,7 +20,7 @@ type late struct {
 	look func()
 }
 
-// add schedules a call of look. It happens after at least partly and at most twice that.
+// add schedules a call to look. The delay is between one and two times partly.
 func (l *lates) add(look func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,7 +29,8 @@ type job struct {
 	// fill requests permission to cache the result of the confirm round.
 	fill *replica.Fill
 	// permit returns an error if the caller may not receive the response. Its argument comes from
-	// the view used for the response. It is nil if the command's result makes this decision.
+	// the view used for the response. It is nil if the result of the command already determines
+	// this.
 	permit func(asker) error
 	// answer creates the response.
 	answer answerer

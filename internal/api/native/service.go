@@ -58,7 +58,7 @@ type Options struct {
 	// Evidence returns how the member identified a caller, and whether a binding made the caller a
 	// principal. It may be nil if this is unknown.
 	Evidence func(ctx context.Context) (by pb.WhoAmIResponse_Evidence, bound bool)
-	// Stop ends all waits when it is closed. If it is nil, waits are never ended this way.
+	// When Stop is closed, all streams and waiting calls end. It may be nil.
 	Stop <-chan struct{}
 
 	// maxAnswer limits the size of a response on a stream. A response that does not fit into a gRPC

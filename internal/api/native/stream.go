@@ -193,10 +193,11 @@ func newPages() chan struct{} {
 // taking contains memory that is reused for each message.
 type taking struct {
 	submissions []Submission
-	free        int              // lower bound on the number of further requests that fit
-	greeted     bool             // a session has been requested
-	rest        *direct.Rest     // nil if the stream cannot rest; also used by others
-	relay       *channel.Channel // the relay channel that carries the stream, or nil
+	free        int  // lower bound on the number of further requests that fit
+	greeted     bool // a session has been requested
+	// nil if the stream cannot rest; also used outside the receiving goroutine
+	rest  *direct.Rest
+	relay *channel.Channel // the relay channel that carries the stream, or nil
 }
 
 // finish ends the goroutines of requests and waits for them. It does not wait for the receiving

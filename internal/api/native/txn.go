@@ -146,8 +146,9 @@ func (c *txnConverter) respond(v *fsm.View, res *fsm.Result) *pb.TxnResponse {
 	return &out.message
 }
 
-// rest implements rester. If the request repeats an earlier number, the outcome is the remembered
-// one. The leases in the response have been running since then, so they are renewed.
+// rest implements rester. If the request repeats an earlier number, the result is the stored
+// outcome of the first attempt. The TTLs of the leases in the response have been running since
+// then, so the leases are renewed.
 func (c *txnConverter) rest(res *fsm.Result, err error) steps {
 	if err != nil || !res.Repeated {
 		return nil

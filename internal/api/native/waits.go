@@ -18,7 +18,7 @@ type waits struct {
 	store *store
 	wake  func()
 
-	mu    sync.Mutex // guards the fields below, and the fields of waiters marked so
+	mu    sync.Mutex // guards the fields below, and the news of all waiters
 	open  map[uint64]*waiter
 	ready []*waiter // waiters with news to send, each at most once
 }

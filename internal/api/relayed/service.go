@@ -45,13 +45,13 @@ type Options struct {
 	// Speak returns the context for a call on behalf of a relay's client. It returns an error if
 	// the relay may not make the call.
 	Speak func(relay, call context.Context) (context.Context, error)
-	// Stop ends each relay when its calls have ended. It is closed to stop.
+	// When Stop is closed, each relay ends after its calls have ended.
 	Stop <-chan struct{}
 }
 
 // KeyKnown is a header. A relay sends it to ask whether the caller is logged in, and the response
-// includes it if so. The relay cannot determine this on its own, but it limits the load from
-// callers that are not logged in.
+// includes it if so. The relay cannot determine this on its own, but needs it to limit the load
+// from callers that are not logged in.
 const KeyKnown = "leasehold-known"
 
 // Register registers leasehold.v1.RelayService with a Calls.

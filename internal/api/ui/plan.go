@@ -75,8 +75,8 @@ func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	_, _ = w.Write(text) // ignore errors, because the browser may have left
 }
 
-// planned computes one answer. The caller must have sent to planning. planned receives from it when
-// it returns.
+// planned computes one answer. The caller must have sent a value to p.planning. planned receives it
+// when it returns.
 func (p *Page) planned(query string, q plan.Question) ([]byte, error) {
 	defer func() { <-p.planning }()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)

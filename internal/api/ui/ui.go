@@ -1,4 +1,4 @@
-// Package ui is the page for people under /ui/ on a client port. It serves files and runs the
+// Package ui serves the web page under /ui/ on a client port. It serves files and runs the
 // computations of package plan, which do not need any data from the cluster. For everything else,
 // the page uses the JSON API of package web as the logged-in user. Therefore, permissions, the
 // audit log and quotas apply to the page as they do to any other client.

@@ -69,10 +69,11 @@ func newTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
 
 func newQueue(prefix string) *queue { return &queue{prefix: prefix, keys: make(map[string]*key)} }
 
-// read reads the queue from a view. It visits at most most+1 keys. If there are more, the result is
-// incomplete and whole is false.
+// read reads the queue from a view. If more than most keys have the prefix, read stops early and
+// whole is false.
 func (q *queue) read(v *mvcc.View, most int) (whole bool) {
-	q.from, q.seen = v.Revision(), 0 // not a variable of the loop, which would escape to the heap
+	// a local variable would escape to the heap because of the loop
+	q.from, q.seen = v.Revision(), 0
 	for kv := range v.Ascend(q.prefix, prefixEnd(q.prefix), 0) {
 		if q.seen++; q.seen > most {
 			break

@@ -147,8 +147,8 @@ func (w *Queues) distribute() {
 	<-done
 }
 
-// queueLocked returns the queue with the given prefix. If the queue has no waiters, it is read
-// anew.
+// queueLocked returns the queue with the given prefix. If the queue has no waiters, it is read from
+// the current view.
 func (w *Queues) queueLocked(prefix string) *queue {
 	for {
 		if q := w.queues[prefix]; q != nil {

@@ -76,8 +76,8 @@ func (p *probes) page(checks []check) http.HandlerFunc {
 	}
 }
 
-// serveHealth serves etcd's older health page. As in etcd, its content type is not JSON. Probes
-// compare the entire response.
+// serveHealth serves etcd's older health page. As in etcd, its content type is not JSON, because
+// probes compare the entire response.
 func (p *probes) serveHealth(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
 	defer cancel()

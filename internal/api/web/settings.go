@@ -21,8 +21,8 @@ const (
 	UIOff, UIReadOnly, UIOn = "off", "read-only", "on"
 )
 
-// DefaultSettings returns settings that serve everything, to programs and to the server's own
-// pages.
+// DefaultSettings returns settings that serve everything, but only to programs and to the server's
+// own pages.
 func DefaultSettings() Settings { return Settings{Gateway: true, UI: UIOn} }
 
 // Check returns an error if a setting is invalid. The error refers to the command's flags.

@@ -55,7 +55,7 @@ type Versions struct {
 type Leasehold struct {
 	Release string `json:"release"`
 	Cluster string `json:"cluster"`
-	// Held is true while a downgrade is holding the cluster version.
+	// Held is true while a downgrade keeps the cluster version from rising.
 	Held bool `json:"held,omitempty"`
 	// Speaks is the range of cluster versions that the server supports.
 	Speaks string `json:"speaks"`
@@ -168,8 +168,8 @@ func NewStatus(o Options) http.Handler {
 }
 
 // NewServer returns an http.Server for h. Its timeouts prevent slow or silent clients from
-// accumulating. Requests, including endless streams, end with ctx. Cancel ctx before calling
-// Shutdown. Otherwise, Shutdown waits for the requests.
+// accumulating. Requests, including endless streams, end with ctx. The caller must cancel ctx
+// before calling Shutdown, which otherwise waits for the requests.
 func NewServer(ctx context.Context, h http.Handler, lg *slog.Logger) *http.Server {
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
