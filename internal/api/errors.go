@@ -44,7 +44,8 @@ type TimeoutError struct {
 	// Caches is the time that the command may have spent waiting for caches, or 0 if no lease holds
 	// a range.
 	Caches lease.TTL
-	// Outage says why the cluster is unavailable. It is empty if the member does not know.
+	// Outage is the reason why the cluster is unavailable. It is empty if the member cannot
+	// determine it.
 	Outage string
 }
 

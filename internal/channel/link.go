@@ -300,7 +300,7 @@ func (l *Link) receive(frames []*pb.RelayFrame) error {
 			c.cancel = l.accept(c, f.Call)
 		}
 		c := l.channels[f.Channel]
-		if c == nil { // the channel has ended here, but the other end does not know yet
+		if c == nil { // the channel has ended here, but the other end has not been notified yet
 			if about && l.groups != nil {
 				after = append(after, func() { l.groups(nil, f) })
 			}

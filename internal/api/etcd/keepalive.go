@@ -170,7 +170,8 @@ func (k *keepAlive) finish(err error) {
 // its responses.
 func (k *keepAlive) send(ctx context.Context) error {
 	msg := &renewedFrame{identity: k.service.identity}
-	// Only leases that the caller may renew are tracked, so it cannot declare others untended.
+	// Only leases that the caller may renew are tracked, so a caller cannot declare other leases
+	// untended.
 	tended := make(map[lease.ID]struct{})
 	defer func() {
 		if len(tended) > 0 {

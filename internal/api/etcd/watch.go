@@ -67,7 +67,7 @@ type watchStream struct {
 	ended   chan error // receives one error if receiving fails
 
 	// The fields below belong to the sending goroutine.
-	watchers map[int64]*watcher // watchers that the client knows about
+	watchers map[int64]*watcher // watchers whose creation has been reported to the client
 	// allowed and who are the users and roles and the caller as of the last check of the watchers.
 	allowed *access.State
 	who     access.Caller

@@ -73,7 +73,7 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 	if err := s.o.May(ctx); err != nil {
 		return api.NativeError(err, api.ReadReason(err))
 	}
-	if err := g.Send(&pb.RelayResponse{}); err != nil { // tells the relay that it was accepted
+	if err := g.Send(&pb.RelayResponse{}); err != nil { // confirms that the relay was accepted
 		return err
 	}
 	r := &relay{service: s, ctx: ctx, clients: make(map[string]*client)}
